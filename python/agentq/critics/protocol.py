@@ -1,0 +1,21 @@
+"""The Critic contract: it puts the proposals of a node in order before any of them was tried."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from agentq.types import EnvAction, History
+
+
+class Critic(Protocol):
+    """Ranks proposals."""
+
+    def rank(
+        self, histories: Sequence[History], proposals: Sequence[Sequence[EnvAction | None]], *, seeds: Sequence[int]
+    ) -> list[list[float]]:
+        """critic_value in [0, 1] of each proposal, in the order given: 1 for the best rank, 0 for the worst, linear between.
+
+        `(K - r) / (K - 1)` for rank r of K (linear map: ours, the paper gives none); 0.5 where K = 1.
+        """
+        ...

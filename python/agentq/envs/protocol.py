@@ -1,0 +1,48 @@
+"""The Env contract: what every environment must do, and the two optional abilities that make search cheap."""
+
+from __future__ import annotations
+
+from enum import Flag, auto
+from typing import Any, Protocol
+
+from agentq.types import EnvAction, Observation, StepResult, Task
+
+
+class Ability(Flag):
+    """Optional abilities. Without RESTORE, search replays the path from reset and checks each page's fingerprint."""
+
+    NONE = 0
+    RESTORE = auto()  # snapshot() and restore(token)
+    FORK = auto()  # fork(): an independent copy of the live session
+
+
+class Env(Protocol):
+    """One live session of one environment. Not thread-safe; cheap to make."""
+
+    name: str
+    abilities: Ability
+    max_steps: int
+
+    def reset(self, task: Task) -> Observation:
+        """Start `task` afresh and return the first page."""
+        ...
+
+    def step(self, env_action: EnvAction | None) -> StepResult:
+        """Act. None (an unreadable action) costs a step and changes nothing. Raises EnvError before reset or after the end."""
+        ...
+
+    def snapshot(self) -> Any:
+        """An immutable token for the present state, valid in any Env of the same name in this process."""
+        ...
+
+    def restore(self, token: Any) -> Observation:
+        """Go back to a snapshot, the step count included; any number of times, in any order."""
+        ...
+
+    def fork(self) -> Env:
+        """An independent session in the same state."""
+        ...
+
+    def close(self) -> None:
+        """Release everything; the session cannot be used after."""
+        ...

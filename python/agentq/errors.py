@@ -1,0 +1,55 @@
+"""Every exception agentq raises on purpose. Each also is the stdlib class it refines; messages say what must hold, then what was given.
+
+AgentqError
+    ConfigError (ValueError)     a wrong setting, name, seed or file given by the caller
+    EnvError (RuntimeError)      an environment that cannot be driven at all (a failing page is data on the step instead)
+    ModelError (ValueError)      a checkpoint, tokenizer or template that does not fit
+    StoreError (ValueError)      a run directory that is damaged, or written by a newer agentq
+    MissingExtra (ImportError)   an optional dependency is absent; the message holds the install line
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Iterable
+from types import ModuleType
+
+
+class AgentqError(Exception):
+    """Root of agentq's own exceptions."""
+
+
+class ConfigError(AgentqError, ValueError):
+    """A wrong setting, name, seed or file given by the caller."""
+
+
+class EnvError(AgentqError, RuntimeError):
+    """An environment that cannot be driven at all."""
+
+
+class ModelError(AgentqError, ValueError):
+    """A checkpoint, tokenizer or template that does not fit."""
+
+
+class StoreError(AgentqError, ValueError):
+    """A run directory that is damaged, or was written by a newer agentq."""
+
+
+class MissingExtra(AgentqError, ImportError):
+    """An optional dependency is absent; the message holds the install line."""
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?`, or `; known: a, b` when nothing is near."""
+    names = sorted(known)
+    near = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
+    return f"; did you mean '{near[0]}'?" if near else f"; known: {', '.join(names)}"
+
+
+def require(module: str, *, extra: str, for_: str) -> ModuleType:
+    """Import an optional module, or raise `MissingExtra` with the install line."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingExtra(f"{for_} needs {module}: pip install 'agentq[{extra}]'") from error

@@ -1,0 +1,209 @@
+"""The plain data that every part exchanges. Owns no behaviour beyond reading and printing itself; imports nothing of agentq.
+
+Symbols are the field's: o observation, h history, a action, N visits, W value sum. A history is h_t = (a_1 .. a_{t-1}, o_t):
+all past composite actions, only the current observation (Putta et al. 2024, arXiv:2408.07199, section 3.1).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+
+class Split(StrEnum):
+    """Disjoint task sets. `BASE` tasks only ever make the embedded base model."""
+
+    TRAIN = "train"
+    VALIDATION = "validation"
+    TEST = "test"
+    BASE = "base"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One episode's goal. The same (env, seed) is always the same task; `split` follows from the seed."""
+
+    env: str
+    seed: int
+    split: Split
+    instruction: str
+
+
+class Command(StrEnum):
+    """The commands of the paper's web agent. STOP ends the episode."""
+
+    CLICK = "CLICK"
+    TYPE = "TYPE"
+    SELECT = "SELECT"
+    SUBMIT = "SUBMIT"
+    CLEAR = "CLEAR"
+    GOTO = "GOTO"
+    SCROLL = "SCROLL"
+    ASK_USER = "ASK_USER"
+    STOP = "STOP"
+
+
+ELEMENT_COMMANDS = frozenset({Command.CLICK, Command.TYPE, Command.SELECT, Command.SUBMIT, Command.CLEAR})
+TEXT_COMMANDS = frozenset({Command.TYPE, Command.SELECT, Command.GOTO, Command.SCROLL, Command.ASK_USER})
+
+
+@dataclass(frozen=True, slots=True)
+class EnvAction:
+    """What reaches the browser: `CLICK [5]`, `TYPE [3] Ann`, `SELECT [4] May 12`, `GOTO /`, `SCROLL DOWN`, `STOP`."""
+
+    command: Command
+    element: int | None = None
+    text: str | None = None
+
+    def __str__(self) -> str:
+        parts = [self.command.value]
+        if self.element is not None:
+            parts.append(f"[{self.element}]")
+        if self.text is not None:
+            parts.append(self.text)
+        return " ".join(parts)
+
+
+class Status(StrEnum):
+    """What the agent says of the task after this action."""
+
+    CONTINUE = "CONTINUE"
+    DONE = "DONE"
+    FAIL = "FAIL"
+    ASK_USER = "ASK_USER"
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One composite decision a_t. `text` is exactly what the policy emitted; the fields are read from it.
+
+    `env_action` is None when the text could not be read; `parse_error` then says why in one line.
+    """
+
+    text: str
+    env_action: EnvAction | None
+    thought: str = ""
+    plan: str = ""
+    explanation: str = ""
+    status: Status = Status.CONTINUE
+    parse_error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What the environment shows: the page as text (element ids in brackets) and its url."""
+
+    text: str
+    url: str = ""
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for equal pages: the first 16 hex digits of the SHA-256 of url and text."""
+        return hashlib.sha256(f"{self.url}\n{self.text}".encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """h_t: the instruction, the texts of all past composite actions, the current observation."""
+
+    instruction: str
+    observation: Observation
+    actions: tuple[str, ...] = ()
+
+    def then(self, action_text: str, observation: Observation) -> History:
+        """The history after `action_text` led to `observation`; the old observation is dropped."""
+        return History(self.instruction, observation, (*self.actions, action_text))
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What one step did. A page that fails is data here (`error_kind`), never an exception.
+
+    `terminated`: the task is over (STOP, or the site ended it); `truncated`: the step budget is over, reward then 0.
+    `reward` is non-zero only on the last step; `success` is what the site's own checker says then.
+    """
+
+    observation: Observation
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+    success: bool = False
+    error_kind: str | None = None
+    error_message: str = ""
+
+
+class StopReason(StrEnum):
+    """Why the policy's text ended."""
+
+    EOS = "eos"  # the end token was sampled; it is the last of token_ids
+    LENGTH = "length"  # max_new_tokens ran out; token_ids has no end token
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """One action sampled at a history, with everything training needs.
+
+    `prompt_ids` `[P]` int32: the rendered history (shared by the K proposals of a node). `token_ids` `[T]` int32: what was
+    sampled. `logps` `[T]` float32, nats: log-probability of each sampled token at temperature 1, whatever `temperature` was.
+    """
+
+    action: Action
+    prompt_ids: np.ndarray
+    token_ids: np.ndarray
+    logps: np.ndarray
+    stop_reason: StopReason
+    policy_version: int
+    temperature: float
+
+    @property
+    def action_logp(self) -> float:
+        """log pi_b(a | h): the sum over the composite action's tokens, in nats, at temperature 1."""
+        return float(self.logps.astype(np.float64).sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """(history, proposal, result) of one executed step. The history is rebuilt from the trajectory's earlier steps."""
+
+    observation: Observation
+    proposal: Proposal
+    result: StepResult
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """A finished episode: tau. `return_` is the sum of rewards (discount 1)."""
+
+    task: Task
+    steps: tuple[Step, ...]
+    return_: float
+    success: bool
+    info: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One action to learn from: an action's tokens after a prompt, with the behaviour policy's log-probabilities.
+
+    `logps` `[T]` float32 in nats; all NaN where unknown (demonstrations), which only losses without a reference accept.
+    """
+
+    prompt_ids: np.ndarray
+    token_ids: np.ndarray
+    logps: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class PreferencePair:
+    """Chosen over rejected. One sample a side for a node pair, one a step for a trajectory pair.
+
+    `gap` > 0: blended value (node pair) or return (trajectory pair) of chosen less that of rejected.
+    """
+
+    chosen: tuple[Sample, ...]
+    rejected: tuple[Sample, ...]
+    gap: float
