@@ -1,0 +1,64 @@
+"""Environments by name: the registry of the built-in sites, their tasks and their experts.
+
+A task is (environment, split, index); its seed is one integer and the split follows from it:
+train [0, 1e9), validation [1e9, 2e9), test [2e9, 3e9), base [3e9, 4e9).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from agentq.envs.web_env import Advice, Expert, SiteKit, WebEnv
+from agentq.errors import ConfigError, did_you_mean
+from agentq.types import Split, Task
+
+__all__ = ["Advice", "Expert", "SPLIT_SIZE", "WebEnv", "expert", "make", "names", "task", "task_from_seed", "tasks"]
+
+SPLIT_SIZE = 1_000_000_000
+_ORDER = (Split.TRAIN, Split.VALIDATION, Split.TEST, Split.BASE)
+_KITS = {"booking": "agentq.envs.booking.kit", "shop": "agentq.envs.shop.kit"}
+
+
+def names() -> tuple[str, ...]:
+    """The names of the built-in environments."""
+    return tuple(_KITS)
+
+
+def _kit(name: str) -> SiteKit:
+    if name not in _KITS:
+        raise ConfigError(f"no environment '{name}'{did_you_mean(name, _KITS)}")
+    kit: SiteKit = import_module(_KITS[name]).KIT
+    return kit
+
+
+def make(name: str) -> WebEnv:
+    """A new session of environment `name`; call `reset(task)` on it. Raises ConfigError for an unknown name."""
+    return WebEnv(_kit(name))
+
+
+def task(name: str, split: Split | str, index: int) -> Task:
+    """Task `index` of a split. Raises ConfigError for an unknown name or split, or an index outside [0, 1e9)."""
+    known = {member.value: member for member in Split}
+    if str(split) not in known:
+        raise ConfigError(f"no split '{split}'{did_you_mean(str(split), known)}")
+    if not 0 <= index < SPLIT_SIZE:
+        raise ConfigError(f"task index must be in [0, {SPLIT_SIZE}); got {index}")
+    return task_from_seed(name, _ORDER.index(known[str(split)]) * SPLIT_SIZE + index)
+
+
+def task_from_seed(name: str, seed: int) -> Task:
+    """The task of a seed. Raises ConfigError for an unknown name or a seed outside [0, 4e9)."""
+    kit = _kit(name)
+    if not 0 <= seed < SPLIT_SIZE * len(_ORDER):
+        raise ConfigError(f"task seed must be in [0, {SPLIT_SIZE * len(_ORDER)}); got {seed}")
+    return Task(name, seed, _ORDER[seed // SPLIT_SIZE], kit.instruction(seed))
+
+
+def tasks(name: str, split: Split | str, n: int, start: int = 0) -> list[Task]:
+    """`n` tasks of a split from index `start` on."""
+    return [task(name, split, index) for index in range(start, start + n)]
+
+
+def expert(name: str) -> Expert:
+    """The scripted expert of environment `name`: `expert(task, env) -> Advice`, and its `plan`."""
+    return _kit(name).expert

@@ -1,0 +1,74 @@
+"""What a built-in site is: a function from request and session to response. No sockets here; a server may wrap it as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlencode
+
+import jinja2
+
+Session = dict[str, Any]
+"""The server's memory of one visitor. Values must be immutable, so that a shallow copy is a full copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One HTTP request. `path` is decoded and has no query; `params` are the query's or the form's fields."""
+
+    method: str
+    path: str
+    params: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """An HTML document, or a redirect (status 303) to `location`."""
+
+    html: str = ""
+    status: int = 200
+    location: str | None = None
+
+
+class Site(Protocol):
+    """A web application. Changes `session` in place; everything else is fixed."""
+
+    def handle(self, request: Request, session: Session) -> Response:
+        """Answer one request."""
+        ...
+
+
+def redirect(location: str) -> Response:
+    """See other: the browser asks for `location` next."""
+    return Response(status=303, location=location)
+
+
+def url(path: str, **params: object) -> str:
+    """`path` with a query, encoded as a browser encodes a form (application/x-www-form-urlencoded)."""
+    return f"{path}?{encode({key: str(value) for key, value in params.items()})}" if params else path
+
+
+def encode(params: Mapping[str, str]) -> str:
+    """Form encoding as browsers do it: `*-._` stay, a space becomes `+`."""
+    return urlencode(params, safe="*").replace("~", "%7E")
+
+
+def renderer(folder: Path) -> Callable[..., str]:
+    """`render(template, **values) -> html` over the template files of `folder`, with autoescape; compiled once."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(folder),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        auto_reload=False,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals["url"] = url
+    templates = {name: environment.get_template(name) for name in environment.list_templates(extensions=["html"])}
+
+    def render(template: str, /, **values: object) -> str:
+        return templates[template].render(values)
+
+    return render

@@ -1,0 +1,178 @@
+"""The in-process browser: carries out one command on one page by the ordinary rules of HTML. Keeps no history."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from urllib.parse import parse_qsl, unquote, urljoin, urlsplit
+
+from agentq.envs.page import CHECKED, Control, Page, parse
+from agentq.envs.site import Request, Response, Session, Site, encode
+from agentq.types import ELEMENT_COMMANDS, Command, EnvAction
+
+VIEWPORT_LINES = 40
+_SCROLL_LINES = 20
+_MAX_REDIRECTS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the tab shows. Immutable; `values` `[controls]` is what each control holds now, `scroll` is in lines."""
+
+    url: str
+    page: Page
+    values: tuple[str, ...]
+    status: int = 200
+    scroll: int = 0
+
+    def text(self) -> str:
+        """The observation text inside the viewport."""
+        return self.page.render(self.values, self.scroll, VIEWPORT_LINES)
+
+
+class ActionError(Exception):
+    """An action that the page does not take. Becomes data on the step: `kind` and the message."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+def open_url(site: Site, session: Session, target: str) -> View:
+    """GET `target` (path and query), redirects followed."""
+    return _fetch(site, session, "GET", target, {})
+
+
+def act(site: Site, session: Session, view: View, action: EnvAction) -> View:
+    """The view after `action`; raises `ActionError`, with nothing changed, if the page does not take it."""
+    if action.command in ELEMENT_COMMANDS:
+        return _act_on_element(site, session, view, action)
+    if action.command is Command.GOTO:
+        return open_url(site, session, _local_url(view, action.text or ""))
+    if action.command is Command.SCROLL:
+        return _scroll(view, action.text or "")
+    return view
+
+
+def _act_on_element(site: Site, session: Session, view: View, action: EnvAction) -> View:
+    element = action.element or 0
+    control = view.page.control(element)
+    if control is None:
+        raise ActionError("no_such_element", f"no element [{element}]")
+    if control.disabled:
+        raise ActionError("disabled", f"{control.role} [{element}] is disabled")
+    match action.command:
+        case Command.CLICK:
+            return _click(site, session, view, element, control)
+        case Command.SUBMIT:
+            return _submit(site, session, view, element, control)
+        case Command.TYPE:
+            return _put(view, element, control, "textbox", action, " ".join((action.text or "").split()))
+        case Command.CLEAR:
+            return _put(view, element, control, "textbox", action, "")
+        case _:
+            return _put(view, element, control, "combobox", action, _option(control, action.text or ""))
+
+
+def _click(site: Site, session: Session, view: View, element: int, control: Control) -> View:
+    if control.role == "link":
+        return open_url(site, session, _local_url(view, control.href))
+    if control.role == "checkbox":
+        return _with_value(view, element, "" if view.values[element - 1] else CHECKED)
+    if control.role == "button":
+        return _submit(site, session, view, element, control) if control.submits else view
+    raise ActionError("wrong_role", f"cannot CLICK {control.role} [{element}]")
+
+
+def _submit(site: Site, session: Session, view: View, element: int, control: Control) -> View:
+    """Submit the form of `element`; the clicked button, else the form's first one, sends its own name and value."""
+    if control.form is None:
+        raise ActionError("wrong_role", f"{control.role} [{element}] has no form")
+    form = view.page.forms[control.form]
+    button = element if control.submits else _default_button(view.page, control.form)
+    params: dict[str, str] = {}
+    for field_id, name, hidden_value in form.fields:
+        sent = _sent(view, field_id, button) if field_id else hidden_value
+        if sent is not None:
+            params[name] = sent
+    return _fetch(site, session, form.method.upper(), _local_url(view, form.action or view.url), params)
+
+
+def _default_button(page: Page, form: int) -> int:
+    return next((i for i, c in enumerate(page.controls, 1) if c.submits and c.form == form and not c.disabled), 0)
+
+
+def _sent(view: View, element: int, button: int) -> str | None:
+    """What a control sends with its form; None if it sends nothing."""
+    control, value = view.page.controls[element - 1], view.values[element - 1]
+    if control.disabled:
+        return None
+    match control.role:
+        case "checkbox":
+            return control.sent_value if value else None
+        case "button":
+            return control.sent_value if element == button else None
+        case "combobox":
+            return dict(control.options).get(value)
+        case _:
+            return value
+
+
+def _option(control: Control, wanted: str) -> str:
+    """The label of the option meant by `wanted` (case does not matter)."""
+    if control.role != "combobox":
+        return ""
+    wanted = " ".join(wanted.split())
+    for label, _ in control.options:
+        if label.casefold() == wanted.casefold() and label:
+            return label
+    raise ActionError("no_such_option", f"no option {wanted or 'without name'}")
+
+
+def _put(view: View, element: int, control: Control, role: str, action: EnvAction, value: str) -> View:
+    if control.role != role:
+        raise ActionError("wrong_role", f"cannot {action.command} {control.role} [{element}]")
+    return _with_value(view, element, value)
+
+
+def _with_value(view: View, element: int, value: str) -> View:
+    return replace(view, values=(*view.values[: element - 1], value, *view.values[element:]))
+
+
+def _scroll(view: View, direction: str) -> View:
+    step = {"UP": -_SCROLL_LINES, "DOWN": _SCROLL_LINES}.get(direction.strip().upper())
+    if step is None:
+        raise ActionError("bad_argument", "SCROLL needs UP or DOWN")
+    last = max(0, len(view.page.lines) - VIEWPORT_LINES)
+    return replace(view, scroll=min(max(view.scroll + step, 0), last))
+
+
+def _local_url(view: View, target: str) -> str:
+    """`target` as path and query on this site."""
+    try:
+        parts = urlsplit(urljoin(view.url, target.strip()))
+    except ValueError:
+        raise ActionError("bad_url", "not a url") from None
+    if parts.scheme or parts.netloc or not parts.path.startswith("/"):
+        raise ActionError("bad_url", "GOTO stays on this site , give a path such as /")
+    return f"{parts.path}?{parts.query}" if parts.query else parts.path
+
+
+def _fetch(site: Site, session: Session, method: str, target: str, params: dict[str, str]) -> View:
+    """Send a request and follow redirects. A GET form replaces the query of its action, as in HTML."""
+    if method == "GET" and params:
+        target = f"{urlsplit(target).path}?{encode(params)}"
+    for _ in range(_MAX_REDIRECTS):
+        response = _send(site, session, method, target, params)
+        if response.location is None:
+            page = parse(response.html)
+            return View(target, page, page.initial_values(), response.status)
+        method, target, params = "GET", response.location, {}
+    raise ActionError("too_many_redirects", "the page redirects without end")
+
+
+def _send(site: Site, session: Session, method: str, target: str, form: dict[str, str]) -> Response:
+    parts = urlsplit(target)
+    params = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if method == "POST":
+        params |= form
+    return site.handle(Request(method, unquote(parts.path), params), session)

@@ -1,0 +1,160 @@
+"""The Env over a built-in site: one tab, one server-side session, a simulated user, a checker at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from agentq.envs.protocol import Ability
+from agentq.envs.site import Session, Site
+from agentq.envs.tab import ActionError, View, act, open_url
+from agentq.errors import ConfigError, EnvError
+from agentq.types import Command, EnvAction, Observation, Status, StepResult, Task
+
+
+class Advice(NamedTuple):
+    """What the expert does next, and the words a demonstration carries with it."""
+
+    env_action: EnvAction
+    thought: str
+    explanation: str
+    status: Status
+
+
+@dataclass(frozen=True, slots=True)
+class Expert:
+    """The scripted expert of a site. Pure: it looks at the task and at what the tab shows, and keeps nothing.
+
+    `plan` is the fixed text for the first step.
+    """
+
+    plan: str
+    advise: Callable[[Task, View], Advice]
+
+    def __call__(self, task: Task, env: WebEnv) -> Advice:
+        """The next step for `task` from whatever page `env` shows."""
+        return self.advise(task, env.view)
+
+
+@dataclass(frozen=True, slots=True)
+class SiteKit:
+    """All that makes a site an environment. `score(session, task) -> (reward, success)` is its own checker."""
+
+    name: str
+    site: Site
+    max_steps: int
+    new_session: Callable[[], Session]
+    instruction: Callable[[int], str]
+    score: Callable[[Session, Task], tuple[float, bool]]
+    answer: Callable[[Task, str], str]
+    expert: Expert
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A state of a WebEnv. The view is shared, the session is a copy nobody writes to."""
+
+    env: str
+    task: Task
+    view: View
+    session: Session
+    steps: int
+    over: bool
+    observation: Observation
+
+
+class WebEnv:
+    """One live session of a built-in site; see `agentq.envs.protocol.Env`."""
+
+    abilities = Ability.RESTORE | Ability.FORK
+
+    def __init__(self, kit: SiteKit) -> None:
+        self.name = kit.name
+        self.max_steps = kit.max_steps
+        self._kit = kit
+        self._state: Snapshot | None = None
+
+    @property
+    def view(self) -> View:
+        """The page, its url and what its controls hold now."""
+        return self._present().view
+
+    @property
+    def session(self) -> Session:
+        """The server's memory of this visitor, for checkers; not to be changed."""
+        return self._present().session
+
+    def reset(self, task: Task) -> Observation:
+        """Start `task` on the home page. Raises ConfigError if the task belongs to another environment."""
+        if task.env != self.name:
+            raise ConfigError(f"task.env must be '{self.name}'; got '{task.env}'")
+        session = self._kit.new_session()
+        view = open_url(self._kit.site, session, "/")
+        self._state = Snapshot(self.name, task, view, session, 0, False, Observation(view.text(), view.url))
+        return self._state.observation
+
+    def step(self, env_action: EnvAction | None) -> StepResult:
+        """Act; an action that the page does not take costs its step and is data on the result."""
+        state = self._present()
+        if state.over:
+            raise EnvError("step needs a running episode; this one is over, call reset")
+        session, view = dict(state.session), state.view
+        kind, message, note = None, "", ""
+        if env_action is None:
+            kind, message = "unreadable", "unreadable action"
+        else:
+            try:
+                view = act(self._kit.site, session, view, env_action)
+            except ActionError as error:
+                kind, message, session = error.kind, str(error), state.session
+        if kind is not None:
+            note = f"\nerror {message}"
+        elif env_action is not None and env_action.command is Command.ASK_USER:
+            note = f"\nuser {self._kit.answer(state.task, env_action.text or '')}"
+        elif view.status >= 400 and view is not state.view:
+            kind, message = f"http_{view.status}", view.text().split("\n", 1)[0]
+        return self._finish(state, view, session, env_action, Observation(view.text() + note, view.url), kind, message)
+
+    def _finish(
+        self,
+        state: Snapshot,
+        view: View,
+        session: Session,
+        env_action: EnvAction | None,
+        observation: Observation,
+        kind: str | None,
+        message: str,
+    ) -> StepResult:
+        steps = state.steps + 1
+        terminated = env_action is not None and env_action.command is Command.STOP
+        truncated = not terminated and steps >= self.max_steps
+        reward, success = self._kit.score(session, state.task) if terminated else (0.0, False)
+        self._state = Snapshot(self.name, state.task, view, session, steps, terminated or truncated, observation)
+        return StepResult(observation, reward, terminated, truncated, success, kind, message)
+
+    def snapshot(self) -> Snapshot:
+        """The present state. States are never changed in place, so this copies nothing."""
+        return self._present()
+
+    def restore(self, token: Snapshot) -> Observation:
+        """Go back to a snapshot of any Env of this name. Raises ConfigError for another environment's."""
+        if token.env != self.name:
+            raise ConfigError(f"snapshot must be of '{self.name}'; got one of '{token.env}'")
+        self._state = token
+        return token.observation
+
+    def fork(self) -> WebEnv:
+        """An independent session in the same state."""
+        twin = WebEnv(self._kit)
+        twin._state = self._state
+        return twin
+
+    def close(self) -> None:
+        """Forget the session."""
+        self._state = None
+
+    def _present(self) -> Snapshot:
+        if self._state is None:
+            raise EnvError("the environment needs a session; call reset first")
+        return self._state
