@@ -12,7 +12,7 @@ from agentq.envs.web_env import Advice, Expert, SiteKit, WebEnv
 from agentq.errors import ConfigError, did_you_mean
 from agentq.types import Split, Task
 
-__all__ = ["Advice", "Expert", "SPLIT_SIZE", "WebEnv", "expert", "make", "names", "task", "task_from_seed", "tasks"]
+__all__ = ["SPLIT_SIZE", "Advice", "Expert", "WebEnv", "expert", "make", "names", "task", "task_from_seed", "tasks"]
 
 SPLIT_SIZE = 1_000_000_000
 _ORDER = (Split.TRAIN, Split.VALIDATION, Split.TEST, Split.BASE)

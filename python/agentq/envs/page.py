@@ -1,8 +1,8 @@
 """One HTML page as the agent reads it: its elements in document order, its forms, its text. Knows nothing of any site.
 
-The text is an accessibility tree, one line an element: `role [id] name: value`. Controls (link, button, textbox, combobox,
-checkbox) are numbered from 1 in document order. Everything is read from the DOM only, so that a walker inside a browser
-finds the same text; what the user has typed or chosen since is kept apart (`values`) and given back at rendering.
+The text is an accessibility tree, one line an element: `role [id] name: value`. Controls (link, button, textbox,
+combobox, checkbox) are numbered from 1 in document order. Everything is read from the DOM only, so that a walker inside
+a browser finds the same text; what the user has typed or chosen since is kept apart (`values`) until rendering.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from lxml.html import HtmlElement
 
 CHECKED = "checked"
 _HEADINGS = frozenset({"h1", "h2", "h3", "h4"})
-_BLOCKS = frozenset({"p", "li", "ul", "ol", "div", "main", "nav", "section", "form", "header", "footer", "table", "tr", "td"})
+_BLOCKS = frozenset(
+    {"p", "li", "ul", "ol", "div", "main", "nav", "section", "form", "header", "footer", "table", "tr", "td"}
+)
 _SKIPPED = frozenset({"label", "script", "style", "template", "head", "title"})
 _LIVE_ROLES = frozenset({"alert", "status"})
 
@@ -48,7 +50,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A parsed page. `lines` holds plain text, or the id of the control that stands there. Immutable, so shared freely."""
+    """A parsed page, immutable. `lines` holds plain text, or the id of the control that stands there."""
 
     lines: tuple[str | int, ...]
     controls: tuple[Control, ...]
@@ -65,7 +67,9 @@ class Page:
     def render(self, values: tuple[str, ...], start: int = 0, height: int | None = None) -> str:
         """The observation text with the controls at `values` `[controls]`; `height` lines from line `start`."""
         shown = self.lines if height is None else self.lines[start : start + height]
-        return "\n".join(line if isinstance(line, str) else self._control_line(line, values[line - 1]) for line in shown)
+        return "\n".join(
+            line if isinstance(line, str) else self._control_line(line, values[line - 1]) for line in shown
+        )
 
     def _control_line(self, element: int, value: str) -> str:
         control = self.controls[element - 1]

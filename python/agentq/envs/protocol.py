@@ -28,7 +28,7 @@ class Env(Protocol):
         ...
 
     def step(self, env_action: EnvAction | None) -> StepResult:
-        """Act. None (an unreadable action) costs a step and changes nothing. Raises EnvError before reset or after the end."""
+        """Act. None (an unreadable action) costs a step, changes nothing. EnvError before reset or after the end."""
         ...
 
     def snapshot(self) -> Any:

@@ -1,4 +1,4 @@
-"""What a built-in site is: a function from request and session to response. No sockets here; a server may wrap it as it is."""
+"""What a built-in site is: a function from request and session to response. No sockets here; a server may wrap it."""
 
 from __future__ import annotations
 

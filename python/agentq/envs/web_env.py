@@ -37,6 +37,26 @@ class Expert:
         return self.advise(task, env.view)
 
 
+def find(view: View, role: str, name: str) -> int:
+    """The id of the first such control; 0 if there is none."""
+    return next((i for i, c in enumerate(view.page.controls, 1) if (c.role, c.name) == (role, name)), 0)
+
+
+def click(view: View, role: str, name: str, thought: str, explanation: str) -> Advice:
+    """Click the first such control, which must be on the page."""
+    return Advice(EnvAction(Command.CLICK, find(view, role, name)), thought, explanation, Status.CONTINUE)
+
+
+def fill(view: View, command: Command, role: str, label: str, value: str) -> Advice | None:
+    """Put `value` into a field unless it holds it already or does not exist."""
+    element = find(view, role, label)
+    if not element or view.values[element - 1] == value:
+        return None
+    what = label.lower()
+    verb = "set" if command is Command.SELECT else "type"
+    return Advice(EnvAction(command, element, value), f"{verb} {what} {value}", f"fill {what}", Status.CONTINUE)
+
+
 @dataclass(frozen=True, slots=True)
 class SiteKit:
     """All that makes a site an environment. `score(session, task) -> (reward, success)` is its own checker."""

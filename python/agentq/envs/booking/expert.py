@@ -5,7 +5,7 @@ from __future__ import annotations
 from agentq.envs.booking.tasks import Facts, facts
 from agentq.envs.booking.world import PAGE_SIZE, search
 from agentq.envs.tab import View
-from agentq.envs.web_env import Advice, Expert
+from agentq.envs.web_env import Advice, Expert, click, fill, find
 from agentq.types import Command, EnvAction, Status, Task
 
 PLAN = "find the restaurant , set date time party , pick a time , fill details , complete"
@@ -16,49 +16,30 @@ def advise(task: Task, view: View) -> Advice:
     want = facts(task.seed)
     lines = view.page.lines
     heading = str(lines[0]).removeprefix("heading ") if lines else ""
-    if heading == "Reservation complete" or _find(view, "link", "Your reservation"):
+    if heading == "Reservation complete" or find(view, "link", "Your reservation"):
         return Advice(EnvAction(Command.STOP), "reservation complete", "stop", Status.DONE)
-    if _find(view, "button", "Find"):
+    if find(view, "button", "Find"):
         return _search(want, view)
     if heading == want.place.title:
         return _set_fields(want, view)
     if heading in ("Choose a time", "Your details") and str(lines[1]) == f"text {want.place.title}":
         return _pick_time(want, view) if heading == "Choose a time" else _fill_details(want, view)
-    return _click(view, "link", "Home", f"go back to find {want.place.name}", "go home")
-
-
-def _find(view: View, role: str, name: str) -> int:
-    """The id of the first such control; 0 if there is none."""
-    return next((i for i, c in enumerate(view.page.controls, 1) if (c.role, c.name) == (role, name)), 0)
-
-
-def _click(view: View, role: str, name: str, thought: str, explanation: str) -> Advice:
-    return Advice(EnvAction(Command.CLICK, _find(view, role, name)), thought, explanation, Status.CONTINUE)
-
-
-def _fill(view: View, command: Command, role: str, label: str, value: str) -> Advice | None:
-    """Put `value` into a field unless it holds it already or does not exist."""
-    element = _find(view, role, label)
-    if not element or view.values[element - 1] == value:
-        return None
-    what = label.lower()
-    verb = "set" if command is Command.SELECT else "type"
-    return Advice(EnvAction(command, element, value), f"{verb} {what} {value}", f"fill {what}", Status.CONTINUE)
+    return click(view, "link", "Home", f"go back to find {want.place.name}", "go home")
 
 
 def _search(want: Facts, view: View) -> Advice:
     """On the home page or on results: the right query, then the page that holds the branch, then its link."""
     name, title = want.place.name, want.place.title
-    typed = _fill(view, Command.TYPE, "textbox", "Search", name)
+    typed = fill(view, Command.TYPE, "textbox", "Search", name)
     if typed is not None:
         return typed._replace(thought=f"search {name}", explanation="search name")
-    if _find(view, "link", title):
-        return _click(view, "link", title, f"open {title}", "open restaurant")
+    if find(view, "link", title):
+        return click(view, "link", title, f"open {title}", "open restaurant")
     here, there = _results_page(view), search(name).index(want.place) // PAGE_SIZE + 1
     if here and f"q={name.replace(' ', '+')}&" in f"{view.url.partition('?')[2]}&":
         turn = "Next" if here < there else "Previous"
-        return _click(view, "link", turn, f"{title} is not here , {turn.lower()} page", f"{turn.lower()} page")
-    return _click(view, "button", "Find", f"find {name}", "run search")
+        return click(view, "link", turn, f"{title} is not here , {turn.lower()} page", f"{turn.lower()} page")
+    return click(view, "button", "Find", f"find {name}", "run search")
 
 
 def _results_page(view: View) -> int:
@@ -70,25 +51,25 @@ def _results_page(view: View) -> int:
 def _set_fields(want: Facts, view: View) -> Advice:
     slots = (("Date", want.date), ("Time", want.first_choice), ("Party", want.party))
     for label, value in slots:
-        step = _fill(view, Command.SELECT, "combobox", label, value)
+        step = fill(view, Command.SELECT, "combobox", label, value)
         if step is not None:
             return step
-    return _click(view, "button", "Find table", f"find table at {want.first_choice}", "find table")
+    return click(view, "button", "Find table", f"find table at {want.first_choice}", "find table")
 
 
 def _pick_time(want: Facts, view: View) -> Advice:
     """The first choice if it is shown; the second only where the first would have been shown."""
     first, second = want.first_choice, want.second_choice
     if str(view.page.lines[2]) == f"text {want.date} , party of {want.party}":
-        if _find(view, "link", first):
-            return _click(view, "link", first, f"take {first}", "pick time")
-        if _find(view, "link", second) and f"time={first.replace(':', '%3A').replace(' ', '+')}&" in view.url:
-            return _click(view, "link", second, f"{first} is taken , take {second}", "pick time")
+        if find(view, "link", first):
+            return click(view, "link", first, f"take {first}", "pick time")
+        if find(view, "link", second) and f"time={first.replace(':', '%3A').replace(' ', '+')}&" in view.url:
+            return click(view, "link", second, f"{first} is taken , take {second}", "pick time")
     return _change(want, view)
 
 
 def _change(want: Facts, view: View) -> Advice:
-    return _click(view, "link", "Change", f"change to {want.date} at {want.first_choice}", "change")
+    return click(view, "link", "Change", f"change to {want.date} at {want.first_choice}", "change")
 
 
 def _fill_details(want: Facts, view: View) -> Advice:
@@ -101,16 +82,16 @@ def _fill_details(want: Facts, view: View) -> Advice:
         ("Email", want.email),
     )
     for label, value in fields:
-        step = _fill(view, Command.TYPE, "textbox", label, value)
+        step = fill(view, Command.TYPE, "textbox", label, value)
         if step is not None:
             return step
-    seating = _fill(view, Command.SELECT, "combobox", "Seating", want.seating)
+    seating = fill(view, Command.SELECT, "combobox", "Seating", want.seating)
     if seating is not None:
         return seating
-    agree = _find(view, "checkbox", "I agree")
+    agree = find(view, "checkbox", "I agree")
     if not view.values[agree - 1]:
         return Advice(EnvAction(Command.CLICK, agree), "check I agree", "agree", Status.CONTINUE)
-    return _click(view, "button", "Complete", f"complete for {want.guest}", "complete")
+    return click(view, "button", "Complete", f"complete for {want.guest}", "complete")
 
 
 EXPERT = Expert(PLAN, advise)

@@ -1,12 +1,12 @@
 """The web application of `booking`: routes, validation, pages.
 
-    GET  /                     search box
-    GET  /find?q=&page=        results, four a page
-    GET  /place/N              a branch: date, time, party
-    GET  /place/N/times        the free times around the asked one
-    GET  /place/N/book         the guest's details
-    POST /place/N/book         complete, then see /done
-    GET  /done                 the last reservation
+GET  /                     search box
+GET  /find?q=&page=        results, four a page
+GET  /place/N              a branch: date, time, party
+GET  /place/N/times        the free times around the asked one
+GET  /place/N/book         the guest's details
+POST /place/N/book         complete, then see /done
+GET  /done                 the last reservation
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from agentq.envs.site import Request, Response, Session, redirect, renderer
 _render = renderer(Path(__file__).parent / "templates")
 _PHONE = re.compile(r"\d{3}-\d{4}")
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
+_WHEN = ("date", "time", "party")
 _TEXT_FIELDS = (("first", "First name"), ("last", "Last name"), ("phone", "Phone"), ("email", "Email"))
 
 
@@ -48,12 +49,12 @@ class BookingSite:
         """Answer one request."""
         match request.path.strip("/").split("/"):
             case [""]:
-                return _page("home.html", session, query="")
+                return _page("home.html", session, {"query": ""})
             case ["find"]:
                 return _results(request.params, session)
             case ["done"] if session["reservations"]:
                 last = session["reservations"][-1]
-                return _page("done.html", session, last=last, spot=places()[last.place])
+                return _page("done.html", session, {"last": last, "spot": places()[last.place]})
             case ["place", number, *rest]:
                 spot = place(number)
                 return _missing(session) if spot is None else _branch(spot, rest, request, session)
@@ -61,63 +62,68 @@ class BookingSite:
                 return _missing(session)
 
 
-def _page(template: str, session: Session, status: int = 200, **values: object) -> Response:
+def _page(template: str, session: Session, values: Mapping[str, object], status: int = 200) -> Response:
     return Response(_render(template, reserved=bool(session["reservations"]), **values), status)
 
 
 def _missing(session: Session) -> Response:
-    return _page("error.html", session, 404, heading="Page not found", problem="There is no such page")
+    return _page("error.html", session, {"heading": "Page not found", "problem": "There is no such page"}, 404)
 
 
 def _bad(session: Session, problem: str) -> Response:
-    return _page("error.html", session, 400, heading="Bad request", problem=problem)
+    return _page("error.html", session, {"heading": "Bad request", "problem": problem}, 400)
 
 
 def _results(params: Mapping[str, str], session: Session) -> Response:
     query, number = " ".join(params.get("q", "").split()), params.get("page", "1")
     if not query:
-        return _page("home.html", session, 422, query="", problem="Search is required")
+        return _page("home.html", session, {"query": "", "problem": "Search is required"}, 422)
     found = search(query)
     last = max(1, -(-len(found) // PAGE_SIZE))
     if number not in (known := [str(i) for i in range(1, last + 1)]):
         return _bad(session, f"There are {last} pages")
     page = known.index(number) + 1
     shown = found[(page - 1) * PAGE_SIZE : page * PAGE_SIZE]
-    return _page("results.html", session, query=query, shown=shown, page=page, last=last)
+    return _page("results.html", session, {"query": query, "shown": shown, "page": page, "last": last})
 
 
 def _branch(spot: Place, rest: list[str], request: Request, session: Session) -> Response:
     date, time, party = (request.params.get(key, value) for key, value in zip(_WHEN, spot.defaults, strict=True))
     if date not in DATES or time not in TIMES or party not in PARTIES:
         return _bad(session, "Date , Time or Party is not valid")
-    values = {"spot": spot, "date": date, "time": time, "party": party}
+    values: dict[str, object] = {"spot": spot, "date": date, "time": time, "party": party}
     match rest:
         case []:
-            return _page("place.html", session, dates=DATES, times=TIMES, parties=PARTIES, **values)
+            return _page("place.html", session, values | {"dates": DATES, "times": TIMES, "parties": PARTIES})
         case ["times"]:
-            return _page("times.html", session, free=free_times(spot.number, date, time, party), **values)
+            return _page("times.html", session, values | {"free": free_times(spot.number, date, time, party)})
         case ["book"] if not is_free(spot.number, date, time, party):
             return _bad(session, "This table is taken")
         case ["book"] if request.method == "POST":
-            return _complete(spot, values, request.params, session)
+            return _complete(spot, (date, time, party), request.params, session)
         case ["book"]:
-            return _page("book.html", session, fields=_TEXT_FIELDS, seatings=SEATINGS, given={}, problems=(), **values)
+            return _details(spot, (date, time, party), {}, (), session)
         case _:
             return _missing(session)
 
 
-_WHEN = ("date", "time", "party")
+def _details(
+    spot: Place, when: tuple[str, str, str], given: Mapping[str, str], problems: tuple[str, ...], session: Session
+) -> Response:
+    """The form for the guest's details; it keeps what was given."""
+    values = {"spot": spot, **dict(zip(_WHEN, when, strict=True)), "given": given, "problems": problems}
+    fixed = {"fields": _TEXT_FIELDS, "seatings": SEATINGS}
+    return _page("book.html", session, values | fixed, 422 if problems else 200)
 
 
-def _complete(spot: Place, values: Mapping[str, object], params: Mapping[str, str], session: Session) -> Response:
+def _complete(spot: Place, when: tuple[str, str, str], params: Mapping[str, str], session: Session) -> Response:
     given = {key: " ".join(value.split()) for key, value in params.items()}
     problems = _problems(spot, given)
     if problems:
-        common = {"fields": _TEXT_FIELDS, "seatings": SEATINGS, "given": given, "problems": problems}
-        return _page("book.html", session, 422, **common, **values)
-    when = (str(values[key]) for key in _WHEN)
-    guest = (given[key] for key, _ in _TEXT_FIELDS)
-    made = Reservation(spot.number, *when, *guest, given.get("seating", "") if spot.asks_seating else "")
+        return _details(spot, when, given, problems, session)
+    first, last, phone, email = (given[key] for key, _ in _TEXT_FIELDS)
+    seating = given["seating"] if spot.asks_seating else ""
+    made = Reservation(spot.number, *when, first, last, phone, email, seating)
     session["reservations"] = (*session["reservations"], made)
     return redirect("/done")
 

@@ -82,7 +82,7 @@ def facts(seed: int) -> Facts:
 
 
 def _when(rng: random.Random, place: Place) -> tuple[str, str, str, str, str]:
-    """Date, party, first choice, second choice, and which of the two is right. Redrawn until 3 or more times are shown."""
+    """Date, party, first choice, second choice, and the right one of the two. At least 3 times are shown."""
     wants_taken = rng.random() < _FIRST_TAKEN
     while True:
         date, first = rng.choice((place.defaults[0], rng.choice(DATES), rng.choice(DATES))), rng.choice(TIMES)
@@ -113,7 +113,7 @@ def instruction(seed: int) -> str:
 
 
 def checks(session: Mapping[str, Any], task: Task) -> dict[str, bool]:
-    """The paper's four checks on the server's state: date_time, party, guest, completed (one reservation, right branch)."""
+    """The paper's four checks on the server's state; `completed` means exactly one reservation, at the right branch."""
     want, made = facts(task.seed), session["reservations"]
     if not made:
         return dict.fromkeys(("date_time", "party", "guest", "completed"), False)

@@ -1,4 +1,4 @@
-"""The city of `booking`: its restaurants, its search, its free tables. Fixed; everything is a pure function of names."""
+"""The city of `booking`: its restaurants, its search, its free tables. Fixed: pure functions of names only."""
 
 from __future__ import annotations
 
@@ -7,17 +7,15 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 
-from agentq.envs.lexicon import DATES, TIMES, fixed_hash
+from agentq.envs.lexicon import DATES, TIMES, fixed_hash, words
 
-ADJECTIVES = (
-    "Blue Red Golden Silver Little Grand Royal Happy Lucky Quiet Wild Sunny Rusty Copper Velvet Crystal"
-).split()
-NOUNS = "Harbor Garden Lantern Olive Maple River Moon Fox Crane Lotus Pepper Anchor Bridge Orchard Meadow Falcon".split()
-KINDS = "Grill Kitchen Bistro Cafe Diner Tavern House Table".split()
-AREAS = (
+ADJECTIVES = words("Blue Red Golden Silver Little Grand Royal Happy Lucky Quiet Wild Sunny Rusty Copper Velvet Crystal")
+NOUNS = words("Harbor Garden Lantern Olive Maple River Moon Fox Crane Lotus Pepper Anchor Bridge Orchard Meadow Falcon")
+KINDS = words("Grill Kitchen Bistro Cafe Diner Tavern House Table")
+AREAS = words(
     "Marina Downtown Midtown Riverside Uptown Lakeside Northgate Southside Westend Eastwood Hillcrest Parkview"
-).split()
-CUISINES = "Italian French Mexican Indian Thai Greek Spanish Korean Turkish Seafood".split()
+)
+CUISINES = words("Italian French Mexican Indian Thai Greek Spanish Korean Turkish Seafood")
 PRICES = ("cheap", "moderate", "expensive")
 PARTIES = tuple(str(size) for size in range(1, 9))
 SEATINGS = ("Inside", "Patio", "Bar")
@@ -85,7 +83,7 @@ def _by_word() -> dict[str, tuple[int, ...]]:
 
 @lru_cache(maxsize=4096)
 def search(query: str) -> tuple[Place, ...]:
-    """Branches whose names share words with `query`: most shared words first, then an arbitrary fixed order of names."""
+    """Branches whose names share words with `query`: most shared words first, then in an arbitrary fixed order."""
     shared: Counter[int] = Counter()
     for word in set(query.lower().split()):
         shared.update(_by_word().get(word, ()))

@@ -1,0 +1,1 @@
+"""`shop`, after WebShop: search a catalogue, compare near-identical products, choose options, buy."""
