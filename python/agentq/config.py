@@ -1,0 +1,171 @@
+"""Every setting of a run, typed, with its default, bounds and one sentence.
+
+Owns the merge: defaults < TOML file < `--section.key value`. The Agent Q paper (arXiv:2408.07199)
+publishes no hyper-parameter of its search or training, so every default here is ours.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+from agentq.errors import ConfigError, did_you_mean
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class SearchConfig(_Section):
+    """Monte-Carlo tree search over training tasks."""
+
+    num_iterations: int = Field(default=10, ge=1, description="Rollouts of each tree.")
+    num_proposals: int = Field(default=5, ge=1, description="K: actions sampled at each node.")
+    c_exp: float = Field(default=1.0, ge=0, description="Exploration constant of the selection rule, in reward units.")
+    temperature: float = Field(default=1.0, ge=0, description="Sampling temperature of the policy; 0 is greedy.")
+    num_trees_in_flight: int = Field(default=32, ge=1, description="Trees searched at once, in common model batches.")
+    selection: Literal["ucb1"] = Field(default="ucb1", description="Selection rule; ucb1 is the paper's, with 1 + N.")
+
+
+class PairsConfig(_Section):
+    """Which siblings of a tree become a preference pair."""
+
+    alpha: float = Field(default=0.5, ge=0, le=1, description="Weight of the search; 1 leaves the critic out.")
+    threshold: float = Field(default=0.2, ge=0, description="Smallest gap of blended values, in reward units.")
+    max_pairs_per_node: int = Field(default=4, ge=0, description="Largest gaps kept of each node; 0 keeps all.")
+    min_visits: int = Field(default=1, ge=1, description="Visits that both actions need.")
+
+
+class TrainConfig(_Section):
+    """Training of the policy on one round's data."""
+
+    learning_rate: float = Field(default=1e-4, gt=0, description="Peak learning rate of AdamW.")
+    beta: float = Field(default=0.1, gt=0, description="DPO's weight of the reference; larger stays closer to it.")
+    epochs: int = Field(default=1, ge=1, description="Passes over one round's data.")
+    batch_size: int = Field(default=32, ge=1, description="Pairs or samples of one optimiser step.")
+    max_grad_norm: float = Field(default=1.0, gt=0, description="Gradients are scaled down to this global norm.")
+    lora_rank: int = Field(default=0, ge=0, description="Rank of the LoRA adapters; 0 trains all weights.")
+    warmup_fraction: float = Field(default=0.1, ge=0, le=1, description="Part of the steps in which the rate rises.")
+
+
+class EvalConfig(_Section):
+    """Measuring an agent on held-out tasks."""
+
+    num_tasks: int = Field(default=200, ge=1, description="Held-out tasks.")
+    num_iterations: int = Field(default=20, ge=1, description="Rollouts of each tree in search at test time.")
+
+
+class RunConfig(_Section):
+    """What is run, and where its results go."""
+
+    env: str = Field(default="booking", min_length=1, description="Name of the environment.")
+    seed: int = Field(default=0, ge=0, description="Every random choice of the run follows from it.")
+    out: str = Field(default="runs/demo", min_length=1, description="The run directory.")
+    num_rounds: int = Field(default=2, ge=1, description="Rounds of search and training.")
+    num_tasks: int = Field(default=64, ge=1, description="Training tasks searched in each round.")
+
+
+class Config(_Section):
+    """All settings. `to_dict` is what the run store keeps."""
+
+    search: SearchConfig = SearchConfig()
+    pairs: PairsConfig = PairsConfig()
+    train: TrainConfig = TrainConfig()
+    eval: EvalConfig = EvalConfig()
+    run: RunConfig = RunConfig()
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """Plain JSON values, section by section."""
+        return self.model_dump(mode="json")
+
+
+class Setting(NamedTuple):
+    """One field as people see it."""
+
+    key: str
+    default: Any
+    description: str
+
+
+def settings() -> list[Setting]:
+    """Every setting in order, for `--help` and the docs."""
+    return [Setting(key, info.default, info.description or "") for key, info in _fields()]
+
+
+def load(file: Path | None = None, overrides: Sequence[str] = ()) -> Config:
+    """Settings from the defaults, then `file` (TOML), then `overrides`.
+
+    Args:
+        overrides: command-line words, `--section.key value` or `--section.key=value`; the last of a key counts.
+
+    Raises:
+        ConfigError: one line that names the source, the key, what must hold and what was given.
+    """
+    values: dict[str, dict[str, Any]] = {section: {} for section in Config.model_fields}
+    for key, value in _read_toml(file) if file is not None else ():
+        _set(values, key, value, source=Path(file).name if file else "", from_text=False)
+    for key, value in _read_overrides(overrides):
+        _set(values, key, value, source="command line", from_text=True)
+    return Config.model_validate(values)
+
+
+def _fields() -> Iterator[tuple[str, FieldInfo]]:
+    for section, info in Config.model_fields.items():
+        model: type[BaseModel] = type(info.default)
+        yield from ((f"{section}.{name}", field) for name, field in model.model_fields.items())
+
+
+def _set(values: dict[str, dict[str, Any]], key: str, value: Any, *, source: str, from_text: bool) -> None:
+    """Put one checked value in. Text from the command line is read as the field's type; TOML already has types."""
+    known = dict(_fields())
+    if key not in known:
+        raise ConfigError(f"{source}: unknown key '{key}'{did_you_mean(key, known)}")
+    section, name = key.split(".")
+    field: Any = known[key]
+    adapter: TypeAdapter[Any] = TypeAdapter(field.rebuild_annotation(), config=ConfigDict(allow_inf_nan=False))
+    try:
+        values[section][name] = adapter.validate_python(value, strict=not from_text)
+    except ValidationError as error:
+        raise ConfigError(f"{source}: {key} {_must_hold(error)}; got {value!r}") from None
+
+
+def _must_hold(error: ValidationError) -> str:
+    """Pydantic's message in the house's words: `must be greater than or equal to 1`."""
+    first = error.errors()[0]
+    message = first["msg"].replace("Input should", "must").replace("String should", "must")
+    return message.split(", unable to parse")[0].split(", got a number")[0]
+
+
+def _read_toml(file: Path) -> Iterator[tuple[str, Any]]:
+    try:
+        document = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise ConfigError(f"{file} must be a readable TOML file; got {reason}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file.name} must be TOML; got {error}") from None
+    for section, table in document.items():
+        if section not in Config.model_fields:
+            raise ConfigError(f"{file.name}: unknown key '{section}'{did_you_mean(section, Config.model_fields)}")
+        if not isinstance(table, dict):
+            raise ConfigError(f"{file.name}: {section} must be a table, [{section}]; got {table!r}")
+        yield from ((f"{section}.{name}", value) for name, value in table.items())
+
+
+def _read_overrides(overrides: Sequence[str]) -> Iterator[tuple[str, str]]:
+    words = iter(overrides)
+    for word in words:
+        if not word.startswith("--") or word == "--":
+            raise ConfigError(f"command line: settings must be written --section.key value; got '{word}'")
+        key, equals, value = word[2:].partition("=")
+        if not equals:
+            following = next(words, None)
+            if following is None or following.startswith("--"):
+                raise ConfigError(f"command line: --{key} must be followed by a value; got {following or 'nothing'}")
+            value = following
+        yield key, value

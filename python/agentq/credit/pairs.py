@@ -1,0 +1,177 @@
+"""Credit of Agent Q and its two simpler peers: trees and episodes in, training samples out. Pure functions.
+
+Source: Putta et al. 2024, arXiv:2408.07199, eq. 10 (node pairs), eq. 6 (trajectory pairs). The paper gives no value of
+alpha, threshold or the number of pairs, and no map from rank to value: those here are ours.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import combinations
+
+import numpy as np
+
+from agentq.store.records import TreeRecord
+from agentq.types import PreferencePair, Proposal, Sample, Task, Trajectory
+
+
+def linear_rank_values(k: int) -> list[float]:
+    """The critic value of rank 1 .. K: `(K - r) / (K - 1)`, best first; `[0.5]` for K = 1.
+
+    Raises:
+        ValueError: if k < 1.
+
+    Source: ours; the paper ranks but gives no map from rank to value.
+    """
+    if k < 1:
+        raise ValueError(f"k must be at least 1; got {k}")
+    return [(k - rank) / (k - 1) for rank in range(1, k + 1)] if k > 1 else [0.5]
+
+
+def blended_value(mean_value: float, critic_value: float, alpha: float) -> float:
+    """Q = alpha * W/N + (1 - alpha) * critic_value, all in reward units; alpha = 1 leaves the critic out.
+
+    Raises:
+        ValueError: if alpha is outside [0, 1].
+
+    Source: Putta et al. 2024, eq. 10.
+    """
+    if not 0.0 <= alpha <= 1.0:
+        raise ValueError(f"alpha must be in [0, 1]; got {alpha}")
+    return alpha * mean_value + (1.0 - alpha) * critic_value
+
+
+def node_pairs(
+    tree: TreeRecord, *, alpha: float, threshold: float, min_visits: int = 1, max_pairs_per_node: int = 0
+) -> list[PreferencePair]:
+    """Every pair of siblings whose blended values differ by at least `threshold`.
+
+    Args:
+        alpha: weight of the search against the critic, in [0, 1].
+        threshold: smallest gap, at least 0, in reward units; a gap of 0 never makes a pair.
+        min_visits: both actions must have been executed at least this often; at least 1.
+        max_pairs_per_node: keep the largest gaps of a node; 0 keeps all.
+
+    Returns:
+        Pairs node by node; within a node the largest gap first, ties by the lower index of chosen, then of rejected.
+        Two unreadable actions make no pair: both left the page as it was.
+
+    Raises:
+        ValueError: if an argument is out of range, or two siblings that would be a pair are the same env_action.
+
+    Source: Putta et al. 2024, eq. 10 and Algorithm 1; the text has >= threshold (used here), the algorithm >.
+    """
+    _at_least("threshold", threshold, 0)
+    _at_least("min_visits", min_visits, 1)
+    _at_least("max_pairs_per_node", max_pairs_per_node, 0)
+    mean = tree.mean_value
+    pairs = []
+    for node in np.unique(tree.parent[1:]).tolist():
+        visited = [c for c in tree.children(node).tolist() if tree.visit_count[c] >= min_visits]
+        value = {c: blended_value(float(mean[c]), float(tree.critic_value[c]), alpha) for c in visited}
+        found = []
+        for first, second in combinations(visited, 2):
+            chosen, rejected = (first, second) if value[first] >= value[second] else (second, first)
+            gap = value[chosen] - value[rejected]
+            if gap > 0 and gap >= threshold and _comparable(tree, chosen, rejected):
+                found.append((gap, chosen, rejected))
+        found.sort(key=lambda pair: (-pair[0], pair[1], pair[2]))
+        pairs += found[: max_pairs_per_node or None]
+    return [PreferencePair((_sample(tree, c),), (_sample(tree, r),), gap) for gap, c, r in pairs]
+
+
+def trajectory_pairs(
+    trajectories: Sequence[Trajectory], *, threshold: float = 0.0, max_pairs: int = 0, seed: int = 0
+) -> list[PreferencePair]:
+    """Each success of one task against each of its failures: outcome-supervised DPO.
+
+    Every step of an episode counts, unreadable actions too: the sum over steps is the episode's log-probability.
+
+    Args:
+        trajectories: episodes of one task.
+        threshold: smallest difference of returns, at least 0; a difference of 0 never makes a pair.
+        max_pairs: keep the largest differences, equal ones drawn by `seed`; 0 keeps all.
+
+    Raises:
+        ValueError: if an argument is out of range or the episodes are of several tasks.
+
+    Source: Putta et al. 2024, eq. 6.
+    """
+    _at_least("threshold", threshold, 0)
+    _at_least("max_pairs", max_pairs, 0)
+    tasks = {_task_key(t.task) for t in trajectories}
+    if len(tasks) > 1:
+        raise ValueError(f"trajectories must be of one task; got {sorted(tasks)}")
+    stepped = [t for t in trajectories if t.steps]
+    pairs = []
+    for chosen in (t for t in stepped if t.success):
+        for rejected in (t for t in stepped if not t.success):
+            gap = chosen.return_ - rejected.return_
+            if gap > 0 and gap >= threshold:
+                pairs.append(PreferencePair(_samples(chosen), _samples(rejected), gap))
+    random.Random(seed).shuffle(pairs)
+    pairs.sort(key=lambda pair: -pair.gap)  # stable: equal gaps stay in drawn order
+    return pairs[: max_pairs or None]
+
+
+def success_samples(trajectories: Sequence[Trajectory], max_per_task: int = 0) -> list[Sample]:
+    """The actions of successful episodes, for rejection-sampling fine-tuning (RFT).
+
+    Steps whose action could not be read are left out: they changed nothing, so success did not need them.
+
+    Args:
+        trajectories: episodes of any tasks; an episode with the same tokens as an earlier one of its task is left out.
+        max_per_task: keep the first so many successes of a task, in the order given; 0 keeps all.
+    """
+    _at_least("max_per_task", max_per_task, 0)
+    seen: dict[tuple[str, int], set[bytes]] = {}
+    samples: list[Sample] = []
+    for trajectory in trajectories:
+        if not trajectory.success:
+            continue
+        tokens = b"|".join(step.proposal.token_ids.tobytes() for step in trajectory.steps)
+        kept = seen.setdefault(_task_key(trajectory.task), set())
+        if tokens in kept or (max_per_task and len(kept) >= max_per_task):
+            continue
+        kept.add(tokens)
+        samples += [sample_of(s.proposal) for s in trajectory.steps if s.proposal.action.env_action is not None]
+    return samples
+
+
+def sample_of(proposal: Proposal) -> Sample:
+    """The tokens and recorded log-probabilities of one proposal; arrays are shared, not copied."""
+    return Sample(proposal.prompt_ids, proposal.token_ids, proposal.logps)
+
+
+def _samples(trajectory: Trajectory) -> tuple[Sample, ...]:
+    return tuple(sample_of(step.proposal) for step in trajectory.steps)
+
+
+def _sample(tree: TreeRecord, node: int) -> Sample:
+    return sample_of(_proposal(tree, node))
+
+
+def _proposal(tree: TreeRecord, node: int) -> Proposal:
+    proposal = tree.proposal[node]
+    if proposal is None:
+        raise ValueError(f"every node but the root must have a proposal; node {node} has none")
+    return proposal
+
+
+def _comparable(tree: TreeRecord, chosen: int, rejected: int) -> bool:
+    first, second = (_proposal(tree, node).action.env_action for node in (chosen, rejected))
+    if first is None and second is None:
+        return False
+    if first == second:
+        raise ValueError(f"siblings must be different env_actions; got '{first}' at nodes {chosen} and {rejected}")
+    return True
+
+
+def _task_key(task: Task) -> tuple[str, int]:
+    return task.env, task.seed
+
+
+def _at_least(name: str, value: float, least: int) -> None:
+    if not value >= least:
+        raise ValueError(f"{name} must be at least {least}; got {value}")

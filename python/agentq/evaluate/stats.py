@@ -1,0 +1,207 @@
+"""Success rates with their uncertainty, and the comparison of two agents on the same tasks. Pure functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from fractions import Fraction
+from statistics import NormalDist, fmean, stdev
+from typing import Any
+
+import numpy as np
+
+
+def wilson(successes: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Wilson's score interval of a success rate.
+
+        (p + z^2/2n -+ z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n),    p = successes / n
+
+    Args:
+        successes: in [0, n].
+        n: trials, at least 1.
+        confidence: two-sided, in (0, 1).
+
+    Returns:
+        (low, high), in [0, 1]; exactly 0 or 1 at the end that the data touch.
+
+    Source: Wilson 1927, J. Am. Stat. Assoc. 22, 209-212.
+    """
+    if n < 1:
+        raise ValueError(f"n must be at least 1; got {n}")
+    if not 0 <= successes <= n:
+        raise ValueError(f"successes must be in [0, {n}]; got {successes}")
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"confidence must be in (0, 1); got {confidence}")
+    z = NormalDist().inv_cdf(0.5 + confidence / 2)
+    p = successes / n
+    centre = p + z * z / (2 * n)
+    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    scale = 1 + z * z / n
+    low = 0.0 if successes == 0 else (centre - half) / scale
+    high = 1.0 if successes == n else (centre + half) / scale
+    return low, high
+
+
+def mcnemar_p(only_a: int, only_b: int) -> float:
+    """Two-sided exact McNemar test: the chance of so uneven a split of the tasks that only one agent solved.
+
+    `2 * P(X <= min(only_a, only_b))`, X ~ Binomial(only_a + only_b, 1/2), at most 1; 1 where the agents never differ.
+
+    Source: McNemar 1947, Psychometrika 12, 153-157; exact form: Cochran 1950.
+    """
+    if only_a < 0 or only_b < 0:
+        raise ValueError(f"counts must be at least 0; got {only_a} and {only_b}")
+    m, k = only_a + only_b, min(only_a, only_b)
+    tail = sum(math.comb(m, i) for i in range(k + 1))  # exact integers
+    return min(1.0, float(Fraction(2 * tail, 2**m)))
+
+
+@dataclass(frozen=True, slots=True)
+class PairedResult:
+    """Success rate of a less that of b on the same tasks, in [-1, 1], with its interval and McNemar's exact p."""
+
+    diff: float
+    low: float
+    high: float
+    p_value: float
+
+
+def paired_difference(a: Sequence[bool], b: Sequence[bool], confidence: float = 0.95) -> PairedResult:
+    """Compare two agents task by task.
+
+    Args:
+        a: `[n]` success of the first agent, n at least 1.
+        b: `[n]` success of the second on the same tasks in the same order.
+
+    Raises:
+        ValueError: if the lengths differ or are 0.
+
+    Source: interval: Newcombe 1998, Stat. Med. 17, 2635-2650, method 10 (score intervals of both rates, joined with the
+    corrected correlation of the pairs).
+    """
+    first, second = np.asarray(a, bool), np.asarray(b, bool)
+    if first.ndim != 1 or first.shape != second.shape or len(first) == 0:
+        raise ValueError(f"a and b must be equally long and not empty; got shapes {first.shape} and {second.shape}")
+    n = len(first)
+    both, only_a = int((first & second).sum()), int((first & ~second).sum())
+    only_b = int((~first & second).sum())
+    neither = n - both - only_a - only_b
+    wins_a, wins_b = both + only_a, both + only_b
+    rate_a, rate_b = wins_a / n, wins_b / n
+    low_a, high_a = wilson(wins_a, n, confidence)
+    low_b, high_b = wilson(wins_b, n, confidence)
+    phi = _corrected_phi(both, only_a, only_b, neither)
+    diff = rate_a - rate_b
+    below = _joined(rate_a - low_a, high_b - rate_b, phi)
+    above = _joined(high_a - rate_a, rate_b - low_b, phi)
+    return PairedResult(diff, diff - below, diff + above, mcnemar_p(only_a, only_b))
+
+
+def _corrected_phi(both: int, only_a: int, only_b: int, neither: int) -> float:
+    """Correlation of the pairs; a positive one's numerator is lowered by n/2, not below 0 (Newcombe)."""
+    n = both + only_a + only_b + neither
+    product = (both + only_a) * (only_b + neither) * (both + only_b) * (only_a + neither)
+    if product == 0:
+        return 0.0
+    cross = both * neither - only_a * only_b
+    return (max(cross - n / 2, 0.0) if cross > 0 else float(cross)) / math.sqrt(product)
+
+
+def _joined(x: float, y: float, phi: float) -> float:
+    return math.sqrt(max(0.0, x * x - 2 * phi * x * y + y * y))
+
+
+@dataclass(frozen=True, slots=True)
+class RungResult:
+    """One row of the ladder: an agent, how many of `n` tasks it solved, the 95 % Wilson interval, and what that cost.
+
+    `seconds` is wall time; `env_steps` and token counts are sums over all tasks; `mean_return` is in reward units.
+    """
+
+    name: str
+    successes: int
+    n: int
+    low: float
+    high: float
+    env_steps: int
+    prompt_tokens: int
+    generated_tokens: int
+    seconds: float
+    mean_return: float
+    mean_steps: float
+
+    @property
+    def rate(self) -> float:
+        """Success rate, in [0, 1]."""
+        return self.successes / self.n
+
+    @classmethod
+    def from_outcomes(
+        cls,
+        name: str,
+        successes: Sequence[bool],
+        returns: Sequence[float],
+        steps: Sequence[int],
+        *,
+        env_steps: int,
+        prompt_tokens: int,
+        generated_tokens: int,
+        seconds: float,
+    ) -> RungResult:
+        """The row of `[n]` outcomes; `steps` are the judged episodes', `env_steps` all that were executed."""
+        n, won = len(successes), sum(map(bool, successes))
+        if not (n == len(returns) == len(steps)):
+            lengths = f"{n}, {len(returns)}, {len(steps)}"
+            raise ValueError(f"successes, returns and steps must be equally long; got {lengths}")
+        low, high = wilson(won, n)
+        mean_return, mean_steps = fmean(map(float, returns)), fmean(map(float, steps))
+        cost = (env_steps, prompt_tokens, generated_tokens, seconds)
+        return cls(name, won, n, low, high, *cost, mean_return, mean_steps)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values; `from_dict` is the inverse."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> RungResult:
+        """Raises ValueError, naming the key, where one is missing; keys that are not ours are ignored."""
+        missing = [f.name for f in fields(cls) if f.name not in values]
+        if missing:
+            raise ValueError(f"a rung must have '{missing[0]}'; got {sorted(values)}")
+        return cls(**{f.name: values[f.name] for f in fields(cls)})
+
+
+@dataclass(frozen=True, slots=True)
+class SeedSummary:
+    """One rung over several training seeds.
+
+    `mean_rate` and `std_rate` (n - 1 in the denominator; NaN for one seed) are over seeds: how much a run differs from
+    the next. `low`, `high` are Wilson's of the pooled counts: they hold for these trained models on further tasks and
+    do not include the spread between seeds, so report both.
+    """
+
+    name: str
+    rates: tuple[float, ...]
+    mean_rate: float
+    std_rate: float
+    successes: int
+    n: int
+    low: float
+    high: float
+
+
+def pool_seeds(results: Sequence[RungResult]) -> SeedSummary:
+    """Join the same rung of several seeds.
+
+    Raises:
+        ValueError: if there is none, or the names differ.
+    """
+    names = sorted({result.name for result in results})
+    if len(names) != 1:
+        raise ValueError(f"results must be one rung of several seeds; got {names}")
+    rates = tuple(result.rate for result in results)
+    successes, n = sum(result.successes for result in results), sum(result.n for result in results)
+    low, high = wilson(successes, n)
+    std = stdev(rates) if len(rates) > 1 else math.nan
+    return SeedSummary(names[0], rates, fmean(rates), std, successes, n, low, high)

@@ -1,0 +1,98 @@
+"""The SQLite file of a run: its schema, how it is opened and checked, and which errors mean damage.
+
+Write-ahead log with synchronous=NORMAL: a committed transaction survives the death of the process at any moment, as the
+operating system holds what was written; a power cut may lose the last transactions but never damages the file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from agentq.errors import StoreError
+
+SCHEMA_VERSION = 1
+APPLICATION_ID = 0x61677471  # "agtq"
+
+SCHEMA = """
+CREATE TABLE stages(id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, note TEXT);
+CREATE TABLE items(
+    stage INTEGER NOT NULL REFERENCES stages(id),
+    kind TEXT NOT NULL,
+    key TEXT NOT NULL,
+    seed INTEGER NOT NULL,
+    record BLOB NOT NULL,
+    PRIMARY KEY (stage, kind, key)
+);
+CREATE TABLE blobs(hash BLOB PRIMARY KEY, data BLOB NOT NULL);
+"""
+
+
+@contextmanager
+def damage_named(path: Path) -> Iterator[None]:
+    """Turn SQLite's and the decoder's complaints about `path` into one line of `StoreError`."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise StoreError(f"{path} could not be read or written: {error}") from error
+    except (sqlite3.Error, zlib.error, struct.error, json.JSONDecodeError, UnicodeDecodeError, KeyError) as error:
+        raise StoreError(f"{path} is damaged ({error}): restore a copy or start over with clean=True") from error
+
+
+def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
+    """Open `path` and check that it is whole and ours. A new or empty file gets the schema if `writable`.
+
+    Raises:
+        StoreError: if it is damaged, is no run's database, or has a newer schema.
+    """
+    with damage_named(path):
+        if writable:
+            database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30.0)
+        else:
+            database = sqlite3.connect(_read_only_uri(path), uri=True, isolation_level=None, check_same_thread=False)
+        try:
+            _check(database, path, writable)
+        except BaseException:
+            database.close()
+            raise
+    return database
+
+
+def _read_only_uri(path: Path) -> str:
+    """SQLite reads a write-ahead log through a side file, which a folder that cannot be written cannot hold."""
+    side_file = path.with_name(f"{path.name}-wal")
+    frozen = not os.access(path.parent, os.W_OK) and not side_file.exists()
+    return f"{path.resolve().as_uri()}?{'immutable=1' if frozen else 'mode=ro'}"
+
+
+def _check(database: sqlite3.Connection, path: Path, writable: bool) -> None:
+    (version,) = database.execute("PRAGMA user_version").fetchone()
+    (application,) = database.execute("PRAGMA application_id").fetchone()
+    (tables,) = database.execute("SELECT COUNT(*) FROM sqlite_schema").fetchone()
+    if writable:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = NORMAL")
+    if writable and not tables:
+        _create(database)
+        return
+    if application != APPLICATION_ID:
+        raise StoreError(f"{path} must be the database of an agentq run; got another one")
+    if version > SCHEMA_VERSION:
+        ours = f"schema {version}; this one reads up to {SCHEMA_VERSION}"
+        raise StoreError(f"{path.parent} was written by a newer agentq ({ours}): upgrade agentq")
+    (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise StoreError(
+            f"{path} is damaged ({verdict.splitlines()[-1]}): restore a copy or start over with clean=True"
+        )
+
+
+def _create(database: sqlite3.Connection) -> None:
+    marks = f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION};"
+    database.executescript(f"BEGIN IMMEDIATE; {SCHEMA} {marks} COMMIT;")

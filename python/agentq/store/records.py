@@ -1,0 +1,276 @@
+"""What a run keeps of a search tree and of an episode, and how both become bytes. Owns no file and no database.
+
+Page texts and prompts go to content-addressed blobs, because the same page and the same history occur in many nodes and
+trees; what belongs to one action alone (its tokens, log-probabilities, text) lies in the record itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from agentq.store.codec import BlobTable, Fetch, fetch_blobs, pack, unpack
+from agentq.types import (
+    Action,
+    Command,
+    EnvAction,
+    Observation,
+    Proposal,
+    Split,
+    Status,
+    Step,
+    StepResult,
+    StopReason,
+    Task,
+    Trajectory,
+)
+
+TERMINAL = 1  # flags bit 0: the episode ended in this node
+EXHAUSTED = 2  # flags bit 1: nothing below is left to learn
+
+COLUMNS = {
+    "parent": "<i4",
+    "depth": "<i4",
+    "visit_count": "<u4",
+    "value_sum": "<f8",
+    "critic_value": "<f4",
+    "flags": "|u1",
+    "reward": "<f4",
+    "success": "|b1",
+}
+
+
+@dataclass(eq=False)
+class TreeRecord:
+    """One finished search tree of `n` nodes; node 0 is the root and every parent comes before its children.
+
+    A node other than the root is also the edge that leads to it, so a column's entry is that of the action taken at its
+    parent. Columns, all `[n]`: `parent` int32 (-1 at the root), `depth` int32, `visit_count` N uint32, `value_sum` W
+    float64, `critic_value` in [0, 1] float32, `flags` uint8 (`TERMINAL`, `EXHAUSTED`), `reward` float32, `success`
+    bool. `proposal` is None at the root; `observation` is None where the action was never executed; `error_kind` is
+    None where the page did not fail. `info` holds counts: env_steps, prompt_tokens, generated_tokens, seconds.
+
+    Raises:
+        ValueError: if a column does not have one entry a node, or the parents are no tree in that order.
+    """
+
+    task: Task
+    parent: np.ndarray
+    depth: np.ndarray
+    visit_count: np.ndarray
+    value_sum: np.ndarray
+    critic_value: np.ndarray
+    flags: np.ndarray
+    proposal: list[Proposal | None]
+    observation: list[Observation | None]
+    reward: np.ndarray
+    success: np.ndarray
+    error_kind: list[str | None]
+    info: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, dtype in COLUMNS.items():
+            setattr(self, name, np.asarray(getattr(self, name)).astype(dtype, copy=False))
+        n = len(self.parent)
+        for name in (*COLUMNS, "proposal", "observation", "error_kind"):
+            if len(getattr(self, name)) != n:
+                raise ValueError(f"{name} must have one entry a node ({n}); got {len(getattr(self, name))}")
+        if n == 0 or self.parent[0] != -1:
+            raise ValueError(f"parent must start with the root, -1; got {self.parent[:1].tolist()}")
+        wrong = np.flatnonzero((self.parent[1:] < 0) | (self.parent[1:] >= np.arange(1, n)))
+        if len(wrong):
+            node = int(wrong[0]) + 1
+            raise ValueError(f"a parent must come before its children; got {self.parent[node]} as that of node {node}")
+        self._order = np.argsort(self.parent, kind="stable")
+        self._first = np.searchsorted(self.parent[self._order], np.arange(n + 1))
+
+    def __len__(self) -> int:
+        return len(self.parent)
+
+    def children(self, node: int) -> np.ndarray:
+        """The children of `node`, in index order (the critic's order, best first, where the forest made them)."""
+        children: np.ndarray = self._order[self._first[node] : self._first[node + 1]]
+        return children
+
+    def path(self, node: int) -> list[int]:
+        """Root .. `node`."""
+        nodes = [node]
+        while self.parent[nodes[-1]] >= 0:
+            nodes.append(int(self.parent[nodes[-1]]))
+        return nodes[::-1]
+
+    @property
+    def mean_value(self) -> np.ndarray:
+        """`[n]` float64: W / N, 0 where N = 0."""
+        mean: np.ndarray = self.value_sum / np.maximum(self.visit_count, 1)
+        return mean
+
+
+def encode_tree(tree: TreeRecord) -> tuple[bytes, dict[bytes, bytes]]:
+    """A tree as record bytes, and the blobs it refers to (hash -> data).
+
+    Raises:
+        ValueError: if a proposal's arrays are not those of the `Proposal` contract.
+    """
+    blobs = BlobTable()
+    actions, proposal_columns = _encode_proposals(tree.proposal, blobs)
+    urls, observation_columns = _encode_observations(tree.observation, blobs)
+    meta = {
+        "task": asdict(tree.task),
+        "info": tree.info,
+        "error_kind": tree.error_kind,
+        "actions": actions,
+        "urls": urls,
+    }
+    columns = {name: getattr(tree, name) for name in COLUMNS}
+    return pack(meta, columns | proposal_columns | observation_columns | {"blobs": blobs.column()}), blobs.data
+
+
+def decode_tree(data: bytes, fetch: Fetch) -> TreeRecord:
+    """Inverse of `encode_tree`; nodes that share a prompt share its array."""
+    meta, columns = unpack(data)
+    blobs = fetch_blobs(columns["blobs"], fetch)
+    n = len(columns["parent"])
+    return TreeRecord(
+        task=_task(meta["task"]),
+        proposal=_decode_proposals(n, meta["actions"], columns, blobs),
+        observation=_decode_observations(n, meta["urls"], columns, blobs),
+        error_kind=meta["error_kind"],
+        info=meta["info"],
+        **{name: columns[name] for name in COLUMNS},
+    )
+
+
+def encode_trajectory(trajectory: Trajectory) -> tuple[bytes, dict[bytes, bytes]]:
+    """An episode as record bytes, and the blobs it refers to (hash -> data)."""
+    blobs = BlobTable()
+    actions, proposal_columns = _encode_proposals([step.proposal for step in trajectory.steps], blobs)
+    pages = [page for step in trajectory.steps for page in (step.observation, step.result.observation)]
+    urls, observation_columns = _encode_observations(pages, blobs)
+    meta = {
+        "task": asdict(trajectory.task),
+        "info": trajectory.info,
+        "return_": float(trajectory.return_),
+        "success": bool(trajectory.success),
+        "results": [_result_fields(step.result) for step in trajectory.steps],
+        "actions": actions,
+        "urls": urls,
+    }
+    return pack(meta, proposal_columns | observation_columns | {"blobs": blobs.column()}), blobs.data
+
+
+def decode_trajectory(data: bytes, fetch: Fetch) -> Trajectory:
+    """Inverse of `encode_trajectory`."""
+    meta, columns = unpack(data)
+    blobs = fetch_blobs(columns["blobs"], fetch)
+    n = len(meta["results"])
+    proposals = _decode_proposals(n, meta["actions"], columns, blobs)
+    pages = _decode_observations(2 * n, meta["urls"], columns, blobs)
+    steps = []
+    for i, fields in enumerate(meta["results"]):
+        before, after, proposal = pages[2 * i], pages[2 * i + 1], proposals[i]
+        if before is None or after is None or proposal is None:
+            raise ValueError(f"step {i} must have two observations and a proposal")
+        steps.append(Step(before, proposal, StepResult(after, **fields)))
+    return Trajectory(_task(meta["task"]), tuple(steps), meta["return_"], meta["success"], meta["info"])
+
+
+def _task(fields: dict[str, Any]) -> Task:
+    return Task(fields["env"], fields["seed"], Split(fields["split"]), fields["instruction"])
+
+
+def _result_fields(result: StepResult) -> dict[str, Any]:
+    return {
+        "reward": float(result.reward),
+        "terminated": bool(result.terminated),
+        "truncated": bool(result.truncated),
+        "success": bool(result.success),
+        "error_kind": result.error_kind,
+        "error_message": result.error_message,
+    }
+
+
+def _encode_observations(
+    pages: Sequence[Observation | None], blobs: BlobTable
+) -> tuple[list[str], dict[str, np.ndarray]]:
+    present = [(i, page) for i, page in enumerate(pages) if page is not None]
+    text = [blobs.add(page.text.encode("utf-8", "surrogatepass")) for _, page in present]
+    columns = {"page.node": np.array([i for i, _ in present], "<i4"), "page.text": np.array(text, "<i4")}
+    return [page.url for _, page in present], columns
+
+
+def _decode_observations(
+    n: int, urls: list[str], columns: dict[str, np.ndarray], blobs: list[bytes]
+) -> list[Observation | None]:
+    pages: list[Observation | None] = [None] * n
+    known: dict[tuple[int, str], Observation] = {}
+    for node, text, url in zip(columns["page.node"].tolist(), columns["page.text"].tolist(), urls, strict=True):
+        if (text, url) not in known:
+            known[text, url] = Observation(blobs[text].decode("utf-8", "surrogatepass"), url)
+        pages[node] = known[text, url]
+    return pages
+
+
+def _encode_proposals(
+    proposals: Sequence[Proposal | None], blobs: BlobTable
+) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
+    present = [(i, proposal) for i, proposal in enumerate(proposals) if proposal is not None]
+    for i, proposal in present:
+        _check_proposal(i, proposal)
+    columns = {
+        "action.node": np.array([i for i, _ in present], "<i4"),
+        "action.prompt": np.array([blobs.add(p.prompt_ids.astype("<i4").tobytes()) for _, p in present], "<i4"),
+        "action.length": np.array([len(p.token_ids) for _, p in present], "<i4"),
+        "action.token_ids": np.concatenate([np.empty(0, "<i4"), *(p.token_ids for _, p in present)]).astype("<i4"),
+        "action.logps": np.concatenate([np.empty(0, "<f4"), *(p.logps for _, p in present)]).astype("<f4"),
+        "action.temperature": np.array([p.temperature for _, p in present], "<f8"),
+        "action.policy_version": np.array([p.policy_version for _, p in present], "<i8"),
+    }
+    return [_action_fields(p) for _, p in present], columns
+
+
+def _check_proposal(node: int, proposal: Proposal) -> None:
+    for name, dtype in (("prompt_ids", np.int32), ("token_ids", np.int32), ("logps", np.float32)):
+        array = getattr(proposal, name)
+        if array.dtype != dtype or array.ndim != 1:
+            want, got = np.dtype(dtype).name, f"{array.ndim}-D {array.dtype.name}"
+            raise ValueError(f"{name} of the proposal at {node} must be 1-D {want}; got {got}")
+    if len(proposal.logps) != len(proposal.token_ids):
+        tokens, logps = len(proposal.token_ids), len(proposal.logps)
+        raise ValueError(f"logps of the proposal at {node} must have one entry a token ({tokens}); got {logps}")
+
+
+def _action_fields(proposal: Proposal) -> dict[str, Any]:
+    env = proposal.action.env_action
+    fields = asdict(proposal.action)
+    fields["env_action"] = None if env is None else [env.command.value, env.element, env.text]
+    fields["stop_reason"] = proposal.stop_reason.value
+    return fields
+
+
+def _decode_proposals(
+    n: int, actions: list[dict[str, Any]], columns: dict[str, np.ndarray], blobs: list[bytes]
+) -> list[Proposal | None]:
+    proposals: list[Proposal | None] = [None] * n
+    prompts: dict[int, np.ndarray] = {}
+    stops = np.cumsum(columns["action.length"])
+    for row, fields in enumerate(actions):
+        span = slice(int(stops[row] - columns["action.length"][row]), int(stops[row]))
+        blob = int(columns["action.prompt"][row])
+        if blob not in prompts:
+            prompts[blob] = np.frombuffer(blobs[blob], "<i4").copy()
+        stop_reason, env, status = (fields.pop(name) for name in ("stop_reason", "env_action", "status"))
+        env_action = None if env is None else EnvAction(Command(env[0]), env[1], env[2])
+        proposals[int(columns["action.node"][row])] = Proposal(
+            action=Action(env_action=env_action, status=Status(status), **fields),
+            prompt_ids=prompts[blob],
+            token_ids=columns["action.token_ids"][span],
+            logps=columns["action.logps"][span],
+            stop_reason=StopReason(stop_reason),
+            policy_version=int(columns["action.policy_version"][row]),
+            temperature=float(columns["action.temperature"][row]),
+        )
+    return proposals

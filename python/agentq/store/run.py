@@ -1,0 +1,240 @@
+"""`RunStore`: everything one run saw, in one directory that survives being killed at any moment.
+
+    config.json    the settings; a run goes on only under the same ones
+    env.json       versions, commit, platform, seeds
+    run.sqlite     search trees, episodes, stage notes (one writer, many readers)
+    metrics.jsonl  one line a logged step
+    checkpoints/   models; written by the learner
+    summary.json   the results; report.html: the page about them. Both written by others
+
+Work is organised in stages ("round1/search") and items (a task's tree or episodes). To resume is to ask
+`done(stage)` and do the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+from agentq.errors import StoreError
+from agentq.store.codec import Fetch, jsonable
+from agentq.store.database import connect, damage_named
+from agentq.store.directory import check_directory, delete_run, lock, open_database
+from agentq.store.files import cut_torn_line, metric_line, read_json, read_metrics
+from agentq.store.records import TreeRecord, decode_trajectory, decode_tree, encode_trajectory, encode_tree
+from agentq.types import Trajectory
+
+T = TypeVar("T")
+
+TREE, TRAJECTORY = "tree", "trajectory"
+
+
+class RunStore:
+    """A run directory. Calls are safe from several threads of one process; only one process may write."""
+
+    def __init__(
+        self, path: Path, database: sqlite3.Connection, *, config: dict[str, Any], lock: IO[str] | None
+    ) -> None:
+        """Use `open` or `read`."""
+        self.path = path
+        self.config = config
+        self._database = database
+        self._lock_file = lock
+        self._metrics: IO[str] | None = None
+        self._guard = threading.RLock()
+        self._in_transaction = False
+
+    @classmethod
+    def open(cls, path: Path | str, config: Mapping[str, Any], *, clean: bool = False) -> RunStore:
+        """Create a run directory, or go on with one.
+
+        Args:
+            path: a new or empty directory, or one that `open` made.
+            config: the run's settings, plain JSON values.
+            clean: delete what an earlier run left in `path` first.
+
+        Raises:
+            StoreError: if the directory holds something else, was made with other settings, is damaged, was written by
+                a newer agentq, or is open in another process.
+        """
+        path = Path(path)
+        given = json.loads(json.dumps(config, default=jsonable))
+        check_directory(path)
+        path.mkdir(parents=True, exist_ok=True)
+        held = lock(path)
+        try:
+            if clean:
+                delete_run(path)
+            database = open_database(path, given)
+        except BaseException:
+            held.close()
+            raise
+        cut_torn_line(path / "metrics.jsonl")
+        (path / "checkpoints").mkdir(exist_ok=True)
+        return cls(path, database, config=given, lock=held)
+
+    @classmethod
+    def read(cls, path: Path | str) -> RunStore:
+        """Open an existing run for reading, also while another process writes it.
+
+        Raises:
+            StoreError: if it is no run directory, is damaged, or was written by a newer agentq.
+        """
+        path = Path(path)
+        for name in ("config.json", "run.sqlite"):
+            if not (path / name).is_file():
+                raise StoreError(f"{path} must be a run directory; it has no {name}")
+        config = read_json(path / "config.json")
+        return cls(path, connect(path / "run.sqlite", writable=False), config=config, lock=None)
+
+    def __enter__(self) -> RunStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release the files; closing twice is fine."""
+        with self._guard:
+            self._database.close()
+            for file in (self._metrics, self._lock_file):
+                if file is not None:
+                    file.close()
+            self._metrics = self._lock_file = None
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Several adds that are kept together or not at all. Each add outside of this is a transaction of its own."""
+        with self._guard:
+            if self._in_transaction:
+                yield
+                return
+            if self._lock_file is None:
+                raise StoreError(
+                    f"{self.path} must be opened for writing, with RunStore.open; it is read-only or closed"
+                )
+            self._in_transaction = True
+            try:
+                self._execute("BEGIN IMMEDIATE")
+                yield
+                self._execute("COMMIT")
+            except BaseException:
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+                raise
+            finally:
+                self._in_transaction = False
+
+    def add_tree(self, stage: str, tree: TreeRecord) -> bool:
+        """Keep the tree of one task; False, and nothing is written, if the stage has one of this task seed already."""
+        return self._add(stage, TREE, str(tree.task.seed), tree.task.seed, lambda: encode_tree(tree))
+
+    def add_trajectory(self, stage: str, item_key: str, trajectory: Trajectory) -> bool:
+        """Keep an episode under its key in the stage (`"17/0"`: task 17, rollout 0); False if the key is taken."""
+        return self._add(stage, TRAJECTORY, item_key, trajectory.task.seed, lambda: encode_trajectory(trajectory))
+
+    def done(self, stage: str, kind: str | None = None) -> set[int]:
+        """Task seeds that have an item in the stage; `kind` "tree" or "trajectory" counts only those."""
+        sql = "SELECT DISTINCT seed FROM items JOIN stages ON stages.id = items.stage WHERE name = ? AND kind IN (?, ?)"
+        return {seed for (seed,) in self._execute(sql, (stage, kind or TREE, kind or TRAJECTORY))}
+
+    def keys(self, stage: str, kind: str = TRAJECTORY) -> set[str]:
+        """Item keys in the stage: for several episodes a task, what `done` cannot tell."""
+        return {key for key, _ in self._keys(stage, kind)}
+
+    def trees(self, stage: str) -> Iterator[TreeRecord]:
+        """The stage's trees by task seed, decoded one at a time."""
+        return self._records(stage, TREE, decode_tree)
+
+    def trajectories(self, stage: str) -> Iterator[Trajectory]:
+        """The stage's episodes by task seed, then key, decoded one at a time."""
+        return self._records(stage, TRAJECTORY, decode_trajectory)
+
+    def set_note(self, stage: str, note: Mapping[str, Any]) -> None:
+        """Keep a finished stage's summary, plain JSON values; an earlier one is replaced."""
+        text = json.dumps(note, default=jsonable)
+        with self.transaction():
+            self._execute("UPDATE stages SET note = ? WHERE id = ?", (text, self._stage_id(stage)))
+
+    def note(self, stage: str) -> dict[str, Any] | None:
+        """The stage's summary; None where it has not finished."""
+        rows = self._execute("SELECT note FROM stages WHERE name = ?", (stage,))
+        with damage_named(self.path / "run.sqlite"):
+            return json.loads(rows[0][0]) if rows and rows[0][0] is not None else None
+
+    def stages(self) -> list[str]:
+        """Stages in the order in which they were first written to."""
+        return [name for (name,) in self._execute("SELECT name FROM stages ORDER BY id")]
+
+    def count(self, stage: str, kind: str) -> int:
+        """Items of a kind ("tree" or "trajectory") in the stage."""
+        return len(self._keys(stage, kind))
+
+    def log(self, stage: str, step: int, **metrics: Any) -> None:
+        """Append one line to metrics.jsonl, flushed. Numbers that are not finite become null."""
+        with self._guard:
+            if self._lock_file is None:
+                raise StoreError(
+                    f"{self.path} must be opened for writing, with RunStore.open; it is read-only or closed"
+                )
+            if self._metrics is None:
+                self._metrics = (self.path / "metrics.jsonl").open("a", encoding="utf-8")
+            self._metrics.write(metric_line(stage, step, metrics))
+            self._metrics.flush()
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Every logged step, `{"stage", "step", **metrics}`; one logged again counts once, with its last values."""
+        return read_metrics(self.path / "metrics.jsonl")
+
+    def _execute(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        with self._guard, damage_named(self.path / "run.sqlite"):
+            return self._database.execute(sql, values).fetchall()
+
+    def _stage_id(self, stage: str) -> int:
+        self._execute("INSERT OR IGNORE INTO stages(name) VALUES (?)", (stage,))
+        return int(self._execute("SELECT id FROM stages WHERE name = ?", (stage,))[0][0])
+
+    def _keys(self, stage: str, kind: str) -> list[tuple[str, int]]:
+        sql = "SELECT key, items.rowid FROM items JOIN stages ON stages.id = items.stage WHERE name = ? AND kind = ?"
+        return [(key, row) for key, row in self._execute(f"{sql} ORDER BY seed, key", (stage, kind))]
+
+    def _add(
+        self, stage: str, kind: str, key: str, seed: int, encode: Callable[[], tuple[bytes, dict[bytes, bytes]]]
+    ) -> bool:
+        with self.transaction():
+            place = (self._stage_id(stage), kind, key)
+            if self._execute("SELECT 1 FROM items WHERE stage = ? AND kind = ? AND key = ?", place):
+                return False
+            record, blobs = encode()
+            for address, data in blobs.items():
+                if not self._execute("SELECT 1 FROM blobs WHERE hash = ?", (address,)):
+                    self._execute("INSERT INTO blobs VALUES (?, ?)", (address, zlib.compress(data)))
+            self._execute("INSERT INTO items VALUES (?, ?, ?, ?, ?)", (*place, seed, record))
+            return True
+
+    def _records(self, stage: str, kind: str, decode: Callable[[bytes, Fetch], T]) -> Iterator[T]:
+        for key, row in self._keys(stage, kind):
+            record = self._execute("SELECT record FROM items WHERE rowid = ?", (row,))[0][0]
+            try:
+                with damage_named(self.path / "run.sqlite"):
+                    item = decode(record, self._fetch)
+            except (ValueError, TypeError, IndexError) as error:
+                if isinstance(error, StoreError):
+                    raise
+                raise StoreError(f"{self.path / 'run.sqlite'} is damaged: {kind} {key} of {stage}: {error}") from error
+            yield item
+
+    def _fetch(self, addresses: Iterable[bytes]) -> dict[bytes, bytes]:
+        found = {}
+        for address in addresses:
+            rows = self._execute("SELECT data FROM blobs WHERE hash = ?", (address,))
+            if not rows:
+                raise StoreError(f"{self.path / 'run.sqlite'} is damaged: blob {address.hex()} is missing")
+            found[address] = zlib.decompress(rows[0][0])
+        return found
