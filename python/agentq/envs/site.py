@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import jinja2
 
@@ -38,6 +38,18 @@ class Site(Protocol):
     def handle(self, request: Request, session: Session) -> Response:
         """Answer one request."""
         ...
+
+
+def read_request(method: str, target: str, form: Mapping[str, str]) -> Request:
+    """The request for `target` (path and query); a POST's `form` fields win over the query's. Control characters go."""
+    parts = urlsplit(target)
+    params = dict(parse_qsl(parts.query, keep_blank_values=True)) | (dict(form) if method == "POST" else {})
+    return Request(method, printable(unquote(parts.path)), {key: printable(value) for key, value in params.items()})
+
+
+def printable(text: str) -> str:
+    """`text` on one line, single-spaced, without the characters that no keyboard types."""
+    return "".join(c for c in " ".join(text.split()) if c.isprintable())
 
 
 def redirect(location: str) -> Response:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from urllib.parse import parse_qsl, unquote, urljoin, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 from agentq.envs.page import CHECKED, Control, Page, parse
-from agentq.envs.site import Request, Response, Session, Site, encode
+from agentq.envs.site import Session, Site, encode, printable, read_request
 from agentq.types import ELEMENT_COMMANDS, Command, EnvAction
 
 VIEWPORT_LINES = 40
 _SCROLL_LINES = 20
 _MAX_REDIRECTS = 5
+_URL_CHARACTERS = "/?&=%+:,;@!$'()*~-._"
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What the tab shows. Immutable; `values` `[controls]` is what each control holds now, `scroll` is in lines."""
+    """What the tab shows. Immutable; `values` `[controls]` is what each control holds now, `scroll` is in lines.
+
+    `status` is the HTTP status of the page that the last action loaded, 0 if it loaded none.
+    """
 
     url: str
     page: Page
@@ -66,7 +70,7 @@ def _act_on_element(site: Site, session: Session, view: View, action: EnvAction)
         case Command.SUBMIT:
             return _submit(site, session, view, element, control)
         case Command.TYPE:
-            return _put(view, element, control, "textbox", action, " ".join((action.text or "").split()))
+            return _put(view, element, control, "textbox", action, printable(action.text or ""))
         case Command.CLEAR:
             return _put(view, element, control, "textbox", action, "")
         case _:
@@ -121,7 +125,7 @@ def _option(control: Control, wanted: str) -> str:
     """The label of the option meant by `wanted` (case does not matter)."""
     if control.role != "combobox":
         return ""
-    wanted = " ".join(wanted.split())
+    wanted = printable(wanted)
     for label, _ in control.options:
         if label.casefold() == wanted.casefold() and label:
             return label
@@ -135,7 +139,7 @@ def _put(view: View, element: int, control: Control, role: str, action: EnvActio
 
 
 def _with_value(view: View, element: int, value: str) -> View:
-    return replace(view, values=(*view.values[: element - 1], value, *view.values[element:]))
+    return replace(view, status=0, values=(*view.values[: element - 1], value, *view.values[element:]))
 
 
 def _scroll(view: View, direction: str) -> View:
@@ -143,13 +147,13 @@ def _scroll(view: View, direction: str) -> View:
     if step is None:
         raise ActionError("bad_argument", "SCROLL needs UP or DOWN")
     last = max(0, len(view.page.lines) - VIEWPORT_LINES)
-    return replace(view, scroll=min(max(view.scroll + step, 0), last))
+    return replace(view, status=0, scroll=min(max(view.scroll + step, 0), last))
 
 
 def _local_url(view: View, target: str) -> str:
     """`target` as path and query on this site."""
     try:
-        parts = urlsplit(urljoin(view.url, target.strip()))
+        parts = urlsplit(urljoin(view.url, quote(printable(target), safe=_URL_CHARACTERS)))
     except ValueError:
         raise ActionError("bad_url", "not a url") from None
     if parts.scheme or parts.netloc or not parts.path.startswith("/"):
@@ -162,17 +166,9 @@ def _fetch(site: Site, session: Session, method: str, target: str, params: dict[
     if method == "GET" and params:
         target = f"{urlsplit(target).path}?{encode(params)}"
     for _ in range(_MAX_REDIRECTS):
-        response = _send(site, session, method, target, params)
+        response = site.handle(read_request(method, target, params), session)
         if response.location is None:
             page = parse(response.html)
             return View(target, page, page.initial_values(), response.status)
         method, target, params = "GET", response.location, {}
     raise ActionError("too_many_redirects", "the page redirects without end")
-
-
-def _send(site: Site, session: Session, method: str, target: str, form: dict[str, str]) -> Response:
-    parts = urlsplit(target)
-    params = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if method == "POST":
-        params |= form
-    return site.handle(Request(method, unquote(parts.path), params), session)

@@ -132,7 +132,7 @@ class WebEnv:
             note = f"\nerror {message}"
         elif env_action is not None and env_action.command is Command.ASK_USER:
             note = f"\nuser {self._kit.answer(state.task, env_action.text or '')}"
-        elif view.status >= 400 and view is not state.view:
+        elif view is not state.view and view.status >= 400:
             kind, message = f"http_{view.status}", view.text().split("\n", 1)[0]
         return self._finish(state, view, session, env_action, Observation(view.text() + note, view.url), kind, message)
 

@@ -31,7 +31,7 @@ class Order(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What the user wants. `limit` in dollars; `size` is "" for kinds that have none; `target` fits (others may too)."""
+    """What the user wants. `limit` in dollars; `size` is "" for kinds that have none. Others than `target` may fit."""
 
     kind: str
     category: str
