@@ -1,0 +1,118 @@
+"""Pretraining material that needs no expert: pages from random walks, with reading, copying and choosing exercises on them.
+
+An exercise tells the model what to do ("type 555-0134 in Phone") and asks for the action in the ordinary prompt format, so it
+teaches to read a page, copy words and name element ids, not what a task needs next.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from agentq.agent.actions import format_action
+from agentq.agent.prompts import LETTERS, Messages, critic_answer, critic_messages, policy_messages
+from agentq.types import Command, EnvAction, History, Observation
+
+_ELEMENT = re.compile(r"^(link|button|textbox|combobox|checkbox) \[(\d+)\] ([^:\n]+?)(?:: (.*))?$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A prompt and the answer to learn."""
+
+    messages: Messages
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """One thing to do on a page, in words, and the action that does it."""
+
+    words: str
+    action: EnvAction
+
+
+def page_elements(text: str) -> list[tuple[str, int, str]]:
+    """(role, id, name) of each numbered line of an observation."""
+    return [(m[1], int(m[2]), m[3].strip()) for m in _ELEMENT.finditer(text)]
+
+
+def random_value(rng: np.random.Generator, texts: Sequence[str]) -> str:
+    """Something to type: a span of 1 to 4 words of the given texts, or digits."""
+    if rng.random() < 0.15:
+        return f"{rng.integers(100, 1000)}-{rng.integers(0, 10000):04d}"
+    words = texts[rng.integers(len(texts))].replace("\n", " ").split(" ")
+    start = int(rng.integers(len(words)))
+    return " ".join(words[start : start + int(rng.integers(1, 5))]).strip(" .,:") or "table"
+
+
+def _orders(rng: np.random.Generator, text: str, values: Sequence[str], count: int) -> list[_Order]:
+    found = page_elements(text)
+    orders = []
+    for _ in range(count if found else 0):
+        role, element, name = found[rng.integers(len(found))]
+        if role == "textbox":
+            value = random_value(rng, values)
+            orders.append(_Order(f"type {value} in {name}", EnvAction(Command.TYPE, element, value)))
+        elif role == "combobox":
+            value = random_value(rng, values)
+            orders.append(_Order(f"set {name} to {value}", EnvAction(Command.SELECT, element, value)))
+        elif sum(n == name for _, _, n in found) == 1:
+            orders.append(_Order(f"click {name}", EnvAction(Command.CLICK, element)))
+    return orders
+
+
+def _lookup(rng: np.random.Generator, text: str, instruction: str) -> _Order | None:
+    """An order to type the words that stand after a cue in the instruction; only cues that occur once."""
+    fields = [(element, name) for role, element, name in page_elements(text) if role in ("textbox", "combobox")]
+    words = instruction.split(" ")
+    cues = [i for i, word in enumerate(words[:-1]) if words.count(word) == 1]
+    if not fields or not cues:
+        return None
+    start = cues[rng.integers(len(cues))]
+    value = " ".join(words[start + 1 : start + 1 + int(rng.integers(1, 4))])
+    element, name = fields[rng.integers(len(fields))]
+    count = len(value.split(" "))
+    return _Order(f"type {count} after {words[start]} in {name}", EnvAction(Command.TYPE, element, value))
+
+
+def make_example(
+    rng: np.random.Generator, page: Observation, instruction: str, values: Sequence[str]
+) -> Example | None:
+    """One exercise on `page`, or None if it has no element to name.
+
+    Do one order; do the next of a list of orders; look a value up in `instruction`; or choose among proposals.
+    """
+    lookup = _lookup(rng, page.text, instruction) if rng.random() < 0.3 else None
+    orders = [lookup] if lookup else _orders(rng, page.text, values, int(rng.integers(1, 7)))
+    if not orders:
+        return None
+    done = int(rng.integers(len(orders)))
+    wanted = orders[done]
+    past = tuple(_text(order) for order in orders[:done])
+    query = " , then ".join(order.words for order in orders)
+    history = History(f"{instruction} {query}" if lookup else query, page, past)
+    if rng.random() < 0.25:
+        others = [o.action for o in _orders(rng, page.text, values, 8) if o.action != wanted.action]
+        return rank_example(rng, history, wanted.action, wanted.words, others)
+    return Example(policy_messages(history), _text(wanted))
+
+
+def rank_example(
+    rng: np.random.Generator, history: History, best: EnvAction, thought: str, others: Sequence[EnvAction]
+) -> Example | None:
+    """A ranking question whose answer is `best` among 1 to 4 of `others`; None without any other."""
+    distinct = [o for o in dict.fromkeys(others) if o != best]
+    if not distinct:
+        return None
+    size = min(len(distinct), int(rng.integers(1, 5)))
+    listed = [best, *(distinct[i] for i in rng.permutation(len(distinct))[:size])]
+    listed = [listed[i] for i in rng.permutation(len(listed))]
+    return Example(critic_messages(history, listed), critic_answer(LETTERS[listed.index(best)], thought))
+
+
+def _text(order: _Order) -> str:
+    return format_action(order.action, thought=order.words)

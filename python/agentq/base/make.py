@@ -1,0 +1,187 @@
+"""Makes the embedded base checkpoint from nothing: pages, tokenizer, pretraining, few demonstrations. Deterministic from its seed.
+
+Only BASE-split tasks are used, so train, validation and test tasks stay unseen. What is weak on purpose is acting: the
+model reads, copies and names elements after pretraining, but has seen few demonstrations of whole tasks.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from agentq import envs
+from agentq.agent.actions import format_action
+from agentq.agent.prompts import plain_text, policy_messages
+from agentq.base.exercises import Example, make_example, rank_example
+from agentq.base.tokenizer import train_tokenizer
+from agentq.base.training import Sequence, encode_example, train
+from agentq.envs.explore import random_action, random_walk
+from agentq.types import EnvAction, History, Observation, Split
+
+DEMONSTRATION_START = 0  # BASE indices of demonstrations; walks start far behind them
+WALK_START = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class BaseSettings:
+    """All ours. `demonstrations` is per site; token counts are padded training tokens."""
+
+    sites: tuple[str, ...] = ("booking", "shop")
+    hidden_size: int = 128
+    num_layers: int = 4
+    num_heads: int = 4
+    num_kv_heads: int = 2
+    vocab_size: int = 2048
+    context_tokens: int = 1024
+    walks: int = 4000
+    pretrain_tokens: int = 10_000_000
+    demonstrations: int = 60
+    demonstration_tokens: int = 1_500_000
+    learning_rate: float = 2e-3
+    demonstration_learning_rate: float = 5e-4
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """One expert step: the history, the composite action's text, what else could have been done there."""
+
+    history: History
+    text: str
+    action: EnvAction
+    thought: str
+    others: tuple[EnvAction, ...]
+
+
+def collect_pages(site: str, walks: int, seed: int, *, per_kind: int = 3000) -> list[tuple[Observation, str]]:
+    """Distinct (page, instruction) of random walks, at most `per_kind` of each kind of page (first word of its path)."""
+    env, rng = envs.make(site), random.Random(seed)
+    by_kind: dict[str, dict[str, tuple[Observation, str]]] = defaultdict(dict)
+    for index in range(walks):
+        task = envs.task(site, Split.BASE, WALK_START + index)
+        for _, _, page in random_walk(env, task, rng, 24):
+            kind = page.url.split("?")[0].split("/")[1]
+            if len(by_kind[kind]) < per_kind:
+                by_kind[kind][page.fingerprint] = (page, task.instruction)
+    return [page for pages in by_kind.values() for page in pages.values()]
+
+
+def demonstrate(site: str, n: int, seed: int) -> list[Demonstration]:
+    """The expert's steps on `n` BASE tasks, each with a few other actions its page would take."""
+    env, expert, rng = envs.make(site), envs.expert(site), random.Random(seed)
+    found = []
+    for index in range(n):
+        task = envs.task(site, Split.BASE, DEMONSTRATION_START + index)
+        history = History(task.instruction, env.reset(task))
+        while True:
+            advice = expert(task, env)
+            text = format_action(
+                advice.env_action,
+                plan="" if history.actions else expert.plan,
+                thought=advice.thought,
+                explanation=advice.explanation,
+                status=advice.status,
+            )
+            others = tuple(random_action(env, task, rng) for _ in range(8))
+            found.append(Demonstration(history, text, advice.env_action, advice.thought, others))
+            result = env.step(advice.env_action)
+            if result.terminated or result.truncated:
+                break
+            history = history.then(text, result.observation)
+    return found
+
+
+def _pretraining(tokenizer: Any, pages: list[tuple[Observation, str]], seed: int) -> Iterator[Sequence]:
+    rng = np.random.default_rng(seed)
+    while True:
+        page, instruction = pages[rng.integers(len(pages))]
+        values = [page.text, instruction, pages[rng.integers(len(pages))][1], pages[rng.integers(len(pages))][0].text]
+        example = make_example(rng, page, values[2], values)
+        if example is not None:
+            yield encode_example(tokenizer, example, rng, prompt_weight=0.3)
+
+
+def _demonstrations(tokenizer: Any, demos: list[Demonstration], seed: int) -> Iterator[Sequence]:
+    rng = np.random.default_rng(seed)
+    while True:
+        for i in rng.permutation(len(demos)):
+            d = demos[i]
+            yield encode_example(tokenizer, Example(policy_messages(d.history), d.text), rng, prompt_weight=0.0)
+            ranking = rank_example(rng, d.history, d.action, d.thought, d.others)
+            if ranking is not None:
+                yield encode_example(tokenizer, ranking, rng, prompt_weight=0.0)
+
+
+def make_base(out: Path, settings: BaseSettings, *, on_step: Callable[[str, dict[str, float]], None]) -> None:
+    """Write the checkpoint, `base.json` (settings, sizes) and `training.jsonl` (the log) to `out`.
+
+    The pretrained stage is kept in `out/pretrained`, so an interrupted call goes on after it.
+    """
+    s = settings
+    torch.manual_seed(s.seed)
+    log: list[dict[str, Any]] = []
+
+    def note(stage: str) -> Callable[[dict[str, float]], None]:
+        def write(metrics: dict[str, float]) -> None:
+            on_step(stage, metrics)
+            if metrics["step"] % 20 == 0:
+                log.append({"stage": stage, **{k: round(v, 4) for k, v in metrics.items() if k != "eta_s"}})
+
+        return write
+
+    pages = [page for i, site in enumerate(s.sites) for page in collect_pages(site, s.walks, s.seed + i)]
+    demos = [d for i, site in enumerate(s.sites) for d in demonstrate(site, s.demonstrations, s.seed + 10 + i)]
+    pretrained = out / "pretrained"
+    if not (pretrained / "model.safetensors").exists():
+        tokenizer = train_tokenizer(_corpus(pages, demos), vocab_size=s.vocab_size, context_tokens=s.context_tokens)
+        model = LlamaForCausalLM(_config(s, tokenizer))
+        source = _pretraining(tokenizer, pages, s.seed)
+        train(model, source, num_tokens=s.pretrain_tokens, learning_rate=s.learning_rate, on_step=note("pretrain"))
+        model.save_pretrained(pretrained)
+        tokenizer.save_pretrained(pretrained)
+    from agentq.policies.engine import load_checkpoint
+
+    model, tokenizer = load_checkpoint(pretrained, device="cpu", dtype=torch.float32)
+    source = _demonstrations(tokenizer, demos, s.seed + 1)
+    rate = s.demonstration_learning_rate
+    train(model, source, num_tokens=s.demonstration_tokens, learning_rate=rate, on_step=note("demonstrate"))
+    model.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+    summary = {"settings": asdict(s), "parameters": sum(p.numel() for p in model.parameters()), "pages": len(pages)}
+    summary |= {"demonstration_steps": len(demos), "vocabulary": len(tokenizer)}
+    (out / "base.json").write_text(json.dumps(summary, indent=1) + "\n")
+    (out / "training.jsonl").write_text("".join(json.dumps(line) + "\n" for line in log))
+
+
+def _corpus(pages: list[tuple[Observation, str]], demos: list[Demonstration]) -> Iterator[str]:
+    for page, instruction in pages:
+        yield page.text
+        yield instruction
+    for d in demos:
+        yield plain_text(policy_messages(d.history))
+        yield d.text
+
+
+def _config(s: BaseSettings, tokenizer: Any) -> LlamaConfig:
+    return LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=s.hidden_size,
+        intermediate_size=s.hidden_size * 8 // 3 // 16 * 16,
+        num_hidden_layers=s.num_layers,
+        num_attention_heads=s.num_heads,
+        num_key_value_heads=s.num_kv_heads,
+        max_position_embeddings=s.context_tokens,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )

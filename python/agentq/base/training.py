@@ -1,0 +1,98 @@
+"""The plain next-token training loop that makes the base model: weighted token loss, length buckets, cosine rate, bf16 autocast."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from agentq.base.exercises import Example
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """`ids` `[T]` int32; `weights` `[T]` float32: the loss weight of predicting each token (0 for the first)."""
+
+    ids: np.ndarray
+    weights: np.ndarray
+
+
+def encode_example(tokenizer: Any, example: Example, rng: np.random.Generator, *, prompt_weight: float) -> Sequence:
+    """Answer and end token have weight 1; a quarter of the prompt's tokens, drawn anew each time, `prompt_weight`."""
+    prompt = tokenizer.apply_chat_template(example.messages, add_generation_prompt=True, tokenize=False)
+    prompt_ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+    answer_ids = tokenizer(example.answer, add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
+    weights = np.ones(len(prompt_ids) + len(answer_ids), dtype=np.float32)
+    weights[: len(prompt_ids)] = prompt_weight * (rng.random(len(prompt_ids)) < 0.25)
+    weights[0] = 0.0
+    return Sequence(np.array(prompt_ids + answer_ids, dtype=np.int32), weights)
+
+
+def batches(source: Iterator[Sequence], *, batch_tokens: int, pool: int = 512) -> Iterator[list[Sequence]]:
+    """Batches of similar length, at most `batch_tokens` padded tokens each, from pools of `pool` sequences."""
+    rng = np.random.default_rng(0)
+    while True:
+        drawn = sorted((next(source) for _ in range(pool)), key=lambda s: len(s.ids))
+        cut: list[list[Sequence]] = [[]]
+        for sequence in drawn:
+            if cut[-1] and (len(cut[-1]) + 1) * len(sequence.ids) > batch_tokens:
+                cut.append([])
+            cut[-1].append(sequence)
+        for i in rng.permutation(len(cut)):
+            yield cut[i]
+
+
+def weighted_loss(model: Any, batch: list[Sequence]) -> torch.Tensor:
+    """Mean negative log-likelihood over the batch's weights, in nats; the head runs on weighted rows only."""
+    width = max(len(s.ids) for s in batch)
+    ids = torch.zeros(len(batch), width, dtype=torch.long)
+    weights = torch.zeros(len(batch), width)
+    for row, s in enumerate(batch):
+        ids[row, : len(s.ids)] = torch.from_numpy(s.ids.astype(np.int64))
+        weights[row, : len(s.ids)] = torch.from_numpy(s.weights)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        hidden = model.get_decoder()(input_ids=ids[:, :-1]).last_hidden_state
+    wanted = weights[:, 1:] > 0
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = model.get_output_embeddings()(hidden[wanted])
+    losses = torch.nn.functional.cross_entropy(logits.float(), ids[:, 1:][wanted], reduction="none")
+    w = weights[:, 1:][wanted]
+    return (losses * w).sum() / w.sum()
+
+
+def train(
+    model: Any,
+    source: Iterator[Sequence],
+    *,
+    num_tokens: int,
+    learning_rate: float,
+    batch_tokens: int = 8192,
+    on_step: Callable[[dict[str, float]], None],
+) -> None:
+    """AdamW for `num_tokens` padded tokens, warm-up over 3 % then a cosine to a twentieth of `learning_rate`."""
+    model.train()
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.05, fused=True
+    )
+    seen, start, running = 0, time.monotonic(), math.nan
+    for step, batch in enumerate(batches(source, batch_tokens=batch_tokens)):
+        done = seen / num_tokens
+        if done >= 1:
+            return
+        rate = learning_rate * min(1.0, done / 0.03 + 1e-3) * (0.525 + 0.475 * math.cos(math.pi * done))
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        loss = weighted_loss(model, batch)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        seen += len(batch) * max(len(s.ids) for s in batch)
+        running = loss.item() if math.isnan(running) else 0.97 * running + 0.03 * loss.item()
+        elapsed = time.monotonic() - start
+        on_step({"step": step, "tokens": seen, "loss": running, "seconds": elapsed, "eta_s": elapsed * (num_tokens / seen - 1)})

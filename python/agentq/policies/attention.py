@@ -1,0 +1,76 @@
+"""What decoding needs of transformers' internals: attention that shares key heads without copying them, and a cache that grows in place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AttentionInterface, DynamicCache
+from transformers.cache_utils import DynamicLayer
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+NAME = "agentq_sdpa"
+
+
+def grouped_sdpa(
+    module: torch.nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    **_: Any,
+) -> tuple[Tensor, None]:
+    """SDPA over `[B, heads, T, d]` with grouped key heads; transformers' own copies keys and values to every query head."""
+    causal = attention_mask is None and query.shape[2] > 1 and is_causal is not False
+    out = torch.nn.functional.scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        attn_mask=attention_mask,
+        dropout_p=dropout,
+        scale=scaling,
+        is_causal=causal,
+        enable_gqa=query.shape[1] != key.shape[1],
+    )
+    return out.transpose(1, 2).contiguous(), None
+
+
+AttentionInterface.register(NAME, grouped_sdpa)
+AttentionMaskInterface.register(NAME, sdpa_mask)
+
+
+class _GrowingLayer(DynamicLayer):
+    """Keys and values in a buffer with room ahead, so that a decoding step writes K columns instead of copying the cache."""
+
+    room = 128
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        start = self.get_seq_length() if self.is_initialized else 0
+        end = start + key_states.shape[2]
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+            self._buffers = [_with_room(x, self.room) for x in (key_states, value_states)]
+        elif end > self._buffers[0].shape[2] or self._buffers[0].shape[0] != key_states.shape[0]:
+            self._buffers = [_with_room(x, self.room + key_states.shape[2]) for x in (self.keys, self.values)]
+        for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
+            buffer[:, :, start:end] = states
+        self.keys, self.values = (buffer[:, :, :end] for buffer in self._buffers)
+        return self.keys, self.values
+
+
+def _with_room(states: Tensor, room: int) -> Tensor:
+    batch, heads, length, size = states.shape
+    buffer = states.new_empty(batch, heads, length + room, size)
+    buffer[:, :, :length] = states
+    return buffer
+
+
+def growing_cache() -> DynamicCache:
+    """A `DynamicCache` whose layers grow in place."""
+    cache = DynamicCache()
+    cache.layer_class_to_replicate = _GrowingLayer
+    return cache

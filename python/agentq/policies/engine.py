@@ -1,0 +1,232 @@
+"""Batched sampling from a transformers causal LM: prompts in, token ids and log-probabilities out. Knows no agents.
+
+The K samples of a prompt are K columns of ONE batch row: the prompt's keys and values exist once, each decoding step feeds
+`[B, K]` tokens that share a position, and a mask lets each column see the prompt and its own tokens only.
+
+    keys:      prompt p_1 .. p_T | step 1: col 1..K | step 2: col 1..K | ...
+    column k:  sees p_1 .. p_len |         col k    |         col k    |
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from agentq.agent.prompts import Messages, plain_text
+from agentq.errors import ModelError
+from agentq.policies import attention
+from agentq.types import StopReason
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """One sample. `token_ids` `[T]` int32, `logps` `[T]` float32 in nats at temperature 1."""
+
+    token_ids: np.ndarray
+    logps: np.ndarray
+    stop_reason: StopReason
+
+
+@dataclass(slots=True)
+class Usage:
+    """What an engine has done so far. `seconds` is time spent inside the engine."""
+
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    requests: int = 0
+    seconds: float = 0.0
+
+
+class TransformersEngine:
+    """A causal LM and its tokenizer, by name or path, on one device, with attention by SDPA (which takes our masks)."""
+
+    def __init__(
+        self, model: str | Path, *, device: str = "cpu", dtype: torch.dtype | str = "auto", max_rows: int = 32
+    ) -> None:
+        self.model, self.tokenizer = load_checkpoint(model, device=device, dtype=dtype)
+        self.model.eval()
+        self.device = torch.device(device)
+        self.max_rows = max_rows
+        self.version = 0
+        self.usage = Usage()
+        eos = self.model.generation_config.eos_token_id
+        eos = self.tokenizer.eos_token_id if eos is None else eos
+        if eos is None:
+            raise ModelError(f"the checkpoint must name an eos token; got none in {model}")
+        self.eos_ids = torch.tensor([eos] if isinstance(eos, int) else list(eos), device=self.device)
+        self.context_tokens = int(getattr(self.model.config, "max_position_embeddings", 1 << 30))
+
+    def encode(self, messages: Messages) -> np.ndarray:
+        """`[P]` int32 prompt ids: by the chat template when the tokenizer has one, else as plain text."""
+        if self.tokenizer.chat_template:
+            text = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+            ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        else:
+            ids = self.tokenizer(plain_text(messages))["input_ids"]
+        return np.asarray(ids, dtype=np.int32)
+
+    def decode(self, token_ids: np.ndarray) -> str:
+        """The text of sampled tokens, without special tokens."""
+        return str(self.tokenizer.decode(token_ids.tolist(), skip_special_tokens=True))
+
+    def publish(self, state_dict: dict[str, Tensor]) -> int:
+        """Move to new weights in place; returns the new version, which marks every later sample."""
+        missing, unexpected = self.model.load_state_dict(state_dict, strict=False)
+        tied = {"lm_head.weight"} if self.model.config.tie_word_embeddings else set()
+        if set(missing) - tied or unexpected:
+            raise ModelError(f"published weights must match the model; got {len(unexpected)} unknown, {len(missing)} missing")
+        self.version += 1
+        return self.version
+
+    def generate(
+        self,
+        prompts: Sequence[np.ndarray],
+        k: int,
+        *,
+        seeds: Sequence[int],
+        temperature: float = 1.0,
+        max_new_tokens: int = 96,
+    ) -> list[list[Generated]]:
+        """`k` samples of each prompt, in batches of similar length.
+
+        Args:
+            prompts: `[B]` arrays of int32 ids, each at least one token and short enough for the context.
+            k: samples a prompt, at least 1.
+            seeds: `[B]`; a sample depends on its own prompt, k, seed and the weights alone (up to rounding).
+            temperature: at least 0; 0 takes the likeliest token.
+
+        Raises:
+            ModelError: if a prompt is empty or leaves no room for max_new_tokens in the context.
+        """
+        if k < 1 or temperature < 0 or len(seeds) != len(prompts):
+            raise ValueError(f"k >= 1, temperature >= 0, a seed a prompt; got {k}, {temperature}, {len(seeds)} seeds")
+        longest = max((len(prompt) for prompt in prompts), default=1)
+        if longest + max_new_tokens > self.context_tokens or any(len(prompt) == 0 for prompt in prompts):
+            raise ModelError(
+                f"a prompt must have 1 to {self.context_tokens - max_new_tokens} tokens (context {self.context_tokens}); "
+                f"got {longest}"
+            )
+        start = time.perf_counter()
+        order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
+        results: list[list[Generated]] = [[] for _ in prompts]
+        with torch.inference_mode():
+            for first in range(0, len(order), self.max_rows):
+                rows = order[first : first + self.max_rows]
+                batch = _Batch(self, [prompts[i] for i in rows], k, [seeds[i] for i in rows], max_new_tokens)
+                for i, samples in zip(rows, batch.run(temperature), strict=True):
+                    results[i] = samples
+        self.usage.seconds += time.perf_counter() - start
+        self.usage.requests += len(prompts)
+        self.usage.prompt_tokens += sum(len(prompt) for prompt in prompts)
+        self.usage.generated_tokens += sum(len(s.token_ids) for samples in results for s in samples)
+        return results
+
+
+class _Batch:
+    """One batch of B prompts with K columns each, from prefill to the last end token."""
+
+    def __init__(
+        self, engine: TransformersEngine, prompts: list[np.ndarray], k: int, seeds: list[int], max_new_tokens: int
+    ) -> None:
+        self.engine, self.k, self.max_new_tokens = engine, k, max_new_tokens
+        device = engine.device
+        self.lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
+        width = int(self.lengths.max())
+        self.input_ids = torch.zeros(len(prompts), width, dtype=torch.long, device=device)
+        for row, prompt in enumerate(prompts):
+            self.input_ids[row, : len(prompt)] = torch.from_numpy(prompt.astype(np.int64))
+        uniforms = [np.random.Generator(np.random.Philox(key=s)).random((max_new_tokens, k)) for s in seeds]
+        self.uniforms = torch.from_numpy(np.stack(uniforms)).to(device)  # [B, max_new_tokens, K]
+        self.tokens = np.zeros((len(prompts), k, max_new_tokens), dtype=np.int32)
+        self.logps = np.zeros((len(prompts), k, max_new_tokens), dtype=np.float32)
+        self.counts = np.zeros((len(prompts), k), dtype=np.int64)
+        self.ended = np.zeros((len(prompts), k), dtype=bool)
+
+    def run(self, temperature: float) -> list[list[Generated]]:
+        # 1. Prefill, right-padded: with causal attention no prompt token sees the padding behind it.
+        cache = attention.growing_cache()
+        rows = torch.arange(len(self.lengths), device=self.engine.device)  # rows still decoding
+        decoder = self.engine.model.get_decoder()
+        hidden = decoder(input_ids=self.input_ids, past_key_values=cache, use_cache=True).last_hidden_state
+        last = hidden[rows, self.lengths - 1]
+        logits = self._head(last)[:, None].expand(-1, self.k, -1)
+        prompt_mask = torch.arange(self.input_ids.shape[1], device=self.engine.device) < self.lengths[:, None]
+        own = torch.eye(self.k, dtype=torch.bool, device=self.engine.device)[None]  # a column sees itself
+        for t in range(self.max_new_tokens):
+            # 2. Sample one token a column and note it.
+            token, logp = self._sample(logits, self.uniforms[rows, t], temperature)
+            alive = self._record(rows, t, token, logp)
+            if t + 1 == self.max_new_tokens or not alive.any():
+                break
+            # 3. Drop rows whose columns have all ended, once they are many.
+            if alive.float().mean() < 0.7:
+                keep = alive.nonzero()[:, 0]
+                cache.batch_select_indices(keep)
+                rows, token, prompt_mask = rows[keep], token[keep], prompt_mask[keep]
+            # 4. One forward pass over [B, K] tokens that share a position.
+            mask = torch.cat(
+                [prompt_mask[:, None].expand(-1, self.k, -1), own.repeat(1, 1, t + 1).expand(len(rows), -1, -1)], dim=-1
+            )
+            position = (self.lengths[rows] + t)[:, None].expand(-1, self.k)
+            hidden = decoder(
+                input_ids=token,
+                attention_mask=mask[:, None],
+                position_ids=position,
+                past_key_values=cache,
+                use_cache=True,
+            ).last_hidden_state
+            logits = self._head(hidden)
+        return [[self._generated(row, col) for col in range(self.k)] for row in range(len(self.lengths))]
+
+    def _head(self, hidden: Tensor) -> Tensor:
+        return self.engine.model.get_output_embeddings()(hidden).float()
+
+    def _sample(self, logits: Tensor, uniform: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+        """Token `[B, K]` by the inverse of the cumulative distribution, and its log-probability at temperature 1."""
+        logps = torch.log_softmax(logits, dim=-1)
+        if temperature == 0:
+            token = logps.argmax(dim=-1)
+        else:
+            cumulative = torch.softmax(logits / temperature, dim=-1).double().cumsum(dim=-1)
+            target = uniform[..., None] * cumulative[..., -1:]
+            token = torch.searchsorted(cumulative, target, right=True)[..., 0].clamp_max(logits.shape[-1] - 1)
+        return token, logps.gather(-1, token[..., None])[..., 0]
+
+    def _record(self, rows: Tensor, t: int, token: Tensor, logp: Tensor) -> Tensor:
+        """Write the t-th tokens of columns that have not ended; returns which rows still have such a column."""
+        index = rows.cpu().numpy()
+        live = ~self.ended[index]
+        self.tokens[index, :, t] = token.cpu().numpy()
+        self.logps[index, :, t] = logp.cpu().numpy()
+        self.counts[index] += live
+        self.ended[index] |= torch.isin(token, self.engine.eos_ids).cpu().numpy()
+        return torch.from_numpy(~self.ended[index].all(axis=1)).to(rows.device)
+
+    def _generated(self, row: int, col: int) -> Generated:
+        n = int(self.counts[row, col])
+        reason = StopReason.EOS if self.ended[row, col] else StopReason.LENGTH
+        return Generated(self.tokens[row, col, :n].copy(), self.logps[row, col, :n].copy(), reason)
+
+
+def load_checkpoint(path: str | Path, *, device: str, dtype: torch.dtype | str) -> tuple[Any, Any]:
+    """Model and tokenizer of a Hugging Face checkpoint; one clear line when they are absent or do not fit together."""
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path)
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation=attention.NAME).to(device)
+    except (OSError, ValueError, KeyError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelError(f"the model must be a transformers checkpoint by name or path; got {path}: {first}") from error
+    size = model.get_input_embeddings().weight.shape[0]
+    if len(tokenizer) > size:
+        raise ModelError(
+            f"the tokenizer must fit the model: it has {len(tokenizer)} tokens, the embedding {size} rows; got {path}"
+        )
+    return model, tokenizer

@@ -1,0 +1,244 @@
+"""The stages that every recipe is made of, each resumable: collect, train, evaluate. Owns stage names and costs, no method.
+
+A stage that has finished is not done again; one that was interrupted goes on with what is missing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+from agentq import envs
+from agentq.config import Config
+from agentq.critics.ranker import LLMRanker
+from agentq.evaluate.stats import RungResult
+from agentq.learn.learner import Learner
+from agentq.policies.engine import TransformersEngine
+from agentq.policies.transformers import TransformersPolicy
+from agentq.search.collect import Collector
+from agentq.search.rollout import RolloutSettings
+from agentq.search.tree import SearchSettings
+from agentq.store.records import TreeRecord
+from agentq.store.run import TREE, RunStore
+from agentq.types import Split, Task, Trajectory
+
+
+class Status(Protocol):
+    """Where a person sees what is going on."""
+
+    def stage(self, name: str, total: int, unit: str) -> Callable[[int, str], None]:
+        """Start showing a stage; the returned function takes how much is done and a short note."""
+        ...
+
+
+@dataclass(slots=True)
+class Cost:
+    """What a stage used: executed actions, model tokens, wall seconds."""
+
+    env_steps: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
+    seconds: float = 0.0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.env_steps + other.env_steps,
+            self.prompt_tokens + other.prompt_tokens,
+            self.generated_tokens + other.generated_tokens,
+            self.seconds + other.seconds,
+        )
+
+
+@dataclass
+class Pipeline:
+    """One run: its store, settings, base model, and the stages over them."""
+
+    store: RunStore
+    config: Config
+    base: Path
+    status: Status
+    engines: dict[Path, TransformersEngine] = field(default_factory=dict)
+
+    def engine(self, checkpoint: Path) -> TransformersEngine:
+        """The engine of a checkpoint; only the base's (the critic's too) and the latest stay loaded."""
+        if checkpoint not in self.engines:
+            self.engines = {path: engine for path, engine in self.engines.items() if path == self.base}
+            self.engines[checkpoint] = TransformersEngine(checkpoint)
+        return self.engines[checkpoint]
+
+    def policy(self, checkpoint: Path) -> TransformersPolicy:
+        """The policy of a checkpoint."""
+        return TransformersPolicy(self.engine(checkpoint))
+
+    @cached_property
+    def critic(self) -> LLMRanker:
+        """The paper's critic: the frozen base model, prompted."""
+        return LLMRanker(self.engine(self.base))
+
+    @cached_property
+    def collector(self) -> Collector:
+        """Collection into this run's store."""
+        name = self.config.run.env
+        return Collector(self.store, lambda: envs.make(name), self.config.search.num_trees_in_flight)
+
+    def tasks(self, split: Split, n: int, start: int = 0) -> list[Task]:
+        """`n` tasks of a split of the run's environment."""
+        return envs.tasks(self.config.run.env, split, n, start)
+
+    def rollouts(self, stage: str, checkpoint: Path, tasks: Sequence[Task], *, attempts: int, temperature: float) -> None:
+        """Episodes of a checkpoint's policy."""
+        if self._finished(stage, len(tasks) * attempts):
+            return
+        settings = RolloutSettings(temperature=temperature, seed=self.config.run.seed)
+        on_item = self._on_item(stage, len(tasks) * attempts, "episodes")
+        self.collector.rollouts(stage, tasks, self.policy(checkpoint), settings, attempts=attempts, on_item=on_item)
+
+    def search(
+        self, stage: str, checkpoint: Path, tasks: Sequence[Task], *, iterations: int, critic: bool, stop: bool = False
+    ) -> None:
+        """Search trees with a checkpoint's policy."""
+        if self._finished(stage, len(tasks)):
+            return
+        s = self.config.search
+        settings = SearchSettings(
+            num_iterations=iterations,
+            num_proposals=s.num_proposals,
+            temperature=s.temperature,
+            c_exp=s.c_exp,
+            use_critic=critic,
+            stop_on_success=stop,
+            seed=self.config.run.seed,
+        )
+        on_item = self._on_item(stage, len(tasks), "trees")
+        chosen = self.critic if critic else None
+        self.collector.trees(stage, tasks, self.policy(checkpoint), chosen, settings, on_item=on_item)
+
+    def train(
+        self,
+        stage: str,
+        start: Path,
+        items: Callable[[], Sequence[Any]],
+        step: Callable[[Learner, Sequence[Any]], dict[str, float]],
+        *,
+        learning_rate: float,
+        epochs: int,
+        batch_size: int,
+    ) -> Path:
+        """Train from `start` on `items()`; returns the new checkpoint. With no item, `start` is returned and noted."""
+        out = self.store.path / "checkpoints" / stage.replace("/", "-")
+        note = self.store.note(stage)
+        if note is not None and note.get("finished"):
+            return out if note["items"] else start
+        data = items()
+        began = time.monotonic()
+        before = float((note or {}).get("seconds", 0.0))
+        if data:
+            t = self.config.train
+            num_steps = epochs * -(-len(data) // batch_size)
+            learner = Learner.from_checkpoint(
+                start,
+                learning_rate=learning_rate,
+                max_grad_norm=t.max_grad_norm,
+                lora_rank=t.lora_rank,
+                warmup_steps=int(t.warmup_fraction * num_steps),
+                seed=self.config.run.seed,
+            )
+            show = self.status.stage(stage, num_steps, "steps")
+
+            def on_step(number: int, metrics: dict[str, float]) -> None:
+                self.store.log(stage, number, **metrics)
+                show(number, f"loss {metrics['loss']:.3f}")
+                self.store.set_note(stage, {"items": len(data), "seconds": before + time.monotonic() - began})
+
+            learner.train(
+                data,
+                step_fn=lambda batch: step(learner, batch),
+                epochs=epochs,
+                batch_size=batch_size,
+                seed=self.config.run.seed,
+                on_step=on_step,
+                checkpoint_dir=out.with_name(out.name + ".partial"),
+                checkpoint_every=20,
+            )
+            learner.save(out)
+        seconds = before + time.monotonic() - began
+        self.store.set_note(stage, {"finished": True, "items": len(data), "seconds": seconds})
+        return out if data else start
+
+    def evaluate(
+        self, name: str, stage: str, checkpoint: Path, tasks: Sequence[Task], *, iterations: int = 0, spent: Cost | None = None
+    ) -> RungResult:
+        """Held-out success, greedy (`iterations` 0) or with search at test time; the row adds what was `spent` before.
+
+        Search at test time stops at its first success, which the site's own checker tells it, as in the paper.
+        """
+        if iterations:
+            self.search(stage, checkpoint, tasks, iterations=iterations, critic=True, stop=True)
+            outcomes = [self._searched(tree) for tree in self.store.trees(stage)]
+        else:
+            self.rollouts(stage, checkpoint, tasks, attempts=1, temperature=0.0)
+            outcomes = [(t.success, t.return_, len(t.steps)) for t in self.store.trajectories(stage)]
+        cost = self.cost(stage) + (spent or Cost())
+        successes, returns, steps = zip(*outcomes, strict=True)
+        return RungResult.from_outcomes(
+            name,
+            successes,
+            returns,
+            steps,
+            env_steps=cost.env_steps,
+            prompt_tokens=cost.prompt_tokens,
+            generated_tokens=cost.generated_tokens,
+            seconds=cost.seconds,
+        )
+
+    def cost(self, *stages: str) -> Cost:
+        """What stages used, over all their interruptions."""
+        total = Cost()
+        for stage in stages:
+            total.seconds += float((self.store.note(stage) or {}).get("seconds", 0.0))
+            for tree in self.store.trees(stage):
+                total.env_steps += int(tree.info["env_steps"])
+                total.prompt_tokens += int(tree.info["prompt_tokens"])
+                total.generated_tokens += int(tree.info["generated_tokens"])
+            for t in self.store.trajectories(stage):
+                total.env_steps += len(t.steps)
+                total.prompt_tokens += sum(len(step.proposal.prompt_ids) for step in t.steps)
+                total.generated_tokens += sum(len(step.proposal.token_ids) for step in t.steps)
+        return total
+
+    @staticmethod
+    def _searched(tree: TreeRecord) -> tuple[bool, float, int]:
+        """(success, return, steps) of the best episode in a tree: highest return, then fewest steps."""
+        ends = [i for i in range(len(tree)) if tree.observation[i] is not None and tree.flags[i] & 1]
+        best = min(ends, key=lambda i: (-float(sum(tree.reward[j] for j in tree.path(i))), int(tree.depth[i])))
+        return bool(tree.success[best]), float(sum(tree.reward[j] for j in tree.path(best))), int(tree.depth[best])
+
+    def _finished(self, stage: str, total: int) -> bool:
+        note = self.store.note(stage)
+        return note is not None and note.get("done") == total
+
+    def _on_item(self, stage: str, total: int, unit: str) -> Callable[[int, int, bool], None]:
+        show = self.status.stage(stage, total, unit)
+        wins = 0
+
+        def on_item(done: int, _: int, success: bool) -> None:
+            nonlocal wins
+            wins += success
+            show(done, f"{wins} succeeded")
+
+        return on_item
+
+
+def trajectories_by_task(store: RunStore, stage: str) -> list[list[Trajectory]]:
+    """The stage's episodes, one list a task."""
+    groups: dict[int, list[Trajectory]] = {}
+    for t in store.trajectories(stage):
+        groups.setdefault(t.task.seed, []).append(t)
+    return list(groups.values())
+
+
+__all__ = ["TREE", "Cost", "Pipeline", "Status", "trajectories_by_task"]

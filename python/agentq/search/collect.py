@@ -1,0 +1,91 @@
+"""Resumable collection: a stage of episodes or of search trees into the run store, item by item as they finish."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from agentq.critics.protocol import Critic
+from agentq.envs.protocol import Env
+from agentq.policies.protocol import Policy
+from agentq.search.batching import Batcher
+from agentq.search.rollout import RolloutSettings, rollout
+from agentq.search.run import run_all
+from agentq.search.tree import SearchSettings, TreeSearch
+from agentq.store.records import TreeRecord
+from agentq.store.run import TRAJECTORY, TREE, RunStore
+from agentq.types import Task, Trajectory
+
+OnItem = Callable[[int, int, bool], None]  # items done, items in all, whether this one succeeded
+
+
+@dataclass(frozen=True, slots=True)
+class Collector:
+    """What every collection of a run shares."""
+
+    store: RunStore
+    make_env: Callable[[], Env]
+    in_flight: int = 32
+
+    def rollouts(
+        self, stage: str, tasks: Sequence[Task], policy: Policy, settings: RolloutSettings, *, attempts: int, on_item: OnItem
+    ) -> None:
+        """`attempts` episodes of each task under the policy."""
+        keys = self.store.keys(stage, TRAJECTORY)
+        todo = [(task, i) for i in range(attempts) for task in tasks if _key(task, i) not in keys]
+        progress = _Progress(self.store, stage, len(tasks) * attempts, len(tasks) * attempts - len(todo), on_item)
+        batcher = Batcher(policy)
+
+        async def work(item: tuple[Task, int]) -> Trajectory:
+            return await rollout(self.make_env(), item[0], batcher, replace(settings, attempt=item[1]))
+
+        def keep(t: Trajectory) -> None:
+            self.store.add_trajectory(stage, _key(t.task, t.info["attempt"]), t)
+            progress.add(t.success)
+
+        with progress:
+            run_all(todo, work, batcher=batcher, in_flight=self.in_flight, on_done=keep)
+
+    def trees(
+        self, stage: str, tasks: Sequence[Task], policy: Policy, critic: Critic | None, settings: SearchSettings, *, on_item: OnItem
+    ) -> None:
+        """One search tree of each task."""
+        done = self.store.done(stage, TREE)
+        todo = [task for task in tasks if task.seed not in done]
+        progress = _Progress(self.store, stage, len(tasks), len(tasks) - len(todo), on_item)
+        batcher = Batcher(policy, critic)
+
+        async def work(task: Task) -> TreeRecord:
+            return await TreeSearch(self.make_env(), task, batcher, settings).run()
+
+        def keep(tree: TreeRecord) -> None:
+            self.store.add_tree(stage, tree)
+            progress.add(bool(tree.info["succeeded"]))
+
+        with progress:
+            run_all(todo, work, batcher=batcher, in_flight=self.in_flight, on_done=keep)
+
+
+def _key(task: Task, attempt: int) -> str:
+    return f"{task.seed}/{attempt}"
+
+
+class _Progress:
+    """Counts items and keeps the stage's wall time over interruptions, in its note."""
+
+    def __init__(self, store: RunStore, stage: str, total: int, done: int, on_item: OnItem) -> None:
+        self.store, self.stage, self.total, self.done, self.on_item = store, stage, total, done, on_item
+        self.before = float((store.note(stage) or {}).get("seconds", 0.0))
+
+    def __enter__(self) -> _Progress:
+        self.start = time.monotonic()
+        return self
+
+    def add(self, success: bool) -> None:
+        self.done += 1
+        self.on_item(self.done, self.total, success)
+
+    def __exit__(self, *_: object) -> None:
+        seconds = self.before + time.monotonic() - self.start
+        self.store.set_note(self.stage, {"done": self.done, "total": self.total, "seconds": seconds})

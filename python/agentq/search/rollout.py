@@ -1,0 +1,33 @@
+"""Episodes under a policy: one coroutine a task, all tasks' model calls batched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agentq.envs.protocol import Env
+from agentq.search.batching import Batcher, request_seed
+from agentq.types import History, Step, Task, Trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutSettings:
+    """`temperature` 0 is greedy. `seed` is the run's; `attempt` tells several rollouts of one task apart."""
+
+    temperature: float = 1.0
+    seed: int = 0
+    attempt: int = 0
+
+
+async def rollout(env: Env, task: Task, batcher: Batcher, settings: RolloutSettings) -> Trajectory:
+    """One episode of `task`, from reset to its end (STOP, the site's end, or the step budget)."""
+    history = History(task.instruction, env.reset(task))
+    steps: list[Step] = []
+    while True:
+        seed = request_seed(settings.seed, task.seed, task.seed >> 32, settings.attempt, len(steps))
+        (proposal,) = await batcher.propose(history, 1, seed=seed, temperature=settings.temperature)
+        result = env.step(proposal.action.env_action)
+        steps.append(Step(history.observation, proposal, result))
+        if result.terminated or result.truncated:
+            total = sum(step.result.reward for step in steps)
+            return Trajectory(task, tuple(steps), total, result.success, {"attempt": settings.attempt})
+        history = history.then(proposal.action.text, result.observation)

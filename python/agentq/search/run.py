@@ -1,0 +1,48 @@
+"""Runs one coroutine a work item, a bounded number at once, and hands results over as they come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
+
+from agentq.search.batching import Batcher
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def run_all(
+    items: Iterable[Item],
+    work: Callable[[Item], Awaitable[Result]],
+    *,
+    batcher: Batcher,
+    in_flight: int,
+    on_done: Callable[[Result], None],
+) -> None:
+    """Run `work(item)` for every item, `in_flight` at a time; `on_done` is called in order of completion.
+
+    An exception in any item, or an interrupt, cancels the others (each gives its in-flight visits back) and is raised
+    after; what `on_done` got before is done.
+    """
+    if in_flight < 1:
+        raise ValueError(f"in_flight must be at least 1; got {in_flight}")
+
+    async def main() -> None:
+        queue = iter(items)
+
+        async def worker() -> None:
+            for item in queue:
+                on_done(await work(item))
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(in_flight):
+                    group.create_task(worker())
+        finally:
+            batcher.close()
+
+    try:
+        asyncio.run(main())
+    except BaseExceptionGroup as group:
+        raise group.exceptions[0] from None

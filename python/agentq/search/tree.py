@@ -1,0 +1,207 @@
+"""Agent Q's search of one task: Monte-Carlo tree search with the policy's proposals, the critic's ranks and one final reward.
+
+One iteration (arXiv:2408.07199, section 5.1, Algorithm 1):
+
+    1. select     descend from the root by UCB1 to a leaf                          (forest.ask)
+    2. execute    restore the parent's page, take the leaf's action
+    3. expand     sample K proposals there, drop duplicates, let the critic rank    (forest.expand)
+    4. roll out   follow the first-ranked proposal, expanding each node on the way, until the episode ends
+    5. back up    N and W of every node on the path                                 (forest.tell)
+
+Ours, where the paper is silent: every node of a rollout joins the tree with its K proposals (its siblings are where the next
+iterations branch off); without a critic the rollout follows the first sample, which is a sample of the policy.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from agentq._core import Forest
+from agentq.agent.actions import action_key
+from agentq.envs.protocol import Ability, Env
+from agentq.search.batching import Batcher, request_seed
+from agentq.store.records import TreeRecord
+from agentq.types import EnvAction, History, Observation, Proposal, StepResult, Task
+
+EXHAUSTED = 1
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSettings:
+    """`num_iterations` rollouts a tree; `stop_on_success` ends a tree at its first success (test-time search)."""
+
+    num_iterations: int = 10
+    num_proposals: int = 5
+    temperature: float = 1.0
+    c_exp: float = 1.0
+    use_critic: bool = True
+    stop_on_success: bool = False
+    seed: int = 0
+
+
+@dataclass(slots=True)
+class _Node:
+    """Python's half of a forest node: texts and pages. `history` is None until the node's action has been executed."""
+
+    proposal: Proposal | None = None
+    history: History | None = None
+    snapshot: Any = None
+    result: StepResult | None = None
+    total: float = 0.0  # sum of rewards from the root
+
+    @property
+    def ended(self) -> bool:
+        return self.result is not None and (
+            self.result.terminated or self.result.truncated or self.result.error_kind == "replay_mismatch"
+        )
+
+
+class TreeSearch:
+    """One task's tree and its environment session. `run` is a coroutine; model calls go through the batcher."""
+
+    def __init__(self, env: Env, task: Task, batcher: Batcher, settings: SearchSettings) -> None:
+        self.env, self.task, self.batcher, self.settings = env, task, batcher, settings
+        self.forest = Forest(selection="ucb1", c_exp=settings.c_exp, exhaust=True)
+        (root,) = self.forest.add_trees(1)
+        self.root = int(root)
+        self.nodes: dict[int, _Node] = {self.root: _Node(history=History(task.instruction, env.reset(task)))}
+        self.can_restore = Ability.RESTORE in env.abilities
+        self.position: int | None = self.root  # the node whose page the session shows
+        self._save(self.root)
+        self.counts = {"env_steps": 0, "prompt_tokens": 0, "generated_tokens": 0, "iterations": 0, "replay_mismatches": 0}
+        self.expansions = 0
+        self.succeeded = False
+
+    async def run(self) -> TreeRecord:
+        """Search until the iterations are spent, the tree is exhausted, or (if asked to) a success is found."""
+        start = time.perf_counter()
+        for _ in range(self.settings.num_iterations):
+            _, leaves, _, status = self.forest.ask(np.array([0], dtype=np.int32), 1)
+            if status[0] == EXHAUSTED:
+                break
+            await self._iterate(int(leaves[0]))
+            self.counts["iterations"] += 1
+            if self.succeeded and self.settings.stop_on_success:
+                break
+        return self._record(time.perf_counter() - start)
+
+    async def _iterate(self, leaf: int) -> None:
+        pending = leaf
+        try:
+            while True:
+                node = self._execute(pending)
+                if node.ended:
+                    break
+                child = await self._expand(pending, node)
+                self.forest.extend(_ids(child))
+                pending = child
+        except BaseException:
+            self.forest.cancel(_ids(pending))
+            raise
+        self.forest.set_terminal(_ids(pending))
+        self.forest.tell(_ids(pending), np.array([node.total]))
+        self.succeeded |= node.result is not None and node.result.success
+
+    def _execute(self, index: int) -> _Node:
+        """Take the node's action at its parent's page, unless that has been done."""
+        node = self.nodes[index]
+        if node.history is not None:
+            return node
+        parent = int(self.forest.parent[index])
+        before = self.nodes[parent]
+        assert before.history is not None and node.proposal is not None
+        if not self._go_to(parent):
+            node.history = before.history
+            node.result = StepResult(before.history.observation, truncated=True, error_kind="replay_mismatch")
+            return node
+        result = self.env.step(node.proposal.action.env_action)
+        self.counts["env_steps"] += 1
+        self.position = None if result.terminated or result.truncated else index
+        node.result, node.total = result, before.total + result.reward
+        node.history = before.history.then(node.proposal.action.text, result.observation)
+        self._save(index)
+        return node
+
+    def _go_to(self, index: int) -> bool:
+        """Bring the session to the node's page: by snapshot, else by replay from reset, checked by page fingerprints."""
+        if self.position == index:
+            return True
+        if self.can_restore:
+            self.env.restore(self.nodes[index].snapshot)
+            return True
+        observation = self.env.reset(self.task)
+        for step in self.forest.path(index):
+            node = self.nodes[int(step)]
+            assert node.history is not None
+            if node.proposal is not None:
+                observation = self.env.step(node.proposal.action.env_action).observation
+                self.counts["env_steps"] += 1
+            if observation.fingerprint != node.history.observation.fingerprint:
+                self.counts["replay_mismatches"] += 1
+                self.position = None
+                return False
+        return True
+
+    def _save(self, index: int) -> None:
+        if self.can_restore and not self.nodes[index].ended:
+            self.nodes[index].snapshot = self.env.snapshot()
+
+    async def _expand(self, index: int, node: _Node) -> int:
+        """Give the node its children, best rank first; returns the first."""
+        assert node.history is not None
+        s = self.settings
+        seed = request_seed(s.seed, self.task.seed, self.task.seed >> 32, 1 << 20, self.expansions)
+        self.expansions += 1
+        sampled = await self.batcher.propose(node.history, s.num_proposals, seed=seed, temperature=s.temperature)
+        self.counts["prompt_tokens"] += len(sampled[0].prompt_ids)
+        self.counts["generated_tokens"] += sum(len(p.token_ids) for p in sampled)
+        unique: dict[object, Proposal] = {}
+        for proposal in sampled:
+            unique.setdefault(action_key(proposal.action.env_action), proposal)
+        proposals = list(unique.values())  # in sampled order
+        values = [0.5] * len(proposals)
+        if s.use_critic and len(proposals) > 1:
+            actions: list[EnvAction | None] = [p.action.env_action for p in proposals]
+            values = await self.batcher.rank(node.history, actions, seed=seed)
+        order = sorted(range(len(proposals)), key=lambda i: -values[i])  # stable: equal values keep the sampled order
+        first = int(
+            self.forest.expand(
+                _ids(index),
+                np.array([len(order)], dtype=np.uint32),
+                np.array([values[i] for i in order], dtype=np.float32),
+                np.array([proposals[i].action_logp for i in order], dtype=np.float32),
+            )[0]
+        )
+        for offset, i in enumerate(order):
+            self.nodes[first + offset] = _Node(proposal=proposals[i])
+        return first
+
+    def _record(self, seconds: float) -> TreeRecord:
+        forest, nodes = self.forest, [self.nodes[i] for i in range(self.forest.num_nodes)]
+        results = [node.result for node in nodes]
+        observations: list[Observation | None] = [n.history.observation if n.history else None for n in nodes]
+        parent = np.array(forest.parent, dtype=np.int64)
+        parent[self.root] = -1
+        return TreeRecord(
+            task=self.task,
+            parent=parent.astype(np.int32),
+            depth=np.array(forest.depth, dtype=np.int32),
+            visit_count=np.array(forest.visit_count, dtype=np.uint32),
+            value_sum=np.array(forest.value_sum, dtype=np.float64),
+            critic_value=np.array(forest.critic_value, dtype=np.float32),
+            flags=np.array(forest.flags, dtype=np.uint8),
+            proposal=[node.proposal for node in nodes],
+            observation=observations,
+            reward=np.array([r.reward if r else 0.0 for r in results], dtype=np.float32),
+            success=np.array([bool(r and r.success) for r in results]),
+            error_kind=[r.error_kind if r else None for r in results],
+            info={**self.counts, "seconds": seconds, "succeeded": bool(self.succeeded)},
+        )
+
+
+def _ids(node: int) -> np.ndarray:
+    return np.array([node], dtype=np.uint32)

@@ -1,0 +1,122 @@
+"""The action grammar and the prompts: printing and reading back, and every text a model can emit."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentq.agent.actions import action_key, format_action, parse_action, parse_env_action, same_action
+from agentq.agent.prompts import critic_messages, parse_critic_answer, policy_messages
+from agentq.types import ELEMENT_COMMANDS, TEXT_COMMANDS, Command, EnvAction, History, Observation, Status
+
+line = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Zl", "Zp")), max_size=40).map(
+    lambda text: " ".join(text.split())
+)
+plain_line = line.filter(lambda text: not (text.startswith("[") and text.endswith("]")))
+
+
+@st.composite
+def env_actions(draw: st.DrawFn) -> EnvAction:
+    command = draw(st.sampled_from(list(Command)))
+    element = draw(st.integers(0, 999_999)) if command in ELEMENT_COMMANDS else None
+    text = None
+    if command is Command.SCROLL:
+        text = draw(st.sampled_from(["UP", "DOWN"]))
+    elif command is Command.ASK_USER:
+        text = draw(plain_line)
+    elif command in TEXT_COMMANDS:
+        text = draw(plain_line.filter(bool))
+    return EnvAction(command, element, text)
+
+
+@given(env_actions(), line, line, line, st.sampled_from(list(Status)))
+def test_parse_action_reads_back_what_format_action_prints(
+    env_action: EnvAction, plan: str, thought: str, explanation: str, status: Status
+) -> None:
+    text = format_action(env_action, plan=plan, thought=thought, explanation=explanation, status=status)
+    action = parse_action(text)
+    assert action.parse_error is None
+    assert action.env_action == env_action
+    assert (action.plan, action.thought, action.explanation, action.status) == (plan, thought, explanation, status)
+    assert action.text == text
+
+
+@given(st.binary(max_size=200))
+def test_parse_action_turns_any_bytes_into_an_action_or_a_recorded_failure(data: bytes) -> None:
+    action = parse_action(data.decode("utf-8", "replace"))
+    assert (action.env_action is None) == (action.parse_error is not None)
+    assert action.parse_error is None or ("\n" not in action.parse_error and "got" in action.parse_error)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("CLICK [5]", EnvAction(Command.CLICK, 5)),
+        ("CLICK 5", EnvAction(Command.CLICK, 5)),
+        ("CLICK[5]", EnvAction(Command.CLICK, 5)),
+        ("TYPE [3] [Blue Harbor]", EnvAction(Command.TYPE, 3, "Blue Harbor")),
+        ("TYPE [3] Blue Harbor", EnvAction(Command.TYPE, 3, "Blue Harbor")),
+        ("GOTO /find?q=a", EnvAction(Command.GOTO, None, "/find?q=a")),
+        ("SCROLL down", EnvAction(Command.SCROLL, None, "DOWN")),
+        ("ASK USER which day?", EnvAction(Command.ASK_USER, None, "which day?")),
+        ("ASK USER HELP", EnvAction(Command.ASK_USER, None, "")),
+        ("STOP", EnvAction(Command.STOP)),
+    ],
+)
+def test_parse_env_action_reads_the_spellings_models_use(text: str, expected: EnvAction) -> None:
+    assert parse_env_action(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("hello", "a COMMANDS section must be present"),
+        ("COMMANDS:", "COMMANDS must start with a command"),
+        ("COMMANDS: JUMP [3]", "the command must be one of"),
+        ("COMMANDS: CLICK", "CLICK must name an element id"),
+        ("COMMANDS: CLICK [99999999]", "CLICK must name an element id"),
+        ("COMMANDS: CLICK [3] now", "CLICK must have nothing after it"),
+        ("COMMANDS: TYPE [3]", "TYPE must have a text"),
+        ("COMMANDS: CLICK [3]\nCLICK [4]", "one command on one line"),
+        ("COMMANDS: STOP\nCOMMANDS: STOP", "each section must occur once"),
+        ("COMMANDS: STOP\nSTATUS: MAYBE", "STATUS must be one of"),
+    ],
+)
+def test_parse_action_says_why_a_text_is_no_action(text: str, complaint: str) -> None:
+    action = parse_action(text)
+    assert action.env_action is None
+    assert action.parse_error is not None and complaint in action.parse_error
+
+
+def test_same_action_ignores_white_space_and_thoughts_only() -> None:
+    a, b = (parse_action(f"THOUGHT: {t}\nCOMMANDS: TYPE [1] Ann  Miller") for t in "ab")
+    assert same_action(a.env_action, b.env_action)
+    assert not same_action(a.env_action, EnvAction(Command.TYPE, 2, "Ann Miller"))
+    assert not same_action(a.env_action, EnvAction(Command.TYPE, 1, "Ann Mille"))
+    assert same_action(None, None) and action_key(None) != action_key(EnvAction(Command.STOP))
+
+
+def test_policy_messages_keep_all_past_actions_and_only_the_current_page() -> None:
+    history = History("Book it", Observation("heading First"))
+    later = history.then("COMMANDS: CLICK [1]", Observation("heading Second")).then("COMMANDS: STOP", Observation("end"))
+    text = policy_messages(later)[-1]["content"]
+    assert text.index("CLICK [1]") < text.index("STOP") < text.index("Book it") < text.index("end")
+    assert "First" not in text and "Second" not in text
+
+
+def test_critic_messages_begin_with_the_policys_prompt_so_that_prefixes_are_shared() -> None:
+    history = History("Book it", Observation("heading First"))
+    listed = [EnvAction(Command.CLICK, 1), None]
+    policy, critic = policy_messages(history), critic_messages(history, listed)
+    assert critic[0] == policy[0]
+    assert critic[1]["content"].startswith(policy[1]["content"])
+    assert "A: CLICK [1]\nB: unreadable" in critic[1]["content"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("BEST: B", 1), ("THOUGHT: x\nBEST: (A)", 0), ("BEST: C", None), ("B", None), ("", None), ("BEST: Because", None)],
+)
+def test_parse_critic_answer_names_a_listed_proposal_or_nothing(text: str, expected: int | None) -> None:
+    assert parse_critic_answer(text, 2) == expected
