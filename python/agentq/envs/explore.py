@@ -16,7 +16,7 @@ def random_walk(
 ) -> list[tuple[Observation, EnvAction, Observation]]:
     """`steps` random actions from `task`'s first page on; starts again where the episode ends.
 
-    What is typed is a span of the instruction, so walks get past search pages. Never STOPs.
+    What is typed is a span of the instruction or a likely query, so walks get past search pages. Never STOPs.
     """
     walk, observation, over = [], env.reset(task), False
     for _ in range(steps):
@@ -37,8 +37,11 @@ def random_action(env: WebEnv, task: Task, rng: random.Random) -> EnvAction:
     if not controls:
         return EnvAction(Command.GOTO, text="/")
     element, control = rng.choice(empty if empty and rng.random() < 0.7 else controls)
+    if control.name == "Home" and rng.random() < 0.8:  # else walks keep near home
+        element, control = rng.choice(controls)
     if control.role == "textbox":
-        return EnvAction(Command.TYPE, element, random_span(task.instruction, rng))
+        said = rng.random() < 0.5
+        return EnvAction(Command.TYPE, element, random_span(task.instruction, rng) if said else env.random_query(rng))
     if control.role == "combobox":
         labels = [label for label, _ in control.options if label]
         told = [label for label in labels if f" {label} " in f" {task.instruction} "]

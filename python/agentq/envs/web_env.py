@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -59,7 +60,10 @@ def fill(view: View, command: Command, role: str, label: str, value: str) -> Adv
 
 @dataclass(frozen=True, slots=True)
 class SiteKit:
-    """All that makes a site an environment. `score(session, task) -> (reward, success)` is its own checker."""
+    """All that makes a site an environment. `score(session, task) -> (reward, success)` is its own checker.
+
+    `random_query` is something a visitor of the site may search for.
+    """
 
     name: str
     site: Site
@@ -69,6 +73,7 @@ class SiteKit:
     score: Callable[[Session, Task], tuple[float, bool]]
     answer: Callable[[Task, str], str]
     expert: Expert
+    random_query: Callable[[random.Random], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +109,10 @@ class WebEnv:
     def session(self) -> Session:
         """The server's memory of this visitor, for checkers; not to be changed."""
         return self._present().session
+
+    def random_query(self, rng: random.Random) -> str:
+        """Something a visitor of this site may search for."""
+        return self._kit.random_query(rng)
 
     def reset(self, task: Task) -> Observation:
         """Start `task` on the home page. Raises ConfigError if the task belongs to another environment."""

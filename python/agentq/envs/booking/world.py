@@ -101,3 +101,8 @@ def free_times(number: int, date: str, time: str, party: str) -> tuple[str, ...]
     middle = TIMES.index(time)
     near = TIMES[max(0, middle - _WINDOW) : middle + _WINDOW + 1]
     return tuple(slot for slot in near if is_free(number, date, slot, party))
+
+
+def random_query(rng: random.Random) -> str:
+    """The name of some restaurant."""
+    return rng.choice(places()).name

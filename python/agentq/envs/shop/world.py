@@ -124,3 +124,9 @@ def search(query: str) -> tuple[Product, ...]:
         shared.update(_by_word().get(word, ()))
     found = sorted(shared, key=lambda n: (-shared[n], fixed_hash("rank", n)))
     return tuple(products()[number] for number in found[: PAGE_SIZE * MAX_PAGES])
+
+
+def random_query(rng: random.Random) -> str:
+    """Two attributes and the kind of some product."""
+    item = rng.choice(products())
+    return " ".join((*rng.sample(item.attributes, 2), item.kind))
