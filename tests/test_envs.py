@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from agentq import envs
 from agentq.envs.explore import check_env, random_action, random_walk
 from agentq.envs.protocol import Env
+from agentq.envs.web_env import Snapshot
 from agentq.errors import ConfigError, EnvError
-from agentq.types import Command, EnvAction, Split, Task
+from agentq.types import Command, EnvAction, Observation, Split, Task
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -80,7 +81,7 @@ def test_check_env_holds_on_the_experts_path_and_on_random_walks(name: str) -> N
 
 def test_check_env_names_the_broken_promise() -> None:
     class Forgetful(envs.WebEnv):
-        def restore(self, token):  # type: ignore[no-untyped-def]
+        def restore(self, token: Snapshot) -> Observation:
             return super().reset(token.task)
 
     task = envs.task("shop", Split.TEST, 0)
@@ -125,7 +126,7 @@ def test_splits_are_disjoint_and_tasks_depend_on_the_seed_only(name: str) -> Non
 
 
 def test_registry_errors_are_one_line_with_the_nearest_name() -> None:
-    errors = {
+    errors: dict[str, Callable[[], object]] = {
         "no environment 'bookin'; did you mean 'booking'?": lambda: envs.make("bookin"),
         "no environment 'zzz'; known: booking, shop": lambda: envs.expert("zzz"),
         "no split 'trian'; did you mean 'train'?": lambda: envs.task("shop", "trian", 0),
