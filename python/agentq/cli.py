@@ -1,0 +1,156 @@
+"""The command line. Parses, calls one function, turns agentq's errors into one line and an exit code.
+
+Exit codes: 0 done, 2 usage, bad input or missing extra, 130 interrupted (the same command goes on).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from agentq import __version__
+from agentq.config import Config, load, settings
+from agentq.errors import AgentqError, require
+
+DONE, USAGE, INTERRUPTED = 0, 2, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    parser = _parser()
+    args, overrides = parser.parse_known_args(argv)
+    if args.command is None:
+        parser.print_help()
+        return USAGE
+    try:
+        return int(args.run(args, overrides))
+    except AgentqError as error:
+        print(f"agentq: {error}", file=sys.stderr)
+        return USAGE
+    except KeyboardInterrupt:
+        print(f"agentq: interrupted; go on with: agentq {' '.join(argv or sys.argv[1:])}", file=sys.stderr)
+        return INTERRUPTED
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="agentq", description="Search, preferences and training for web agents.")
+    parser.add_argument("--version", action="version", version=f"agentq {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    for name, run, text in (
+        ("demo", _demo, "the whole loop on a built-in site: base, RFT, Agent Q, search at test time; a table and a report"),
+        ("ladder", _ladder, "every rung of the paper's ladder on one environment; for hours, resumable"),
+        ("base", _base, "make the embedded base model again, from its seed"),
+        ("report", _report, "write report.html of a run directory"),
+        ("settings", _settings, "list every setting with its default"),
+    ):
+        command = commands.add_parser(name, help=text, description=text, epilog="settings: --section.key value")
+        command.set_defaults(run=run)
+        command.add_argument("--json", action="store_true", help="print one JSON object as the result")
+        if name in ("demo", "ladder"):
+            command.add_argument("--config", type=Path, help="a TOML file of settings")
+            command.add_argument("--base", type=Path, help="checkpoint to start from; default: the embedded base")
+            command.add_argument("--clean", action="store_true", help="delete an earlier run in the same directory")
+        if name == "report":
+            command.add_argument("path", type=Path, metavar="RUN", help="a run directory")
+        if name == "base":
+            command.add_argument("--out", type=Path, required=True, help="where the checkpoint goes")
+    return parser
+
+
+def embedded_base() -> Path:
+    """The checkpoint that comes with agentq."""
+    return Path(__file__).parent / "models" / "base"
+
+
+def _demo(args: argparse.Namespace, overrides: list[str]) -> int:
+    from agentq.recipes.presets import DEMO
+
+    return _climb(args, load(args.config, [*DEMO, *overrides]), demo=True)
+
+
+def _ladder(args: argparse.Namespace, overrides: list[str]) -> int:
+    return _climb(args, load(args.config, overrides), demo=False)
+
+
+def _climb(args: argparse.Namespace, config: Config, *, demo: bool) -> int:
+    _use_threads()
+    for module in ("torch", "transformers"):
+        require(module, extra="train", for_=f"agentq {args.command}")
+    from agentq import envs
+    from agentq.progress import RichStatus, ladder_table, main_console
+    from agentq.recipes.ladder import DEMO_RUNGS, RUNGS, ladder
+    from agentq.recipes.pipeline import Pipeline
+    from agentq.report import write_report
+    from agentq.store.run import RunStore
+
+    envs.make(config.run.env)  # an unknown name is told before anything is written
+    out = Path(config.run.out)
+    with RunStore.open(out, config.to_dict(), clean=args.clean) as store, RichStatus() as status:
+        base = args.base or embedded_base()
+        rows = ladder(Pipeline(store, config, base, status), DEMO_RUNGS if demo else RUNGS)
+    report = write_report(out)
+    if args.json:
+        print(json.dumps({"rungs": [row.to_dict() for row in rows], "report": str(report)}))
+    else:
+        console = main_console()
+        console.print(ladder_table(rows))
+        console.print(f"report: {report}", highlight=False)
+    return DONE
+
+
+def _base(args: argparse.Namespace, overrides: list[str]) -> int:
+    _no_overrides(overrides)
+    _use_threads()
+    require("transformers", extra="train", for_="agentq base")
+    from agentq.base.make import BaseSettings, make_base
+    from agentq.progress import RichStatus
+
+    s = BaseSettings()
+    totals = {"pretrain": s.pretrain_tokens, "demonstrate": s.demonstration_tokens}
+    with RichStatus() as status:
+        shows = {stage: status.stage(stage, total, "tokens") for stage, total in totals.items()}
+        make_base(args.out, s, on_step=lambda stage, m: shows[stage](int(m["tokens"]), f"loss {m['loss']:.3f}"))
+    print(json.dumps({"checkpoint": str(args.out)}) if args.json else f"checkpoint: {args.out}")
+    return DONE
+
+
+def _report(args: argparse.Namespace, overrides: list[str]) -> int:
+    _no_overrides(overrides)
+    from agentq.report import write_report
+
+    path = write_report(args.path)
+    print(json.dumps({"report": str(path)}) if args.json else f"report: {path}")
+    return DONE
+
+
+def _settings(args: argparse.Namespace, overrides: list[str]) -> int:
+    _no_overrides(overrides)
+    if args.json:
+        print(json.dumps({s.key: s.default for s in settings()}))
+    else:
+        for s in settings():
+            print(f"--{s.key} {s.default}".ljust(44) + s.description)
+    return DONE
+
+
+def _no_overrides(overrides: list[str]) -> None:
+    if overrides:
+        from agentq.errors import ConfigError
+
+        raise ConfigError(f"this command takes no settings; got '{overrides[0]}'")
+
+
+def _use_threads() -> None:
+    """One math thread a process unless OMP_NUM_THREADS says otherwise: on small shared machines two fight."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

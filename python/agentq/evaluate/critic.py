@@ -1,0 +1,61 @@
+"""How good a critic is: against the expert's choice, and against what search found out. Pure functions over records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from agentq.evaluate.stats import wilson
+from agentq.store.records import TreeRecord
+
+
+@dataclass(frozen=True, slots=True)
+class CriticAccuracy:
+    """`hits` of `n` with a 95 % Wilson interval; `chance` is what a uniform choice would expect, in [0, 1]."""
+
+    hits: int
+    n: int
+    low: float
+    high: float
+    chance: float
+
+    @property
+    def accuracy(self) -> float:
+        """Share of hits, in [0, 1]."""
+        return self.hits / self.n
+
+    @classmethod
+    def of(cls, hits: int, n: int, chance: float) -> CriticAccuracy:
+        """Raises ValueError if n is 0."""
+        return cls(hits, n, *wilson(hits, n), chance)
+
+
+def choice_accuracy(values: Sequence[Sequence[float]], best: Sequence[int]) -> CriticAccuracy:
+    """How often the highest critic_value is that of the proposal known to be best.
+
+    Args:
+        values: `[n][K_i]` critic values of the proposals of each node, K_i at least 2.
+        best: `[n]` index of the best proposal.
+    """
+    hits = sum(max(range(len(v)), key=lambda i: v[i]) == b for v, b in zip(values, best, strict=True))
+    return CriticAccuracy.of(hits, len(best), sum(1 / len(v) for v in values) / max(1, len(values)))
+
+
+def concordance(trees: Iterable[TreeRecord]) -> CriticAccuracy:
+    """Over sibling pairs that search visited and valued differently: how often the critic orders them as W / N does.
+
+    Pairs with equal critic values (nodes that were not ranked) are left out; chance is 1/2.
+    """
+    hits = n = 0
+    for tree in trees:
+        mean = tree.mean_value
+        for node in range(len(tree)):
+            visited = [int(c) for c in tree.children(node) if tree.visit_count[c] > 0]
+            for i, a in enumerate(visited):
+                for b in visited[i + 1 :]:
+                    by_search = mean[a] - mean[b]
+                    by_critic = float(tree.critic_value[a]) - float(tree.critic_value[b])
+                    if by_search != 0 and by_critic != 0:
+                        n += 1
+                        hits += (by_search > 0) == (by_critic > 0)
+    return CriticAccuracy.of(hits, n, 0.5)

@@ -1,0 +1,40 @@
+"""A policy without a model: a function from history and random numbers to an action's text. For tests, baselines and dry runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from agentq.agent.actions import parse_action
+from agentq.types import History, Proposal, StopReason
+
+
+class ScriptedPolicy:
+    """`Policy` whose actions come from `act(history, rng) -> (text, logp)`; logp in nats is recorded as one token's."""
+
+    version = 0
+
+    def __init__(self, act: Callable[[History, np.random.Generator], tuple[str, float]]) -> None:
+        self.act = act
+
+    def propose(
+        self, histories: Sequence[History], k: int, *, seeds: Sequence[int], temperature: float = 1.0
+    ) -> list[list[Proposal]]:
+        """See `Policy.propose`."""
+        return [
+            [self._one(history, rng, temperature) for _ in range(k)]
+            for history, rng in zip(histories, map(np.random.default_rng, seeds), strict=True)
+        ]
+
+    def _one(self, history: History, rng: np.random.Generator, temperature: float) -> Proposal:
+        text, logp = self.act(history, rng)
+        return Proposal(
+            action=parse_action(text),
+            prompt_ids=np.frombuffer(history.observation.fingerprint.encode(), dtype=np.uint8).astype(np.int32),
+            token_ids=np.zeros(1, dtype=np.int32),
+            logps=np.array([logp], dtype=np.float32),
+            stop_reason=StopReason.EOS,
+            policy_version=self.version,
+            temperature=temperature,
+        )

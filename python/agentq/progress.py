@@ -1,0 +1,94 @@
+"""What a person sees of long work: one line a stage with counts, rate and time left. Owns the terminal, nothing else."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from agentq.evaluate.stats import RungResult
+
+
+class RichStatus:
+    """A bar a stage on a terminal; a plain line every `every_s` seconds elsewhere (logs, CI)."""
+
+    def __init__(self, console: Console | None = None, *, every_s: float = 15.0) -> None:
+        self.console = console or Console(stderr=True)
+        self.every_s = every_s
+        self.progress = Progress(
+            TextColumn("{task.description:<28}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[unit]:<9}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+
+    def __enter__(self) -> RichStatus:
+        self.progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.progress.stop()
+
+    def stage(self, name: str, total: int, unit: str) -> Callable[[int, str], None]:
+        """See `recipes.pipeline.Status`."""
+        bar = self.progress.add_task(name, total=total, unit=unit, note="")
+        line = _PlainLine(self.console, name, total, unit, self.every_s)
+
+        def show(done: int, note: str) -> None:
+            self.progress.update(TaskID(bar), completed=done, note=note)
+            if not self.console.is_terminal:
+                line.show(done, note)
+
+        return show
+
+
+class _PlainLine:
+    def __init__(self, console: Console, name: str, total: int, unit: str, every_s: float) -> None:
+        self.console, self.name, self.total, self.unit, self.every_s = console, name, total, unit, every_s
+        self.start = self.last = time.monotonic()
+        self.first: int | None = None
+
+    def show(self, done: int, note: str) -> None:
+        now = time.monotonic()
+        self.first = done - 1 if self.first is None else self.first
+        if done < self.total and now - self.last < self.every_s:
+            return
+        self.last = now
+        rate = (done - self.first) / max(now - self.start, 1e-9)
+        left = (self.total - done) / max(rate, 1e-9)
+        text = f"{self.name}: {done}/{self.total} {self.unit}, {rate:.2f}/s, {left:.0f} s left; {note}"
+        self.console.print(text, highlight=False, soft_wrap=True)
+
+
+def ladder_table(rows: list[RungResult]) -> Table:
+    """Rungs as a table: success with n and 95 % interval, and what each cost."""
+    table = Table(title="success on held-out tasks")
+    for name in ("rung", "success", "95 % interval", "n", "env steps", "model tokens", "seconds"):
+        table.add_column(name, justify="left" if name == "rung" else "right")
+    for row in rows:
+        table.add_row(
+            row.name,
+            f"{100 * row.rate:.1f} %",
+            f"{100 * row.low:.1f} - {100 * row.high:.1f}",
+            str(row.n),
+            f"{row.env_steps:,}",
+            f"{row.prompt_tokens + row.generated_tokens:,}",
+            f"{row.seconds:.0f}",
+        )
+    return table
+
+
+def main_console() -> Console:
+    """Results go to stdout, progress to stderr."""
+    return Console(file=sys.stdout)

@@ -1,0 +1,156 @@
+"""The transformers engine on a random tiny checkpoint, against the plain computation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from agentq.agent.prompts import policy_messages
+from agentq.base.tokenizer import train_tokenizer
+from agentq.errors import ModelError
+from agentq.policies.engine import TransformersEngine
+from agentq.policies.transformers import TransformersPolicy
+from agentq.types import History, Observation, StopReason
+
+PROMPTS = [np.arange(5, 5 + n, dtype=np.int32) for n in (3, 17, 9, 30, 12)]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("checkpoint")
+    tokenizer = train_tokenizer(["HISTORY: link [3] Blue Harbor Grill 7:00 PM"] * 9, vocab_size=400, context_tokens=256)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=256,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        tie_word_embeddings=True,
+        initializer_range=0.2,
+    )
+    torch.manual_seed(0)
+    LlamaForCausalLM(config).save_pretrained(path)
+    tokenizer.save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def engine(checkpoint: Path) -> TransformersEngine:
+    return TransformersEngine(checkpoint, max_rows=2)
+
+
+def _plain_logps(engine: TransformersEngine, prompt: np.ndarray, token_ids: np.ndarray) -> np.ndarray:
+    ids = torch.tensor(np.concatenate([prompt, token_ids]).astype(np.int64))[None]
+    with torch.inference_mode():
+        logps = torch.log_softmax(engine.model(ids).logits[0].float(), dim=-1)
+    return logps[len(prompt) - 1 : -1].gather(-1, ids[0, len(prompt) :, None])[:, 0].numpy()
+
+
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
+def test_generate_records_logps_of_the_plain_forward_pass(
+    engine: TransformersEngine, k: int, temperature: float
+) -> None:
+    out = engine.generate(PROMPTS, k, seeds=range(5), temperature=temperature, max_new_tokens=12)
+    assert [len(samples) for samples in out] == [k] * 5
+    for prompt, samples in zip(PROMPTS, out, strict=True):
+        for sample in samples:
+            np.testing.assert_allclose(sample.logps, _plain_logps(engine, prompt, sample.token_ids), atol=2e-5)
+
+
+def test_generate_depends_on_prompt_and_seed_not_on_the_batch(engine: TransformersEngine) -> None:
+    together = engine.generate(PROMPTS, 3, seeds=range(5), max_new_tokens=12)
+    for i in (0, 3):
+        (alone,) = engine.generate([PROMPTS[i]], 3, seeds=[i], max_new_tokens=12)
+        for a, b in zip(alone, together[i], strict=True):
+            np.testing.assert_array_equal(a.token_ids, b.token_ids)
+    other = engine.generate(PROMPTS, 3, seeds=range(5, 10), max_new_tokens=12)
+    assert any((a.token_ids.tolist() != b.token_ids.tolist()) for x, y in zip(together, other) for a, b in zip(x, y))
+
+
+def test_generate_at_temperature_zero_takes_the_likeliest_token(engine: TransformersEngine) -> None:
+    ((sample, twin),) = engine.generate([PROMPTS[1]], 2, seeds=[0], temperature=0.0, max_new_tokens=6)
+    ids = PROMPTS[1].astype(np.int64)
+    for token in sample.token_ids:
+        with torch.inference_mode():
+            assert int(engine.model(torch.tensor(ids)[None]).logits[0, -1].argmax()) == token
+        ids = np.append(ids, token)
+    np.testing.assert_array_equal(sample.token_ids, twin.token_ids)
+
+
+def test_generate_samples_with_the_models_frequencies(engine: TransformersEngine) -> None:
+    ((*samples,),) = engine.generate([PROMPTS[0]], 4000, seeds=[0], max_new_tokens=1)
+    counts = np.bincount([s.token_ids[0] for s in samples], minlength=len(engine.tokenizer))
+    with torch.inference_mode():
+        probs = torch.softmax(engine.model(torch.tensor(PROMPTS[0].astype(np.int64))[None]).logits[0, -1].float(), -1)
+    expected = probs.numpy() * 4000
+    likely = expected > 20  # within 5 standard deviations of a binomial
+    assert likely.sum() >= 3
+    assert (np.abs(counts - expected)[likely] < 5 * np.sqrt(expected[likely])).all()
+
+
+def test_generate_ends_with_the_end_token_or_says_length(engine: TransformersEngine) -> None:
+    out = engine.generate(PROMPTS, 8, seeds=range(5), max_new_tokens=60)
+    eos = int(engine.eos_ids[0])
+    reasons = set()
+    for sample in (s for samples in out for s in samples):
+        reasons.add(sample.stop_reason)
+        ends = [i for i, token in enumerate(sample.token_ids) if token == eos]
+        assert ends == ([len(sample.token_ids) - 1] if sample.stop_reason is StopReason.EOS else [])
+        assert sample.stop_reason is StopReason.EOS or len(sample.token_ids) == 60
+    assert reasons == {StopReason.EOS, StopReason.LENGTH}
+
+
+def test_generate_refuses_prompts_that_do_not_fit(engine: TransformersEngine) -> None:
+    with pytest.raises(ModelError, match=r"1 to 226 tokens \(context 256\); got 250"):
+        engine.generate([np.ones(250, dtype=np.int32)], 1, seeds=[0], max_new_tokens=30)
+    with pytest.raises(ModelError, match="1 to"):
+        engine.generate([np.empty(0, dtype=np.int32)], 1, seeds=[0])
+
+
+def test_publish_moves_to_new_weights_and_version(checkpoint: Path) -> None:
+    engine = TransformersEngine(checkpoint)
+    policy = TransformersPolicy(engine, max_new_tokens=8)
+    history = History("book", Observation("link [3] Blue"))
+    before = policy.propose([history], 1, seeds=[0], temperature=0.0)[0][0]
+    torch.manual_seed(1)
+    engine.publish({name: torch.randn_like(w) * 0.2 for name, w in engine.model.state_dict().items()})
+    after = policy.propose([history], 1, seeds=[0], temperature=0.0)[0][0]
+    assert (before.policy_version, after.policy_version) == (0, 1)
+    np.testing.assert_allclose(after.logps, _plain_logps(engine, after.prompt_ids, after.token_ids), atol=2e-5)
+    assert not np.allclose(before.logps[:1], after.logps[:1])
+    with pytest.raises(ModelError, match="1 unknown"):
+        engine.publish({**engine.model.state_dict(), "extra": torch.zeros(1)})
+
+
+def test_encode_uses_the_chat_template_without_a_second_bos(engine: TransformersEngine) -> None:
+    messages = policy_messages(History("book", Observation("link [3] Blue")))
+    ids = engine.encode(messages)
+    text = engine.tokenizer.decode(ids.tolist())
+    assert text.startswith("<|user|>HISTORY:") and text.endswith("<|assistant|>")
+    assert text.count("<|user|>") == 1
+
+
+@pytest.mark.parametrize("text", ["a  b\tc\r\n\n [12] x7:30 é漢 <b>", "  ", "\x00\x7f", "TYPE [1] 555-0134"])
+def test_tokenizer_keeps_any_text(engine: TransformersEngine, text: str) -> None:
+    assert engine.tokenizer.decode(engine.tokenizer(text)["input_ids"]) == text
+
+
+def test_load_checkpoint_names_a_missing_or_unfitting_checkpoint(checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="must be a transformers checkpoint by name or path"):
+        TransformersEngine(tmp_path / "nothing")
+    tokenizer = TransformersEngine(checkpoint).tokenizer
+    tokenizer.add_tokens([f"new{i}" for i in range(5)])
+    model = LlamaForCausalLM.from_pretrained(checkpoint)
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="the tokenizer must fit the model"):
+        TransformersEngine(tmp_path)
