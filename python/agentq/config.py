@@ -53,6 +53,16 @@ class TrainConfig(_Section):
     warmup_fraction: float = Field(default=0.1, ge=0, le=1, description="Part of the steps in which the rate rises.")
 
 
+class RftConfig(_Section):
+    """Rejection-sampling fine-tuning of the base on its own successes; every other method starts from its result."""
+
+    num_tasks: int = Field(default=200, ge=1, description="Training tasks tried; later rounds use other ones.")
+    attempts: int = Field(default=8, ge=1, description="Episodes of each task.")
+    max_per_task: int = Field(default=2, ge=0, description="Successes kept of each task; 0 keeps all.")
+    learning_rate: float = Field(default=3e-4, gt=0, description="Peak learning rate of AdamW.")
+    epochs: int = Field(default=2, ge=1, description="Passes over the kept successes.")
+
+
 class EvalConfig(_Section):
     """Measuring an agent on held-out tasks."""
 
@@ -71,17 +81,21 @@ class RunConfig(_Section):
 
 
 class Config(_Section):
-    """All settings. `to_dict` is what the run store keeps."""
+    """All settings."""
 
     search: SearchConfig = SearchConfig()
     pairs: PairsConfig = PairsConfig()
     train: TrainConfig = TrainConfig()
+    rft: RftConfig = RftConfig()
     eval: EvalConfig = EvalConfig()
     run: RunConfig = RunConfig()
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
-        """Plain JSON values, section by section."""
-        return self.model_dump(mode="json")
+        """Plain JSON values, section by section: what the run store keeps and compares.
+
+        `run.out` is left out: where a run lies changes nothing in it, so its directory may be moved.
+        """
+        return self.model_dump(mode="json", exclude={"run": {"out"}})
 
 
 class Setting(NamedTuple):

@@ -1,0 +1,201 @@
+"""Credit: pairs and samples from hand-made trees and episodes."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import numpy as np
+import pytest
+from agentq.credit.pairs import blended_value, linear_rank_values, node_pairs, success_samples, trajectory_pairs
+from agentq.store.records import TreeRecord
+from agentq.types import PreferencePair
+
+from tests.records_factory import click, make_proposal, make_task, make_trajectory, make_tree
+
+
+def star(mean: list[float], critic: list[float], visits: list[int] | None = None) -> TreeRecord:
+    """A root with one child a value."""
+    k = len(mean)
+    n = np.array([1, *(visits or [4] * k)])
+    return TreeRecord(
+        task=make_task(),
+        parent=np.array([-1] + [0] * k),
+        depth=np.array([0] + [1] * k),
+        visit_count=n,
+        value_sum=np.array([0.5, *mean]) * n,
+        critic_value=np.array([0.5, *critic]),
+        flags=np.zeros(k + 1),
+        proposal=[None, *(make_proposal(i, env_action=click(i)) for i in range(1, k + 1))],
+        observation=[None] * (k + 1),
+        reward=np.zeros(k + 1),
+        success=np.zeros(k + 1),
+        error_kind=[None] * (k + 1),
+    )
+
+
+def nodes(tree: TreeRecord, pairs: list[PreferencePair]) -> list[tuple[int, int, float]]:
+    """(chosen node, rejected node, gap) of each pair, found by the arrays' identity."""
+    index = {id(p.token_ids): i for i, p in enumerate(tree.proposal) if p is not None}
+    return [(index[id(p.chosen[0].token_ids)], index[id(p.rejected[0].token_ids)], p.gap) for p in pairs]
+
+
+def test_linear_rank_values_golden() -> None:
+    assert linear_rank_values(5) == [1, 0.75, 0.5, 0.25, 0]
+    assert linear_rank_values(1) == [0.5]
+    assert linear_rank_values(2) == [1, 0]
+    with pytest.raises(ValueError, match="k must be at least 1; got 0"):
+        linear_rank_values(0)
+
+
+def test_blended_value_golden() -> None:
+    assert [blended_value(q, v, 0.5) for q, v in ((1, 0.5), (0, 1), (0.5, 0))] == [0.75, 0.5, 0.25]
+    assert (blended_value(0.3, 0.9, 1.0), blended_value(0.3, 0.9, 0.0)) == (0.3, 0.9)
+    with pytest.raises(ValueError, match=r"alpha must be in \[0, 1\]; got 1.5"):
+        blended_value(0, 0, 1.5)
+
+
+def test_node_pairs_golden() -> None:
+    # Q = [.75, .5, .25]; only the first and the third differ by .3 or more.
+    tree = star([1, 0, 0.5], [0.5, 1, 0])
+    pairs = node_pairs(tree, alpha=0.5, threshold=0.3)
+    assert nodes(tree, pairs) == [(1, 3, 0.5)]
+    chosen, proposal = pairs[0].chosen[0], tree.proposal[1]
+    assert proposal is not None
+    assert (chosen.prompt_ids is proposal.prompt_ids) and (chosen.logps is proposal.logps)
+
+
+def test_node_pairs_at_the_threshold_count_and_come_largest_gap_first() -> None:
+    tree = star([1, 0, 0.5], [0.5, 1, 0])
+    assert nodes(tree, node_pairs(tree, alpha=0.5, threshold=0.25)) == [(1, 3, 0.5), (1, 2, 0.25), (2, 3, 0.25)]
+    assert nodes(tree, node_pairs(tree, alpha=0.5, threshold=0.25, max_pairs_per_node=2)) == [(1, 3, 0.5), (1, 2, 0.25)]
+
+
+def test_node_pairs_without_critic_use_the_mean_alone() -> None:
+    tree = star([0, 1, 1], [1, 0.5, 0])
+    assert nodes(tree, node_pairs(tree, alpha=1.0, threshold=0.0)) == [(2, 1, 1.0), (3, 1, 1.0)]  # 2 and 3 tie: no pair
+
+
+def test_node_pairs_need_both_actions_explored() -> None:
+    tree = star([1, 0, 0], [1, 0.5, 0], visits=[1, 2, 0])
+    assert nodes(tree, node_pairs(tree, alpha=0.5, threshold=0.1)) == [(1, 2, 0.75)]
+    assert node_pairs(tree, alpha=0.5, threshold=0.1, min_visits=2) == []
+
+
+def test_node_pairs_of_deeper_nodes_are_capped_per_node() -> None:
+    tree = make_tree(seed=3, num_nodes=40)
+    everything = node_pairs(tree, alpha=0.5, threshold=0.1)
+    parents = [tree.parent[chosen] for chosen, _, _ in nodes(tree, everything)]
+    assert parents == sorted(parents)
+    assert len(set(parents)) > 3
+    capped = node_pairs(tree, alpha=0.5, threshold=0.1, max_pairs_per_node=1)
+    assert len(capped) == len(set(parents)) < len(everything)
+
+
+def test_node_pairs_refuse_siblings_that_are_one_action() -> None:
+    tree = star([1, 0], [1, 0])
+    tree.proposal[2] = make_proposal(2, env_action=click(1))
+    with pytest.raises(ValueError, match=r"siblings must be different env_actions; got 'CLICK \[1\]' at nodes 1 and 2"):
+        node_pairs(tree, alpha=0.5, threshold=0.1)
+
+
+def test_node_pairs_reject_unreadable_actions_but_never_prefer_one_to_another() -> None:
+    tree = star([1, 0, 0], [1, 0.5, 0])
+    tree.proposal[2], tree.proposal[3] = make_proposal(2), make_proposal(3)
+    assert nodes(tree, node_pairs(tree, alpha=0.5, threshold=0.1)) == [(1, 3, 1.0), (1, 2, 0.75)]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"threshold": -0.1}, "threshold must be at least 0; got -0.1"),
+        ({"threshold": float("nan")}, "threshold must be at least 0; got nan"),
+        ({"min_visits": 0}, "min_visits must be at least 1; got 0"),
+        ({"max_pairs_per_node": -1}, "max_pairs_per_node must be at least 0; got -1"),
+        ({"alpha": -0.5}, r"alpha must be in \[0, 1\]; got -0.5"),
+    ],
+)
+def test_node_pairs_refuse_wrong_arguments(change: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        node_pairs(star([1, 0], [1, 0]), **({"alpha": 0.5, "threshold": 0.2} | change))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 0.5, 1.0])
+@pytest.mark.parametrize("limit", [0, 1, 3])
+def test_node_pairs_equal_the_forests(alpha: float, limit: int) -> None:
+    core = pytest.importorskip("agentq._core")
+    if not hasattr(core, "Forest"):
+        pytest.skip("agentq._core has no Forest")
+    rng = random.Random(limit)
+    for _ in range(10):
+        forest = core.Forest(selection="ucb1", c_exp=1.0, exhaust=False)
+        root = int(forest.add_trees(1)[0])
+        actions: dict[int, object] = {}
+        for _ in range(12):
+            _, leaves, _, _ = forest.ask(np.array([0], np.int32), 1)
+            if rng.random() < 0.7 or int(leaves[0]) == root:
+                k = rng.randint(1, 4)
+                values = np.array(linear_rank_values(k), np.float32)
+                first = int(forest.expand(leaves, np.array([k], np.uint32), values, np.zeros(k, np.float32))[0])
+                actions |= {first + i: make_proposal(first + i, env_action=click(i)) for i in range(k)}
+            forest.tell(leaves, np.array([rng.choice([0.0, 0.5, 1.0])]))
+        n = forest.num_nodes
+        tree = TreeRecord(
+            task=make_task(),
+            parent=np.where(np.arange(n) == root, -1, np.asarray(forest.parent).astype(np.int64)),
+            depth=forest.depth,
+            visit_count=forest.visit_count,
+            value_sum=forest.value_sum,
+            critic_value=forest.critic_value,
+            flags=forest.flags,
+            proposal=[actions.get(i) for i in range(n)],  # type: ignore[misc]
+            observation=[None] * n,
+            reward=np.zeros(n),
+            success=np.zeros(n),
+            error_kind=[None] * n,
+        )
+        ours = nodes(tree, node_pairs(tree, alpha=alpha, threshold=0.2, max_pairs_per_node=limit))
+        _, chosen, rejected, gap = forest.pairs(alpha=alpha, threshold=0.2, min_visits=1, max_pairs_per_node=limit)
+        assert ours == list(zip(chosen.tolist(), rejected.tolist(), gap.tolist(), strict=True))
+
+
+def test_trajectory_pairs_put_each_success_against_each_failure() -> None:
+    wins = [make_trajectory(0, steps) for steps in (2, 3)]
+    losses = [make_trajectory(0, steps, success=False) for steps in (1, 4, 5)]
+    pairs = trajectory_pairs([*wins, *losses])
+    assert sorted((len(p.chosen), len(p.rejected)) for p in pairs) == [(w, x) for w in (2, 3) for x in (1, 4, 5)]
+    assert {p.gap for p in pairs} == {1.0}
+    step = wins[0].steps[1].proposal  # could not be read, and counts all the same
+    assert any(p.chosen[1].token_ids is step.token_ids for p in pairs)
+    assert trajectory_pairs(wins) == trajectory_pairs(losses) == []
+
+
+def test_trajectory_pairs_prefer_large_gaps_and_draw_among_equal_ones() -> None:
+    win = make_trajectory(0, 2)
+    losses = [make_trajectory(0, 3 + i, success=False, return_=r) for i, r in enumerate([0.5] * 4 + [0.0] * 4)]
+    kept = [trajectory_pairs([win, *losses], max_pairs=5, seed=seed) for seed in range(8)]
+    assert all([p.gap for p in pairs] == [1, 1, 1, 1, 0.5] for pairs in kept)
+    assert len({len(pairs[4].rejected) for pairs in kept}) > 1  # which of the equal ones follows from the seed
+    again = trajectory_pairs([win, *losses], max_pairs=5, seed=3)
+    assert [len(p.rejected) for p in again] == [len(p.rejected) for p in kept[3]]
+    assert len(trajectory_pairs([win, *losses], threshold=0.6)) == 4
+
+
+def test_trajectory_pairs_refuse_two_tasks() -> None:
+    with pytest.raises(ValueError, match=r"must be of one task; got \[\('booking', 0\), \('booking', 1\)\]"):
+        trajectory_pairs([make_trajectory(0), make_trajectory(1)])
+
+
+def test_success_samples_keep_readable_steps_of_distinct_successes() -> None:
+    wins = [make_trajectory(0, 3), make_trajectory(0, 3), make_trajectory(0, 4), make_trajectory(1, 2)]
+    loss = make_trajectory(0, 5, success=False)
+    samples = success_samples([loss, *wins])
+    # 3 steps less the unreadable second; the same again is left out; 4 less 1; 2 less 1.
+    assert [len(s.token_ids) for s in samples] == [1, 3, 1, 3, 4, 1]
+    assert [len(s.token_ids) for s in success_samples([loss, *wins], max_per_task=1)] == [1, 3, 1]
+
+
+def test_success_samples_tell_tasks_of_two_environments_apart() -> None:
+    win = make_trajectory(0, 3)
+    other = dataclasses.replace(win, task=make_task(0, env="shop"))
+    assert len(success_samples([win, other], max_per_task=1)) == 4
