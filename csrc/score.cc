@@ -1,6 +1,5 @@
 #include "csrc/score.h"
 
-#include <cmath>
 #include <stdexcept>
 #include <string>
 
@@ -14,9 +13,9 @@ double ucb1_score(double mean_value, std::int64_t node_visits, std::int64_t edge
   if (edge_visits < 0)
     throw std::invalid_argument("edge_visits must be at least 0; got " + std::to_string(edge_visits));
   if (!std::isfinite(c_exp) || c_exp < 0)
-    throw std::invalid_argument("c_exp must be at least 0 and finite; got " + std::to_string(c_exp));
-  const double log_visits = node_visits > 1 ? std::log(static_cast<double>(node_visits)) : 0.0;
-  return mean_value + c_exp * std::sqrt(log_visits / (1.0 + static_cast<double>(edge_visits)));
+    throw std::invalid_argument("c_exp must be finite and at least 0; got " + std::to_string(c_exp));
+  return ucb1(mean_value, log_visits(static_cast<std::uint64_t>(node_visits)), static_cast<std::uint64_t>(edge_visits),
+              c_exp);
 }
 
 }  // namespace agentq

@@ -1,0 +1,85 @@
+// Preference pairs out of the forest's statistics.
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+
+#include "csrc/forest.h"
+
+namespace agentq {
+namespace {
+
+struct Candidate {
+  NodeId id;
+  double value;  // Q = alpha * W / N + (1 - alpha) * critic_value
+};
+
+struct Pair {
+  NodeId chosen, rejected;
+  double gap;
+};
+
+bool comes_first(const Pair& a, const Pair& b) {
+  if (a.gap != b.gap) return a.gap > b.gap;
+  if (a.chosen != b.chosen) return a.chosen < b.chosen;
+  return a.rejected < b.rejected;
+}
+
+void check(const PairQuery& query) {
+  if (!(query.alpha >= 0 && query.alpha <= 1))
+    throw std::invalid_argument("alpha must be in [0, 1]; got " + std::to_string(query.alpha));
+  if (!std::isfinite(query.threshold) || query.threshold < 0)
+    throw std::invalid_argument("threshold must be finite and at least 0; got " + std::to_string(query.threshold));
+}
+
+std::vector<Candidate> visited_children(const NodeColumns& nodes, NodeId node, const PairQuery& query) {
+  std::vector<Candidate> candidates;
+  const NodeId first = nodes.first_child[node];
+  for (NodeId child = first; child < first + nodes.child_count[node]; ++child) {
+    const std::uint32_t visits = nodes.visit_count[child];
+    if (visits < query.min_visits) continue;
+    const double mean = visits > 0 ? nodes.value_sum[child] / visits : 0.0;
+    candidates.push_back({child, query.alpha * mean + (1.0 - query.alpha) * nodes.critic_value[child]});
+  }
+  return candidates;
+}
+
+std::vector<Pair> pairs_of(const std::vector<Candidate>& candidates, const PairQuery& query) {
+  std::vector<Pair> pairs;
+  for (std::size_t i = 0; i < candidates.size(); ++i)
+    for (std::size_t j = i + 1; j < candidates.size(); ++j) {
+      const Candidate &a = candidates[i], &b = candidates[j];
+      const double gap = std::fabs(a.value - b.value);
+      if (gap > 0 && gap >= query.threshold)
+        pairs.push_back(a.value > b.value ? Pair{a.id, b.id, gap} : Pair{b.id, a.id, gap});
+    }
+  std::sort(pairs.begin(), pairs.end(), comes_first);
+  if (query.max_pairs_per_node > 0 && pairs.size() > query.max_pairs_per_node)
+    pairs.resize(query.max_pairs_per_node);
+  return pairs;
+}
+
+}  // namespace
+
+Pairs Forest::pairs(const PairQuery& query, std::optional<std::span<const TreeId>> trees) const {
+  check(query);
+  std::vector<char> wanted(num_trees(), trees ? 0 : 1);
+  if (trees)
+    for (const TreeId tree : *trees) {
+      check_tree(tree);
+      wanted[static_cast<std::size_t>(tree)] = 1;
+    }
+  Pairs out;
+  for (NodeId node = 0; node < num_nodes(); ++node) {
+    if (nodes_.child_count[node] < 2 || !wanted[static_cast<std::size_t>(nodes_.tree[node])]) continue;
+    for (const Pair& pair : pairs_of(visited_children(nodes_, node, query), query)) {
+      out.node.push_back(node);
+      out.chosen.push_back(pair.chosen);
+      out.rejected.push_back(pair.rejected);
+      out.gap.push_back(pair.gap);
+    }
+  }
+  return out;
+}
+
+}  // namespace agentq
