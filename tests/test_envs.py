@@ -172,6 +172,28 @@ def test_text_typed_as_html_is_shown_as_text(name: str) -> None:
     ]
 
 
+def test_characters_no_keyboard_types_never_reach_the_site() -> None:
+    env = envs.make("booking")
+    env.reset(envs.task("booking", "train", 0))
+    env.step(EnvAction(Command.TYPE, 1, "Blue\x00 \ud800\u202eHarbor\x07\n"))
+    assert env.step(EnvAction(Command.CLICK, 2)).observation.url == "/find?q=Blue+Harbor"
+    went = env.step(EnvAction(Command.GOTO, text="/find?q=Blue%00 \ud800é"))
+    assert went.observation.url == "/find?q=Blue%00%20%C3%A9"
+    assert went.observation.text.split("\n")[1] == "textbox [1] Search: Blue é"
+
+
+@pytest.mark.parametrize("name", envs.names())
+def test_step_budget_truncates_a_solved_task_with_reward_0(name: str) -> None:
+    task = envs.task(name, Split.TEST, 4)
+    env, actions = envs.make(name), expert_actions(task)
+    env.max_steps = len(actions)
+    env.reset(task)
+    last = [env.step(action) for action in actions][-1]
+    assert (last.truncated, last.terminated, last.reward, last.success) == (True, False, 0.0, False)
+    with pytest.raises(EnvError, match="step needs a running episode; this one is over, call reset"):
+        env.step(STOP)
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 @pytest.mark.parametrize("name", envs.names())
