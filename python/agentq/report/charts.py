@@ -1,0 +1,98 @@
+"""Charts as inline SVG, coloured by the page's CSS classes. Pure functions: numbers in, markup out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from markupsafe import Markup, escape
+
+from agentq.evaluate.stats import RungResult
+
+WIDTH_PX = 720
+LABEL_PX, VALUE_PX, ROW_PX = 150, 130, 30
+PLOT_WIDTH_PX, PLOT_HEIGHT_PX, MARGIN_PX = 340, 150, 40
+
+
+def success_bars(rungs: Sequence[RungResult]) -> Markup:
+    """One horizontal bar a rung, 0 to 100 %, with its 95 % interval as a whisker and its figures at the right."""
+    height = ROW_PX * len(rungs) + 28
+    scale = WIDTH_PX - LABEL_PX - VALUE_PX
+
+    def x(rate: float) -> float:
+        return round(LABEL_PX + rate * scale, 1)
+
+    parts = [
+        f'<line class="grid" x1="{x(t)}" y1="0" x2="{x(t)}" y2="{height - 22}"/>'
+        f'<text class="tick" x="{x(t)}" y="{height - 6}" text-anchor="middle">{round(100 * t)} %</text>'
+        for t in (0, 0.25, 0.5, 0.75, 1)
+    ]
+    for row, rung in enumerate(rungs):
+        top = row * ROW_PX + 4
+        middle = top + 10
+        figures = f"{100 * rung.rate:.1f} %  [{100 * rung.low:.1f}, {100 * rung.high:.1f}]"
+        ends = "".join(
+            f'<line class="whisker" x1="{x(end)}" y1="{middle - 5}" x2="{x(end)}" y2="{middle + 5}"/>'
+            for end in (rung.low, rung.high)
+        )
+        parts.append(
+            f'<text x="{LABEL_PX - 8}" y="{middle + 4}" text-anchor="end">{escape(rung.name)}</text>'
+            f'<rect class="bar" x="{LABEL_PX}" y="{top}" width="{round(rung.rate * scale, 1)}" height="20" rx="2"/>'
+            f'<line class="whisker" x1="{x(rung.low)}" y1="{middle}" x2="{x(rung.high)}" y2="{middle}"/>{ends}'
+            f'<text class="tick" x="{x(1) + 10}" y="{middle + 4}">{figures}</text>'
+        )
+    return _svg(WIDTH_PX, height, "success rate of each rung with its 95 % interval", parts)
+
+
+def line_plot(title: str, points: Sequence[tuple[float, float]]) -> Markup:
+    """(step, value) points, finite and ordered by step, as one line with labelled ends of both axes."""
+    xs, ys = [x for x, _ in points], [y for _, y in points]
+    left, right, low, high = *_span(xs), *_span(ys)
+    width, height = PLOT_WIDTH_PX - MARGIN_PX - 12, PLOT_HEIGHT_PX - 52
+
+    def place(x: float, y: float) -> str:
+        return f"{MARGIN_PX + (x - left) / (right - left) * width:.1f},{28 + (high - y) / (high - low) * height:.1f}"
+
+    bottom = 28 + height
+    parts = [
+        f'<text x="{MARGIN_PX}" y="16">{escape(title)}</text>',
+        f'<line class="grid" x1="{MARGIN_PX}" y1="28" x2="{MARGIN_PX + width}" y2="28"/>',
+        f'<line class="grid" x1="{MARGIN_PX}" y1="{bottom}" x2="{MARGIN_PX + width}" y2="{bottom}"/>',
+        f'<text class="tick" x="{MARGIN_PX - 6}" y="32" text-anchor="end">{_short(high)}</text>',
+        f'<text class="tick" x="{MARGIN_PX - 6}" y="{bottom + 4}" text-anchor="end">{_short(low)}</text>',
+        f'<text class="tick" x="{MARGIN_PX}" y="{bottom + 16}">{_short(xs[0])}</text>',
+        f'<text class="tick" x="{MARGIN_PX + width}" y="{bottom + 16}" text-anchor="end">step {_short(xs[-1])}</text>',
+    ]
+    if len(points) == 1:
+        cx, cy = place(*points[0]).split(",")
+        parts.append(f'<circle class="dot" cx="{cx}" cy="{cy}" r="3"/>')
+    else:
+        parts.append(f'<polyline class="curve" points="{" ".join(place(x, y) for x, y in points)}"/>')
+    return _svg(PLOT_WIDTH_PX, PLOT_HEIGHT_PX, f"{title} over steps", parts)
+
+
+def finite_points(rows: Sequence[dict[str, object]], name: str, at_most: int = 400) -> list[tuple[float, float]]:
+    """(step, value) of the rows that have a finite `name`; long series are averaged over equal blocks of rows."""
+    points = []
+    for row in rows:
+        step, value = row.get("step"), row.get(name)
+        if isinstance(step, int | float) and isinstance(value, int | float) and math.isfinite(value):
+            points.append((float(step), float(value)))
+    points.sort()
+    block = -(-len(points) // at_most) or 1
+    blocks = [points[i : i + block] for i in range(0, len(points), block)]
+    return [(sum(x for x, _ in b) / len(b), sum(y for _, y in b) / len(b)) for b in blocks]
+
+
+def _span(values: Sequence[float]) -> tuple[float, float]:
+    low, high = min(values), max(values)
+    return (low, high) if high > low else (low - 0.5, high + 0.5)
+
+
+def _short(value: float) -> str:
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+
+
+def _svg(width: int, height: int, label: str, parts: Sequence[str]) -> Markup:
+    opening = f'<svg viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img"'
+    return Markup(f'{opening} aria-label="{escape(label)}">{"".join(parts)}</svg>')

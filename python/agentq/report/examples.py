@@ -1,0 +1,105 @@
+"""One tree as a story: the path to its best end, and at each node what else could have been done. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from agentq.store.records import TreeRecord
+
+MAX_STEPS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One action at a node: N visits, Q its mean return, the critic's value, and whether the shown path takes it."""
+
+    action: str
+    visit_count: int
+    mean_value: float
+    critic_value: float
+    taken: bool
+    error_kind: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One node of the path: where the agent was, what it thought, and its choices in the critic's order."""
+
+    url: str
+    page: str
+    thought: str
+    choices: list[Choice]
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A path through one tree."""
+
+    instruction: str
+    stage: str
+    seed: int
+    succeeded: bool
+    num_nodes: int
+    moments: list[Moment]
+
+
+def pick_examples(stages: Iterable[tuple[str, Iterable[TreeRecord]]]) -> list[Example]:
+    """The first found success and the first tree without one, over all stages in order; fewer where there is none."""
+    found: dict[bool, Example] = {}
+    for stage, trees in stages:
+        for tree in trees:
+            succeeded = bool(tree.success.any())
+            if succeeded not in found and len(tree) > 1:
+                found[succeeded] = explain(stage, tree)
+            if len(found) == 2:
+                return [found[True], found[False]]
+    return [found[key] for key in (True, False) if key in found]
+
+
+def best_end(tree: TreeRecord) -> int:
+    """The shallowest success; without one, the end of the most visited path (ties: the critic's better rank)."""
+    wins = [node for node in range(len(tree)) if tree.success[node]]
+    if wins:
+        return min(wins, key=lambda node: (int(tree.depth[node]), node))
+    node = 0
+    while True:
+        tried = [child for child in tree.children(node).tolist() if tree.visit_count[child]]
+        if not tried:
+            return node
+        node = max(tried, key=lambda child: (int(tree.visit_count[child]), -child))
+
+
+def explain(stage: str, tree: TreeRecord) -> Example:
+    """The path to `best_end` with the siblings of each of its actions."""
+    path = tree.path(best_end(tree))
+    moments = [_moment(tree, node, taken) for node, taken in pairwise(path)]
+    won = bool(tree.success.any())
+    return Example(tree.task.instruction, stage, tree.task.seed, won, len(tree), moments[:MAX_STEPS])
+
+
+def _moment(tree: TreeRecord, node: int, taken: int) -> Moment:
+    page, proposal = tree.observation[node], tree.proposal[taken]
+    mean = tree.mean_value
+    choices = [
+        Choice(
+            _action_text(tree, child),
+            int(tree.visit_count[child]),
+            float(mean[child]),
+            float(tree.critic_value[child]),
+            child == taken,
+            tree.error_kind[child],
+        )
+        for child in tree.children(node).tolist()
+    ]
+    thought = proposal.action.thought if proposal is not None else ""
+    return Moment(page.url if page else "", page.text if page else "", thought, choices)
+
+
+def _action_text(tree: TreeRecord, node: int) -> str:
+    proposal = tree.proposal[node]
+    if proposal is None:
+        return ""
+    action = proposal.action
+    return str(action.env_action) if action.env_action is not None else f"unreadable: {action.parse_error}"

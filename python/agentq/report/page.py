@@ -1,0 +1,123 @@
+"""`write_report`: one self-contained HTML page about a run. Reads the run, writes report.html, changes nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from agentq.errors import StoreError
+from agentq.evaluate.stats import RungResult
+from agentq.report.charts import finite_points, line_plot, success_bars
+from agentq.report.examples import pick_examples
+from agentq.store.files import flatten, read_json, read_metrics
+from agentq.store.run import TRAJECTORY, TREE, RunStore
+
+CURVES = ("loss", "rewards/accuracies", "rewards/margins", "success")
+
+
+@dataclass(frozen=True, slots=True)
+class StageRow:
+    """What one stage did: items kept, its seconds, and whatever else its note says."""
+
+    name: str
+    trees: int
+    trajectories: int
+    seconds: float | None
+    note: str
+
+
+def write_report(run_dir: Path | str) -> Path:
+    """Write `report.html` into a run directory, also while the run goes on; returns its path.
+
+    Raises:
+        StoreError: if `run_dir` is no run directory, or one of its files is damaged.
+    """
+    path = Path(run_dir)
+    rungs = read_summary(path / "summary.json")
+    with RunStore.read(path) as store:
+        page = _template().render(
+            name=path.resolve().name,
+            config=store.config,
+            settings=list(flatten(store.config)),
+            environment=read_json(path / "env.json") if (path / "env.json").exists() else {},
+            rungs=rungs,
+            bars=success_bars(rungs) if rungs else "",
+            stages=stage_rows(store),
+            curves=curves(read_metrics(path / "metrics.jsonl")),
+            examples=pick_examples((stage, store.trees(stage)) for stage in store.stages()),
+        )
+    out = path / "report.html"
+    beside = out.with_name(".report.html")
+    beside.write_text(page, encoding="utf-8", errors="replace")
+    beside.replace(out)
+    return out
+
+
+def read_summary(path: Path) -> list[RungResult]:
+    """The rungs of summary.json, a list of `RungResult.to_dict()`; none where it has not been written yet.
+
+    Raises:
+        StoreError: if it is something else.
+    """
+    if not path.exists():
+        return []
+    rows = read_json(path)
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise StoreError(f"{path} must be a list of rungs; got {type(rows).__name__}")
+    try:
+        return [RungResult.from_dict(row) for row in rows]
+    except ValueError as error:
+        raise StoreError(f"{path}: {error}") from error
+
+
+def stage_rows(store: RunStore) -> list[StageRow]:
+    """One row a stage, in the order of the run."""
+    rows = []
+    for stage in store.stages():
+        note = dict(store.note(stage) or {})
+        seconds = note.pop("seconds", None)
+        text = ", ".join(f"{key} {value}" for key, value in note.items())
+        rows.append(StageRow(stage, store.count(stage, TREE), store.count(stage, TRAJECTORY), seconds, text))
+    return rows
+
+
+def curves(metrics: Sequence[dict[str, Any]]) -> list[tuple[str, list[Markup]]]:
+    """(stage, its plots) for every stage that logged one of `CURVES`."""
+    stages: dict[str, list[dict[str, Any]]] = {}
+    for row in metrics:
+        stages.setdefault(row["stage"], []).append(row)
+    found = []
+    for stage, rows in stages.items():
+        series = [(name, finite_points(rows, name)) for name in CURVES]
+        plots = [line_plot(name, points) for name, points in series if points]
+        if plots:
+            found.append((stage, plots))
+    return found
+
+
+def duration(seconds: float | None) -> str:
+    """`3 h 05 min`, `4 min 10 s`, `2.5 s`; empty where unknown."""
+    if seconds is None:
+        return ""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min {rest:02d} s"
+
+
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["duration"] = duration
+    environment.filters["count"] = lambda number: f"{number:,}".replace(",", "\u202f")
+    return environment.get_template("report.html")

@@ -1,0 +1,173 @@
+"""The report: one file that needs nothing else, with the run's own figures in it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from agentq.errors import StoreError
+from agentq.evaluate.stats import RungResult
+from agentq.report import write_report
+from agentq.report.charts import finite_points, line_plot, success_bars
+from agentq.report.examples import best_end, explain, pick_examples
+from agentq.report.page import duration
+from agentq.store import RunStore
+from lxml import etree, html
+
+from tests.records_factory import make_tree
+
+CONFIG = {"run": {"env": "booking", "seed": 7}, "search": {"c_exp": 1.0}}
+
+
+def rung(name: str, successes: int, n: int = 50) -> RungResult:
+    won = [i < successes for i in range(n)]
+    cost = {"env_steps": 12345, "prompt_tokens": 7, "generated_tokens": 3, "seconds": 250.0}
+    return RungResult.from_outcomes(name, won, [float(w) for w in won], [4] * n, **cost)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    path = tmp_path / "run"
+    failed = make_tree(2, num_nodes=12)
+    failed.success[:] = False
+    failed.task = type(failed.task)("booking", 2, failed.task.split, "<b>Book</b> & go")
+    with RunStore.open(path, CONFIG) as store:
+        store.add_tree("agent_q/collect", make_tree(1, num_nodes=12))
+        store.add_tree("agent_q/collect", failed)
+        store.set_note("agent_q/collect", {"seconds": 250.0, "total": 2})
+        for step in range(30):
+            store.log("agent_q/train", step, loss=0.7 - step / 100, **{"rewards/accuracies": 0.5})
+    rows = [rung("base", 12).to_dict(), rung("agent_q", 48).to_dict()]
+    (path / "summary.json").write_text(json.dumps(rows))
+    return path
+
+
+def cells(page: html.HtmlElement, heading: str) -> list[list[str]]:
+    """The rows of the first table after a heading."""
+    table = page.xpath(f"//h2[. = '{heading}']/following::table[1]")[0]
+    return [[" ".join(c.text_content().split()) for c in row.xpath("td")] for row in table.xpath(".//tbody/tr")]
+
+
+def test_report_shows_the_ladder_the_stages_and_the_curves(run: Path) -> None:
+    out = write_report(run)
+    assert out == run / "report.html"
+    page = html.fromstring(out.read_text(encoding="utf-8"))
+    rows = cells(page, "Results")
+    assert rows[0][:4] == ["base", "24.0 %", "12 / 50", "14.3 to 37.4 %"]
+    assert rows[1][:3] == ["agent_q", "96.0 %", "48 / 50"]
+    assert rows[1][6] == "12 345"
+    assert rows[1][9] == "4 min 10 s"
+    assert cells(page, "Stages") == [["agent_q/collect", "2", "", "4 min 10 s", "total 2"]]
+    labels = page.xpath("//*[local-name() = 'svg']/@aria-label")
+    assert labels == [
+        "success rate of each rung with its 95 % interval",
+        "loss over steps",
+        "rewards/accuracies over steps",
+    ]
+
+
+def test_report_shows_a_found_success_and_a_failure_with_their_siblings(run: Path) -> None:
+    page = html.fromstring(write_report(run).read_text(encoding="utf-8"))
+    headings = [" ".join(h.text_content().split()) for h in page.xpath("//h3")]
+    assert headings[-2:] == ["A found success", "A search without success"]
+    tree = make_tree(1, num_nodes=12)
+    first = page.xpath("//ol[@class = 'path']")[0].xpath("./li")
+    assert len(first) == len(tree.path(11)) - 1
+    rows = [[c.text_content().strip() for c in row.xpath("td")] for row in first[-1].xpath(".//tbody/tr")]
+    for row, node in zip(rows, tree.children(tree.parent[11]).tolist(), strict=True):
+        n = int(tree.visit_count[node])
+        mean = f"{tree.mean_value[node]:.2f}" if n else ""
+        assert row[0].startswith(f"CLICK [{node}]")
+        assert row[1:] == [str(n), mean, f"{tree.critic_value[node]:.2f}"]
+    taken = [row.xpath("td")[0].text_content().split()[1] for row in page.xpath("//ol[1]//tr[@class = 'taken']")]
+    assert taken[: len(first)] == [f"[{node}]" for node in tree.path(11)[1:]]
+
+
+def test_report_needs_no_network_and_no_script_and_escapes_what_pages_say(run: Path) -> None:
+    text = write_report(run).read_text(encoding="utf-8")
+    assert not re.search(r"<script|<link|src=|url\(|@import|https?://(?!www\.w3\.org)", text)
+    assert "&lt;b&gt;Book&lt;/b&gt; &amp; go" in text
+    assert "<b>Book" not in text
+
+
+def test_report_of_a_run_that_has_just_begun(tmp_path: Path) -> None:
+    with RunStore.open(tmp_path / "run", CONFIG):
+        text = write_report(tmp_path / "run").read_text(encoding="utf-8")
+    assert "No agent has been evaluated yet." in text
+    assert "Nothing has been collected yet." in text
+    assert "Examples" not in text and "Training" not in text
+
+
+@pytest.mark.parametrize(
+    ("summary", "message"),
+    [
+        ('{"rungs": []}', "summary.json must be a list of rungs; got dict"),
+        ('[{"name": "base"}]', r"summary.json: a rung must have 'successes'; got \['name'\]"),
+        ("[", r"summary.json is damaged: it must be JSON"),
+    ],
+)
+def test_report_refuses_a_wrong_summary(run: Path, summary: str, message: str) -> None:
+    (run / "summary.json").write_text(summary)
+    with pytest.raises(StoreError, match=message):
+        write_report(run)
+
+
+def test_success_bars_are_as_long_as_the_rates() -> None:
+    svg = etree.fromstring(str(success_bars([rung("<a>", 50), rung("b", 25), rung("c", 0)])))
+    widths = [float(bar.get("width")) for bar in svg.iter("rect")]
+    assert widths == [440.0, 220.0, 0.0]
+    assert [text.text for text in svg.iter("text") if text.get("text-anchor") == "end"] == ["<a>", "b", "c"]
+
+
+def test_line_plot_goes_from_corner_to_corner() -> None:
+    svg = etree.fromstring(str(line_plot("loss", [(0, 1.0), (5, 0.5), (10, 0.0)])))
+    (points,) = [line.get("points") for line in svg.iter("polyline")]
+    (x0, y0), (x1, y1), (x2, y2) = ([float(v) for v in p.split(",")] for p in points.split())
+    assert (x1 - x0, y1 - y0) == pytest.approx((x2 - x1, y2 - y1), abs=0.11)  # straight; coordinates have one decimal
+    assert x0 == 40.0 and y0 == 28.0 and y2 > y0  # SVG's y grows downwards
+    assert "circle" in line_plot("loss", [(3, 2.0)])
+
+
+def test_finite_points_skip_gaps_sort_and_average_long_series() -> None:
+    rows: list[dict[str, object]] = [{"step": 2, "x": 4.0}, {"step": 1, "x": None}, {"step": 0, "x": 1}, {"step": 3}]
+    assert finite_points(rows, "x") == [(0, 1), (2, 4)]
+    long: list[dict[str, object]] = [{"step": i, "x": float(i)} for i in range(1000)]
+    points = finite_points(long, "x", at_most=10)
+    assert len(points) == 10
+    assert points[0] == (49.5, 49.5)
+
+
+def test_best_end_is_the_shallowest_success_else_the_most_visited_path() -> None:
+    tree = make_tree(0, num_nodes=13)
+    tree.success[:] = False
+    tree.success[[12, 3]] = True
+    assert best_end(tree) == 3
+    tree.success[:] = False
+    tree.visit_count[:] = np.array([9, 4, 5, 0, 4, 0, 0, 2, 3, 0, 0, 0, 0])
+    assert tree.path(best_end(tree)) == [0, 2, 8]
+    assert [m.url for m in explain("s", tree).moments] == ["/0", "/2" if tree.observation[2] else ""]
+
+
+def test_pick_examples_takes_the_first_of_each_kind() -> None:
+    wins = [make_tree(seed) for seed in (4, 5)]
+    loss = make_tree(6)
+    loss.success[:] = False
+    picked = pick_examples([("a", wins), ("b", [loss, wins[1]])])
+    assert [(e.stage, e.seed, e.succeeded) for e in picked] == [("a", 4, True), ("b", 6, False)]
+    assert [e.succeeded for e in pick_examples([("a", wins)])] == [True]
+    assert pick_examples([]) == []
+
+
+def test_duration_reads_well() -> None:
+    assert [duration(s) for s in (None, 0, 59.94, 60, 250, 3600, 11111)] == [
+        "",
+        "0.0 s",
+        "59.9 s",
+        "1 min 00 s",
+        "4 min 10 s",
+        "1 h 00 min",
+        "3 h 05 min",
+    ]
