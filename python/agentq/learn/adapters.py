@@ -1,0 +1,35 @@
+"""LoRA by peft: putting adapters on, looking under them, merging them."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+
+
+def with_adapters(model: Any, rank: int, *, seed: int) -> Any:
+    """A peft model over `model`: rank-`rank` adapters with alpha = 2 * rank on all linear layers but the head.
+
+    The first values follow from `seed`; the second factor is 0, so the model's outputs have not changed yet.
+
+    Source: Hu et al. 2021, arXiv:2106.09685; alpha = 2 * rank is ours.
+    """
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(
+        r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM"
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return get_peft_model(model, config)
+
+
+def base_of(model: Any) -> Any:
+    """The transformers causal LM itself, with adapters inside where peft put some."""
+    return model.get_base_model() if hasattr(model, "merge_and_unload") else model
+
+
+def merged(model: Any) -> Any:
+    """The model with adapters merged into its weights: a copy where there are adapters, else the model itself."""
+    return copy.deepcopy(model).merge_and_unload() if hasattr(model, "merge_and_unload") else model

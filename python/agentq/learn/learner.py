@@ -1,0 +1,300 @@
+"""The learner: one `update` for every method. A method brings items and a loss; the loop knows neither SFT nor DPO.
+
+The model stays in eval mode (no dropout), so that at step 0 the policy is exactly the one that recorded the data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from agentq.errors import ModelError
+from agentq.learn import checkpoint, loop
+from agentq.learn.adapters import base_of, merged, with_adapters
+from agentq.learn.batch import Part, plan_step
+from agentq.learn.logps import action_logps, can_share_prompts, check_head, padded
+from agentq.learn.losses import dpo_loss, sequence_logps, sft_loss
+from agentq.policies.engine import load_checkpoint
+from agentq.types import PreferencePair, Sample
+
+Item = TypeVar("Item", Sample, PreferencePair)
+Metrics = dict[str, float]
+LossFn = Callable[[Part, Tensor], tuple[Tensor, Mapping[str, Tensor]]]
+"""A part and its `[S, T]` log-probabilities in, a scalar to minimise and metrics out. Both are added over the parts of
+a step, so they are divided by what the whole step holds, and a step means the same however it is cut."""
+
+
+class Learner:
+    """A causal LM and its optimiser (AdamW, linear warm-up, then a constant rate)."""
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        learning_rate: float,
+        max_grad_norm: float = 1.0,
+        weight_decay: float = 0.0,
+        lora_rank: int = 0,
+        warmup_steps: int = 0,
+        max_tokens: int = 8192,
+        seed: int = 0,
+        tokenizer: Any = None,
+    ) -> None:
+        """Train `model` in place.
+
+        Args:
+            model: a transformers causal LM; attention by SDPA lets actions share their prompt.
+            learning_rate: peak rate, > 0.
+            max_grad_norm: gradients are scaled down to this global norm, > 0.
+            weight_decay: of matrices; norms and biases have none.
+            lora_rank: 0 trains all weights; else adapters of that rank on all linear layers but the head.
+            warmup_steps: steps in which the rate rises to its peak.
+            max_tokens: padded tokens of one forward pass; changes memory and speed, never the result.
+            seed: of the adapters' first values; an all-weights learner draws nothing.
+            tokenizer: saved beside the weights.
+
+        Raises:
+            ValueError: if a number is out of range.
+            ModelError: if the model's logits are not simply its head of its last hidden state.
+        """
+        if not learning_rate > 0 or not max_grad_norm > 0 or weight_decay < 0 or min(lora_rank, warmup_steps) < 0:
+            raise ValueError(
+                "learning_rate and max_grad_norm must be greater than 0, weight_decay, lora_rank and warmup_steps at "
+                f"least 0; got {learning_rate}, {max_grad_norm}, {weight_decay}, {lora_rank}, {warmup_steps}"
+            )
+        check_head(model)
+        self.model = (with_adapters(model, lora_rank, seed=seed) if lora_rank else model).eval()
+        self.tokenizer = tokenizer
+        self.learning_rate, self.max_grad_norm, self.warmup_steps = learning_rate, max_grad_norm, warmup_steps
+        self.lora_rank, self.max_tokens = lora_rank, max_tokens
+        self.step_count = 0
+        self.parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        self.device = next(iter(self.parameters.values())).device
+        self.optimizer = torch.optim.AdamW(
+            [
+                {"params": [p for p in self.parameters.values() if p.ndim >= 2], "weight_decay": weight_decay},
+                {"params": [p for p in self.parameters.values() if p.ndim < 2], "weight_decay": 0.0},
+            ],
+            lr=learning_rate,
+            fused=True,
+        )
+
+    @classmethod
+    def from_checkpoint(
+        cls, path: str | Path, *, device: str = "cpu", dtype: torch.dtype | str = torch.float32, **settings: Any
+    ) -> Self:
+        """A learner over a Hugging Face checkpoint, by name or path; `settings` as in `Learner`.
+
+        Raises:
+            ModelError: if it cannot be loaded, or its tokenizer has ids that its embedding has no row for.
+        """
+        model, tokenizer = load_checkpoint(path, device=device, dtype=dtype)
+        return cls(model, tokenizer=tokenizer, **settings)
+
+    def step_sft(self, samples: Sequence[Sample], weights: Sequence[float] | None = None) -> Metrics:
+        """One step down the negative log-likelihood, divided by the step's action tokens whatever the weights.
+
+        Args:
+            weights: one a sample, of any sign; None is 1 each, and the loss then the mean over tokens.
+        """
+        if weights is not None and len(weights) != len(samples):
+            raise ValueError(f"weights must have one entry a sample ({len(samples)}); got {len(weights)}")
+        weight = torch.ones(len(samples)) if weights is None else torch.tensor(weights, dtype=torch.float32)
+        num_tokens = sum(len(sample.token_ids) for sample in samples)
+
+        def loss(part: Part, logps: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
+            rows = [row for (row,) in part.samples]  # an item twice in a step counts twice
+            mask, w = part.action_mask[rows], weight[list(part.items)].to(logps.device)
+            value = sft_loss(logps[rows], mask, weights=w, normalizer=num_tokens)
+            return value, {}
+
+        return self.update([(sample,) for sample in samples], loss)
+
+    def step_dpo(self, pairs: Sequence[PreferencePair], *, beta: float, label_smoothing: float = 0.0) -> Metrics:
+        """One step down the mean DPO loss of the pairs; the reference is the recorded behaviour log-probabilities.
+
+        A pair with several samples a side is a trajectory pair: its log-probabilities are sums over the samples.
+
+        Raises:
+            ValueError: if a recorded log-probability is not finite, or beta or label_smoothing is out of range.
+        """
+        reference = torch.tensor([[_recorded(p.chosen), _recorded(p.rejected)] for p in pairs], dtype=torch.float64)
+
+        def loss(part: Part, logps: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
+            total = sequence_logps(logps, part.action_mask)
+            sides = [(rows[: len(pairs[i].chosen)], rows[len(pairs[i].chosen) :]) for i, rows in _members(part)]
+            chosen, rejected = (
+                torch.stack([total[list(rows)].sum() for rows in side]) for side in zip(*sides, strict=True)
+            )
+            ref_chosen, ref_rejected = reference[list(part.items)].to(total.device).T
+            out = dpo_loss(chosen, rejected, ref_chosen, ref_rejected, beta=beta, label_smoothing=label_smoothing)
+            margins = out.chosen_rewards - out.rejected_rewards
+            metrics = {
+                "rewards/chosen": out.chosen_rewards,
+                "rewards/rejected": out.rejected_rewards,
+                "rewards/margins": margins,
+                "rewards/accuracies": (margins > 0).double(),
+                "logps/chosen": chosen,
+                "logps/rejected": rejected,
+            }
+            return out.loss.sum() / len(pairs), {name: x.detach().sum() / len(pairs) for name, x in metrics.items()}
+
+        return self.update([(*pair.chosen, *pair.rejected) for pair in pairs], loss)
+
+    def update(self, items: Sequence[Sequence[Sample]], loss_fn: LossFn) -> Metrics:
+        """One optimiser step.
+
+        Returns:
+            The loss's own metrics and loss, grad_norm (before clipping), num_tokens (fed, no padding), learning_rate.
+
+        Raises:
+            ValueError: if there are no items, or a sample is empty.
+            ModelError: if a token id is outside the model's vocabulary.
+            FloatingPointError: if the gradient is not finite; the weights are then as before.
+        """
+        if not items:
+            raise ValueError("a step must have at least one item; got 0")
+        self.optimizer.zero_grad(set_to_none=True)
+        totals: Metrics = {"loss": 0.0}
+        num_tokens = 0
+        for part in self._plan(items):
+            loss, metrics = self._backward(part, loss_fn)
+            for name, value in {"loss": loss, **metrics}.items():
+                totals[name] = totals.get(name, 0.0) + float(value)
+            num_tokens += sum(batch.num_tokens for batch in part.batches)
+        grad_norm = float(torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.max_grad_norm))
+        if not math.isfinite(grad_norm):
+            raise FloatingPointError(f"the gradient must be finite; got norm {grad_norm} and loss {totals['loss']}")
+        rate = self.learning_rate * min(1.0, (self.step_count + 1) / (self.warmup_steps + 1))
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        self.step_count += 1
+        return totals | {"grad_norm": grad_norm, "num_tokens": float(num_tokens), "learning_rate": rate}
+
+    def train(
+        self,
+        items: Sequence[Item],
+        *,
+        step_fn: Callable[[list[Item]], Metrics],
+        epochs: int = 1,
+        batch_size: int,
+        seed: int = 0,
+        on_step: Callable[[int, Metrics], None] | None = None,
+        checkpoint_dir: Path | None = None,
+        checkpoint_every: int = 0,
+    ) -> int:
+        """Call `step_fn` on every batch of every epoch; returns the number of steps, earlier calls' included.
+
+        Killed at any moment, the same call on a learner made in the same way goes on, and ends with equal weights.
+
+        Args:
+            step_fn: takes one step, say `learner.step_sft`.
+            batch_size: items of a step, at least 1; steps of an epoch differ by one item at most.
+            seed: the order of the items follows from it.
+            on_step: gets (step from 1, metrics) once the step's checkpoint, where one is due, is safe.
+            checkpoint_dir: where the newest state is kept, and looked for first. The last step always writes one.
+            checkpoint_every: steps between checkpoints; 0 writes the last alone.
+
+        Raises:
+            ValueError: if epochs, batch_size or the number of items is less than 1.
+            ConfigError: if `checkpoint_dir` holds a run over other items, or with other epochs, batch_size or seed.
+        """
+        plan = loop.Plan.of(items, epochs=epochs, batch_size=batch_size, seed=seed)
+        done = loop.resume(checkpoint_dir, plan, self) if checkpoint_dir else 0
+        for step, batch in enumerate(plan.batches(), start=1):
+            if step <= done:
+                continue
+            metrics = step_fn([items[i] for i in batch])
+            if checkpoint_dir and (step == plan.num_steps or (checkpoint_every and step % checkpoint_every == 0)):
+                loop.save(checkpoint_dir, plan, step, self)
+            if on_step:
+                on_step(step, metrics)
+        return plan.num_steps
+
+    def recompute_logps(self, samples: Sequence[Sample]) -> list[Sample]:
+        """The samples with log-probabilities under the present weights, instead of the recorded ones."""
+        found: list[Sample] = list(samples)
+        with torch.no_grad():
+            for part in self._plan([(sample,) for sample in samples]) if samples else []:
+                logps = sum(padded(part, batch, action_logps(self.model, batch)) for batch in part.batches)
+                assert isinstance(logps, Tensor)
+                values = logps.float().cpu().numpy()
+                for i, (row,) in _members(part):
+                    found[i] = replace(samples[i], logps=values[row, : len(samples[i].token_ids)].copy())
+        return found
+
+    def recompute_reference(self, pairs: Sequence[PreferencePair]) -> list[PreferencePair]:
+        """The pairs with the present weights as reference: for data of another engine, whose numbers differ a little.
+
+        Call it before the first step; the loss is then ln 2 there.
+        """
+        sides = [side for pair in pairs for side in (pair.chosen, pair.rejected)]
+        flat = iter(self.recompute_logps([sample for side in sides for sample in side]))
+        new = iter([tuple(next(flat) for _ in side) for side in sides])
+        return [replace(pair, chosen=next(new), rejected=next(new)) for pair in pairs]
+
+    def merged(self) -> Any:
+        """The model with adapters merged into its weights: a copy where there are adapters, else the model itself."""
+        return merged(self.model)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The weights under the base model's own names, adapters merged: what a policy publishes."""
+        return dict(self.merged().state_dict())
+
+    def save(self, path: Path | str, *, adapters_only: bool = False) -> None:
+        """Write a Hugging Face checkpoint and tokenizer, adapters merged or in peft's own layout; replaces `path`."""
+        if adapters_only and not self.lora_rank:
+            raise ValueError("adapters_only must go with lora_rank greater than 0; got 0")
+        with checkpoint.replaced(Path(path)) as beside:
+            (self.model if adapters_only else self.merged()).save_pretrained(beside)
+            if self.tokenizer is not None:
+                self.tokenizer.save_pretrained(beside)
+
+    def _plan(self, items: Sequence[Sequence[Sample]]) -> list[Part]:
+        size = base_of(self.model).get_input_embeddings().weight.shape[0]
+        largest = max(int(ids.max()) for item in items for s in item for ids in (s.prompt_ids, s.token_ids) if len(ids))
+        if largest >= size:
+            raise ModelError(f"token ids must be less than the model's vocabulary ({size}); got {largest}")
+        share = can_share_prompts(self.model)
+        return plan_step(items, max_tokens=self.max_tokens, share_prompts=share, device=self.device)
+
+    def _backward(self, part: Part, loss_fn: LossFn) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """Add the part's gradient. A part of several batches is forwarded twice: one graph is alive at a time."""
+        if len(part.batches) == 1:
+            logps = padded(part, part.batches[0], action_logps(self.model, part.batches[0]))
+            loss, metrics = loss_fn(part, logps)
+            torch.autograd.backward(loss)
+            return loss.detach(), metrics
+        with torch.no_grad():
+            known = [padded(part, batch, action_logps(self.model, batch)) for batch in part.batches]
+        logps = torch.stack(known).sum(dim=0).requires_grad_()
+        loss, metrics = loss_fn(part, logps)
+        torch.autograd.backward(loss)
+        assert logps.grad is not None
+        for batch in part.batches:
+            torch.autograd.backward(action_logps(self.model, batch), logps.grad[batch.samples, batch.columns])
+        return loss.detach(), metrics
+
+
+def _members(part: Part) -> list[tuple[int, tuple[int, ...]]]:
+    return list(zip(part.items, part.samples, strict=True))
+
+
+def _recorded(side: Sequence[Sample]) -> float:
+    """log pi_b of one side, in nats."""
+    logps = np.concatenate([np.asarray(sample.logps, dtype=np.float64) for sample in side])
+    if len(logps) != sum(len(sample.token_ids) for sample in side) or not np.isfinite(logps).all():
+        raise ValueError(
+            "a pair must have a recorded, finite log-probability for every action token; got "
+            f"{int(np.isfinite(logps).sum())} for {sum(len(s.token_ids) for s in side)} tokens; "
+            "recompute_reference gives them"
+        )
+    return float(logps.sum())
