@@ -7,14 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
-
 from agentq.agent.prompts import policy_messages
 from agentq.base.tokenizer import train_tokenizer
 from agentq.errors import ModelError
 from agentq.policies.engine import TransformersEngine
 from agentq.policies.transformers import TransformersPolicy
 from agentq.types import History, Observation, StopReason
+from transformers import LlamaConfig, LlamaForCausalLM
 
 PROMPTS = [np.arange(5, 5 + n, dtype=np.int32) for n in (3, 17, 9, 30, 12)]
 

@@ -41,7 +41,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"agentq {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name, run, text in (
-        ("demo", _demo, "the whole loop on a built-in site: base, RFT, Agent Q, search at test time; a table and a report"),
+        (
+            "demo",
+            _demo,
+            "the whole loop on a built-in site: base, RFT, Agent Q, search at test time; a table and a report",
+        ),
         ("ladder", _ladder, "every rung of the paper's ladder on one environment; for hours, resumable"),
         ("base", _base, "make the embedded base model again, from its seed"),
         ("report", _report, "write report.html of a run directory"),

@@ -95,4 +95,12 @@ def train(
         seen += len(batch) * max(len(s.ids) for s in batch)
         running = loss.item() if math.isnan(running) else 0.97 * running + 0.03 * loss.item()
         elapsed = time.monotonic() - start
-        on_step({"step": step, "tokens": seen, "loss": running, "seconds": elapsed, "eta_s": elapsed * (num_tokens / seen - 1)})
+        on_step(
+            {
+                "step": step,
+                "tokens": seen,
+                "loss": running,
+                "seconds": elapsed,
+                "eta_s": elapsed * (num_tokens / seen - 1),
+            }
+        )

@@ -82,7 +82,9 @@ class TransformersEngine:
         missing, unexpected = self.model.load_state_dict(state_dict, strict=False)
         tied = {"lm_head.weight"} if self.model.config.tie_word_embeddings else set()
         if set(missing) - tied or unexpected:
-            raise ModelError(f"published weights must match the model; got {len(unexpected)} unknown, {len(missing)} missing")
+            raise ModelError(
+                f"published weights must match the model; got {len(unexpected)} unknown, {len(missing)} missing"
+            )
         self.version += 1
         return self.version
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
-from agentq.credit.pairs import node_pairs, success_samples, trajectory_pairs
+from agentq.config import Config
 from agentq.evaluate.stats import RungResult
-from agentq.recipes.pipeline import Cost, Pipeline, trajectories_by_task
-from agentq.types import PreferencePair, Sample, Split
+from agentq.recipes import agent_q, outcome_dpo, rft
+from agentq.recipes.pipeline import Cost, Pipeline, Recipe
+from agentq.types import Split, Task
 
 RUNGS = ("base", "rft", "outcome_dpo", "agent_q_no_critic", "agent_q", "rft_mcts", "agent_q_mcts")
 DEMO_RUNGS = ("base", "rft", "agent_q", "agent_q_mcts")
@@ -24,102 +26,77 @@ def ladder(p: Pipeline, rungs: Sequence[str] = RUNGS) -> list[RungResult]:
     made: dict[str, tuple[Path, Cost]] = {"base": (p.base, Cost())}
     held_out = p.tasks(Split.TEST, p.config.eval.num_tasks)
     for rung in rungs:
-        learner, _, searching = rung.partition("_mcts") if rung.endswith("_mcts") else (rung, "", "")
-        checkpoint, spent = _train(p, learner, made)
+        checkpoint, spent = _train(p, rung.removesuffix("_mcts"), made)
         iterations = p.config.eval.num_iterations if rung.endswith("_mcts") else 0
-        cost = Cost() if rung.endswith("_mcts") else spent
-        rows.append(p.evaluate(rung, f"{rung}/eval", checkpoint, held_out, iterations=iterations, spent=cost))
+        spent = Cost() if iterations else spent  # a searching rung's training is the row of the rung it searches with
+        rows.append(p.evaluate(rung, f"{rung}/eval", checkpoint, held_out, iterations=iterations, spent=spent))
         summary = json.dumps([row.to_dict() for row in rows], indent=1)
         (p.store.path / "summary.json").write_text(summary + "\n")
     return rows
 
 
 def _train(p: Pipeline, rung: str, made: dict[str, tuple[Path, Cost]]) -> tuple[Path, Cost]:
+    """The checkpoint of a rung that learns, and what it cost; made once."""
     if rung not in made:
-        train: dict[str, Callable[[Pipeline, Path], tuple[Path, Cost]]] = {
-            "rft": rft,
-            "outcome_dpo": outcome_dpo,
-            "agent_q": agent_q,
-            "agent_q_no_critic": lambda p, start: agent_q(p, start, critic=False),
-        }
         start = p.base if rung == "rft" else _train(p, "rft", made)[0]
-        made[rung] = train[rung](p, start)
+        made[rung] = _TRAIN[rung](p, start)
     return made[rung]
 
 
-def rft(p: Pipeline, start: Path) -> tuple[Path, Cost]:
-    """Rejection-sampling fine-tuning: supervised training on the start policy's own successes, one round."""
-    c = p.config
+def _rft(p: Pipeline, start: Path) -> tuple[Path, Cost]:
+    """One round of rejection-sampling fine-tuning on the start policy's own successes."""
+    c, data, train = p.config, "rft/rollouts", "rft/train"
     tasks = p.tasks(Split.TRAIN, c.rft.num_tasks)
-    p.rollouts("rft/rollouts", start, tasks, attempts=c.rft.attempts, temperature=c.search.temperature)
-
-    def items() -> list[Sample]:
-        return success_samples(list(p.store.trajectories("rft/rollouts")), c.rft.max_per_task)
-
-    checkpoint = p.train(
-        "rft/train",
-        start,
-        items,
-        lambda learner, batch: learner.step_sft(batch),
-        learning_rate=c.rft.learning_rate,
-        epochs=c.rft.epochs,
-        batch_size=c.train.batch_size,
-    )
-    return checkpoint, p.cost("rft/rollouts", "rft/train")
+    p.rollouts(data, start, tasks, attempts=c.rft.attempts, temperature=c.search.temperature)
+    rate, epochs = c.rft.learning_rate, c.rft.epochs
+    return p.train(train, start, rft, data, c, learning_rate=rate, epochs=epochs), p.cost(data, train)
 
 
-def outcome_dpo(p: Pipeline, start: Path) -> tuple[Path, Cost]:
-    """DPO on whole trajectories, success against failure of the same task; rollouts instead of trees."""
+def _outcome_dpo(p: Pipeline, start: Path) -> tuple[Path, Cost]:
+    """As many rollouts of each task as Agent Q makes."""
+
+    def collect(stage: str, checkpoint: Path, tasks: list[Task]) -> None:
+        attempts, temperature = p.config.search.num_iterations, p.config.search.temperature
+        p.rollouts(stage, checkpoint, tasks, attempts=attempts, temperature=temperature)
+
+    return _rounds(p, "outcome_dpo", outcome_dpo, start, p.config, collect)
+
+
+def _agent_q(p: Pipeline, start: Path, *, critic: bool = True) -> tuple[Path, Cost]:
+    """Search trees; without critic the proposals stay in sampled order and pairs compare Q_mcts alone (alpha = 1)."""
     c = p.config
+    if not critic:
+        c = c.model_copy(update={"pairs": c.pairs.model_copy(update={"alpha": 1.0})})
 
-    def collect(stage: str, checkpoint: Path, first: int) -> None:
-        tasks = p.tasks(Split.TRAIN, c.run.num_tasks, first)
-        p.rollouts(stage, checkpoint, tasks, attempts=c.search.num_iterations, temperature=c.search.temperature)
-
-    def pairs(stage: str) -> list[PreferencePair]:
-        groups = trajectories_by_task(p.store, stage)
-        return [pair for group in groups for pair in trajectory_pairs(group, max_pairs=4, seed=c.run.seed)]
-
-    return _dpo_rounds(p, "outcome_dpo", start, collect, pairs)
-
-
-def agent_q(p: Pipeline, start: Path, *, critic: bool = True) -> tuple[Path, Cost]:
-    """Agent Q: search, node pairs by `alpha * Q_mcts + (1 - alpha) * Q_critic`, DPO; without critic alpha is 1."""
-    c = p.config
-
-    def collect(stage: str, checkpoint: Path, first: int) -> None:
-        tasks = p.tasks(Split.TRAIN, c.run.num_tasks, first)
+    def collect(stage: str, checkpoint: Path, tasks: list[Task]) -> None:
         p.search(stage, checkpoint, tasks, iterations=c.search.num_iterations, critic=critic)
 
-    def pairs(stage: str) -> list[PreferencePair]:
-        alpha = c.pairs.alpha if critic else 1.0
-        limits = {"min_visits": c.pairs.min_visits, "max_pairs_per_node": c.pairs.max_pairs_per_node}
-        trees = p.store.trees(stage)
-        return [x for tree in trees for x in node_pairs(tree, alpha=alpha, threshold=c.pairs.threshold, **limits)]
-
-    return _dpo_rounds(p, "agent_q" if critic else "agent_q_no_critic", start, collect, pairs)
+    return _rounds(p, "agent_q" if critic else "agent_q_no_critic", agent_q, start, c, collect)
 
 
-def _dpo_rounds(
+def _rounds(
     p: Pipeline,
     rung: str,
+    recipe: Recipe,
     start: Path,
-    collect: Callable[[str, Path, int], None],
-    pairs: Callable[[str], list[PreferencePair]],
+    config: Config,
+    collect: Callable[[str, Path, list[Task]], None],
 ) -> tuple[Path, Cost]:
-    """Rounds of: collect with the latest policy on new tasks, train on the pairs against the recorded behaviour policy."""
-    c, checkpoint, stages = p.config, start, []
+    """Rounds of: collect with the latest policy on new tasks, then train on what the recipe makes of it."""
+    c, checkpoint, stages = config, start, []
     for number in range(1, c.run.num_rounds + 1):
         data, train = f"{rung}/round{number}/collect", f"{rung}/round{number}/train"
         stages += [data, train]
-        collect(data, checkpoint, c.rft.num_tasks + (number - 1) * c.run.num_tasks)
-        checkpoint = p.train(
-            train,
-            checkpoint,
-            lambda data=data: pairs(data),  # type: ignore[misc]
-            lambda learner, batch: learner.step_dpo(batch, beta=c.train.beta),
-            learning_rate=c.train.learning_rate,
-            epochs=c.train.epochs,
-            batch_size=c.train.batch_size,
-        )
+        first = c.rft.num_tasks + (number - 1) * c.run.num_tasks
+        collect(data, checkpoint, p.tasks(Split.TRAIN, c.run.num_tasks, first))
+        rate, epochs = c.train.learning_rate, c.train.epochs
+        checkpoint = p.train(train, checkpoint, recipe, data, c, learning_rate=rate, epochs=epochs)
     return checkpoint, p.cost(*stages)
+
+
+_TRAIN: dict[str, Callable[[Pipeline, Path], tuple[Path, Cost]]] = {
+    "rft": _rft,
+    "outcome_dpo": _outcome_dpo,
+    "agent_q": _agent_q,
+    "agent_q_no_critic": partial(_agent_q, critic=False),
+}

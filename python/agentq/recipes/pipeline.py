@@ -17,14 +17,16 @@ from agentq.config import Config
 from agentq.critics.ranker import LLMRanker
 from agentq.evaluate.stats import RungResult
 from agentq.learn.learner import Learner
+from agentq.learn.loop import count_steps
+from agentq.learn.loop import train as train_epochs
 from agentq.policies.engine import TransformersEngine
 from agentq.policies.transformers import TransformersPolicy
 from agentq.search.collect import Collector
 from agentq.search.rollout import RolloutSettings
 from agentq.search.tree import SearchSettings
 from agentq.store.records import TreeRecord
-from agentq.store.run import TREE, RunStore
-from agentq.types import Split, Task, Trajectory
+from agentq.store.run import RunStore
+from agentq.types import Split, Task
 
 
 class Status(Protocol):
@@ -33,6 +35,14 @@ class Status(Protocol):
     def stage(self, name: str, total: int, unit: str) -> Callable[[int, str], None]:
         """Start showing a stage; the returned function takes how much is done and a short note."""
         ...
+
+
+class Recipe(Protocol):
+    """What a method's module offers: training items from a stage of the store, and one optimiser step on some of them."""
+
+    def items(self, store: RunStore, stage: str, config: Config) -> list[Any]: ...
+
+    def step(self, learner: Learner, batch: list[Any], config: Config) -> dict[str, float]: ...
 
 
 @dataclass(slots=True)
@@ -89,7 +99,9 @@ class Pipeline:
         """`n` tasks of a split of the run's environment."""
         return envs.tasks(self.config.run.env, split, n, start)
 
-    def rollouts(self, stage: str, checkpoint: Path, tasks: Sequence[Task], *, attempts: int, temperature: float) -> None:
+    def rollouts(
+        self, stage: str, checkpoint: Path, tasks: Sequence[Task], *, attempts: int, temperature: float
+    ) -> None:
         """Episodes of a checkpoint's policy."""
         if self._finished(stage, len(tasks) * attempts):
             return
@@ -121,24 +133,24 @@ class Pipeline:
         self,
         stage: str,
         start: Path,
-        items: Callable[[], Sequence[Any]],
-        step: Callable[[Learner, Sequence[Any]], dict[str, float]],
+        recipe: Recipe,
+        data_stage: str,
+        config: Config,
         *,
         learning_rate: float,
         epochs: int,
-        batch_size: int,
     ) -> Path:
-        """Train from `start` on `items()`; returns the new checkpoint. With no item, `start` is returned and noted."""
+        """Train from `start` on what the recipe makes of a stage; returns the new checkpoint, or `start` if that is nothing."""
         out = self.store.path / "checkpoints" / stage.replace("/", "-")
         note = self.store.note(stage)
         if note is not None and note.get("finished"):
             return out if note["items"] else start
-        data = items()
+        data, batch_size = recipe.items(self.store, data_stage, config), config.train.batch_size
         began = time.monotonic()
         before = float((note or {}).get("seconds", 0.0))
         if data:
-            t = self.config.train
-            num_steps = epochs * -(-len(data) // batch_size)
+            t = config.train
+            num_steps = count_steps(len(data), epochs=epochs, batch_size=batch_size)
             learner = Learner.from_checkpoint(
                 start,
                 learning_rate=learning_rate,
@@ -149,14 +161,15 @@ class Pipeline:
             )
             show = self.status.stage(stage, num_steps, "steps")
 
-            def on_step(number: int, metrics: dict[str, float]) -> None:
+            def on_step(number: int, _: int, metrics: dict[str, float]) -> None:
                 self.store.log(stage, number, **metrics)
                 show(number, f"loss {metrics['loss']:.3f}")
                 self.store.set_note(stage, {"items": len(data), "seconds": before + time.monotonic() - began})
 
-            learner.train(
+            train_epochs(
+                learner,
                 data,
-                step_fn=lambda batch: step(learner, batch),
+                step_fn=lambda batch: recipe.step(learner, batch, config),
                 epochs=epochs,
                 batch_size=batch_size,
                 seed=self.config.run.seed,
@@ -170,7 +183,14 @@ class Pipeline:
         return out if data else start
 
     def evaluate(
-        self, name: str, stage: str, checkpoint: Path, tasks: Sequence[Task], *, iterations: int = 0, spent: Cost | None = None
+        self,
+        name: str,
+        stage: str,
+        checkpoint: Path,
+        tasks: Sequence[Task],
+        *,
+        iterations: int = 0,
+        spent: Cost | None = None,
     ) -> RungResult:
         """Held-out success, greedy (`iterations` 0) or with search at test time; the row adds what was `spent` before.
 
@@ -231,14 +251,3 @@ class Pipeline:
             show(done, f"{wins} succeeded")
 
         return on_item
-
-
-def trajectories_by_task(store: RunStore, stage: str) -> list[list[Trajectory]]:
-    """The stage's episodes, one list a task."""
-    groups: dict[int, list[Trajectory]] = {}
-    for t in store.trajectories(stage):
-        groups.setdefault(t.task.seed, []).append(t)
-    return list(groups.values())
-
-
-__all__ = ["TREE", "Cost", "Pipeline", "Status", "trajectories_by_task"]

@@ -29,7 +29,14 @@ class Collector:
     in_flight: int = 32
 
     def rollouts(
-        self, stage: str, tasks: Sequence[Task], policy: Policy, settings: RolloutSettings, *, attempts: int, on_item: OnItem
+        self,
+        stage: str,
+        tasks: Sequence[Task],
+        policy: Policy,
+        settings: RolloutSettings,
+        *,
+        attempts: int,
+        on_item: OnItem,
     ) -> None:
         """`attempts` episodes of each task under the policy."""
         keys = self.store.keys(stage, TRAJECTORY)
@@ -48,7 +55,14 @@ class Collector:
             run_all(todo, work, batcher=batcher, in_flight=self.in_flight, on_done=keep)
 
     def trees(
-        self, stage: str, tasks: Sequence[Task], policy: Policy, critic: Critic | None, settings: SearchSettings, *, on_item: OnItem
+        self,
+        stage: str,
+        tasks: Sequence[Task],
+        policy: Policy,
+        critic: Critic | None,
+        settings: SearchSettings,
+        *,
+        on_item: OnItem,
     ) -> None:
         """One search tree of each task."""
         done = self.store.done(stage, TREE)

@@ -72,7 +72,13 @@ class TreeSearch:
         self.can_restore = Ability.RESTORE in env.abilities
         self.position: int | None = self.root  # the node whose page the session shows
         self._save(self.root)
-        self.counts = {"env_steps": 0, "prompt_tokens": 0, "generated_tokens": 0, "iterations": 0, "replay_mismatches": 0}
+        self.counts = {
+            "env_steps": 0,
+            "prompt_tokens": 0,
+            "generated_tokens": 0,
+            "iterations": 0,
+            "replay_mismatches": 0,
+        }
         self.expansions = 0
         self.succeeded = False
 

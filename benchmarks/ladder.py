@@ -1,0 +1,174 @@
+"""The paper's ladder over several seeds: success on held-out tasks of every rung, with intervals, costs and what the critic is worth.
+
+    python benchmarks/ladder.py --env booking --seeds 0 1 2 [--json] [--search.num_iterations 10 ...]
+
+Each seed is a run directory of its own, made by `agentq ladder`; the same command goes on where an earlier one stopped.
+Prints one JSON object last with --json; writes results.json beside the runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from agentq.evaluate.critic import CriticAccuracy, concordance
+from agentq.evaluate.stats import RungResult, SeedSummary, paired_difference, pool_seeds
+from agentq.store.run import RunStore
+
+PAPER = {  # Agent Q on OpenTable, arXiv:2408.07199
+    "base": 18.6,
+    "rft": 67.2,
+    "outcome_dpo": 71.8,
+    "agent_q_no_critic": 75.2,
+    "agent_q": 81.7,
+    "rft_mcts": 84.3,
+    "agent_q_mcts": 95.4,
+}
+COMPARISONS = [("base", "agent_q"), ("rft", "agent_q"), ("agent_q_no_critic", "agent_q"), ("outcome_dpo", "agent_q")]
+
+
+def climb(env: str, seed: int, out: Path, settings: list[str]) -> Path:
+    """Run or resume one seed in a process of its own; returns its directory."""
+    path = out / f"{env}-seed{seed}"
+    words = [f"--run.env={env}", f"--run.seed={seed}", f"--run.out={path}", *settings]
+    code = subprocess.run(
+        [sys.executable, "-m", "agentq.cli", "ladder", "--json", *words], stdout=subprocess.DEVNULL
+    ).returncode
+    if code:
+        raise SystemExit(code)
+    return path
+
+
+def outcomes(store: RunStore, rung: str) -> dict[int, bool]:
+    """Held-out success by task seed."""
+    stage = f"{rung}/eval"
+    found = {t.task.seed: t.success for t in store.trajectories(stage)}
+    found.update({tree.task.seed: bool(tree.info["succeeded"]) for tree in store.trees(stage)})
+    return found
+
+
+def critic_of(stores: list[RunStore]) -> CriticAccuracy | None:
+    """Concordance of the critic with what training searches of `agent_q` found, over all seeds."""
+    trees = [
+        tree for s in stores for stage in s.stages() if stage.startswith("agent_q/round") for tree in s.trees(stage)
+    ]
+    return concordance(trees) if trees else None
+
+
+def report(paths: list[Path]) -> dict[str, Any]:
+    """Everything the table shows, from the runs alone."""
+    rows: dict[str, list[RungResult]] = {}
+    for path in paths:
+        for row in json.loads((path / "summary.json").read_text()):
+            rows.setdefault(row["name"], []).append(RungResult.from_dict(row))
+    stores = [RunStore.read(path) for path in paths]
+    figures: dict[str, Any] = {}
+    for name, results in rows.items():
+        pooled: SeedSummary = pool_seeds(results)
+        figures[name] = {
+            "rates": pooled.rates,
+            "mean": pooled.mean_rate,
+            "successes": pooled.successes,
+            "n": pooled.n,
+            "low": pooled.low,
+            "high": pooled.high,
+            "env_steps": sum(r.env_steps for r in results),
+            "tokens": sum(r.prompt_tokens + r.generated_tokens for r in results),
+            "seconds": sum(r.seconds for r in results),
+            "paper": PAPER[name] / 100,
+        }
+    paired = {}
+    for a, b in COMPARISONS:
+        if a in rows and b in rows:
+            both = [(outcomes(store, a), outcomes(store, b)) for store in stores]
+            result = paired_difference(
+                [y[task] for x, y in both for task in x], [x[task] for x, y in both for task in x]
+            )
+            paired[f"{b} - {a}"] = {
+                "difference": result.diff,
+                "low": result.low,
+                "high": result.high,
+                "p": result.p_value,
+            }
+    critic = critic_of(stores)
+    return {
+        "figures": figures,
+        "paired": paired,
+        "critic_concordance": critic
+        and {"accuracy": critic.accuracy, "n": critic.n, "low": critic.low, "high": critic.high},
+        "targets": targets(figures),
+        "machine": {"platform": platform.platform(), "python": platform.python_version()},
+        "commit": subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True
+        ).stdout.strip(),
+    }
+
+
+def targets(figures: dict[str, Any]) -> dict[str, Any]:
+    """What the ladder must show: a weak base, Agent Q with search at 95.4 %, gains that are no chance."""
+    out: dict[str, Any] = {}
+    if "base" in figures:
+        base = figures["base"]
+        out["base between 10 and 35 %"] = {
+            "value": base["mean"],
+            "target": [0.10, 0.35],
+            "met": 0.10 <= base["mean"] <= 0.35,
+        }
+        for name, row in figures.items():
+            if name != "base":
+                out[f"{name} above base, disjoint intervals"] = {
+                    "value": row["low"],
+                    "target": base["high"],
+                    "met": row["low"] > base["high"],
+                }
+    if "agent_q_mcts" in figures:
+        value = figures["agent_q_mcts"]["mean"]
+        out["agent_q_mcts at 95.4 %"] = {"value": value, "target": 0.954, "met": value >= 0.954}
+    order = [name for name in PAPER if name in figures]
+    means = [figures[name]["mean"] for name in order]
+    out["order of the paper's rungs"] = {"value": means, "target": order, "met": means == sorted(means)}
+    return out
+
+
+def table(result: dict[str, Any]) -> str:
+    """Markdown, for docs/experiments.md."""
+    lines = [
+        "| rung | success | 95 % interval | n | seeds | paper | env steps | tokens (M) | wall s |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name, row in result["figures"].items():
+        seeds = ", ".join(f"{100 * rate:.1f}" for rate in row["rates"])
+        lines.append(
+            f"| {name} | {100 * row['mean']:.1f} % | {100 * row['low']:.1f} - {100 * row['high']:.1f} | {row['n']} | {seeds} "
+            f"| {100 * row['paper']:.1f} | {row['env_steps']:,} | {row['tokens'] / 1e6:.1f} | {row['seconds']:.0f} |"
+        )
+    for name, p in result["paired"].items():
+        lines.append(
+            f"\n{name}: {100 * p['difference']:+.1f} points ({100 * p['low']:+.1f} to {100 * p['high']:+.1f}), p = {p['p']:.2g}"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--env", default="booking")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--out", type=Path, default=Path("runs/ladder"))
+    parser.add_argument("--workers", type=int, default=1, help="seeds run at once, a process each")
+    parser.add_argument("--json", action="store_true")
+    args, settings = parser.parse_known_args()
+    with ThreadPoolExecutor(args.workers) as pool:
+        paths = list(pool.map(lambda seed: climb(args.env, seed, args.out, settings), args.seeds))
+    result = report(paths)
+    (args.out / f"{args.env}.json").write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result) if args.json else table(result))
+
+
+if __name__ == "__main__":
+    main()

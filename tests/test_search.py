@@ -1,0 +1,234 @@
+"""The search driver on a toy environment: a lock that opens after the right clicks, with and without restore."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from agentq.agent.actions import format_action
+from agentq.critics.ranker import rank_values
+from agentq.envs.protocol import Ability
+from agentq.policies.scripted import ScriptedPolicy
+from agentq.search.batching import Batcher
+from agentq.search.collect import Collector
+from agentq.search.rollout import RolloutSettings, rollout
+from agentq.search.run import run_all
+from agentq.search.tree import SearchSettings, TreeSearch
+from agentq.store.records import TreeRecord
+from agentq.store.run import RunStore
+from agentq.types import Command, EnvAction, History, Observation, Proposal, Split, StepResult, Task, Trajectory
+
+CODE = (2, 0, 1)
+TASK = Task("lock", 7, Split.TRAIN, "open the lock")
+
+
+class Lock:
+    """Three clicks out of {0, 1, 2}; success only for CODE. The page shows what was clicked."""
+
+    name, max_steps = "lock", 3
+
+    def __init__(self, abilities: Ability = Ability.RESTORE, *, forgets: bool = False) -> None:
+        self.abilities = abilities
+        self.forgets = forgets  # a page that differs on every visit, as a live site's might
+        self.clicked: tuple[int, ...] = ()
+        self.resets = 0
+
+    def _page(self) -> Observation:
+        noise = f" visit {self.resets}" if self.forgets else ""
+        return Observation(f"heading {' '.join(map(str, self.clicked))}{noise}")
+
+    def reset(self, task: Task) -> Observation:
+        self.clicked, self.resets = (), self.resets + 1
+        return self._page()
+
+    def step(self, env_action: EnvAction | None) -> StepResult:
+        assert env_action is not None and env_action.element is not None and len(self.clicked) < 3
+        self.clicked += (env_action.element,)
+        opened = self.clicked == CODE
+        return StepResult(self._page(), float(opened), terminated=len(self.clicked) == 3, success=opened)
+
+    def snapshot(self) -> tuple[int, ...]:
+        assert Ability.RESTORE in self.abilities
+        return self.clicked
+
+    def restore(self, token: tuple[int, ...]) -> Observation:
+        self.clicked = token
+        return self._page()
+
+    def fork(self) -> Lock:
+        raise AssertionError("the driver needs no fork")
+
+    def close(self) -> None:
+        pass
+
+
+def _click(history: History, rng: np.random.Generator) -> tuple[str, float]:
+    return format_action(EnvAction(Command.CLICK, int(rng.integers(3)))), float(np.log(1 / 3))
+
+
+class _Knows:
+    """A critic that ranks the code's next click first."""
+
+    def rank(
+        self, histories: Sequence[History], proposals: Sequence[Sequence[EnvAction | None]], *, seeds: Sequence[int]
+    ) -> list[list[float]]:
+        out = []
+        for history, listed in zip(histories, proposals, strict=True):
+            wanted = CODE[len(history.actions)]
+            out.append(
+                rank_values(sorted(range(len(listed)), key=lambda i: getattr(listed[i], "element", None) != wanted))
+            )
+        return out
+
+
+def _search(
+    settings: SearchSettings, *, tasks: int = 1, in_flight: int = 1, env: type[Lock] | None = None, **kwargs: object
+) -> list[TreeRecord]:
+    found: dict[int, TreeRecord] = {}
+    batcher = Batcher(ScriptedPolicy(_click), _Knows() if settings.use_critic else None)
+
+    async def work(seed: int) -> TreeRecord:
+        lock = Lock(**kwargs)  # type: ignore[arg-type]
+        return await TreeSearch(lock, Task("lock", seed, Split.TRAIN, "open"), batcher, settings).run()
+
+    run_all(
+        range(tasks),
+        work,
+        batcher=batcher,
+        in_flight=in_flight,
+        on_done=lambda tree: found.update({tree.task.seed: tree}),
+    )
+    return [found[seed] for seed in range(tasks)]
+
+
+def _same(a: TreeRecord, b: TreeRecord) -> bool:
+    columns = ("parent", "visit_count", "value_sum", "critic_value", "flags", "reward")
+    texts = [[p and p.action.text for p in tree.proposal] for tree in (a, b)]
+    return texts[0] == texts[1] and all(np.array_equal(getattr(a, c), getattr(b, c)) for c in columns)
+
+
+def test_search_without_critic_finds_the_code_and_counts_every_rollout() -> None:
+    (tree,) = _search(SearchSettings(num_iterations=60, num_proposals=12, use_critic=False))
+    assert tree.info["succeeded"] and tree.success.sum() == 1
+    won = int(np.flatnonzero(tree.success)[0])
+    assert [tree.proposal[i].action.env_action.element for i in tree.path(won)[1:]] == list(CODE)  # type: ignore[union-attr]
+    assert tree.visit_count[0] == tree.info["iterations"]
+    assert tree.value_sum[0] == 1.0  # every end is visited once: the tree is exhausted leaf by leaf
+    for node in range(len(tree)):
+        children = tree.children(node)
+        if len(children):
+            assert tree.visit_count[children].sum() == tree.visit_count[node]
+
+
+def test_search_ends_when_the_tree_is_exhausted() -> None:
+    (tree,) = _search(SearchSettings(num_iterations=500, num_proposals=30, use_critic=False))
+    assert tree.info["iterations"] == 27  # 3 ** 3 ends
+    assert len(tree) == 1 + 3 + 9 + 27
+
+
+def test_search_with_a_perfect_critic_succeeds_at_once_and_can_stop_there() -> None:
+    settings = SearchSettings(num_iterations=50, num_proposals=20, stop_on_success=True)
+    (tree,) = _search(settings)
+    assert tree.info["iterations"] == 1 and tree.info["succeeded"]
+    assert [float(v) for v in tree.critic_value[tree.children(0)]] == [1.0, 0.5, 0.0]
+
+
+def test_search_drops_duplicates_and_keeps_the_first_samples_own_logp() -> None:
+    (tree,) = _search(SearchSettings(num_iterations=1, num_proposals=20, use_critic=False))
+    clicks = [tree.proposal[i].action.env_action for i in tree.children(0)]  # type: ignore[union-attr]
+    assert len(clicks) == len(set(clicks)) == 3
+    first = ScriptedPolicy(_click)
+    batcher_seedless = [p.action_logp for p in first.propose([History("q", Observation("x"))], 1, seeds=[0])[0]]
+    assert batcher_seedless[0] == pytest.approx(np.log(1 / 3), abs=1e-6)
+
+
+@pytest.mark.parametrize("critic", [False, True])
+def test_search_gives_the_same_trees_whatever_runs_beside_it(critic: bool) -> None:
+    settings = SearchSettings(num_iterations=8, num_proposals=4, use_critic=critic, seed=3)
+    alone = _search(settings, tasks=6, in_flight=1)
+    together = _search(settings, tasks=6, in_flight=6)
+    assert all(_same(a, b) for a, b in zip(alone, together, strict=True))
+    other = _search(SearchSettings(num_iterations=8, num_proposals=4, use_critic=critic, seed=4), tasks=6)
+    assert not all(_same(a, b) for a, b in zip(alone, other, strict=True))
+
+
+def test_search_without_restore_replays_and_builds_the_same_tree() -> None:
+    settings = SearchSettings(num_iterations=12, num_proposals=4, use_critic=False)
+    (restored,), (replayed,) = _search(settings), _search(settings, abilities=Ability.NONE)
+    assert _same(restored, replayed)
+    assert replayed.info["env_steps"] > restored.info["env_steps"]
+    assert replayed.info["replay_mismatches"] == 0
+
+
+def test_search_records_a_replay_that_reaches_another_page() -> None:
+    settings = SearchSettings(num_iterations=6, num_proposals=12, use_critic=False)
+    (tree,) = _search(settings, abilities=Ability.NONE, forgets=True)
+    assert tree.info["replay_mismatches"] > 0
+    assert "replay_mismatch" in tree.error_kind
+
+
+def test_batcher_sends_all_waiting_trees_in_one_call() -> None:
+    sizes = []
+
+    class Counting(ScriptedPolicy):
+        def propose(
+            self, histories: Sequence[History], k: int, *, seeds: Sequence[int], temperature: float = 1.0
+        ) -> list[list[Proposal]]:
+            sizes.append(len(histories))
+            return super().propose(histories, k, seeds=seeds, temperature=temperature)
+
+    batcher = Batcher(Counting(_click))
+
+    async def work(seed: int) -> Trajectory:
+        return await rollout(Lock(), Task("lock", seed, Split.TRAIN, "open"), batcher, RolloutSettings())
+
+    done: list[Trajectory] = []
+    run_all(range(10), work, batcher=batcher, in_flight=10, on_done=done.append)
+    assert sizes == [10, 10, 10]
+    assert len(done) == 10
+
+
+def test_a_failing_model_fails_the_run_with_its_own_error() -> None:
+    def fail(history: History, rng: np.random.Generator) -> tuple[str, float]:
+        raise RuntimeError("the model died")
+
+    batcher = Batcher(ScriptedPolicy(fail))
+    settings = SearchSettings(use_critic=False)
+    searches: list[TreeSearch] = []
+
+    async def work(seed: int) -> TreeRecord:
+        searches.append(TreeSearch(Lock(), Task("lock", seed, Split.TRAIN, "open"), batcher, settings))
+        return await searches[-1].run()
+
+    with pytest.raises(RuntimeError, match="the model died"):
+        run_all(range(4), work, batcher=batcher, in_flight=4, on_done=lambda _: None)
+    assert all(int(search.forest.in_flight.sum()) == 0 for search in searches)
+
+
+def test_collector_goes_on_where_an_interrupted_one_stopped(tmp_path: Path) -> None:
+    tasks = [Task("lock", seed, Split.TRAIN, "open") for seed in range(8)]
+    policy, settings = ScriptedPolicy(_click), SearchSettings(num_iterations=5, num_proposals=4, use_critic=False)
+
+    def interrupt(done: int, total: int, success: bool) -> None:
+        if done == 3:
+            raise OSError("the disk is full")
+
+    def ignore(done: int, total: int, success: bool) -> None:
+        pass
+
+    with RunStore.open(tmp_path / "a", {}) as store, pytest.raises(OSError, match="disk is full"):
+        Collector(store, Lock, in_flight=2).trees("search", tasks, policy, None, settings, on_item=interrupt)
+    with RunStore.open(tmp_path / "a", {}) as store:
+        kept = len(store.done("search"))
+        assert 3 <= kept < 8
+        counted: list[int] = []
+        collector = Collector(store, Lock, in_flight=2)
+        collector.trees("search", tasks, policy, None, settings, on_item=lambda done, *_: counted.append(done))
+        assert counted == list(range(kept + 1, 9))
+        resumed = list(store.trees("search"))
+    with RunStore.open(tmp_path / "b", {}) as store:
+        Collector(store, Lock, in_flight=2).trees("search", tasks, policy, None, settings, on_item=ignore)
+        whole = list(store.trees("search"))
+    assert all(_same(a, b) for a, b in zip(resumed, whole, strict=True))
