@@ -58,7 +58,7 @@ def test_report_shows_the_ladder_the_stages_and_the_curves(run: Path) -> None:
     rows = cells(page, "Results")
     assert rows[0][:4] == ["base", "24.0 %", "12 / 50", "14.3 to 37.4 %"]
     assert rows[1][:3] == ["agent_q", "96.0 %", "48 / 50"]
-    assert rows[1][6] == "12 345"
+    assert rows[1][6:9] == ["12.3 k", "7", "3"]
     assert rows[1][9] == "4 min 10 s"
     assert cells(page, "Stages") == [["agent_q/collect", "2", "", "4 min 10 s", "total 2"]]
     labels = page.xpath("//*[local-name() = 'svg']/@aria-label")
@@ -118,7 +118,7 @@ def test_report_refuses_a_wrong_summary(run: Path, summary: str, message: str) -
 def test_success_bars_are_as_long_as_the_rates() -> None:
     svg = etree.fromstring(str(success_bars([rung("<a>", 50), rung("b", 25), rung("c", 0)])))
     widths = [float(bar.get("width")) for bar in svg.iter("rect")]
-    assert widths == [440.0, 220.0, 0.0]
+    assert widths == [480.0, 240.0, 0.0]
     assert [text.text for text in svg.iter("text") if text.get("text-anchor") == "end"] == ["<a>", "b", "c"]
 
 

@@ -9,9 +9,9 @@ from markupsafe import Markup, escape
 
 from agentq.evaluate.stats import RungResult
 
-WIDTH_PX = 720
+WIDTH_PX = 760
 LABEL_PX, VALUE_PX, ROW_PX = 150, 130, 30
-PLOT_WIDTH_PX, PLOT_HEIGHT_PX, MARGIN_PX = 340, 150, 40
+PLOT_WIDTH_PX, PLOT_HEIGHT_PX, MARGIN_PX = 270, 140, 40
 
 
 def success_bars(rungs: Sequence[RungResult]) -> Markup:

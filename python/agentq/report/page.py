@@ -110,6 +110,14 @@ def duration(seconds: float | None) -> str:
     return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min {rest:02d} s"
 
 
+def count(number: int) -> str:
+    """`950`, `12.3 k`, `4.5 M`."""
+    for size, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if number >= size:
+            return f"{number / size:.1f}{unit}"
+    return str(number)
+
+
 def _template() -> jinja2.Template:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
@@ -119,5 +127,5 @@ def _template() -> jinja2.Template:
         lstrip_blocks=True,
     )
     environment.filters["duration"] = duration
-    environment.filters["count"] = lambda number: f"{number:,}".replace(",", "\u202f")
+    environment.filters["count"] = count
     return environment.get_template("report.html")
