@@ -1,7 +1,8 @@
 """The compiled search core. Errors: ValueError for a wrong value, IndexError for an id that does not exist.
 
-A node is a history; a node that is no root is also the action (edge) that leads to it, taken at its parent. Node ids are
-global over the forest, in order of birth (parent < child); the children of a node are contiguous, best critic rank first.
+A node is a history; a node that is no root is also the action (edge) that leads to it, taken at its parent. Node ids
+are global over the forest, in order of birth (parent < child); the children of a node are contiguous, best critic rank
+first.
 
 A rollout is *pending* at one node, and *in flight* on the whole path from there to the root, from `ask` until `tell` or
 `cancel`. It counts as a visit worth 0 meanwhile (virtual loss 0). A call that raises has changed nothing. There is no

@@ -1,0 +1,1 @@
+"""Slow, obvious twins of the compiled core: what it must agree with."""
