@@ -149,6 +149,8 @@ def test_best_end_is_the_shallowest_success_else_the_most_visited_path() -> None
     tree.visit_count[:] = np.array([9, 4, 5, 0, 4, 0, 0, 2, 3, 0, 0, 0, 0])
     assert tree.path(best_end(tree)) == [0, 2, 8]
     assert [m.url for m in explain("s", tree).moments] == ["/0", "/2" if tree.observation[2] else ""]
+    tree.visit_count[[1, 7]] = [5, 3]  # ties go to the better rank
+    assert tree.path(best_end(tree))[1] == 1
 
 
 def test_pick_examples_takes_the_first_of_each_kind() -> None:

@@ -234,6 +234,17 @@ def test_every_corrupt_page_gives_a_store_error_or_no_difference(run: Path, tmp_
     assert refused == pages
 
 
+def test_a_writer_does_not_go_on_with_a_corrupt_index(run: Path) -> None:
+    database = sqlite3.connect(run / "run.sqlite")
+    (root,) = database.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'sqlite_autoindex_blobs_1'").fetchone()
+    database.close()
+    whole = (run / "run.sqlite").read_bytes()
+    middle = (root - 1) * 4096 + 3  # the number of cells of the page: no later add need touch them all
+    (run / "run.sqlite").write_bytes(whole[:middle] + b"\x00\x01" + whole[middle + 2 :])
+    with pytest.raises(StoreError, match=r"run\.sqlite is damaged"):
+        RunStore.open(run, CONFIG)
+
+
 @pytest.mark.parametrize("size", [0, 10, 100, 4096, 10_000, 30_000])
 def test_a_truncated_database_gives_a_store_error(run: Path, size: int) -> None:
     assert (run / "run.sqlite").stat().st_size > size
