@@ -11,8 +11,9 @@ import pytest
 from agentq._core import ALL_EXHAUSTED, BLOCKED, EXHAUSTED, NO_NODE, OK, TERMINAL, Forest, ucb1_score
 
 COLUMNS = (
-    "parent tree first_child child_count depth visit_count value_sum mean_value critic_value logp in_flight flags"
-).split()
+    *("parent", "tree", "first_child", "child_count", "depth", "visit_count"),
+    *("value_sum", "mean_value", "critic_value", "logp", "in_flight", "flags"),
+)
 
 
 def columns(forest: Forest) -> dict[str, list[float]]:
@@ -97,8 +98,8 @@ def test_expand_spreads_the_values_node_after_node():
 
 
 def test_ask_counts_a_rollout_in_flight_as_a_visit_worth_nothing():
-    # Two children, c_exp 0.1, child 1 told 1 once: Q = 1 against 0. With one rollout in flight its Q is 1/2, still ahead,
-    # so the second ask meets it again: a collision, and the batch ends.
+    # Two children, c_exp 0.1, child 1 told 1 once: Q = 1 against 0. With one rollout in flight its Q is 1/2, still
+    # ahead, so the second ask meets it again: a collision, and the batch ends.
     forest = fan(2, c_exp=0.1)
     visit(forest, 1, 1.0)
     _, leaves, depths, status = forest.ask([0], 2)
@@ -175,7 +176,7 @@ def test_extend_moves_a_chain_in_one_call():
 
 
 def mixed_fan() -> Forest:
-    """Mean values 1, 0, 0.5 and critic values 0.5, 1, 0 in nodes 1, 2, 3; with alpha 0.5 that blends to .75, .5, .25."""
+    """Mean values 1, 0, 0.5 and critic values 0.5, 1, 0 in nodes 1, 2, 3: blended .75, .5, .25 at alpha 0.5."""
     forest = Forest(unvisited="first")
     forest.add_trees(1)
     forest.expand([0], [3], [0.5, 1.0, 0.0], [0.0] * 3)
@@ -317,7 +318,11 @@ REFUSALS = [
     (lambda f: f.expand([2], [0], [], []), ValueError, "widths must be at least 1; got 0"),
     (lambda f: f.expand([2], [-1], [], []), ValueError, "widths must be at least 1 and below"),
     (lambda f: f.expand([2], [1, 1], [1], [0]), ValueError, r"widths must have one entry per node \(1\); got 2"),
-    (lambda f: f.expand([2], [2], [1], [0, 0]), ValueError, r"critic_values must have one entry per child \(2\); got 1"),
+    (
+        lambda f: f.expand([2], [2], [1], [0, 0]),
+        ValueError,
+        r"critic_values must have one entry per child \(2\)",
+    ),
     (lambda f: f.expand([2], [1], [1], []), ValueError, r"logps must have one entry per child \(1\); got 0"),
     (lambda f: f.expand([2], [1], [np.inf], [0]), ValueError, "critic_values must be finite; got inf"),
     (lambda f: f.expand([2], [2**32 - 4], [], []), ValueError, "critic_values must have one entry per child"),

@@ -1,4 +1,4 @@
-"""The compiled forest visits the same leaves, in the same order, as its slow Python twin, over a grid with tied values."""
+"""The compiled forest visits the leaves of its slow Python twin, in the same order, over a grid with tied values."""
 
 from __future__ import annotations
 

@@ -109,9 +109,7 @@ class ReferenceForest:
         for node in nodes:
             self.nodes[node].in_flight += 1
 
-    def expand(
-        self, nodes: list[int], widths: list[int], critic_values: list[float], logps: list[float]
-    ) -> np.ndarray:
+    def expand(self, nodes: list[int], widths: list[int], critic_values: list[float], logps: list[float]) -> np.ndarray:
         given = iter(zip(critic_values, logps, strict=True))
         for index, width in zip(nodes, widths, strict=True):
             node = self.nodes[index]

@@ -1,0 +1,107 @@
+"""The package as a whole: what importing it costs, which way imports run, and what an unbuilt core says."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import agentq
+
+PACKAGE = Path(agentq.__file__).parent
+HEAVY = ("torch", "transformers", "playwright", "vllm", "ray", "peft", "accelerate")
+
+# Each folder with the folders it may import from; `types`, `errors` and `config` are open to all. From DESIGN: types,
+# errors, config <- agent <- envs | policies | critics <- search | store | credit <- learn <- the rest.
+AGENT = {"agent"}
+SENSES = AGENT | {"envs", "policies", "critics"}
+MIDDLE = SENSES | {"_core", "search", "store", "credit"}
+ALLOWED = {
+    "agent": AGENT,
+    "envs": AGENT | {"envs"},
+    "policies": AGENT | {"policies"},
+    "critics": AGENT | {"critics", "policies"},
+    "search": MIDDLE,
+    "store": MIDDLE,
+    "credit": MIDDLE,
+    "learn": MIDDLE | {"learn"},
+}
+OPEN_TO_ALL = {"types", "errors", "config"}
+
+
+def python_files() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def imported_modules(source: Path) -> set[str]:
+    """Every dotted name that an import statement anywhere in the file brings in, function bodies included."""
+    found = set()
+    for node in ast.walk(ast.parse(source.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{source.relative_to(PACKAGE)}: imports must be absolute"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+def test_import_loads_nothing_heavy():
+    done = run("import agentq, sys; agentq.Forest, agentq.Task; print(*sys.modules)")
+    assert done.returncode == 0, done.stderr
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert "agentq" in loaded
+    assert loaded.isdisjoint(HEAVY)
+
+
+def test_import_is_fast():
+    run("import agentq")  # once, to write the bytecode
+    code = "import time; t = time.process_time(); import agentq; print(time.process_time() - t)"
+    assert min(float(run(code).stdout) for _ in range(3)) < 0.3
+
+
+def test_every_public_name_resolves():
+    assert sorted(agentq.__all__) == list(agentq.__all__)
+    for name in agentq.__all__:
+        assert getattr(agentq, name).__name__ == name
+    assert set(agentq.__all__) <= set(dir(agentq))
+    with pytest.raises(AttributeError, match="module 'agentq' has no attribute 'forest'"):
+        _ = agentq.forest
+
+
+def test_an_unbuilt_core_says_how_to_build_it():
+    done = run("import sys; sys.modules['agentq._core'] = None; import agentq; agentq.Task; agentq.Forest")
+    assert done.returncode != 0
+    assert "ImportError: agentq.Forest needs the compiled core, which is not built: run `make setup`" in done.stderr
+
+
+def test_imports_run_one_way():
+    wrong = []
+    for source in python_files():
+        folder = source.relative_to(PACKAGE).parts[0]
+        for module in imported_modules(source):
+            top, _, rest = module.partition(".")
+            target = rest.partition(".")[0]
+            if top == "agentq" and target not in OPEN_TO_ALL | ALLOWED.get(folder, {target}):
+                wrong.append(f"{source.relative_to(PACKAGE)} imports {module}")
+    assert wrong == []
+
+
+def test_nothing_imports_the_public_names_from_the_package_root():
+    public = {"agentq"} | {f"agentq.{name}" for name in agentq.__all__}
+    for source in python_files():
+        assert not imported_modules(source) & public, f"{source.relative_to(PACKAGE)} imports from the package root"
+
+
+def test_the_command_is_installed():
+    done = subprocess.run(
+        [Path(sys.executable).with_name("agentq"), "--help"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "demo" in done.stdout
