@@ -55,7 +55,7 @@ class _Row:
 def plan_step(
     items: Sequence[Sequence[Sample]],
     *,
-    max_tokens: int = 8192,
+    max_tokens: int = 2048,
     share_prompts: bool = True,
     device: torch.device | str = "cpu",
 ) -> list[Part]:

@@ -1,0 +1,350 @@
+"""The learner: steps against plain torch, known answers of SFT and DPO, adapters, resume."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, models
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+
+from agentq.errors import ConfigError, ModelError
+from agentq.learn.learner import Learner
+from agentq.types import PreferencePair
+from tests.learn_factory import (
+    VOCAB,
+    gradients,
+    node_pairs,
+    plain_logps,
+    random_sample,
+    sample,
+    tiny_gpt2,
+    tiny_llama,
+    tiny_qwen,
+    trajectory_pairs,
+)
+
+
+def learner(seed: int = 0, **settings: Any) -> Learner:
+    return Learner(tiny_llama(seed), **({"learning_rate": 1e-3} | settings))
+
+
+def weights_of(model: Any) -> dict[str, torch.Tensor]:
+    return {name: p.detach().clone() for name, p in model.named_parameters()}
+
+
+def plain_dpo(model: Any, pairs: list[PreferencePair], beta: float) -> torch.Tensor:
+    """Mean loss, one sequence at a time, in torch."""
+    losses = []
+    for pair in pairs:
+        chosen, rejected = (
+            sum(plain_logps(model, s).sum() - float(s.logps.astype(np.float64).sum()) for s in side)
+            for side in (pair.chosen, pair.rejected)
+        )
+        losses.append(-torch.nn.functional.logsigmoid(beta * (chosen - rejected)))  # type: ignore[arg-type]
+    return torch.stack(losses).mean()
+
+
+def mixed_pairs() -> list[PreferencePair]:
+    """Node and trajectory pairs, with another model as reference."""
+    return learner(seed=1).recompute_reference(node_pairs(0, 4) + trajectory_pairs(1, 3))
+
+
+@pytest.mark.parametrize("max_tokens", [1, 60, 10_000])
+@pytest.mark.parametrize(
+    ("make", "atol"), [(tiny_llama, 2e-6), (tiny_qwen, 2e-6), (lambda: tiny_gpt2().double(), 1e-10)]
+)
+def test_step_dpo_has_the_plain_loss_and_gradient_however_it_is_cut(make: Any, atol: float, max_tokens: int) -> None:
+    pairs, model = mixed_pairs(), make()
+    expected = plain_dpo(model, pairs, beta=0.3)
+    expected.backward()
+    want = gradients(model)
+    model.zero_grad()
+    # No clipping and hardly a step, so that the gradient is there to be read.
+    metrics = Learner(model, learning_rate=1e-12, max_grad_norm=1e9, max_tokens=max_tokens).step_dpo(pairs, beta=0.3)
+    assert metrics["loss"] == pytest.approx(expected.item(), abs=10 * atol)
+    for name, grad in gradients(model).items():
+        torch.testing.assert_close(grad, want[name], atol=atol, rtol=100 * atol)
+
+
+@pytest.mark.parametrize("max_tokens", [1, 60, 10_000])
+def test_step_sft_is_the_mean_over_all_tokens_however_it_is_cut(max_tokens: int) -> None:
+    rng, model = np.random.default_rng(0), tiny_llama()
+    samples = [random_sample(rng) for _ in range(7)]
+    samples.append(samples[0])  # forwarded once, counted twice
+    expected = -torch.cat([plain_logps(model, s) for s in samples]).mean()
+    expected.backward()
+    want = gradients(model)
+    model.zero_grad()
+    metrics = Learner(model, learning_rate=1e-12, max_grad_norm=1e9, max_tokens=max_tokens).step_sft(samples)
+    assert metrics["loss"] == pytest.approx(expected.item(), abs=1e-5)
+    assert metrics["num_tokens"] == sum(len(s.prompt_ids) + len(s.token_ids) - 1 for s in samples[:-1])
+    for name, grad in gradients(model).items():
+        torch.testing.assert_close(grad, want[name], atol=2e-6, rtol=2e-4)
+
+
+def test_step_sft_weights_scale_each_sample() -> None:
+    # Weight 0 is no sample at all but for the normaliser; weight -1 turns the gradient round.
+    a, b = sample([1, 2, 3], [4, 5]), sample([6, 7], [8, 9])
+    found = []
+    for weights in ([1.0, 0.0], [-1.0, 0.0]):
+        trained = learner(max_grad_norm=1e9)
+        trained.step_sft([a, b], weights)
+        found.append(gradients(trained.model))
+    alone = learner(max_grad_norm=1e9)
+    alone.step_sft([a])
+    for name, grad in gradients(alone.model).items():
+        torch.testing.assert_close(found[0][name], grad / 2)
+        torch.testing.assert_close(found[1][name], -grad / 2)
+
+
+@pytest.mark.parametrize("lora_rank", [0, 4])
+def test_step_dpo_of_own_records_starts_at_ln2(lora_rank: int) -> None:
+    trained = learner(lora_rank=lora_rank)
+    pairs = trained.recompute_reference(node_pairs(0, 4) + trajectory_pairs(1, 3))
+    metrics = trained.step_dpo(pairs, beta=0.5)
+    assert metrics["loss"] == pytest.approx(math.log(2), abs=1e-6)
+    assert metrics["rewards/margins"] == pytest.approx(0.0, abs=1e-5)
+    assert metrics["grad_norm"] > 0
+
+
+def test_recompute_reference_gives_the_plain_logps() -> None:
+    trained, pairs = learner(), trajectory_pairs(0, 2)
+    for old, new in zip(pairs, trained.recompute_reference(pairs), strict=True):
+        for before, after in zip(old.chosen + old.rejected, new.chosen + new.rejected, strict=True):
+            assert before.token_ids is after.token_ids
+            want = plain_logps(trained.model, before).detach().numpy()
+            np.testing.assert_allclose(after.logps, want, atol=1e-5)
+
+
+def test_step_dpo_raises_the_chosen_margin() -> None:
+    trained = learner()
+    pairs = trained.recompute_reference(node_pairs(0, 1))  # two pairs
+    seen = [trained.step_dpo(pairs, beta=0.1) for _ in range(30)]
+    assert seen[-1]["rewards/margins"] > 0.5 > seen[1]["rewards/margins"] > 0
+    assert seen[-1]["rewards/accuracies"] == 1.0
+    assert seen[-1]["rewards/chosen"] > seen[-1]["rewards/rejected"]
+    # Metrics agree with one another: reward = beta * (log pi - log ref).
+    ref = np.mean([pair.rejected[0].logps.sum() for pair in pairs])
+    assert seen[-1]["rewards/rejected"] == pytest.approx(0.1 * (seen[-1]["logps/rejected"] - ref), abs=1e-4)
+
+
+def test_step_sft_overfits_one_sample() -> None:
+    trained = learner(learning_rate=1e-2)
+    losses = [trained.step_sft([sample([1, 2, 3], [4, 5, 6, 7])])["loss"] for _ in range(30)]
+    assert losses[0] > 2.0
+    assert losses[-1] < 0.05
+
+
+def test_step_dpo_refuses_unknown_references() -> None:
+    pair = PreferencePair((sample([1], [2, 3], [-1.0, math.nan]),), (sample([1], [4], [-1.0]),), 1.0)
+    with pytest.raises(ValueError, match=r"recorded, finite .* got 1 for 2 tokens"):
+        learner().step_dpo([pair], beta=0.1)
+
+
+def test_update_refuses_token_ids_the_model_does_not_have() -> None:
+    with pytest.raises(ModelError, match=r"less than the model's vocabulary \(64\); got 64"):
+        learner().step_sft([sample([1, 2], [VOCAB])])
+
+
+def test_update_leaves_the_weights_when_the_gradient_is_not_finite() -> None:
+    trained = learner()
+    before = weights_of(trained.model)
+    with pytest.raises(FloatingPointError, match="gradient must be finite"):
+        trained.step_sft([sample([1], [2])], [math.inf])
+    assert all(torch.equal(p, before[name]) for name, p in trained.model.named_parameters())
+    assert trained.step_count == 0
+
+
+def test_update_clips_the_gradient_and_reports_it_unclipped() -> None:
+    trained = learner(max_grad_norm=1e-3)
+    norm = trained.step_sft([sample([1, 2], [3, 4])])["grad_norm"]
+    clipped = torch.cat([grad.flatten() for grad in gradients(trained.model).values()]).norm()
+    assert norm > 0.1
+    assert float(clipped) == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_learning_rate_warms_up_then_stays() -> None:
+    trained = learner(learning_rate=1.0, warmup_steps=3)
+    rates = [trained.step_sft([sample([1], [2])])["learning_rate"] for _ in range(5)]
+    assert rates == [0.25, 0.5, 0.75, 1.0, 1.0]
+
+
+def test_learner_turns_dropout_off() -> None:
+    trained = Learner(tiny_llama(attention_dropout=0.5).train(), learning_rate=1e-3)
+    s = [sample([1, 2, 3, 4], [5, 6])]
+    assert trained.recompute_logps(s)[0].logps.tolist() == trained.recompute_logps(s)[0].logps.tolist()
+
+
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # peft's loading, not ours
+def test_lora_moves_adapters_alone_and_saves_them_both_ways(tmp_path: Path) -> None:
+    trained = learner(lora_rank=4, learning_rate=1e-2)
+    base = {n: p for n, p in weights_of(trained.model).items() if "lora_" not in n}
+    s = sample([1, 2, 3], [4, 5, 6])
+    first = trained.step_sft([s])["loss"]
+    for _ in range(10):
+        trained.step_sft([s])
+    after = weights_of(trained.model)
+    assert all(torch.equal(after[name], weight) for name, weight in base.items())
+    (own,) = trained.recompute_logps([s])
+    assert -own.logps.mean() < first - 0.5
+
+    trained.save(tmp_path / "merged")
+    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
+    np.testing.assert_allclose(plain_logps(merged, s).detach().numpy(), own.logps, atol=1e-5)
+
+    from peft import PeftModel
+
+    trained.save(tmp_path / "adapters", adapters_only=True)
+    reloaded = PeftModel.from_pretrained(tiny_llama(), tmp_path / "adapters")
+    np.testing.assert_allclose(plain_logps(reloaded, s).detach().numpy(), own.logps, atol=1e-5)
+
+    published = tiny_llama(seed=5)
+    published.load_state_dict(trained.state_dict())
+    np.testing.assert_allclose(plain_logps(published, s).detach().numpy(), own.logps, atol=1e-5)
+
+
+class Killed(BaseException):
+    """What a test throws to end a run between two steps."""
+
+
+def run(trained: Learner, directory: Path | None, stop_after: int | None = None, **changes: Any) -> list[float]:
+    """Four steps of DPO in two epochs; returns the losses of the steps this call made."""
+    losses = []
+
+    def on_step(step: int, metrics: dict[str, float]) -> None:
+        losses.append(metrics["loss"])
+        if step == stop_after:
+            raise Killed
+
+    pairs = learner(seed=1).recompute_reference(node_pairs(0, 3))  # six pairs
+    settings: dict[str, Any] = {"epochs": 2, "batch_size": 3, "seed": 7, "checkpoint_every": 1} | changes
+    trained.train(
+        pairs,
+        step_fn=lambda batch: trained.step_dpo(batch, beta=0.1),
+        on_step=on_step,
+        checkpoint_dir=directory,
+        **settings,
+    )
+    return losses
+
+
+@pytest.mark.parametrize("lora_rank", [0, 4])
+@pytest.mark.parametrize("checkpoint_every", [1, 2, 3])
+def test_train_resumed_is_bit_equal_to_uninterrupted(tmp_path: Path, lora_rank: int, checkpoint_every: int) -> None:
+    settings = {"lora_rank": lora_rank, "warmup_steps": 3}
+    whole = learner(**settings)
+    losses = run(whole, None)
+    assert len(losses) == 4
+
+    with pytest.raises(Killed):
+        run(learner(**settings), tmp_path, stop_after=2, checkpoint_every=checkpoint_every)
+    resumed = learner(**settings)
+    kept = 2 // checkpoint_every * checkpoint_every
+    assert run(resumed, tmp_path, checkpoint_every=checkpoint_every) == losses[kept:]
+    for name, p in resumed.model.named_parameters():
+        assert torch.equal(p, whole.model.get_parameter(name)), name
+    # A finished run called again does nothing, and still ends with the trained weights.
+    again = learner(**settings)
+    assert run(again, tmp_path) == []
+    assert all(torch.equal(p, whole.model.get_parameter(n)) for n, p in again.model.named_parameters())
+
+
+def test_train_killed_while_it_writes_goes_on_from_the_checkpoint_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = run(learner(), None)
+    from agentq.learn import checkpoint
+
+    written, save_file = [], checkpoint.save_file
+
+    def torn(tensors: Any, path: Path) -> None:
+        save_file(tensors, path)
+        written.append(path)
+        if len(written) == 4:  # the second checkpoint's second file
+            path.write_bytes(path.read_bytes()[:100])
+            monkeypatch.setattr(checkpoint.shutil, "rmtree", lambda *_, **__: None)  # dead processes clean nothing up
+            raise Killed
+
+    monkeypatch.setattr(checkpoint, "save_file", torn)
+    with pytest.raises(Killed):
+        run(learner(), tmp_path)
+    monkeypatch.undo()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-00000001", "step-00000002.new"]
+    assert run(learner(), tmp_path) == losses[1:]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-00000004"]
+
+
+@pytest.mark.parametrize("change", [{"epochs": 3}, {"batch_size": 2}, {"seed": 8}])
+def test_train_refuses_to_resume_another_plan(tmp_path: Path, change: dict[str, int]) -> None:
+    run(learner(), tmp_path)
+    with pytest.raises(ConfigError, match=f"same {next(iter(change))} .* got {next(iter(change.values()))}"):
+        run(learner(), tmp_path, **change)
+
+
+def test_train_refuses_to_resume_other_items(tmp_path: Path) -> None:
+    trained, samples = learner(), [sample([1], [2]), sample([1], [3])]
+    trained.train(samples, step_fn=trained.step_sft, batch_size=1, checkpoint_dir=tmp_path)
+    with pytest.raises(ConfigError, match="same items"):
+        trained.train(samples[::-1], step_fn=trained.step_sft, batch_size=1, checkpoint_dir=tmp_path)
+
+
+def test_train_refuses_damaged_and_foreign_checkpoints(tmp_path: Path) -> None:
+    run(learner(), tmp_path)
+    with pytest.raises(ModelError, match="must hold this model's weights"):
+        run(learner(lora_rank=2), tmp_path)
+    (tmp_path / "step-00000004" / "weights.safetensors").write_bytes(b"torn")
+    with pytest.raises(ModelError, match="damaged"):
+        run(learner(), tmp_path)
+
+
+def test_train_visits_every_item_once_an_epoch_in_another_order() -> None:
+    trained, seen = learner(), []
+    samples = [sample([1], [token]) for token in range(10)]
+
+    def step(batch: list[Any]) -> dict[str, float]:
+        seen.append([int(s.token_ids[0]) for s in batch])
+        return {}
+
+    assert trained.train(samples, step_fn=step, epochs=2, batch_size=4, seed=3) == 6
+    assert [len(batch) for batch in seen] == [4, 3, 3, 4, 3, 3]
+    first, second = ([i for batch in half for i in batch] for half in (seen[:3], seen[3:]))
+    assert sorted(first) == sorted(second) == list(range(10))
+    assert first != second != list(range(10)) != first
+
+
+def tokenizer(size: int) -> Any:
+    vocabulary = {f"w{i}": i for i in range(size)}
+    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(vocabulary, "w0")), eos_token="w3")
+
+
+def test_checkpoint_round_trip_keeps_weights_and_tokenizer(tmp_path: Path) -> None:
+    trained = Learner(tiny_llama(), learning_rate=1e-2, tokenizer=tokenizer(VOCAB))
+    trained.step_sft([sample([1, 2], [3, 4])])
+    trained.save(tmp_path / "model")
+    trained.step_sft([sample([1, 2], [3, 4])])
+    trained.save(tmp_path / "model")  # takes the place of the first
+    again = Learner.from_checkpoint(tmp_path / "model", learning_rate=1e-3)
+    assert len(again.tokenizer) == VOCAB
+    for name, p in again.model.named_parameters():
+        assert torch.equal(p, trained.model.get_parameter(name))
+    assert [p.name for p in tmp_path.iterdir()] == ["model"]
+
+
+def test_from_checkpoint_refuses_a_tokenizer_that_does_not_fit(tmp_path: Path) -> None:
+    tiny_llama().save_pretrained(tmp_path)
+    tokenizer(VOCAB + 1).save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="tokenizer must fit the model") as caught:
+        Learner.from_checkpoint(tmp_path, learning_rate=1e-3)
+    assert "\n" not in str(caught.value)
+
+
+def test_learner_refuses_settings_out_of_range() -> None:
+    with pytest.raises(ValueError, match="learning_rate"):
+        learner(learning_rate=0.0)
+    with pytest.raises(ValueError, match="adapters_only"):
+        learner().save(Path("nowhere"), adapters_only=True)
