@@ -175,6 +175,19 @@ def test_extend_moves_a_chain_in_one_call():
     assert forest.visit_count.tolist() == [1, 1, 1]
 
 
+def test_extend_that_runs_out_of_rollouts_takes_back_the_first():
+    forest = Forest()
+    forest.add_trees(1)
+    forest.ask([0])
+    forest.expand([0], [2], [1, 0], [0, 0])
+    with pytest.raises(ValueError, match="a rollout must be pending at node 0, the parent of each node to extend to"):
+        forest.extend([1, 2])
+    assert forest.in_flight.tolist() == [1, 0, 0]
+    forest.extend([2])  # the rollout is back where it was
+    forest.tell([2], [1.0])
+    assert forest.visit_count.tolist() == [1, 0, 1]
+
+
 def mixed_fan() -> Forest:
     """Mean values 1, 0, 0.5 and critic values 0.5, 1, 0 in nodes 1, 2, 3: blended .75, .5, .25 at alpha 0.5."""
     forest = Forest(unvisited="first")
