@@ -19,11 +19,12 @@ $(VENV)/bin/python:
 
 # Everything from package registries, at the versions of constraints.txt. Once, and again when the list changes.
 $(VENV)/.deps: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) install -q -c constraints.txt 'scikit-build-core' 'pybind11' cmake ninja
-	$(PIP) install -q -c constraints.txt --no-build-isolation -e '.[train,dev]'
-	@touch $@ $(VENV)/.core
+	@$(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	    e = p["optional-dependencies"]; print(*p["dependencies"], *e["train"], *e["dev"], sep="\n")' > $(VENV)/requirements.txt
+	$(PIP) install -q -c constraints.txt -r $(VENV)/requirements.txt
+	@touch $@
 
-# The extension alone, when its sources are newer than it.
+# agentq itself, editable: its Python is used in place; the extension is built again when its sources are newer.
 $(VENV)/.core: $(VENV)/.deps $(CORE)
 	$(PIP) install -q --no-build-isolation --no-deps -e .
 	@touch $@
