@@ -103,7 +103,7 @@ def test_plan_step_needs_no_mask_where_no_prompt_is_shared() -> None:
         assert all(batch.attention_mask is None for batch in part.batches)
 
 
-@pytest.mark.parametrize("max_tokens", [64, 200, 10_000])
+@pytest.mark.parametrize("max_tokens", [30, 64, 200, 10_000])
 def test_plan_step_keeps_the_token_budget_and_every_item(max_tokens: int) -> None:
     pairs = node_pairs(1, 8) + trajectory_pairs(2, 3)
     items = [(*p.chosen, *p.rejected) for p in pairs]
@@ -111,9 +111,19 @@ def test_plan_step_keeps_the_token_budget_and_every_item(max_tokens: int) -> Non
     assert sorted(i for part in parts for i in part.items) == list(range(len(items)))
     for part in parts:
         for batch in part.batches:
-            assert batch.input_ids.numel() <= max_tokens or len(batch.input_ids) == 1
+            # Only what cannot be cut may exceed the budget: one action after its prompt.
+            assert batch.input_ids.numel() <= max_tokens or int((batch.columns == 0).sum()) == 1
         for i, rows in zip(part.items, part.samples, strict=True):
             assert [len(s.token_ids) for s in items[i]] == part.action_mask.sum(dim=1)[list(rows)].tolist()
+
+
+def test_plan_step_forwards_twice_only_what_hangs_together() -> None:
+    # Pairs of different nodes are parts of one batch each; one trajectory pair over the budget is one part of several.
+    nodes = plan_step([(*p.chosen, *p.rejected) for p in node_pairs(1, 8)], max_tokens=120)
+    assert len(nodes) > 1
+    assert all(len(part.batches) == 1 for part in nodes)
+    (trajectory,) = plan_step([(*p.chosen, *p.rejected) for p in trajectory_pairs(2, 3)], max_tokens=40)
+    assert len(trajectory.batches) > 1
 
 
 @pytest.mark.parametrize(("prompt", "tokens"), [([], [1]), ([1], [])])

@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from agentq.errors import ConfigError, ModelError
 from agentq.learn.learner import Learner
+from agentq.learn.loop import train
 from agentq.types import PreferencePair
 from tests.learn_factory import (
     VOCAB,
@@ -216,14 +217,16 @@ def run(trained: Learner, directory: Path | None, stop_after: int | None = None,
     """Four steps of DPO in two epochs; returns the losses of the steps this call made."""
     losses = []
 
-    def on_step(step: int, metrics: dict[str, float]) -> None:
+    def on_step(step: int, num_steps: int, metrics: dict[str, float]) -> None:
+        assert num_steps == 2 * -(-6 // settings["batch_size"])
         losses.append(metrics["loss"])
         if step == stop_after:
             raise Killed
 
     pairs = learner(seed=1).recompute_reference(node_pairs(0, 3))  # six pairs
     settings: dict[str, Any] = {"epochs": 2, "batch_size": 3, "seed": 7, "checkpoint_every": 1} | changes
-    trained.train(
+    train(
+        trained,
         pairs,
         step_fn=lambda batch: trained.step_dpo(batch, beta=0.1),
         on_step=on_step,
@@ -288,9 +291,9 @@ def test_train_refuses_to_resume_another_plan(tmp_path: Path, change: dict[str, 
 
 def test_train_refuses_to_resume_other_items(tmp_path: Path) -> None:
     trained, samples = learner(), [sample([1], [2]), sample([1], [3])]
-    trained.train(samples, step_fn=trained.step_sft, batch_size=1, checkpoint_dir=tmp_path)
+    train(trained, samples, step_fn=trained.step_sft, batch_size=1, checkpoint_dir=tmp_path)
     with pytest.raises(ConfigError, match="same items"):
-        trained.train(samples[::-1], step_fn=trained.step_sft, batch_size=1, checkpoint_dir=tmp_path)
+        train(trained, samples[::-1], step_fn=trained.step_sft, batch_size=1, checkpoint_dir=tmp_path)
 
 
 def test_train_refuses_damaged_and_foreign_checkpoints(tmp_path: Path) -> None:
@@ -310,7 +313,7 @@ def test_train_visits_every_item_once_an_epoch_in_another_order() -> None:
         seen.append([int(s.token_ids[0]) for s in batch])
         return {}
 
-    assert trained.train(samples, step_fn=step, epochs=2, batch_size=4, seed=3) == 6
+    assert train(trained, samples, step_fn=step, epochs=2, batch_size=4, seed=3) == 6
     assert [len(batch) for batch in seen] == [4, 3, 3, 4, 3, 3]
     first, second = ([i for batch in half for i in batch] for half in (seen[:3], seen[3:]))
     assert sorted(first) == sorted(second) == list(range(10))

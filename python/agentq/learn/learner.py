@@ -9,14 +9,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from agentq.errors import ModelError
-from agentq.learn import checkpoint, loop
+from agentq.learn import checkpoint
 from agentq.learn.adapters import base_of, merged, with_adapters
 from agentq.learn.batch import Part, plan_step
 from agentq.learn.logps import action_logps, can_share_prompts, check_head, padded
@@ -24,7 +24,6 @@ from agentq.learn.losses import dpo_loss, sequence_logps, sft_loss
 from agentq.policies.engine import load_checkpoint
 from agentq.types import PreferencePair, Sample
 
-Item = TypeVar("Item", Sample, PreferencePair)
 Metrics = dict[str, float]
 LossFn = Callable[[Part, Tensor], tuple[Tensor, Mapping[str, Tensor]]]
 """A part and its `[S, T]` log-probabilities in, a scalar to minimise and metrics out. Both are added over the parts of
@@ -179,46 +178,6 @@ class Learner:
         self.optimizer.step()
         self.step_count += 1
         return totals | {"grad_norm": grad_norm, "num_tokens": float(num_tokens), "learning_rate": rate}
-
-    def train(
-        self,
-        items: Sequence[Item],
-        *,
-        step_fn: Callable[[list[Item]], Metrics],
-        epochs: int = 1,
-        batch_size: int,
-        seed: int = 0,
-        on_step: Callable[[int, Metrics], None] | None = None,
-        checkpoint_dir: Path | None = None,
-        checkpoint_every: int = 0,
-    ) -> int:
-        """Call `step_fn` on every batch of every epoch; returns the number of steps, earlier calls' included.
-
-        Killed at any moment, the same call on a learner made in the same way goes on, and ends with equal weights.
-
-        Args:
-            step_fn: takes one step, say `learner.step_sft`.
-            batch_size: items of a step, at least 1; steps of an epoch differ by one item at most.
-            seed: the order of the items follows from it.
-            on_step: gets (step from 1, metrics) once the step's checkpoint, where one is due, is safe.
-            checkpoint_dir: where the newest state is kept, and looked for first. The last step always writes one.
-            checkpoint_every: steps between checkpoints; 0 writes the last alone.
-
-        Raises:
-            ValueError: if epochs, batch_size or the number of items is less than 1.
-            ConfigError: if `checkpoint_dir` holds a run over other items, or with other epochs, batch_size or seed.
-        """
-        plan = loop.Plan.of(items, epochs=epochs, batch_size=batch_size, seed=seed)
-        done = loop.resume(checkpoint_dir, plan, self) if checkpoint_dir else 0
-        for step, batch in enumerate(plan.batches(), start=1):
-            if step <= done:
-                continue
-            metrics = step_fn([items[i] for i in batch])
-            if checkpoint_dir and (step == plan.num_steps or (checkpoint_every and step % checkpoint_every == 0)):
-                loop.save(checkpoint_dir, plan, step, self)
-            if on_step:
-                on_step(step, metrics)
-        return plan.num_steps
 
     def recompute_logps(self, samples: Sequence[Sample]) -> list[Sample]:
         """The samples with log-probabilities under the present weights, instead of the recorded ones."""

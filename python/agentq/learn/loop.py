@@ -1,33 +1,70 @@
-"""The plan of a training run: which items each step takes, and where an interrupted run goes on."""
+"""Epochs over items: the order follows from the seed alone, and a killed run goes on where its last checkpoint was."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TypeVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from agentq.errors import ConfigError
 from agentq.learn.checkpoint import load_position, load_state, save_state
+from agentq.learn.learner import Learner, Metrics
 from agentq.types import PreferencePair, Sample
 
+Item = TypeVar("Item", Sample, PreferencePair)
 
-class Trained(Protocol):
-    """What of a learner is kept and put back."""
 
-    parameters: dict[str, Tensor]
-    step_count: int
+def train(
+    learner: Learner,
+    items: Sequence[Item],
+    *,
+    step_fn: Callable[[list[Item]], Metrics],
+    epochs: int = 1,
+    batch_size: int,
+    seed: int = 0,
+    on_step: Callable[[int, int, Metrics], None] | None = None,
+    checkpoint_dir: Path | None = None,
+    checkpoint_every: int = 0,
+) -> int:
+    """Call `step_fn` on every batch of every epoch; returns the number of steps, earlier calls' included.
 
-    @property
-    def optimizer(self) -> torch.optim.Optimizer:
-        """What holds the moments of the parameters."""
-        ...
+    Killed at any moment, the same call on a learner made in the same way goes on, and ends with equal weights.
+
+    Args:
+        learner: what `step_fn` trains.
+        step_fn: takes one step, say `learner.step_sft`.
+        batch_size: items of a step, at least 1; steps of an epoch differ by one item at most.
+        seed: the order of the items follows from it.
+        on_step: gets (step from 1, all steps, metrics) once the step's checkpoint, where one is due, is safe.
+        checkpoint_dir: where the newest state is kept, and looked for first. The last step always writes one.
+        checkpoint_every: steps between checkpoints; 0 writes the last alone.
+
+    Raises:
+        ValueError: if epochs, batch_size or the number of items is less than 1.
+        ConfigError: if `checkpoint_dir` holds a run over other items, or with other epochs, batch_size or seed.
+    """
+    plan = Plan.of(items, epochs=epochs, batch_size=batch_size, seed=seed)
+    done = _resume(checkpoint_dir, plan, learner) if checkpoint_dir else 0
+    for step, batch in enumerate(plan.batches(), start=1):
+        if step <= done:
+            continue
+        metrics = step_fn([items[i] for i in batch])
+        if checkpoint_dir and (step == plan.num_steps or (checkpoint_every and step % checkpoint_every == 0)):
+            position = {"step": step, "step_count": learner.step_count, **asdict(plan)}
+            save_state(checkpoint_dir, learner.parameters, learner.optimizer, position)
+        if on_step:
+            on_step(step, plan.num_steps, metrics)
+    return plan.num_steps
+
+
+def count_steps(num_items: int, *, epochs: int, batch_size: int) -> int:
+    """Optimiser steps that `train` takes; a warm-up is a part of them."""
+    return epochs * math.ceil(num_items / batch_size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +90,7 @@ class Plan:
     @property
     def num_steps(self) -> int:
         """Optimiser steps of the whole run."""
-        return self.epochs * math.ceil(self.num_items / self.batch_size)
+        return count_steps(self.num_items, epochs=self.epochs, batch_size=self.batch_size)
 
     def batches(self) -> Iterator[np.ndarray]:
         """Indices of the items of each step, sizes differing by one at most within the run."""
@@ -75,13 +112,7 @@ def digest(items: Sequence[Sample | PreferencePair]) -> str:
     return found.hexdigest()[:16]
 
 
-def save(directory: Path, plan: Plan, step: int, learner: Trained) -> None:
-    """Keep where the run stands after `step`, and forget earlier checkpoints."""
-    position = {"step": step, "step_count": learner.step_count, **asdict(plan)}
-    save_state(directory, learner.parameters, learner.optimizer, position)
-
-
-def resume(directory: Path, plan: Plan, learner: Trained) -> int:
+def _resume(directory: Path, plan: Plan, learner: Learner) -> int:
     """Put the newest checkpoint's state into `learner`; returns its step, 0 where there is none.
 
     Raises:
