@@ -1,46 +1,14 @@
-"""The forest by hand: golden vectors, backup, collisions, exhaustion, pairs, views, snapshots and every refusal."""
+"""The forest by hand: golden vectors, backup, collisions, exhaustion, pairs and views."""
 
 from __future__ import annotations
 
-import struct
 import threading
 
 import numpy as np
 import pytest
 
-from agentq._core import ALL_EXHAUSTED, BLOCKED, EXHAUSTED, NO_NODE, OK, TERMINAL, Forest, ucb1_score
-
-COLUMNS = (
-    *("parent", "tree", "first_child", "child_count", "depth", "visit_count"),
-    *("value_sum", "mean_value", "critic_value", "logp", "in_flight", "flags"),
-)
-
-
-def columns(forest: Forest) -> dict[str, list[float]]:
-    return {name: getattr(forest, name).tolist() for name in COLUMNS}
-
-
-def fan(width: int = 3, **settings) -> Forest:
-    """One tree: a root with `width` children, nodes 1 .. width; critic values fall linearly from 1 to 0."""
-    forest = Forest(**settings)
-    forest.add_trees(1)
-    forest.expand([0], [width], np.linspace(1, 0, width), -np.arange(width))
-    return forest
-
-
-def visit(forest: Forest, node: int, value: float) -> None:
-    """Tells one rollout at a child of root 0, whatever selection would have taken.
-
-    Asks until the node is pending, then cancels the others.
-    """
-    asked: list[int] = []
-    while node not in asked:
-        _, leaves, _, status = forest.ask([0], 1)
-        assert status[0] == OK, "a fan with c_exp 0 and fresh children hands out every child"
-        asked += leaves.tolist()
-    asked.remove(node)
-    forest.cancel(asked)
-    forest.tell([node], [value])
+from agentq._core import ALL_EXHAUSTED, BLOCKED, EXHAUSTED, NO_NODE, TERMINAL, Forest, ucb1_score
+from tests.reference.builders import columns, fan, visit
 
 
 def test_ucb1_score_matches_the_golden_row():
@@ -251,135 +219,6 @@ def test_arrays_of_any_whole_number_type_are_ids():
         assert forest.ask(np.array([1], dtype=dtype))[1].tolist() == [1]
         forest.tell(np.array([9, 1, 9], dtype=dtype)[1:2], np.array([0.5], dtype=np.float32))
         assert forest.value_sum.tolist() == [0, 0.5]
-
-
-def test_save_and_load_are_the_identity(tmp_path):
-    forest = fan(3, c_exp=0.3, unvisited="first", exhaust=False)
-    forest.add_trees(1)
-    visit(forest, 2, 0.7)
-    forest.set_terminal([3])
-    before = columns(forest)
-    forest.ask([0, 1])
-    forest.save(tmp_path / "a.forest")
-    loaded = Forest.load(str(tmp_path / "a.forest"))
-    assert columns(loaded) == before  # what was in flight is saved as cancelled
-    assert (loaded.c_exp, loaded.selection, loaded.unvisited, loaded.exhaust) == (0.3, "ucb1", "first", False)
-    assert [loaded.root(0), loaded.root(1)] == [0, 4]
-    assert [file.name for file in tmp_path.iterdir()] == ["a.forest"]
-    assert loaded.to_bytes() == forest.to_bytes()
-
-
-def test_load_refuses_what_is_no_whole_snapshot(tmp_path):
-    good = fan(3).to_bytes()
-    with pytest.raises(FileNotFoundError):
-        Forest.load(tmp_path / "none")
-    with pytest.raises(ValueError, match="must start with AGQFORST"):
-        Forest.from_bytes(b"PK\x03\x04" + good)
-    with pytest.raises(ValueError, match="must be at most 1; got 2, written by a newer agentq"):
-        Forest.from_bytes(good[:8] + struct.pack("<I", 2) + good[12:])
-    for cut in range(8, len(good), 7):
-        with pytest.raises(ValueError, match="this one is damaged"):
-            Forest.from_bytes(good[:cut])
-    for place in range(12, len(good)):
-        with pytest.raises(ValueError, match="this one is damaged: its checksum does not match"):
-            Forest.from_bytes(good[:place] + bytes([good[place] ^ 0x40]) + good[place + 1 :])
-
-
-def fnv1a(data: bytes) -> bytes:
-    h = 0xCBF29CE484222325
-    for byte in data:
-        h = (h ^ byte) * 0x100000001B3 % 2**64
-    return struct.pack("<Q", h)
-
-
-def test_load_refuses_forged_columns_with_a_true_checksum():
-    # Any single 32-bit word of the structure replaced: the forest must load to something consistent or refuse.
-    good = fan(3).to_bytes()[:-8]
-    refused = 0
-    for place in range(40, len(good) - 4, 4):
-        forged = good[:place] + b"\x05\x00\x00\x00" + good[place + 4 :]
-        try:
-            forest = Forest.from_bytes(forged + fnv1a(forged))
-        except ValueError as error:
-            assert "damaged" in str(error)
-            refused += 1
-            continue
-        forest.ask([0], 4)
-        assert max(forest.path(node)[0] for node in range(4)) == 0
-    assert refused >= 24  # parent, tree, first_child, child_count, depth, in_flight of four nodes each
-
-
-REFUSALS = [
-    (lambda f: f.ask([1]), IndexError, "no tree 1; there are 1"),
-    (lambda f: f.ask([-1]), IndexError, "no tree -1; there are 1"),
-    (lambda f: f.ask([2**40]), IndexError, f"no tree {2**40}; there are 1"),
-    (lambda f: f.ask([0], 0), ValueError, "n must be at least 1; got 0"),
-    (lambda f: f.ask(0), ValueError, "trees must be a one-dimensional array; got 0"),
-    (lambda f: f.ask([0.0]), ValueError, "trees must be whole numbers; got dtype float64"),
-    (lambda f: f.ask([True]), ValueError, "trees must be whole numbers; got dtype bool"),
-    (lambda f: f.add_trees(-1), ValueError, "n must be at least 0; got -1"),
-    (lambda f: f.add_trees(2**31), ValueError, "a forest must have at most 2147483647 trees"),
-    (lambda f: f.root(1), IndexError, "no tree 1; there are 1"),
-    (lambda f: f.path(4), IndexError, "no node 4; there are 4"),
-    (lambda f: f.path(-1), IndexError, "no node -1; there are 4"),
-    (lambda f: f.extend([0]), ValueError, "node 0 must have a parent; got a root"),
-    (lambda f: f.extend([1, 2]), ValueError, "a rollout must be pending at node 0, the parent"),
-    (lambda f: f.extend([4]), IndexError, "no node 4; there are 4"),
-    (lambda f: f.expand([0], [2], [1, 0], [0, 0]), ValueError, "node 0 must be a leaf to be expanded.*got 3 children"),
-    (lambda f: f.expand([2, 2], [1, 1], [1, 0], [0, 0]), ValueError, "node 2 must be a leaf.*and once a call"),
-    (lambda f: f.expand([3], [1], [1], [0]), ValueError, "node 3 must be a leaf.*got a terminal node"),
-    (lambda f: f.expand([2], [0], [], []), ValueError, "widths must be at least 1; got 0"),
-    (lambda f: f.expand([2], [-1], [], []), ValueError, "widths must be at least 1 and below"),
-    (lambda f: f.expand([2], [1, 1], [1], [0]), ValueError, r"widths must have one entry per node \(1\); got 2"),
-    (
-        lambda f: f.expand([2], [2], [1], [0, 0]),
-        ValueError,
-        r"critic_values must have one entry per child \(2\)",
-    ),
-    (lambda f: f.expand([2], [1], [1], []), ValueError, r"logps must have one entry per child \(1\); got 0"),
-    (lambda f: f.expand([2], [1], [np.inf], [0]), ValueError, "critic_values must be finite; got inf"),
-    (lambda f: f.expand([2], [2**32 - 4], [], []), ValueError, "critic_values must have one entry per child"),
-    (lambda f: f.set_terminal([2, 0]), ValueError, "node 0 must be a leaf to be terminal; got 3 children"),
-    (lambda f: f.tell([1, 1], [1, 1]), ValueError, "a rollout must be pending at node 1 to tell it; got none left"),
-    (lambda f: f.tell([1, 0], [1, 1]), ValueError, "a rollout must be pending at node 0 to tell it; got none left"),
-    (lambda f: f.tell([1], [np.nan]), ValueError, "returns must be finite; got nan"),
-    (lambda f: f.tell([1], []), ValueError, r"returns must have one entry per node \(1\); got 0"),
-    (lambda f: f.tell([1], ["1"]), ValueError, "returns must be numbers; got dtype <U1"),
-    (lambda f: f.tell([1, 99], [1, 1]), IndexError, "no node 99; there are 4"),
-    (lambda f: f.cancel([1, 2]), ValueError, "a rollout must be pending at node 2 to cancel it; got none left"),
-    (lambda f: f.pairs(alpha=1.5, threshold=0), ValueError, r"alpha must be in \[0, 1\]; got 1.5"),
-    (lambda f: f.pairs(alpha=1, threshold=-1), ValueError, "threshold must be finite and at least 0; got -1"),
-    (lambda f: f.pairs(alpha=1, threshold=0, min_visits=-1), ValueError, "min_visits must be at least 0; got -1"),
-    (lambda f: f.pairs(alpha=1, threshold=0, trees=[3]), IndexError, "no tree 3; there are 1"),
-]
-
-
-@pytest.mark.parametrize(("call", "error", "message"), REFUSALS, ids=[message[:40] for _, _, message in REFUSALS])
-def test_forest_refuses_and_changes_nothing(call, error, message):
-    forest = fan(3)
-    forest.set_terminal([3])
-    forest.ask([0])  # node 1 is pending
-    before = columns(forest)
-    with pytest.raises(error, match=message):
-        call(forest)
-    assert columns(forest) == before
-    forest.tell([1], [1.0])  # what was pending still is, once
-    with pytest.raises(ValueError, match="got none left"):
-        forest.tell([1], [1.0])
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"selection": "uct"}, "selection must be 'ucb1'; got 'uct'"),
-        ({"unvisited": "last"}, "unvisited must be 'formula' or 'first'; got 'last'"),
-        ({"c_exp": -0.5}, "c_exp must be finite and at least 0; got -0.5"),
-        ({"c_exp": float("inf")}, "c_exp must be finite and at least 0; got inf"),
-    ],
-)
-def test_forest_refuses_settings(settings, message):
-    with pytest.raises(ValueError, match=message):
-        Forest(**settings)
 
 
 def test_two_threads_on_one_forest_take_turns():

@@ -157,7 +157,7 @@ class ReferenceForest:
 
     def columns(self) -> dict[str, list[float]]:
         """Every column of the compiled forest, by name."""
-        flags = [n.terminal + 2 * (self.exhaust and n.exhausted()) for n in self.nodes]
+        flags: list[float] = [n.terminal + 2 * (self.exhaust and n.exhausted()) for n in self.nodes]
         return {
             "parent": [NO_NODE if n.parent is None else n.parent.id for n in self.nodes],
             "tree": [n.tree for n in self.nodes],
