@@ -351,3 +351,21 @@ def test_learner_refuses_settings_out_of_range() -> None:
         learner(learning_rate=0.0)
     with pytest.raises(ValueError, match="adapters_only"):
         learner().save(Path("nowhere"), adapters_only=True)
+
+
+def test_update_gives_each_token_its_own_gradient_however_the_step_is_cut() -> None:
+    # A loss of the learner's callers, not linear in a sample's sum: the second token counts twice the first, and so on.
+    items = [(*pair.chosen, *pair.rejected) for pair in trajectory_pairs(0, 2)]
+
+    def loss(part: Any, logps: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        count = torch.arange(1, logps.shape[1] + 1)
+        rows = [row for samples in part.samples for row in samples]
+        return (torch.where(part.action_mask, logps, 0.0) * count)[rows].square().sum(), {}
+
+    found = []
+    for max_tokens in (1, 10_000):
+        trained = Learner(tiny_gpt2().double(), learning_rate=1e-12, max_grad_norm=1e9, max_tokens=max_tokens)
+        trained.update(items, loss)
+        found.append(gradients(trained.model))
+    for name, grad in found[0].items():
+        torch.testing.assert_close(grad, found[1][name], atol=1e-8, rtol=1e-9)
