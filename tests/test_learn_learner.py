@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -181,6 +182,17 @@ def test_learner_turns_dropout_off() -> None:
     assert trained.recompute_logps(s)[0].logps.tolist() == trained.recompute_logps(s)[0].logps.tolist()
 
 
+def test_lora_starts_from_its_seed_alone() -> None:
+    def first_factors(seed: int) -> list[torch.Tensor]:
+        model = tiny_llama()
+        torch.rand(seed + 1)  # whatever was drawn before
+        trained = Learner(model, learning_rate=1e-3, lora_rank=2, seed=seed // 2)
+        return [p.detach().clone() for name, p in trained.parameters.items() if "lora_A" in name]
+
+    torch.testing.assert_close(first_factors(0), first_factors(1), atol=0, rtol=0)
+    assert not torch.equal(first_factors(0)[0], first_factors(2)[0])
+
+
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # peft's loading, not ours
 def test_lora_moves_adapters_alone_and_saves_them_both_ways(tmp_path: Path) -> None:
     trained = learner(lora_rank=4, learning_rate=1e-2)
@@ -201,6 +213,7 @@ def test_lora_moves_adapters_alone_and_saves_them_both_ways(tmp_path: Path) -> N
     from peft import PeftModel
 
     trained.save(tmp_path / "adapters", adapters_only=True)
+    assert json.loads((tmp_path / "adapters" / "adapter_config.json").read_text())["lora_alpha"] == 8
     reloaded = PeftModel.from_pretrained(tiny_llama(), tmp_path / "adapters")
     np.testing.assert_allclose(plain_logps(reloaded, s).detach().numpy(), own.logps, atol=1e-5)
 
@@ -318,6 +331,8 @@ def test_train_visits_every_item_once_an_epoch_in_another_order() -> None:
     first, second = ([i for batch in half for i in batch] for half in (seen[:3], seen[3:]))
     assert sorted(first) == sorted(second) == list(range(10))
     assert first != second != list(range(10)) != first
+    train(trained, samples, step_fn=step, batch_size=10, seed=4)
+    assert seen[-1] != first
 
 
 def tokenizer(size: int) -> Any:
