@@ -7,7 +7,7 @@ teaches to read a page, copy words and name element ids, not what a task needs n
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,10 +21,11 @@ _ELEMENT = re.compile(r"^(link|button|textbox|combobox|checkbox) \[(\d+)\] ([^:\
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A prompt and the answer to learn."""
+    """A prompt and the answer to learn; `more` are further (question, answer) turns about the same page."""
 
     messages: Messages
     answer: str
+    more: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class _Order:
 
     words: str
     action: EnvAction
+    thought: str = ""  # the words themselves where empty
 
 
 def page_elements(text: str) -> list[tuple[str, int, str]]:
@@ -41,10 +43,12 @@ def page_elements(text: str) -> list[tuple[str, int, str]]:
 
 
 def random_value(rng: np.random.Generator, texts: Sequence[str]) -> str:
-    """Something to type: a span of 1 to 4 words of the given texts, or digits."""
+    """Something to type: a span of 1 to 4 words of the given texts, as many words from anywhere in them, or digits."""
     if rng.random() < 0.15:
         return f"{rng.integers(100, 1000)}-{rng.integers(0, 10000):04d}"
     words = texts[rng.integers(len(texts))].replace("\n", " ").split(" ")
+    if rng.random() < 0.5:
+        return " ".join(words[i] for i in rng.integers(len(words), size=int(rng.integers(1, 5)))).strip(" .,:") or "table"
     start = int(rng.integers(len(words)))
     return " ".join(words[start : start + int(rng.integers(1, 5))]).strip(" .,:") or "table"
 
@@ -76,29 +80,51 @@ def _lookup(rng: np.random.Generator, text: str, instruction: str) -> _Order | N
     value = " ".join(words[start + 1 : start + 1 + int(rng.integers(1, 4))])
     element, name = fields[rng.integers(len(fields))]
     count = len(value.split(" "))
-    return _Order(f"type {count} after {words[start]} in {name}", EnvAction(Command.TYPE, element, value))
+    return _Order(f"type {count} after {words[start]} in {name}", EnvAction(Command.TYPE, element, value), f"type {value}")
+
+
+def _fill(rng: np.random.Generator, text: str, facts: Mapping[str, str]) -> _Order | None:
+    """An order to fill a field with what the instruction says of it: reading, not knowing when it is due."""
+    fields = [(role, element, name) for role, element, name in page_elements(text) if facts.get(name)]
+    if not fields:
+        return None
+    role, element, name = fields[rng.integers(len(fields))]
+    command = Command.TYPE if role == "textbox" else Command.SELECT
+    return _Order(f"fill {name}", EnvAction(command, element, facts[name]), f"{name} {facts[name]}")
 
 
 def make_example(
-    rng: np.random.Generator, page: Observation, instruction: str, values: Sequence[str]
+    rng: np.random.Generator, page: Observation, instruction: str, facts: Mapping[str, str], values: Sequence[str]
 ) -> Example | None:
     """One exercise on `page`, or None if it has no element to name.
 
-    Do one order; do the next of a list of orders; look a value up in `instruction`; or choose among proposals.
+    Orders are to be done one by one (several turns about one page), as the next of a list, or to be picked out of
+    proposals; some need a value out of `instruction`. Past actions that do not matter stand before half of them.
     """
-    lookup = _lookup(rng, page.text, instruction) if rng.random() < 0.3 else None
-    orders = [lookup] if lookup else _orders(rng, page.text, values, int(rng.integers(1, 7)))
+    orders: list[_Order] = []
+    reads = rng.random() < 0.5
+    if reads:
+        drawn = [_fill(rng, page.text, facts) if rng.random() < 0.6 else _lookup(rng, page.text, instruction)]
+        drawn += [_fill(rng, page.text, facts) for _ in range(3)] + [_lookup(rng, page.text, instruction)]
+        orders = list(dict.fromkeys(order for order in drawn if order))
+    if not orders:
+        reads, orders = False, list(dict.fromkeys(_orders(rng, page.text, values, int(rng.integers(2, 7)))))
     if not orders:
         return None
-    done = int(rng.integers(len(orders)))
-    wanted = orders[done]
-    past = tuple(_text(order) for order in orders[:done])
-    query = " , then ".join(order.words for order in orders)
-    history = History(f"{instruction} {query}" if lookup else query, page, past)
-    if rng.random() < 0.25:
-        others = [o.action for o in _orders(rng, page.text, values, 8) if o.action != wanted.action]
-        return rank_example(rng, history, wanted.action, wanted.words, others)
-    return Example(policy_messages(history), _text(wanted))
+    past = tuple(_text(o) for o in _orders(rng, page.text, values, int(rng.integers(13)) if rng.random() < 0.5 else 0))
+    kind = rng.random()
+    if kind < 0.2:
+        wanted = orders[0]
+        history = History(f"{instruction} {wanted.words}" if reads else wanted.words, page, past)
+        others = [o.action for o in [*orders[1:], *_orders(rng, page.text, values, 6)] if o.action != wanted.action]
+        return rank_example(rng, history, wanted.action, wanted.thought or wanted.words, others)
+    if kind < 0.4 and not reads:
+        done = int(rng.integers(len(orders)))
+        query = " , then ".join(order.words for order in orders)
+        return Example(policy_messages(History(query, page, tuple(map(_text, orders[:done])))), _text(orders[done]))
+    first = f"{instruction} {orders[0].words}" if reads else orders[0].words
+    more = tuple((order.words, _text(order)) for order in orders[1:5])
+    return Example(policy_messages(History(first, page, past)), _text(orders[0]), more)
 
 
 def rank_example(
@@ -115,4 +141,4 @@ def rank_example(
 
 
 def _text(order: _Order) -> str:
-    return format_action(order.action, thought=order.words)
+    return format_action(order.action, thought=order.thought or order.words)

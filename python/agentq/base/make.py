@@ -7,6 +7,7 @@ model reads, copies and names elements after pretraining, but has seen few demon
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from agentq import envs
@@ -24,8 +26,11 @@ from agentq.agent.prompts import plain_text, policy_messages
 from agentq.base.exercises import Example, make_example, rank_example
 from agentq.base.tokenizer import train_tokenizer
 from agentq.base.training import Sequence, encode_example, train
+from agentq.envs.booking import tasks as booking
 from agentq.envs.explore import random_action, random_walk
-from agentq.types import EnvAction, History, Observation, Split
+from agentq.envs.shop import tasks as shop
+from agentq.policies.engine import load_checkpoint
+from agentq.types import EnvAction, History, Observation, Split, Task
 
 DEMONSTRATION_START = 0  # BASE indices of demonstrations; walks start far behind them
 WALK_START = 1_000_000
@@ -39,12 +44,13 @@ class BaseSettings:
     hidden_size: int = 128
     num_layers: int = 4
     num_heads: int = 4
-    num_kv_heads: int = 2
+    num_kv_heads: int = 4
     vocab_size: int = 2048
     context_tokens: int = 1024
     walks: int = 4000
     pretrain_tokens: int = 10_000_000
     demonstrations: int = 60
+    exercise_every: int = 3  # while demonstrating, one sequence in three stays an exercise
     demonstration_tokens: int = 1_500_000
     learning_rate: float = 2e-3
     demonstration_learning_rate: float = 5e-4
@@ -62,16 +68,16 @@ class Demonstration:
     others: tuple[EnvAction, ...]
 
 
-def collect_pages(site: str, walks: int, seed: int, *, per_kind: int = 3000) -> list[tuple[Observation, str]]:
-    """Distinct (page, instruction) of random walks, at most `per_kind` of each kind of page (first word of its path)."""
+def collect_pages(site: str, walks: int, seed: int, *, per_kind: int = 3000) -> list[tuple[Observation, Task]]:
+    """Distinct pages of random walks and their tasks, at most `per_kind` of each kind (first word of the path)."""
     env, rng = envs.make(site), random.Random(seed)
-    by_kind: dict[str, dict[str, tuple[Observation, str]]] = defaultdict(dict)
+    by_kind: dict[str, dict[str, tuple[Observation, Task]]] = defaultdict(dict)
     for index in range(walks):
         task = envs.task(site, Split.BASE, WALK_START + index)
         for _, _, page in random_walk(env, task, rng, 24):
             kind = page.url.split("?")[0].split("/")[1]
             if len(by_kind[kind]) < per_kind:
-                by_kind[kind][page.fingerprint] = (page, task.instruction)
+                by_kind[kind][page.fingerprint] = (page, task)
     return [page for pages in by_kind.values() for page in pages.values()]
 
 
@@ -100,12 +106,25 @@ def demonstrate(site: str, n: int, seed: int) -> list[Demonstration]:
     return found
 
 
-def _pretraining(tokenizer: Any, pages: list[tuple[Observation, str]], seed: int) -> Iterator[Sequence]:
+def _facts(task: Task) -> dict[str, str]:
+    """What the instruction says of each field, by the field's name on the page."""
+    if task.env == "booking":
+        f = booking.facts(task.seed)
+        details = {"First name": f.first_name, "Last name": f.last_name, "Phone": f.phone, "Email": f.email}
+        visit = {"Date": f.date, "Time": f.first_choice, "Party": f.party, "Seating": f.seating}
+        return {"Search": f.place.name, **visit, **details}
+    g = shop.goal(task.seed)
+    return {"Search": g.query, "Color": g.color, "Size": g.size}
+
+
+def _pretraining(tokenizer: Any, pages: list[tuple[Observation, Task]], seed: int) -> Iterator[Sequence]:
     rng = np.random.default_rng(seed)
     while True:
-        page, instruction = pages[rng.integers(len(pages))]
-        values = [page.text, instruction, pages[rng.integers(len(pages))][1], pages[rng.integers(len(pages))][0].text]
-        example = make_example(rng, page, values[2], values)
+        page, task = pages[rng.integers(len(pages))]
+        other_page, other_task = pages[rng.integers(len(pages))]
+        told = task if rng.random() < 0.5 else other_task  # any instruction, also one that does not fit the page
+        values = [page.text, task.instruction, other_task.instruction, other_page.text]
+        example = make_example(rng, page, told.instruction, _facts(told), values)
         if example is not None:
             yield encode_example(tokenizer, example, rng, prompt_weight=0.3)
 
@@ -124,9 +143,12 @@ def _demonstrations(tokenizer: Any, demos: list[Demonstration], seed: int) -> It
 def make_base(out: Path, settings: BaseSettings, *, on_step: Callable[[str, dict[str, float]], None]) -> None:
     """Write the checkpoint, `base.json` (settings, sizes) and `training.jsonl` (the log) to `out`.
 
-    The pretrained stage is kept in `out/pretrained`, so an interrupted call goes on after it.
+    The pretrained stage is kept in `out/pretrained`, so an interrupted call goes on after it. Under `torchrun` the
+    processes share the training; the first one writes.
     """
-    s = settings
+    s, rank = settings, int(os.environ.get("RANK", "0"))
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
+        dist.init_process_group("gloo")
     torch.manual_seed(s.seed)
     log: list[dict[str, Any]] = []
 
@@ -144,28 +166,44 @@ def make_base(out: Path, settings: BaseSettings, *, on_step: Callable[[str, dict
     if not (pretrained / "model.safetensors").exists():
         tokenizer = train_tokenizer(_corpus(pages, demos), vocab_size=s.vocab_size, context_tokens=s.context_tokens)
         model = LlamaForCausalLM(_config(s, tokenizer))
-        source = _pretraining(tokenizer, pages, s.seed)
+        source = _pretraining(tokenizer, pages, s.seed + 100 * rank)
         train(model, source, num_tokens=s.pretrain_tokens, learning_rate=s.learning_rate, on_step=note("pretrain"))
-        model.save_pretrained(pretrained)
-        tokenizer.save_pretrained(pretrained)
-    from agentq.policies.engine import load_checkpoint
-
+        _save(model, tokenizer, pretrained, rank)
     model, tokenizer = load_checkpoint(pretrained, device="cpu", dtype=torch.float32)
-    source = _demonstrations(tokenizer, demos, s.seed + 1)
+    model.set_attn_implementation("eager")
+    exercises = _pretraining(tokenizer, pages, s.seed + 100 * rank + 1)
+    source = _mixed(_demonstrations(tokenizer, demos, s.seed + 100 * rank + 1), exercises, every=s.exercise_every)
     rate = s.demonstration_learning_rate
     train(model, source, num_tokens=s.demonstration_tokens, learning_rate=rate, on_step=note("demonstrate"))
-    model.save_pretrained(out)
-    tokenizer.save_pretrained(out)
-    summary = {"settings": asdict(s), "parameters": sum(p.numel() for p in model.parameters()), "pages": len(pages)}
-    summary |= {"demonstration_steps": len(demos), "vocabulary": len(tokenizer)}
-    (out / "base.json").write_text(json.dumps(summary, indent=1) + "\n")
-    (out / "training.jsonl").write_text("".join(json.dumps(line) + "\n" for line in log))
+    _save(model, tokenizer, out, rank)
+    if rank == 0:
+        summary = {"settings": asdict(s), "parameters": sum(p.numel() for p in model.parameters()), "pages": len(pages)}
+        summary |= {"demonstration_steps": len(demos), "vocabulary": len(tokenizer)}
+        (out / "base.json").write_text(json.dumps(summary, indent=1) + "\n")
+        with (out / "training.jsonl").open("a") as file:
+            file.writelines(json.dumps(line) + "\n" for line in log)
 
 
-def _corpus(pages: list[tuple[Observation, str]], demos: list[Demonstration]) -> Iterator[str]:
-    for page, instruction in pages:
+def _save(model: Any, tokenizer: Any, path: Path, rank: int) -> None:
+    if rank == 0:
+        model.save_pretrained(path)
+        tokenizer.save_pretrained(path)
+    if dist.is_initialized():
+        dist.barrier()
+
+
+def _mixed(source: Iterator[Sequence], other: Iterator[Sequence], *, every: int) -> Iterator[Sequence]:
+    """`source` with one of `other` after each `every - 1` of its own."""
+    while True:
+        for _ in range(every - 1):
+            yield next(source)
+        yield next(other)
+
+
+def _corpus(pages: list[tuple[Observation, Task]], demos: list[Demonstration]) -> Iterator[str]:
+    for page, task in pages:
         yield page.text
-        yield instruction
+        yield task.instruction
     for d in demos:
         yield plain_text(policy_messages(d.history))
         yield d.text
@@ -181,6 +219,7 @@ def _config(s: BaseSettings, tokenizer: Any) -> LlamaConfig:
         num_key_value_heads=s.num_kv_heads,
         max_position_embeddings=s.context_tokens,
         tie_word_embeddings=True,
+        attn_implementation="eager",  # the backward pass of CPU flash attention is slower than plain products here
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,

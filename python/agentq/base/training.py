@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.distributed as dist
 
 from agentq.base.exercises import Example
 
@@ -23,14 +24,21 @@ class Sequence:
 
 
 def encode_example(tokenizer: Any, example: Example, rng: np.random.Generator, *, prompt_weight: float) -> Sequence:
-    """Answer and end token have weight 1; a quarter of the prompt's tokens, drawn anew each time, `prompt_weight`."""
+    """Answers and end tokens have weight 1; a quarter of the prompt's tokens, drawn anew each time, `prompt_weight`."""
+    ids: list[int] = []
+    answered: list[bool] = []
     prompt = tokenizer.apply_chat_template(example.messages, add_generation_prompt=True, tokenize=False)
-    prompt_ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
-    answer_ids = tokenizer(example.answer, add_special_tokens=False)["input_ids"] + [tokenizer.eos_token_id]
-    weights = np.ones(len(prompt_ids) + len(answer_ids), dtype=np.float32)
-    weights[: len(prompt_ids)] = prompt_weight * (rng.random(len(prompt_ids)) < 0.25)
+    for i, (question, answer) in enumerate([(prompt, example.answer), *example.more]):
+        if i:
+            turn = [{"role": "user", "content": question}]
+            question = tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
+        asked = tokenizer(question, add_special_tokens=False)["input_ids"]
+        said = [*tokenizer(answer, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
+        ids += asked + said
+        answered += [False] * len(asked) + [True] * len(said)
+    weights = np.where(answered, 1.0, prompt_weight * (rng.random(len(ids)) < 0.25)).astype(np.float32)
     weights[0] = 0.0
-    return Sequence(np.array(prompt_ids + answer_ids, dtype=np.int32), weights)
+    return Sequence(np.array(ids, dtype=np.int32), weights)
 
 
 def batches(source: Iterator[Sequence], *, batch_tokens: int, pool: int = 512) -> Iterator[list[Sequence]]:
@@ -71,11 +79,15 @@ def train(
     *,
     num_tokens: int,
     learning_rate: float,
-    batch_tokens: int = 8192,
+    batch_tokens: int = 6144,
     on_step: Callable[[dict[str, float]], None],
 ) -> None:
-    """AdamW for `num_tokens` padded tokens, warm-up over 3 % then a cosine to a twentieth of `learning_rate`."""
+    """AdamW for `num_tokens` padded tokens, warm-up over 3 % then a cosine to a twentieth of `learning_rate`.
+
+    Under `torchrun` each process draws its own batches and gradients are averaged; tokens count over all processes.
+    """
     model.train()
+    world = dist.get_world_size() if dist.is_initialized() else 1
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=learning_rate, betas=(0.9, 0.95), weight_decay=0.05, fused=True
     )
@@ -89,10 +101,12 @@ def train(
             group["lr"] = rate
         loss = weighted_loss(model, batch)
         loss.backward()
+        if world > 1:
+            _average_gradients(model, world)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        seen += len(batch) * max(len(s.ids) for s in batch)
+        seen += batch_tokens * world  # the nominal size, so that all processes stop at the same step
         running = loss.item() if math.isnan(running) else 0.97 * running + 0.03 * loss.item()
         elapsed = time.monotonic() - start
         on_step(
@@ -104,3 +118,13 @@ def train(
                 "eta_s": elapsed * (num_tokens / seen - 1),
             }
         )
+
+
+def _average_gradients(model: Any, world: int) -> None:
+    flat = torch.cat([p.grad.view(-1) for p in model.parameters()])
+    dist.all_reduce(flat)
+    flat /= world
+    start = 0
+    for p in model.parameters():
+        p.grad.copy_(flat[start : start + p.numel()].view_as(p))
+        start += p.numel()
