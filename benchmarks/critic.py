@@ -1,4 +1,4 @@
-"""How often the critic puts the expert's action first among a model's own proposals, against chance; on validation tasks.
+"""How often the critic ranks the expert's action first among a model's own proposals, against chance; validation tasks.
 
     python benchmarks/critic.py --env booking --tasks 40 [--base DIR] [--json]
 
@@ -60,6 +60,7 @@ def measure(env_name: str, n: int, k: int, base: Path) -> dict[str, Any]:
     ranker = LLMRanker(engine)
     critic = choice_accuracy(ranker.rank(asked, listed, seeds=range(len(asked))), right)
     low, high = wilson(first_right, len(asked))
+    better = {"value": critic.low, "target": critic.chance, "met": critic.low > critic.chance}
     return {
         "figures": {
             "critic_accuracy": critic.accuracy,
@@ -70,7 +71,7 @@ def measure(env_name: str, n: int, k: int, base: Path) -> dict[str, Any]:
             "first_sample_interval": [low, high],
             "unknown_answers": ranker.stats.unknown / max(1, ranker.stats.calls),
         },
-        "targets": {"better than chance": {"value": critic.low, "target": critic.chance, "met": critic.low > critic.chance}},
+        "targets": {"better than chance": better},
     }
 
 

@@ -1,4 +1,4 @@
-"""The paper's ladder over several seeds: success on held-out tasks of every rung, with intervals, costs and what the critic is worth.
+"""The paper's ladder over several seeds: held-out success of every rung, with intervals, costs, the critic's worth.
 
     python benchmarks/ladder.py --env booking --seeds 0 1 2 [--json] [--search.num_iterations 10 ...]
 
@@ -144,14 +144,14 @@ def table(result: dict[str, Any]) -> str:
     ]
     for name, row in result["figures"].items():
         seeds = ", ".join(f"{100 * rate:.1f}" for rate in row["rates"])
+        interval = f"{100 * row['low']:.1f} - {100 * row['high']:.1f}"
         lines.append(
-            f"| {name} | {100 * row['mean']:.1f} % | {100 * row['low']:.1f} - {100 * row['high']:.1f} | {row['n']} | {seeds} "
+            f"| {name} | {100 * row['mean']:.1f} % | {interval} | {row['n']} | {seeds} "
             f"| {100 * row['paper']:.1f} | {row['env_steps']:,} | {row['tokens'] / 1e6:.1f} | {row['seconds']:.0f} |"
         )
     for name, p in result["paired"].items():
-        lines.append(
-            f"\n{name}: {100 * p['difference']:+.1f} points ({100 * p['low']:+.1f} to {100 * p['high']:+.1f}), p = {p['p']:.2g}"
-        )
+        interval = f"{100 * p['low']:+.1f} to {100 * p['high']:+.1f}"
+        lines.append(f"\n{name}: {100 * p['difference']:+.1f} points ({interval}), p = {p['p']:.2g}")
     return "\n".join(lines)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from agentq.store.records import TERMINAL, TreeRecord
 from agentq.types import (
     Action,

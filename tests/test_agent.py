@@ -99,7 +99,9 @@ def test_same_action_ignores_white_space_and_thoughts_only() -> None:
 
 def test_policy_messages_keep_all_past_actions_and_only_the_current_page() -> None:
     history = History("Book it", Observation("heading First"))
-    later = history.then("COMMANDS: CLICK [1]", Observation("heading Second")).then("COMMANDS: STOP", Observation("end"))
+    later = history.then("COMMANDS: CLICK [1]", Observation("heading Second")).then(
+        "COMMANDS: STOP", Observation("end")
+    )
     text = policy_messages(later)[-1]["content"]
     assert text.index("CLICK [1]") < text.index("STOP") < text.index("Book it") < text.index("end")
     assert "First" not in text and "Second" not in text

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from agentq.config import Config, load, settings
 from agentq.errors import ConfigError
 

@@ -7,10 +7,10 @@ import random
 
 import numpy as np
 import pytest
+
 from agentq.credit.pairs import blended_value, linear_rank_values, node_pairs, success_samples, trajectory_pairs
 from agentq.store.records import TreeRecord
 from agentq.types import PreferencePair
-
 from tests.records_factory import click, make_proposal, make_task, make_trajectory, make_tree
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from agentq.agent.prompts import Messages
 from agentq.critics.ranker import LLMRanker, rank_values
 from agentq.types import Command, EnvAction, History, Observation

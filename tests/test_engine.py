@@ -7,13 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
 from agentq.agent.prompts import policy_messages
 from agentq.base.tokenizer import train_tokenizer
 from agentq.errors import ModelError
 from agentq.policies.engine import TransformersEngine
 from agentq.policies.transformers import TransformersPolicy
 from agentq.types import History, Observation, StopReason
-from transformers import LlamaConfig, LlamaForCausalLM
 
 PROMPTS = [np.arange(5, 5 + n, dtype=np.int32) for n in (3, 17, 9, 30, 12)]
 
@@ -72,7 +73,11 @@ def test_generate_depends_on_prompt_and_seed_not_on_the_batch(engine: Transforme
         for a, b in zip(alone, together[i], strict=True):
             np.testing.assert_array_equal(a.token_ids, b.token_ids)
     other = engine.generate(PROMPTS, 3, seeds=range(5, 10), max_new_tokens=12)
-    assert any((a.token_ids.tolist() != b.token_ids.tolist()) for x, y in zip(together, other) for a, b in zip(x, y))
+    assert any(
+        (a.token_ids.tolist() != b.token_ids.tolist())
+        for x, y in zip(together, other, strict=True)
+        for a, b in zip(x, y, strict=True)
+    )
 
 
 def test_generate_at_temperature_zero_takes_the_likeliest_token(engine: TransformersEngine) -> None:

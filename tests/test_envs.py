@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from agentq import envs
 from agentq.envs.explore import check_env, random_action, random_walk
 from agentq.envs.protocol import Env
 from agentq.envs.web_env import Snapshot
 from agentq.errors import ConfigError, EnvError
 from agentq.types import Command, EnvAction, Observation, Split, Task
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 GOLDEN = Path(__file__).parent / "golden"
 STOP = EnvAction(Command.STOP)

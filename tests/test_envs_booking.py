@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from agentq import envs
 from agentq.envs.booking.site import BookingSite, new_session
 from agentq.envs.booking.tasks import Facts, Reservation, answer, checks, facts, score

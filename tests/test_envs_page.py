@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from agentq.envs.page import parse
 from agentq.envs.site import Request, Response, Session
 from agentq.envs.tab import ActionError, View, act, open_url

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from agentq import envs
 from agentq.envs.shop.site import ShopSite, new_session
 from agentq.envs.shop.tasks import Goal, Order, answer, goal, order_reward, score

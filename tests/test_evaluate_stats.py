@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from agentq.evaluate.stats import (
     PairedResult,
     RungResult,
@@ -13,8 +16,6 @@ from agentq.evaluate.stats import (
     pool_seeds,
     wilson,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 Z2 = 1.959963984540054**2  # the square of the normal 97.5 % quantile
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from lxml import etree, html
+
 from agentq.errors import StoreError
 from agentq.evaluate.stats import RungResult
 from agentq.report import write_report
@@ -15,8 +17,6 @@ from agentq.report.charts import finite_points, line_plot, success_bars
 from agentq.report.examples import best_end, explain, pick_examples
 from agentq.report.page import duration
 from agentq.store import RunStore
-from lxml import etree, html
-
 from tests.records_factory import make_tree
 
 CONFIG = {"run": {"env": "booking", "seed": 7}, "search": {"c_exp": 1.0}}

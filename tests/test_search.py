@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from agentq.agent.actions import format_action
 from agentq.critics.ranker import rank_values
 from agentq.envs.protocol import Ability

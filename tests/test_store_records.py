@@ -8,6 +8,9 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from agentq.store.codec import pack, unpack
 from agentq.store.records import (
     COLUMNS,
@@ -18,9 +21,6 @@ from agentq.store.records import (
     encode_tree,
 )
 from agentq.types import Action, Command, EnvAction, Observation, Proposal, Status, StopReason
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from tests.records_factory import click, make_proposal, make_task, make_trajectory, make_tree
 
 

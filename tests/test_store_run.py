@@ -16,10 +16,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from agentq.errors import StoreError
 from agentq.store import RunStore
 from agentq.store.files import cut_torn_line
-
 from tests.records_factory import make_trajectory, make_tree
 from tests.test_store_records import assert_same_tree
 

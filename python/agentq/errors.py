@@ -1,8 +1,10 @@
-"""Every exception agentq raises on purpose. Each also is the stdlib class it refines; messages say what must hold, then what was given.
+"""Every exception agentq raises on purpose. Messages say what must hold, then what was given.
+
+Each also is the stdlib class it refines:
 
 AgentqError
     ConfigError (ValueError)     a wrong setting, name, seed or file given by the caller
-    EnvError (RuntimeError)      an environment that cannot be driven at all (a failing page is data on the step instead)
+    EnvError (RuntimeError)      an environment that cannot be driven at all (a failing page is data on the step)
     ModelError (ValueError)      a checkpoint, tokenizer or template that does not fit
     StoreError (ValueError)      a run directory that is damaged, or written by a newer agentq
     MissingExtra (ImportError)   an optional dependency is absent; the message holds the install line

@@ -1,4 +1,4 @@
-"""What a person sees of long work: one line a stage with counts, rate and time left. Owns the terminal, nothing else."""
+"""What a person sees of long work: a line a stage with counts, rate and time left. Owns the terminal, nothing else."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def ladder_table(rows: list[RungResult]) -> Table:
     """Rungs as a table: success with n and 95 % interval, and what each cost."""
     table = Table(title="success on held-out tasks")
     for name in ("rung", "success", "95 % interval", "n", "env steps", "model tokens", "seconds"):
-        table.add_column(name, justify="left" if name == "rung" else "right")
+        table.add_column(name, justify="left" if name == "rung" else "right", no_wrap=name == "rung")
     for row in rows:
         table.add_row(
             row.name,

@@ -1,7 +1,8 @@
-"""The plain data that every part exchanges. Owns no behaviour beyond reading and printing itself; imports nothing of agentq.
+"""The plain data that every part exchanges. Owns no behaviour beyond reading and printing itself; imports no agentq.
 
-Symbols are the field's: o observation, h history, a action, N visits, W value sum. A history is h_t = (a_1 .. a_{t-1}, o_t):
-all past composite actions, only the current observation (Putta et al. 2024, arXiv:2408.07199, section 3.1).
+Symbols are the field's: o observation, h history, a action, N visits, W value sum. A history is
+h_t = (a_1 .. a_{t-1}, o_t): all past composite actions, only the current observation (Putta et al. 2024,
+arXiv:2408.07199, section 3.1).
 """
 
 from __future__ import annotations
@@ -147,8 +148,9 @@ class StopReason(StrEnum):
 class Proposal:
     """One action sampled at a history, with everything training needs.
 
-    `prompt_ids` `[P]` int32: the rendered history (shared by the K proposals of a node). `token_ids` `[T]` int32: what was
-    sampled. `logps` `[T]` float32, nats: log-probability of each sampled token at temperature 1, whatever `temperature` was.
+    `prompt_ids` `[P]` int32: the rendered history (shared by the K proposals of a node). `token_ids` `[T]` int32: what
+    was sampled. `logps` `[T]` float32, nats: log-probability of each sampled token at temperature 1, whatever
+    `temperature` was.
     """
 
     action: Action

@@ -6,7 +6,8 @@
     EXPLANATION: ...     optional
     STATUS: CONTINUE
 
-One section a line. Only COMMANDS reaches the environment; the likelihood is over the whole text (arXiv:2408.07199, section 3.1).
+One section a line. Only COMMANDS reaches the environment; the likelihood is over the whole text (arXiv:2408.07199,
+section 3.1).
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ class Critic(Protocol):
     def rank(
         self, histories: Sequence[History], proposals: Sequence[Sequence[EnvAction | None]], *, seeds: Sequence[int]
     ) -> list[list[float]]:
-        """critic_value in [0, 1] of each proposal, in the order given: 1 for the best rank, 0 for the worst, linear between.
+        """critic_value in [0, 1] of each proposal, in the order given: 1 for the best rank, 0 for the worst.
 
-        `(K - r) / (K - 1)` for rank r of K (linear map: ours, the paper gives none); 0.5 where K = 1.
+        `(K - r) / (K - 1)` for rank r of K (linear between; this map is ours, the paper gives none); 0.5 where K = 1.
         """
         ...

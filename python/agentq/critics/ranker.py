@@ -49,8 +49,9 @@ class _Ranking:
 class LLMRanker:
     """`Critic` by repeated pick-the-best: K - 1 calls a node, batched over nodes.
 
-    Each question shows the remaining proposals in a seeded shuffle (against position bias). An answer that names none of
-    them is asked once more with another shuffle, then the proposal order stands. Source: arXiv:2408.07199, section 5.1.
+    Each question shows the remaining proposals in a seeded shuffle (against position bias). An answer that names none
+    of them is asked once more with another shuffle, then the proposal order stands.
+    Source: arXiv:2408.07199, section 5.1.
     """
 
     def __init__(self, engine: TextEngine, *, max_new_tokens: int = 48) -> None:

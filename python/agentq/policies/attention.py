@@ -1,4 +1,4 @@
-"""What decoding needs of transformers' internals: attention that shares key heads without copying them, and a cache that grows in place."""
+"""What decoding needs of transformers' internals: attention that copies no key heads, a cache that grows in place."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def grouped_sdpa(
     is_causal: bool | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """SDPA over `[B, heads, T, d]` with grouped key heads; transformers' own copies keys and values to every query head."""
+    """SDPA over `[B, heads, T, d]` with grouped key heads; transformers' own copies them to every query head."""
     causal = attention_mask is None and query.shape[2] > 1 and is_causal is not False
     out = torch.nn.functional.scaled_dot_product_attention(
         query,
@@ -43,10 +43,12 @@ AttentionInterface.register(NAME, grouped_sdpa)
 AttentionMaskInterface.register(NAME, sdpa_mask)
 
 
-class _GrowingLayer(DynamicLayer):
-    """Keys and values in a buffer with room ahead, so that a decoding step writes K columns instead of copying the cache."""
+class _GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped here
+    """Keys and values in a buffer with room ahead: a decoding step writes K columns instead of copying the cache."""
 
     room = 128
+    keys: Tensor
+    values: Tensor
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         start = self.get_seq_length() if self.is_initialized else 0

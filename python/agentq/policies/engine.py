@@ -1,7 +1,7 @@
 """Batched sampling from a transformers causal LM: prompts in, token ids and log-probabilities out. Knows no agents.
 
-The K samples of a prompt are K columns of ONE batch row: the prompt's keys and values exist once, each decoding step feeds
-`[B, K]` tokens that share a position, and a mask lets each column see the prompt and its own tokens only.
+The K samples of a prompt are K columns of ONE batch row: the prompt's keys and values exist once, each decoding step
+feeds `[B, K]` tokens that share a position, and a mask lets each column see the prompt and its own tokens only.
 
     keys:      prompt p_1 .. p_T | step 1: col 1..K | step 2: col 1..K | ...
     column k:  sees p_1 .. p_len |         col k    |         col k    |
@@ -112,10 +112,8 @@ class TransformersEngine:
             raise ValueError(f"k >= 1, temperature >= 0, a seed a prompt; got {k}, {temperature}, {len(seeds)} seeds")
         longest = max((len(prompt) for prompt in prompts), default=1)
         if longest + max_new_tokens > self.context_tokens or any(len(prompt) == 0 for prompt in prompts):
-            raise ModelError(
-                f"a prompt must have 1 to {self.context_tokens - max_new_tokens} tokens (context {self.context_tokens}); "
-                f"got {longest}"
-            )
+            room = self.context_tokens - max_new_tokens
+            raise ModelError(f"a prompt must have 1 to {room} tokens (context {self.context_tokens}); got {longest}")
         start = time.perf_counter()
         order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
         results: list[list[Generated]] = [[] for _ in prompts]
@@ -189,7 +187,8 @@ class _Batch:
         return [[self._generated(row, col) for col in range(self.k)] for row in range(len(self.lengths))]
 
     def _head(self, hidden: Tensor) -> Tensor:
-        return self.engine.model.get_output_embeddings()(hidden).float()
+        logits: Tensor = self.engine.model.get_output_embeddings()(hidden)
+        return logits.float()
 
     def _sample(self, logits: Tensor, uniform: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
         """Token `[B, K]` by the inverse of the cumulative distribution, and its log-probability at temperature 1."""

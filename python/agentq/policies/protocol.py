@@ -11,7 +11,10 @@ from agentq.types import History, Proposal
 class Policy(Protocol):
     """Samples actions. One call serves many histories; each history's prompt is prefilled once for its k proposals."""
 
-    version: int
+    @property
+    def version(self) -> int:
+        """Of the weights; marks every proposal."""
+        ...
 
     def propose(
         self, histories: Sequence[History], k: int, *, seeds: Sequence[int], temperature: float = 1.0

@@ -1,4 +1,4 @@
-"""A policy without a model: a function from history and random numbers to an action's text. For tests, baselines and dry runs."""
+"""A policy without a model: a function from history and random numbers to an action's text. For tests and baselines."""
 
 from __future__ import annotations
 

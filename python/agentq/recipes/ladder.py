@@ -1,11 +1,11 @@
-"""The paper's ladder on one environment: base, RFT, outcome DPO, Agent Q without and with critic, then search at test time.
+"""The paper's ladder on one environment: base, RFT, outcome DPO, Agent Q without and with critic, search at test time.
 
-As in the paper, everything above RFT starts from the RFT model. The rungs that learn share training tasks, rounds and steps.
+As in the paper, everything above RFT starts from the RFT model. The rungs that learn share training tasks, rounds and
+steps.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from agentq.config import Config
 from agentq.evaluate.stats import RungResult
 from agentq.recipes import agent_q, outcome_dpo, rft
 from agentq.recipes.pipeline import Cost, Pipeline, Recipe
+from agentq.store.files import write_json
 from agentq.types import Split, Task
 
 RUNGS = ("base", "rft", "outcome_dpo", "agent_q_no_critic", "agent_q", "rft_mcts", "agent_q_mcts")
@@ -30,8 +31,7 @@ def ladder(p: Pipeline, rungs: Sequence[str] = RUNGS) -> list[RungResult]:
         iterations = p.config.eval.num_iterations if rung.endswith("_mcts") else 0
         spent = Cost() if iterations else spent  # a searching rung's training is the row of the rung it searches with
         rows.append(p.evaluate(rung, f"{rung}/eval", checkpoint, held_out, iterations=iterations, spent=spent))
-        summary = json.dumps([row.to_dict() for row in rows], indent=1)
-        (p.store.path / "summary.json").write_text(summary + "\n")
+        write_json(p.store.path / "summary.json", [row.to_dict() for row in rows])
     return rows
 
 

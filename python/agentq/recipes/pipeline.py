@@ -1,4 +1,4 @@
-"""The stages that every recipe is made of, each resumable: collect, train, evaluate. Owns stage names and costs, no method.
+"""The stages every recipe is made of, each resumable: collect, train, evaluate. Owns stage names and costs, no method.
 
 A stage that has finished is not done again; one that was interrupted goes on with what is missing.
 """
@@ -38,7 +38,7 @@ class Status(Protocol):
 
 
 class Recipe(Protocol):
-    """What a method's module offers: training items from a stage of the store, and one optimiser step on some of them."""
+    """What a method's module offers: training items from a stage of the store, one optimiser step on some of them."""
 
     def items(self, store: RunStore, stage: str, config: Config) -> list[Any]: ...
 
@@ -140,7 +140,7 @@ class Pipeline:
         learning_rate: float,
         epochs: int,
     ) -> Path:
-        """Train from `start` on what the recipe makes of a stage; returns the new checkpoint, or `start` if that is nothing."""
+        """Train from `start` on what the recipe makes of a stage; the new checkpoint, or `start` if that is nothing."""
         out = self.store.path / "checkpoints" / stage.replace("/", "-")
         note = self.store.note(stage)
         if note is not None and note.get("finished"):

@@ -1,4 +1,4 @@
-"""Settings of the ready-made runs, as command-line words. All ours, chosen by the experiments in docs/experiments.md."""
+"""Settings of the ready-made runs, as command-line words. All ours; docs/experiments.md says why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agent Q's search of one task: Monte-Carlo tree search with the policy's proposals, the critic's ranks and one final reward.
+"""Agent Q's search of one task: Monte-Carlo tree search with the policy's proposals, the critic's ranks, one reward.
 
 One iteration (arXiv:2408.07199, section 5.1, Algorithm 1):
 
@@ -8,8 +8,8 @@ One iteration (arXiv:2408.07199, section 5.1, Algorithm 1):
     4. roll out   follow the first-ranked proposal, expanding each node on the way, until the episode ends
     5. back up    N and W of every node on the path                                 (forest.tell)
 
-Ours, where the paper is silent: every node of a rollout joins the tree with its K proposals (its siblings are where the next
-iterations branch off); without a critic the rollout follows the first sample, which is a sample of the policy.
+Ours, where the paper is silent: every node of a rollout joins the tree with its K proposals (its siblings are where the
+next iterations branch off); without a critic the rollout follows the first sample, which is a sample of the policy.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class TreeSearch:
         return node
 
     def _go_to(self, index: int) -> bool:
-        """Bring the session to the node's page: by snapshot, else by replay from reset, checked by page fingerprints."""
+        """Bring the session to the node's page: by snapshot, else by replay from reset, checked by fingerprints."""
         if self.position == index:
             return True
         if self.can_restore:
