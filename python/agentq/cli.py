@@ -14,7 +14,7 @@ from pathlib import Path
 
 from agentq import __version__
 from agentq.config import Config, load, settings
-from agentq.errors import AgentqError, require
+from agentq.errors import AgentqError, ConfigError, require
 
 DONE, USAGE, INTERRUPTED = 0, 2, 130
 
@@ -82,8 +82,7 @@ def _ladder(args: argparse.Namespace, overrides: list[str]) -> int:
 
 def _climb(args: argparse.Namespace, config: Config, *, demo: bool) -> int:
     _use_threads()
-    for module in ("torch", "transformers"):
-        require(module, extra="train", for_=f"agentq {args.command}")
+    _require_train(args.command)
     from agentq import envs
     from agentq.progress import RichStatus, ladder_table, main_console
     from agentq.recipes.ladder import DEMO_RUNGS, RUNGS, ladder
@@ -109,7 +108,7 @@ def _climb(args: argparse.Namespace, config: Config, *, demo: bool) -> int:
 def _base(args: argparse.Namespace, overrides: list[str]) -> int:
     _no_overrides(overrides)
     _use_threads()
-    require("transformers", extra="train", for_="agentq base")
+    _require_train("base")
     from agentq.base.make import BaseSettings, make_base
     from agentq.progress import RichStatus
 
@@ -141,10 +140,13 @@ def _settings(args: argparse.Namespace, overrides: list[str]) -> int:
     return DONE
 
 
+def _require_train(command: str) -> None:
+    for module in ("torch", "transformers"):
+        require(module, extra="train", for_=f"agentq {command}")
+
+
 def _no_overrides(overrides: list[str]) -> None:
     if overrides:
-        from agentq.errors import ConfigError
-
         raise ConfigError(f"this command takes no settings; got '{overrides[0]}'")
 
 

@@ -1,0 +1,179 @@
+"""The command line: exit codes, one-line messages, and what starting it costs."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agentq.cli import main
+from agentq.config import load, settings
+from agentq.store.run import RunStore
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run directory with default settings and nothing in it yet."""
+    path = tmp_path / "run"
+    RunStore.open(path, load(None, [f"--run.out={path}"]).to_dict()).close()
+    return path
+
+
+def failure(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    """The one line that a refused command prints; it must exit with 2 and print no result."""
+    assert main([str(word) for word in words]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("agentq: ") and printed.err.count("\n") == 1
+    return printed.err.removeprefix("agentq: ").strip()
+
+
+def in_a_process(code: str, *words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", code, *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_cli_without_a_command_prints_help_and_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "ladder" in capsys.readouterr().out
+
+
+def test_cli_refuses_an_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["lader"])
+    assert stopped.value.code == 2
+    assert "invalid choice: 'lader' (choose from" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--run.sed", 3], "command line: unknown key 'run.sed'; did you mean 'run.seed'?"),
+        (["--search.c_exp=many"], "command line: search.c_exp must be a valid number; got 'many'"),
+        (
+            ["--search.num_proposals", 0],
+            "command line: search.num_proposals must be greater than or equal to 1; got '0'",
+        ),
+        (["--run.seed"], "command line: --run.seed must be followed by a value; got nothing"),
+        (["fast"], "command line: settings must be written --section.key value; got 'fast'"),
+        (["--run.env", "bokking"], "no environment 'bokking'; did you mean 'booking'?"),
+    ],
+    ids=["unknown key", "wrong type", "out of bounds", "no value", "no key", "unknown environment"],
+)
+@pytest.mark.parametrize("command", ["ladder", "demo"])
+def test_cli_names_what_is_wrong_with_a_setting_and_writes_nothing(
+    command: str, words: list[object], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert failure(capsys, command, f"--run.out={tmp_path / 'run'}", *words) == message
+    assert not (tmp_path / "run").exists()
+
+
+def test_cli_names_the_file_and_key_of_a_wrong_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "mine.toml"
+    config.write_text("[search]\nc_expl = 2.0\n")
+    message = "mine.toml: unknown key 'search.c_expl'; did you mean 'search.c_exp'?"
+    assert failure(capsys, "ladder", "--config", config) == message
+    config.write_text("[search]\nnum_iterations = 'ten'\n")
+    assert "mine.toml: search.num_iterations must be a valid integer; got 'ten'" in failure(
+        capsys, "ladder", "--config", config
+    )
+
+
+@pytest.mark.parametrize("command", ["report", "base", "settings"])
+def test_cli_refuses_settings_where_none_are_taken(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words: dict[str, list[object]] = {"report": [tmp_path], "base": ["--out", tmp_path / "base"], "settings": []}
+    message = "this command takes no settings; got '--run.seed'"
+    assert failure(capsys, command, *words[command], "--run.seed", 1) == message
+
+
+def test_cli_says_what_is_no_run_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert failure(capsys, "report", tmp_path) == f"{tmp_path} must be a run directory; it has no config.json"
+    (tmp_path / "letter.txt").write_text("keep me")
+    message = f"{tmp_path} must be empty or a run directory; it holds letter.txt and no config.json"
+    assert failure(capsys, "ladder", "--run.out", tmp_path) == message
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
+
+
+def test_cli_says_that_a_run_is_damaged(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    database = run / "run.sqlite"
+    database.write_bytes(b"not a database" + bytes(4096))
+    assert f"{database} is damaged" in failure(capsys, "report", run)
+    assert f"{database} is damaged" in failure(capsys, "ladder", "--run.out", run)
+    database.unlink()
+    assert "run.sqlite is missing" in failure(capsys, "ladder", "--run.out", run)
+
+
+def test_cli_refuses_a_run_of_a_newer_agentq(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with sqlite3.connect(run / "run.sqlite") as database:
+        database.execute("PRAGMA user_version = 99")
+    database.close()
+    for words in (["report", run], ["ladder", "--run.out", run]):
+        message = failure(capsys, *words)
+        assert message.startswith(f"{run} was written by a newer agentq (schema 99; this one reads up to ")
+        assert message.endswith("upgrade agentq")
+
+
+def test_cli_refuses_to_go_on_with_other_settings(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    message = failure(capsys, "ladder", "--run.out", run, "--search.c_exp", 3)
+    assert message.startswith(f"{run} was made with search.c_exp = 1.0; got 3.0: pass the same settings")
+
+
+def test_cli_says_that_a_base_is_no_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = tmp_path / "nothing"
+    message = failure(capsys, "ladder", "--run.out", tmp_path / "run", "--base", base, "--json")
+    assert message.startswith(f"the model must be a transformers checkpoint by name or path; got {base}")
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [("torch", ["demo"]), ("torch", ["ladder"]), ("torch", ["base", "--out", "base"]), ("transformers", ["ladder"])],
+    ids=["demo", "ladder", "base", "ladder transformers"],
+)
+def test_cli_gives_the_install_line_of_a_missing_extra(module: str, words: list[str], tmp_path: Path) -> None:
+    hide = f"import os, sys; sys.modules['{module}'] = None; os.chdir({str(tmp_path)!r})"
+    done = in_a_process(f"{hide}; from agentq.cli import main; sys.exit(main())", *words)
+    assert done.returncode == 2
+    assert done.stderr == f"agentq: agentq {words[0]} needs {module}: pip install 'agentq[train]'\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_cli_help_loads_nothing_heavy_and_is_fast() -> None:
+    code = (
+        "import atexit, sys, time; start = time.process_time(); from agentq.cli import main;"
+        "atexit.register(lambda: print(time.process_time() - start, *sys.modules, file=sys.stderr)); main()"
+    )
+    seconds = []
+    for _ in range(3):
+        done = in_a_process(code, "--help")
+        assert done.returncode == 0 and "settings" in done.stdout
+        taken, *loaded = done.stderr.split()
+        seconds.append(float(taken))
+        top = {name.partition(".")[0] for name in loaded}
+        assert "pydantic" in top and top.isdisjoint({"torch", "transformers", "playwright", "lxml", "jinja2", "rich"})
+    assert min(seconds) < 1.0
+
+
+def test_cli_settings_lists_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["settings"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(settings())
+    for line, setting in zip(lines, settings(), strict=True):
+        assert line.startswith(f"--{setting.key} {setting.default} ") and line.endswith(setting.description)
+    assert main(["settings", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    overrides = [f"--{key}={value}" for key, value in printed.items()]
+    assert load(None, overrides) == load() and len(printed) == len(lines)
+
+
+def test_cli_report_writes_the_page_and_says_where(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", str(run)]) == 0
+    assert capsys.readouterr().out == f"report: {run / 'report.html'}\n"
+    assert main(["report", "--json", str(run)]) == 0
+    assert json.loads(capsys.readouterr().out) == {"report": str(run / "report.html")}
+    assert (run / "report.html").read_text().startswith("<!")
