@@ -1,0 +1,119 @@
+"""What the ladder tests climb with: a tiny checkpoint that says a few actions, a teacher that mostly knows how."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from agentq import envs
+from agentq.agent.actions import format_action, parse_action
+from agentq.agent.prompts import critic_answer, critic_messages, plain_text, policy_messages
+from agentq.base.tokenizer import train_tokenizer
+from agentq.learn.learner import Learner
+from agentq.policies.engine import TransformersEngine
+from agentq.types import Command, EnvAction, History, Proposal, Sample, Split, Status, StopReason, Task
+
+STOP = format_action(EnvAction(Command.STOP), status=Status.DONE)
+SAYINGS = (
+    STOP,
+    format_action(EnvAction(Command.SCROLL, text="DOWN")),
+    format_action(EnvAction(Command.GOTO, text="/")),
+    critic_answer("A"),
+)
+
+
+def expert_texts(task: Task) -> list[str]:
+    """The expert's actions on a task, as composite actions."""
+    env, expert, texts = envs.make(task.env), envs.expert(task.env), []
+    env.reset(task)
+    while True:
+        advice = expert(task, env)
+        texts.append(format_action(advice.env_action, thought=advice.thought, status=advice.status))
+        if env.step(advice.env_action).terminated:
+            return texts
+
+
+def tiny_checkpoint(path: Path) -> Path:
+    """A Llama of hidden size 32 that says one of `SAYINGS`, whatever it is asked."""
+    torch.manual_seed(0)
+    env, task = envs.make("booking"), envs.task("booking", Split.BASE, 0)
+    history = History(task.instruction, env.reset(task))
+    prompts = [policy_messages(history), critic_messages(history, [EnvAction(Command.STOP)] * 2)]
+    corpus = [*map(plain_text, prompts), *SAYINGS, *expert_texts(task)]
+    tokenizer = train_tokenizer(corpus * 3, vocab_size=800, context_tokens=2048)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=2048,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        tie_word_embeddings=True,
+        attn_implementation="sdpa",
+    )
+    learner = Learner(LlamaForCausalLM(config), learning_rate=1e-2, tokenizer=tokenizer)
+    samples = [_sample(tokenizer, prompt, text) for prompt in prompts for text in SAYINGS]
+    for _ in range(40):
+        learner.step_sft(samples)
+    learner.save(path)
+    return path
+
+
+def _sample(tokenizer: object, messages: list[dict[str, str]], text: str) -> Sample:
+    prompt = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)  # type: ignore[attr-defined]
+    ids, answer = (tokenizer(t)["input_ids"] for t in (prompt, f"{text}<|end|>"))  # type: ignore[operator]
+    ids = ids[-40:]  # what it says does not depend on the page
+    return Sample(np.array(ids, np.int32), np.array(answer, np.int32), np.full(len(answer), np.nan, np.float32))
+
+
+class Teacher:
+    """`Policy` over an engine's tokens and log-probabilities: the expert's next action, or (1 in 25) STOP.
+
+    Greedy, it stops at once, unless `learnt`.
+    """
+
+    version = 0
+
+    def __init__(self, engine: TransformersEngine, scripts: dict[str, list[str]], *, learnt: bool) -> None:
+        self.engine, self.scripts, self.learnt = engine, scripts, learnt
+
+    def propose(
+        self, histories: Sequence[History], k: int, *, seeds: Sequence[int], temperature: float = 1.0
+    ) -> list[list[Proposal]]:
+        """See `Policy.propose`."""
+        return [
+            [self._one(history, rng, temperature) for _ in range(k)]
+            for history, rng in zip(histories, map(np.random.default_rng, seeds), strict=True)
+        ]
+
+    def _one(self, history: History, rng: np.random.Generator, temperature: float) -> Proposal:
+        script, n = self.scripts[history.instruction], len(history.actions)
+        follows = rng.random() < 0.96 if temperature else self.learnt
+        on_the_way = n < len(script) and list(history.actions) == script[:n]
+        text = script[n] if follows and on_the_way else STOP
+        prompt = self.engine.encode(policy_messages(history))
+        ids = np.array(self.engine.tokenizer(f"{text}<|end|>")["input_ids"], np.int32)
+        with torch.inference_mode():
+            row = torch.from_numpy(np.concatenate([prompt, ids]).astype(np.int64))[None]
+            logps = torch.log_softmax(self.engine.model(row).logits[0, len(prompt) - 1 : -1].float(), dim=-1)
+        logps = logps.gather(-1, row[0, len(prompt) :, None])[:, 0].numpy()
+        return Proposal(parse_action(text), prompt, ids, logps, StopReason.EOS, self.version, temperature)
+
+
+class PrefersTheLongest:
+    """`Critic` that values an action by its length: to stop is the shortest there is."""
+
+    def rank(
+        self, histories: Sequence[History], proposals: Sequence[Sequence[EnvAction | None]], *, seeds: Sequence[int]
+    ) -> list[list[float]]:
+        """See `Critic.rank`."""
+        return [
+            [float(len(str(action)) == max(len(str(a)) for a in listed)) for action in listed] for listed in proposals
+        ]

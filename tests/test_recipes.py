@@ -1,0 +1,186 @@
+"""The ladder on a tiny run: what every rung learns from, that nothing is done twice, and that it may be interrupted."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentq.cli import main
+from agentq.config import Config, load
+from agentq.critics.protocol import Critic
+from agentq.errors import StoreError
+from agentq.policies.engine import TransformersEngine
+from agentq.policies.protocol import Policy
+from agentq.recipes import sft
+from agentq.recipes.ladder import DEMO_RUNGS, RUNGS, ladder
+from agentq.recipes.pipeline import Pipeline
+from agentq.store.run import TRAJECTORY, TREE, RunStore
+from agentq.types import Split
+from tests.recipes_factory import PrefersTheLongest, Teacher, expert_texts, tiny_checkpoint
+
+SMALL = (  # seed 1: every learner finds pairs in both rounds
+    "--run.seed=1 --rft.num_tasks=2 --rft.attempts=2 --rft.epochs=1 --run.num_tasks=1 --run.num_rounds=2 "
+    "--search.num_iterations=4 --search.num_proposals=3 --eval.num_tasks=3 --eval.num_iterations=2"
+).split()
+SMALLER = (
+    "--rft.num_tasks=1 --rft.attempts=2 --run.num_tasks=1 --run.num_rounds=1 "
+    "--search.num_iterations=3 --search.num_proposals=2 --eval.num_tasks=1 --eval.num_iterations=2"
+).split()
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_checkpoint(tmp_path_factory.mktemp("base"))
+
+
+class Quiet:
+    def stage(self, name: str, total: int, unit: str) -> Callable[[int, str], None]:
+        return lambda done, note: None
+
+
+class Taught(Pipeline):
+    """A pipeline whose policies are teachers, and that notes which checkpoint each collection uses."""
+
+    def policy(self, checkpoint: Path) -> Policy:  # type: ignore[override]
+        c = self.config
+        tasks = [*self.tasks(Split.TRAIN, c.rft.num_tasks + c.run.num_rounds * c.run.num_tasks)]
+        scripts = {t.instruction: expert_texts(t) for t in [*tasks, *self.tasks(Split.TEST, c.eval.num_tasks)]}
+        self.__dict__.setdefault("used", []).append("base" if checkpoint == self.base else checkpoint.name)
+        return Teacher(self.engine(checkpoint), scripts, learnt=checkpoint != self.base)
+
+    @property
+    def critic(self) -> Critic:  # type: ignore[override]
+        return PrefersTheLongest()
+
+
+class Idle(Pipeline):
+    """A pipeline that must not need a model."""
+
+    def engine(self, checkpoint: Path) -> TransformersEngine:
+        raise AssertionError(f"a finished run must load no model; got {checkpoint}")
+
+
+@pytest.fixture(scope="module")
+def climbed(base: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Config, Taught, list[Any]]:
+    """A whole ladder of teachers."""
+    out = tmp_path_factory.mktemp("climbed") / "run"
+    config = load(None, SMALL)
+    with RunStore.open(out, config.to_dict()) as store:
+        pipeline = Taught(store, config, base, Quiet())
+        rows = ladder(pipeline)
+    return out, config, pipeline, rows
+
+
+def contents(store: RunStore) -> dict[str, tuple[int, int]]:
+    return {stage: (store.count(stage, TREE), store.count(stage, TRAJECTORY)) for stage in store.stages()}
+
+
+def test_ladder_writes_every_rung_in_order(climbed: tuple[Path, Config, Taught, list[Any]]) -> None:
+    out, _, _, rows = climbed
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary == [row.to_dict() for row in rows]
+    assert [row["name"] for row in summary] == list(RUNGS) and set(DEMO_RUNGS) <= set(RUNGS)
+    assert [(row["successes"], row["n"]) for row in summary] == [(0, 3)] + [(3, 3)] * 6  # greedy, only a base stops
+    assert all(row["env_steps"] > 0 and row["prompt_tokens"] > 0 and row["seconds"] > 0 for row in summary)
+
+
+def test_ladder_collects_with_the_checkpoints_of_the_paper(climbed: tuple[Path, Config, Taught, list[Any]]) -> None:
+    out, _, pipeline, _ = climbed
+    learners = ("outcome_dpo", "agent_q_no_critic", "agent_q")
+    rounds = [name for rung in learners for name in ("rft-train", f"{rung}-round1-train", f"{rung}-round2-train")]
+    # evaluate base; collect for RFT; evaluate RFT; two rounds from RFT and an evaluation for each learner; two searches
+    assert pipeline.__dict__["used"] == ["base", "base", "rft-train", *rounds, "rft-train", "agent_q-round2-train"]
+    with RunStore.read(out) as store:
+        held_out = [t.task for t in store.trajectories("agent_q/eval")]
+        assert {task.split for task in held_out} == {Split.TEST}
+        assert store.done("agent_q_mcts/eval") == {task.seed for task in held_out}
+        trained_on = [store.done(f"{rung}/round{i}/collect") for rung in learners for i in (1, 2)]
+        assert trained_on == [{2}, {3}] * 3  # the same tasks for every learner, none of RFT's (0 and 1)
+        assert store.done("rft/rollouts") == {0, 1}
+
+
+def test_ladder_trains_each_learner_from_the_policy_that_collected(
+    climbed: tuple[Path, Config, Taught, list[Any]],
+) -> None:
+    out, config, _, _ = climbed
+    with RunStore.read(out) as store:
+        first = {line["stage"]: line["loss"] for line in store.metrics() if line["step"] == 1}
+        notes = {stage: store.note(stage) or {} for stage in store.stages() if stage.endswith("train")}
+        assert len(sft.items(store, "rft/rollouts", config)) == sum(
+            len(t.steps) for t in store.trajectories("rft/rollouts")
+        )
+    dpo = [stage for stage in notes if stage != "rft/train"]
+    assert len(dpo) == 6 and all(note["items"] > 0 for note in notes.values())
+    for stage in dpo:  # DPO starts at ln 2 where the recorded log-probabilities are the starting policy's own
+        assert first[stage] == pytest.approx(math.log(2), abs=1e-3), stage
+    assert notes["agent_q/round1/train"]["items"] != notes["outcome_dpo/round1/train"]["items"]
+
+
+def test_a_searching_rung_costs_its_search_and_a_learning_rung_its_training(
+    climbed: tuple[Path, Config, Taught, list[Any]],
+) -> None:
+    out, _, _, rows = climbed
+    row = {r.name: r for r in rows}
+    with RunStore.read(out) as store:
+        trees = {stage: list(store.trees(stage)) for stage in store.stages()}
+        episodes = {stage: list(store.trajectories(stage)) for stage in store.stages()}
+        assert row["agent_q_mcts"].env_steps == sum(t.info["env_steps"] for t in trees["agent_q_mcts/eval"])
+        collected = sum(t.info["env_steps"] for i in (1, 2) for t in trees[f"agent_q/round{i}/collect"])
+        assert row["agent_q"].env_steps == collected + sum(len(t.steps) for t in episodes["agent_q/eval"])
+        assert all(t.info["iterations"] == 1 for t in trees["agent_q_mcts/eval"])  # stops at its first success
+
+
+def test_a_finished_ladder_does_nothing_again(base: Path, climbed: tuple[Path, Config, Taught, list[Any]]) -> None:
+    out, config, _, _ = climbed
+    with RunStore.open(out, config.to_dict()) as store:
+        before, summary = contents(store), (out / "summary.json").read_bytes()
+        ladder(Idle(store, config, base, Quiet()))
+        assert contents(store) == before and (out / "summary.json").read_bytes() == summary
+
+
+def test_an_interrupted_ladder_goes_on_and_ends_with_the_same_rows(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def words(name: str) -> list[str]:
+        return ["ladder", "--json", "--base", str(base), f"--run.out={tmp_path / name}", *SMALLER]
+
+    process = subprocess.Popen(
+        [sys.executable, "-m", "agentq.cli", *words("cut")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    _wait_for_items(tmp_path / "cut", process)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert out == "" and "agentq: interrupted; go on with: agentq ladder --json" in err
+
+    rows = {}
+    for name in ("whole", "cut"):
+        assert main(words(name)) == 0
+        rows[name] = json.loads(capsys.readouterr().out)["rungs"]
+        assert json.loads((tmp_path / name / "summary.json").read_text()) == rows[name]
+        assert (tmp_path / name / "report.html").exists()
+        for row in rows[name]:
+            assert row.pop("seconds") > 0
+    assert rows["cut"] == rows["whole"] and [row["name"] for row in rows["cut"]] == list(RUNGS)
+
+
+def _wait_for_items(path: Path, process: subprocess.Popen[str]) -> None:
+    """Until the run has an episode."""
+    while process.poll() is None:
+        try:
+            with RunStore.read(path) as store:
+                if any(sum(counts) for counts in contents(store).values()):
+                    return
+        except StoreError:  # not there yet
+            pass
+        time.sleep(0.02)
+    raise AssertionError(f"the ladder ended before it was interrupted: {process.communicate()[1]}")
