@@ -30,11 +30,11 @@ from tests.recipes_factory import PrefersTheLongest, Teacher, expert_texts, tiny
 SMALL = (  # seed 1: every learner finds pairs in both rounds
     "--run.seed=1 --rft.num_tasks=2 --rft.attempts=2 --rft.epochs=1 --run.num_tasks=1 --run.num_rounds=2 "
     "--search.num_iterations=4 --search.num_proposals=3 --eval.num_tasks=3 --eval.num_iterations=2"
-).split()
+)
 SMALLER = (
     "--rft.num_tasks=1 --rft.attempts=2 --run.num_tasks=1 --run.num_rounds=1 "
     "--search.num_iterations=3 --search.num_proposals=2 --eval.num_tasks=1 --eval.num_iterations=2"
-).split()
+)
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ class Idle(Pipeline):
 def climbed(base: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Config, Taught, list[Any]]:
     """A whole ladder of teachers."""
     out = tmp_path_factory.mktemp("climbed") / "run"
-    config = load(None, SMALL)
+    config = load(None, SMALL.split())
     with RunStore.open(out, config.to_dict()) as store:
         pipeline = Taught(store, config, base, Quiet())
         rows = ladder(pipeline)
@@ -151,7 +151,7 @@ def test_an_interrupted_ladder_goes_on_and_ends_with_the_same_rows(
     base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def words(name: str) -> list[str]:
-        return ["ladder", "--json", "--base", str(base), f"--run.out={tmp_path / name}", *SMALLER]
+        return ["ladder", "--json", "--base", str(base), f"--run.out={tmp_path / name}", *SMALLER.split()]
 
     process = subprocess.Popen(
         [sys.executable, "-m", "agentq.cli", *words("cut")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
