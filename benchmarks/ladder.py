@@ -3,7 +3,7 @@
     python benchmarks/ladder.py --env booking --seeds 0 1 2 [--json] [--search.num_iterations 10 ...]
 
 Each seed is a run directory of its own, made by `agentq ladder`; the same command goes on where an earlier one stopped.
-Prints one JSON object last with --json; writes results.json beside the runs.
+Prints one JSON object last with --json; writes ENV.json beside the runs.
 """
 
 from __future__ import annotations
