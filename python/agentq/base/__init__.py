@@ -1,1 +1,1 @@
-"""Makes the embedded base model: tokenizer, pretraining exercises (no expert), few demonstrations. `agentq base` runs it."""
+"""Makes the embedded base model: tokenizer, exercises without an expert, few demonstrations. `agentq base` runs it."""

@@ -1,7 +1,7 @@
-"""Pretraining material that needs no expert: pages from random walks, with reading, copying and choosing exercises on them.
+"""Pretraining material that needs no expert: pages of random walks; reading, copying and choosing exercises on them.
 
-An exercise tells the model what to do ("type 555-0134 in Phone") and asks for the action in the ordinary prompt format, so it
-teaches to read a page, copy words and name element ids, not what a task needs next.
+An exercise tells the model what to do ("type 555-0134 in Phone") and asks for the action in the ordinary prompt format,
+so it teaches to read a page, copy words and name element ids, not what a task needs next.
 """
 
 from __future__ import annotations
@@ -46,9 +46,11 @@ def random_value(rng: np.random.Generator, texts: Sequence[str]) -> str:
     """Something to type: a span of 1 to 4 words of the given texts, as many words from anywhere in them, or digits."""
     if rng.random() < 0.15:
         return f"{rng.integers(100, 1000)}-{rng.integers(0, 10000):04d}"
-    words = texts[rng.integers(len(texts))].replace("\n", " ").split(" ")
+    words = texts[int(rng.integers(len(texts)))].replace("\n", " ").split(" ")
     if rng.random() < 0.5:
-        return " ".join(words[i] for i in rng.integers(len(words), size=int(rng.integers(1, 5)))).strip(" .,:") or "table"
+        return (
+            " ".join(words[i] for i in rng.integers(len(words), size=int(rng.integers(1, 5)))).strip(" .,:") or "table"
+        )
     start = int(rng.integers(len(words)))
     return " ".join(words[start : start + int(rng.integers(1, 5))]).strip(" .,:") or "table"
 
@@ -80,7 +82,9 @@ def _lookup(rng: np.random.Generator, text: str, instruction: str) -> _Order | N
     value = " ".join(words[start + 1 : start + 1 + int(rng.integers(1, 4))])
     element, name = fields[rng.integers(len(fields))]
     count = len(value.split(" "))
-    return _Order(f"type {count} after {words[start]} in {name}", EnvAction(Command.TYPE, element, value), f"type {value}")
+    return _Order(
+        f"type {count} after {words[start]} in {name}", EnvAction(Command.TYPE, element, value), f"type {value}"
+    )
 
 
 def _fill(rng: np.random.Generator, text: str, facts: Mapping[str, str]) -> _Order | None:

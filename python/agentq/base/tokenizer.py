@@ -1,4 +1,4 @@
-"""The embedded model's tokenizer: byte-level BPE whose tokens are words, with a chat template. Any text can be encoded."""
+"""The embedded model's tokenizer: byte-level BPE whose tokens are words, with a chat template. It encodes any text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-# an id in brackets, a section label, a word, two digits or a time, one mark; each with the space before it; line ends alone
+# An id in brackets, a section label, a word, two digits or a time, one mark, each with the space before it; a line end.
 _PIECES = r" ?\[\d+\]| ?[A-Z_]{3,}:| ?[A-Za-z]+| ?\d{1,2}(?::\d\d)?| ?[^\sA-Za-z\d]|\n| "
 _TEMPLATE = (
     "{% for m in messages %}{% if m['role'] == 'user' %}<|user|>{{ m['content'] }}"
