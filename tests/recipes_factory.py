@@ -102,8 +102,8 @@ class Teacher:
         ids = np.array(self.engine.tokenizer(f"{text}<|end|>")["input_ids"], np.int32)
         with torch.inference_mode():
             row = torch.from_numpy(np.concatenate([prompt, ids]).astype(np.int64))[None]
-            logps = torch.log_softmax(self.engine.model(row).logits[0, len(prompt) - 1 : -1].float(), dim=-1)
-        logps = logps.gather(-1, row[0, len(prompt) :, None])[:, 0].numpy()
+            every = torch.log_softmax(self.engine.model(row).logits[0, len(prompt) - 1 : -1].float(), dim=-1)
+        logps = every.gather(-1, row[0, len(prompt) :, None])[:, 0].numpy()
         return Proposal(parse_action(text), prompt, ids, logps, StopReason.EOS, self.version, temperature)
 
 
