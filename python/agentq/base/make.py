@@ -1,4 +1,4 @@
-"""Makes the embedded base checkpoint from nothing: pages, tokenizer, pretraining, few demonstrations. Deterministic from its seed.
+"""Makes the embedded base checkpoint from nothing but a seed: pages, tokenizer, pretraining, few demonstrations.
 
 Only BASE-split tasks are used, so train, validation and test tasks stay unseen. What is weak on purpose is acting: the
 model reads, copies and names elements after pretraining, but has seen few demonstrations of whole tasks.
@@ -170,7 +170,6 @@ def make_base(out: Path, settings: BaseSettings, *, on_step: Callable[[str, dict
         train(model, source, num_tokens=s.pretrain_tokens, learning_rate=s.learning_rate, on_step=note("pretrain"))
         _save(model, tokenizer, pretrained, rank)
     model, tokenizer = load_checkpoint(pretrained, device="cpu", dtype=torch.float32)
-    model.set_attn_implementation("eager")
     exercises = _pretraining(tokenizer, pages, s.seed + 100 * rank + 1)
     source = _mixed(_demonstrations(tokenizer, demos, s.seed + 100 * rank + 1), exercises, every=s.exercise_every)
     rate = s.demonstration_learning_rate
@@ -219,7 +218,6 @@ def _config(s: BaseSettings, tokenizer: Any) -> LlamaConfig:
         num_key_value_heads=s.num_kv_heads,
         max_position_embeddings=s.context_tokens,
         tie_word_embeddings=True,
-        attn_implementation="eager",  # the backward pass of CPU flash attention is slower than plain products here
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,

@@ -1,4 +1,4 @@
-"""The plain next-token training loop that makes the base model: weighted token loss, length buckets, cosine rate, bf16 autocast."""
+"""The plain next-token training loop that makes the base: weighted token loss, length buckets, cosine rate, bf16."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ import torch
 import torch.distributed as dist
 
 from agentq.base.exercises import Example
+
+WIDTH = 32  # tokens; widths of batches are multiples of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,23 +43,26 @@ def encode_example(tokenizer: Any, example: Example, rng: np.random.Generator, *
     return Sequence(np.array(ids, dtype=np.int32), weights)
 
 
-def batches(source: Iterator[Sequence], *, batch_tokens: int, pool: int = 512) -> Iterator[list[Sequence]]:
-    """Batches of similar length, at most `batch_tokens` padded tokens each, from pools of `pool` sequences."""
-    rng = np.random.default_rng(0)
-    while True:
-        drawn = sorted((next(source) for _ in range(pool)), key=lambda s: len(s.ids))
-        cut: list[list[Sequence]] = [[]]
-        for sequence in drawn:
-            if cut[-1] and (len(cut[-1]) + 1) * len(sequence.ids) > batch_tokens:
-                cut.append([])
-            cut[-1].append(sequence)
-        for i in rng.permutation(len(cut)):
-            yield cut[i]
+def batches(source: Iterator[Sequence], *, batch_tokens: int) -> Iterator[list[Sequence]]:
+    """Batches of one width each (a multiple of `WIDTH`), `batch_tokens // width` sequences: few shapes, so that the
+    matrix kernels compiled for a shape are used again, and nothing grows."""
+    waiting: dict[int, list[Sequence]] = {}
+    for sequence in source:
+        width = padded_width(sequence)
+        group = waiting.setdefault(width, [])
+        group.append(sequence)
+        if len(group) >= max(1, batch_tokens // width):
+            yield waiting.pop(width)
+
+
+def padded_width(sequence: Sequence) -> int:
+    """Length rounded up to a multiple of `WIDTH`, plus the one position that predicts nothing."""
+    return -(-(len(sequence.ids) - 1) // WIDTH) * WIDTH
 
 
 def weighted_loss(model: Any, batch: list[Sequence]) -> torch.Tensor:
     """Mean negative log-likelihood over the batch's weights, in nats; the head runs on weighted rows only."""
-    width = max(len(s.ids) for s in batch)
+    width = padded_width(batch[0]) + 1
     ids = torch.zeros(len(batch), width, dtype=torch.long)
     weights = torch.zeros(len(batch), width)
     for row, s in enumerate(batch):
@@ -67,10 +72,17 @@ def weighted_loss(model: Any, batch: list[Sequence]) -> torch.Tensor:
         hidden = model.get_decoder()(input_ids=ids[:, :-1]).last_hidden_state
     wanted = weights[:, 1:] > 0
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        logits = model.get_output_embeddings()(hidden[wanted])
+        logits = model.get_output_embeddings()(hidden[_rounded(wanted)])[: int(wanted.sum())]
     losses = torch.nn.functional.cross_entropy(logits.float(), ids[:, 1:][wanted], reduction="none")
     w = weights[:, 1:][wanted]
     return (losses * w).sum() / w.sum()
+
+
+def _rounded(wanted: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Indices of the wanted rows, then as many more of the first as make a multiple of 256: few shapes again."""
+    rows = wanted.flatten().nonzero()[:, 0]
+    rows = torch.cat([rows, rows[:1].expand(-len(rows) % 256)])
+    return torch.unravel_index(rows, wanted.shape)
 
 
 def train(
@@ -100,7 +112,7 @@ def train(
         for group in optimizer.param_groups:
             group["lr"] = rate
         loss = weighted_loss(model, batch)
-        loss.backward()
+        torch.autograd.backward(loss)
         if world > 1:
             _average_gradients(model, world)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
