@@ -44,7 +44,7 @@ build: setup
 	$(PIP) wheel -q --no-build-isolation --no-deps -w dist .
 
 bench: setup
-	@for file in benchmarks/bench_*.py; do echo "== $$file"; $(BIN)/python $$file $(ARGS) || exit 1; done
+	$(BIN)/python benchmarks/critic.py $(ARGS)
 
 clean:
 	rm -rf build dist $(VENV)

@@ -26,11 +26,13 @@ class TextEngine(Protocol):
 
 @dataclass(slots=True)
 class RankerStats:
-    """Calls made, answers that named no listed proposal, and rankings that fell back to the proposal order."""
+    """Calls made, answers that named no listed proposal, rankings that fell back to the proposal order, tokens used."""
 
     calls: int = 0
     unknown: int = 0
     fallbacks: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
 
 
 @dataclass(slots=True)
@@ -83,6 +85,8 @@ class LLMRanker:
             prompts, 1, seeds=[0] * len(prompts), temperature=0.0, max_new_tokens=self.max_new_tokens
         )
         self.stats.calls += len(prompts)
+        self.stats.prompt_tokens += sum(len(prompt) for prompt in prompts)
+        self.stats.generated_tokens += sum(len(answer.token_ids) for (answer,) in answers)
         for r, (answer,) in zip(rankings, answers, strict=True):
             picked = parse_critic_answer(self.engine.decode(answer.token_ids), len(r.order))
             if picked is not None:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 from agentq import envs
 from agentq.config import Config
-from agentq.critics.ranker import LLMRanker
+from agentq.critics.ranker import LLMRanker, RankerStats
 from agentq.evaluate.stats import RungResult
 from agentq.learn.learner import Learner
 from agentq.learn.loop import count_steps
@@ -127,7 +127,12 @@ class Pipeline:
         )
         on_item = self._on_item(stage, len(tasks), "trees")
         chosen = self.critic if critic else None
-        self.collector.trees(stage, tasks, self.policy(checkpoint), chosen, settings, on_item=on_item)
+        before = replace(self.critic.stats) if critic else RankerStats()
+        try:
+            self.collector.trees(stage, tasks, self.policy(checkpoint), chosen, settings, on_item=on_item)
+        finally:
+            if critic:
+                self._note_critic(stage, before)
 
     def train(
         self,
@@ -194,7 +199,7 @@ class Pipeline:
     ) -> RungResult:
         """Held-out success, greedy (`iterations` 0) or with search at test time; the row adds what was `spent` before.
 
-        Search at test time stops at its first success, which the site's own checker tells it, as in the paper.
+        Search at test time stops at its first success, which the site's own checker tells it (ours: the paper is silent).
         """
         if iterations:
             self.search(stage, checkpoint, tasks, iterations=iterations, critic=True, stop=True)
@@ -219,7 +224,10 @@ class Pipeline:
         """What stages used, over all their interruptions."""
         total = Cost()
         for stage in stages:
-            total.seconds += float((self.store.note(stage) or {}).get("seconds", 0.0))
+            note = self.store.note(stage) or {}
+            total.seconds += float(note.get("seconds", 0.0))
+            total.prompt_tokens += int(note.get("critic_prompt_tokens", 0))
+            total.generated_tokens += int(note.get("critic_generated_tokens", 0))
             for tree in self.store.trees(stage):
                 total.env_steps += int(tree.info["env_steps"])
                 total.prompt_tokens += int(tree.info["prompt_tokens"])
@@ -229,6 +237,14 @@ class Pipeline:
                 total.prompt_tokens += sum(len(step.proposal.prompt_ids) for step in t.steps)
                 total.generated_tokens += sum(len(step.proposal.token_ids) for step in t.steps)
         return total
+
+    def _note_critic(self, stage: str, before: RankerStats) -> None:
+        """Add the critic's tokens since `before` to the stage's note."""
+        note, after = self.store.note(stage) or {}, self.critic.stats
+        for name in ("prompt_tokens", "generated_tokens"):
+            spent = getattr(after, name) - getattr(before, name)
+            note[f"critic_{name}"] = note.get(f"critic_{name}", 0) + spent
+        self.store.set_note(stage, note)
 
     @staticmethod
     def _searched(tree: TreeRecord) -> tuple[bool, float, int]:

@@ -90,7 +90,7 @@ class _Progress:
 
     def __init__(self, store: RunStore, stage: str, total: int, done: int, on_item: OnItem) -> None:
         self.store, self.stage, self.total, self.done, self.on_item = store, stage, total, done, on_item
-        self.before = float((store.note(stage) or {}).get("seconds", 0.0))
+        self.note = store.note(stage) or {}
 
     def __enter__(self) -> _Progress:
         self.start = time.monotonic()
@@ -101,5 +101,5 @@ class _Progress:
         self.on_item(self.done, self.total, success)
 
     def __exit__(self, *_: object) -> None:
-        seconds = self.before + time.monotonic() - self.start
-        self.store.set_note(self.stage, {"done": self.done, "total": self.total, "seconds": seconds})
+        seconds = float(self.note.get("seconds", 0.0)) + time.monotonic() - self.start
+        self.store.set_note(self.stage, {**self.note, "done": self.done, "total": self.total, "seconds": seconds})

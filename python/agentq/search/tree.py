@@ -9,7 +9,8 @@ One iteration (arXiv:2408.07199, section 5.1, Algorithm 1):
     5. back up    N and W of every node on the path                                 (forest.tell)
 
 Ours, where the paper is silent: every node of a rollout joins the tree with its K proposals (its siblings are where the
-next iterations branch off); without a critic the rollout follows the first sample, which is a sample of the policy.
+next iterations branch off); with a critic a rollout follows the first rank, without one the first sample, which is a
+sample of the policy.
 """
 
 from __future__ import annotations
