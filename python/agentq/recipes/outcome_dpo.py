@@ -15,7 +15,7 @@ from agentq.types import PreferencePair
 
 __all__ = ["items", "step"]
 
-MAX_PAIRS_PER_TASK = 4  # ours: m successes and n failures make m * n pairs, which repeat one another
+MAX_PAIRS_PER_TASK = 2  # ours: m successes and n failures make m * n pairs, which repeat one another
 
 
 def items(store: RunStore, stage: str, config: Config) -> list[PreferencePair]:

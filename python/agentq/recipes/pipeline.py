@@ -199,7 +199,7 @@ class Pipeline:
     ) -> RungResult:
         """Held-out success, greedy (`iterations` 0) or with search at test time; the row adds what was `spent` before.
 
-        Search at test time stops at its first success, which the site's own checker tells it (ours: the paper is silent).
+        Search at test time stops at its first success, which the site's checker tells it (ours: the paper is silent).
         """
         if iterations:
             self.search(stage, checkpoint, tasks, iterations=iterations, critic=True, stop=True)
