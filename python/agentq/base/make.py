@@ -32,6 +32,7 @@ from agentq.envs.shop import tasks as shop
 from agentq.policies.engine import load_checkpoint
 from agentq.types import EnvAction, History, Observation, Split, Task
 
+TOKENIZER_DEMONSTRATIONS = 60  # a site; their texts join the tokenizer's, however many demonstrations there are
 DEMONSTRATION_START = 0  # BASE indices of demonstrations; walks start far behind them
 WALK_START = 1_000_000
 
@@ -48,12 +49,12 @@ class BaseSettings:
     vocab_size: int = 2048
     context_tokens: int = 1024
     walks: int = 4000
-    pretrain_tokens: int = 10_000_000
-    demonstrations: int = 60
+    pretrain_tokens: int = 15_000_000
+    demonstrations: int = 150
     exercise_every: int = 3  # while demonstrating, one sequence in three stays an exercise
-    demonstration_tokens: int = 1_500_000
-    learning_rate: float = 2e-3
-    demonstration_learning_rate: float = 5e-4
+    demonstration_tokens: int = 8_000_000
+    learning_rate: float = 2.5e-3
+    demonstration_learning_rate: float = 1.5e-3
     seed: int = 0
 
 
@@ -164,7 +165,11 @@ def make_base(out: Path, settings: BaseSettings, *, on_step: Callable[[str, dict
     demos = [d for i, site in enumerate(s.sites) for d in demonstrate(site, s.demonstrations, s.seed + 10 + i)]
     pretrained = out / "pretrained"
     if not (pretrained / "model.safetensors").exists():
-        tokenizer = train_tokenizer(_corpus(pages, demos), vocab_size=s.vocab_size, context_tokens=s.context_tokens)
+        texts = _corpus(
+            pages,
+            [d for i, site in enumerate(s.sites) for d in demonstrate(site, TOKENIZER_DEMONSTRATIONS, s.seed + 10 + i)],
+        )
+        tokenizer = train_tokenizer(texts, vocab_size=s.vocab_size, context_tokens=s.context_tokens)
         model = LlamaForCausalLM(_config(s, tokenizer))
         source = _pretraining(tokenizer, pages, s.seed + 100 * rank)
         train(model, source, num_tokens=s.pretrain_tokens, learning_rate=s.learning_rate, on_step=note("pretrain"))
