@@ -56,8 +56,8 @@ class TrainConfig(_Section):
 class RftConfig(_Section):
     """Rejection-sampling fine-tuning of the base on its own successes; every other method starts from its result."""
 
-    num_tasks: int = Field(default=200, ge=1, description="Training tasks tried; later rounds use other ones.")
-    attempts: int = Field(default=8, ge=1, description="Episodes of each task.")
+    num_tasks: int = Field(default=150, ge=1, description="Training tasks tried; later rounds use other ones.")
+    attempts: int = Field(default=4, ge=1, description="Episodes of each task.")
     max_per_task: int = Field(default=2, ge=0, description="Successes kept of each task; 0 keeps all.")
     learning_rate: float = Field(default=3e-4, gt=0, description="Peak learning rate of AdamW.")
     epochs: int = Field(default=2, ge=1, description="Passes over the kept successes.")

@@ -19,6 +19,9 @@ from agentq.types import Command, EnvAction, History, Observation
 _ELEMENT = re.compile(r"^(link|button|textbox|combobox|checkbox) \[(\d+)\] ([^:\n]+?)(?:: (.*))?$", re.MULTILINE)
 
 
+NAVIGATION = ("Home", "Next", "Previous", "Change", "Back", "Details")  # links that need no telling apart
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
     """A prompt and the answer to learn; `more` are further (question, answer) turns about the same page."""
@@ -57,9 +60,11 @@ def random_value(rng: np.random.Generator, texts: Sequence[str]) -> str:
 
 def _orders(rng: np.random.Generator, text: str, values: Sequence[str], count: int) -> list[_Order]:
     found = page_elements(text)
+    links = [item for item in found if item[0] == "link" and item[2] not in NAVIGATION]
     orders = []
     for _ in range(count if found else 0):
-        role, element, name = found[rng.integers(len(found))]
+        among = links if len(links) > 2 and rng.random() < 0.7 else found
+        role, element, name = among[rng.integers(len(among))]
         if role == "textbox":
             value = random_value(rng, values)
             orders.append(_Order(f"type {value} in {name}", EnvAction(Command.TYPE, element, value)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -76,10 +77,15 @@ def collect_pages(site: str, walks: int, seed: int, *, per_kind: int = 3000) -> 
     for index in range(walks):
         task = envs.task(site, Split.BASE, WALK_START + index)
         for _, _, page in random_walk(env, task, rng, 24):
-            kind = page.url.split("?")[0].split("/")[1]
+            kind = page_kind(page)
             if len(by_kind[kind]) < per_kind:
                 by_kind[kind][page.fingerprint] = (page, task)
     return [page for pages in by_kind.values() for page in pages.values()]
+
+
+def page_kind(page: Observation) -> str:
+    """The words of a page's path, without its numbers."""
+    return re.sub(r"\d+", "", page.url.split("?")[0])
 
 
 def demonstrate(site: str, n: int, seed: int) -> list[Demonstration]:
@@ -120,8 +126,13 @@ def _facts(task: Task) -> dict[str, str]:
 
 def _pretraining(tokenizer: Any, pages: list[tuple[Observation, Task]], seed: int) -> Iterator[Sequence]:
     rng = np.random.default_rng(seed)
+    kinds: dict[tuple[str, str], list[tuple[Observation, Task]]] = defaultdict(list)
+    for item in pages:
+        kinds[item[1].env, page_kind(item[0])].append(item)
+    groups = [group for group in kinds.values() if len(group) >= 20]  # kinds of pages come equally often
     while True:
-        page, task = pages[rng.integers(len(pages))]
+        group = groups[rng.integers(len(groups))]
+        page, task = group[rng.integers(len(group))]
         other_page, other_task = pages[rng.integers(len(pages))]
         told = task if rng.random() < 0.5 else other_task  # any instruction, also one that does not fit the page
         values = [page.text, task.instruction, other_task.instruction, other_page.text]
