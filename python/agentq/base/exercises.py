@@ -46,14 +46,20 @@ def page_elements(text: str) -> list[tuple[str, int, str]]:
 
 
 def random_value(rng: np.random.Generator, texts: Sequence[str]) -> str:
-    """Something to type: a span of 1 to 4 words of the given texts, as many words from anywhere in them, or digits."""
-    if rng.random() < 0.15:
+    """Something to type: words that stand together in the given texts, words from anywhere in them, digits, an address.
+
+    Words from anywhere (up to 10) can only be copied one by one: no sense or habit says what comes next.
+    """
+    words = [w for w in texts[rng.integers(len(texts))].replace("\n", " ").split(" ") if w] or ["table"]
+    kind = rng.random()
+    if kind < 0.15:
         return f"{rng.integers(100, 1000)}-{rng.integers(0, 10000):04d}"
-    words = texts[int(rng.integers(len(texts)))].replace("\n", " ").split(" ")
-    if rng.random() < 0.5:
-        return (
-            " ".join(words[i] for i in rng.integers(len(words), size=int(rng.integers(1, 5)))).strip(" .,:") or "table"
-        )
+    if kind < 0.3:
+        a, b = (words[i].strip("[]:.,") or "table" for i in rng.integers(len(words), size=2))
+        return f"{a.lower()}@{b.lower()}.com"
+    if kind < 0.7:
+        drawn = rng.integers(len(words), size=int(rng.integers(1, 11)))
+        return " ".join(words[i] for i in drawn).strip(" .,:") or "table"
     start = int(rng.integers(len(words)))
     return " ".join(words[start : start + int(rng.integers(1, 5))]).strip(" .,:") or "table"
 
