@@ -13,6 +13,7 @@ from agentq import envs
 from agentq.agent.actions import format_action, parse_action
 from agentq.agent.prompts import critic_answer, critic_messages, plain_text, policy_messages
 from agentq.base.tokenizer import train_tokenizer
+from agentq.critics.ranker import RankerStats
 from agentq.learn.learner import Learner
 from agentq.policies.engine import TransformersEngine
 from agentq.types import Command, EnvAction, History, Proposal, Sample, Split, Status, StopReason, Task
@@ -108,12 +109,16 @@ class Teacher:
 
 
 class PrefersTheLongest:
-    """`Critic` that values an action by its length: to stop is the shortest there is."""
+    """`Critic` that values an action by its length: to stop is the shortest there is. Reads one token a node."""
+
+    def __init__(self) -> None:
+        self.stats = RankerStats()
 
     def rank(
         self, histories: Sequence[History], proposals: Sequence[Sequence[EnvAction | None]], *, seeds: Sequence[int]
     ) -> list[list[float]]:
         """See `Critic.rank`."""
+        self.stats.prompt_tokens += len(histories)
         return [
             [float(len(str(action)) == max(len(str(a)) for a in listed)) for action in listed] for listed in proposals
         ]

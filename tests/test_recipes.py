@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ import pytest
 
 from agentq.cli import main
 from agentq.config import Config, load
-from agentq.critics.protocol import Critic
 from agentq.errors import StoreError
 from agentq.policies.engine import TransformersEngine
 from agentq.policies.protocol import Policy
@@ -57,8 +57,8 @@ class Taught(Pipeline):
         self.__dict__.setdefault("used", []).append("base" if checkpoint == self.base else checkpoint.name)
         return Teacher(self.engine(checkpoint), scripts, learnt=checkpoint != self.base)
 
-    @property
-    def critic(self) -> Critic:  # type: ignore[override]
+    @cached_property
+    def critic(self) -> PrefersTheLongest:  # type: ignore[override]
         return PrefersTheLongest()
 
 
@@ -137,6 +137,12 @@ def test_a_searching_rung_costs_its_search_and_a_learning_rung_its_training(
         collected = sum(t.info["env_steps"] for i in (1, 2) for t in trees[f"agent_q/round{i}/collect"])
         assert row["agent_q"].env_steps == collected + sum(len(t.steps) for t in episodes["agent_q/eval"])
         assert all(t.info["iterations"] == 1 for t in trees["agent_q_mcts/eval"])  # stops at its first success
+        ranked = [(store.note(f"agent_q/round{i}/collect") or {})["critic_prompt_tokens"] for i in (1, 2)]
+        read = sum(t.info["prompt_tokens"] for i in (1, 2) for t in trees[f"agent_q/round{i}/collect"])
+        read += sum(len(step.proposal.prompt_ids) for t in episodes["agent_q/eval"] for step in t.steps)
+        assert row["agent_q"].prompt_tokens == read + sum(ranked)
+        notes = [store.note(stage) or {} for stage in store.stages()]
+        assert sum(note.get("critic_prompt_tokens", 0) for note in notes) > 0
 
 
 def test_a_finished_ladder_does_nothing_again(base: Path, climbed: tuple[Path, Config, Taught, list[Any]]) -> None:

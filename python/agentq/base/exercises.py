@@ -50,12 +50,12 @@ def random_value(rng: np.random.Generator, texts: Sequence[str]) -> str:
 
     Words from anywhere (up to 10) can only be copied one by one: no sense or habit says what comes next.
     """
-    words = [w for w in texts[rng.integers(len(texts))].replace("\n", " ").split(" ") if w] or ["table"]
+    words = [w for w in texts[int(rng.integers(len(texts)))].replace("\n", " ").split(" ") if w] or ["table"]
     kind = rng.random()
     if kind < 0.15:
         return f"{rng.integers(100, 1000)}-{rng.integers(0, 10000):04d}"
     if kind < 0.3:
-        a, b = (words[i].strip("[]:.,") or "table" for i in rng.integers(len(words), size=2))
+        a, b = (words[int(i)].strip("[]:.,") or "table" for i in rng.integers(len(words), size=2))
         return f"{a.lower()}@{b.lower()}.com"
     if kind < 0.7:
         drawn = rng.integers(len(words), size=int(rng.integers(1, 11)))

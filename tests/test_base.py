@@ -1,0 +1,143 @@
+"""How the embedded base is made: exercises, weights on the right tokens, batches of few shapes, the checkpoint."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from agentq import envs
+from agentq.agent.actions import parse_action
+from agentq.agent.prompts import LETTERS, parse_critic_answer, policy_messages
+from agentq.base.exercises import Example, make_example, page_elements, rank_example
+from agentq.base.make import BaseSettings, collect_pages, demonstrate, make_base, page_kind
+from agentq.base.tokenizer import train_tokenizer
+from agentq.base.training import WIDTH, Sequence, batches, encode_example, padded_width
+from agentq.cli import embedded_base
+from agentq.policies.engine import TransformersEngine
+from agentq.types import Command, EnvAction, History, Observation, Split
+
+PAGE = Observation("heading Results\ntextbox [1] Search: a\nlink [2] Blue Harbor\nlink [3] Home\ncombobox [4] Date")
+FACTS = {"Search": "Blue Harbor", "Date": "May 3"}
+INSTRUCTION = "Book Blue Harbor on May 3 ."
+
+
+def test_page_elements_reads_role_id_and_name_without_the_value() -> None:
+    assert page_elements(PAGE.text) == [
+        ("textbox", 1, "Search"),
+        ("link", 2, "Blue Harbor"),
+        ("link", 3, "Home"),
+        ("combobox", 4, "Date"),
+    ]
+
+
+def test_make_example_asks_for_what_the_page_and_the_question_allow() -> None:
+    rng = np.random.default_rng(0)
+    kinds = set()
+    for _ in range(400):
+        example = make_example(rng, PAGE, INSTRUCTION, FACTS, [PAGE.text, INSTRUCTION])
+        if example is None:
+            continue
+        prompt = example.messages[-1]["content"]
+        if "PROPOSALS:" in prompt:
+            kinds.add("rank")
+            listed = [line for line in prompt.split("PROPOSALS:\n")[1].split("\n") if line[1:3] == ": "]
+            assert parse_critic_answer(example.answer, len(listed)) is not None
+            continue
+        for question, answer in [(prompt, example.answer), *example.more]:
+            action = parse_action(answer).env_action
+            assert action is not None and action.element in (1, 2, 3, 4)
+            if " fill Search" in question or question == "fill Search":
+                kinds.add("fill")
+                assert action == EnvAction(Command.TYPE, 1, "Blue Harbor")
+            if question == "click Blue Harbor":
+                kinds.add("click")
+                assert action == EnvAction(Command.CLICK, 2)
+    assert kinds == {"rank", "fill", "click"}
+
+
+def test_make_example_has_nothing_to_ask_on_a_page_without_elements() -> None:
+    rng = np.random.default_rng(0)
+    assert make_example(rng, Observation("heading Empty"), INSTRUCTION, FACTS, ["a"]) is None
+
+
+def test_rank_example_answers_the_letter_of_the_best() -> None:
+    best, others = EnvAction(Command.CLICK, 2), [EnvAction(Command.CLICK, i) for i in (1, 2, 3)]
+    seen = set()
+    for seed in range(20):
+        example = rank_example(np.random.default_rng(seed), History("q", PAGE), best, "open it", others)
+        assert example is not None
+        letter = example.answer[-1]
+        assert f"{letter}: CLICK [2]" in example.messages[-1]["content"]
+        seen.add(letter)
+    assert len(seen) > 1 and seen <= set(LETTERS[:3])
+    assert rank_example(np.random.default_rng(0), History("q", PAGE), best, "", [best]) is None
+
+
+def test_encode_example_weighs_answers_and_end_tokens_one() -> None:
+    texts = ["THOUGHT: go COMMANDS: CLICK [2] STOP Book it"] * 9
+    tokenizer = train_tokenizer(texts, vocab_size=400, context_tokens=256)
+    example = Example(policy_messages(History("Book it", PAGE)), "COMMANDS: STOP", (("again", "COMMANDS: CLICK [2]"),))
+    sequence = encode_example(tokenizer, example, np.random.default_rng(0), prompt_weight=0.0)
+    learnt = tokenizer.decode(sequence.ids[sequence.weights == 1].tolist())
+    assert learnt == "COMMANDS: STOP<|end|>COMMANDS: CLICK [2]<|end|>"
+    assert tokenizer.decode(sequence.ids.tolist()).count("<|user|>") == 2
+    assert set(sequence.weights.tolist()) == {0.0, 1.0}
+
+
+def test_batches_have_one_width_each_and_fill_their_tokens() -> None:
+    rng = np.random.default_rng(0)
+    lengths = (int(n) for n in itertools.cycle(rng.integers(5, 200, size=97)))
+    source = (Sequence(np.zeros(n, dtype=np.int32), np.ones(n, dtype=np.float32)) for n in lengths)
+    for batch in itertools.islice(batches(source, batch_tokens=512), 50):
+        widths = {padded_width(sequence) for sequence in batch}
+        assert len(widths) == 1 and min(widths) % WIDTH == 0
+        width = widths.pop()
+        assert len(batch) == max(1, 512 // width)
+        assert all(len(sequence.ids) - 1 <= width for sequence in batch)
+
+
+def test_pages_and_demonstrations_use_base_tasks_only() -> None:
+    pages = collect_pages("booking", 20, 0)
+    assert {task.split for _, task in pages} == {Split.BASE}
+    assert len({page.fingerprint for page, _ in pages}) == len(pages)
+    assert {page_kind(page) for page, _ in pages} >= {"/", "/find"}
+    demos = demonstrate("booking", 2, 0)
+    instructions = {envs.task("booking", Split.BASE, i).instruction for i in range(2)}
+    assert {d.history.instruction for d in demos} == instructions
+    assert all(parse_action(d.text).env_action == d.action for d in demos)
+
+
+@pytest.mark.filterwarnings("ignore:.*lr_scheduler.*")
+def test_make_base_writes_an_ordinary_checkpoint_and_goes_on_after_pretraining(tmp_path: Path) -> None:
+    settings = BaseSettings(
+        sites=("booking",), hidden_size=32, num_layers=1, walks=20, demonstrations=2, pretrain_tokens=13_000,
+        demonstration_tokens=13_000, vocab_size=600,
+    )  # fmt: skip
+    stages: list[str] = []
+    make_base(tmp_path, settings, on_step=lambda stage, _: stages.append(stage))
+    assert set(stages) == {"pretrain", "demonstrate"}
+    assert json.loads((tmp_path / "base.json").read_text())["settings"]["demonstrations"] == 2
+    engine = TransformersEngine(tmp_path)
+    out = engine.generate([engine.encode(policy_messages(History("q", PAGE)))], 2, seeds=[0], max_new_tokens=4)
+    assert len(out[0]) == 2
+    again: list[str] = []
+    make_base(tmp_path, settings, on_step=lambda stage, _: again.append(stage))
+    assert set(again) == {"demonstrate"}
+
+
+def test_embedded_base_is_small_and_loads_like_any_checkpoint() -> None:
+    path = embedded_base()
+    assert sum(file.stat().st_size for file in path.iterdir()) < 10_000_000
+    engine = TransformersEngine(path)
+    assert engine.model.get_input_embeddings().weight.dtype == torch.float32
+    assert engine.tokenizer.chat_template
+    task = envs.task("booking", Split.BASE, 0)
+    prompt = engine.encode(policy_messages(History(task.instruction, envs.make("booking").reset(task))))
+    ((sample,),) = engine.generate([prompt], 1, seeds=[0], temperature=0.0)
+    action = parse_action(engine.decode(sample.token_ids))
+    assert action.env_action is not None and action.env_action.command is Command.TYPE
