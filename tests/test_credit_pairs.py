@@ -8,7 +8,9 @@ import random
 import numpy as np
 import pytest
 
-from agentq.credit.pairs import blended_value, linear_rank_values, node_pairs, success_samples, trajectory_pairs
+from agentq._core import Forest
+from agentq.credit.pairs import blended_value, node_pairs, success_samples, trajectory_pairs
+from agentq.critics.ranker import linear_rank_values
 from agentq.store.records import TreeRecord
 from agentq.types import PreferencePair
 from tests.records_factory import click, make_proposal, make_task, make_trajectory, make_tree
@@ -123,12 +125,9 @@ def test_node_pairs_refuse_wrong_arguments(change: dict[str, float], message: st
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 0.5, 1.0])
 @pytest.mark.parametrize("limit", [0, 1, 3])
 def test_node_pairs_equal_the_forests(alpha: float, limit: int) -> None:
-    core = pytest.importorskip("agentq._core")
-    if not hasattr(core, "Forest"):
-        pytest.skip("agentq._core has no Forest")
     rng = random.Random(limit)
     for _ in range(10):
-        forest = core.Forest(selection="ucb1", c_exp=1.0, exhaust=False)
+        forest = Forest(selection="ucb1", c_exp=1.0, exhaust=False)
         root = int(forest.add_trees(1)[0])
         actions: dict[int, object] = {}
         for _ in range(12):

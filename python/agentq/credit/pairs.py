@@ -16,19 +16,6 @@ from agentq.store.records import TreeRecord
 from agentq.types import PreferencePair, Proposal, Sample, Task, Trajectory
 
 
-def linear_rank_values(k: int) -> list[float]:
-    """The critic value of rank 1 .. K: `(K - r) / (K - 1)`, best first; `[0.5]` for K = 1.
-
-    Raises:
-        ValueError: if k < 1.
-
-    Source: ours; the paper ranks but gives no map from rank to value.
-    """
-    if k < 1:
-        raise ValueError(f"k must be at least 1; got {k}")
-    return [(k - rank) / (k - 1) for rank in range(1, k + 1)] if k > 1 else [0.5]
-
-
 def blended_value(mean_value: float, critic_value: float, alpha: float) -> float:
     """Q = alpha * W/N + (1 - alpha) * critic_value, all in reward units; alpha = 1 leaves the critic out.
 

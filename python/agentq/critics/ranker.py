@@ -101,10 +101,22 @@ class LLMRanker:
             r.retried = True
 
 
+def linear_rank_values(k: int) -> list[float]:
+    """The critic value of rank 1 .. K: `(K - r) / (K - 1)`, best first; `[0.5]` for K = 1.
+
+    Raises:
+        ValueError: if k < 1.
+
+    Source: ours; the paper ranks but gives no map from rank to value.
+    """
+    if k < 1:
+        raise ValueError(f"k must be at least 1; got {k}")
+    return [(k - rank) / (k - 1) for rank in range(1, k + 1)] if k > 1 else [0.5]
+
+
 def rank_values(ranking: Sequence[int]) -> list[float]:
-    """critic_value by proposal index of a ranking (best first): `(K - r) / (K - 1)`, r = 1..K; 0.5 where K = 1."""
-    k = len(ranking)
-    values = [0.5] * k
-    for place, index in enumerate(ranking):
-        values[index] = (k - 1 - place) / (k - 1) if k > 1 else 0.5
+    """critic_value by proposal index of a ranking (best first); see `linear_rank_values`."""
+    values = [0.0] * len(ranking)
+    for index, value in zip(ranking, linear_rank_values(len(ranking)), strict=True):
+        values[index] = value
     return values
