@@ -113,12 +113,25 @@ def test_critic_messages_begin_with_the_policys_prompt_so_that_prefixes_are_shar
     policy, critic = policy_messages(history), critic_messages(history, listed)
     assert critic[0] == policy[0]
     assert critic[1]["content"].startswith(policy[1]["content"])
-    assert "A: CLICK [1]\nB: unreadable" in critic[1]["content"]
+    assert "CLICK [1] (A)\nunreadable (B)" in critic[1]["content"]
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("BEST: B", 1), ("THOUGHT: x\nBEST: (A)", 0), ("BEST: C", None), ("B", None), ("", None), ("BEST: Because", None)],
+    [
+        ("BEST: B", 1),
+        ("BEST: B.", 1),
+        ("THOUGHT: x\nBEST: (A)", 0),
+        ("BEST: CLICK [3] (B)", 1),
+        ("BEST: TYPE [1] (A) (B)", 1),
+        ("BEST: C", None),
+        ("BEST: CLICK [3] (C)", None),
+        ("BEST: CLICK [3]", None),
+        ("B", None),
+        ("(B)", None),
+        ("", None),
+        ("BEST: Because", None),
+    ],
 )
 def test_parse_critic_answer_names_a_listed_proposal_or_nothing(text: str, expected: int | None) -> None:
     assert parse_critic_answer(text, 2) == expected

@@ -13,7 +13,7 @@ import torch
 from agentq import envs
 from agentq.agent.actions import parse_action
 from agentq.agent.prompts import LETTERS, parse_critic_answer, policy_messages
-from agentq.base.exercises import Example, make_example, page_elements, rank_example
+from agentq.base.exercises import Example, make_example, near_misses, page_elements, rank_example
 from agentq.base.make import BaseSettings, collect_pages, demonstrate, make_base, page_kind
 from agentq.base.tokenizer import train_tokenizer
 from agentq.base.training import WIDTH, Sequence, batches, encode_example, padded_width
@@ -21,7 +21,7 @@ from agentq.cli import embedded_base
 from agentq.policies.engine import TransformersEngine
 from agentq.types import Command, EnvAction, History, Observation, Split
 
-PAGE = Observation("heading Results\ntextbox [1] Search: a\nlink [2] Blue Harbor\nlink [3] Home\ncombobox [4] Date")
+PAGE = Observation("heading Results\ntextbox Search [1]: a\nlink Blue Harbor [2]\nlink Home [3]\ncombobox Date [4]")
 FACTS = {"Search": "Blue Harbor", "Date": "May 3"}
 INSTRUCTION = "Book Blue Harbor on May 3 ."
 
@@ -39,13 +39,13 @@ def test_make_example_asks_for_what_the_page_and_the_question_allow() -> None:
     rng = np.random.default_rng(0)
     kinds = set()
     for _ in range(400):
-        example = make_example(rng, PAGE, INSTRUCTION, FACTS, [PAGE.text, INSTRUCTION])
+        example = make_example(rng, PAGE, INSTRUCTION, FACTS, [PAGE.text, "link Red Harbor [2]", INSTRUCTION], PAGE)
         if example is None:
             continue
         prompt = example.messages[-1]["content"]
         if "PROPOSALS:" in prompt:
             kinds.add("rank")
-            listed = [line for line in prompt.split("PROPOSALS:\n")[1].split("\n") if line[1:3] == ": "]
+            listed = [line for line in prompt.split("PROPOSALS:\n")[1].split("\n") if line[-1:] == ")"]
             assert parse_critic_answer(example.answer, len(listed)) is not None
             continue
         for question, answer in [(prompt, example.answer), *example.more]:
@@ -54,15 +54,26 @@ def test_make_example_asks_for_what_the_page_and_the_question_allow() -> None:
             if " fill Search" in question or question == "fill Search":
                 kinds.add("fill")
                 assert action == EnvAction(Command.TYPE, 1, "Blue Harbor")
-            if question == "click Blue Harbor":
-                kinds.add("click")
+            if question in ("click Blue Harbor", "click Blue Harbor or else Red Harbor"):
+                kinds.add(question)
                 assert action == EnvAction(Command.CLICK, 2)
-    assert kinds == {"rank", "fill", "click"}
+            if question == "click Red Harbor or else Home":
+                kinds.add("else")
+                assert action == EnvAction(Command.CLICK, 3) and "Red Harbor is missing , click Home [3]" in answer
+    assert kinds == {"rank", "fill", "click Blue Harbor", "click Blue Harbor or else Red Harbor", "else"}
+
+
+def test_near_misses_differ_in_the_element_or_in_the_value() -> None:
+    rng = np.random.default_rng(0)
+    click, put = EnvAction(Command.CLICK, 2), EnvAction(Command.TYPE, 1, "Blue Harbor")
+    assert near_misses(rng, PAGE.text, click, ["x"]) == [EnvAction(Command.CLICK, 3)]
+    misses = near_misses(rng, PAGE.text, put, ["Red Lantern"])
+    assert len(misses) == 3 and all(m.element == 1 and m.command is Command.TYPE for m in misses)
 
 
 def test_make_example_has_nothing_to_ask_on_a_page_without_elements() -> None:
     rng = np.random.default_rng(0)
-    assert make_example(rng, Observation("heading Empty"), INSTRUCTION, FACTS, ["a"]) is None
+    assert make_example(rng, Observation("heading Empty"), INSTRUCTION, FACTS, ["a"], PAGE) is None
 
 
 def test_rank_example_answers_the_letter_of_the_best() -> None:
@@ -71,8 +82,9 @@ def test_rank_example_answers_the_letter_of_the_best() -> None:
     for seed in range(20):
         example = rank_example(np.random.default_rng(seed), History("q", PAGE), best, "open it", others)
         assert example is not None
-        letter = example.answer[-1]
-        assert f"{letter}: CLICK [2]" in example.messages[-1]["content"]
+        letter = example.answer[-2]
+        assert example.answer.endswith(f"BEST: CLICK [2] ({letter})")
+        assert f"CLICK [2] ({letter})" in example.messages[-1]["content"]
         seen.add(letter)
     assert len(seen) > 1 and seen <= set(LETTERS[:3])
     assert rank_example(np.random.default_rng(0), History("q", PAGE), best, "", [best]) is None

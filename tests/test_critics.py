@@ -42,8 +42,8 @@ class _Engine:
 
 
 def _letter_of_smallest(prompt: str) -> str:
-    listed = [line for line in prompt.split("PROPOSALS:\n")[1].split("\n") if ": CLICK" in line]
-    return f"BEST: {min(listed, key=lambda line: int(line.split('[')[1][:-1]))[0]}"
+    listed = [line for line in prompt.split("PROPOSALS:\n")[1].split("\n") if "CLICK" in line]
+    return f"BEST: {min(listed, key=lambda line: int(line.split('[')[1].split(']')[0]))}"
 
 
 def test_ranker_finds_the_whole_order_in_k_minus_1_calls() -> None:

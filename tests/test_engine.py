@@ -22,7 +22,7 @@ PROMPTS = [np.arange(5, 5 + n, dtype=np.int32) for n in (3, 17, 9, 30, 12)]
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("checkpoint")
-    tokenizer = train_tokenizer(["HISTORY: link [3] Blue Harbor Grill 7:00 PM"] * 9, vocab_size=400, context_tokens=256)
+    tokenizer = train_tokenizer(["HISTORY: link Blue Harbor Grill [3] 7:00 PM"] * 9, vocab_size=400, context_tokens=256)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=32,
@@ -123,7 +123,7 @@ def test_generate_refuses_prompts_that_do_not_fit(engine: TransformersEngine) ->
 def test_publish_moves_to_new_weights_and_version(checkpoint: Path) -> None:
     engine = TransformersEngine(checkpoint)
     policy = TransformersPolicy(engine, max_new_tokens=8)
-    history = History("book", Observation("link [3] Blue"))
+    history = History("book", Observation("link Blue [3]"))
     before = policy.propose([history], 1, seeds=[0], temperature=0.0)[0][0]
     torch.manual_seed(1)
     engine.publish({name: torch.randn_like(w) * 0.2 for name, w in engine.model.state_dict().items()})
@@ -136,7 +136,7 @@ def test_publish_moves_to_new_weights_and_version(checkpoint: Path) -> None:
 
 
 def test_encode_uses_the_chat_template_without_a_second_bos(engine: TransformersEngine) -> None:
-    messages = policy_messages(History("book", Observation("link [3] Blue")))
+    messages = policy_messages(History("book", Observation("link Blue [3]")))
     ids = engine.encode(messages)
     text = engine.tokenizer.decode(ids.tolist())
     assert text.startswith("<|user|>HISTORY:") and text.endswith("<|assistant|>")

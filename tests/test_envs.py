@@ -166,10 +166,10 @@ def test_text_typed_as_html_is_shown_as_text(name: str) -> None:
     lines = env.step(EnvAction(Command.CLICK, 2)).observation.text.split("\n")
     assert lines == [
         "heading Results page 1 of 1",
-        f"textbox [1] Search: {attack}",
-        "button [2] Find",
+        f"textbox Search [1]: {attack}",
+        "button Find [2]",
         "text Nothing found",
-        "link [3] Home",
+        "link Home [3]",
     ]
 
 
@@ -180,7 +180,7 @@ def test_characters_no_keyboard_types_never_reach_the_site() -> None:
     assert env.step(EnvAction(Command.CLICK, 2)).observation.url == "/find?q=Blue+Harbor"
     went = env.step(EnvAction(Command.GOTO, text="/find?q=Blue%00 \ud800é"))
     assert went.observation.url == "/find?q=Blue%00%20%C3%A9"
-    assert went.observation.text.split("\n")[1] == "textbox [1] Search: Blue é"
+    assert went.observation.text.split("\n")[1] == "textbox Search [1]: Blue é"
 
 
 @pytest.mark.parametrize("name", envs.names())

@@ -31,18 +31,18 @@ FORM_TEXT = """heading Sign up
 text Hello you , reader
 alert Phone is required
 status saved
-textbox [1] Name: Ann
-combobox [2] Size: small
-checkbox [3] I agree: checked
-checkbox [4] News
-textbox [5] Locked: x (disabled)
-button [6] Send
-button [7] Send fast
-button [8] Nothing
-link [9] First
+textbox Name [1]: Ann
+combobox Size [2]: small
+checkbox I agree [3]: checked
+checkbox News [4]
+textbox Locked [5]: x (disabled)
+button Send [6]
+button Send fast [7]
+button Nothing [8]
+link First [9]
 text 12 dollars
 text plain
-link [10] Second"""
+link Second [10]"""
 
 
 class Echo:
@@ -91,14 +91,14 @@ def test_type_select_and_toggle_change_values_and_keep_ids() -> None:
     view = does(does(view, Command.CLICK, 3), Command.CLICK, 4)
     lines = view.text().split("\n")
     changed = [
-        "textbox [1] Name: Bob Hall",
-        "combobox [2] Size: large",
-        "checkbox [3] I agree",
-        "checkbox [4] News: checked",
+        "textbox Name [1]: Bob Hall",
+        "combobox Size [2]: large",
+        "checkbox I agree [3]",
+        "checkbox News [4]: checked",
     ]
     assert lines[4:8] == changed
     assert lines[:4] + lines[8:] == FORM_TEXT.split("\n")[:4] + FORM_TEXT.split("\n")[8:]
-    assert does(view, Command.CLEAR, 1).text().split("\n")[4] == "textbox [1] Name"
+    assert does(view, Command.CLEAR, 1).text().split("\n")[4] == "textbox Name [1]"
     assert does(view, Command.CLICK, 3).values[2] == "checked"
 
 

@@ -1,7 +1,8 @@
 """Pretraining material that needs no expert: pages of random walks; reading, copying and choosing exercises on them.
 
 An exercise tells the model what to do ("type 555-0134 in Phone") and asks for the action in the ordinary prompt format,
-so it teaches to read a page, copy words and name element ids, not what a task needs next.
+so it teaches to read a page, copy words and name element ids, not what a task needs next. Thoughts repeat the element's
+name and id from the page: then the id in the command is a copy of what stands just before it.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from agentq.agent.actions import format_action
 from agentq.agent.prompts import LETTERS, Messages, critic_answer, critic_messages, policy_messages
 from agentq.types import Command, EnvAction, History, Observation
 
-_ELEMENT = re.compile(r"^(link|button|textbox|combobox|checkbox) \[(\d+)\] ([^:\n]+?)(?:: (.*))?$", re.MULTILINE)
-
+_ELEMENT = re.compile(r"^(link|button|textbox|combobox|checkbox) ([^\n]+?) \[(\d+)\](?:: .*)?$", re.MULTILINE)
+_ID = re.compile(r" \[\d+\]:?")
 
 NAVIGATION = ("Home", "Next", "Previous", "Change", "Back", "Details")  # links that need no telling apart
 
@@ -37,12 +38,12 @@ class _Order:
 
     words: str
     action: EnvAction
-    thought: str = ""  # the words themselves where empty
+    thought: str  # names the element as the page does, with its id
 
 
 def page_elements(text: str) -> list[tuple[str, int, str]]:
     """(role, id, name) of each numbered line of an observation."""
-    return [(m[1], int(m[2]), m[3].strip()) for m in _ELEMENT.finditer(text)]
+    return [(m[1], int(m[3]), m[2]) for m in _ELEMENT.finditer(text)]
 
 
 def random_value(rng: np.random.Generator, texts: Sequence[str]) -> str:
@@ -50,12 +51,13 @@ def random_value(rng: np.random.Generator, texts: Sequence[str]) -> str:
 
     Words from anywhere (up to 10) can only be copied one by one: no sense or habit says what comes next.
     """
-    words = [w for w in texts[int(rng.integers(len(texts)))].replace("\n", " ").split(" ") if w] or ["table"]
+    text = _ID.sub("", texts[int(rng.integers(len(texts)))])
+    words = [w for w in text.replace("\n", " ").split(" ") if w] or ["table"]
     kind = rng.random()
     if kind < 0.15:
         return f"{rng.integers(100, 1000)}-{rng.integers(0, 10000):04d}"
     if kind < 0.3:
-        a, b = (words[int(i)].strip("[]:.,") or "table" for i in rng.integers(len(words), size=2))
+        a, b = (words[int(i)].strip(":.,") or "table" for i in rng.integers(len(words), size=2))
         return f"{a.lower()}@{b.lower()}.com"
     if kind < 0.7:
         drawn = rng.integers(len(words), size=int(rng.integers(1, 11)))
@@ -64,22 +66,43 @@ def random_value(rng: np.random.Generator, texts: Sequence[str]) -> str:
     return " ".join(words[start : start + int(rng.integers(1, 5))]).strip(" .,:") or "table"
 
 
-def _orders(rng: np.random.Generator, text: str, values: Sequence[str], count: int) -> list[_Order]:
+def _order(rng: np.random.Generator, text: str, values: Sequence[str]) -> _Order | None:
+    """Something to do with one element; links that need telling apart come more often than others."""
     found = page_elements(text)
     links = [item for item in found if item[0] == "link" and item[2] not in NAVIGATION]
-    orders = []
-    for _ in range(count if found else 0):
-        among = links if len(links) > 2 and rng.random() < 0.7 else found
-        role, element, name = among[rng.integers(len(among))]
+    among = links if len(links) > 2 and rng.random() < 0.7 else found
+    role, element, name = among[rng.integers(len(among))]
+    if role in ("textbox", "combobox"):
+        value = random_value(rng, values)
         if role == "textbox":
-            value = random_value(rng, values)
-            orders.append(_Order(f"type {value} in {name}", EnvAction(Command.TYPE, element, value)))
-        elif role == "combobox":
-            value = random_value(rng, values)
-            orders.append(_Order(f"set {name} to {value}", EnvAction(Command.SELECT, element, value)))
-        elif sum(n == name for _, _, n in found) == 1:
-            orders.append(_Order(f"click {name}", EnvAction(Command.CLICK, element)))
-    return orders
+            return _put(f"type {value} in {name}", Command.TYPE, element, name, value)
+        return _put(f"set {name} to {value}", Command.SELECT, element, name, value)
+    if sum(n == name for _, _, n in found) > 1:
+        return None
+    click = EnvAction(Command.CLICK, element)
+    if rng.random() < 0.5:
+        return _Order(f"click {name}", click, f"click {name} [{element}]")
+    missing = _name_elsewhere(rng, values, {n for _, _, n in found})
+    if missing is None or rng.random() < 0.5:  # the first of two is there
+        other = missing or found[rng.integers(len(found))][2]
+        return _Order(f"click {name} or else {other}", click, f"click {name} [{element}]")
+    return _Order(f"click {missing} or else {name}", click, f"{missing} is missing , click {name} [{element}]")
+
+
+def _put(words: str, command: Command, element: int, name: str, value: str) -> _Order:
+    return _Order(words, EnvAction(command, element, value), f"{name} [{element}] {value}")
+
+
+def _name_elsewhere(rng: np.random.Generator, texts: Sequence[str], here: set[str]) -> str | None:
+    """A link's name of the other texts that the page does not have."""
+    names = [n for text in texts for role, _, n in page_elements(text) if role == "link" and n not in here]
+    return names[rng.integers(len(names))] if names else None
+
+
+def _orders(rng: np.random.Generator, text: str, values: Sequence[str], count: int) -> list[_Order]:
+    if not page_elements(text):
+        return []
+    return [order for order in (_order(rng, text, values) for _ in range(count)) if order]
 
 
 def _lookup(rng: np.random.Generator, text: str, instruction: str) -> _Order | None:
@@ -92,10 +115,7 @@ def _lookup(rng: np.random.Generator, text: str, instruction: str) -> _Order | N
     start = cues[rng.integers(len(cues))]
     value = " ".join(words[start + 1 : start + 1 + int(rng.integers(1, 4))])
     element, name = fields[rng.integers(len(fields))]
-    count = len(value.split(" "))
-    return _Order(
-        f"type {count} after {words[start]} in {name}", EnvAction(Command.TYPE, element, value), f"type {value}"
-    )
+    return _put(f"type {len(value.split(' '))} after {words[start]} in {name}", Command.TYPE, element, name, value)
 
 
 def _fill(rng: np.random.Generator, text: str, facts: Mapping[str, str]) -> _Order | None:
@@ -105,16 +125,22 @@ def _fill(rng: np.random.Generator, text: str, facts: Mapping[str, str]) -> _Ord
         return None
     role, element, name = fields[rng.integers(len(fields))]
     command = Command.TYPE if role == "textbox" else Command.SELECT
-    return _Order(f"fill {name}", EnvAction(command, element, facts[name]), f"{name} {facts[name]}")
+    return _put(f"fill {name}", command, element, name, facts[name])
 
 
 def make_example(
-    rng: np.random.Generator, page: Observation, instruction: str, facts: Mapping[str, str], values: Sequence[str]
+    rng: np.random.Generator,
+    page: Observation,
+    instruction: str,
+    facts: Mapping[str, str],
+    values: Sequence[str],
+    past_page: Observation,
 ) -> Example | None:
     """One exercise on `page`, or None if it has no element to name.
 
     Orders are to be done one by one (several turns about one page), as the next of a list, or to be picked out of
-    proposals; some need a value out of `instruction`. Past actions that do not matter stand before half of them.
+    proposals; some need a value out of `instruction`. Past actions that do not matter, on `past_page` where element ids
+    may be others, stand before half of them. What to type, and names that are missing here, come from `values`.
     """
     orders: list[_Order] = []
     reads = rng.random() < 0.5
@@ -126,13 +152,15 @@ def make_example(
         reads, orders = False, list(dict.fromkeys(_orders(rng, page.text, values, int(rng.integers(2, 7)))))
     if not orders:
         return None
-    past = tuple(_text(o) for o in _orders(rng, page.text, values, int(rng.integers(13)) if rng.random() < 0.5 else 0))
+    count = int(rng.integers(13)) if rng.random() < 0.5 else 0
+    past = tuple(_text(order) for order in _orders(rng, past_page.text, values, count))
     kind = rng.random()
     if kind < 0.2:
         wanted = orders[0]
         history = History(f"{instruction} {wanted.words}" if reads else wanted.words, page, past)
-        others = [o.action for o in [*orders[1:], *_orders(rng, page.text, values, 6)] if o.action != wanted.action]
-        return rank_example(rng, history, wanted.action, wanted.thought or wanted.words, others)
+        others = [order.action for order in [*orders[1:], *_orders(rng, page.text, values, 3)]]
+        others += near_misses(rng, page.text, wanted.action, [*facts.values()] or values)
+        return rank_example(rng, history, wanted.action, wanted.thought, others)
     if kind < 0.4 and not reads:
         done = int(rng.integers(len(orders)))
         query = " , then ".join(order.words for order in orders)
@@ -140,6 +168,17 @@ def make_example(
     first = f"{instruction} {orders[0].words}" if reads else orders[0].words
     more = tuple((order.words, _text(order)) for order in orders[1:5])
     return Example(policy_messages(History(first, page, past)), _text(orders[0]), more)
+
+
+def near_misses(rng: np.random.Generator, text: str, action: EnvAction, values: Sequence[str]) -> list[EnvAction]:
+    """Up to six actions that differ from `action` in one thing: the element (of the same role), or the value put in."""
+    found = page_elements(text)
+    role = next((r for r, element, _ in found if element == action.element), None)
+    same = [element for r, element, _ in found if r == role and element != action.element]
+    misses = [EnvAction(action.command, same[i], action.text) for i in rng.permutation(len(same))[:3]]
+    if action.command in (Command.TYPE, Command.SELECT):
+        misses += [EnvAction(action.command, action.element, random_value(rng, values)) for _ in range(3)]
+    return misses
 
 
 def rank_example(
@@ -152,8 +191,8 @@ def rank_example(
     size = min(len(distinct), int(rng.integers(1, 5)))
     listed = [best, *(distinct[i] for i in rng.permutation(len(distinct))[:size])]
     listed = [listed[i] for i in rng.permutation(len(listed))]
-    return Example(critic_messages(history, listed), critic_answer(LETTERS[listed.index(best)], thought))
+    return Example(critic_messages(history, listed), critic_answer(best, LETTERS[listed.index(best)], thought))
 
 
 def _text(order: _Order) -> str:
-    return format_action(order.action, thought=order.thought or order.words)
+    return format_action(order.action, thought=order.thought)

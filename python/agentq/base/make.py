@@ -24,7 +24,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from agentq import envs
 from agentq.agent.actions import format_action
 from agentq.agent.prompts import plain_text, policy_messages
-from agentq.base.exercises import Example, make_example, rank_example
+from agentq.base.exercises import Example, make_example, near_misses, rank_example
 from agentq.base.tokenizer import train_tokenizer
 from agentq.base.training import Sequence, encode_example, train
 from agentq.envs.booking import tasks as booking
@@ -133,10 +133,12 @@ def _pretraining(tokenizer: Any, pages: list[tuple[Observation, Task]], seed: in
     while True:
         group = groups[rng.integers(len(groups))]
         page, task = group[rng.integers(len(group))]
+        like_page, _ = group[rng.integers(len(group))]
         other_page, other_task = pages[rng.integers(len(pages))]
         told = task if rng.random() < 0.5 else other_task  # any instruction, also one that does not fit the page
-        values = [page.text, task.instruction, other_task.instruction, other_page.text]
-        example = make_example(rng, page, told.instruction, _facts(told), values)
+        values = [page.text, like_page.text, other_page.text, task.instruction, other_task.instruction]
+        past_page = like_page if rng.random() < 0.5 else other_page
+        example = make_example(rng, page, told.instruction, _facts(told), values, past_page)
         if example is not None:
             yield encode_example(tokenizer, example, rng, prompt_weight=0.3)
 
@@ -147,7 +149,8 @@ def _demonstrations(tokenizer: Any, demos: list[Demonstration], seed: int) -> It
         for i in rng.permutation(len(demos)):
             d = demos[i]
             yield encode_example(tokenizer, Example(policy_messages(d.history), d.text), rng, prompt_weight=0.0)
-            ranking = rank_example(rng, d.history, d.action, d.thought, d.others)
+            others = [*d.others, *near_misses(rng, d.history.observation.text, d.action, [d.history.instruction])]
+            ranking = rank_example(rng, d.history, d.action, d.thought, others)
             if ranking is not None:
                 yield encode_example(tokenizer, ranking, rng, prompt_weight=0.0)
 

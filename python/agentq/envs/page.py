@@ -1,6 +1,6 @@
 """One HTML page as the agent reads it: its elements in document order, its forms, its text. Knows nothing of any site.
 
-The text is an accessibility tree, one line an element: `role [id] name: value`. Controls (link, button, textbox,
+The text is an accessibility tree, one line an element: `role name [id]: value`. Controls (link, button, textbox,
 combobox, checkbox) are numbered from 1 in document order. Everything is read from the DOM only, so that a walker inside
 a browser finds the same text; what the user has typed or chosen since is kept apart (`values`) until rendering.
 """
@@ -73,7 +73,7 @@ class Page:
 
     def _control_line(self, element: int, value: str) -> str:
         control = self.controls[element - 1]
-        line = f"{control.role} [{element}] {control.name}".rstrip()
+        line = " ".join(word for word in (control.role, control.name, f"[{element}]") if word)
         if value:
             line = f"{line}: {value}"
         return f"{line} (disabled)" if control.disabled else line

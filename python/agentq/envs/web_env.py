@@ -44,8 +44,11 @@ def find(view: View, role: str, name: str) -> int:
 
 
 def click(view: View, role: str, name: str, thought: str, explanation: str) -> Advice:
-    """Click the first such control, which must be on the page."""
-    return Advice(EnvAction(Command.CLICK, find(view, role, name)), thought, explanation, Status.CONTINUE)
+    """Click the first such control, which must be on the page. The thought names it as the page does, with its id."""
+    element = find(view, role, name)
+    named = f"{name} [{element}]"
+    thought = thought.replace(name, named, 1) if name in thought else f"{thought} , {named}"
+    return Advice(EnvAction(Command.CLICK, element), thought, explanation, Status.CONTINUE)
 
 
 def fill(view: View, command: Command, role: str, label: str, value: str) -> Advice | None:
@@ -53,9 +56,8 @@ def fill(view: View, command: Command, role: str, label: str, value: str) -> Adv
     element = find(view, role, label)
     if not element or view.values[element - 1] == value:
         return None
-    what = label.lower()
-    verb = "set" if command is Command.SELECT else "type"
-    return Advice(EnvAction(command, element, value), f"{verb} {what} {value}", f"fill {what}", Status.CONTINUE)
+    thought, explanation = f"{label} [{element}] {value}", f"fill {label.lower()}"
+    return Advice(EnvAction(command, element, value), thought, explanation, Status.CONTINUE)
 
 
 @dataclass(frozen=True, slots=True)

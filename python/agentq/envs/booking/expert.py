@@ -32,13 +32,13 @@ def _search(want: Facts, view: View) -> Advice:
     name, title = want.place.name, want.place.title
     typed = fill(view, Command.TYPE, "textbox", "Search", name)
     if typed is not None:
-        return typed._replace(thought=f"search {name}", explanation="search name")
+        return typed._replace(explanation="search name")
     if find(view, "link", title):
         return click(view, "link", title, f"open {title}", "open restaurant")
     here, there = _results_page(view), search(name).index(want.place) // PAGE_SIZE + 1
     if here and f"q={name.replace(' ', '+')}&" in f"{view.url.partition('?')[2]}&":
         turn = "Next" if here < there else "Previous"
-        return click(view, "link", turn, f"{title} is not here , {turn.lower()} page", f"{turn.lower()} page")
+        return click(view, "link", turn, f"{title} is not here", f"{turn.lower()} page")
     return click(view, "button", "Find", f"find {name}", "run search")
 
 
@@ -90,7 +90,7 @@ def _fill_details(want: Facts, view: View) -> Advice:
         return seating
     agree = find(view, "checkbox", "I agree")
     if not view.values[agree - 1]:
-        return Advice(EnvAction(Command.CLICK, agree), "check I agree", "agree", Status.CONTINUE)
+        return Advice(EnvAction(Command.CLICK, agree), f"check I agree [{agree}]", "agree", Status.CONTINUE)
     return click(view, "button", "Complete", f"complete for {want.guest}", "complete")
 
 

@@ -33,7 +33,7 @@ def _search(want: Goal, view: View) -> Advice:
     """On the home page or on results: the right query, then the page that holds the product, then its link."""
     typed = fill(view, Command.TYPE, "textbox", "Search", want.query)
     if typed is not None:
-        return typed._replace(thought=f"search {want.query}", explanation="search product")
+        return typed._replace(explanation="search product")
     title = want.target.title
     if find(view, "link", title):
         return click(view, "link", title, f"open {title} for {want.target.price} dollars", "open product")
@@ -41,9 +41,7 @@ def _search(want: Goal, view: View) -> Advice:
     if words[:3] == ["heading", "Results", "page"] and f"q={want.query.replace(' ', '+')}&" in f"{view.url[8:]}&":
         there = search(want.query).index(want.target) // PAGE_SIZE + 1
         turn = "Next" if int(words[3]) < there else "Previous"
-        return click(
-            view, "link", turn, f"none here under {want.limit} dollars , {turn.lower()} page", f"{turn.lower()} page"
-        )
+        return click(view, "link", turn, f"none here under {want.limit} dollars", f"{turn.lower()} page")
     return click(view, "button", "Find", f"find {want.query}", "run search")
 
 
