@@ -58,7 +58,7 @@ def critic_of(stores: list[RunStore]) -> CriticAccuracy | None:
     trees = [
         tree for s in stores for stage in s.stages() if stage.startswith("agent_q/round") for tree in s.trees(stage)
     ]
-    return concordance(trees) if trees else None
+    return concordance(trees)
 
 
 def report(paths: list[Path]) -> dict[str, Any]:

@@ -54,9 +54,9 @@ def random_value(rng: np.random.Generator, texts: Sequence[str]) -> str:
     text = _ID.sub("", texts[int(rng.integers(len(texts)))])
     words = [w for w in text.replace("\n", " ").split(" ") if w] or ["table"]
     kind = rng.random()
-    if kind < 0.15:
+    if kind < 0.25:
         return f"{rng.integers(100, 1000)}-{rng.integers(0, 10000):04d}"
-    if kind < 0.3:
+    if kind < 0.4:
         a, b = (words[int(i)].strip(":.,") or "table" for i in rng.integers(len(words), size=2))
         return f"{a.lower()}@{b.lower()}.com"
     if kind < 0.7:
@@ -155,13 +155,13 @@ def make_example(
     count = int(rng.integers(13)) if rng.random() < 0.5 else 0
     past = tuple(_text(order) for order in _orders(rng, past_page.text, values, count))
     kind = rng.random()
-    if kind < 0.2:
+    if kind < 0.25:
         wanted = orders[0]
         history = History(f"{instruction} {wanted.words}" if reads else wanted.words, page, past)
         others = [order.action for order in [*orders[1:], *_orders(rng, page.text, values, 3)]]
         others += near_misses(rng, page.text, wanted.action, [*facts.values()] or values)
         return rank_example(rng, history, wanted.action, wanted.thought, others)
-    if kind < 0.4 and not reads:
+    if kind < 0.45 and not reads:
         done = int(rng.integers(len(orders)))
         query = " , then ".join(order.words for order in orders)
         return Example(policy_messages(History(query, page, tuple(map(_text, orders[:done])))), _text(orders[done]))

@@ -23,7 +23,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from agentq import envs
 from agentq.agent.actions import format_action
-from agentq.agent.prompts import plain_text, policy_messages
+from agentq.agent.prompts import LETTERS, plain_text, policy_messages
 from agentq.base.exercises import Example, make_example, near_misses, rank_example
 from agentq.base.tokenizer import train_tokenizer
 from agentq.base.training import Sequence, encode_example, train
@@ -36,6 +36,7 @@ from agentq.types import EnvAction, History, Observation, Split, Task
 TOKENIZER_DEMONSTRATIONS = 60  # a site; their texts join the tokenizer's, however many demonstrations there are
 DEMONSTRATION_START = 0  # BASE indices of demonstrations; walks start far behind them
 WALK_START = 1_000_000
+_FIELD = re.compile(r"^(?:textbox|combobox) ", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +130,11 @@ def _pretraining(tokenizer: Any, pages: list[tuple[Observation, Task]], seed: in
     kinds: dict[tuple[str, str], list[tuple[Observation, Task]]] = defaultdict(list)
     for item in pages:
         kinds[item[1].env, page_kind(item[0])].append(item)
-    groups = [group for group in kinds.values() if len(group) >= 20]  # kinds of pages come equally often
+    groups = [group for group in kinds.values() if len(group) >= 20]
+    fields = np.array([len(_FIELD.findall(group[0][0].text)) for group in groups])
+    shares = (2 + fields) / (2 + fields).sum()  # kinds of pages with more to fill in come more often
     while True:
-        group = groups[rng.integers(len(groups))]
+        group = groups[rng.choice(len(groups), p=shares)]
         page, task = group[rng.integers(len(group))]
         like_page, _ = group[rng.integers(len(group))]
         other_page, other_task = pages[rng.integers(len(pages))]
@@ -225,6 +228,7 @@ def _corpus(pages: list[tuple[Observation, Task]], demos: list[Demonstration]) -
     for d in demos:
         yield plain_text(policy_messages(d.history))
         yield d.text
+    yield "".join(f" ({letter})" for letter in LETTERS)
 
 
 def _config(s: BaseSettings, tokenizer: Any) -> LlamaConfig:

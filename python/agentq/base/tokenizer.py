@@ -8,8 +8,9 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-# An id in brackets, a section label, a word, two digits or a time, one mark, each with the space before it; a line end.
-_PIECES = r" ?\[\d+\]| ?[A-Z_]{3,}:| ?[A-Za-z]+| ?\d{1,2}(?::\d\d)?| ?[^\sA-Za-z\d]|\n| "
+# An id in brackets, a proposal's letter, a section label, a word, two digits or a time, one mark, each with the space
+# before it; a line end.
+_PIECES = r" ?\[\d+\]| \([A-Z]\)| ?[A-Z_]{3,}:| ?[A-Za-z]+| ?\d{1,2}(?::\d\d)?| ?[^\sA-Za-z\d]|\n| "
 _TEMPLATE = (
     "{% for m in messages %}{% if m['role'] == 'user' %}<|user|>{{ m['content'] }}"
     "{% elif m['role'] == 'assistant' %}<|assistant|>{{ m['content'] }}<|end|>{% endif %}{% endfor %}"

@@ -41,10 +41,10 @@ def choice_accuracy(values: Sequence[Sequence[float]], best: Sequence[int]) -> C
     return CriticAccuracy.of(hits, len(best), sum(1 / len(v) for v in values) / max(1, len(values)))
 
 
-def concordance(trees: Iterable[TreeRecord]) -> CriticAccuracy:
+def concordance(trees: Iterable[TreeRecord]) -> CriticAccuracy | None:
     """Over sibling pairs that search visited and valued differently: how often the critic orders them as W / N does.
 
-    Pairs with equal critic values (nodes that were not ranked) are left out; chance is 1/2.
+    Pairs with equal critic values (nodes that were not ranked) are left out; chance is 1/2. None without any pair.
     """
     hits = n = 0
     for tree in trees:
@@ -58,4 +58,4 @@ def concordance(trees: Iterable[TreeRecord]) -> CriticAccuracy:
                     if by_search != 0 and by_critic != 0:
                         n += 1
                         hits += (by_search > 0) == (by_critic > 0)
-    return CriticAccuracy.of(hits, n, 0.5)
+    return CriticAccuracy.of(hits, n, 0.5) if n else None
