@@ -13,10 +13,10 @@ import torch
 from agentq import envs
 from agentq.agent.actions import parse_action
 from agentq.agent.prompts import LETTERS, parse_critic_answer, policy_messages
-from agentq.base.exercises import Example, make_example, near_misses, page_elements, rank_example
+from agentq.base.exercises import Example, alike, list_example, make_example, near_misses, page_elements, rank_example
 from agentq.base.make import BaseSettings, collect_pages, demonstrate, make_base, page_kind
 from agentq.base.tokenizer import train_tokenizer
-from agentq.base.training import WIDTH, Sequence, batches, encode_example, padded_width
+from agentq.base.training import CHOICE_WEIGHT, WIDTH, Sequence, batches, encode_example, padded_width
 from agentq.cli import embedded_base
 from agentq.policies.engine import TransformersEngine
 from agentq.types import Command, EnvAction, History, Observation, Split
@@ -63,6 +63,19 @@ def test_make_example_asks_for_what_the_page_and_the_question_allow() -> None:
     assert kinds == {"rank", "fill", "click Blue Harbor", "click Blue Harbor or else Red Harbor", "else"}
 
 
+def test_list_example_asks_for_every_link_of_a_page_by_its_name() -> None:
+    names = [f"Blue {noun} {area}" for noun in ("Fox", "Crane") for area in ("Uptown", "Marina", "Westend")]
+    groups = alike([*names, "Home"])
+    assert groups == ([names[:3], names[3:]], [])
+    for seed in range(50):
+        example = list_example(np.random.default_rng(seed), (groups[0],))
+        page = example.messages[-1]["content"].split("OBSERVATION:\n")[1]
+        ids = {f"click {name}": element for _, element, name in page_elements(page)}
+        first = example.messages[-1]["content"].split("QUERY: ")[1].split("\n")[0]
+        asked = {words: parse_action(answer).env_action for words, answer in ((first, example.answer), *example.more)}
+        assert asked == {words: EnvAction(Command.CLICK, element) for words, element in ids.items()}
+
+
 def test_near_misses_differ_in_the_element_or_in_the_value() -> None:
     rng = np.random.default_rng(0)
     click, put = EnvAction(Command.CLICK, 2), EnvAction(Command.TYPE, 1, "Blue Harbor")
@@ -96,9 +109,10 @@ def test_encode_example_weighs_answers_and_end_tokens_one() -> None:
     example = Example(policy_messages(History("Book it", PAGE)), "COMMANDS: STOP", (("again", "COMMANDS: CLICK [2]"),))
     sequence = encode_example(tokenizer, example, np.random.default_rng(0), prompt_weight=0.0)
     learnt = tokenizer.decode(sequence.ids[sequence.weights == 1].tolist())
-    assert learnt == "COMMANDS: STOP<|end|>COMMANDS: CLICK [2]<|end|>"
+    assert learnt == "COMMANDS: STOP<|end|>COMMANDS: CLICK<|end|>"
+    assert tokenizer.decode(sequence.ids[sequence.weights == CHOICE_WEIGHT].tolist()) == " [2]"
     assert tokenizer.decode(sequence.ids.tolist()).count("<|user|>") == 2
-    assert set(sequence.weights.tolist()) == {0.0, 1.0}
+    assert set(sequence.weights.tolist()) == {0.0, 1.0, CHOICE_WEIGHT}
 
 
 def test_batches_have_one_width_each_and_fill_their_tokens() -> None:

@@ -170,6 +170,39 @@ def make_example(
     return Example(policy_messages(History(first, page, past)), _text(orders[0]), more)
 
 
+def alike(names: Sequence[str]) -> tuple[list[list[str]], list[list[str]]]:
+    """Groups of at least three names: those with the same first two words, and those with the same last word."""
+    first: dict[str, list[str]] = {}
+    last: dict[str, list[str]] = {}
+    for name in names:
+        words = name.split(" ")
+        first.setdefault(" ".join(words[:2]), []).append(name)
+        last.setdefault(words[-1], []).append(name)
+    found = [[group for group in groups.values() if len(group) >= 3] for groups in (first, last)]
+    return found[0], found[1]
+
+
+def list_example(rng: np.random.Generator, groups: Sequence[Sequence[Sequence[str]]]) -> Example:
+    """Which id has which name: a page of links alone, clicked one after the other, each by its full name.
+
+    The names come from one or two groups of one of the kinds that `alike` gives.
+    """
+    kind = groups[rng.integers(len(groups))]
+    drawn = [kind[rng.integers(len(kind))] for _ in range(int(rng.integers(1, 3)))]
+    pool = list(dict.fromkeys(name for group in drawn for name in group))
+    chosen = [pool[i] for i in rng.permutation(len(pool))[: int(rng.integers(3, 9))]]
+    first = int(rng.integers(1, 5))
+    lines = ["heading Results"]
+    for element, name in enumerate(chosen, first):
+        lines.append(f"link {name} [{element}]")
+        if rng.random() < 0.3:
+            lines.append(f"text {pool[rng.integers(len(pool))]}")
+    turns = [(f"click {chosen[i]}", first + int(i)) for i in rng.permutation(len(chosen))]
+    answers = [(words, _text(_Order(words, EnvAction(Command.CLICK, e), f"{words} [{e}]"))) for words, e in turns]
+    (question, answer), *more = answers
+    return Example(policy_messages(History(question, Observation("\n".join(lines)))), answer, tuple(more))
+
+
 def near_misses(rng: np.random.Generator, text: str, action: EnvAction, values: Sequence[str]) -> list[EnvAction]:
     """Up to six actions that differ from `action` in one thing: the element (of the same role), or the value put in."""
     found = page_elements(text)

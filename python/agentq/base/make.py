@@ -24,7 +24,16 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from agentq import envs
 from agentq.agent.actions import format_action
 from agentq.agent.prompts import LETTERS, plain_text, policy_messages
-from agentq.base.exercises import Example, make_example, near_misses, rank_example
+from agentq.base.exercises import (
+    NAVIGATION,
+    Example,
+    alike,
+    list_example,
+    make_example,
+    near_misses,
+    page_elements,
+    rank_example,
+)
 from agentq.base.tokenizer import train_tokenizer
 from agentq.base.training import Sequence, encode_example, train
 from agentq.envs.booking import tasks as booking
@@ -36,7 +45,7 @@ from agentq.types import EnvAction, History, Observation, Split, Task
 TOKENIZER_DEMONSTRATIONS = 60  # a site; their texts join the tokenizer's, however many demonstrations there are
 DEMONSTRATION_START = 0  # BASE indices of demonstrations; walks start far behind them
 WALK_START = 1_000_000
-_FIELD = re.compile(r"^(?:textbox|combobox) ", re.MULTILINE)
+LIST_SHARE = 0.3  # of the exercises
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +140,14 @@ def _pretraining(tokenizer: Any, pages: list[tuple[Observation, Task]], seed: in
     for item in pages:
         kinds[item[1].env, page_kind(item[0])].append(item)
     groups = [group for group in kinds.values() if len(group) >= 20]
-    fields = np.array([len(_FIELD.findall(group[0][0].text)) for group in groups])
-    shares = (2 + fields) / (2 + fields).sum()  # kinds of pages with more to fill in come more often
+    kinds_of_names = [{name for _, _, name in page_elements(group[0][0].text)} - {*NAVIGATION} for group in groups]
+    sizes = np.array([len(names) for names in kinds_of_names])
+    shares = (2 + sizes) / (2 + sizes).sum()  # kinds of pages with more to tell apart come more often
+    names = alike(sorted({name for page, _ in pages for role, _, name in page_elements(page.text) if role == "link"}))
     while True:
+        if rng.random() < LIST_SHARE:
+            yield encode_example(tokenizer, list_example(rng, names), rng, prompt_weight=0.3)
+            continue
         group = groups[rng.choice(len(groups), p=shares)]
         page, task = group[rng.integers(len(group))]
         like_page, _ = group[rng.integers(len(group))]

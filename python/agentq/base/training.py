@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,8 @@ import torch.distributed as dist
 
 from agentq.base.exercises import Example
 
+CHOICE_WEIGHT = 4.0  # which of several like things is meant hangs on one token of an answer
+_CHOICE = re.compile(r"Ġ(\[\d+\]|\([A-Z]\))")
 WIDTH = 32  # tokens; widths of batches are multiples of it
 
 
@@ -26,7 +30,8 @@ class Sequence:
 
 
 def encode_example(tokenizer: Any, example: Example, rng: np.random.Generator, *, prompt_weight: float) -> Sequence:
-    """Answers and end tokens have weight 1; a quarter of the prompt's tokens, drawn anew each time, `prompt_weight`."""
+    """Answers and end tokens have weight 1, ids and letters in them `CHOICE_WEIGHT`; a quarter of the prompt's tokens,
+    drawn anew each time, `prompt_weight`."""
     ids: list[int] = []
     answered: list[bool] = []
     prompt = tokenizer.apply_chat_template(example.messages, add_generation_prompt=True, tokenize=False)
@@ -40,7 +45,15 @@ def encode_example(tokenizer: Any, example: Example, rng: np.random.Generator, *
         answered += [False] * len(asked) + [True] * len(said)
     weights = np.where(answered, 1.0, prompt_weight * (rng.random(len(ids)) < 0.25)).astype(np.float32)
     weights[0] = 0.0
-    return Sequence(np.array(ids, dtype=np.int32), weights)
+    tokens = np.array(ids, dtype=np.int32)
+    weights[np.isin(tokens, choice_tokens(tokenizer)) & answered] = CHOICE_WEIGHT
+    return Sequence(tokens, weights)
+
+
+@lru_cache(maxsize=8)
+def choice_tokens(tokenizer: Any) -> np.ndarray:
+    """Ids of the tokens that are an element's id or a proposal's letter: ` [3]`, ` (B)`."""
+    return np.array([i for token, i in tokenizer.get_vocab().items() if _CHOICE.fullmatch(token)], dtype=np.int32)
 
 
 def batches(source: Iterator[Sequence], *, batch_tokens: int) -> Iterator[list[Sequence]]:
