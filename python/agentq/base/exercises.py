@@ -183,9 +183,9 @@ def alike(names: Sequence[str]) -> tuple[list[list[str]], list[list[str]]]:
 
 
 def list_example(rng: np.random.Generator, groups: Sequence[Sequence[Sequence[str]]]) -> Example:
-    """Which id has which name: a page of links alone, clicked one after the other, each by its full name.
+    """Which id has which name: a page of links alone, and its links told again three times, each time in another order.
 
-    The names come from one or two groups of one of the kinds that `alike` gives.
+    The names come from one or two groups of one of the kinds that `alike` gives. Nothing is as dense in look-ups.
     """
     kind = groups[rng.integers(len(groups))]
     drawn = [kind[rng.integers(len(kind))] for _ in range(int(rng.integers(1, 3)))]
@@ -197,10 +197,11 @@ def list_example(rng: np.random.Generator, groups: Sequence[Sequence[Sequence[st
         lines.append(f"link {name} [{element}]")
         if rng.random() < 0.3:
             lines.append(f"text {pool[rng.integers(len(pool))]}")
-    turns = [(f"click {chosen[i]}", first + int(i)) for i in rng.permutation(len(chosen))]
-    answers = [(words, _text(_Order(words, EnvAction(Command.CLICK, e), f"{words} [{e}]"))) for words, e in turns]
-    (question, answer), *more = answers
-    return Example(policy_messages(History(question, Observation("\n".join(lines)))), answer, tuple(more))
+    answers = [
+        " , ".join(f"click {chosen[i]} [{first + i}]" for i in rng.permutation(len(chosen)).tolist()) for _ in range(3)
+    ]
+    history = History("list the links", Observation("\n".join(lines)))
+    return Example(policy_messages(history), answers[0], (("again", answers[1]), ("again", answers[2])))
 
 
 def near_misses(rng: np.random.Generator, text: str, action: EnvAction, values: Sequence[str]) -> list[EnvAction]:
