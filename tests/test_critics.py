@@ -29,8 +29,10 @@ class _Engine:
         self.answer = answer
         self.prompts: list[str] = []
 
-    def encode(self, messages: Messages) -> np.ndarray:
-        return np.array([ord(c) for c in messages[-1]["content"]], dtype=np.int32)
+    def encode_history(
+        self, history: History, render: Callable[[History], Messages], *, max_new_tokens: int
+    ) -> np.ndarray:
+        return np.array([ord(c) for c in render(history)[-1]["content"]], dtype=np.int32)
 
     def decode(self, token_ids: np.ndarray) -> str:
         return "".join(map(chr, token_ids))

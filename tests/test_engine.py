@@ -143,6 +143,18 @@ def test_encode_uses_the_chat_template_without_a_second_bos(engine: Transformers
     assert text.count("<|user|>") == 1
 
 
+def test_a_history_too_long_for_the_context_loses_its_oldest_actions(engine: TransformersEngine) -> None:
+    page = Observation("link Blue [3]")
+    short, long = (History("book", page, tuple(f"CLICK [{i}]" for i in range(n))) for n in (2, 400))
+    whole = engine.encode_history(short, policy_messages, max_new_tokens=8)
+    assert whole.tolist() == engine.encode(policy_messages(short)).tolist()
+    cut = engine.encode_history(long, policy_messages, max_new_tokens=8)
+    text = engine.tokenizer.decode(cut.tolist())
+    assert engine.context_tokens - 20 < len(cut) + 8 <= engine.context_tokens
+    assert "CLICK [399]" in text and "CLICK [0]" not in text and "link Blue [3]" in text
+    assert TransformersPolicy(engine, max_new_tokens=8).propose([long], 1, seeds=[0])[0][0].token_ids.size
+
+
 @pytest.mark.parametrize("text", ["a  b\tc\r\n\n [12] x7:30 é漢 <b>", "  ", "\x00\x7f", "TYPE [1] 555-0134"])
 def test_tokenizer_keeps_any_text(engine: TransformersEngine, text: str) -> None:
     assert engine.tokenizer.decode(engine.tokenizer(text)["input_ids"]) == text

@@ -18,8 +18,10 @@ from agentq.agent.prompts import LETTERS, Messages, critic_answer, critic_messag
 from agentq.types import Command, EnvAction, History, Observation
 
 _ELEMENT = re.compile(r"^(link|button|textbox|combobox|checkbox) ([^\n]+?) \[(\d+)\](?:: .*)?$", re.MULTILINE)
+PLACE = "Place"  # the name of the link that the instruction is about, among the facts
 _ID = re.compile(r" \[\d+\]:?")
 
+VERBS = ("click", "open", "take", "press", "choose", "go to")
 NAVIGATION = ("Home", "Next", "Previous", "Change", "Back", "Details")  # links that need no telling apart
 
 
@@ -79,14 +81,14 @@ def _order(rng: np.random.Generator, text: str, values: Sequence[str]) -> _Order
         return _put(f"set {name} to {value}", Command.SELECT, element, name, value)
     if sum(n == name for _, _, n in found) > 1:
         return None
-    click = EnvAction(Command.CLICK, element)
+    click, verb = EnvAction(Command.CLICK, element), VERBS[rng.integers(len(VERBS))]
     if rng.random() < 0.5:
-        return _Order(f"click {name}", click, f"click {name} [{element}]")
+        return _Order(f"{verb} {name}", click, f"{verb} {name} [{element}]")
     missing = _name_elsewhere(rng, values, {n for _, _, n in found})
     if missing is None or rng.random() < 0.5:  # the first of two is there
         other = missing or found[rng.integers(len(found))][2]
-        return _Order(f"click {name} or else {other}", click, f"click {name} [{element}]")
-    return _Order(f"click {missing} or else {name}", click, f"{missing} is missing , click {name} [{element}]")
+        return _Order(f"{verb} {name} or else {other}", click, f"{verb} {name} [{element}]")
+    return _Order(f"{verb} {missing} or else {name}", click, f"{missing} is missing , {verb} {name} [{element}]")
 
 
 def _put(words: str, command: Command, element: int, name: str, value: str) -> _Order:
@@ -119,8 +121,14 @@ def _lookup(rng: np.random.Generator, text: str, instruction: str) -> _Order | N
 
 
 def _fill(rng: np.random.Generator, text: str, facts: Mapping[str, str]) -> _Order | None:
-    """An order to fill a field with what the instruction says of it: reading, not knowing when it is due."""
+    """An order to fill a field with what the instruction says of it, or to open the place that it names.
+
+    That is reading, not knowing when it is due.
+    """
     fields = [(role, element, name) for role, element, name in page_elements(text) if facts.get(name)]
+    place = [element for role, element, name in page_elements(text) if role == "link" and name == facts.get(PLACE)]
+    if place and rng.random() < 0.5:
+        return _Order("open the place", EnvAction(Command.CLICK, place[0]), f"open {facts[PLACE]} [{place[0]}]")
     if not fields:
         return None
     role, element, name = fields[rng.integers(len(fields))]
@@ -147,6 +155,7 @@ def make_example(
     if reads:
         drawn = [_fill(rng, page.text, facts) if rng.random() < 0.6 else _lookup(rng, page.text, instruction)]
         drawn += [_fill(rng, page.text, facts) for _ in range(3)] + [_lookup(rng, page.text, instruction)]
+        drawn += _orders(rng, page.text, values, 1)
         orders = list(dict.fromkeys(order for order in drawn if order))
     if not orders:
         reads, orders = False, list(dict.fromkeys(_orders(rng, page.text, values, int(rng.integers(2, 7)))))
@@ -154,10 +163,11 @@ def make_example(
         return None
     count = int(rng.integers(13)) if rng.random() < 0.5 else 0
     past = tuple(_text(order) for order in _orders(rng, past_page.text, values, count))
+    told = reads or rng.random() < 0.5
     kind = rng.random()
     if kind < 0.25:
         wanted = orders[0]
-        history = History(f"{instruction} {wanted.words}" if reads else wanted.words, page, past)
+        history = History(f"{instruction} {wanted.words}" if told else wanted.words, page, past)
         others = [order.action for order in [*orders[1:], *_orders(rng, page.text, values, 3)]]
         others += near_misses(rng, page.text, wanted.action, [*facts.values()] or values)
         return rank_example(rng, history, wanted.action, wanted.thought, others)
@@ -165,7 +175,7 @@ def make_example(
         done = int(rng.integers(len(orders)))
         query = " , then ".join(order.words for order in orders)
         return Example(policy_messages(History(query, page, tuple(map(_text, orders[:done])))), _text(orders[done]))
-    first = f"{instruction} {orders[0].words}" if reads else orders[0].words
+    first = f"{instruction} {orders[0].words}" if told else orders[0].words
     more = tuple((order.words, _text(order)) for order in orders[1:5])
     return Example(policy_messages(History(first, page, past)), _text(orders[0]), more)
 
@@ -187,8 +197,8 @@ def list_example(rng: np.random.Generator, groups: Sequence[Sequence[Sequence[st
 
     The names come from one or two groups of one of the kinds that `alike` gives. Nothing is as dense in look-ups.
     """
-    kind = groups[rng.integers(len(groups))]
-    drawn = [kind[rng.integers(len(kind))] for _ in range(int(rng.integers(1, 3)))]
+    kind = groups[int(rng.integers(len(groups)))]
+    drawn = [kind[int(rng.integers(len(kind)))] for _ in range(int(rng.integers(1, 3)))]
     pool = list(dict.fromkeys(name for group in drawn for name in group))
     chosen = [pool[i] for i in rng.permutation(len(pool))[: int(rng.integers(3, 9))]]
     first = int(rng.integers(1, 5))

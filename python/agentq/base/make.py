@@ -26,6 +26,7 @@ from agentq.agent.actions import format_action
 from agentq.agent.prompts import LETTERS, plain_text, policy_messages
 from agentq.base.exercises import (
     NAVIGATION,
+    PLACE,
     Example,
     alike,
     list_example,
@@ -129,7 +130,7 @@ def _facts(task: Task) -> dict[str, str]:
         f = booking.facts(task.seed)
         details = {"First name": f.first_name, "Last name": f.last_name, "Phone": f.phone, "Email": f.email}
         visit = {"Date": f.date, "Time": f.first_choice, "Party": f.party, "Seating": f.seating}
-        return {"Search": f.place.name, **visit, **details}
+        return {PLACE: f.place.title, "Search": f.place.name, **visit, **details}
     g = shop.goal(task.seed)
     return {"Search": g.query, "Color": g.color, "Size": g.size}
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,7 +16,9 @@ from agentq.types import EnvAction, History
 class TextEngine(Protocol):
     """What the ranker needs of an engine: text in, text out."""
 
-    def encode(self, messages: Messages) -> np.ndarray: ...
+    def encode_history(
+        self, history: History, render: Callable[[History], Messages], *, max_new_tokens: int
+    ) -> np.ndarray: ...
 
     def decode(self, token_ids: np.ndarray) -> str: ...
 
@@ -80,7 +83,8 @@ class LLMRanker:
         prompts = []
         for r in rankings:
             r.order = [r.remaining[i] for i in r.rng.permutation(len(r.remaining))]
-            prompts.append(self.engine.encode(critic_messages(r.history, [r.proposals[i] for i in r.order])))
+            question = partial(critic_messages, proposals=[r.proposals[i] for i in r.order])
+            prompts.append(self.engine.encode_history(r.history, question, max_new_tokens=self.max_new_tokens))
         answers = self.engine.generate(
             prompts, 1, seeds=[0] * len(prompts), temperature=0.0, max_new_tokens=self.max_new_tokens
         )

@@ -10,8 +10,8 @@ feeds `[B, K]` tokens that share a position, and a mask lets each column see the
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from agentq.agent.prompts import Messages, plain_text
 from agentq.errors import ModelError
 from agentq.policies import attention
-from agentq.types import StopReason
+from agentq.types import History, StopReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,19 @@ class TransformersEngine:
         else:
             ids = self.tokenizer(plain_text(messages))["input_ids"]
         return np.asarray(ids, dtype=np.int32)
+
+    def encode_history(
+        self, history: History, render: Callable[[History], Messages], *, max_new_tokens: int
+    ) -> np.ndarray:
+        """`encode(render(history))`; where that leaves no room for an answer, without the oldest past actions.
+
+        An agent that repeats itself must not end a run: it forgets how it began instead.
+        """
+        prompt = self.encode(render(history))
+        while len(prompt) + max_new_tokens > self.context_tokens and history.actions:
+            history = replace(history, actions=history.actions[1:])
+            prompt = self.encode(render(history))
+        return prompt
 
     def decode(self, token_ids: np.ndarray) -> str:
         """The text of sampled tokens, without special tokens."""

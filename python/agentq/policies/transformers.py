@@ -25,7 +25,8 @@ class TransformersPolicy:
         self, histories: Sequence[History], k: int, *, seeds: Sequence[int], temperature: float = 1.0
     ) -> list[list[Proposal]]:
         """See `Policy.propose`."""
-        prompts = [self.engine.encode(policy_messages(history)) for history in histories]
+        room = self.max_new_tokens
+        prompts = [self.engine.encode_history(h, policy_messages, max_new_tokens=room) for h in histories]
         generated = self.engine.generate(
             prompts, k, seeds=seeds, temperature=temperature, max_new_tokens=self.max_new_tokens
         )
