@@ -46,7 +46,7 @@ from agentq.types import EnvAction, History, Observation, Split, Task
 TOKENIZER_DEMONSTRATIONS = 60  # a site; their texts join the tokenizer's, however many demonstrations there are
 DEMONSTRATION_START = 0  # BASE indices of demonstrations; walks start far behind them
 WALK_START = 1_000_000
-LIST_SHARE = 0.5  # of the exercises
+LIST_SHARE = 0.3  # of the exercises
 
 
 @dataclass(frozen=True, slots=True)
