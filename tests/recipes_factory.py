@@ -23,7 +23,7 @@ SAYINGS = (
     STOP,
     format_action(EnvAction(Command.SCROLL, text="DOWN")),
     format_action(EnvAction(Command.GOTO, text="/")),
-    critic_answer("A"),
+    critic_answer(EnvAction(Command.STOP), "A"),
 )
 
 

@@ -95,14 +95,14 @@ def test_rank_example_answers_the_letter_of_the_best() -> None:
     best, others = EnvAction(Command.CLICK, 2), [EnvAction(Command.CLICK, i) for i in (1, 2, 3)]
     seen = set()
     for seed in range(20):
-        example = rank_example(np.random.default_rng(seed), History("q", PAGE), best, "open it", others)
+        example = rank_example(np.random.default_rng(seed), History("q", PAGE), best, others)
         assert example is not None
         letter = example.answer[-2]
         assert example.answer.endswith(f"BEST: CLICK [2] ({letter})")
         assert f"CLICK [2] ({letter})" in example.messages[-1]["content"]
         seen.add(letter)
     assert len(seen) > 1 and seen <= set(LETTERS[:3])
-    assert rank_example(np.random.default_rng(0), History("q", PAGE), best, "", [best]) is None
+    assert rank_example(np.random.default_rng(0), History("q", PAGE), best, [best]) is None
 
 
 def test_encode_example_weighs_answers_and_end_tokens_one() -> None:

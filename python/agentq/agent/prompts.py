@@ -45,10 +45,9 @@ def critic_messages(history: History, proposals: Sequence[EnvAction | None]) -> 
     return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": content}]
 
 
-def critic_answer(best: EnvAction, letter: str, thought: str = "") -> str:
-    """The text a critic is taught to answer."""
-    answer = f"BEST: {best} ({letter})"
-    return f"THOUGHT: {thought}\n{answer}" if thought else answer
+def critic_answer(best: EnvAction, letter: str) -> str:
+    """The text a critic is taught to answer. Without a thought: that would be the policy's again."""
+    return f"BEST: {best} ({letter})"
 
 
 def parse_critic_answer(text: str, num_proposals: int) -> int | None:

@@ -170,7 +170,7 @@ def make_example(
         history = History(f"{instruction} {wanted.words}" if told else wanted.words, page, past)
         others = [order.action for order in [*orders[1:], *_orders(rng, page.text, values, 3)]]
         others += near_misses(rng, page.text, wanted.action, [*facts.values()] or values)
-        return rank_example(rng, history, wanted.action, wanted.thought, others)
+        return rank_example(rng, history, wanted.action, others)
     if kind < 0.45 and not reads:
         done = int(rng.integers(len(orders)))
         query = " , then ".join(order.words for order in orders)
@@ -226,7 +226,7 @@ def near_misses(rng: np.random.Generator, text: str, action: EnvAction, values: 
 
 
 def rank_example(
-    rng: np.random.Generator, history: History, best: EnvAction, thought: str, others: Sequence[EnvAction]
+    rng: np.random.Generator, history: History, best: EnvAction, others: Sequence[EnvAction]
 ) -> Example | None:
     """A ranking question whose answer is `best` among 1 to 4 of `others`; None without any other."""
     distinct = [o for o in dict.fromkeys(others) if o != best]
@@ -235,7 +235,7 @@ def rank_example(
     size = min(len(distinct), int(rng.integers(1, 5)))
     listed = [best, *(distinct[i] for i in rng.permutation(len(distinct))[:size])]
     listed = [listed[i] for i in rng.permutation(len(listed))]
-    return Example(critic_messages(history, listed), critic_answer(best, LETTERS[listed.index(best)], thought))
+    return Example(critic_messages(history, listed), critic_answer(best, LETTERS[listed.index(best)]))
 
 
 def _text(order: _Order) -> str:

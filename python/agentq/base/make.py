@@ -61,9 +61,10 @@ class BaseSettings:
     vocab_size: int = 2048
     context_tokens: int = 1024
     walks: int = 4000
-    pretrain_tokens: int = 15_000_000
-    demonstrations: int = 150
-    exercise_every: int = 3  # while demonstrating, one sequence in three stays an exercise
+    pretrain_tokens: int = 40_000_000
+    demonstrations: int = 200
+    ranked_demonstrations: int = 800  # further ones, seen only as ranking questions: judging is taught more than acting
+    exercise_every: int = 4  # while demonstrating, one sequence in four stays an exercise
     demonstration_tokens: int = 8_000_000
     learning_rate: float = 2.5e-3
     demonstration_learning_rate: float = 1.5e-3
@@ -99,12 +100,12 @@ def page_kind(page: Observation) -> str:
     return re.sub(r"\d+", "", page.url.split("?")[0])
 
 
-def demonstrate(site: str, n: int, seed: int) -> list[Demonstration]:
+def demonstrate(site: str, n: int, seed: int, *, start: int = DEMONSTRATION_START) -> list[Demonstration]:
     """The expert's steps on `n` BASE tasks, each with a few other actions its page would take."""
     env, expert, rng = envs.make(site), envs.expert(site), random.Random(seed)
     found = []
     for index in range(n):
-        task = envs.task(site, Split.BASE, DEMONSTRATION_START + index)
+        task = envs.task(site, Split.BASE, start + index)
         history = History(task.instruction, env.reset(task))
         while True:
             advice = expert(task, env)
@@ -161,14 +162,18 @@ def _pretraining(tokenizer: Any, pages: list[tuple[Observation, Task]], seed: in
             yield encode_example(tokenizer, example, rng, prompt_weight=0.3)
 
 
-def _demonstrations(tokenizer: Any, demos: list[Demonstration], seed: int) -> Iterator[Sequence]:
+def _demonstrations(
+    tokenizer: Any, acted: list[Demonstration], ranked: list[Demonstration], seed: int
+) -> Iterator[Sequence]:
+    """In turn: an expert's step to take, and a step of another episode to pick out of others."""
     rng = np.random.default_rng(seed)
     while True:
-        for i in rng.permutation(len(demos)):
-            d = demos[i]
+        for i in rng.permutation(len(acted)):
+            d = acted[i]
             yield encode_example(tokenizer, Example(policy_messages(d.history), d.text), rng, prompt_weight=0.0)
-            others = [*d.others, *near_misses(rng, d.history.observation.text, d.action, [d.history.instruction])]
-            ranking = rank_example(rng, d.history, d.action, d.thought, others)
+            r = ranked[int(rng.integers(len(ranked)))]
+            others = [*r.others, *near_misses(rng, r.history.observation.text, r.action, [r.history.instruction])]
+            ranking = rank_example(rng, r.history, r.action, others)
             if ranking is not None:
                 yield encode_example(tokenizer, ranking, rng, prompt_weight=0.0)
 
@@ -195,6 +200,11 @@ def make_base(out: Path, settings: BaseSettings, *, on_step: Callable[[str, dict
 
     pages = [page for i, site in enumerate(s.sites) for page in collect_pages(site, s.walks, s.seed + i)]
     demos = [d for i, site in enumerate(s.sites) for d in demonstrate(site, s.demonstrations, s.seed + 10 + i)]
+    ranked = [
+        d
+        for i, site in enumerate(s.sites)
+        for d in demonstrate(site, s.ranked_demonstrations, s.seed + 20 + i, start=s.demonstrations)
+    ]
     pretrained = out / "pretrained"
     if not (pretrained / "model.safetensors").exists():
         texts = _corpus(
@@ -208,7 +218,9 @@ def make_base(out: Path, settings: BaseSettings, *, on_step: Callable[[str, dict
         _save(model, tokenizer, pretrained, rank)
     model, tokenizer = load_checkpoint(pretrained, device="cpu", dtype=torch.float32)
     exercises = _pretraining(tokenizer, pages, s.seed + 100 * rank + 1)
-    source = _mixed(_demonstrations(tokenizer, demos, s.seed + 100 * rank + 1), exercises, every=s.exercise_every)
+    source = _mixed(
+        _demonstrations(tokenizer, demos, ranked, s.seed + 100 * rank + 1), exercises, every=s.exercise_every
+    )
     rate = s.demonstration_learning_rate
     train(model, source, num_tokens=s.demonstration_tokens, learning_rate=rate, on_step=note("demonstrate"))
     _save(model, tokenizer, out, rank)
