@@ -24,10 +24,10 @@ class _Section(BaseModel):
 class SearchConfig(_Section):
     """Monte-Carlo tree search over training tasks."""
 
-    num_iterations: int = Field(default=10, ge=1, description="Rollouts of each tree.")
+    num_iterations: int = Field(default=8, ge=1, description="Rollouts of each tree.")
     num_proposals: int = Field(default=5, ge=1, description="K: actions sampled at each node.")
     c_exp: float = Field(default=1.0, ge=0, description="Exploration constant of the selection rule, in reward units.")
-    temperature: float = Field(default=1.0, ge=0, description="Sampling temperature of the policy; 0 is greedy.")
+    temperature: float = Field(default=0.8, ge=0, description="Sampling temperature of the policy; 0 is greedy.")
     num_trees_in_flight: int = Field(default=32, ge=1, description="Trees searched at once, in common model batches.")
     selection: Literal["ucb1"] = Field(default="ucb1", description="Selection rule; ucb1 is the paper's, with 1 + N.")
 
@@ -35,8 +35,8 @@ class SearchConfig(_Section):
 class PairsConfig(_Section):
     """Which siblings of a tree become a preference pair."""
 
-    alpha: float = Field(default=0.5, ge=0, le=1, description="Weight of the search; 1 leaves the critic out.")
-    threshold: float = Field(default=0.2, ge=0, description="Smallest gap of blended values, in reward units.")
+    alpha: float = Field(default=0.75, ge=0, le=1, description="Weight of the search; 1 leaves the critic out.")
+    threshold: float = Field(default=0.3, ge=0, description="Smallest gap of blended values, in reward units.")
     max_pairs_per_node: int = Field(default=4, ge=0, description="Largest gaps kept of each node; 0 keeps all.")
     min_visits: int = Field(default=1, ge=1, description="Visits that both actions need.")
 
@@ -47,7 +47,7 @@ class TrainConfig(_Section):
     learning_rate: float = Field(default=1e-4, gt=0, description="Peak learning rate of AdamW.")
     beta: float = Field(default=0.1, gt=0, description="DPO's weight of the reference; larger stays closer to it.")
     epochs: int = Field(default=1, ge=1, description="Passes over one round's data.")
-    batch_size: int = Field(default=32, ge=1, description="Pairs or samples of one optimiser step.")
+    batch_size: int = Field(default=8, ge=1, description="Pairs or samples of one optimiser step.")
     max_grad_norm: float = Field(default=1.0, gt=0, description="Gradients are scaled down to this global norm.")
     lora_rank: int = Field(default=0, ge=0, description="Rank of the LoRA adapters; 0 trains all weights.")
     warmup_fraction: float = Field(default=0.1, ge=0, le=1, description="Part of the steps in which the rate rises.")
@@ -56,7 +56,7 @@ class TrainConfig(_Section):
 class RftConfig(_Section):
     """Rejection-sampling fine-tuning of the base on its own successes; every other method starts from its result."""
 
-    num_tasks: int = Field(default=150, ge=1, description="Training tasks tried; later rounds use other ones.")
+    num_tasks: int = Field(default=120, ge=1, description="Training tasks tried; later rounds use other ones.")
     attempts: int = Field(default=4, ge=1, description="Episodes of each task.")
     max_per_task: int = Field(default=2, ge=0, description="Successes kept of each task; 0 keeps all.")
     learning_rate: float = Field(default=3e-4, gt=0, description="Peak learning rate of AdamW.")
@@ -67,7 +67,7 @@ class EvalConfig(_Section):
     """Measuring an agent on held-out tasks."""
 
     num_tasks: int = Field(default=200, ge=1, description="Held-out tasks.")
-    num_iterations: int = Field(default=20, ge=1, description="Rollouts of each tree in search at test time.")
+    num_iterations: int = Field(default=10, ge=1, description="Rollouts of each tree in search at test time.")
 
 
 class RunConfig(_Section):
@@ -76,8 +76,8 @@ class RunConfig(_Section):
     env: str = Field(default="booking", min_length=1, description="Name of the environment.")
     seed: int = Field(default=0, ge=0, description="Every random choice of the run follows from it.")
     out: str = Field(default="runs/demo", min_length=1, description="The run directory.")
-    num_rounds: int = Field(default=2, ge=1, description="Rounds of search and training.")
-    num_tasks: int = Field(default=64, ge=1, description="Training tasks searched in each round.")
+    num_rounds: int = Field(default=1, ge=1, description="Rounds of search and training.")
+    num_tasks: int = Field(default=100, ge=1, description="Training tasks searched in each round.")
 
 
 class Config(_Section):

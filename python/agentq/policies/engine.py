@@ -68,9 +68,9 @@ class TransformersEngine:
         """`[P]` int32 prompt ids: by the chat template when the tokenizer has one, else as plain text."""
         if self.tokenizer.chat_template:
             text = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-            ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+            ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         else:
-            ids = self.tokenizer(plain_text(messages))["input_ids"]
+            ids = self.tokenizer(plain_text(messages), verbose=False)["input_ids"]
         return np.asarray(ids, dtype=np.int32)
 
     def encode_history(

@@ -5,8 +5,7 @@ from __future__ import annotations
 # agentq demo: within 15 minutes on two cores
 DEMO = (
     "--run.out=runs/demo",
-    "--run.num_rounds=1",
+    "--rft.num_tasks=80",
     "--run.num_tasks=60",
     "--eval.num_tasks=100",
-    "--eval.num_iterations=10",
 )
