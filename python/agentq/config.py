@@ -44,9 +44,9 @@ class PairsConfig(_Section):
 class TrainConfig(_Section):
     """Training of the policy on one round's data."""
 
-    learning_rate: float = Field(default=1e-4, gt=0, description="Peak learning rate of AdamW.")
+    learning_rate: float = Field(default=3e-5, gt=0, description="Peak learning rate of AdamW.")
     beta: float = Field(default=0.1, gt=0, description="DPO's weight of the reference; larger stays closer to it.")
-    epochs: int = Field(default=1, ge=1, description="Passes over one round's data.")
+    epochs: int = Field(default=2, ge=1, description="Passes over one round's data.")
     batch_size: int = Field(default=8, ge=1, description="Pairs or samples of one optimiser step.")
     max_grad_norm: float = Field(default=1.0, gt=0, description="Gradients are scaled down to this global norm.")
     lora_rank: int = Field(default=0, ge=0, description="Rank of the LoRA adapters; 0 trains all weights.")
