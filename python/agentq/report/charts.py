@@ -90,7 +90,8 @@ def _span(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _short(value: float) -> str:
-    return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
+    """At most three digits after the point, so that it fits beside an axis: 0.00603 is 0.006, 2e-07 is 0."""
+    return f"{value:.3f}".rstrip("0").rstrip(".") if abs(value) < 100 else f"{value:.0f}"
 
 
 def _svg(width: int, height: int, label: str, parts: Sequence[str]) -> Markup:
