@@ -68,9 +68,8 @@ def random_value(rng: np.random.Generator, texts: Sequence[str]) -> str:
     return " ".join(words[start : start + int(rng.integers(1, 5))]).strip(" .,:") or "table"
 
 
-def _order(rng: np.random.Generator, text: str, values: Sequence[str]) -> _Order | None:
-    """Something to do with one element; links that need telling apart come more often than others."""
-    found = page_elements(text)
+def _order(rng: np.random.Generator, found: list[tuple[str, int, str]], values: Sequence[str]) -> _Order | None:
+    """Something to do with one of the elements `found`; links that need telling apart come more often than others."""
     links = [item for item in found if item[0] == "link" and item[2] not in NAVIGATION]
     among = links if len(links) > 2 and rng.random() < 0.7 else found
     role, element, name = among[rng.integers(len(among))]
@@ -102,9 +101,8 @@ def _name_elsewhere(rng: np.random.Generator, texts: Sequence[str], here: set[st
 
 
 def _orders(rng: np.random.Generator, text: str, values: Sequence[str], count: int) -> list[_Order]:
-    if not page_elements(text):
-        return []
-    return [order for order in (_order(rng, text, values) for _ in range(count)) if order]
+    found = page_elements(text)
+    return [order for order in (_order(rng, found, values) for _ in range(count if found else 0)) if order]
 
 
 def _lookup(rng: np.random.Generator, text: str, instruction: str) -> _Order | None:
@@ -125,8 +123,9 @@ def _fill(rng: np.random.Generator, text: str, facts: Mapping[str, str]) -> _Ord
 
     That is reading, not knowing when it is due.
     """
-    fields = [(role, element, name) for role, element, name in page_elements(text) if facts.get(name)]
-    place = [element for role, element, name in page_elements(text) if role == "link" and name == facts.get(PLACE)]
+    found = page_elements(text)
+    fields = [(role, element, name) for role, element, name in found if facts.get(name)]
+    place = [element for role, element, name in found if role == "link" and name == facts.get(PLACE)]
     if place and rng.random() < 0.5:
         return _Order("open the place", EnvAction(Command.CLICK, place[0]), f"open {facts[PLACE]} [{place[0]}]")
     if not fields:
@@ -163,21 +162,19 @@ def make_example(
         return None
     count = int(rng.integers(13)) if rng.random() < 0.5 else 0
     past = tuple(_text(order) for order in _orders(rng, past_page.text, values, count))
-    told = reads or rng.random() < 0.5
+    question = f"{instruction} {orders[0].words}" if reads or rng.random() < 0.5 else orders[0].words
     kind = rng.random()
     if kind < 0.25:
-        wanted = orders[0]
-        history = History(f"{instruction} {wanted.words}" if told else wanted.words, page, past)
+        best = orders[0].action
         others = [order.action for order in [*orders[1:], *_orders(rng, page.text, values, 3)]]
-        others += near_misses(rng, page.text, wanted.action, [*facts.values()] or values)
-        return rank_example(rng, history, wanted.action, others)
+        others += near_misses(rng, page.text, best, [*facts.values()] or values)
+        return rank_example(rng, History(question, page, past), best, others)
     if kind < 0.45 and not reads:
         done = int(rng.integers(len(orders)))
         query = " , then ".join(order.words for order in orders)
         return Example(policy_messages(History(query, page, tuple(map(_text, orders[:done])))), _text(orders[done]))
-    first = f"{instruction} {orders[0].words}" if told else orders[0].words
     more = tuple((order.words, _text(order)) for order in orders[1:5])
-    return Example(policy_messages(History(first, page, past)), _text(orders[0]), more)
+    return Example(policy_messages(History(question, page, past)), _text(orders[0]), more)
 
 
 def alike(names: Sequence[str]) -> tuple[list[list[str]], list[list[str]]]:
