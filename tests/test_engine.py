@@ -80,6 +80,23 @@ def test_generate_depends_on_prompt_and_seed_not_on_the_batch(engine: Transforme
     )
 
 
+def test_prompts_that_begin_like_earlier_ones_give_what_they_give_alone(checkpoint: Path) -> None:
+    rng = np.random.default_rng(0)
+    trunk = rng.integers(5, 60, 100).astype(np.int32)
+    prompts = [np.concatenate([trunk[:n], rng.integers(5, 60, m).astype(np.int32)]) for n, m in
+               ((100, 9), (64, 1), (63, 30), (0, 40), (96, 0), (97, 0), (100, 60))]  # fmt: skip
+    plain, caching = (TransformersEngine(checkpoint, prefix_cache_bytes=size) for size in (0, 1 << 20))
+    caching.generate([trunk], 1, seeds=[0], max_new_tokens=1)
+    for _ in range(2):  # the second time every prompt is known but for its last tokens
+        found = caching.generate(prompts, 3, seeds=range(7), max_new_tokens=12)
+        for a, b in zip(plain.generate(prompts, 3, seeds=range(7), max_new_tokens=12), found, strict=True):
+            for x, y in zip(a, b, strict=True):
+                np.testing.assert_array_equal(x.token_ids, y.token_ids)
+                np.testing.assert_allclose(x.logps, y.logps, atol=2e-5)
+    first, second = 96 + 64 + 48 + 0 + 80 + 96 + 96, 96 + 64 + 80 + 32 + 80 + 96 + 144
+    assert plain.usage.cached_tokens == 0 and caching.usage.cached_tokens == first + second
+
+
 def test_generate_at_temperature_zero_takes_the_likeliest_token(engine: TransformersEngine) -> None:
     ((sample, twin),) = engine.generate([PROMPTS[1]], 2, seeds=[0], temperature=0.0, max_new_tokens=6)
     ids = PROMPTS[1].astype(np.int64)
@@ -133,6 +150,17 @@ def test_publish_moves_to_new_weights_and_version(checkpoint: Path) -> None:
     assert not np.allclose(before.logps[:1], after.logps[:1])
     with pytest.raises(ModelError, match="1 unknown"):
         engine.publish({**engine.model.state_dict(), "extra": torch.zeros(1)})
+
+
+def test_publish_forgets_prefixes_of_the_old_weights(checkpoint: Path) -> None:
+    engine, fresh = TransformersEngine(checkpoint), TransformersEngine(checkpoint, prefix_cache_bytes=0)
+    prompt = np.arange(5, 55, dtype=np.int32)
+    engine.generate([prompt], 1, seeds=[0])
+    changed = {name: 0.5 * p for name, p in engine.model.state_dict().items() if name != "lm_head.weight"}
+    for each in (engine, fresh):
+        each.publish(changed)
+    a, b = (each.generate([prompt], 1, seeds=[0])[0][0] for each in (engine, fresh))
+    np.testing.assert_array_equal(a.logps, b.logps)
 
 
 def test_encode_uses_the_chat_template_without_a_second_bos(engine: TransformersEngine) -> None:

@@ -64,6 +64,7 @@ class BaseSettings:
     pretrain_tokens: int = 40_000_000
     demonstrations: int = 200
     ranked_demonstrations: int = 800  # further ones, seen only as ranking questions: judging is taught more than acting
+    slip_rate: float = 0.1  # of the expert's steps, replaced by another action, which the expert then has to mend
     exercise_every: int = 4  # while demonstrating, one sequence in four stays an exercise
     demonstration_tokens: int = 8_000_000
     learning_rate: float = 2.5e-3
@@ -100,8 +101,14 @@ def page_kind(page: Observation) -> str:
     return re.sub(r"\d+", "", page.url.split("?")[0])
 
 
-def demonstrate(site: str, n: int, seed: int, *, start: int = DEMONSTRATION_START) -> list[Demonstration]:
-    """The expert's steps on `n` BASE tasks, each with a few other actions its page would take."""
+def demonstrate(
+    site: str, n: int, seed: int, *, start: int = DEMONSTRATION_START, slip_rate: float = 0.0
+) -> list[Demonstration]:
+    """The expert's steps on `n` BASE tasks, each with a few other actions its page would take.
+
+    With `slip_rate` another action is sometimes taken in place of the expert's, so that its next steps show how to go
+    on from there (Laskey et al. 2017, arXiv:1703.09327); what is to be learnt stays the expert's.
+    """
     env, expert, rng = envs.make(site), envs.expert(site), random.Random(seed)
     found = []
     for index in range(n):
@@ -118,11 +125,20 @@ def demonstrate(site: str, n: int, seed: int, *, start: int = DEMONSTRATION_STAR
             )
             others = tuple(random_action(env, task, rng) for _ in range(8))
             found.append(Demonstration(history, text, advice.env_action, advice.thought, others))
-            result = env.step(advice.env_action)
+            action = advice.env_action
+            if others[0] != action and rng.random() < slip_rate:
+                action, text = others[0], slip_text(history.observation, others[0])
+            result = env.step(action)
             if result.terminated or result.truncated:
                 break
             history = history.then(text, result.observation)
     return found
+
+
+def slip_text(page: Observation, action: EnvAction) -> str:
+    """A slip as the model would write it: the element's name and id, the value."""
+    name = next((name for _, element, name in page_elements(page.text) if element == action.element), "")
+    return format_action(action, thought=f"{name} [{action.element}] {action.text or ''}".strip())
 
 
 def _facts(task: Task) -> dict[str, str]:
@@ -199,11 +215,11 @@ def make_base(out: Path, settings: BaseSettings, *, on_step: Callable[[str, dict
         return write
 
     pages = [page for i, site in enumerate(s.sites) for page in collect_pages(site, s.walks, s.seed + i)]
-    demos = [d for i, site in enumerate(s.sites) for d in demonstrate(site, s.demonstrations, s.seed + 10 + i)]
+    demos = [d for i, site in enumerate(s.sites) for d in demonstrate(site, s.demonstrations, s.seed + 10 + i, slip_rate=s.slip_rate)]
     ranked = [
         d
         for i, site in enumerate(s.sites)
-        for d in demonstrate(site, s.ranked_demonstrations, s.seed + 20 + i, start=s.demonstrations)
+        for d in demonstrate(site, s.ranked_demonstrations, s.seed + 20 + i, start=s.demonstrations, slip_rate=s.slip_rate)
     ]
     pretrained = out / "pretrained"
     if not (pretrained / "model.safetensors").exists():

@@ -5,6 +5,8 @@ feeds `[B, K]` tokens that share a position, and a mask lets each column see the
 
     keys:      prompt p_1 .. p_T | step 1: col 1..K | step 2: col 1..K | ...
     column k:  sees p_1 .. p_len |         col k    |         col k    |
+
+What a prompt has in common with earlier ones comes from the prefix cache; only the rest is computed.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from agentq.agent.prompts import Messages, plain_text
 from agentq.errors import ModelError
 from agentq.policies import attention
+from agentq.policies.prefix import BLOCK, PrefixCache
 from agentq.types import History, StopReason
 
 
@@ -40,6 +43,7 @@ class Usage:
     """What an engine has done so far. `seconds` is time spent inside the engine."""
 
     prompt_tokens: int = 0
+    cached_tokens: int = 0  # of the prompts', not computed again
     generated_tokens: int = 0
     requests: int = 0
     seconds: float = 0.0
@@ -49,14 +53,22 @@ class TransformersEngine:
     """A causal LM and its tokenizer, by name or path, on one device, with attention by SDPA (which takes our masks)."""
 
     def __init__(
-        self, model: str | Path, *, device: str = "cpu", dtype: torch.dtype | str = "auto", max_rows: int = 32
+        self,
+        model: str | Path,
+        *,
+        device: str = "cpu",
+        dtype: torch.dtype | str = "auto",
+        max_rows: int = 32,
+        prefix_cache_bytes: int = 512 << 20,
     ) -> None:
+        """`max_rows` prompts are computed at once; `prefix_cache_bytes` bounds the memory of known prefixes, 0: none."""
         self.model, self.tokenizer = load_checkpoint(model, device=device, dtype=dtype)
         self.model.eval()
         self.device = torch.device(device)
         self.max_rows = max_rows
         self.version = 0
         self.usage = Usage()
+        self.prefixes = PrefixCache(prefix_cache_bytes)
         eos = self.model.generation_config.eos_token_id
         eos = self.tokenizer.eos_token_id if eos is None else eos
         if eos is None:
@@ -98,6 +110,7 @@ class TransformersEngine:
             raise ModelError(
                 f"published weights must match the model; got {len(unexpected)} unknown, {len(missing)} missing"
             )
+        self.prefixes.clear()
         self.version += 1
         return self.version
 
@@ -128,17 +141,20 @@ class TransformersEngine:
             room = self.context_tokens - max_new_tokens
             raise ModelError(f"a prompt must have 1 to {room} tokens (context {self.context_tokens}); got {longest}")
         start = time.perf_counter()
-        order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]))
+        known = [self.prefixes.find(prompt) for prompt in prompts]
+        order = sorted(range(len(prompts)), key=lambda i: (len(prompts[i]) - BLOCK * len(known[i]), len(prompts[i])))
         results: list[list[Generated]] = [[] for _ in prompts]
         with torch.inference_mode():
             for first in range(0, len(order), self.max_rows):
                 rows = order[first : first + self.max_rows]
-                batch = _Batch(self, [prompts[i] for i in rows], k, [seeds[i] for i in rows], max_new_tokens)
+                seed = [seeds[i] for i in rows]
+                batch = _Batch(self, [prompts[i] for i in rows], [known[i] for i in rows], k, seed, max_new_tokens)
                 for i, samples in zip(rows, batch.run(temperature), strict=True):
                     results[i] = samples
         self.usage.seconds += time.perf_counter() - start
         self.usage.requests += len(prompts)
         self.usage.prompt_tokens += sum(len(prompt) for prompt in prompts)
+        self.usage.cached_tokens += BLOCK * sum(map(len, known))
         self.usage.generated_tokens += sum(len(s.token_ids) for samples in results for s in samples)
         return results
 
@@ -147,15 +163,18 @@ class _Batch:
     """One batch of B prompts with K columns each, from prefill to the last end token."""
 
     def __init__(
-        self, engine: TransformersEngine, prompts: list[np.ndarray], k: int, seeds: list[int], max_new_tokens: int
+        self,
+        engine: TransformersEngine,
+        prompts: list[np.ndarray],
+        known: list[list[Tensor]],
+        k: int,
+        seeds: list[int],
+        max_new_tokens: int,
     ) -> None:
-        self.engine, self.k, self.max_new_tokens = engine, k, max_new_tokens
+        self.engine, self.prompts, self.known, self.k, self.max_new_tokens = engine, prompts, known, k, max_new_tokens
         device = engine.device
         self.lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
-        width = int(self.lengths.max())
-        self.input_ids = torch.zeros(len(prompts), width, dtype=torch.long, device=device)
-        for row, prompt in enumerate(prompts):
-            self.input_ids[row, : len(prompt)] = torch.from_numpy(prompt.astype(np.int64))
+        self.starts = [BLOCK * len(blocks) for blocks in known]
         uniforms = [np.random.Generator(np.random.Philox(key=s)).random((max_new_tokens, k)) for s in seeds]
         self.uniforms = torch.from_numpy(np.stack(uniforms)).to(device)  # [B, max_new_tokens, K]
         self.tokens = np.zeros((len(prompts), k, max_new_tokens), dtype=np.int32)
@@ -163,15 +182,57 @@ class _Batch:
         self.counts = np.zeros((len(prompts), k), dtype=np.int64)
         self.ended = np.zeros((len(prompts), k), dtype=bool)
 
+    def prefill(self, cache: Any) -> tuple[Tensor, Tensor]:
+        """Compute what is not known of the prompts; keys are then: known prefixes, the rest, both right-padded.
+
+        Returns:
+            The last hidden state of each prompt `[B, d]`, and which keys are its own `[B, keys]`.
+        """
+        device, width = self.engine.device, max(self.starts)
+        new = [prompt[start:] for prompt, start in zip(self.prompts, self.starts, strict=True)]
+        counts = torch.tensor([len(tokens) for tokens in new], device=device)
+        input_ids = torch.zeros(len(new), int(counts.max()), dtype=torch.long, device=device)
+        for row, tokens in enumerate(new):
+            input_ids[row, : len(tokens)] = torch.from_numpy(tokens.astype(np.int64))
+        position = torch.arange(input_ids.shape[1], device=device)
+        own = position < counts[:, None]
+        given: dict[str, Tensor] = {}  # without prefixes: plain causal attention, where no token sees padding behind it
+        if width:
+            starts = torch.tensor(self.starts, device=device)
+            prefix = torch.arange(width, device=device) < starts[:, None]
+            causal = position <= position[:, None]
+            mask = torch.cat(
+                [prefix[:, None].expand(-1, len(position), -1), causal.expand(len(new), -1, -1)], dim=-1
+            )
+            given = {"attention_mask": mask[:, None], "position_ids": starts[:, None] + position}
+            own = torch.cat([prefix, own], dim=-1)
+            for layer, (keys, values) in enumerate(self._prefix_states(width)):
+                cache.update(keys, values, layer)
+        decoder = self.engine.model.get_decoder()
+        hidden = decoder(input_ids=input_ids, past_key_values=cache, use_cache=True, **given).last_hidden_state
+        if self.engine.prefixes.max_bytes:
+            computed = torch.stack([torch.stack([x.keys, x.values], 1)[:, :, :, width:] for x in cache.layers], 1)
+            for row, prompt in enumerate(self.prompts):
+                self.engine.prefixes.add(prompt, self.starts[row], computed[row])
+        return hidden[torch.arange(len(new), device=device), counts - 1], own
+
+    def _prefix_states(self, width: int) -> Tensor:
+        """`[layers, 2, B, heads, width, head size]`: the known blocks of each row, zeros behind them."""
+        first = next(blocks[0] for blocks in self.known if blocks)
+        layers, two, heads, _, size = first.shape
+        states = first.new_zeros(layers, two, len(self.known), heads, width, size)
+        for row, blocks in enumerate(self.known):
+            if blocks:
+                states[:, :, row, :, : self.starts[row]] = torch.cat(blocks, dim=3)
+        return states
+
     def run(self, temperature: float) -> list[list[Generated]]:
-        # 1. Prefill, right-padded: with causal attention no prompt token sees the padding behind it.
+        # 1. Prefill.
         cache = attention.growing_cache()
         rows = torch.arange(len(self.lengths), device=self.engine.device)  # rows still decoding
         decoder = self.engine.model.get_decoder()
-        hidden = decoder(input_ids=self.input_ids, past_key_values=cache, use_cache=True).last_hidden_state
-        last = hidden[rows, self.lengths - 1]
+        last, prompt_mask = self.prefill(cache)
         logits = self._head(last)[:, None].expand(-1, self.k, -1)
-        prompt_mask = torch.arange(self.input_ids.shape[1], device=self.engine.device) < self.lengths[:, None]
         own = torch.eye(self.k, dtype=torch.bool, device=self.engine.device)[None]  # a column sees itself
         for t in range(self.max_new_tokens):
             # 2. Sample one token a column and note it.
