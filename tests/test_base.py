@@ -13,7 +13,19 @@ import torch
 from agentq import envs
 from agentq.agent.actions import parse_action
 from agentq.agent.prompts import LETTERS, parse_critic_answer, policy_messages
-from agentq.base.exercises import Example, alike, list_example, make_example, near_misses, page_elements, rank_example
+from agentq.base.exercises import (
+    FIRST_TIME,
+    PLACE,
+    SECOND_TIME,
+    Example,
+    alike,
+    ask_example,
+    list_example,
+    make_example,
+    near_misses,
+    page_elements,
+    rank_example,
+)
 from agentq.base.make import BaseSettings, collect_pages, demonstrate, make_base, page_kind
 from agentq.base.tokenizer import train_tokenizer
 from agentq.base.training import CHOICE_WEIGHT, WIDTH, Sequence, batches, encode_example, padded_width
@@ -63,19 +75,66 @@ def test_make_example_asks_for_what_the_page_and_the_question_allow() -> None:
     assert kinds == {"rank", "fill", "click Blue Harbor", "click Blue Harbor or else Red Harbor", "else"}
 
 
-def test_list_example_tells_every_link_of_a_page_in_other_orders() -> None:
-    names = [f"Blue {noun} {area}" for noun in ("Fox", "Crane") for area in ("Uptown", "Marina", "Westend")]
+def test_list_example_tells_every_link_or_finds_names_that_may_be_missing() -> None:
+    names = [f"Blue {noun} {area}" for noun in ("Fox", "Crane") for area in ("Uptown", "Marina", "Westend", "Midtown")]
     groups = alike([*names, "Home"])
-    assert groups == ([names[:3], names[3:]], [])
-    orders = set()
-    for seed in range(50):
+    assert groups == ([names[:4], names[4:]], [])
+    orders, missing = set(), set()
+    for seed in range(80):
         example = list_example(np.random.default_rng(seed), (groups[0],))
-        page = example.messages[-1]["content"].split("OBSERVATION:\n")[1]
-        links = {f"click {name} [{element}]" for _, element, name in page_elements(page)}
-        for answer in (example.answer, *(answer for _, answer in example.more)):
-            assert set(answer.split(" , ")) == links
-            orders.add(answer)
-    assert len(orders) > 100
+        content = example.messages[-1]["content"]
+        shown = {name: element for _, element, name in page_elements(content.split("OBSERVATION:\n")[1])}
+        question = content.split("QUERY: ")[1].split("\n")[0]
+        for asked, answer in [(question, example.answer), *example.more]:
+            if asked.startswith("find "):
+                wanted = [f"{n} [{shown[n]}]" if n in shown else f"{n} is not here" for n in asked[5:].split(" , ")]
+                assert answer == " , ".join(wanted)
+                missing |= {" is not here" in answer}
+            else:
+                assert set(answer.split(" , ")) == {f"click {name} [{element}]" for name, element in shown.items()}
+                orders.add(answer)
+    assert len(orders) > 60 and missing == {False, True}
+
+
+def test_make_example_opens_the_place_and_takes_the_time_or_says_what_is_missing() -> None:
+    rng = np.random.default_rng(0)
+    here = Observation("heading Results\nlink Blue Harbor Uptown [1]\nlink Blue Harbor Marina [2]\nlink Next [3]")
+    times = Observation("heading Choose a time\nlink 7:00 PM [1]\nlink 8:00 PM [2]\nlink Change [3]")
+    thoughts = {
+        (here, "Blue Harbor Marina"): "open Blue Harbor Marina [2]",
+        (here, "Blue Harbor Westend"): "Blue Harbor Westend is not here , Next [3]",
+        (times, "7:00 PM"): "take 7:00 PM [1]",
+        (times, "7:30 PM"): "7:30 PM is taken , take 8:00 PM [2]",
+    }
+    for (page, said), thought in thoughts.items():
+        facts = {PLACE: said} if page is here else {FIRST_TIME: said, SECOND_TIME: "8:00 PM"}
+        found = [make_example(rng, page, "Book .", facts, [page.text], page) for _ in range(60)]
+        answers = {e.answer for e in found if e is not None and e.messages[-1]["content"].find(". open the place") > 0}
+        answers |= {e.answer for e in found if e is not None and e.messages[-1]["content"].find(". take the time") > 0}
+        acts = {answer for answer in answers if answer.startswith("THOUGHT")}
+        assert acts and all(answer.startswith(f"THOUGHT: {thought}\n") for answer in acts)
+
+
+def test_ask_example_asks_one_page_for_several_instructions() -> None:
+    page = Observation("heading Results\nlink Blue Harbor Uptown [1]\nlink Next [2]")
+    told = [("Book A .", {PLACE: "Blue Harbor Uptown"}), ("Book B .", {PLACE: "Blue Harbor Marina"}), ("Buy .", {})]
+    example = ask_example(np.random.default_rng(0), page, told, ("COMMANDS: CLICK [1]",))
+    assert example is not None and "QUERY: Book A . open the place\n" in example.messages[-1]["content"]
+    assert "COMMANDS: CLICK [1]\nQUERY" in example.messages[-1]["content"]
+    assert example.answer.startswith("THOUGHT: open Blue Harbor Uptown [1]\nCOMMANDS: CLICK [1]")
+    ((question, answer),) = example.more
+    assert question == "Book B . open the place"
+    assert answer.startswith("THOUGHT: Blue Harbor Marina is not here , Next [2]\nCOMMANDS: CLICK [2]")
+    assert ask_example(np.random.default_rng(0), page, told[2:]) is None
+
+
+def test_demonstrations_with_slips_still_teach_the_experts_next_step() -> None:
+    plain, slipped = demonstrate("booking", 4, 0), demonstrate("booking", 4, 0, slip_rate=0.3)
+    assert len(slipped) > len(plain)
+    said = {d.text for d in slipped}
+    others = [text for d in slipped for text in d.history.actions if text not in said]
+    assert others and all(parse_action(text).env_action is not None for text in others)
+    assert sum(d.action.command is Command.STOP for d in slipped) >= 3
 
 
 def test_near_misses_differ_in_the_element_or_in_the_value() -> None:

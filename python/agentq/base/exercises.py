@@ -18,7 +18,8 @@ from agentq.agent.prompts import LETTERS, Messages, critic_answer, critic_messag
 from agentq.types import Command, EnvAction, History, Observation
 
 _ELEMENT = re.compile(r"^(link|button|textbox|combobox|checkbox) ([^\n]+?) \[(\d+)\](?:: .*)?$", re.MULTILINE)
-PLACE = "Place"  # the name of the link that the instruction is about, among the facts
+# among the facts: the link that the instruction is about, and the two times it would take
+PLACE, FIRST_TIME, SECOND_TIME = "Place", "First time", "Second time"
 _ID = re.compile(r" \[\d+\]:?")
 
 VERBS = ("click", "open", "take", "press", "choose", "go to")
@@ -119,20 +120,46 @@ def _lookup(rng: np.random.Generator, text: str, instruction: str) -> _Order | N
 
 
 def _fill(rng: np.random.Generator, text: str, facts: Mapping[str, str]) -> _Order | None:
-    """An order to fill a field with what the instruction says of it, or to open the place that it names.
+    """An order to fill a field with what the instruction says of it, or to open the place or take the time it names.
 
-    That is reading, not knowing when it is due.
+    That is reading, not knowing when it is due. A place that is not among several links is looked for on the next page.
     """
+    asked = _asked(rng, text, facts)
+    if asked and rng.random() < 0.7:
+        return asked
     found = page_elements(text)
-    fields = [(role, element, name) for role, element, name in found if facts.get(name)]
-    place = [element for role, element, name in found if role == "link" and name == facts.get(PLACE)]
-    if place and rng.random() < 0.5:
-        return _Order("open the place", EnvAction(Command.CLICK, place[0]), f"open {facts[PLACE]} [{place[0]}]")
+    fields = [(role, element, name) for role, element, name in found if role != "link" and facts.get(name)]
     if not fields:
         return None
     role, element, name = fields[rng.integers(len(fields))]
     command = Command.TYPE if role == "textbox" else Command.SELECT
     return _put(f"fill {name}", command, element, name, facts[name])
+
+
+def _asked(rng: np.random.Generator, text: str, facts: Mapping[str, str]) -> _Order | None:
+    links = {name: element for role, element, name in page_elements(text) if role == "link"}
+    found = [order for order in (_open(links, facts), _take(links, facts)) if order]
+    return found[rng.integers(len(found))] if found else None
+
+
+def _open(links: Mapping[str, int], facts: Mapping[str, str]) -> _Order | None:
+    place = facts.get(PLACE, "")
+    if place in links:
+        return _Order("open the place", EnvAction(Command.CLICK, links[place]), f"open {place} [{links[place]}]")
+    if place and "Next" in links:
+        turn = links["Next"]
+        return _Order("open the place", EnvAction(Command.CLICK, turn), f"{place} is not here , Next [{turn}]")
+    return None
+
+
+def _take(links: Mapping[str, int], facts: Mapping[str, str]) -> _Order | None:
+    first, second = facts.get(FIRST_TIME, ""), facts.get(SECOND_TIME, "")
+    if first in links:
+        return _Order("take the time", EnvAction(Command.CLICK, links[first]), f"take {first} [{links[first]}]")
+    if second in links:
+        click = EnvAction(Command.CLICK, links[second])
+        return _Order("take the time", click, f"{first} is taken , take {second} [{links[second]}]")
+    return None
 
 
 def make_example(
@@ -160,8 +187,7 @@ def make_example(
         reads, orders = False, list(dict.fromkeys(_orders(rng, page.text, values, int(rng.integers(2, 7)))))
     if not orders:
         return None
-    count = int(rng.integers(13)) if rng.random() < 0.5 else 0
-    past = tuple(_text(order) for order in _orders(rng, past_page.text, values, count))
+    past = past_actions(rng, past_page, values)
     question = f"{instruction} {orders[0].words}" if reads or rng.random() < 0.5 else orders[0].words
     kind = rng.random()
     if kind < 0.25:
@@ -177,6 +203,27 @@ def make_example(
     return Example(policy_messages(History(question, page, past)), _text(orders[0]), more)
 
 
+def ask_example(
+    rng: np.random.Generator,
+    page: Observation,
+    told: Sequence[tuple[str, Mapping[str, str]]],
+    past: tuple[str, ...] = (),
+) -> Example | None:
+    """The place to open or the time to take of each of several (instruction, facts), on one page; None without any.
+
+    One page with many instructions is three times as dense as pages of their own.
+    """
+    turns = []
+    for instruction, facts in told:
+        order = _asked(rng, page.text, facts)
+        if order:
+            turns.append((f"{instruction} {order.words}", _text(order)))
+    if not turns:
+        return None
+    history = History(turns[0][0], page, past)
+    return Example(policy_messages(history), turns[0][1], tuple(turns[1:]))
+
+
 def alike(names: Sequence[str]) -> tuple[list[list[str]], list[list[str]]]:
     """Groups of at least three names: those with the same first two words, and those with the same last word."""
     first: dict[str, list[str]] = {}
@@ -190,25 +237,37 @@ def alike(names: Sequence[str]) -> tuple[list[list[str]], list[list[str]]]:
 
 
 def list_example(rng: np.random.Generator, groups: Sequence[Sequence[Sequence[str]]]) -> Example:
-    """Which id has which name: a page of links alone, and its links told again three times, each time in another order.
+    """Which id has which name, and which name has none. Nothing is as dense in look-ups.
 
-    The names come from one or two groups of one of the kinds that `alike` gives. Nothing is as dense in look-ups.
+    A page of links alone, out of one or two groups of one of the kinds that `alike` gives. Either its links are told
+    three times, each time in another order, or three lists of names are looked up, some of which are not there.
     """
     kind = groups[int(rng.integers(len(groups)))]
     drawn = [kind[int(rng.integers(len(kind)))] for _ in range(int(rng.integers(1, 3)))]
     pool = list(dict.fromkeys(name for group in drawn for name in group))
-    chosen = [pool[i] for i in rng.permutation(len(pool))[: int(rng.integers(3, 9))]]
+    pool = [pool[i] for i in rng.permutation(len(pool))]
+    count = int(rng.integers(3, 9))
+    chosen, absent = pool[:count], pool[count : 2 * count]
     first = int(rng.integers(1, 5))
+    ids = {name: f"[{element}]" for element, name in enumerate(chosen, first)}
+    finding = bool(absent) and rng.random() < 0.6
     lines = ["heading Results"]
-    for element, name in enumerate(chosen, first):
-        lines.append(f"link {name} [{element}]")
-        if rng.random() < 0.3:
+    for name in chosen:
+        lines.append(f"link {name} {ids[name]}")
+        if rng.random() < 0.3 and not finding:
             lines.append(f"text {pool[rng.integers(len(pool))]}")
-    answers = [
-        " , ".join(f"click {chosen[i]} [{first + i}]" for i in rng.permutation(len(chosen)).tolist()) for _ in range(3)
-    ]
-    history = History("list the links", Observation("\n".join(lines)))
-    return Example(policy_messages(history), answers[0], (("again", answers[1]), ("again", answers[2])))
+    turns = []
+    for again in range(3):
+        if finding:
+            among = [*chosen, *absent]
+            names = [among[i] for i in rng.permutation(len(among))[: int(rng.integers(2, 7))]]
+            answer = " , ".join(f"{name} {ids.get(name, 'is not here')}" for name in names)
+            turns.append(("find " + " , ".join(names), answer))
+        else:
+            answer = " , ".join(f"click {chosen[i]} {ids[chosen[i]]}" for i in rng.permutation(len(chosen)).tolist())
+            turns.append(("again" if again else "list the links", answer))
+    history = History(turns[0][0], Observation("\n".join(lines)))
+    return Example(policy_messages(history), turns[0][1], tuple(turns[1:]))
 
 
 def near_misses(rng: np.random.Generator, text: str, action: EnvAction, values: Sequence[str]) -> list[EnvAction]:
@@ -233,6 +292,12 @@ def rank_example(
     listed = [best, *(distinct[i] for i in rng.permutation(len(distinct))[:size])]
     listed = [listed[i] for i in rng.permutation(len(listed))]
     return Example(critic_messages(history, listed), critic_answer(best, LETTERS[listed.index(best)]))
+
+
+def past_actions(rng: np.random.Generator, page: Observation, values: Sequence[str]) -> tuple[str, ...]:
+    """Up to 12 actions done on a page, or none: what stands before a question and does not matter."""
+    count = int(rng.integers(13)) if rng.random() < 0.5 else 0
+    return tuple(_text(order) for order in _orders(rng, page.text, values, count))
 
 
 def _text(order: _Order) -> str:

@@ -25,14 +25,18 @@ from agentq import envs
 from agentq.agent.actions import format_action
 from agentq.agent.prompts import LETTERS, plain_text, policy_messages
 from agentq.base.exercises import (
+    FIRST_TIME,
     NAVIGATION,
     PLACE,
+    SECOND_TIME,
     Example,
     alike,
+    ask_example,
     list_example,
     make_example,
     near_misses,
     page_elements,
+    past_actions,
     rank_example,
 )
 from agentq.base.tokenizer import train_tokenizer
@@ -46,7 +50,8 @@ from agentq.types import EnvAction, History, Observation, Split, Task
 TOKENIZER_DEMONSTRATIONS = 60  # a site; their texts join the tokenizer's, however many demonstrations there are
 DEMONSTRATION_START = 0  # BASE indices of demonstrations; walks start far behind them
 WALK_START = 1_000_000
-LIST_SHARE = 0.3  # of the exercises
+LIST_SHARE = 0.25  # of the exercises
+ASK_SHARE = 0.35
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +152,40 @@ def _facts(task: Task) -> dict[str, str]:
         f = booking.facts(task.seed)
         details = {"First name": f.first_name, "Last name": f.last_name, "Phone": f.phone, "Email": f.email}
         visit = {"Date": f.date, "Time": f.first_choice, "Party": f.party, "Seating": f.seating}
-        return {PLACE: f.place.title, "Search": f.place.name, **visit, **details}
+        choices = {FIRST_TIME: f.first_choice, SECOND_TIME: f.second_choice}
+        return {PLACE: f.place.title, "Search": f.place.name, **choices, **visit, **details}
     g = shop.goal(task.seed)
     return {"Search": g.query, "Color": g.color, "Size": g.size}
+
+
+class _Teller:
+    """Finds an instruction that has something to do with a page: a branch of a restaurant listed, a time offered."""
+
+    def __init__(self, tasks: list[Task]) -> None:
+        self.tasks = [task for task in tasks if task.env == "booking"]
+        self.by_name: dict[str, list[Task]] = defaultdict(list)
+        for task in self.tasks:
+            self.by_name[booking.facts(task.seed).place.name].append(task)
+
+    def task(self, rng: np.random.Generator, page: Observation) -> Task | None:
+        """A task about one of the page's links, there or only like one of them, equally often; None without any."""
+        links = [name for role, _, name in page_elements(page.text) if role == "link"]
+        like = [task for name in links for task in self.by_name.get(name.rpartition(" ")[0], ())]
+        if any(name.endswith(" PM") for name in links):
+            drawn = rng.integers(len(self.tasks), size=40)
+            like = [task for task in (self.tasks[i] for i in drawn) if {*_choices(task)[1:]} & {*links}]
+        there: tuple[list[Task], list[Task]] = ([], [])
+        for task in like:
+            place, first, _ = _choices(task)
+            there[place in links or first in links].append(task)
+        found = there[int(rng.random() < 0.5)] or like
+        return found[int(rng.integers(len(found)))] if found else None
+
+
+def _choices(task: Task) -> tuple[str, str, str]:
+    """The place, the first and the second time of a booking."""
+    f = booking.facts(task.seed)
+    return f.place.title, f.first_choice, f.second_choice
 
 
 def _pretraining(tokenizer: Any, pages: list[tuple[Observation, Task]], seed: int) -> Iterator[Sequence]:
@@ -159,18 +195,33 @@ def _pretraining(tokenizer: Any, pages: list[tuple[Observation, Task]], seed: in
         kinds[item[1].env, page_kind(item[0])].append(item)
     groups = [group for group in kinds.values() if len(group) >= 20]
     kinds_of_names = [{name for _, _, name in page_elements(group[0][0].text)} - {*NAVIGATION} for group in groups]
-    sizes = np.array([len(names) for names in kinds_of_names])
-    shares = (2 + sizes) / (2 + sizes).sum()  # kinds of pages with more to tell apart come more often
+    teller = _Teller([task for _, task in pages])
+    asks = [any(teller.task(rng, page) for page, _ in group[:20]) for group in groups]
+    sizes = np.array([2 + len(names) for names in kinds_of_names])
+    shares = sizes / sizes.sum()  # kinds of pages with more to tell apart come more often
     names = alike(sorted({name for page, _ in pages for role, _, name in page_elements(page.text) if role == "link"}))
+    askable = [group for group, some in zip(groups, asks, strict=True) if some]
     while True:
-        if rng.random() < LIST_SHARE:
+        kind = rng.random()
+        if kind < LIST_SHARE:
             yield encode_example(tokenizer, list_example(rng, names), rng, prompt_weight=0.3)
+            continue
+        if kind < LIST_SHARE + ASK_SHARE and askable:
+            group = askable[rng.integers(len(askable))]
+            page, past_page = (group[rng.integers(len(group))][0] for _ in range(2))
+            about = [t for t in (teller.task(rng, page) for _ in range(int(rng.integers(3, 7)))) if t]
+            past = past_actions(rng, past_page, [past_page.text])
+            example = ask_example(rng, page, [(t.instruction, _facts(t)) for t in about], past)
+            if example is not None:
+                yield encode_example(tokenizer, example, rng, prompt_weight=0.3)
             continue
         group = groups[rng.choice(len(groups), p=shares)]
         page, task = group[rng.integers(len(group))]
         like_page, _ = group[rng.integers(len(group))]
         other_page, other_task = pages[rng.integers(len(pages))]
         told = task if rng.random() < 0.5 else other_task  # any instruction, also one that does not fit the page
+        if rng.random() < 0.7:
+            told = teller.task(rng, page) or told
         values = [page.text, like_page.text, other_page.text, task.instruction, other_task.instruction]
         past_page = like_page if rng.random() < 0.5 else other_page
         example = make_example(rng, page, told.instruction, _facts(told), values, past_page)
@@ -214,19 +265,15 @@ def make_base(out: Path, settings: BaseSettings, *, on_step: Callable[[str, dict
 
         return write
 
+    def shown(n: int, seed: int, start: int = DEMONSTRATION_START, slip_rate: float = 0.0) -> list[Demonstration]:
+        return [d for i, x in enumerate(s.sites) for d in demonstrate(x, n, seed + i, start=start, slip_rate=slip_rate)]
+
     pages = [page for i, site in enumerate(s.sites) for page in collect_pages(site, s.walks, s.seed + i)]
-    demos = [d for i, site in enumerate(s.sites) for d in demonstrate(site, s.demonstrations, s.seed + 10 + i, slip_rate=s.slip_rate)]
-    ranked = [
-        d
-        for i, site in enumerate(s.sites)
-        for d in demonstrate(site, s.ranked_demonstrations, s.seed + 20 + i, start=s.demonstrations, slip_rate=s.slip_rate)
-    ]
+    demos = shown(s.demonstrations, s.seed + 10, slip_rate=s.slip_rate)
+    ranked = shown(s.ranked_demonstrations, s.seed + 20, s.demonstrations, s.slip_rate)
     pretrained = out / "pretrained"
     if not (pretrained / "model.safetensors").exists():
-        texts = _corpus(
-            pages,
-            [d for i, site in enumerate(s.sites) for d in demonstrate(site, TOKENIZER_DEMONSTRATIONS, s.seed + 10 + i)],
-        )
+        texts = _corpus(pages, shown(TOKENIZER_DEMONSTRATIONS, s.seed + 10))
         tokenizer = train_tokenizer(texts, vocab_size=s.vocab_size, context_tokens=s.context_tokens)
         model = LlamaForCausalLM(_config(s, tokenizer))
         source = _pretraining(tokenizer, pages, s.seed + 100 * rank)

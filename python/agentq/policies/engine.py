@@ -61,7 +61,7 @@ class TransformersEngine:
         max_rows: int = 32,
         prefix_cache_bytes: int = 512 << 20,
     ) -> None:
-        """`max_rows` prompts are computed at once; `prefix_cache_bytes` bounds the memory of known prefixes, 0: none."""
+        """`max_rows` prompts are computed at once; known prefixes take at most `prefix_cache_bytes`, 0: none are kept."""
         self.model, self.tokenizer = load_checkpoint(model, device=device, dtype=dtype)
         self.model.eval()
         self.device = torch.device(device)
@@ -201,9 +201,7 @@ class _Batch:
             starts = torch.tensor(self.starts, device=device)
             prefix = torch.arange(width, device=device) < starts[:, None]
             causal = position <= position[:, None]
-            mask = torch.cat(
-                [prefix[:, None].expand(-1, len(position), -1), causal.expand(len(new), -1, -1)], dim=-1
-            )
+            mask = torch.cat([prefix[:, None].expand(-1, len(position), -1), causal.expand(len(new), -1, -1)], dim=-1)
             given = {"attention_mask": mask[:, None], "position_ids": starts[:, None] + position}
             own = torch.cat([prefix, own], dim=-1)
             for layer, (keys, values) in enumerate(self._prefix_states(width)):
