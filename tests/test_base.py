@@ -101,7 +101,7 @@ def test_make_example_opens_the_place_and_takes_the_time_or_says_what_is_missing
     here = Observation("heading Results\nlink Blue Harbor Uptown [1]\nlink Blue Harbor Marina [2]\nlink Next [3]")
     times = Observation("heading Choose a time\nlink 7:00 PM [1]\nlink 8:00 PM [2]\nlink Change [3]")
     thoughts = {
-        (here, "Blue Harbor Marina"): "open Blue Harbor Marina [2]",
+        (here, "Blue Harbor Marina"): "Blue Harbor Marina [2]",
         (here, "Blue Harbor Westend"): "Blue Harbor Westend is not here , Next [3]",
         (times, "7:00 PM"): "take 7:00 PM [1]",
         (times, "7:30 PM"): "7:30 PM is taken , take 8:00 PM [2]",
@@ -121,7 +121,7 @@ def test_ask_example_asks_one_page_for_several_instructions() -> None:
     example = ask_example(np.random.default_rng(0), page, told, ("COMMANDS: CLICK [1]",))
     assert example is not None and "QUERY: Book A . open the place\n" in example.messages[-1]["content"]
     assert "COMMANDS: CLICK [1]\nQUERY" in example.messages[-1]["content"]
-    assert example.answer.startswith("THOUGHT: open Blue Harbor Uptown [1]\nCOMMANDS: CLICK [1]")
+    assert example.answer.startswith("THOUGHT: Blue Harbor Uptown [1]\nCOMMANDS: CLICK [1]")
     ((question, answer),) = example.more
     assert question == "Book B . open the place"
     assert answer.startswith("THOUGHT: Blue Harbor Marina is not here , Next [2]\nCOMMANDS: CLICK [2]")

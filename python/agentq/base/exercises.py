@@ -143,9 +143,10 @@ def _asked(rng: np.random.Generator, text: str, facts: Mapping[str, str]) -> _Or
 
 
 def _open(links: Mapping[str, int], facts: Mapping[str, str]) -> _Order | None:
+    """Thoughts begin with the name: whether it is there is seen best when it has been written."""
     place = facts.get(PLACE, "")
     if place in links:
-        return _Order("open the place", EnvAction(Command.CLICK, links[place]), f"open {place} [{links[place]}]")
+        return _Order("open the place", EnvAction(Command.CLICK, links[place]), f"{place} [{links[place]}]")
     if place and "Next" in links:
         turn = links["Next"]
         return _Order("open the place", EnvAction(Command.CLICK, turn), f"{place} is not here , Next [{turn}]")

@@ -66,14 +66,16 @@ class BaseSettings:
     vocab_size: int = 2048
     context_tokens: int = 1024
     walks: int = 4000
-    pretrain_tokens: int = 40_000_000
-    demonstrations: int = 200
-    ranked_demonstrations: int = 800  # further ones, seen only as ranking questions: judging is taught more than acting
+    pretrain_tokens: int = 55_000_000
+    demonstrations: int = 60
+    ranked_demonstrations: int = (
+        1600  # further ones, seen only as ranking questions: judging is taught more than acting
+    )
     slip_rate: float = 0.1  # of the expert's steps, replaced by another action, which the expert then has to mend
-    exercise_every: int = 4  # while demonstrating, one sequence in four stays an exercise
-    demonstration_tokens: int = 8_000_000
+    exercise_every: int = 2  # while demonstrating, one sequence in two stays an exercise
+    demonstration_tokens: int = 1_500_000
     learning_rate: float = 2.5e-3
-    demonstration_learning_rate: float = 1.5e-3
+    demonstration_learning_rate: float = 1.2e-3
     seed: int = 0
 
 

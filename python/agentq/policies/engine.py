@@ -61,7 +61,7 @@ class TransformersEngine:
         max_rows: int = 32,
         prefix_cache_bytes: int = 512 << 20,
     ) -> None:
-        """`max_rows` prompts are computed at once; known prefixes take at most `prefix_cache_bytes`, 0: none are kept."""
+        """`max_rows` prompts are computed at once; known prefixes take at most `prefix_cache_bytes` (0: none)."""
         self.model, self.tokenizer = load_checkpoint(model, device=device, dtype=dtype)
         self.model.eval()
         self.device = torch.device(device)

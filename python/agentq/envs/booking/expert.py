@@ -34,7 +34,7 @@ def _search(want: Facts, view: View) -> Advice:
     if typed is not None:
         return typed._replace(explanation="search name")
     if find(view, "link", title):
-        return click(view, "link", title, f"open {title}", "open restaurant")
+        return click(view, "link", title, title, "open restaurant")
     here, there = _results_page(view), search(name).index(want.place) // PAGE_SIZE + 1
     if here and f"q={name.replace(' ', '+')}&" in f"{view.url.partition('?')[2]}&":
         turn = "Next" if here < there else "Previous"
