@@ -47,7 +47,7 @@ class TrainConfig(_Section):
     learning_rate: float = Field(default=3e-5, gt=0, description="Peak learning rate of AdamW.")
     beta: float = Field(default=0.1, gt=0, description="DPO's weight of the reference; larger stays closer to it.")
     epochs: int = Field(default=2, ge=1, description="Passes over one round's data.")
-    batch_size: int = Field(default=8, ge=1, description="Pairs or samples of one optimiser step.")
+    batch_size: int = Field(default=16, ge=1, description="Pairs or samples of one optimiser step.")
     max_grad_norm: float = Field(default=1.0, gt=0, description="Gradients are scaled down to this global norm.")
     lora_rank: int = Field(default=0, ge=0, description="Rank of the LoRA adapters; 0 trains all weights.")
     warmup_fraction: float = Field(default=0.1, ge=0, le=1, description="Part of the steps in which the rate rises.")
@@ -59,15 +59,15 @@ class RftConfig(_Section):
     num_tasks: int = Field(default=120, ge=1, description="Training tasks tried; later rounds use other ones.")
     attempts: int = Field(default=4, ge=1, description="Episodes of each task.")
     max_per_task: int = Field(default=2, ge=0, description="Successes kept of each task; 0 keeps all.")
-    learning_rate: float = Field(default=3e-4, gt=0, description="Peak learning rate of AdamW.")
-    epochs: int = Field(default=2, ge=1, description="Passes over the kept successes.")
+    learning_rate: float = Field(default=1e-4, gt=0, description="Peak learning rate of AdamW.")
+    epochs: int = Field(default=1, ge=1, description="Passes over the kept successes.")
 
 
 class EvalConfig(_Section):
     """Measuring an agent on held-out tasks."""
 
     num_tasks: int = Field(default=200, ge=1, description="Held-out tasks.")
-    num_iterations: int = Field(default=10, ge=1, description="Rollouts of each tree in search at test time.")
+    num_iterations: int = Field(default=20, ge=1, description="Rollouts of each tree in search at test time.")
 
 
 class RunConfig(_Section):
