@@ -194,13 +194,15 @@ def test_success_samples_keep_readable_steps_of_distinct_successes() -> None:
     assert [len(s.token_ids) for s in success_samples([loss, *wins], max_per_task=1)] == [1, 3, 1]
 
 
-def test_success_samples_leave_out_steps_that_changed_nothing_and_prefer_short_successes() -> None:
-    win, short = make_trajectory(0, 4), make_trajectory(0, 3)
-    idle = dataclasses.replace(win.steps[2].result, observation=win.steps[2].observation)
-    repeated = dataclasses.replace(win.steps[2], result=idle)
-    win = dataclasses.replace(win, steps=(*win.steps[:2], repeated, win.steps[3]))
-    assert [len(s.token_ids) for s in success_samples([win])] == [1, 4]
-    assert [len(s.token_ids) for s in success_samples([win, short], max_per_task=1)] == [1, 3]
+def test_success_samples_leave_out_what_was_done_before_on_the_same_page() -> None:
+    win = make_trajectory(0, 4)
+    again = dataclasses.replace(win.steps[3], proposal=win.steps[0].proposal, observation=win.steps[0].observation)
+    elsewhere = dataclasses.replace(win.steps[3], proposal=win.steps[0].proposal)
+    assert [len(s.token_ids) for s in success_samples([win])] == [1, 3, 4]
+    repeated = dataclasses.replace(win, steps=(*win.steps[:3], again))
+    assert [len(s.token_ids) for s in success_samples([repeated])] == [1, 3]
+    moved = dataclasses.replace(win, steps=(*win.steps[:3], elsewhere))
+    assert [len(s.token_ids) for s in success_samples([moved])] == [1, 3, 1]
 
 
 def test_success_samples_tell_tasks_of_two_environments_apart() -> None:

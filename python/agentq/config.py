@@ -59,8 +59,8 @@ class RftConfig(_Section):
     num_tasks: int = Field(default=120, ge=1, description="Training tasks tried; later rounds use other ones.")
     attempts: int = Field(default=4, ge=1, description="Episodes of each task.")
     max_per_task: int = Field(default=2, ge=0, description="Successes kept of each task; 0 keeps all.")
-    learning_rate: float = Field(default=1e-4, gt=0, description="Peak learning rate of AdamW.")
-    epochs: int = Field(default=1, ge=1, description="Passes over the kept successes.")
+    learning_rate: float = Field(default=3e-5, gt=0, description="Peak learning rate of AdamW.")
+    epochs: int = Field(default=2, ge=1, description="Passes over the kept successes.")
 
 
 class EvalConfig(_Section):

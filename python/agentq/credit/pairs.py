@@ -7,13 +7,13 @@ alpha, threshold or the number of pairs, and no map from rank to value: those he
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
 
 from agentq.store.records import TreeRecord
-from agentq.types import PreferencePair, Proposal, Sample, Step, Task, Trajectory
+from agentq.types import EnvAction, PreferencePair, Proposal, Sample, Step, Task, Trajectory
 
 
 def blended_value(mean_value: float, critic_value: float, alpha: float) -> float:
@@ -105,31 +105,33 @@ def trajectory_pairs(
 def success_samples(trajectories: Sequence[Trajectory], max_per_task: int = 0) -> list[Sample]:
     """The actions of successful episodes, for rejection-sampling fine-tuning (RFT).
 
-    Steps that left the page as it was are left out, unreadable ones among them: success did not need them, and a policy
+    Left out are unreadable actions, and actions taken before on the same page: success did not need them, and a policy
     that learns one of its repetitions soon does nothing else.
 
     Args:
-        trajectories: episodes of any tasks; an episode with the same tokens as another one of its task is left out.
-        max_per_task: keep the so many shortest successes of a task, of equal ones the earlier; 0 keeps all.
+        trajectories: episodes of any tasks; an episode with the same tokens as an earlier one of its task is left out.
+        max_per_task: keep the first so many successes of a task, in the order given; 0 keeps all.
     """
     _at_least("max_per_task", max_per_task, 0)
-    distinct: dict[tuple[str, int], dict[bytes, Trajectory]] = {}
-    for trajectory in trajectories:
-        if trajectory.success:
-            tokens = b"|".join(step.proposal.token_ids.tobytes() for step in trajectory.steps)
-            distinct.setdefault(_task_key(trajectory.task), {}).setdefault(tokens, trajectory)
+    seen: dict[tuple[str, int], set[bytes]] = {}
     samples: list[Sample] = []
-    for wins in distinct.values():
-        kept = sorted(wins.values(), key=lambda win: len(win.steps))[: max_per_task or None]
-        samples += [sample_of(step.proposal) for win in kept for step in win.steps if _did_something(step)]
+    for trajectory in trajectories:
+        if not trajectory.success:
+            continue
+        tokens = b"|".join(step.proposal.token_ids.tobytes() for step in trajectory.steps)
+        kept = seen.setdefault(_task_key(trajectory.task), set())
+        if tokens in kept or (max_per_task and len(kept) >= max_per_task):
+            continue
+        kept.add(tokens)
+        first = {(s.observation.fingerprint, s.proposal.action.env_action): s for s in reversed(trajectory.steps)}
+        samples += [sample_of(s.proposal) for s in trajectory.steps if _is_new(s, first)]
     return samples
 
 
-def _did_something(step: Step) -> bool:
-    if step.proposal.action.env_action is None:
-        return False
-    over = step.result.terminated or step.result.truncated
-    return over or step.result.observation.fingerprint != step.observation.fingerprint
+def _is_new(step: Step, first: Mapping[tuple[str, EnvAction | None], Step]) -> bool:
+    """Readable, and the first step of its episode that takes this action on this page."""
+    action = step.proposal.action.env_action
+    return action is not None and first[step.observation.fingerprint, action] is step
 
 
 def sample_of(proposal: Proposal) -> Sample:
