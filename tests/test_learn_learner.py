@@ -135,6 +135,16 @@ def test_step_dpo_raises_the_chosen_margin() -> None:
     assert seen[-1]["rewards/rejected"] == pytest.approx(0.1 * (seen[-1]["logps/rejected"] - ref), abs=1e-4)
 
 
+def test_step_dpo_adds_the_chosen_sides_likelihood_per_token() -> None:
+    trained = learner()
+    pairs = trained.recompute_reference(node_pairs(0, 4) + trajectory_pairs(1, 3))
+    nll = [-sum(s.logps.sum() for s in p.chosen) / sum(len(s.token_ids) for s in p.chosen) for p in pairs]
+    metrics = trained.step_dpo(pairs, beta=0.5, sft_weight=2.0)
+    assert metrics["loss"] == pytest.approx(math.log(2) + 2.0 * np.mean(nll), abs=1e-5)
+    with pytest.raises(ValueError, match=r"sft_weight must be at least 0; got -1"):
+        trained.step_dpo(pairs, beta=0.5, sft_weight=-1.0)
+
+
 def test_step_sft_overfits_one_sample() -> None:
     trained = learner(learning_rate=1e-2)
     losses = [trained.step_sft([sample([1, 2, 3], [4, 5, 6, 7])])["loss"] for _ in range(30)]

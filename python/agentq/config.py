@@ -46,6 +46,7 @@ class TrainConfig(_Section):
 
     learning_rate: float = Field(default=3e-5, gt=0, description="Peak learning rate of AdamW.")
     beta: float = Field(default=0.1, gt=0, description="DPO's weight of the reference; larger stays closer to it.")
+    sft_weight: float = Field(default=1.0, ge=0, description="Weight of the chosen side's SFT loss beside DPO's.")
     epochs: int = Field(default=2, ge=1, description="Passes over one round's data.")
     batch_size: int = Field(default=16, ge=1, description="Pairs or samples of one optimiser step.")
     max_grad_norm: float = Field(default=1.0, gt=0, description="Gradients are scaled down to this global norm.")
@@ -76,8 +77,8 @@ class RunConfig(_Section):
     env: str = Field(default="booking", min_length=1, description="Name of the environment.")
     seed: int = Field(default=0, ge=0, description="Every random choice of the run follows from it.")
     out: str = Field(default="runs/demo", min_length=1, description="The run directory.")
-    num_rounds: int = Field(default=1, ge=1, description="Rounds of search and training.")
-    num_tasks: int = Field(default=100, ge=1, description="Training tasks searched in each round.")
+    num_rounds: int = Field(default=2, ge=1, description="Rounds of search and training.")
+    num_tasks: int = Field(default=60, ge=1, description="Training tasks searched in each round.")
 
 
 class Config(_Section):

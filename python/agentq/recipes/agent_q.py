@@ -34,4 +34,4 @@ def items(store: RunStore, stage: str, config: Config) -> list[PreferencePair]:
 
 def step(learner: Learner, batch: list[PreferencePair], config: Config) -> Metrics:
     """One step down the mean DPO loss of the batch."""
-    return learner.step_dpo(batch, beta=config.train.beta)
+    return learner.step_dpo(batch, beta=config.train.beta, sft_weight=config.train.sft_weight)
