@@ -36,7 +36,7 @@ class PairsConfig(_Section):
     """Which siblings of a tree become a preference pair."""
 
     alpha: float = Field(default=0.75, ge=0, le=1, description="Weight of the search; 1 leaves the critic out.")
-    threshold: float = Field(default=0.3, ge=0, description="Smallest gap of blended values, in reward units.")
+    threshold: float = Field(default=0.5, ge=0, description="Smallest gap of blended values, in reward units.")
     max_pairs_per_node: int = Field(default=4, ge=0, description="Largest gaps kept of each node; 0 keeps all.")
     min_visits: int = Field(default=1, ge=1, description="Visits that both actions need.")
 
@@ -77,8 +77,8 @@ class RunConfig(_Section):
     env: str = Field(default="booking", min_length=1, description="Name of the environment.")
     seed: int = Field(default=0, ge=0, description="Every random choice of the run follows from it.")
     out: str = Field(default="runs/demo", min_length=1, description="The run directory.")
-    num_rounds: int = Field(default=2, ge=1, description="Rounds of search and training.")
-    num_tasks: int = Field(default=60, ge=1, description="Training tasks searched in each round.")
+    num_rounds: int = Field(default=1, ge=1, description="Rounds of search and training.")
+    num_tasks: int = Field(default=100, ge=1, description="Training tasks searched in each round.")
 
 
 class Config(_Section):
