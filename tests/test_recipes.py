@@ -29,7 +29,7 @@ from tests.recipes_factory import PrefersTheLongest, Teacher, expert_texts, tiny
 
 SMALL = (  # seed 1: every learner finds pairs in both rounds
     "--run.seed=1 --rft.num_tasks=2 --rft.attempts=2 --rft.epochs=1 --run.num_tasks=1 --run.num_rounds=2 "
-    "--search.num_iterations=4 --search.num_proposals=3 --eval.num_tasks=3 --eval.num_iterations=2"
+    "--search.num_iterations=4 --search.num_proposals=3 --eval.num_tasks=3 --eval.num_iterations=2 --train.sft_weight=0"
 )
 SMALLER = (
     "--rft.num_tasks=1 --rft.attempts=2 --run.num_tasks=1 --run.num_rounds=1 "
