@@ -1,0 +1,327 @@
+"""How fast is the forest beside other tree searches that do the same work?
+
+    python benchmarks/forest.py [--json] [--simulations 200 2000] [--trees 1 64] [--seconds 2]
+
+The work: T trees of width K and depth at most 10; a leaf's value is a hash of its path; UCB1 with 1 + N and c = sqrt 2;
+a visit in flight is worth 0. First visits evaluate a node and give it K children. Root counts are checked before
+anything is timed. CPU time of one process, medians of repetitions.
+
+OpenSpiel and TreeQuest join where they are installed (`pip install open_spiel treequest`). Their own selection rules
+differ, so their root counts are not compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from agentq._core import Forest
+
+C_EXP = math.sqrt(2.0)
+DEPTH = 10
+GOLDEN = 0x9E3779B9
+MASK = 0xFFFFFFFF
+# T=1, K=5, S=2000 by the plain rules, by batch size; known from outside this project
+KNOWN_ROOT_COUNTS = {
+    1: [457, 442, 336, 407, 357],
+    8: [455, 442, 335, 408, 359],
+    64: [449, 454, 333, 390, 373],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """T trees, S simulations each, width K, B leaves of a tree at once.
+
+    `plain`: the rules of the known root counts. N(h) under the logarithm is the count of h itself (Agent Q: the sum
+    over its children, one less), and ties go to the lower index (the forest: to fewer visits, then to the lower index).
+    """
+
+    trees: int = 1
+    simulations: int = 2000
+    width: int = 5
+    batch: int = 1
+    plain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """`run` does the work and gives the visit counts of the roots' children `[T][K]`."""
+
+    name: str
+    run: Callable[[Work], list[list[int]]]
+    same_work: bool
+    only_one_tree: bool = False
+
+
+def mix(h: int) -> int:
+    """murmur3's 32-bit finaliser."""
+    h = ((h ^ (h >> 16)) * 0x85EBCA6B) & MASK
+    h = ((h ^ (h >> 13)) * 0xC2B2AE35) & MASK
+    return h ^ (h >> 16)
+
+
+def root_hash(tree: int) -> int:
+    return mix((1 + tree * GOLDEN) & MASK)
+
+
+def child_hash(h: int, i: int) -> int:
+    return mix((h + (i + 1) * GOLDEN) & MASK)
+
+
+def value_of(h: int) -> float:
+    """In [0, 1), exact in single precision."""
+    return (h >> 8) / 2**24
+
+
+def mix_array(h: np.ndarray) -> np.ndarray:
+    """`mix` of uint32, elementwise; products wrap around."""
+    h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    return h ^ (h >> np.uint32(16))
+
+
+# Pure Python: the definition ------------------------------------------------------------------------------------------
+
+
+class _Node:
+    __slots__ = ("children", "count", "depth", "hash", "parent", "told", "total")
+
+    def __init__(self, parent: _Node | None, h: int) -> None:
+        self.parent, self.hash, self.children = parent, h, []
+        self.depth = 0 if parent is None else parent.depth + 1
+        self.count, self.told, self.total = 0, 0, 0.0  # count: with visits in flight
+
+    children: list[_Node]
+
+
+def pure_python(work: Work) -> list[list[int]]:
+    """One tree after the other."""
+    roots = [_Node(None, root_hash(tree)) for tree in range(work.trees)]
+    for root in roots:
+        done = 0
+        while done < work.simulations:
+            leaves = _batch(root, min(work.batch, work.simulations - done), work)
+            for leaf in leaves:
+                if not leaf.children and leaf.depth < DEPTH:
+                    leaf.children = [_Node(leaf, child_hash(leaf.hash, i)) for i in range(work.width)]
+                value, node = value_of(leaf.hash), leaf
+                while node is not None:
+                    node.told += 1
+                    node.total += value
+                    node = node.parent  # type: ignore[assignment]
+            done += len(leaves)
+    return [[child.count for child in root.children] for root in roots]
+
+
+def _batch(root: _Node, size: int, work: Work) -> list[_Node]:
+    leaves: list[_Node] = []
+    for _ in range(size):
+        node, path = root, [root]
+        while node.children:
+            visits = node.count if work.plain else node.count - 1
+            scale = C_EXP * math.sqrt(math.log(max(1, visits)))
+            best, best_score, best_count = node.children[0], -math.inf, 0
+            for child in node.children:
+                n = child.count
+                score = (child.total / n if n else 0.0) + scale / math.sqrt(1 + n)
+                if score > best_score or (score == best_score and n < best_count and not work.plain):
+                    best, best_score, best_count = child, score, n
+            node = best
+            path.append(node)
+        if node.count > node.told:  # in flight already: the batch is over
+            break
+        for step in path:
+            step.count += 1
+        leaves.append(node)
+    return leaves
+
+
+# The forest, driven from Python ---------------------------------------------------------------------------------------
+
+
+def forest_arrays(work: Work) -> list[list[int]]:
+    """Asks all trees at once; hashes in NumPy."""
+    forest = Forest(selection="ucb1", c_exp=C_EXP, exhaust=False)
+    roots = forest.add_trees(work.trees)
+    trees = np.arange(work.trees, dtype=np.int32)
+    slots = 1 + work.trees + work.trees * work.simulations * work.width
+    hashes = np.zeros(slots, dtype=np.uint32)
+    hashes[roots] = mix_array((1 + np.arange(work.trees, dtype=np.uint64) * GOLDEN).astype(np.uint32))
+    steps = ((np.arange(work.width, dtype=np.uint64) + 1) * GOLDEN).astype(np.uint32)
+    offsets = np.arange(work.width)
+    zeros = np.zeros(work.trees * work.batch * work.width, dtype=np.float32)
+    left = np.full(work.trees, work.simulations)
+    while trees.size:
+        _, leaves, depth, _ = forest.ask(trees, min(work.batch, int(left[trees[0]])))
+        values = (hashes[leaves] >> np.uint32(8)).astype(np.float64) / 2**24
+        fresh = leaves[(depth < DEPTH) & (forest.child_count[leaves] == 0)]
+        if fresh.size:
+            count = fresh.size * work.width
+            widths = np.full(fresh.size, work.width, dtype=np.uint32)
+            first = forest.expand(fresh, widths, zeros[:count], zeros[:count])
+            hashes[first[:, None] + offsets] = mix_array(hashes[fresh][:, None] + steps)
+        forest.tell(leaves, values)
+        left -= np.bincount(forest.tree[leaves], minlength=work.trees)
+        trees = np.flatnonzero(left > 0).astype(np.int32)
+    counts, first_child = forest.visit_count, forest.first_child
+    return [counts[first_child[r] : first_child[r] + work.width].tolist() for r in roots]
+
+
+# Others ---------------------------------------------------------------------------------------------------------------
+
+
+def treequest(work: Work) -> list[list[int]]:
+    """TreeQuest's StandardMCTS: one node a step, softmax priors; at most its S * K nodes are comparable to ours."""
+    import treequest as tq  # type: ignore[import-not-found]
+
+    algorithm = tq.StandardMCTS(samples_per_action=work.width)
+    state = algorithm.init_tree()
+
+    def generate(parent: Any) -> tuple[int, float]:
+        h = child_hash(root_hash(0) if parent is None else parent, 0)
+        return h, value_of(h)
+
+    for _ in range(work.simulations):
+        state = algorithm.step(state, {"a": generate}, inplace=True)
+    return []
+
+
+def openspiel(work: Work) -> list[list[int]]:
+    """OpenSpiel's Python MCTS on a game whose leaves' values are hashes: ln N / n, unvisited children first."""
+    from open_spiel.python.algorithms import mcts  # type: ignore[import-not-found]
+
+    class State:
+        def __init__(self, h: int, depth: int) -> None:
+            self.h, self.depth = h, depth
+
+        def clone(self) -> State:
+            return State(self.h, self.depth)
+
+        def apply_action(self, action: int) -> None:
+            self.h, self.depth = child_hash(self.h, action), self.depth + 1
+
+        def legal_actions(self, player: int | None = None) -> list[int]:
+            return list(range(work.width))
+
+        def is_terminal(self) -> bool:
+            return self.depth >= DEPTH
+
+        def is_chance_node(self) -> bool:
+            return False
+
+        def current_player(self) -> int:
+            return 0
+
+        def returns(self) -> list[float]:
+            return [value_of(self.h)]
+
+        def __str__(self) -> str:
+            return str(self.h)
+
+    class Evaluator(mcts.Evaluator):  # type: ignore[misc]
+        def evaluate(self, state: State) -> np.ndarray:
+            return np.array([value_of(state.h)])
+
+        def prior(self, state: State) -> list[tuple[int, float]]:
+            return [(a, 1.0 / work.width) for a in range(work.width)]
+
+    class Game:
+        def num_players(self) -> int:
+            return 1
+
+        def max_utility(self) -> float:
+            return 1.0
+
+        def get_type(self) -> Any:
+            import pyspiel  # type: ignore[import-not-found]
+
+            return pyspiel.load_game("catch").get_type()
+
+    bot = mcts.MCTSBot(Game(), C_EXP, work.simulations, Evaluator(), solve=False)
+    root = bot.mcts_search(State(root_hash(0), 0))
+    return [[child.explore_count for child in sorted(root.children, key=lambda c: c.action)]]
+
+
+CONTESTANTS = [
+    Contestant("forest, arrays", forest_arrays, same_work=True),
+    Contestant("pure Python", pure_python, same_work=True),
+]
+if find_spec("treequest"):
+    CONTESTANTS.append(Contestant("TreeQuest StandardMCTS", treequest, same_work=False, only_one_tree=True))
+if find_spec("open_spiel"):
+    CONTESTANTS.append(Contestant("OpenSpiel, Python", openspiel, same_work=False, only_one_tree=True))
+
+
+def check() -> None:
+    """Root counts: the definition against the known ones, everyone who does the same work against the definition."""
+    for batch, known in KNOWN_ROOT_COUNTS.items():
+        found = pure_python(Work(batch=batch, plain=True))
+        if found != [known]:
+            raise SystemExit(f"pure Python must give the root counts {known} at B={batch}; got {found[0]}")
+    for work in (Work(batch=b) for b in (1, 8, 64)):
+        _agree(work)
+    _agree(Work(trees=3, simulations=500, width=20, batch=4))
+
+
+def _agree(work: Work) -> None:
+    want = pure_python(work)
+    for contestant in CONTESTANTS:
+        if contestant.same_work and contestant.run(work) != want:
+            raise SystemExit(f"{contestant.name} must give the root counts of pure Python on {work}")
+
+
+def rate(contestant: Contestant, work: Work, seconds: float) -> float:
+    """Median simulations a CPU second, over repetitions that take at least `seconds` together."""
+    contestant.run(Work(simulations=10, width=work.width))  # imports, first calls
+    rates: list[float] = []
+    spent = 0.0
+    while spent < seconds or len(rates) < 3:
+        start = time.process_time()
+        contestant.run(work)
+        took = time.process_time() - start
+        spent += took
+        rates.append(work.trees * work.simulations / took)
+        if took > seconds:
+            break
+    return statistics.median(rates)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trees", type=int, nargs="+", default=[1, 64])
+    parser.add_argument("--simulations", type=int, nargs="+", default=[200, 2000])
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 8])
+    parser.add_argument("--width", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=2.0, help="CPU time for each figure, about")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    check()
+    figures = []
+    for trees in args.trees:
+        for simulations in args.simulations:
+            for batch in args.batch:
+                work = Work(trees, simulations, args.width, batch)
+                for contestant in CONTESTANTS:
+                    if (contestant.only_one_tree and (trees > 1 or batch > 1)) or trees * simulations > 20_000:
+                        continue
+                    figure = {"contestant": contestant.name, "trees": trees, "simulations": simulations}
+                    speed = rate(contestant, work, args.seconds)
+                    figures.append({**figure, "batch": batch, "width": args.width, "simulations_per_s": round(speed)})
+                    if not args.json:
+                        print(f"T={trees:3} S={simulations:5} B={batch:2}  {speed:12,.0f}/s  {contestant.name}")
+    if args.json:
+        print(json.dumps({"figures": figures}))
+
+
+if __name__ == "__main__":
+    main()
