@@ -22,6 +22,14 @@ struct SharedForest {
     return act(forest);
   }
 
+  /// The same for what is shorter than giving the GIL up: waits without the GIL only where another thread is at work.
+  template <typename Act>
+  auto locked_briefly(Act&& act) {
+    if (!mutex.try_lock()) return locked(act);
+    const std::lock_guard<std::mutex> hold(mutex, std::adopt_lock);
+    return act(forest);
+  }
+
   Forest forest;
   std::mutex mutex;
 };
@@ -96,6 +104,36 @@ py::tuple ask(SharedForest& self, const py::object& trees, std::int64_t n) {
   Leaves leaves = self.locked([&](Forest& forest) { return forest.ask(ids, count); });
   return py::make_tuple(to_numpy(std::move(leaves.tree)), to_numpy(std::move(leaves.node)),
                         to_numpy(std::move(leaves.depth)), to_numpy(std::move(leaves.status)));
+}
+
+/// The node, or minus the status.
+std::int64_t ask_one(SharedForest& self, std::int64_t tree) {
+  return self.locked_briefly([&](Forest& forest) {
+    if (tree != static_cast<TreeId>(tree)) no_such("tree", tree, forest.num_trees());
+    const auto [status, node] = forest.ask_one(static_cast<TreeId>(tree));
+    return status == AskStatus::kOk ? static_cast<std::int64_t>(node) : -static_cast<std::int64_t>(status);
+  });
+}
+
+NodeId node_of(const Forest& forest, std::int64_t node) {
+  if (node != static_cast<NodeId>(node)) no_such("node", node, forest.num_nodes());
+  return static_cast<NodeId>(node);
+}
+
+NodeId expand_one(SharedForest& self, std::int64_t node, std::int64_t width) {
+  const std::uint32_t count = count_of(width, "width");
+  return self.locked_briefly([&](Forest& forest) {
+    const NodeId id = node_of(forest, node);
+    const std::vector<float> zeros(count);
+    return forest.expand(std::span(&id, 1), std::span(&count, 1), zeros, zeros)[0];
+  });
+}
+
+void tell_one(SharedForest& self, std::int64_t node, double value) {
+  self.locked_briefly([&](Forest& forest) {
+    const NodeId id = node_of(forest, node);
+    forest.tell(std::span(&id, 1), std::span(&value, 1));
+  });
 }
 
 py::array_t<NodeId> expand(SharedForest& self, const py::object& nodes, const py::object& widths,
@@ -186,6 +224,9 @@ void bind_forest(py::module_& m) {
       .def("add_trees", &add_trees, "n"_a)
       .def("root", &root, "tree"_a)
       .def("ask", &ask, "trees"_a, "n"_a = 1)
+      .def("ask_one", &ask_one, "tree"_a)
+      .def("expand_one", &expand_one, "node"_a, "width"_a)
+      .def("tell_one", &tell_one, "node"_a, "value"_a)
       .def("extend", &on_nodes<&Forest::extend>, "nodes"_a)
       .def("expand", &expand, "nodes"_a, "widths"_a, "critic_values"_a, "logps"_a)
       .def("set_terminal", &on_nodes<&Forest::set_terminal>, "nodes"_a)

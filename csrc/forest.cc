@@ -85,7 +85,7 @@ NodeId Forest::select_child(NodeId node) const noexcept {
   const NodeId end = first + nodes_.child_count[node];
   std::uint64_t node_visits = 0;
   for (NodeId child = first; child < end; ++child) node_visits += started(child);
-  const double node_log_visits = log_visits(node_visits);
+  const double scale = config_.c_exp * table_->root_log(node_visits);
 
   NodeId best = kNoNode;
   double best_score = 0.0;
@@ -94,8 +94,7 @@ NodeId Forest::select_child(NodeId node) const noexcept {
     if (is_exhausted(child)) continue;
     const std::uint32_t visits = started(child);
     if (visits == 0 && config_.unvisited == Unvisited::kFirst) return child;
-    const double mean = nodes_.value_sum[child] / static_cast<double>(visits > 0 ? visits : 1);
-    const double score = ucb1(mean, node_log_visits, visits, config_.c_exp);
+    const double score = nodes_.value_sum[child] * table_->reciprocal(visits) + scale * table_->spread(visits);
     if (best == kNoNode || score > best_score || (score == best_score && visits < best_visits)) {
       best = child;
       best_score = score;
@@ -105,21 +104,33 @@ NodeId Forest::select_child(NodeId node) const noexcept {
   return best;
 }
 
-AskStatus Forest::ask_tree(TreeId tree, std::size_t n, Leaves& leaves) {
+std::pair<AskStatus, NodeId> Forest::ask_one(TreeId tree) {
+  check_tree(tree);
   const NodeId root = roots_[static_cast<std::size_t>(tree)];
-  if (is_exhausted(root)) return AskStatus::kExhausted;
+  if (is_exhausted(root)) return {AskStatus::kExhausted, kNoNode};
+  NodeId leaf = root;
+  while (!is_leaf(leaf)) leaf = select_child(leaf);
+  if (nodes_.in_flight[leaf] > 0) return {AskStatus::kBlocked, kNoNode};
+  if (started(root) == kMaxRollouts)
+    throw std::invalid_argument("a tree must have at most " + std::to_string(kMaxRollouts) + " rollouts; tree " +
+                                std::to_string(tree) + " is full");
+  ++pending_[leaf];
+  for (NodeId node = leaf; node != kNoNode; node = nodes_.parent[node]) ++nodes_.in_flight[node];
+  return {AskStatus::kOk, leaf};
+}
+
+AskStatus Forest::ask_tree(TreeId tree, std::size_t n, Leaves& leaves) {
   for (std::size_t i = 0; i < n; ++i) {
-    NodeId node = root;
-    while (!is_leaf(node)) node = select_child(node);
-    if (nodes_.in_flight[node] > 0) return AskStatus::kBlocked;
-    if (started(root) == kMaxRollouts)
-      throw std::invalid_argument("a tree must have at most " + std::to_string(kMaxRollouts) + " rollouts; tree " +
-                                  std::to_string(tree) + " is full");
-    leaves.tree.push_back(tree);
-    leaves.depth.push_back(nodes_.depth[node]);
-    leaves.node.push_back(node);  // last: what undoing looks at
-    ++pending_[node];
-    for (; node != kNoNode; node = nodes_.parent[node]) ++nodes_.in_flight[node];
+    const auto [status, leaf] = ask_one(tree);
+    if (status != AskStatus::kOk) return status;
+    try {
+      leaves.tree.push_back(tree);
+      leaves.depth.push_back(nodes_.depth[leaf]);
+      leaves.node.push_back(leaf);  // last: what undoing looks at
+    } catch (...) {
+      cancel(std::span(&leaf, 1));
+      throw;
+    }
   }
   return AskStatus::kOk;
 }

@@ -18,9 +18,11 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "csrc/column.h"
+#include "csrc/score.h"
 
 namespace agentq {
 
@@ -110,6 +112,9 @@ class Forest {
   /// A leaf that is already in flight ends that tree's batch (a collision); a terminal leaf is a leaf like any other.
   Leaves ask(std::span<const TreeId> trees, std::size_t n);
 
+  /// One leaf of one tree, in flight; no leaf unless the status is ok.
+  std::pair<AskStatus, NodeId> ask_one(TreeId tree);
+
   /// Moves one rollout pending at the parent of each node down to the node; entries are taken in order.
   void extend(std::span<const NodeId> nodes);
 
@@ -168,6 +173,7 @@ class Forest {
   void check_tree(TreeId tree) const;
 
   ForestConfig config_;
+  const CountTable* table_ = &CountTable::instance();
   NodeColumns nodes_;
   Column<std::uint32_t> pending_;  // rollouts that wait at the very node: in_flight less that of its children
   std::vector<NodeId> roots_;

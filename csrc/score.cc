@@ -14,8 +14,9 @@ double ucb1_score(double mean_value, std::int64_t node_visits, std::int64_t edge
     throw std::invalid_argument("edge_visits must be at least 0; got " + std::to_string(edge_visits));
   if (!std::isfinite(c_exp) || c_exp < 0)
     throw std::invalid_argument("c_exp must be finite and at least 0; got " + std::to_string(c_exp));
-  return ucb1(mean_value, log_visits(static_cast<std::uint64_t>(node_visits)), static_cast<std::uint64_t>(edge_visits),
-              c_exp);
+  const CountTable& table = CountTable::instance();
+  const double scale = c_exp * table.root_log(static_cast<std::uint64_t>(node_visits));
+  return mean_value + scale * table.spread(static_cast<std::uint64_t>(edge_visits));
 }
 
 }  // namespace agentq

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 
 import numpy as np
@@ -15,6 +16,50 @@ def test_ucb1_score_matches_the_golden_row():
     # c = 1, N(h) = 4: Q + sqrt(ln 4 / (1 + N)); computed with plain Python
     row = [ucb1_score(q, 4, n, 1.0) for q, n in ((0.5, 2), (0.0, 1), (1.0, 1), (0.0, 0))]
     np.testing.assert_allclose(row, [1.179778, 0.832555, 1.832555, 1.177410], atol=1e-6)
+
+
+@pytest.mark.parametrize("visits", [0, 1, 2, 16383, 16384, 16385, 10**9])
+def test_ucb1_score_is_the_formula_also_beyond_its_table(visits):
+    want = 0.5 + 1.25 * math.sqrt(math.log(max(1, visits))) * (1 / math.sqrt(1 + visits))
+    assert ucb1_score(0.5, visits, visits, 1.25) == want
+
+
+def test_one_leaf_at_a_time_is_a_batch_of_one():
+    one, batch = Forest(c_exp=1.5), Forest(c_exp=1.5)
+    one.add_trees(2)
+    batch.add_trees(2)
+    for i in range(200):
+        node = one.ask_one(i % 2)
+        assert [node] == batch.ask([i % 2])[1].tolist()
+        if one.child_count[node] == 0 and one.depth[node] < 4:
+            width = 1 + i % 3
+            first = batch.expand([node], [width], [0.0] * width, [0.0] * width)
+            assert one.expand_one(node, width) == first[0]
+        value = (node * 37 % 11) / 11
+        one.tell_one(node, value)
+        batch.tell([node], [value])
+    assert columns(one) == columns(batch)
+
+
+def test_one_leaf_at_a_time_says_why_there_is_none():
+    forest = fan(1)
+    assert forest.ask_one(0) == 1
+    assert forest.ask_one(0) == -BLOCKED
+    forest.set_terminal([1])
+    forest.tell_one(1, 1.0)
+    assert forest.ask_one(0) == -ALL_EXHAUSTED
+    for call, message in (
+        (lambda: forest.ask_one(1), "no tree 1; there are 1"),
+        (lambda: forest.ask_one(2**40), "no tree 1099511627776; there are 1"),
+        (lambda: forest.tell_one(-1, 0.0), "no node -1; there are 2"),
+        (lambda: forest.expand_one(9, 2), "no node 9; there are 2"),
+    ):
+        with pytest.raises(IndexError, match=message):
+            call()
+    with pytest.raises(ValueError, match="widths must be at least 1; got 0"):
+        fan(2).expand_one(1, 0)
+    with pytest.raises(ValueError, match="a rollout must be pending at node 1"):
+        forest.tell_one(1, 0.5)
 
 
 def test_ucb1_score_has_no_bonus_before_the_second_visit():

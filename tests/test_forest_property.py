@@ -62,6 +62,13 @@ class ForestMachine(RuleBasedStateMachine):
         assert [len(self.forest.path(leaf)) - 1 for leaf in leaves] == depth.tolist()
         self.pending.update(leaves.tolist())
 
+    @rule(seed=st.integers(0, 99))
+    def ask_one(self, seed):
+        tree = seed % self.forest.num_trees
+        _, leaves, _, (status,) = self.twin.ask([tree], 1)
+        assert self.forest.ask_one(tree) == (leaves[0] if len(leaves) else -int(status))
+        self.pending.update(leaves.tolist())
+
     @precondition(lambda self: self.pending)
     @rule(seed=st.integers(0, 99), critic=st.lists(VALUES, min_size=1, max_size=3))
     def grow(self, seed, critic):

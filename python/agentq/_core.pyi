@@ -82,6 +82,9 @@ class Forest:
         for each tree listed: OK, ALL_EXHAUSTED or BLOCKED. A leaf that is already in flight ends its tree's batch.
         """
 
+    def ask_one(self, tree: int) -> int:
+        """One leaf of one tree, in flight, without arrays; where there is none, -ALL_EXHAUSTED or -BLOCKED."""
+
     def extend(self, nodes: Ids) -> None:
         """Moves one rollout pending at the parent of each node down to the node; entries are taken in order."""
 
@@ -93,6 +96,9 @@ class Forest:
         each node `[len(nodes)]`; the others follow it.
         """
 
+    def expand_one(self, node: int, width: int) -> int:
+        """Gives one leaf `width` children, at least 1, with critic values and logps 0; returns the first."""
+
     def set_terminal(self, nodes: Ids) -> None:
         """The episode ended in these leaves. With `exhaust` they are exhausted once they are told."""
 
@@ -101,6 +107,9 @@ class Forest:
 
         Returns are finite, in reward units. A node listed twice needs two pending rollouts.
         """
+
+    def tell_one(self, node: int, value: float) -> None:
+        """Ends one rollout pending at the node with this return."""
 
     def cancel(self, nodes: Ids) -> None:
         """Ends one rollout pending at each node as if it had never been asked."""

@@ -69,8 +69,8 @@ class ReferenceForest:
 
     def _score(self, node: Node, child: Node) -> float:
         visits_here = sum(sibling.started() for sibling in node.children)
-        mean = child.value_sum() / max(1, child.started())
-        return mean + self.c_exp * math.sqrt(math.log(max(1, visits_here)) / (1 + child.started()))
+        mean = child.value_sum() * (1 / max(1, child.started()))
+        return mean + self.c_exp * math.sqrt(math.log(max(1, visits_here))) * (1 / math.sqrt(1 + child.started()))
 
     def _select(self, node: Node) -> Node:
         open_children = [child for child in node.children if not (self.exhaust and child.exhausted())]
