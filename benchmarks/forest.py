@@ -150,6 +150,11 @@ def _batch(root: _Node, size: int, work: Work) -> list[_Node]:
 # The forest, driven from Python ---------------------------------------------------------------------------------------
 
 
+def _root_counts(forest: Forest, work: Work) -> list[list[int]]:
+    counts, first = forest.visit_count, forest.first_child[: work.trees]  # roots have the first ids
+    return [counts[child : child + work.width].tolist() for child in first.tolist()]
+
+
 def forest_arrays(work: Work) -> list[list[int]]:
     """Asks all trees at once; hashes in NumPy."""
     forest = Forest(selection="ucb1", c_exp=C_EXP, exhaust=False)
@@ -174,15 +179,14 @@ def forest_arrays(work: Work) -> list[list[int]]:
         forest.tell(leaves, values)
         left -= np.bincount(forest.tree[leaves], minlength=work.trees)
         trees = np.flatnonzero(left > 0).astype(np.int32)
-    counts, first_child = forest.visit_count, forest.first_child
-    return [counts[first_child[r] : first_child[r] + work.width].tolist() for r in roots]
+    return _root_counts(forest, work)
 
 
 def forest_scalar(work: Work) -> list[list[int]]:
     """One leaf at a time, tree after tree; hashes in Python."""
     forest = Forest(selection="ucb1", c_exp=C_EXP, exhaust=False)
     ask, expand, tell = forest.ask_one, forest.expand_one, forest.tell_one
-    roots = forest.add_trees(work.trees).tolist()
+    forest.add_trees(work.trees)
     hashes, depths = [root_hash(tree) for tree in range(work.trees)], [0] * work.trees
     leaf = [True] * work.trees
     siblings = range(work.width)
@@ -197,8 +201,7 @@ def forest_scalar(work: Work) -> list[list[int]]:
                 depths += [depths[node] + 1] * work.width
                 leaf += [True] * work.width
             tell(node, value_of(h))
-    counts, first_child = forest.visit_count, forest.first_child
-    return [counts[first_child[r] : first_child[r] + work.width].tolist() for r in roots]
+    return _root_counts(forest, work)
 
 
 # Others ---------------------------------------------------------------------------------------------------------------

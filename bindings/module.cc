@@ -68,6 +68,17 @@ std::uint32_t count_of(std::int64_t value, const char* name) {
                           std::to_string(count));
 }
 
+/// One id that fits its type; whether there is such a node or tree the forest checks itself.
+NodeId node_of(const Forest& forest, std::int64_t node) {
+  if (node != static_cast<NodeId>(node)) no_such("node", node, forest.num_nodes());
+  return static_cast<NodeId>(node);
+}
+
+TreeId tree_of(const Forest& forest, std::int64_t tree) {
+  if (tree != static_cast<TreeId>(tree)) no_such("tree", tree, forest.num_trees());
+  return static_cast<TreeId>(tree);
+}
+
 std::vector<NodeId> node_ids(SharedForest& self, const py::object& nodes) {
   return integers<NodeId>(nodes, "nodes", [&](std::int64_t id) {
     no_such("node", id, self.locked([](const Forest& forest) { return forest.num_nodes(); }));
@@ -92,10 +103,7 @@ py::array_t<NodeId> add_trees(SharedForest& self, std::int64_t n) {
 }
 
 NodeId root(SharedForest& self, std::int64_t tree) {
-  return self.locked([&](const Forest& forest) {
-    if (tree != static_cast<TreeId>(tree)) no_such("tree", tree, forest.num_trees());
-    return forest.root(static_cast<TreeId>(tree));
-  });
+  return self.locked([&](const Forest& forest) { return forest.root(tree_of(forest, tree)); });
 }
 
 py::tuple ask(SharedForest& self, const py::object& trees, std::int64_t n) {
@@ -109,15 +117,9 @@ py::tuple ask(SharedForest& self, const py::object& trees, std::int64_t n) {
 /// The node, or minus the status.
 std::int64_t ask_one(SharedForest& self, std::int64_t tree) {
   return self.locked_briefly([&](Forest& forest) {
-    if (tree != static_cast<TreeId>(tree)) no_such("tree", tree, forest.num_trees());
-    const auto [status, node] = forest.ask_one(static_cast<TreeId>(tree));
+    const auto [status, node] = forest.ask_one(tree_of(forest, tree));
     return status == AskStatus::kOk ? static_cast<std::int64_t>(node) : -static_cast<std::int64_t>(status);
   });
-}
-
-NodeId node_of(const Forest& forest, std::int64_t node) {
-  if (node != static_cast<NodeId>(node)) no_such("node", node, forest.num_nodes());
-  return static_cast<NodeId>(node);
 }
 
 NodeId expand_one(SharedForest& self, std::int64_t node, std::int64_t width) {
@@ -171,10 +173,7 @@ py::tuple pairs(SharedForest& self, double alpha, double threshold, std::int64_t
 }
 
 py::array_t<NodeId> path(SharedForest& self, std::int64_t node) {
-  return to_numpy(self.locked([&](const Forest& forest) {
-    if (node != static_cast<NodeId>(node)) no_such("node", node, forest.num_nodes());
-    return forest.path(static_cast<NodeId>(node));
-  }));
+  return to_numpy(self.locked([&](const Forest& forest) { return forest.path(node_of(forest, node)); }));
 }
 
 /// Getter of one column of NodeColumns.

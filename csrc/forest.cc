@@ -94,7 +94,8 @@ NodeId Forest::select_child(NodeId node) const noexcept {
     if (is_exhausted(child)) continue;
     const std::uint32_t visits = started(child);
     if (visits == 0 && config_.unvisited == Unvisited::kFirst) return child;
-    const double score = nodes_.value_sum[child] * table_->reciprocal(visits) + scale * table_->spread(visits);
+    const double mean = nodes_.value_sum[child] * table_->reciprocal(visits);
+    const double score = ucb1(mean, scale, table_->spread(visits));
     if (best == kNoNode || score > best_score || (score == best_score && visits < best_visits)) {
       best = child;
       best_score = score;

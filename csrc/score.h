@@ -22,6 +22,10 @@ namespace agentq {
 /// every action once.
 double ucb1_score(double mean_value, std::int64_t node_visits, std::int64_t edge_visits, double c_exp);
 
+/// `ucb1_score` without its checks, from its parts: scale = c_exp * sqrt(ln max(1, N(h))) is the same for all edges of a
+/// node, spread is 1 / sqrt(1 + N(h, a)).
+inline double ucb1(double mean_value, double scale, double spread) noexcept { return mean_value + scale * spread; }
+
 /// What scores need of a count, without a division or a root while descending: `reciprocal(n)` is 1 / max(1, n),
 /// `spread(n)` is 1 / sqrt(1 + n), `root_log(n)` is sqrt(ln max(1, n)). By table up to `kSize`, computed beyond: the same
 /// expressions, so where the table ends changes no score.

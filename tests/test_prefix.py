@@ -7,7 +7,6 @@ import torch
 
 from agentq.policies.prefix import BLOCK, PrefixCache
 
-SHAPE = (2, 2, 1, BLOCK, 3)
 BLOCK_BYTES = 4 * 2 * 2 * BLOCK * 3
 
 

@@ -175,19 +175,14 @@ class _Teller:
         like = [task for name in links for task in self.by_name.get(name.rpartition(" ")[0], ())]
         if any(name.endswith(" PM") for name in links):
             drawn = rng.integers(len(self.tasks), size=40)
-            like = [task for task in (self.tasks[i] for i in drawn) if {*_choices(task)[1:]} & {*links}]
+            told = [(task, _facts(task)) for task in (self.tasks[i] for i in drawn)]
+            like = [task for task, facts in told if facts[FIRST_TIME] in links or facts[SECOND_TIME] in links]
         there: tuple[list[Task], list[Task]] = ([], [])
         for task in like:
-            place, first, _ = _choices(task)
-            there[place in links or first in links].append(task)
+            facts = _facts(task)
+            there[facts[PLACE] in links or facts[FIRST_TIME] in links].append(task)
         found = there[int(rng.random() < 0.5)] or like
         return found[int(rng.integers(len(found)))] if found else None
-
-
-def _choices(task: Task) -> tuple[str, str, str]:
-    """The place, the first and the second time of a booking."""
-    f = booking.facts(task.seed)
-    return f.place.title, f.first_choice, f.second_choice
 
 
 def _pretraining(tokenizer: Any, pages: list[tuple[Observation, Task]], seed: int) -> Iterator[Sequence]:
