@@ -48,7 +48,6 @@ def test_to_dict_gives_the_same_settings_back_without_their_place() -> None:
             "search.toml: search.num_iterations must be greater than or equal to 1; got 0",
         ),
         ("[search]\nc_exp = inf", "search.toml: search.c_exp must be a finite number; got inf"),
-        ("[search]\nselection = 'best'", "search.toml: search.selection must be 'ucb1'; got 'best'"),
         (
             "[search",
             "search.toml must be TOML; got Expected ']' at the end of a table declaration (at end of document)",

@@ -9,10 +9,16 @@ import numpy as np
 import pytest
 
 from agentq._core import Forest
-from agentq.credit.pairs import blended_value, node_pairs, success_samples, trajectory_pairs
+from agentq.credit.pairs import (
+    blended_value,
+    node_pairs,
+    success_samples,
+    trajectory_pairs,
+    tree_success_samples,
+)
 from agentq.critics.ranker import linear_rank_values
 from agentq.store.records import TreeRecord
-from agentq.types import PreferencePair
+from agentq.types import Observation, PreferencePair
 from tests.records_factory import click, make_proposal, make_task, make_trajectory, make_tree
 
 
@@ -209,3 +215,20 @@ def test_success_samples_tell_tasks_of_two_environments_apart() -> None:
     win = make_trajectory(0, 3)
     other = dataclasses.replace(win, task=make_task(0, env="shop"))
     assert len(success_samples([win, other], max_per_task=1)) == 4
+
+
+def test_tree_success_samples_are_the_actions_on_paths_to_success_once() -> None:
+    # 0 - 1 - 4, 0 - 1 - 5, 0 - 2 - 8, 0 - 3; 5 and 8 succeed; 1 is shared, 4 leads nowhere
+    tree = make_tree(num_nodes=12)
+    tree.success = np.isin(np.arange(12), [5, 8])
+    tree.observation = [Observation(f"page {i}", "/") for i in range(12)]
+    want = [tree.proposal[i] for i in (1, 2, 5, 8)]
+    assert [s.token_ids for s in tree_success_samples(tree)] == [p.token_ids for p in want if p is not None]
+
+    tree.proposal[5] = dataclasses.replace(tree.proposal[5], action=tree.proposal[1].action)  # again, on the same page
+    tree.observation[1] = tree.observation[0]
+    tree.proposal[8] = make_proposal(8, env_action=None)
+    assert [s.token_ids for s in tree_success_samples(tree)] == [p.token_ids for p in want[:2] if p is not None]
+
+    tree.success = np.zeros(12, bool)
+    assert tree_success_samples(tree) == []

@@ -145,6 +145,22 @@ def test_step_dpo_adds_the_chosen_sides_likelihood_per_token() -> None:
         trained.step_dpo(pairs, beta=0.5, sft_weight=-1.0)
 
 
+def test_step_dpo_replays_actions_beside_the_pairs() -> None:
+    trained = learner()
+    pairs = trained.recompute_reference(node_pairs(0, 4))
+    replay = trained.recompute_logps([sample([1, 2, 3], [4, 5]), sample([1, 2], [6])])
+    held_up = [p.chosen[0] for p in pairs] + replay
+    nll = [-s.logps.sum() / len(s.token_ids) for s in held_up]
+    want = (len(pairs) * math.log(2) + 2.0 * sum(nll)) / len(held_up)
+    metrics = trained.step_dpo(pairs, replay, beta=0.5, sft_weight=2.0)
+    assert metrics["loss"] == pytest.approx(want, abs=1e-5)
+    assert metrics["rewards/margins"] == pytest.approx(0.0, abs=1e-5)
+    alone = learner().step_dpo([], replay, beta=0.5, sft_weight=2.0)
+    assert alone["loss"] == pytest.approx(2.0 * np.mean(nll[len(pairs) :]), abs=1e-5)
+    with pytest.raises(ValueError, match="sft_weight must be greater than 0 where actions are replayed; got 0 and 2"):
+        trained.step_dpo(pairs, replay, beta=0.5)
+
+
 def test_step_sft_overfits_one_sample() -> None:
     trained = learner(learning_rate=1e-2)
     losses = [trained.step_sft([sample([1, 2, 3], [4, 5, 6, 7])])["loss"] for _ in range(30)]

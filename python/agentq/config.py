@@ -9,7 +9,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
@@ -29,7 +29,6 @@ class SearchConfig(_Section):
     c_exp: float = Field(default=1.0, ge=0, description="Exploration constant of the selection rule, in reward units.")
     temperature: float = Field(default=0.8, ge=0, description="Sampling temperature of the policy; 0 is greedy.")
     num_trees_in_flight: int = Field(default=32, ge=1, description="Trees searched at once, in common model batches.")
-    selection: Literal["ucb1"] = Field(default="ucb1", description="Selection rule; ucb1 is the paper's, with 1 + N.")
 
 
 class PairsConfig(_Section):
@@ -46,8 +45,8 @@ class TrainConfig(_Section):
 
     learning_rate: float = Field(default=3e-5, gt=0, description="Peak learning rate of AdamW.")
     beta: float = Field(default=0.1, gt=0, description="DPO's weight of the reference; larger stays closer to it.")
-    sft_weight: float = Field(default=1.0, ge=0, description="Weight of the chosen side's SFT loss beside DPO's.")
-    epochs: int = Field(default=2, ge=1, description="Passes over one round's data.")
+    sft_weight: float = Field(default=1.0, ge=0, description="Weight of the SFT loss of good actions beside DPO's.")
+    epochs: int = Field(default=1, ge=1, description="Passes over one round's data.")
     batch_size: int = Field(default=16, ge=1, description="Pairs or samples of one optimiser step.")
     max_grad_norm: float = Field(default=1.0, gt=0, description="Gradients are scaled down to this global norm.")
     lora_rank: int = Field(default=0, ge=0, description="Rank of the LoRA adapters; 0 trains all weights.")
@@ -62,6 +61,12 @@ class RftConfig(_Section):
     max_per_task: int = Field(default=2, ge=0, description="Successes kept of each task; 0 keeps all.")
     learning_rate: float = Field(default=3e-5, gt=0, description="Peak learning rate of AdamW.")
     epochs: int = Field(default=2, ge=1, description="Passes over the kept successes.")
+
+
+class OutcomeDpoConfig(_Section):
+    """What outcome-supervised DPO does otherwise than node-level DPO, which `train` is set for."""
+
+    learning_rate: float = Field(default=1e-5, gt=0, description="Peak learning rate of AdamW.")
 
 
 class EvalConfig(_Section):
@@ -88,6 +93,7 @@ class Config(_Section):
     pairs: PairsConfig = PairsConfig()
     train: TrainConfig = TrainConfig()
     rft: RftConfig = RftConfig()
+    outcome_dpo: OutcomeDpoConfig = OutcomeDpoConfig()
     eval: EvalConfig = EvalConfig()
     run: RunConfig = RunConfig()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 
@@ -126,6 +126,26 @@ def success_samples(trajectories: Sequence[Trajectory], max_per_task: int = 0) -
         first = {(s.observation.fingerprint, s.proposal.action.env_action): s for s in reversed(trajectory.steps)}
         samples += [sample_of(s.proposal) for s in trajectory.steps if _is_new(s, first)]
     return samples
+
+
+def tree_success_samples(tree: TreeRecord) -> list[Sample]:
+    """The actions on a tree's paths to success, each once; of those left out `success_samples` tells.
+
+    Returns:
+        In node order. Siblings with successes below both are both there.
+    """
+    kept: set[int] = set()
+    for end in np.flatnonzero(tree.success).tolist():
+        seen: set[tuple[str, EnvAction | None]] = set()
+        path = tree.path(end)
+        for before, node in pairwise(path):
+            page = tree.observation[before]
+            action = _proposal(tree, node).action.env_action
+            if page is None or action is None or (page.fingerprint, action) in seen:
+                continue
+            seen.add((page.fingerprint, action))
+            kept.add(node)
+    return [_sample(tree, node) for node in sorted(kept)]
 
 
 def _is_new(step: Step, first: Mapping[tuple[str, EnvAction | None], Step]) -> bool:

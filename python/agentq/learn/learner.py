@@ -120,20 +120,27 @@ class Learner:
     def step_dpo(
         self,
         pairs: Sequence[PreferencePair],
+        replay: Sequence[Sample] = (),
         *,
         beta: float,
         label_smoothing: float = 0.0,
         sft_weight: float = 0.0,
     ) -> Metrics:
-        """One step down the mean DPO loss of the pairs; the reference is the recorded behaviour log-probabilities.
+        """One step down the DPO loss of pairs and the SFT loss of good actions, the mean over all items of the step.
 
-        A pair with several samples a side is a trajectory pair: its log-probabilities are sums over the samples.
+        The reference is the recorded behaviour log-probabilities. A pair with several samples a side is a trajectory
+        pair: its log-probabilities are sums over the samples. |a| is an action's number of tokens.
 
-            loss = DPO loss - sft_weight * log pi(chosen) / number of its action tokens
+            item loss of a pair:      DPO loss - sft_weight * log pi(chosen) / |chosen|
+            item loss of a replayed:           - sft_weight * log pi(action) / |action|
 
         Args:
-            sft_weight: at least 0; holds the chosen side up where DPO alone only pushes the rejected one down. Source:
-                Pang et al. 2024, "Iterative reasoning preference optimization", arXiv:2404.19733, eq. 1.
+            replay: further actions to hold up; with sft_weight 0 they would have no loss, so there must be none.
+            sft_weight: at least 0; DPO alone mostly pushes the rejected side down, and with it whatever resembles it.
+                Source: Pang et al. 2024, "Iterative reasoning preference optimization", arXiv:2404.19733, eq. 1.
+
+        Returns:
+            As `update`, and rewards/*, logps/*: means over the pairs.
 
         Raises:
             ValueError: if a recorded log-probability is not finite, or beta, label_smoothing or sft_weight is out of
@@ -141,16 +148,25 @@ class Learner:
         """
         if not sft_weight >= 0:
             raise ValueError(f"sft_weight must be at least 0; got {sft_weight}")
-        lengths = torch.tensor([sum(len(s.token_ids) for s in p.chosen) for p in pairs], dtype=torch.float64)
+        if replay and sft_weight == 0:
+            raise ValueError(f"sft_weight must be greater than 0 where actions are replayed; got 0 and {len(replay)}")
+        items = [*((*pair.chosen, *pair.rejected) for pair in pairs), *((sample,) for sample in replay)]
+        good = [*(pair.chosen for pair in pairs), *((sample,) for sample in replay)]
+        lengths = torch.tensor([sum(len(s.token_ids) for s in side) for side in good], dtype=torch.float64)
         reference = torch.tensor([[_recorded(p.chosen), _recorded(p.rejected)] for p in pairs], dtype=torch.float64)
 
         def loss(part: Part, logps: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
             total = sequence_logps(logps, part.action_mask)
-            sides = [(rows[: len(pairs[i].chosen)], rows[len(pairs[i].chosen) :]) for i, rows in _members(part)]
-            chosen, rejected = (
-                torch.stack([total[list(rows)].sum() for rows in side]) for side in zip(*sides, strict=True)
-            )
-            ref_chosen, ref_rejected = reference[list(part.items)].to(total.device).T
+            members = _members(part)
+            held_up = torch.stack([total[list(rows[: len(good[i])])].sum() for i, rows in members])
+            per_token = held_up / lengths[list(part.items)].to(total.device)
+            value = -sft_weight * per_token.sum() / len(items)
+            at = [n for n, (i, _) in enumerate(members) if i < len(pairs)]
+            if not at:
+                return value, {}
+            chosen = held_up[at]
+            rejected = torch.stack([total[list(members[n][1][len(good[members[n][0]]) :])].sum() for n in at])
+            ref_chosen, ref_rejected = reference[[members[n][0] for n in at]].to(total.device).T
             out = dpo_loss(chosen, rejected, ref_chosen, ref_rejected, beta=beta, label_smoothing=label_smoothing)
             margins = out.chosen_rewards - out.rejected_rewards
             metrics = {
@@ -161,11 +177,10 @@ class Learner:
                 "logps/chosen": chosen,
                 "logps/rejected": rejected,
             }
-            per_token = chosen / lengths[list(part.items)].to(chosen.device)
-            value = (out.loss - sft_weight * per_token).sum() / len(pairs)
+            value = value + out.loss.sum() / len(items)
             return value, {name: x.detach().sum() / len(pairs) for name, x in metrics.items()}
 
-        return self.update([(*pair.chosen, *pair.rejected) for pair in pairs], loss)
+        return self.update(items, loss)
 
     def update(self, items: Sequence[Sequence[Sample]], loss_fn: LossFn) -> Metrics:
         """One optimiser step.

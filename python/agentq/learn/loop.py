@@ -16,7 +16,7 @@ from agentq.learn.checkpoint import load_position, load_state, save_state
 from agentq.learn.learner import Learner, Metrics
 from agentq.types import PreferencePair, Sample
 
-Item = TypeVar("Item", Sample, PreferencePair)
+Item = TypeVar("Item", bound=Sample | PreferencePair)
 
 
 def train(

@@ -1,6 +1,8 @@
 """Agent Q: node-level DPO on the trees of a search, reference = the recorded behaviour log-probabilities.
 
-Source: Putta et al. 2024, arXiv:2408.07199, eq. 5 (loss), eq. 10 (pairs).
+Source: Putta et al. 2024, arXiv:2408.07199, eq. 5 (loss), eq. 10 (pairs). Ours: the actions on the trees' paths to
+success are replayed beside the pairs (`train.sft_weight`). A pair is right for the policy that made it; pairs alone
+drive actions out that other paths to success need, and what the policy no longer proposes no search finds again.
 """
 
 from __future__ import annotations
@@ -8,30 +10,33 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agentq.config import Config
-from agentq.credit.pairs import node_pairs
+from agentq.credit.pairs import node_pairs, tree_success_samples
 from agentq.store.run import RunStore
-from agentq.types import PreferencePair
+from agentq.types import PreferencePair, Sample
 
 if TYPE_CHECKING:
     from agentq.learn.learner import Learner, Metrics
 
 
-def items(store: RunStore, stage: str, config: Config) -> list[PreferencePair]:
-    """Pairs of siblings in the stage's trees whose blended values are `pairs.threshold` apart."""
+def items(store: RunStore, stage: str, config: Config) -> list[PreferencePair | Sample]:
+    """Pairs of siblings in the stage's trees whose blended values are `pairs.threshold` apart; actions to replay."""
     p = config.pairs
-    return [
-        pair
-        for tree in store.trees(stage)
-        for pair in node_pairs(
+    found: list[PreferencePair | Sample] = []
+    for tree in store.trees(stage):
+        found += node_pairs(
             tree,
             alpha=p.alpha,
             threshold=p.threshold,
             min_visits=p.min_visits,
             max_pairs_per_node=p.max_pairs_per_node,
         )
-    ]
+        if config.train.sft_weight:
+            found += tree_success_samples(tree)
+    return found
 
 
-def step(learner: Learner, batch: list[PreferencePair], config: Config) -> Metrics:
-    """One step down the mean DPO loss of the batch."""
-    return learner.step_dpo(batch, beta=config.train.beta, sft_weight=config.train.sft_weight)
+def step(learner: Learner, batch: list[PreferencePair | Sample], config: Config) -> Metrics:
+    """One step down the mean loss of the batch."""
+    pairs = [item for item in batch if isinstance(item, PreferencePair)]
+    replay = [item for item in batch if isinstance(item, Sample)]
+    return learner.step_dpo(pairs, replay, beta=config.train.beta, sft_weight=config.train.sft_weight)

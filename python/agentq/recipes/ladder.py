@@ -59,7 +59,8 @@ def _outcome_dpo(p: Pipeline, start: Path) -> tuple[Path, Cost]:
         attempts, temperature = p.config.search.num_iterations, p.config.search.temperature
         p.rollouts(stage, checkpoint, tasks, attempts=attempts, temperature=temperature)
 
-    return _rounds(p, "outcome_dpo", outcome_dpo, start, p.config, collect)
+    rate = p.config.outcome_dpo.learning_rate
+    return _rounds(p, "outcome_dpo", outcome_dpo, start, p.config, collect, rate)
 
 
 def _agent_q(p: Pipeline, start: Path, *, critic: bool = True) -> tuple[Path, Cost]:
@@ -71,7 +72,8 @@ def _agent_q(p: Pipeline, start: Path, *, critic: bool = True) -> tuple[Path, Co
     def collect(stage: str, checkpoint: Path, tasks: list[Task]) -> None:
         p.search(stage, checkpoint, tasks, iterations=c.search.num_iterations, critic=critic)
 
-    return _rounds(p, "agent_q" if critic else "agent_q_no_critic", agent_q, start, c, collect)
+    name = "agent_q" if critic else "agent_q_no_critic"
+    return _rounds(p, name, agent_q, start, c, collect, c.train.learning_rate)
 
 
 def _rounds(
@@ -81,6 +83,7 @@ def _rounds(
     start: Path,
     config: Config,
     collect: Callable[[str, Path, list[Task]], None],
+    learning_rate: float,
 ) -> tuple[Path, Cost]:
     """Rounds of: collect with the latest policy on new tasks, then train on what the recipe makes of it."""
     c, checkpoint, stages = config, start, []
@@ -89,8 +92,8 @@ def _rounds(
         stages += [data, train]
         first = c.rft.num_tasks + (number - 1) * c.run.num_tasks
         collect(data, checkpoint, p.tasks(Split.TRAIN, c.run.num_tasks, first))
-        rate, epochs = c.train.learning_rate, c.train.epochs
-        checkpoint = p.train(train, checkpoint, recipe, data, c, learning_rate=rate, epochs=epochs)
+        epochs = c.train.epochs
+        checkpoint = p.train(train, checkpoint, recipe, data, c, learning_rate=learning_rate, epochs=epochs)
     return checkpoint, p.cost(*stages)
 
 
