@@ -150,58 +150,78 @@ def _batch(root: _Node, size: int, work: Work) -> list[_Node]:
 # The forest, driven from Python ---------------------------------------------------------------------------------------
 
 
-def _root_counts(forest: Forest, work: Work) -> list[list[int]]:
-    counts, first = forest.visit_count, forest.first_child[: work.trees]  # roots have the first ids
-    return [counts[child : child + work.width].tolist() for child in first.tolist()]
+def _root_counts(forest: Forest, roots: np.ndarray, width: int) -> list[list[int]]:
+    first = [forest.children(int(root))[0] for root in roots]
+    return [forest.started[child : child + width].tolist() for child in first]
 
 
 def forest_arrays(work: Work) -> list[list[int]]:
-    """Asks all trees at once; hashes in NumPy."""
+    """Asks all trees at once; hashes in NumPy. A node's hash is mixed when it is visited, from the seed that its parent
+    left for it."""
     forest = Forest(selection="ucb1", c_exp=C_EXP, exhaust=False)
-    roots = forest.add_trees(work.trees)
-    trees = np.arange(work.trees, dtype=np.int32)
-    slots = 1 + work.trees + work.trees * work.simulations * work.width
-    hashes = np.zeros(slots, dtype=np.uint32)
-    hashes[roots] = mix_array((1 + np.arange(work.trees, dtype=np.uint64) * GOLDEN).astype(np.uint32))
+    trees = forest.add_trees(work.trees)
+    roots = np.array([forest.root(tree) for tree in trees])
+    seeds = np.zeros(_cells(work), dtype=np.uint32)
+    seeds[roots] = (1 + np.arange(work.trees, dtype=np.uint64) * GOLDEN).astype(np.uint32)
     steps = ((np.arange(work.width, dtype=np.uint64) + 1) * GOLDEN).astype(np.uint32)
     offsets = np.arange(work.width)
-    zeros = np.zeros(work.trees * work.batch * work.width, dtype=np.float32)
+    widths = np.full(work.trees * work.batch, work.width, dtype=np.uint32)
     left = np.full(work.trees, work.simulations)
+    even = work.batch == 1 or work.simulations % work.batch == 0
+    done = 0
     while trees.size:
-        _, leaves, depth, _ = forest.ask(trees, min(work.batch, int(left[trees[0]])))
-        values = (hashes[leaves] >> np.uint32(8)).astype(np.float64) / 2**24
-        fresh = leaves[(depth < DEPTH) & (forest.child_count[leaves] == 0)]
-        if fresh.size:
-            count = fresh.size * work.width
-            widths = np.full(fresh.size, work.width, dtype=np.uint32)
-            first = forest.expand(fresh, widths, zeros[:count], zeros[:count])
-            hashes[first[:, None] + offsets] = mix_array(hashes[fresh][:, None] + steps)
-        forest.tell(leaves, values)
-        left -= np.bincount(forest.tree[leaves], minlength=work.trees)
-        trees = np.flatnonzero(left > 0).astype(np.int32)
-    return _root_counts(forest, work)
+        batch = min(work.batch, int(left[trees[0]]))
+        tickets, leaves, asked, depth, _ = forest.ask(trees, batch)
+        hashes = mix_array(seeds[leaves])
+        values = (hashes >> 8) * 2.0**-24
+        fresh = depth < DEPTH
+        if fresh.all():
+            first = forest.expand(tickets, widths[: len(tickets)])
+            seeds[first[:, None] + offsets] = hashes[:, None] + steps
+        elif fresh.any():
+            first = forest.expand(tickets[fresh], widths[: np.count_nonzero(fresh)])
+            seeds[first[:, None] + offsets] = hashes[fresh][:, None] + steps
+        forest.tell(tickets, values)
+        done += len(tickets)
+        if even and len(tickets) == len(trees) * batch:  # nobody was blocked
+            left[trees] -= batch
+            if left[trees[0]] == 0:
+                trees = trees[left[trees] > 0]
+        else:
+            left -= np.bincount(asked, minlength=work.trees)
+            trees = np.flatnonzero(left > 0).astype(np.int32)
+    return _root_counts(forest, roots, work.width)
+
+
+def _cells(work: Work) -> int:
+    """Above every node id that the work can need: blocks of even size, chunks that double."""
+    block = (work.width + 2) // 2 * 2
+    return work.trees * (256 + 4 * block * (work.simulations + 1))
 
 
 def forest_scalar(work: Work) -> list[list[int]]:
-    """One leaf at a time, tree after tree; hashes in Python."""
+    """One leaf at a time, tree after tree; hashes in Python, mixed when visited."""
     forest = Forest(selection="ucb1", c_exp=C_EXP, exhaust=False)
     ask, expand, tell = forest.ask_one, forest.expand_one, forest.tell_one
-    forest.add_trees(work.trees)
-    hashes, depths = [root_hash(tree) for tree in range(work.trees)], [0] * work.trees
-    leaf = [True] * work.trees
-    siblings = range(work.width)
-    for tree in range(work.trees):
+    roots = np.array([forest.root(tree) for tree in forest.add_trees(work.trees)])
+    seeds, depths = [0] * _cells(work), [0] * _cells(work)
+    steps = [(i + 1) * GOLDEN for i in range(work.width)]
+    width = work.width
+    for tree, root in enumerate(roots.tolist()):
+        seeds[root] = 1 + tree * GOLDEN
         for _ in range(work.simulations):
-            node = ask(tree)
-            h = hashes[node]
-            if leaf[node] and depths[node] < DEPTH:
-                expand(node, work.width)
-                leaf[node] = False
-                hashes += [child_hash(h, i) for i in siblings]  # ids follow one another
-                depths += [depths[node] + 1] * work.width
-                leaf += [True] * work.width
-            tell(node, value_of(h))
-    return _root_counts(forest, work)
+            ticket, node = ask(tree)
+            h = seeds[node] & 0xFFFFFFFF  # mix(), in place: a call costs as much as the search
+            h = ((h ^ (h >> 16)) * 0x85EBCA6B) & 0xFFFFFFFF
+            h = ((h ^ (h >> 13)) * 0xC2B2AE35) & 0xFFFFFFFF
+            h ^= h >> 16
+            depth = depths[node]
+            if depth < DEPTH:
+                first = expand(ticket, width)
+                seeds[first : first + width] = [h + step for step in steps]
+                depths[first : first + width] = [depth + 1] * width
+            tell(ticket, (h >> 8) * 2.0**-24)
+    return _root_counts(forest, roots, work.width)
 
 
 # Others ---------------------------------------------------------------------------------------------------------------

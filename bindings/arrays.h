@@ -1,5 +1,4 @@
-// NumPy arrays to std::vector and back. Inputs are copied, so that nothing another thread does to them while the GIL is
-// released can reach the core.
+// NumPy arrays to spans and std::vector, and back.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -7,8 +6,10 @@
 
 #include <limits>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -46,9 +47,7 @@ std::vector<T> integers(const py::object& value, const char* name, Outside&& out
   std::vector<T> out;
   out.reserve(static_cast<std::size_t>(array.size()));
   for (const std::int64_t wide : copy_of<std::int64_t>(array)) {
-    if (wide < static_cast<std::int64_t>(std::numeric_limits<T>::min()) ||
-        wide > static_cast<std::int64_t>(std::numeric_limits<T>::max()))
-      outside(wide);
+    if (!std::in_range<T>(wide)) outside(wide);
     out.push_back(static_cast<T>(wide));
   }
   return out;
@@ -70,16 +69,63 @@ py::array_t<T> to_numpy(std::vector<T>&& values) {
   return py::array_t<T>(size, data, base);
 }
 
-/// A read-only NumPy view of a shared buffer, which it keeps alive.
-template <typename T>
-py::array_t<T> view_of(std::shared_ptr<const T[]> buffer, std::size_t size) {
-  auto owner = std::make_unique<std::shared_ptr<const T[]>>(std::move(buffer));
-  const T* data = owner->get();
-  py::capsule base(owner.get(), [](void* pointer) { delete static_cast<std::shared_ptr<const T[]>*>(pointer); });
-  owner.release();
-  py::array_t<T> view(static_cast<py::ssize_t>(size), data, base);
+/// A read-only NumPy view of every `stride`-th byte of shared memory, which it keeps alive.
+template <typename T, typename Owner>
+py::array_t<T> view_of(std::shared_ptr<Owner> owner, const T* data, std::size_t size, std::size_t stride) {
+  auto held = std::make_unique<std::shared_ptr<Owner>>(std::move(owner));
+  py::capsule base(held.get(), [](void* pointer) { delete static_cast<std::shared_ptr<Owner>*>(pointer); });
+  held.release();
+  py::array_t<T> view({static_cast<py::ssize_t>(size)}, {static_cast<py::ssize_t>(stride)}, data, base);
   view.attr("flags").attr("writeable") = false;
   return view;
 }
+
+/// Numbers of one type out of a NumPy array or a sequence: the array's own memory where it fits, else a copy.
+/// `kinds`, `what` as in one_dimensional; `outside(value)` throws for a whole number that does not fit.
+template <typename T>
+class Input {
+ public:
+  template <typename Outside>
+  Input(const py::object& value, const char* name, Outside&& outside) {
+    if (own(value)) return;
+    if constexpr (std::is_integral_v<T>)
+      copy_ = integers<T>(value, name, outside);
+    else
+      copy_ = numbers<T>(value, name);
+    span_ = copy_;
+  }
+  Input(const py::object& value, const char* name) : Input(value, name, [](std::int64_t) {}) {}
+  Input(const Input&) = delete;
+  Input& operator=(const Input&) = delete;
+
+  std::span<const T> span() const { return span_; }
+  std::size_t size() const { return span_.size(); }
+  /// For work without the GIL: what another thread does to the array must not reach the core.
+  void detach() {
+    if (!array_) return;
+    copy_.assign(span_.begin(), span_.end());
+    span_ = copy_;
+  }
+
+ private:
+  bool own(const py::object& value) {
+    if (!py::isinstance<py::array>(value)) return false;
+    auto array = py::reinterpret_borrow<py::array>(value);
+    const auto* raw = py::detail::array_proxy(array.ptr());
+    const auto* type = py::detail::array_descriptor_proxy(raw->descr);
+    constexpr char kind = std::is_floating_point_v<T> ? 'f' : std::is_signed_v<T> ? 'i' : 'u';
+    if (array.ndim() != 1 || type->kind != kind || array.itemsize() != static_cast<py::ssize_t>(sizeof(T)) ||
+        type->byteorder == '>' || (array.flags() & py::array::c_style) == 0 ||
+        reinterpret_cast<std::uintptr_t>(array.data()) % alignof(T) != 0)
+      return false;
+    span_ = {static_cast<const T*>(array.data()), static_cast<std::size_t>(array.size())};
+    array_ = std::move(array);
+    return true;
+  }
+
+  py::object array_;
+  std::vector<T> copy_;
+  std::span<const T> span_;
+};
 
 }  // namespace agentq::bindings

@@ -1,6 +1,6 @@
-// The Python face of the core: conversions only. pybind11 turns std::invalid_argument into ValueError and
-// std::out_of_range into IndexError. Every call on a forest releases the GIL and holds the forest's lock: two threads on
-// one forest take turns, threads on different forests run side by side.
+// The Python face of the core: conversions only. pybind11 turns std::invalid_argument into ValueError, std::out_of_range
+// into IndexError; ByteLimit becomes MemoryError. Every call on a forest holds the forest's lock: two threads on one
+// forest take turns. A long call releases the GIL: threads on different forests then run side by side.
 #include <mutex>
 #include <optional>
 
@@ -10,6 +10,8 @@
 
 namespace agentq::bindings {
 namespace {
+
+constexpr std::size_t kLong = 1024;  // entries of a call from which on giving the GIL up costs less than keeping it
 
 struct SharedForest {
   explicit SharedForest(Forest&& made) : forest(std::move(made)) {}
@@ -22,31 +24,54 @@ struct SharedForest {
     return act(forest);
   }
 
-  /// The same for what is shorter than giving the GIL up: waits without the GIL only where another thread is at work.
+  /// The same with the GIL held, so that no thread changes the arrays meanwhile.
   template <typename Act>
   auto locked_briefly(Act&& act) {
-    if (!mutex.try_lock()) return locked(act);
-    const std::lock_guard<std::mutex> hold(mutex, std::adopt_lock);
+    std::unique_lock<std::mutex> hold(mutex, std::try_to_lock);
+    if (!hold.owns_lock()) {
+      const py::gil_scoped_release release;
+      hold.lock();
+    }
     return act(forest);
+  }
+
+  /// One of the two, by the size of the work; inputs are copied before the GIL is given up.
+  template <typename Act, typename... Inputs>
+  auto locked_for(std::size_t work, Act&& act, Inputs&... inputs) {
+    if (work < kLong) return locked_briefly(act);
+    (inputs.detach(), ...);
+    return locked(act);
   }
 
   Forest forest;
   std::mutex mutex;
 };
 
-std::string choices_error(const char* name, const char* known, const std::string& got) {
-  return std::string(name) + " must be " + known + "; got '" + got + "'";
+template <typename Enum>
+struct Choice {
+  const char* name;
+  Enum value;
+};
+constexpr Choice<Selection> kSelections[] = {
+    {"ucb1", Selection::kUcb1}, {"uct", Selection::kUct}, {"puct", Selection::kPuct}};
+constexpr Choice<Unvisited> kUnvisited[] = {{"formula", Unvisited::kFormula}, {"first", Unvisited::kFirst}};
+constexpr Choice<Backup> kBackups[] = {{"mean", Backup::kMean}, {"max", Backup::kMax}};
+
+template <typename Enum, std::size_t n>
+Enum choose(const char* what, const Choice<Enum> (&choices)[n], const std::string& got) {
+  std::string known;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (got == choices[i].name) return choices[i].value;
+    known += (i == 0 ? "'" : i + 1 == n ? " or '" : ", '") + std::string(choices[i].name) + "'";
+  }
+  throw std::invalid_argument(std::string(what) + " must be " + known + "; got '" + got + "'");
 }
 
-Selection selection_of(const std::string& name) {
-  if (name == "ucb1") return Selection::kUcb1;
-  throw std::invalid_argument(choices_error("selection", "'ucb1'", name));
-}
-
-Unvisited unvisited_of(const std::string& name) {
-  if (name == "formula") return Unvisited::kFormula;
-  if (name == "first") return Unvisited::kFirst;
-  throw std::invalid_argument(choices_error("unvisited", "'formula' or 'first'", name));
+template <typename Enum, std::size_t n>
+const char* name_of(const Choice<Enum> (&choices)[n], Enum value) {
+  for (const Choice<Enum>& choice : choices)
+    if (choice.value == value) return choice.name;
+  return "";
 }
 
 std::size_t at_least(std::int64_t value, std::int64_t least, const char* name) {
@@ -63,127 +88,195 @@ std::uint32_t count_of(std::int64_t value, const char* name) {
   return static_cast<std::uint32_t>(value);
 }
 
-[[noreturn]] void no_such(const char* kind, std::int64_t id, std::size_t count) {
-  throw std::out_of_range(std::string("no ") + kind + " " + std::to_string(id) + "; there are " +
-                          std::to_string(count));
+[[noreturn]] void no_such(const char* kind, std::int64_t id) {
+  throw std::out_of_range(std::string("no ") + kind + " " + std::to_string(id));
 }
 
 /// One id that fits its type; whether there is such a node or tree the forest checks itself.
-NodeId node_of(const Forest& forest, std::int64_t node) {
-  if (node != static_cast<NodeId>(node)) no_such("node", node, forest.num_nodes());
+NodeId node_of(std::int64_t node) {
+  if (node != static_cast<NodeId>(node)) no_such("node", node);
   return static_cast<NodeId>(node);
 }
 
-TreeId tree_of(const Forest& forest, std::int64_t tree) {
-  if (tree != static_cast<TreeId>(tree)) no_such("tree", tree, forest.num_trees());
+TreeId tree_of(std::int64_t tree) {
+  if (tree != static_cast<TreeId>(tree)) no_such("tree", tree);
   return static_cast<TreeId>(tree);
 }
 
-std::vector<NodeId> node_ids(SharedForest& self, const py::object& nodes) {
-  return integers<NodeId>(nodes, "nodes", [&](std::int64_t id) {
-    no_such("node", id, self.locked([](const Forest& forest) { return forest.num_nodes(); }));
-  });
-}
+struct Tickets : Input<Ticket> {
+  explicit Tickets(const py::object& tickets)
+      : Input(tickets, "tickets", [](std::int64_t value) {
+          throw std::invalid_argument("tickets must be what ask gave; got " + std::to_string(value));
+        }) {}
+};
 
-std::vector<TreeId> tree_ids(SharedForest& self, const py::object& trees) {
-  return integers<TreeId>(trees, "trees", [&](std::int64_t id) {
-    no_such("tree", id, self.locked([](const Forest& forest) { return forest.num_trees(); }));
-  });
-}
+struct Trees : Input<TreeId> {
+  explicit Trees(const py::object& trees) : Input(trees, "trees", [](std::int64_t id) { no_such("tree", id); }) {}
+};
 
 std::unique_ptr<SharedForest> make(const std::string& selection, double c_exp, const std::string& unvisited,
-                                   bool exhaust) {
-  return std::make_unique<SharedForest>(
-      Forest({selection_of(selection), c_exp, unvisited_of(unvisited), exhaust}));
+                                   bool exhaust, const std::string& backup, double discount, double alpha,
+                                   std::int64_t max_bytes) {
+  ForestConfig config;
+  config.selection = choose("selection", kSelections, selection);
+  config.c_exp = c_exp;
+  config.unvisited = choose("unvisited", kUnvisited, unvisited);
+  config.exhaust = exhaust;
+  config.backup = choose("backup", kBackups, backup);
+  config.discount = discount;
+  config.alpha = alpha;
+  config.max_bytes = at_least(max_bytes, 0, "max_bytes");
+  return std::make_unique<SharedForest>(Forest(config));
 }
 
-py::array_t<NodeId> add_trees(SharedForest& self, std::int64_t n) {
+py::array_t<TreeId> add_trees(SharedForest& self, std::int64_t n) {
   const std::size_t count = at_least(n, 0, "n");
   return to_numpy(self.locked([&](Forest& forest) { return forest.add_trees(count); }));
 }
 
+void drop(SharedForest& self, const py::object& trees) {
+  Trees ids(trees);
+  ids.detach();
+  self.locked([&](Forest& forest) { forest.drop(ids.span()); });
+}
+
 NodeId root(SharedForest& self, std::int64_t tree) {
-  return self.locked([&](const Forest& forest) { return forest.root(tree_of(forest, tree)); });
+  return self.locked_briefly([&](const Forest& forest) { return forest.root(tree_of(tree)); });
 }
 
 py::tuple ask(SharedForest& self, const py::object& trees, std::int64_t n) {
   const std::size_t count = at_least(n, 1, "n");
-  const std::vector<TreeId> ids = tree_ids(self, trees);
-  Leaves leaves = self.locked([&](Forest& forest) { return forest.ask(ids, count); });
-  return py::make_tuple(to_numpy(std::move(leaves.tree)), to_numpy(std::move(leaves.node)),
-                        to_numpy(std::move(leaves.depth)), to_numpy(std::move(leaves.status)));
+  Trees ids(trees);
+  Leaves leaves = self.locked_for(
+      ids.size() * count, [&](Forest& forest) { return forest.ask(ids.span(), count); }, ids);
+  return py::make_tuple(to_numpy(std::move(leaves.ticket)), to_numpy(std::move(leaves.node)),
+                        to_numpy(std::move(leaves.tree)), to_numpy(std::move(leaves.depth)),
+                        to_numpy(std::move(leaves.status)));
 }
 
-/// The node, or minus the status.
-std::int64_t ask_one(SharedForest& self, std::int64_t tree) {
+/// (ticket, node), or (0, minus the status).
+std::pair<Ticket, std::int64_t> ask_one(SharedForest& self, std::int64_t tree) {
   return self.locked_briefly([&](Forest& forest) {
-    const auto [status, node] = forest.ask_one(tree_of(forest, tree));
-    return status == AskStatus::kOk ? static_cast<std::int64_t>(node) : -static_cast<std::int64_t>(status);
+    const auto [status, ticket, node] = forest.ask_one(tree_of(tree));
+    return status == AskStatus::kOk ? std::pair(ticket, static_cast<std::int64_t>(node))
+                                    : std::pair(Ticket{0}, -static_cast<std::int64_t>(status));
   });
 }
 
-NodeId expand_one(SharedForest& self, std::int64_t node, std::int64_t width) {
+NodeId expand_one(SharedForest& self, Ticket ticket, std::int64_t width) {
   const std::uint32_t count = count_of(width, "width");
-  return self.locked_briefly([&](Forest& forest) {
-    const NodeId id = node_of(forest, node);
-    const std::vector<float> zeros(count);
-    return forest.expand(std::span(&id, 1), std::span(&count, 1), zeros, zeros)[0];
+  return self.locked_briefly(
+      [&](Forest& forest) { return forest.expand(std::span(&ticket, 1), std::span(&count, 1), {}, {}, {})[0]; });
+}
+
+void tell_one(SharedForest& self, Ticket ticket, double value) {
+  self.locked_briefly([&](Forest& forest) { forest.tell(std::span(&ticket, 1), std::span(&value, 1)); });
+}
+
+py::array_t<NodeId> extend(SharedForest& self, const py::object& tickets, const py::object& ranks) {
+  Tickets ids(tickets);
+  const py::object first = to_numpy(std::vector<std::uint32_t>(ranks.is_none() ? ids.size() : 0));
+  Input<std::uint32_t> rank(ranks.is_none() ? first : ranks, "ranks", [](std::int64_t value) {
+    throw std::invalid_argument("ranks must be at least 0; got " + std::to_string(value));
   });
+  return to_numpy(self.locked_for(
+      ids.size(), [&](Forest& forest) { return forest.extend(ids.span(), rank.span()); }, ids, rank));
 }
 
-void tell_one(SharedForest& self, std::int64_t node, double value) {
-  self.locked_briefly([&](Forest& forest) {
-    const NodeId id = node_of(forest, node);
-    forest.tell(std::span(&id, 1), std::span(&value, 1));
+py::object or_empty(const py::object& values) {
+  return values.is_none() ? py::array_t<float>(0) : values;
+}
+
+py::array_t<NodeId> expand(SharedForest& self, const py::object& tickets, const py::object& widths,
+                           const py::object& critic_values, const py::object& logps, const py::object& priors) {
+  Tickets ids(tickets);
+  Input<std::uint32_t> width(widths, "widths", [](std::int64_t value) {
+    throw std::invalid_argument("widths must be in [1, " + std::to_string(kMaxWidth) + "]; got " +
+                                std::to_string(value));
   });
+  Input<float> critic(or_empty(critic_values), "critic_values"), logp(or_empty(logps), "logps"),
+      prior(or_empty(priors), "priors");
+  return to_numpy(self.locked_for(
+      ids.size(),
+      [&](Forest& forest) {
+        return forest.expand(ids.span(), width.span(), critic.span(), logp.span(), prior.span());
+      },
+      ids, width, critic, logp, prior));
 }
 
-py::array_t<NodeId> expand(SharedForest& self, const py::object& nodes, const py::object& widths,
-                           const py::object& critic_values, const py::object& logps) {
-  const std::vector<NodeId> ids = node_ids(self, nodes);
-  const auto width = integers<std::uint32_t>(widths, "widths", [](std::int64_t value) {
-    throw std::invalid_argument("widths must be at least 1 and below 2**32; got " + std::to_string(value));
-  });
-  const std::vector<float> critic = numbers<float>(critic_values, "critic_values");
-  const std::vector<float> logp = numbers<float>(logps, "logps");
-  return to_numpy(self.locked([&](Forest& forest) { return forest.expand(ids, width, critic, logp); }));
+template <void (Forest::*Call)(std::span<const Ticket>)>
+void on_tickets(SharedForest& self, const py::object& tickets) {
+  Tickets ids(tickets);
+  self.locked_for(ids.size(), [&](Forest& forest) { (forest.*Call)(ids.span()); }, ids);
 }
 
-template <void (Forest::*Call)(std::span<const NodeId>)>
-void on_nodes(SharedForest& self, const py::object& nodes) {
-  const std::vector<NodeId> ids = node_ids(self, nodes);
-  self.locked([&](Forest& forest) { (forest.*Call)(ids); });
+void tell(SharedForest& self, const py::object& tickets, const py::object& returns) {
+  Tickets ids(tickets);
+  Input<double> values(returns, "returns");
+  self.locked_for(ids.size(), [&](Forest& forest) { forest.tell(ids.span(), values.span()); }, ids, values);
 }
 
-void tell(SharedForest& self, const py::object& nodes, const py::object& returns) {
-  const std::vector<NodeId> ids = node_ids(self, nodes);
-  const std::vector<double> values = numbers<double>(returns, "returns");
-  self.locked([&](Forest& forest) { forest.tell(ids, values); });
+py::array_t<NodeId> nodes_of(SharedForest& self, const py::object& tickets) {
+  Tickets ids(tickets);
+  return to_numpy(self.locked_briefly([&](const Forest& forest) { return forest.nodes_of(ids.span()); }));
 }
 
 py::tuple pairs(SharedForest& self, double alpha, double threshold, std::int64_t min_visits,
                 std::int64_t max_pairs_per_node, const py::object& trees) {
   const PairQuery query{alpha, threshold, count_of(min_visits, "min_visits"),
                         count_of(max_pairs_per_node, "max_pairs_per_node")};
-  std::optional<std::vector<TreeId>> ids;
-  if (!trees.is_none()) ids = tree_ids(self, trees);
-  Pairs found = self.locked([&](const Forest& forest) { return ids ? forest.pairs(query, *ids) : forest.pairs(query); });
+  std::optional<Trees> ids;
+  if (!trees.is_none()) ids.emplace(trees), ids->detach();
+  Pairs found = self.locked(
+      [&](const Forest& forest) { return ids ? forest.pairs(query, ids->span()) : forest.pairs(query); });
   return py::make_tuple(to_numpy(std::move(found.node)), to_numpy(std::move(found.chosen)),
                         to_numpy(std::move(found.rejected)), to_numpy(std::move(found.gap)));
 }
 
 py::array_t<NodeId> path(SharedForest& self, std::int64_t node) {
-  return to_numpy(self.locked([&](const Forest& forest) { return forest.path(node_of(forest, node)); }));
+  return to_numpy(self.locked_briefly([&](const Forest& forest) { return forest.path(node_of(node)); }));
 }
 
-/// Getter of one column of NodeColumns.
+std::pair<NodeId, std::uint32_t> children(SharedForest& self, std::int64_t node) {
+  return self.locked_briefly([&](const Forest& forest) { return forest.children(node_of(node)); });
+}
+
+py::dict table(SharedForest& self, std::int64_t tree) {
+  TreeTable t = self.locked([&](const Forest& forest) { return forest.table(tree_of(tree)); });
+  py::dict out;
+  out["id"] = to_numpy(std::move(t.id));
+  out["parent"] = to_numpy(std::move(t.parent));
+  out["depth"] = to_numpy(std::move(t.depth));
+  out["visit_count"] = to_numpy(std::move(t.visit_count));
+  out["in_flight"] = to_numpy(std::move(t.in_flight));
+  out["value_sum"] = to_numpy(std::move(t.value_sum));
+  out["critic_value"] = to_numpy(std::move(t.critic_value));
+  out["logp"] = to_numpy(std::move(t.logp));
+  out["prior"] = to_numpy(std::move(t.prior));
+  out["flags"] = to_numpy(std::move(t.flags));
+  return out;
+}
+
+py::array_t<TreeId> trees(SharedForest& self) {
+  return to_numpy(self.locked([](const Forest& forest) { return forest.trees(); }));
+}
+
+void prune(SharedForest& self, std::int64_t node) {
+  self.locked([&](Forest& forest) { forest.prune(node_of(node)); });
+}
+
+py::tuple reroot(SharedForest& self, std::int64_t tree, std::int64_t node) {
+  auto [old_ids, new_ids] = self.locked([&](Forest& forest) { return forest.reroot(tree_of(tree), node_of(node)); });
+  return py::make_tuple(to_numpy(std::move(old_ids)), to_numpy(std::move(new_ids)));
+}
+
+/// Getter of one member of every cell.
 template <auto Member>
 auto column(SharedForest& self) {
-  auto [buffer, size] = self.locked([](const Forest& forest) {
-    const auto& values = forest.columns().*Member;
-    return std::pair(values.share(), values.size());
-  });
-  return view_of(std::move(buffer), size);
+  auto [memory, size] =
+      self.locked_briefly([](const Forest& forest) { return std::pair(forest.cells(), forest.num_cells()); });
+  const auto* first = &(memory->template as<Cell>()->slot.*Member);
+  return view_of(std::move(memory), first, size, sizeof(Cell));
 }
 
 py::bytes to_bytes(SharedForest& self) {
@@ -211,60 +304,68 @@ std::unique_ptr<SharedForest> load(const py::object& path) {
 std::string repr(SharedForest& self) {
   return self.locked([](const Forest& forest) {
     return "<agentq.Forest: " + std::to_string(forest.num_trees()) + " trees, " + std::to_string(forest.num_nodes()) +
-           " nodes>";
+           " nodes, " + std::to_string(forest.num_in_flight()) + " in flight>";
   });
+}
+
+template <auto Member>
+auto count(SharedForest& self) {
+  return self.locked_briefly([](const Forest& forest) { return (forest.*Member)(); });
+}
+
+template <auto Member>
+auto setting(const SharedForest& self) {
+  return self.forest.config().*Member;
 }
 
 void bind_forest(py::module_& m) {
   using namespace py::literals;
+  const ForestConfig d;
   py::class_<SharedForest>(m, "Forest", "Many search trees in one arena; see _core.pyi for every contract.")
-      .def(py::init(&make), py::kw_only(), "selection"_a = "ucb1", "c_exp"_a = 1.0, "unvisited"_a = "formula",
-           "exhaust"_a = true)
+      .def(py::init(&make), py::kw_only(), "selection"_a = "ucb1", "c_exp"_a = d.c_exp, "unvisited"_a = "formula",
+           "exhaust"_a = d.exhaust, "backup"_a = "mean", "discount"_a = d.discount, "alpha"_a = d.alpha,
+           "max_bytes"_a = d.max_bytes)
       .def("add_trees", &add_trees, "n"_a)
+      .def("drop", &drop, "trees"_a)
       .def("root", &root, "tree"_a)
       .def("ask", &ask, "trees"_a, "n"_a = 1)
       .def("ask_one", &ask_one, "tree"_a)
-      .def("expand_one", &expand_one, "node"_a, "width"_a)
-      .def("tell_one", &tell_one, "node"_a, "value"_a)
-      .def("extend", &on_nodes<&Forest::extend>, "nodes"_a)
-      .def("expand", &expand, "nodes"_a, "widths"_a, "critic_values"_a, "logps"_a)
-      .def("set_terminal", &on_nodes<&Forest::set_terminal>, "nodes"_a)
-      .def("tell", &tell, "nodes"_a, "returns"_a)
-      .def("cancel", &on_nodes<&Forest::cancel>, "nodes"_a)
+      .def("expand_one", &expand_one, "ticket"_a, "width"_a)
+      .def("tell_one", &tell_one, "ticket"_a, "value"_a)
+      .def("extend", &extend, "tickets"_a, "ranks"_a = py::none())
+      .def("expand", &expand, "tickets"_a, "widths"_a, "critic_values"_a = py::none(), "logps"_a = py::none(),
+           "priors"_a = py::none())
+      .def("set_terminal", &on_tickets<&Forest::set_terminal>, "tickets"_a)
+      .def("tell", &tell, "tickets"_a, "returns"_a)
+      .def("cancel", &on_tickets<&Forest::cancel>, "tickets"_a)
+      .def("nodes_of", &nodes_of, "tickets"_a)
       .def("pairs", &pairs, py::kw_only(), "alpha"_a, "threshold"_a, "min_visits"_a = 1, "max_pairs_per_node"_a = 0,
            "trees"_a = py::none())
+      .def("prune", &prune, "node"_a)
+      .def("reroot", &reroot, "tree"_a, "node"_a)
       .def("path", &path, "node"_a)
+      .def("children", &children, "node"_a)
+      .def("table", &table, "tree"_a)
       .def("to_bytes", &to_bytes)
       .def_static("from_bytes", &from_bytes, "data"_a)
       .def("save", &save, "path"_a)
       .def_static("load", &load, "path"_a)
       .def("__repr__", &repr)
-      .def_property_readonly("parent", &column<&NodeColumns::parent>)
-      .def_property_readonly("tree", &column<&NodeColumns::tree>)
-      .def_property_readonly("first_child", &column<&NodeColumns::first_child>)
-      .def_property_readonly("child_count", &column<&NodeColumns::child_count>)
-      .def_property_readonly("depth", &column<&NodeColumns::depth>)
-      .def_property_readonly("visit_count", &column<&NodeColumns::visit_count>)
-      .def_property_readonly("value_sum", &column<&NodeColumns::value_sum>)
-      .def_property_readonly("critic_value", &column<&NodeColumns::critic_value>)
-      .def_property_readonly("logp", &column<&NodeColumns::logp>)
-      .def_property_readonly("in_flight", &column<&NodeColumns::in_flight>)
-      .def_property_readonly("flags", &column<&NodeColumns::flags>)
-      .def_property_readonly("mean_value", [](SharedForest& self) {
-        return to_numpy(self.locked([](const Forest& forest) { return forest.mean_value(); }));
-      })
-      .def_property_readonly("num_nodes", [](SharedForest& self) {
-        return self.locked([](const Forest& forest) { return forest.num_nodes(); });
-      })
-      .def_property_readonly("num_trees", [](SharedForest& self) {
-        return self.locked([](const Forest& forest) { return forest.num_trees(); });
-      })
-      .def_property_readonly("c_exp", [](const SharedForest& self) { return self.forest.config().c_exp; })
-      .def_property_readonly("selection", [](const SharedForest&) { return "ucb1"; })
-      .def_property_readonly("unvisited", [](const SharedForest& self) {
-        return self.forest.config().unvisited == Unvisited::kFirst ? "first" : "formula";
-      })
-      .def_property_readonly("exhaust", [](const SharedForest& self) { return self.forest.config().exhaust; });
+      .def_property_readonly("value_sum", &column<&Slot::value_sum>)
+      .def_property_readonly("started", &column<&Slot::started>)
+      .def_property_readonly("trees", &trees)
+      .def_property_readonly("num_nodes", &count<&Forest::num_nodes>)
+      .def_property_readonly("num_trees", &count<&Forest::num_trees>)
+      .def_property_readonly("num_in_flight", &count<&Forest::num_in_flight>)
+      .def_property_readonly("bytes_in_use", &count<&Forest::bytes_in_use>)
+      .def_property_readonly("selection", [](const SharedForest& self) { return name_of(kSelections, setting<&ForestConfig::selection>(self)); })
+      .def_property_readonly("unvisited", [](const SharedForest& self) { return name_of(kUnvisited, setting<&ForestConfig::unvisited>(self)); })
+      .def_property_readonly("backup", [](const SharedForest& self) { return name_of(kBackups, setting<&ForestConfig::backup>(self)); })
+      .def_property_readonly("c_exp", &setting<&ForestConfig::c_exp>)
+      .def_property_readonly("exhaust", &setting<&ForestConfig::exhaust>)
+      .def_property_readonly("discount", &setting<&ForestConfig::discount>)
+      .def_property_readonly("alpha", &setting<&ForestConfig::alpha>)
+      .def_property_readonly("max_bytes", &setting<&ForestConfig::max_bytes>);
 }
 
 }  // namespace
@@ -274,6 +375,13 @@ PYBIND11_MODULE(_core, m) {
   namespace py = pybind11;
   using namespace py::literals;
   m.doc() = "The search core: many trees, their statistics, selection, backup and preference pairs.";
+  py::register_exception_translator([](std::exception_ptr error) {
+    try {
+      if (error) std::rethrow_exception(error);
+    } catch (const agentq::ByteLimit& limit) {
+      py::set_error(PyExc_MemoryError, limit.what());
+    }
+  });
   m.def("ucb1_score", &agentq::ucb1_score, "mean_value"_a, "node_visits"_a, "edge_visits"_a, "c_exp"_a);
   agentq::bindings::bind_forest(m);
   m.attr("NO_NODE") = agentq::kNoNode;

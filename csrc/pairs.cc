@@ -32,18 +32,6 @@ void check(const PairQuery& query) {
     throw std::invalid_argument("threshold must be finite and at least 0; got " + std::to_string(query.threshold));
 }
 
-std::vector<Candidate> visited_children(const NodeColumns& nodes, NodeId node, const PairQuery& query) {
-  std::vector<Candidate> candidates;
-  const NodeId first = nodes.first_child[node];
-  for (NodeId child = first; child < first + nodes.child_count[node]; ++child) {
-    const std::uint32_t visits = nodes.visit_count[child];
-    if (visits < query.min_visits) continue;
-    const double mean = visits > 0 ? nodes.value_sum[child] / visits : 0.0;
-    candidates.push_back({child, query.alpha * mean + (1.0 - query.alpha) * nodes.critic_value[child]});
-  }
-  return candidates;
-}
-
 std::vector<Pair> pairs_of(const std::vector<Candidate>& candidates, const PairQuery& query) {
   std::vector<Pair> pairs;
   for (std::size_t i = 0; i < candidates.size(); ++i)
@@ -61,24 +49,32 @@ std::vector<Pair> pairs_of(const std::vector<Candidate>& candidates, const PairQ
 
 }  // namespace
 
-Pairs Forest::pairs(const PairQuery& query, std::optional<std::span<const TreeId>> trees) const {
+Pairs Forest::pairs(const PairQuery& query, std::optional<std::span<const TreeId>> only) const {
   check(query);
-  std::vector<char> wanted(num_trees(), trees ? 0 : 1);
-  if (trees)
-    for (const TreeId tree : *trees) {
-      check_tree(tree);
-      wanted[static_cast<std::size_t>(tree)] = 1;
-    }
+  const std::vector<TreeId> wanted = only ? std::vector<TreeId>(only->begin(), only->end()) : trees();
+  for (const TreeId tree : wanted) live_tree(tree);
+  const Counts counts = in_flight();
+  std::vector<Candidate> candidates;
   Pairs out;
-  for (NodeId node = 0; node < num_nodes(); ++node) {
-    if (nodes_.child_count[node] < 2 || !wanted[static_cast<std::size_t>(nodes_.tree[node])]) continue;
-    for (const Pair& pair : pairs_of(visited_children(nodes_, node, query), query)) {
-      out.node.push_back(node);
-      out.chosen.push_back(pair.chosen);
-      out.rejected.push_back(pair.rejected);
-      out.gap.push_back(pair.gap);
+  for (const TreeId tree : wanted)
+    for (const NodeId node : below(root(tree))) {
+      const auto [first, width] = children(node);
+      candidates.clear();
+      for (NodeId child = first; child < first + width; ++child) {
+        const auto flying = counts.find(child);
+        const std::uint32_t visits = slot(child).started - (flying == counts.end() ? 0 : flying->second);
+        if (visits < query.min_visits) continue;
+        const double value = visits == 0 ? 0.0 : config_.backup == Backup::kMax ? slot(child).value_sum
+                                                                               : slot(child).value_sum / visits;
+        candidates.push_back({child, query.alpha * value + (1.0 - query.alpha) * static_cast<double>(at(critic_, child))});
+      }
+      for (const Pair& pair : pairs_of(candidates, query)) {
+        out.node.push_back(node);
+        out.chosen.push_back(pair.chosen);
+        out.rejected.push_back(pair.rejected);
+        out.gap.push_back(pair.gap);
+      }
     }
-  }
   return out;
 }
 

@@ -1,4 +1,4 @@
-// The score that selection maximises. Owns the formula and nothing else.
+// The scores that selection maximises. Owns the formulas and nothing else.
 #pragma once
 
 #include <array>
@@ -22,46 +22,83 @@ namespace agentq {
 /// every action once.
 double ucb1_score(double mean_value, std::int64_t node_visits, std::int64_t edge_visits, double c_exp);
 
-/// `ucb1_score` without its checks, from its parts: scale = c_exp * sqrt(ln max(1, N(h))) is the same for all edges of a
-/// node, spread is 1 / sqrt(1 + N(h, a)).
-inline double ucb1(double mean_value, double scale, double spread) noexcept { return mean_value + scale * spread; }
-
-/// What scores need of a count, without a division or a root while descending: `reciprocal(n)` is 1 / max(1, n),
-/// `spread(n)` is 1 / sqrt(1 + n), `root_log(n)` is sqrt(ln max(1, n)). By table up to `kSize`, computed beyond: the same
-/// expressions, so where the table ends changes no score.
+/// What scores need of a count, without a division or a root while descending. By table up to `kSize`, computed beyond:
+/// the same expressions, so where the table ends changes no score.
 class CountTable {
  public:
   static constexpr std::uint64_t kSize = 1 << 14;
+
+  struct Edge {
+    double reciprocal;  // 1 / max(1, n)
+    double spread;      // 1 / sqrt(1 + n)
+  };
 
   static const CountTable& instance() {
     static const CountTable table;
     return table;
   }
 
-  double reciprocal(std::uint64_t n) const noexcept { return n < kSize ? edges_[n].reciprocal : reciprocal_of(n); }
-  double spread(std::uint64_t n) const noexcept { return n < kSize ? edges_[n].spread : spread_of(n); }
+  Edge edge(std::uint64_t n) const noexcept { return n < kSize ? edges_[n] : edge_of(n); }
+  /// sqrt(ln max(1, n))
   double root_log(std::uint64_t n) const noexcept { return n < kSize ? root_log_[n] : root_log_of(n); }
 
  private:
-  struct Edge {
-    double reciprocal, spread;
-  };
-
   CountTable() {
     for (std::uint64_t n = 0; n < kSize; ++n) {
-      edges_[n] = {reciprocal_of(n), spread_of(n)};
+      edges_[n] = edge_of(n);
       root_log_[n] = root_log_of(n);
     }
   }
 
-  static double reciprocal_of(std::uint64_t n) noexcept { return 1.0 / static_cast<double>(n > 0 ? n : 1); }
-  static double spread_of(std::uint64_t n) noexcept { return 1.0 / std::sqrt(1.0 + static_cast<double>(n)); }
+  static Edge edge_of(std::uint64_t n) noexcept {
+    return {1.0 / static_cast<double>(n > 0 ? n : 1), 1.0 / std::sqrt(1.0 + static_cast<double>(n))};
+  }
   static double root_log_of(std::uint64_t n) noexcept {
     return std::sqrt(std::log(static_cast<double>(n > 0 ? n : 1)));
   }
 
   std::array<Edge, kSize> edges_;
   std::array<double, kSize> root_log_;
+};
+
+/// Each rule scores an edge from Q(h, a), its rollouts started n = N(h, a), and what `scale` made of the node's
+/// N(h) = sum over a of N(h, a). `prior` is P(a | h), used by PUCT alone.
+
+/// Q + c * sqrt(ln N(h)) / sqrt(1 + n). Agent Q, arXiv:2408.07199, eq. 7.
+struct Ucb1 {
+  static constexpr bool kNeedsPrior = false;
+  static double scale(const CountTable& table, double c, std::uint64_t node_visits) noexcept {
+    return c * table.root_log(node_visits);
+  }
+  static double score(const CountTable&, double mean, double scale, const CountTable::Edge& edge, std::uint32_t,
+                      float) noexcept {
+    return mean + scale * edge.spread;
+  }
+};
+
+/// Q + c * sqrt(ln N(h) / n); an edge without visits goes first. Kocsis and Szepesvari 2006, c = 2 C_p.
+struct Uct {
+  static constexpr bool kNeedsPrior = false;
+  static double scale(const CountTable& table, double c, std::uint64_t node_visits) noexcept {
+    return c * table.root_log(node_visits);
+  }
+  static double score(const CountTable& table, double mean, double scale, const CountTable::Edge&, std::uint32_t n,
+                      float) noexcept {
+    return mean + scale * table.edge(n > 0 ? n - 1 : 0).spread;
+  }
+};
+
+/// Q + c * P(a | h) * sqrt(max(1, N(h))) / (1 + n). Silver et al. 2017, "Mastering the game of Go without human
+/// knowledge"; the 1 under the root is ours, so that the first choice follows the prior.
+struct Puct {
+  static constexpr bool kNeedsPrior = true;
+  static double scale(const CountTable&, double c, std::uint64_t node_visits) noexcept {
+    return c * std::sqrt(static_cast<double>(node_visits > 0 ? node_visits : 1));
+  }
+  static double score(const CountTable& table, double mean, double scale, const CountTable::Edge&, std::uint32_t n,
+                      float prior) noexcept {
+    return mean + scale * static_cast<double>(prior) * table.edge(std::uint64_t{n} + 1).reciprocal;
+  }
 };
 
 }  // namespace agentq

@@ -134,34 +134,33 @@ def test_node_pairs_equal_the_forests(alpha: float, limit: int) -> None:
     rng = random.Random(limit)
     for _ in range(10):
         forest = Forest(selection="ucb1", c_exp=1.0, exhaust=False)
-        root = int(forest.add_trees(1)[0])
+        forest.add_trees(1)
         actions: dict[int, object] = {}
-        for _ in range(12):
-            _, leaves, _, _ = forest.ask(np.array([0], np.int32), 1)
-            if rng.random() < 0.7 or int(leaves[0]) == root:
+        for i in range(12):
+            ticket, _ = forest.ask_one(0)
+            if rng.random() < 0.7 or i == 0:
                 k = rng.randint(1, 4)
-                values = np.array(linear_rank_values(k), np.float32)
-                first = int(forest.expand(leaves, np.array([k], np.uint32), values, np.zeros(k, np.float32))[0])
+                (first,) = forest.expand([ticket], [k], linear_rank_values(k)).tolist()
                 actions |= {first + i: make_proposal(first + i, env_action=click(i)) for i in range(k)}
-            forest.tell(leaves, np.array([rng.choice([0.0, 0.5, 1.0])]))
-        n = forest.num_nodes
+            forest.tell_one(ticket, rng.choice([0.0, 0.5, 1.0]))
+        table = forest.table(0)
+        ids = table.pop("id").tolist()
+        n = len(ids)
+        for name in ("in_flight", "logp", "prior"):
+            del table[name]
         tree = TreeRecord(
             task=make_task(),
-            parent=np.where(np.arange(n) == root, -1, np.asarray(forest.parent).astype(np.int64)),
-            depth=forest.depth,
-            visit_count=forest.visit_count,
-            value_sum=forest.value_sum,
-            critic_value=forest.critic_value,
-            flags=forest.flags,
-            proposal=[actions.get(i) for i in range(n)],  # type: ignore[misc]
+            proposal=[actions.get(i) for i in ids],  # type: ignore[misc]
             observation=[None] * n,
             reward=np.zeros(n),
             success=np.zeros(n),
             error_kind=[None] * n,
+            **table,
         )
         ours = nodes(tree, node_pairs(tree, alpha=alpha, threshold=0.2, max_pairs_per_node=limit))
         _, chosen, rejected, gap = forest.pairs(alpha=alpha, threshold=0.2, min_visits=1, max_pairs_per_node=limit)
-        assert ours == list(zip(chosen.tolist(), rejected.tolist(), gap.tolist(), strict=True))
+        found = [(ids.index(c), ids.index(r), g) for c, r, g in zip(chosen, rejected, gap.tolist(), strict=True)]
+        assert ours == found
 
 
 def test_trajectory_pairs_put_each_success_against_each_failure() -> None:

@@ -1,4 +1,4 @@
-"""The forest by hand: golden vectors, backup, collisions, exhaustion, pairs and views."""
+"""The forest by hand: golden vectors, backup, collisions, exhaustion, structure, memory, pairs and views."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from agentq._core import ALL_EXHAUSTED, BLOCKED, EXHAUSTED, NO_NODE, TERMINAL, Forest, ucb1_score
-from tests.reference.builders import columns, fan, visit
+from tests.reference.builders import Twins, child, fan, state, visit
 
 
 def test_ucb1_score_matches_the_golden_row():
@@ -22,44 +22,6 @@ def test_ucb1_score_matches_the_golden_row():
 def test_ucb1_score_is_the_formula_also_beyond_its_table(visits):
     want = 0.5 + 1.25 * math.sqrt(math.log(max(1, visits))) * (1 / math.sqrt(1 + visits))
     assert ucb1_score(0.5, visits, visits, 1.25) == want
-
-
-def test_one_leaf_at_a_time_is_a_batch_of_one():
-    one, batch = Forest(c_exp=1.5), Forest(c_exp=1.5)
-    one.add_trees(2)
-    batch.add_trees(2)
-    for i in range(200):
-        node = one.ask_one(i % 2)
-        assert [node] == batch.ask([i % 2])[1].tolist()
-        if one.child_count[node] == 0 and one.depth[node] < 4:
-            width = 1 + i % 3
-            first = batch.expand([node], [width], [0.0] * width, [0.0] * width)
-            assert one.expand_one(node, width) == first[0]
-        value = (node * 37 % 11) / 11
-        one.tell_one(node, value)
-        batch.tell([node], [value])
-    assert columns(one) == columns(batch)
-
-
-def test_one_leaf_at_a_time_says_why_there_is_none():
-    forest = fan(1)
-    assert forest.ask_one(0) == 1
-    assert forest.ask_one(0) == -BLOCKED
-    forest.set_terminal([1])
-    forest.tell_one(1, 1.0)
-    assert forest.ask_one(0) == -ALL_EXHAUSTED
-    for call, message in (
-        (lambda: forest.ask_one(1), "no tree 1; there are 1"),
-        (lambda: forest.ask_one(2**40), "no tree 1099511627776; there are 1"),
-        (lambda: forest.tell_one(-1, 0.0), "no node -1; there are 2"),
-        (lambda: forest.expand_one(9, 2), "no node 9; there are 2"),
-    ):
-        with pytest.raises(IndexError, match=message):
-            call()
-    with pytest.raises(ValueError, match="widths must be at least 1; got 0"):
-        fan(2).expand_one(1, 0)
-    with pytest.raises(ValueError, match="a rollout must be pending at node 1"):
-        forest.tell_one(1, 0.5)
 
 
 def test_ucb1_score_has_no_bonus_before_the_second_visit():
@@ -80,202 +42,412 @@ def test_ucb1_score_refuses(arguments, message):
         ucb1_score(*arguments)
 
 
+# Rollouts -------------------------------------------------------------------------------------------------------------
+
+
+def test_one_leaf_at_a_time_is_a_batch_of_one():
+    one, batch = Forest(c_exp=1.5), Forest(c_exp=1.5)
+    one.add_trees(2)
+    batch.add_trees(2)
+    for i in range(200):
+        ticket, node = one.ask_one(i % 2)
+        tickets, nodes, trees, (depth,), _ = batch.ask([i % 2])
+        assert ([ticket], [node], [i % 2]) == (tickets.tolist(), nodes.tolist(), trees.tolist())
+        if depth < 4:
+            width = 1 + i % 3
+            assert one.expand_one(ticket, width) == batch.expand(tickets, [width])[0]
+        value = (node * 37 % 11) / 11
+        one.tell_one(ticket, value)
+        batch.tell(tickets, [value])
+    assert state(one) == state(batch)
+
+
+def test_one_leaf_at_a_time_says_why_there_is_none():
+    forest = fan(1)
+    ticket, node = forest.ask_one(0)
+    assert node == child(forest, 0)
+    assert forest.ask_one(0) == (0, -BLOCKED)
+    forest.set_terminal([ticket])
+    forest.tell_one(ticket, 1.0)
+    assert forest.ask_one(0) == (0, -ALL_EXHAUSTED)
+
+
 def test_tell_backs_up_along_the_path():
     forest = Forest()
-    forest.add_trees(2)
-    forest.ask([1])
-    (first,) = forest.expand([1], [2], [1, 0], [-0.5, -1.5])
-    forest.extend([first + 1])
-    assert forest.in_flight.tolist() == [0, 1, 0, 1]
-    forest.tell([first + 1], [0.75])
-    assert forest.visit_count.tolist() == [0, 1, 0, 1]
-    assert forest.value_sum.tolist() == forest.mean_value.tolist() == [0, 0.75, 0, 0.75]
-    assert forest.in_flight.tolist() == [0, 0, 0, 0]
-    assert forest.parent.tolist() == [NO_NODE, NO_NODE, 1, 1]
-    assert forest.tree.tolist() == [0, 1, 1, 1]
-    assert forest.first_child.tolist() == [NO_NODE, 2, NO_NODE, NO_NODE]
-    assert forest.logp.tolist() == [0, 0, -0.5, -1.5]
-    assert forest.path(3).tolist() == [1, 3]
-    assert forest.root(1) == 1
+    assert forest.add_trees(2).tolist() == [0, 1]
+    roots = [forest.root(0), forest.root(1)]
+    (ticket,), (node,), (tree,), (depth,), _ = forest.ask([1])
+    assert (node, tree, depth) == (roots[1], 1, 0)
+    (first,) = forest.expand([ticket], [2], [1, 0], [-0.5, -1.5])
+    assert forest.extend([ticket], [1]).tolist() == [first + 1] == forest.nodes_of([ticket]).tolist()
+    assert forest.table(1)["in_flight"].tolist() == [1, 0, 1]
+    forest.tell([ticket], [0.75])
+    t = forest.table(1)
+    assert t["id"].tolist() == [roots[1], first, first + 1]
+    assert t["parent"].tolist() == [-1, 0, 0]
+    assert t["depth"].tolist() == [0, 1, 1]
+    assert t["visit_count"].tolist() == [1, 0, 1]
+    assert t["value_sum"].tolist() == [0.75, 0, 0.75]
+    assert t["in_flight"].tolist() == [0, 0, 0]
+    assert t["critic_value"].tolist() == [0, 1, 0]
+    assert t["logp"].tolist() == [0, -0.5, -1.5]
+    assert forest.table(0)["visit_count"].tolist() == [0]
+    assert forest.path(first + 1).tolist() == [roots[1], first + 1]
+    assert forest.children(first) == (NO_NODE, 0)
 
 
-def test_expand_spreads_the_values_node_after_node():
-    forest = Forest()
-    forest.add_trees(2)
-    first = forest.expand([1, 0], [1, 2], [0.5, 1.0, 0.0], [-1, -2, -3])
-    assert first.tolist() == [2, 3]
-    assert forest.parent.tolist()[2:] == [1, 0, 0]
-    assert forest.critic_value.tolist()[2:] == [0.5, 1.0, 0.0]
-    assert forest.logp.tolist()[2:] == [-1, -2, -3]
-    assert forest.depth.tolist() == [0, 0, 1, 1, 1]
+def test_a_discounted_return_shrinks_on_its_way_up():
+    twins = Twins(discount=0.5)
+    twins.add_trees(1)
+    (ticket,) = twins.ask([0])
+    for _ in range(3):
+        twins.expand([ticket], [[(0, 0, 0)]])
+        twins.extend(ticket, 0)
+    twins.tell([ticket], [1.0])
+    assert twins.forest.table(0)["value_sum"].tolist() == [0.125, 0.25, 0.5, 1.0]
+
+
+def test_max_backup_keeps_the_best_return_negative_ones_too():
+    forest = fan(1, backup="max")
+    assert forest.table(0)["value_sum"].tolist() == [0.0, 0.0]  # nothing told
+    for value in (-2.0, -1.0, -3.0):
+        forest.tell(forest.ask([0])[0], [value])
+    assert forest.table(0)["value_sum"].tolist() == [-1.0, -1.0]
 
 
 def test_ask_counts_a_rollout_in_flight_as_a_visit_worth_nothing():
-    # Two children, c_exp 0.1, child 1 told 1 once: Q = 1 against 0. With one rollout in flight its Q is 1/2, still
+    # Two children, c_exp 0.1, the first told 1 once: Q = 1 against 0. With one rollout in flight its Q is 1/2, still
     # ahead, so the second ask meets it again: a collision, and the batch ends.
     forest = fan(2, c_exp=0.1)
-    visit(forest, 1, 1.0)
-    _, leaves, depths, status = forest.ask([0], 2)
-    assert leaves.tolist() == [1]
+    visit(forest, 0, 1.0)
+    _, nodes, _, depths, status = forest.ask([0], 2)
+    assert nodes.tolist() == [child(forest, 0)]
     assert depths.tolist() == [1]
     assert status.tolist() == [BLOCKED]
-    assert forest.in_flight.tolist() == [1, 1, 0]
+    assert forest.table(0)["in_flight"].tolist() == [1, 1, 0]
     # c_exp 2: 1/2 + 2 sqrt(ln 2 / 3) = 1.461 is behind 2 sqrt(ln 2) = 1.665 of the fresh child
     forest = fan(2, c_exp=2.0)
-    visit(forest, 1, 1.0)
-    assert forest.ask([0], 2)[1].tolist() == [1, 2]
+    visit(forest, 0, 1.0)
+    assert forest.ask([0], 2)[1].tolist() == [child(forest, 0), child(forest, 1)]
 
 
 def test_cancel_restores_every_number():
     forest = fan(3)
-    visit(forest, 1, 0.1)
-    before = columns(forest)
-    _, leaves, _, _ = forest.ask([0], 3)
-    assert columns(forest) != before
-    forest.cancel(leaves)
-    assert columns(forest) == before
+    visit(forest, 0, 0.1)
+    before = state(forest)
+    tickets = forest.ask([0], 3)[0]
+    assert state(forest) != before
+    forest.cancel(tickets)
+    assert state(forest) == before
+
+
+def test_cancel_at_an_inner_node_restores_what_its_children_compare():
+    twins = Twins(c_exp=1.0)
+    twins.add_trees(1)
+    (ticket,) = twins.ask([0])
+    twins.expand([ticket], [[(0, 0, 0)] * 3])
+    twins.cancel([ticket])  # had it counted for N(h), the bonus below would differ
+    for value in (0.0, 1.0, 0.5, 0.0, 1.0, 0.5, 0.25):
+        twins.tell(twins.ask([0]), [value])
+        twins.check()
 
 
 def test_exhaustion_climbs_to_the_root():
     forest = fan(2)
     seen = []
-    for _ in range(2):
-        _, (leaf,), _, _ = forest.ask([0])
-        forest.set_terminal([leaf])
-        assert not forest.flags[leaf] & EXHAUSTED
-        forest.tell([leaf], [1.0])
-        assert forest.flags[leaf] == TERMINAL | EXHAUSTED
-        seen.append(leaf)
-    assert seen == [1, 2]  # a success does not draw selection back to a node with nothing left to learn
-    assert forest.flags[0] == EXHAUSTED
-    tree, leaf, _, status = forest.ask([0, 0], 5)
-    assert len(tree) == len(leaf) == 0
-    assert status.tolist() == [ALL_EXHAUSTED, ALL_EXHAUSTED]
-    assert forest.in_flight.tolist() == [0, 0, 0]
+    for rank in range(2):
+        (ticket,), (node,), *_ = forest.ask([0])
+        forest.set_terminal([ticket])
+        assert forest.table(0)["flags"][1 + rank] == TERMINAL
+        forest.tell([ticket], [1.0])
+        assert forest.table(0)["flags"][1 + rank] == TERMINAL | EXHAUSTED
+        seen.append(node - child(forest, 0))
+    assert seen == [0, 1]  # a success does not draw selection back to a node with nothing left to learn
+    assert forest.table(0)["flags"][0] == EXHAUSTED
+    tickets, _, _, _, status = forest.ask([0], 5)
+    assert len(tickets) == 0
+    assert status.tolist() == [ALL_EXHAUSTED]
+    assert forest.num_in_flight == 0
 
 
 def test_terminal_leaf_is_asked_again_without_exhaust():
     forest = fan(2, exhaust=False)
-    forest.set_terminal([1])
     for _ in range(3):
-        assert forest.ask([0])[1].tolist() == [1]
-        forest.tell([1], [1.0])
-    assert forest.visit_count.tolist() == [3, 3, 0]
-    assert forest.flags.tolist() == [0, TERMINAL, 0]
+        (ticket,), (node,), *_ = forest.ask([0])
+        assert node == child(forest, 0)
+        forest.set_terminal([ticket])
+        forest.tell([ticket], [1.0])
+    assert forest.table(0)["visit_count"].tolist() == [3, 3, 0]
+    assert forest.table(0)["flags"].tolist() == [0, TERMINAL, 0]
 
 
 def test_unvisited_first_tries_every_child_once():
     forest = fan(3, unvisited="first", c_exp=0.0)
     order = []
     for _ in range(4):
-        _, (leaf,), _, _ = forest.ask([0])
-        forest.tell([leaf], [1.0 if leaf == 2 else 0.0])
-        order.append(int(leaf))
-    assert order == [1, 2, 3, 2]
+        ticket, node = forest.ask_one(0)
+        order.append(node - child(forest, 0))
+        forest.tell([ticket], [1.0 if order[-1] == 1 else 0.0])
+    assert order == [0, 1, 2, 1]
 
 
-def test_extend_moves_a_chain_in_one_call():
+def test_extend_that_fails_takes_back_the_first():
+    forest = fan(2, c_exp=2.0)
+    tickets = forest.ask([0], 2)[0]
+    forest.expand(tickets[:1], [2])
+    before = state(forest)
+    with pytest.raises(ValueError, match="ranks must be below the children"):
+        forest.extend(tickets, [1, 0])
+    assert state(forest) == before
+
+
+def test_tickets_are_good_once_whatever_comes_after():
+    forest = fan(2)
+    stale = []
+    for value in (0.0, 1.0, 0.5):
+        (ticket,), *_ = forest.ask([0])
+        forest.tell([ticket], [value])
+        stale.append(int(ticket))
+    assert len(set(stale)) == 3  # the same place in memory, another generation
+    live, *_ = forest.ask([0])
+    for ticket in stale:
+        with pytest.raises(ValueError, match="is good once"):
+            forest.tell([ticket], [1.0])
+    forest.drop([0])
+    with pytest.raises(ValueError, match="is good once"):
+        forest.tell(live, [1.0])
+
+
+# Structure and memory -------------------------------------------------------------------------------------------------
+
+
+def test_a_dropped_tree_is_gone_and_its_memory_is_used_again():
+    forest = Forest()
+    forest.add_trees(2)
+
+    def grow(tree: int) -> None:
+        for _ in range(100):
+            tickets, *_ = forest.ask([tree])
+            forest.expand(tickets, [5])
+            forest.tell(tickets, [0.5])
+
+    grow(0)
+    grow(1)
+    bytes_before, cells_before = forest.bytes_in_use, len(forest.started)
+    for turn in range(10):
+        forest.drop([1 + turn])
+        with pytest.raises(IndexError, match=f"tree {1 + turn} has been dropped"):
+            forest.root(1 + turn)
+        assert forest.num_nodes == 501
+        forest.add_trees(1)
+        grow(2 + turn)
+    assert (forest.bytes_in_use, len(forest.started)) == (bytes_before, cells_before)
+    assert forest.trees.tolist() == [0, 11]
+    assert forest.num_trees == 2
+    assert forest.table(0)["visit_count"][0] == 100
+
+
+def test_the_byte_limit_holds_and_what_does_not_fit_stays_a_leaf():
+    forest = Forest(max_bytes=4096, exhaust=False)
+    forest.add_trees(1)
+    full = 0
+    for _ in range(200):
+        tickets, nodes, *_ = forest.ask([0])
+        first = forest.expand(tickets, [4])
+        if first[0] == NO_NODE:
+            full += 1
+            assert forest.children(int(nodes[0])) == (NO_NODE, 0)
+        forest.tell(tickets, [0.5])  # evaluated all the same
+        assert forest.bytes_in_use <= 4096
+    assert full > 100
+    assert forest.table(0)["visit_count"][0] == 200
+    with pytest.raises(MemoryError, match=r"the trees of a forest must fit max_bytes \(4096\); got 1000 more trees"):
+        forest.add_trees(1000)
+    assert forest.num_trees == 1
+    with pytest.raises(MemoryError, match="critic values, log-probabilities or priors must fit max_bytes"):
+        forest.expand(forest.ask([0])[0], [1], [0.5])
+
+
+@pytest.mark.parametrize("width", [1, 2, 5, 20, 200])
+def test_a_child_takes_16_bytes_and_a_node_with_children_at_most_32_more(width):
+    forest = Forest(exhaust=False)
+    forest.add_trees(1)
+    for _ in range(20_000 // width):
+        ticket, _ = forest.ask_one(0)
+        forest.expand_one(ticket, width)
+        forest.tell_one(ticket, 0.5)
+    inner = 20_000 // width
+    chunks = 1 / 2 * forest.bytes_in_use  # the last chunk is as large as all before it together
+    assert forest.bytes_in_use - chunks <= inner * (16 * width + 32)
+
+
+def test_pages_of_a_dropped_tree_go_back():
+    def resident() -> int:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * 4096
+
+    forest = Forest(exhaust=False)
+    forest.add_trees(1)
+    before = resident()
+    for _ in range(300):
+        tickets, *_ = forest.ask([0], 64)
+        forest.expand(tickets, [200] * len(tickets))
+        forest.tell(tickets, np.linspace(0, 1, len(tickets)))
+    grown = resident() - before
+    assert grown > 30e6
+    forest.drop([0])
+    assert resident() - before < grown / 4
+
+
+def test_prune_makes_a_node_a_leaf_again():
+    twins = Twins()
+    twins.add_trees(1)
+    for value in (0.0, 1.0, 0.0, 1.0, 1.0, 0.0):
+        (ticket,) = twins.ask([0])
+        twins.expand([ticket], [[(0, 0, 0)] * 2])
+        twins.tell([ticket], [value])
+    twins.prune(twins.roots[0].children[1])
+    twins.check()
+    for value in (0.0, 1.0, 0.5):
+        (ticket,) = twins.ask([0])
+        twins.expand([ticket], [[(0, 0, 0)] * 3])
+        twins.tell([ticket], [value])
+        twins.check()
+
+
+def test_reroot_keeps_what_lies_below_and_says_where():
+    twins = Twins(c_exp=0.7)
+    twins.add_trees(2)
+    for i in range(60):
+        for ticket in twins.ask([0, 1], 2):
+            twins.expand([ticket], [[(0.5, -1.0, 0)] * (1 + i % 3)])
+            twins.tell([ticket], [(i * 7 % 5) / 4])
+    before = twins.forest.num_nodes
+    twins.reroot(0, twins.roots[0].children[0])
+    assert twins.forest.num_nodes < before
+    twins.check()
+    for i in range(20):  # and it goes on as the twin does
+        for ticket in twins.ask([0, 1], 2):
+            twins.expand([ticket], [[(0.5, -1.0, 0)] * 2])
+            twins.tell([ticket], [i % 2])
+    twins.check()
+
+
+def test_a_chain_deeper_than_any_stack():
     forest = Forest()
     forest.add_trees(1)
-    forest.ask([0])
-    forest.expand([0], [1], [1], [0])
-    forest.expand([1], [1], [1], [0])
-    forest.extend([1, 2])
-    assert forest.in_flight.tolist() == [1, 1, 1]
-    with pytest.raises(ValueError, match="a rollout must be pending at node 1 to tell it"):
-        forest.tell([1], [0.0])
-    forest.tell([2], [1.0])
-    assert forest.visit_count.tolist() == [1, 1, 1]
+    ((ticket,), *_) = forest.ask([0])
+    depth = 200_000
+    for _ in range(depth):
+        forest.expand_one(ticket, 1)
+        forest.extend([ticket])
+    forest.set_terminal([ticket])
+    forest.tell([ticket], [1.0])
+    table = forest.table(0)
+    assert table["depth"][-1] == depth
+    assert (table["flags"] & EXHAUSTED).all()
+    assert len(forest.path(int(table["id"][-1]))) == depth + 1
+    assert Forest.from_bytes(forest.to_bytes()).to_bytes() == forest.to_bytes()
+    forest.prune(forest.root(0))
+    assert forest.num_nodes == 1
 
 
-def test_extend_that_runs_out_of_rollouts_takes_back_the_first():
-    forest = Forest()
-    forest.add_trees(1)
-    forest.ask([0])
-    forest.expand([0], [2], [1, 0], [0, 0])
-    with pytest.raises(ValueError, match="a rollout must be pending at node 0, the parent of each node to extend to"):
-        forest.extend([1, 2])
-    assert forest.in_flight.tolist() == [1, 0, 0]
-    forest.extend([2])  # the rollout is back where it was
-    forest.tell([2], [1.0])
-    assert forest.visit_count.tolist() == [1, 0, 1]
+# Pairs, views, threads ------------------------------------------------------------------------------------------------
 
 
 def mixed_fan() -> Forest:
-    """Mean values 1, 0, 0.5 and critic values 0.5, 1, 0 in nodes 1, 2, 3: blended .75, .5, .25 at alpha 0.5."""
+    """Mean values 1, 0, 0.5 and critic values 0.5, 1, 0 of the children: blended .75, .5, .25 at alpha 0.5."""
     forest = Forest(unvisited="first")
     forest.add_trees(1)
-    forest.expand([0], [3], [0.5, 1.0, 0.0], [0.0] * 3)
+    tickets = forest.ask([0])[0]
+    forest.expand(tickets, [3], [0.5, 1.0, 0.0])
+    forest.cancel(tickets)
     for value in (1.0, 0.0, 0.5):
-        _, leaf, _, _ = forest.ask([0])
-        forest.tell(leaf, [value])
+        forest.tell(forest.ask([0])[0], [value])
     return forest
 
 
-def rows(found) -> list[tuple[float, ...]]:
-    return list(zip(*(column.tolist() for column in found), strict=True))
+def rows(forest: Forest, **query) -> list[tuple[float, ...]]:
+    """(chosen rank, rejected rank, gap) of pairs at the root."""
+    node, chosen, rejected, gap = forest.pairs(**query)
+    assert (node == forest.root(0)).all()
+    first = child(forest, 0)
+    return list(zip((chosen - first).tolist(), (rejected - first).tolist(), gap.tolist(), strict=True))
 
 
 def test_pairs_matches_the_golden_mix():
-    assert rows(mixed_fan().pairs(alpha=0.5, threshold=0.3)) == [(0, 1, 3, 0.5)]
+    assert rows(mixed_fan(), alpha=0.5, threshold=0.3) == [(0, 2, 0.5)]
 
 
 def test_pairs_sorts_by_gap_then_index_and_caps():
     forest = mixed_fan()
-    every = [(0, 1, 3, 0.5), (0, 1, 2, 0.25), (0, 2, 3, 0.25)]
-    assert rows(forest.pairs(alpha=0.5, threshold=0.25)) == every  # a gap equal to the threshold counts
-    assert rows(forest.pairs(alpha=0.5, threshold=0.25, max_pairs_per_node=2)) == every[:2]
-    assert rows(forest.pairs(alpha=1.0, threshold=0.6)) == [(0, 1, 2, 1.0)]
-    assert rows(forest.pairs(alpha=0.0, threshold=0.6)) == [(0, 2, 3, 1.0)]
+    every = [(0, 2, 0.5), (0, 1, 0.25), (1, 2, 0.25)]
+    assert rows(forest, alpha=0.5, threshold=0.25) == every  # a gap equal to the threshold counts
+    assert rows(forest, alpha=0.5, threshold=0.25, max_pairs_per_node=2) == every[:2]
+    assert rows(forest, alpha=1.0, threshold=0.6) == [(0, 1, 1.0)]
+    assert rows(forest, alpha=0.0, threshold=0.6) == [(1, 2, 1.0)]
 
 
 def test_pairs_leaves_out_ties_the_unvisited_and_other_trees():
     forest = fan(3)
-    assert rows(forest.pairs(alpha=1.0, threshold=0.0, min_visits=0)) == []  # all means 0: no gap, no pair
-    assert rows(forest.pairs(alpha=0.0, threshold=1.0)) == []  # nothing visited
-    assert rows(forest.pairs(alpha=0.0, threshold=1.0, min_visits=0)) == [(0, 1, 3, 1.0)]
+    assert rows(forest, alpha=1.0, threshold=0.0, min_visits=0) == []  # all means 0: no gap, no pair
+    assert rows(forest, alpha=0.0, threshold=1.0) == []  # nothing visited
+    assert rows(forest, alpha=0.0, threshold=1.0, min_visits=0) == [(0, 2, 1.0)]
     forest.add_trees(1)
-    assert rows(forest.pairs(alpha=0.0, threshold=1.0, min_visits=0, trees=[1])) == []
-    assert rows(forest.pairs(alpha=0.0, threshold=1.0, min_visits=0, trees=[1, 0, 0])) == [(0, 1, 3, 1.0)]
+    assert rows(forest, alpha=0.0, threshold=1.0, min_visits=0, trees=[1]) == []
+    assert rows(forest, alpha=0.0, threshold=1.0, min_visits=0, trees=[1, 0]) == [(0, 2, 1.0)]
+
+
+def test_pairs_counts_only_what_was_told():
+    forest = fan(2, c_exp=2.0)
+    tickets = forest.ask([0], 2)[0]
+    assert rows(forest, alpha=0.0, threshold=0.5) == []
+    forest.tell(tickets, [1.0, 0.0])
+    assert rows(forest, alpha=0.0, threshold=0.5) == [(0, 1, 1.0)]
 
 
 def test_columns_are_read_only_views_that_survive_growth_and_the_forest():
     forest = fan(3)
-    visits = forest.visit_count
-    with pytest.raises(ValueError, match="read-only"):
-        visits[0] = 1
-    with pytest.raises(ValueError, match="WRITEABLE"):
-        visits.flags.writeable = True
-    forest.ask([0])
-    forest.tell([1], [1.0])
-    assert visits.tolist() == [1, 1, 0, 0]  # no copy: the view sees the tell
+    started, value_sum, first = forest.started, forest.value_sum, child(forest, 0)
+    for view in (started, value_sum):
+        with pytest.raises(ValueError, match="read-only"):
+            view[0] = 1
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            view.flags.writeable = True
+    ticket, _ = forest.ask_one(0)
+    assert started[first : first + 3].tolist() == [1, 0, 0]
+    forest.tell([ticket], [0.5])
     forest.add_trees(100_000)
-    assert len(visits) == 4
-    assert visits.tolist() == [1, 1, 0, 0]
-    assert forest.visit_count.tolist()[:4] == [1, 1, 0, 0]
+    assert value_sum[first : first + 3].tolist() == [0.5, 0, 0]  # no copy, and where it was
+    ticket, _ = forest.ask_one(0)
+    assert started[first : first + 3].sum() == 2
     del forest
-    assert visits.tolist() == [1, 1, 0, 0]
+    assert value_sum[first : first + 3].tolist() == [0.5, 0, 0]
 
 
 def test_arrays_of_any_whole_number_type_are_ids():
     for dtype in (np.int8, np.uint8, np.int32, np.uint32, np.int64, np.uint64):
         forest = Forest()
         forest.add_trees(2)
-        assert forest.ask(np.array([1], dtype=dtype))[1].tolist() == [1]
-        forest.tell(np.array([9, 1, 9], dtype=dtype)[1:2], np.array([0.5], dtype=np.float32))
-        assert forest.value_sum.tolist() == [0, 0.5]
+        tickets, _, trees, _, _ = forest.ask(np.array([9, 1, 9], dtype=dtype)[1:2])
+        assert trees.tolist() == [1]
+        forest.tell(np.array([0, *tickets, 0], np.uint64)[1:2], np.array([0.5], dtype=np.float32))
+        assert forest.table(1)["value_sum"].tolist() == [0.5]
+    swapped = forest.ask(np.array([1], dtype=">i4"))[0]
+    forest.tell(swapped.astype(">u8"), np.array([1.0, 0.5])[::2].astype(">f8"))
+    assert forest.table(1)["value_sum"].tolist() == [1.5]
 
 
-def test_two_threads_on_one_forest_take_turns():
+def test_threads_on_one_forest_take_turns():
     forest = Forest()
     forest.add_trees(64)
 
     def work(trees: list[int]) -> None:
         for _ in range(60):
-            _, leaves, _, _ = forest.ask(trees)
-            forest.expand(leaves, [2] * len(leaves), [1, 0] * len(leaves), [0, 0] * len(leaves))
-            forest.tell(leaves, [0.5] * len(leaves))
-            forest.visit_count.sum()
+            tickets, *_ = forest.ask(trees)
+            forest.expand(tickets, [2] * len(tickets), [1, 0] * len(tickets))
+            forest.tell(tickets, [0.5] * len(tickets))
+            forest.started.sum()
 
     threads = [threading.Thread(target=work, args=(list(range(k, 64, 4)),)) for k in range(4)]
     for thread in threads:
@@ -283,5 +455,5 @@ def test_two_threads_on_one_forest_take_turns():
     for thread in threads:
         thread.join()
     assert forest.num_nodes == 64 + 64 * 60 * 2
-    assert forest.visit_count[:64].tolist() == [60] * 64
-    assert not forest.in_flight.any()
+    assert [int(forest.started[forest.root(tree)]) for tree in range(64)] == [60] * 64
+    assert forest.num_in_flight == 0

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from itertools import product
 
-import numpy as np
 import pytest
 
-from agentq._core import Forest
-from tests.reference.mcts import ReferenceForest
+from tests.reference.builders import Twins, child, fan
 
-CRITIC = (1.0, 0.5, 0.25, 0.75, 0.0)
 GRID = list(
     product((0.0, 0.5, 1.0, 3.0), (1, 2, 5), (1, 3), (1, 2, 4), ("formula", "first"), (True, False))
 )  # c_exp, width, depth cap, leaves a call, unvisited, exhaust
+RULES = [
+    {"selection": selection, "backup": backup, "discount": discount, "alpha": alpha}
+    for selection, backup, discount, alpha in product(("ucb1", "uct", "puct"), ("mean", "max"), (1.0, 0.5), (1.0, 0.25))
+]
 
 
 def mixed(*numbers: int) -> int:
@@ -27,65 +28,46 @@ def mixed(*numbers: int) -> int:
     return h
 
 
-def coarse_return(node: int) -> float:
+def coarse(*numbers: int) -> float:
     """0, 0.5 or 1: few values, many ties."""
-    return mixed(node, 7) % 3 / 2
+    return mixed(*numbers) % 3 / 2
 
 
-def assert_same_columns(forest: Forest, reference: ReferenceForest) -> None:
-    for name, expected in reference.columns().items():
-        np.testing.assert_array_equal(getattr(forest, name), expected, err_msg=name)
+def drive(twins: Twins, trees: int, rounds: int, n: int, width: int, depth_cap: int) -> None:
+    """Cancels some leaves, ends episodes at the depth cap, expands elsewhere; goes a step deeper in half of them."""
+    for round_ in range(rounds):
+        told = []
+        for i, ticket in enumerate(twins.ask(range(trees), n)):
+            key = (round_, i, twins.ids[twins.node(ticket)])
+            depth = len(twins.node(ticket).path()) - 1
+            if mixed(*key) % 5 == 0:
+                twins.cancel([ticket])
+                continue
+            told.append(ticket)
+            if depth == depth_cap:
+                twins.set_terminal(ticket)
+                continue
+            k = 1 + mixed(*key, 1) % width
+            twins.expand([ticket], [[(coarse(*key, j), -0.5, (j + 1) / 8) for j in range(k)]])
+            if mixed(*key, 2) % 2:
+                twins.extend(ticket, mixed(*key, 3) % k)
+        twins.tell(told[::-1], [coarse(round_, ticket % 2**16) for ticket in told])
+        twins.check()
 
 
 @pytest.mark.parametrize(("c_exp", "width", "depth_cap", "n", "unvisited", "exhaust"), GRID)
 def test_forest_visits_the_leaves_of_the_reference(c_exp, width, depth_cap, n, unvisited, exhaust):
-    pair = (
-        Forest(c_exp=c_exp, unvisited=unvisited, exhaust=exhaust),
-        ReferenceForest(c_exp=c_exp, unvisited=unvisited, exhaust=exhaust),
-    )
-    trees = [0, 1]
-    for forest in pair:
-        forest.add_trees(2)
-    for round_ in range(14):
-        asked = [forest.ask(trees, n) for forest in pair]
-        for ours, theirs in zip(*asked, strict=True):
-            np.testing.assert_array_equal(ours, theirs)
-        _, leaves, depths, _ = asked[0]
-        told, dropped = answer(pair, leaves, depths, width, depth_cap, round_)
-        for forest in pair:
-            forest.tell(told, [coarse_return(node) for node in told])
-            forest.cancel(dropped)
-        assert_same_columns(*pair)
-    found = pair[0].pairs(alpha=0.5, threshold=0.25, max_pairs_per_node=4)
-    expected = pair[1].pairs(alpha=0.5, threshold=0.25, max_pairs_per_node=4)
-    assert list(zip(*(column.tolist() for column in found), strict=True)) == expected
+    twins = Twins(c_exp=c_exp, unvisited=unvisited, exhaust=exhaust)
+    twins.add_trees(2)
+    drive(twins, 2, 14, n, width, depth_cap)
 
 
-def answer(pair, leaves, depths, width, depth_cap, round_) -> tuple[list[int], list[int]]:
-    """What a caller does with leaves: cancels some, ends episodes at the depth cap, expands and goes deeper elsewhere.
-
-    Returns the nodes to tell, last asked first, and those to cancel.
-    """
-    told, dropped = [], []
-    for leaf, depth in zip(leaves.tolist(), depths.tolist(), strict=True):
-        if mixed(round_, leaf) % 5 == 0:
-            dropped.append(leaf)
-            continue
-        if depth == depth_cap:
-            for forest in pair:
-                forest.set_terminal([leaf])
-            told.append(leaf)
-            continue
-        critic = list(CRITIC[:width])
-        first = {int(forest.expand([leaf], [width], critic, [-0.5] * width)[0]) for forest in pair}
-        (child,) = first
-        if mixed(leaf, round_) % 2:
-            for forest in pair:
-                forest.extend([child])
-            told.append(child)
-        else:
-            told.append(leaf)
-    return told[::-1], dropped
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: "-".join(map(str, rule.values())))
+@pytest.mark.parametrize("c_exp", (0.0, 0.5, 2.0))
+def test_every_rule_visits_the_leaves_of_the_reference(rule, c_exp):
+    twins = Twins(c_exp=c_exp, **rule)
+    twins.add_trees(20)  # more than descend side by side
+    drive(twins, 20, 6, 3, 4, 3)
 
 
 def test_forest_takes_the_path_worked_by_hand():
@@ -96,12 +78,26 @@ def test_forest_takes_the_path_worked_by_hand():
     # child 1 keeps succeeding: 1 + sqrt(ln n/(1 + n - 1)) against sqrt(ln n) of child 2, until ln n outgrows it:
     # n = 8: 1 + sqrt(2.0794/8) = 1.5098 > sqrt(2.0794) = 1.4420; n = 9: 1 + .4941 = 1.4941 > 1.4823;
     # n = 10: 1 + sqrt(2.3026/10) = 1.4799 < 1.5174            -> child 2, the eleventh
-    forest = Forest(c_exp=1.0)
-    forest.add_trees(1)
-    forest.expand([0], [3], [1.0, 0.5, 0.0], [0.0] * 3)
+    forest = fan(3, c_exp=1.0)
     visited = []
     for _ in range(11):
-        _, (leaf,), _, _ = forest.ask([0])
-        visited.append(int(leaf) - 1)
-        forest.tell([leaf], [(0.0, 1.0, 0.5)[leaf - 1]])
+        ticket, node = forest.ask_one(0)
+        visited.append(node - child(forest, 0))
+        forest.tell([ticket], [(0.0, 1.0, 0.5)[visited[-1]]])
     assert visited == [0, *[1] * 9, 2]
+
+
+def test_puct_takes_the_path_worked_by_hand():
+    # c 1, priors .1, .7, .2, all returns 0: U = P sqrt(max(1, N)) / (1 + n).
+    # N 0: .1 .7 .2 -> 1; N 1: .1 .35 .2 -> 1; N 2 (x 1.414): .141 .330 .283 -> 1; N 3 (x 1.732): .173 .303 .346 -> 2
+    forest = fan(1, selection="puct", c_exp=1.0)
+    forest.add_trees(1)
+    ticket, root = forest.ask_one(1)
+    forest.expand([ticket], [3], priors=[0.1, 0.7, 0.2])
+    forest.cancel([ticket])
+    visited = []
+    for _ in range(4):
+        ticket, node = forest.ask_one(1)
+        visited.append(node - forest.children(root)[0])
+        forest.tell([ticket], [0.0])
+    assert visited == [1, 1, 1, 2]

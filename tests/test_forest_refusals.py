@@ -5,75 +5,109 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from agentq._core import Forest
-from tests.reference.builders import columns, fan
+from agentq._core import NO_NODE, Forest
+from tests.reference.builders import child, fan, state
+
+
+def prepared() -> tuple[Forest, list[int]]:
+    """A fan of 3; tickets at its children 0 and 1, and child 1 has two children of its own."""
+    forest = fan(3, c_exp=2.0)
+    tickets = forest.ask([0], 2)[0].tolist()
+    forest.expand(tickets[1:], [2], [1, 0], [0, 0])
+    return forest, tickets
+
+
+TOLD = 2**32  # what the fan's own ticket was: told long ago
 
 REFUSALS = [
-    (lambda f: f.ask([1]), IndexError, "no tree 1; there are 1"),
-    (lambda f: f.ask([-1]), IndexError, "no tree -1; there are 1"),
-    (lambda f: f.ask([2**40]), IndexError, f"no tree {2**40}; there are 1"),
-    (lambda f: f.ask([0], 0), ValueError, "n must be at least 1; got 0"),
-    (lambda f: f.ask(0), ValueError, "trees must be a one-dimensional array; got 0"),
-    (lambda f: f.ask([0.0]), ValueError, "trees must be whole numbers; got dtype float64"),
-    (lambda f: f.ask([True]), ValueError, "trees must be whole numbers; got dtype bool"),
-    (lambda f: f.add_trees(-1), ValueError, "n must be at least 0; got -1"),
-    (lambda f: f.add_trees(2**31), ValueError, "a forest must have at most 2147483647 trees"),
-    (lambda f: f.root(1), IndexError, "no tree 1; there are 1"),
-    (lambda f: f.path(4), IndexError, "no node 4; there are 4"),
-    (lambda f: f.path(-1), IndexError, "no node -1; there are 4"),
-    (lambda f: f.extend([0]), ValueError, "node 0 must have a parent; got a root"),
-    (lambda f: f.extend([1, 2]), ValueError, "a rollout must be pending at node 0, the parent"),
-    (lambda f: f.extend([4]), IndexError, "no node 4; there are 4"),
-    (lambda f: f.expand([0], [2], [1, 0], [0, 0]), ValueError, "node 0 must be a leaf to be expanded.*got 3 children"),
-    (lambda f: f.expand([2, 2], [1, 1], [1, 0], [0, 0]), ValueError, "node 2 must be a leaf.*and once a call"),
-    (lambda f: f.expand([3], [1], [1], [0]), ValueError, "node 3 must be a leaf.*got a terminal node"),
-    (lambda f: f.expand([2], [0], [], []), ValueError, "widths must be at least 1; got 0"),
-    (lambda f: f.expand([2], [-1], [], []), ValueError, "widths must be at least 1 and below"),
-    (lambda f: f.expand([2], [1, 1], [1], [0]), ValueError, r"widths must have one entry per node \(1\); got 2"),
-    (
-        lambda f: f.expand([2], [2], [1], [0, 0]),
-        ValueError,
-        r"critic_values must have one entry per child \(2\)",
-    ),
-    (lambda f: f.expand([2], [1], [1], []), ValueError, r"logps must have one entry per child \(1\); got 0"),
-    (lambda f: f.expand([2], [1], [np.inf], [0]), ValueError, "critic_values must be finite; got inf"),
-    (lambda f: f.expand([2], [2**32 - 4], [], []), ValueError, "critic_values must have one entry per child"),
-    (lambda f: f.set_terminal([2, 0]), ValueError, "node 0 must be a leaf to be terminal; got 3 children"),
-    (lambda f: f.tell([1, 1], [1, 1]), ValueError, "a rollout must be pending at node 1 to tell it; got none left"),
-    (lambda f: f.tell([1, 0], [1, 1]), ValueError, "a rollout must be pending at node 0 to tell it; got none left"),
-    (lambda f: f.tell([1], [np.nan]), ValueError, "returns must be finite; got nan"),
-    (lambda f: f.tell([1], []), ValueError, r"returns must have one entry per node \(1\); got 0"),
-    (lambda f: f.tell([1], ["1"]), ValueError, "returns must be numbers; got dtype <U1"),
-    (lambda f: f.tell([1, 99], [1, 1]), IndexError, "no node 99; there are 4"),
-    (lambda f: f.cancel([1, 2]), ValueError, "a rollout must be pending at node 2 to cancel it; got none left"),
-    (lambda f: f.pairs(alpha=1.5, threshold=0), ValueError, r"alpha must be in \[0, 1\]; got 1.5"),
-    (lambda f: f.pairs(alpha=1, threshold=-1), ValueError, "threshold must be finite and at least 0; got -1"),
-    (lambda f: f.pairs(alpha=1, threshold=0, min_visits=-1), ValueError, "min_visits must be at least 0; got -1"),
-    (lambda f: f.pairs(alpha=1, threshold=0, trees=[3]), IndexError, "no tree 3; there are 1"),
+    (lambda f, t: f.ask([1]), IndexError, "no tree 1; there are 1"),
+    (lambda f, t: f.ask([-1]), IndexError, "no tree -1; there are 1"),
+    (lambda f, t: f.ask([2**40]), IndexError, f"no tree {2**40}"),
+    (lambda f, t: f.ask([0, 0]), ValueError, "a tree must be listed once a call; got tree 0 twice"),
+    (lambda f, t: f.ask([0], 0), ValueError, "n must be at least 1; got 0"),
+    (lambda f, t: f.ask(0), ValueError, "trees must be a one-dimensional array; got 0"),
+    (lambda f, t: f.ask([0.0]), ValueError, "trees must be whole numbers; got dtype float64"),
+    (lambda f, t: f.ask([True]), ValueError, "trees must be whole numbers; got dtype bool"),
+    (lambda f, t: f.ask_one(1), IndexError, "no tree 1; there are 1"),
+    (lambda f, t: f.ask_one(2**40), IndexError, "no tree 1099511627776"),
+    (lambda f, t: f.add_trees(-1), ValueError, "n must be at least 0; got -1"),
+    (lambda f, t: f.add_trees(2**31), ValueError, "a forest must have at most 2147483647 trees"),
+    (lambda f, t: f.drop([0, 1]), IndexError, "no tree 1; there are 1"),
+    (lambda f, t: f.root(1), IndexError, "no tree 1; there are 1"),
+    (lambda f, t: f.path(0), IndexError, "no node 0"),
+    (lambda f, t: f.path(2**31 - 1), IndexError, "no node 2147483647"),
+    (lambda f, t: f.path(-1), IndexError, "no node -1"),
+    (lambda f, t: f.children(NO_NODE), IndexError, f"no node {NO_NODE}"),
+    (lambda f, t: f.table(1), IndexError, "no tree 1"),
+    (lambda f, t: f.extend([t[1], TOLD]), ValueError, "a ticket must be in flight to extend it, and is good once"),
+    (lambda f, t: f.extend([t[1], t[0]]), ValueError, r"ranks must be below the children of node \d+ \(0\); got 0"),
+    (lambda f, t: f.extend([t[1]], [2]), ValueError, r"ranks must be below the children of node \d+ \(2\); got 2"),
+    (lambda f, t: f.extend([t[1]], [-1]), ValueError, "ranks must be at least 0; got -1"),
+    (lambda f, t: f.extend([t[1]], []), ValueError, r"ranks must have one entry per ticket \(1\); got 0"),
+    (lambda f, t: f.expand([t[0], t[1]], [1, 1]), ValueError, "must be a leaf to be expanded.*got 2 children"),
+    (lambda f, t: f.expand([t[0], t[0]], [1, 1]), ValueError, "must be a leaf.*and once a call; got a terminal node"),
+    (lambda f, t: f.expand([t[0], TOLD], [1, 1]), ValueError, "a ticket must be in flight to expand it"),
+    (lambda f, t: f.expand([t[0]], [0]), ValueError, r"widths must be in \[1, 65535\]; got 0"),
+    (lambda f, t: f.expand([t[0]], [65536]), ValueError, r"widths must be in \[1, 65535\]; got 65536"),
+    (lambda f, t: f.expand([t[0]], [-1]), ValueError, r"widths must be in \[1, 65535\]; got -1"),
+    (lambda f, t: f.expand([t[0]], [1, 1]), ValueError, r"widths must have one entry per ticket \(1\); got 2"),
+    (lambda f, t: f.expand([t[0]], [2], [1]), ValueError, r"critic_values must have one entry per child \(2\); got 1"),
+    (lambda f, t: f.expand([t[0]], [2], None, [1]), ValueError, r"logps must have one entry per child \(2\); got 1"),
+    (lambda f, t: f.expand([t[0]], [1], [np.inf]), ValueError, "critic_values must be finite; got inf"),
+    (lambda f, t: f.expand([t[0]], [1], priors=[np.nan]), ValueError, "priors must be finite; got nan"),
+    (lambda f, t: f.expand_one(t[0], 0), ValueError, r"widths must be in \[1, 65535\]; got 0"),
+    (lambda f, t: f.set_terminal([t[0], t[1]]), ValueError, "must be a leaf to be terminal; got 2 children"),
+    (lambda f, t: f.tell([t[0], t[0]], [1, 1]), ValueError, "a ticket must be in flight to tell it, and is good once"),
+    (lambda f, t: f.tell([t[0], TOLD], [1, 1]), ValueError, "a ticket must be in flight to tell it"),
+    (lambda f, t: f.tell([t[0], 0], [1, 1]), ValueError, "a ticket must be in flight to tell it.*; got 0"),
+    (lambda f, t: f.tell([-1], [1]), ValueError, "tickets must be what ask gave; got -1"),
+    (lambda f, t: f.tell([t[0]], [np.nan]), ValueError, "returns must be finite; got nan"),
+    (lambda f, t: f.tell([t[0]], []), ValueError, r"returns must have one entry per ticket \(1\); got 0"),
+    (lambda f, t: f.tell([t[0]], ["1"]), ValueError, "returns must be numbers; got dtype <U1"),
+    (lambda f, t: f.tell_one(TOLD, 0.5), ValueError, "a ticket must be in flight to tell it"),
+    (lambda f, t: f.cancel([t[0], TOLD]), ValueError, "a ticket must be in flight to cancel it"),
+    (lambda f, t: f.nodes_of([TOLD]), ValueError, "a ticket must be in flight to find it"),
+    (lambda f, t: f.prune(f.root(0)), ValueError, r"nothing must be in flight through node \d+ to prune it"),
+    (lambda f, t: f.prune(0), IndexError, "no node 0"),
+    (lambda f, t: f.reroot(0, child(f, 0)), ValueError, "nothing must be in flight in tree 0 to re-root it"),
+    (lambda f, t: f.pairs(alpha=1.5, threshold=0), ValueError, r"alpha must be in \[0, 1\]; got 1.5"),
+    (lambda f, t: f.pairs(alpha=1, threshold=-1), ValueError, "threshold must be finite and at least 0; got -1"),
+    (lambda f, t: f.pairs(alpha=1, threshold=0, min_visits=-1), ValueError, "min_visits must be at least 0; got -1"),
+    (lambda f, t: f.pairs(alpha=1, threshold=0, trees=[3]), IndexError, "no tree 3; there are 1"),
 ]
 
 
 @pytest.mark.parametrize(("call", "error", "message"), REFUSALS, ids=[message[:40] for _, _, message in REFUSALS])
 def test_forest_refuses_and_changes_nothing(call, error, message):
-    forest = fan(3)
-    forest.set_terminal([3])
-    forest.ask([0])  # node 1 is pending
-    before = columns(forest)
+    forest, tickets = prepared()
+    before = state(forest)
     with pytest.raises(error, match=message):
-        call(forest)
-    assert columns(forest) == before
-    forest.tell([1], [1.0])  # what was pending still is, once
-    with pytest.raises(ValueError, match="got none left"):
-        forest.tell([1], [1.0])
+        call(forest, tickets)
+    assert state(forest) == before
+    forest.tell(tickets, [1.0, 1.0])  # what was in flight still is, once
+    with pytest.raises(ValueError, match="is good once"):
+        forest.tell(tickets, [1.0, 1.0])
+
+
+def test_reroot_refuses_a_node_of_another_tree():
+    forest = fan(3)
+    forest.add_trees(1)
+    with pytest.raises(ValueError, match=r"node \d+ must be in tree 1 to be its root"):
+        forest.reroot(1, child(forest, 0))
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"selection": "uct"}, "selection must be 'ucb1'; got 'uct'"),
+        ({"selection": "best"}, "selection must be 'ucb1', 'uct' or 'puct'; got 'best'"),
         ({"unvisited": "last"}, "unvisited must be 'formula' or 'first'; got 'last'"),
+        ({"backup": "min"}, "backup must be 'mean' or 'max'; got 'min'"),
         ({"c_exp": -0.5}, "c_exp must be finite and at least 0; got -0.5"),
         ({"c_exp": float("inf")}, "c_exp must be finite and at least 0; got inf"),
+        ({"discount": 0.0}, r"discount must be in \(0, 1\]; got 0"),
+        ({"alpha": 1.5}, r"alpha must be in \[0, 1\]; got 1.5"),
+        ({"max_bytes": 100}, r"max_bytes must be in \[4096, 34359738368\]; got 100"),
+        ({"max_bytes": -1}, "max_bytes must be at least 0; got -1"),
     ],
 )
 def test_forest_refuses_settings(settings, message):

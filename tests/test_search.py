@@ -16,7 +16,7 @@ from agentq.search.batching import Batcher
 from agentq.search.collect import Collector
 from agentq.search.rollout import RolloutSettings, rollout
 from agentq.search.run import run_all
-from agentq.search.tree import SearchSettings, TreeSearch
+from agentq.search.tree import SearchSettings, TreeSearch, forest_for
 from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
 from agentq.types import Command, EnvAction, History, Observation, Proposal, Split, StepResult, Task, Trajectory
@@ -92,7 +92,9 @@ def _search(
 
     async def work(seed: int) -> TreeRecord:
         lock = Lock(**kwargs)  # type: ignore[arg-type]
-        return await TreeSearch(lock, Task("lock", seed, Split.TRAIN, "open"), batcher, settings).run()
+        return await TreeSearch(
+            lock, Task("lock", seed, Split.TRAIN, "open"), batcher, settings, forest_for(settings)
+        ).run()
 
     run_all(
         range(tasks),
@@ -197,15 +199,15 @@ def test_a_failing_model_fails_the_run_with_its_own_error() -> None:
 
     batcher = Batcher(ScriptedPolicy(fail))
     settings = SearchSettings(use_critic=False)
-    searches: list[TreeSearch] = []
+    forest = forest_for(settings)
 
     async def work(seed: int) -> TreeRecord:
-        searches.append(TreeSearch(Lock(), Task("lock", seed, Split.TRAIN, "open"), batcher, settings))
-        return await searches[-1].run()
+        task = Task("lock", seed, Split.TRAIN, "open")
+        return await TreeSearch(Lock(), task, batcher, settings, forest).run()
 
     with pytest.raises(RuntimeError, match="the model died"):
         run_all(range(4), work, batcher=batcher, in_flight=4, on_done=lambda _: None)
-    assert all(int(search.forest.in_flight.sum()) == 0 for search in searches)
+    assert forest.num_in_flight == 0
 
 
 def test_collector_goes_on_where_an_interrupted_one_stopped(tmp_path: Path) -> None:

@@ -1,17 +1,23 @@
-"""The compiled search core. Errors: ValueError for a wrong value, IndexError for an id that does not exist.
+"""The compiled search core.
+
+Errors: ValueError for a wrong value, IndexError for a node or tree that does not exist, MemoryError for what would pass
+`max_bytes`. A call that raises has changed nothing.
 
 A node is a history; a node that is no root is also the action (edge) that leads to it, taken at its parent. Node ids
-are global over the forest, in order of birth (parent < child); the children of a node are contiguous, best critic rank
-first.
+are below 2**31 and never change but by `reroot`; not every number is a node. The children of a node have ids one after
+the other, best critic rank first.
 
 A rollout is *pending* at one node, and *in flight* on the whole path from there to the root, from `ask` until `tell` or
-`cancel`. It counts as a visit worth 0 meanwhile (virtual loss 0). A call that raises has changed nothing. There is no
-randomness: the same calls give the same forest. Calls release the GIL; two threads on one forest take turns.
+`cancel`. It counts as a visit worth 0 meanwhile (virtual loss 0). A *ticket* names one rollout and is good once: told,
+cancelled or dropped with its tree, it is refused, whatever lies in its place by then.
+
+There is no randomness: the same calls give the same forest. Two threads on one forest take turns; long calls release
+the GIL.
 """
 
 from collections.abc import Sequence
 from os import PathLike
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,69 +56,106 @@ class Forest:
     """Many search trees in one arena.
 
     Args:
-        selection: how a child is chosen. "ucb1" is `ucb1_score` over the rollouts started, in flight included:
-            Q = W / max(1, N + in_flight), N(h) = the sum over all children. Ties: fewer started, then lower index.
+        selection: how a child is chosen, from Q, the rollouts started n = N(h, a) and N(h) = their sum over all
+            children. Rollouts in flight are started ones. Ties: fewer started, then lower index.
+
+            - "ucb1": Q + c_exp * sqrt(ln max(1, N(h)) / (1 + n)). Putta et al. 2024, arXiv:2408.07199, eq. 7.
+            - "uct": Q + c_exp * sqrt(ln max(1, N(h)) / n), unvisited first. Kocsis and Szepesvari 2006, c_exp = 2 C_p.
+            - "puct": Q + c_exp * P(a | h) * sqrt(max(1, N(h))) / (1 + n). Silver et al. 2017, AlphaGo Zero.
         c_exp: exploration constant, finite, at least 0, in reward units.
         unvisited: "formula" scores an edge without visits like any other (Agent Q's 1 + N); "first" takes it first,
             lowest index first.
         exhaust: selection passes over exhausted nodes. Without it a terminal leaf may be asked again and again; the
             caller then tells the return it got the first time.
+        backup: "mean": Q = W / max(1, n), W the sum of returns. "max": W and Q are the largest return told (0: none).
+        discount: in (0, 1]; a return counts discount**d at d edges above the node it was told at.
+        alpha: in [0, 1]; selection sees alpha * Q + (1 - alpha) * critic_value. Putta et al. 2024, eq. 10.
+        max_bytes: most memory of the trees, from 4096 to 2**35. That much address space is reserved, not used.
     """
 
     def __init__(
         self,
         *,
-        selection: Literal["ucb1"] = "ucb1",
+        selection: Literal["ucb1", "uct", "puct"] = "ucb1",
         c_exp: float = 1.0,
         unvisited: Literal["formula", "first"] = "formula",
         exhaust: bool = True,
+        backup: Literal["mean", "max"] = "mean",
+        discount: float = 1.0,
+        alpha: float = 1.0,
+        max_bytes: int = 2**33,
     ) -> None: ...
-    def add_trees(self, n: int) -> NDArray[np.uint32]:
-        """Plants n trees, each a root alone; tree ids go on from the last. Returns the root nodes `[n]`."""
+    def add_trees(self, n: int) -> NDArray[np.int32]:
+        """Plants n trees, each a root alone. Returns their ids `[n]`: on from the last, never reused."""
+
+    def drop(self, trees: Ids) -> None:
+        """Gives trees up: nodes and tickets are no more, memory is used again or given back to the system."""
 
     def root(self, tree: int) -> int:
         """The root node of a tree."""
 
     def ask(
         self, trees: Ids, n: int = 1
-    ) -> tuple[NDArray[np.int32], NDArray[np.uint32], NDArray[np.int32], NDArray[np.uint8]]:
+    ) -> tuple[NDArray[np.uint64], NDArray[np.uint32], NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8]]:
         """Descends to up to n leaves of each tree listed and puts the path to each, root included, in flight.
 
-        Returns tree, node and depth of each leaf `[M]`, those of one tree together in the order found, and a status
-        for each tree listed: OK, ALL_EXHAUSTED or BLOCKED. A leaf that is already in flight ends its tree's batch.
+        Returns ticket, node, tree and depth of each leaf `[M]`, those of one tree together in the order found, and a
+        status for each tree listed: OK, ALL_EXHAUSTED or BLOCKED. A leaf that is already in flight ends its tree's
+        batch. A tree is listed once.
         """
 
-    def ask_one(self, tree: int) -> int:
-        """One leaf of one tree, in flight, without arrays; where there is none, -ALL_EXHAUSTED or -BLOCKED."""
+    def ask_one(self, tree: int) -> tuple[int, int]:
+        """(ticket, node) of one leaf, without arrays; where there is none, (0, -ALL_EXHAUSTED) or (0, -BLOCKED)."""
 
-    def extend(self, nodes: Ids) -> None:
-        """Moves one rollout pending at the parent of each node down to the node; entries are taken in order."""
+    def extend(self, tickets: Ids, ranks: Ids | None = None) -> NDArray[np.uint32]:
+        """Moves each rollout from its node to that node's child `ranks[i]`; None: the first. Returns the children."""
 
-    def expand(self, nodes: Ids, widths: Ids, critic_values: Numbers, logps: Numbers) -> NDArray[np.uint32]:
-        """Gives each leaf its children; node i gets `widths[i]` of them, at least 1.
+    def expand(
+        self,
+        tickets: Ids,
+        widths: Ids,
+        critic_values: Numbers | None = None,
+        logps: Numbers | None = None,
+        priors: Numbers | None = None,
+    ) -> NDArray[np.uint32]:
+        """Gives the leaf of each ticket its children, `widths[i]` of them, 1 to 65535.
 
-        `critic_values` and `logps` have one entry a child, node after node, best critic rank first; the first are
-        finite, the second (nats) are only stored. A node must be a leaf and not terminal. Returns the first child of
-        each node `[len(nodes)]`; the others follow it.
+        Args:
+            critic_values: one a child, node after node, best critic rank first; finite. None: 0.
+            logps: log pi_b(a | h) in nats, only stored. None: 0.
+            priors: P(a | h) for "puct", finite. None: 1 / width.
+
+        Returns:
+            The first child of each `[len(tickets)]`; the others follow it. NO_NODE where `max_bytes` leaves no room:
+            the node stays a leaf that can be told like any other.
         """
 
-    def expand_one(self, node: int, width: int) -> int:
-        """Gives one leaf `width` children, at least 1, with critic values and logps 0; returns the first."""
+    def expand_one(self, ticket: int, width: int) -> int:
+        """`expand` of one leaf, without arrays and values; returns the first child."""
 
-    def set_terminal(self, nodes: Ids) -> None:
+    def set_terminal(self, tickets: Ids) -> None:
         """The episode ended in these leaves. With `exhaust` they are exhausted once they are told."""
 
-    def tell(self, nodes: Ids, returns: Numbers) -> None:
-        """Ends one rollout pending at each node: N += 1, W += return, in_flight -= 1 from there to the root.
+    def tell(self, tickets: Ids, returns: Numbers) -> None:
+        """Ends rollouts: N += 1, W += return, in_flight -= 1 from their nodes to the root. Returns are finite."""
 
-        Returns are finite, in reward units. A node listed twice needs two pending rollouts.
+    def tell_one(self, ticket: int, value: float) -> None:
+        """`tell` of one rollout, without arrays."""
+
+    def cancel(self, tickets: Ids) -> None:
+        """Ends rollouts as if they had never been asked."""
+
+    def nodes_of(self, tickets: Ids) -> NDArray[np.uint32]:
+        """Where the rollouts are pending."""
+
+    def prune(self, node: int) -> None:
+        """Cuts off what is below a node; its own numbers stay. Nothing may be in flight through it."""
+
+    def reroot(self, tree: int, node: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """Makes `node` the root of its tree and drops the rest. Nothing may be in flight in it.
+
+        Returns old and new ids of every node kept, parents first: what is kept moves together.
         """
-
-    def tell_one(self, node: int, value: float) -> None:
-        """Ends one rollout pending at the node with this return."""
-
-    def cancel(self, nodes: Ids) -> None:
-        """Ends one rollout pending at each node as if it had never been asked."""
 
     def pairs(
         self,
@@ -127,9 +170,9 @@ class Forest:
 
             Q(h, a) = alpha * W(h, a) / N(h, a) + (1 - alpha) * critic_value(h, a),    gap = Q(chosen) - Q(rejected)
 
-        Every pair of children with N >= min_visits each, gap >= threshold and gap > 0; nodes in order of id, within a
-        node the largest gap first, ties by lower chosen, then lower rejected. `max_pairs_per_node` 0 keeps all;
-        `trees` None takes all.
+        Every pair of children with N >= min_visits each, gap >= threshold and gap > 0; trees in order, parents before
+        children, within a node the largest gap first, ties by lower chosen, then lower rejected. `max_pairs_per_node`
+        0 keeps all; `trees` None takes all.
 
         Source: Putta et al. 2024, arXiv:2408.07199, eq. 10 and algorithm 1.
         """
@@ -137,12 +180,22 @@ class Forest:
     def path(self, node: int) -> NDArray[np.uint32]:
         """The nodes from the root to `node`, both included `[depth + 1]`."""
 
+    def children(self, node: int) -> tuple[int, int]:
+        """First child and number of children; (NO_NODE, 0) of a leaf."""
+
+    def table(self, tree: int) -> dict[str, NDArray[Any]]:
+        """One tree as columns `[n]`, parents before children, the children of a node together and in order.
+
+        id, parent (a row of this table; -1 for the root), depth, visit_count (N: told), in_flight, value_sum (W),
+        critic_value, logp, prior, flags (TERMINAL, EXHAUSTED).
+        """
+
     def to_bytes(self) -> bytes:
-        """A versioned snapshot with a checksum; what is in flight is saved as cancelled."""
+        """A versioned snapshot with a checksum; what is in flight is saved as cancelled. Ids stay the same."""
 
     @staticmethod
     def from_bytes(data: bytes) -> Forest:
-        """Raises ValueError for bytes that are no snapshot, are damaged, or were written by a newer agentq."""
+        """Raises ValueError for bytes that are no snapshot, are damaged, or were written by another version."""
 
     def save(self, path: str | PathLike[str]) -> None:
         """`to_bytes` to a file, written beside and renamed."""
@@ -151,49 +204,38 @@ class Forest:
     def load(path: str | PathLike[str]) -> Forest:
         """`from_bytes` of a file."""
 
-    # Columns, by node id: read-only views without a copy. A view never dangles, but add_trees and expand may move the
-    # forest to larger memory and leave an old view behind with the numbers of that moment: take it afresh after them.
-    @property
-    def parent(self) -> NDArray[np.uint32]:
-        """NO_NODE for a root."""
-    @property
-    def tree(self) -> NDArray[np.int32]: ...
-    @property
-    def first_child(self) -> NDArray[np.uint32]:
-        """NO_NODE for a leaf."""
-    @property
-    def child_count(self) -> NDArray[np.uint32]: ...
-    @property
-    def depth(self) -> NDArray[np.int32]:
-        """Edges from the root."""
-    @property
-    def visit_count(self) -> NDArray[np.uint32]:
-        """N: rollouts told through the node."""
+    # By node id, rows that are no node have no meaning: read-only views without a copy, which see what comes after.
     @property
     def value_sum(self) -> NDArray[np.float64]:
-        """W: the sum of their returns."""
+        """W: the sum of the returns told through a node (with backup "max" the largest, -inf where there is none)."""
     @property
-    def mean_value(self) -> NDArray[np.float64]:
-        """W / N, 0 where N = 0. Computed: a copy."""
+    def started(self) -> NDArray[np.uint32]:
+        """Rollouts told through a node, and those in flight."""
     @property
-    def critic_value(self) -> NDArray[np.float32]: ...
-    @property
-    def logp(self) -> NDArray[np.float32]: ...
-    @property
-    def in_flight(self) -> NDArray[np.uint32]:
-        """Rollouts through the node that were asked and neither told nor cancelled."""
-    @property
-    def flags(self) -> NDArray[np.uint8]:
-        """TERMINAL and EXHAUSTED."""
+    def trees(self) -> NDArray[np.int32]:
+        """Ids of the trees that have not been dropped."""
     @property
     def num_nodes(self) -> int: ...
     @property
     def num_trees(self) -> int: ...
     @property
-    def selection(self) -> Literal["ucb1"]: ...
+    def num_in_flight(self) -> int: ...
+    @property
+    def bytes_in_use(self) -> int:
+        """What counts against `max_bytes`: the memory of trees not dropped."""
+    @property
+    def selection(self) -> str: ...
     @property
     def c_exp(self) -> float: ...
     @property
-    def unvisited(self) -> Literal["formula", "first"]: ...
+    def unvisited(self) -> str: ...
     @property
     def exhaust(self) -> bool: ...
+    @property
+    def backup(self) -> str: ...
+    @property
+    def discount(self) -> float: ...
+    @property
+    def alpha(self) -> float: ...
+    @property
+    def max_bytes(self) -> int: ...

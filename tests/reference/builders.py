@@ -1,39 +1,144 @@
-"""Small forests and what the tests look at in them."""
+"""The forest and its twin side by side, and small forests by hand."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
-from agentq._core import OK, Forest
-
-COLUMNS = (
-    *("parent", "tree", "first_child", "child_count", "depth", "visit_count"),
-    *("value_sum", "mean_value", "critic_value", "logp", "in_flight", "flags"),
-)
+from agentq._core import Forest
+from tests.reference.mcts import Node, ReferenceForest
 
 
-def columns(forest: Forest) -> dict[str, list[float]]:
-    return {name: getattr(forest, name).tolist() for name in COLUMNS}
+class Twins:
+    """Every call goes to both; what comes back must agree. Trees are numbers, tickets are the forest's."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.forest = Forest(**settings)
+        self.reference = ReferenceForest(**{k: v for k, v in settings.items() if k != "max_bytes"})
+        self.roots: dict[int, Node] = {}
+        self.planted = 0
+        self.tickets: dict[int, list[Node]] = {}  # in flight
+        self.ids: dict[Node, int] = {}
+
+    def node(self, ticket: int) -> Node:
+        return self.tickets[ticket][0]
+
+    def add_trees(self, n: int) -> None:
+        assert self.forest.add_trees(n).tolist() == [self.planted + i for i in range(n)]
+        for _ in range(n):
+            self.roots[self.planted] = root = Node()
+            self.ids[root] = self.forest.root(self.planted)
+            self.planted += 1
+
+    def ask(self, trees: Sequence[int], n: int = 1) -> list[int]:
+        tickets, nodes, asked, depths, status = (a.tolist() for a in self.forest.ask(list(trees), n))
+        want = [self.reference.ask(self.roots[tree], n) for tree in trees]
+        assert status == [why for _, why in want]
+        leaves = [(tree, t) for tree, (found, _) in zip(trees, want, strict=True) for t in found]
+        assert asked == [tree for tree, _ in leaves]
+        assert nodes == [self.ids[t[0]] for _, t in leaves]
+        assert depths == [len(t[0].path()) - 1 for _, t in leaves]
+        assert not set(tickets) & set(self.tickets)
+        self.tickets |= dict(zip(tickets, (t for _, t in leaves), strict=True))
+        return tickets
+
+    def expand(self, tickets: Sequence[int], rows: Sequence[Sequence[tuple[float, float, float]]]) -> None:
+        """Each leaf gets a child a row: (critic value, logp, prior)."""
+        flat = np.array([row for rows_ in rows for row in rows_], np.float32).reshape(-1, 3)
+        first = self.forest.expand(list(tickets), [len(r) for r in rows], flat[:, 0], flat[:, 1], flat[:, 2])
+        for ticket, rows_, block in zip(tickets, rows, first.tolist(), strict=True):
+            columns = np.array(rows_, np.float32).T.astype(float).tolist()
+            self.reference.expand(self.tickets[ticket], *columns)
+            children = self.node(ticket).children
+            self.ids |= {child: block + i for i, child in enumerate(children)}
+            assert self.forest.children(self.ids[self.node(ticket)]) == (block, len(children))
+
+    def extend(self, ticket: int, rank: int) -> None:
+        (moved,) = self.forest.extend([ticket], [rank]).tolist()
+        self.reference.extend(self.tickets[ticket], rank)
+        assert moved == self.ids[self.node(ticket)] == self.forest.nodes_of([ticket])[0]
+
+    def set_terminal(self, ticket: int) -> None:
+        self.forest.set_terminal([ticket])
+        self.node(ticket).terminal = True
+
+    def tell(self, tickets: Sequence[int], values: Sequence[float]) -> None:
+        self.forest.tell(list(tickets), list(values))
+        for ticket, value in zip(tickets, values, strict=True):
+            self.reference.tell(self.tickets.pop(ticket), value)
+
+    def cancel(self, tickets: Sequence[int]) -> None:
+        self.forest.cancel(list(tickets))
+        for ticket in tickets:
+            self.reference.cancel(self.tickets.pop(ticket))
+
+    def drop(self, tree: int) -> list[int]:
+        """Returns the tickets that are now stale."""
+        self.forest.drop([tree])
+        root = self.roots.pop(tree)
+        stale = [ticket for ticket, (node,) in self.tickets.items() if node.path()[-1] is root]
+        for ticket in stale:
+            del self.tickets[ticket]
+        return stale
+
+    def prune(self, node: Node) -> None:
+        self.forest.prune(self.ids[node])
+        self.reference.prune(node)
+
+    def reroot(self, tree: int, node: Node) -> None:
+        old, new = (a.tolist() for a in self.forest.reroot(tree, self.ids[node]))
+        node.parent = None
+        assert old == [self.ids[n] for n in node.below()]
+        self.ids |= dict(zip(node.below(), new, strict=True))
+        self.roots[tree] = node
+
+    def check(self, forest: Forest | None = None) -> None:
+        """Tables, counts and pairs of both."""
+        forest = forest or self.forest
+        assert forest.trees.tolist() == sorted(self.roots)
+        assert forest.num_nodes == sum(len(root.below()) for root in self.roots.values())
+        pairs = []
+        for tree, root in self.roots.items():
+            table = forest.table(tree)
+            assert table["id"].tolist() == [self.ids[node] for node in root.below()]
+            for name, want in self.reference.table(root).items():
+                np.testing.assert_array_equal(table[name], want, err_msg=name)
+            started = table["visit_count"] + table["in_flight"]
+            np.testing.assert_array_equal(forest.started[table["id"]], started)
+            pairs += self.reference.pairs(root, alpha=0.75, threshold=0.25, max_pairs_per_node=4)
+        found = forest.pairs(alpha=0.75, threshold=0.25, max_pairs_per_node=4)
+        want = [(self.ids[n], self.ids[c], self.ids[r], gap) for n, c, r, gap in pairs]
+        assert list(zip(*(column.tolist() for column in found), strict=True)) == want
 
 
-def fan(width: int = 3, **settings) -> Forest:
-    """One tree: a root with `width` children, nodes 1 .. width; critic values fall linearly from 1 to 0."""
+def state(forest: Forest) -> tuple[bytes, list[list[int]]]:
+    """All that can be seen of a forest, what is in flight included."""
+    return forest.to_bytes(), [forest.table(tree)["in_flight"].tolist() for tree in forest.trees]
+
+
+def fan(width: int = 3, **settings: Any) -> Forest:
+    """Tree 0: a root with `width` children; critic values fall linearly from 1 to 0. Nothing is in flight or told."""
     forest = Forest(**settings)
     forest.add_trees(1)
-    forest.expand([0], [width], np.linspace(1, 0, width), -np.arange(width))
+    tickets = forest.ask([0])[0]
+    forest.expand(tickets, [width], np.linspace(1, 0, width), -np.arange(width))
+    forest.cancel(tickets)
     return forest
 
 
-def visit(forest: Forest, node: int, value: float) -> None:
-    """Tells one rollout at a child of root 0, whatever selection would have taken.
+def child(forest: Forest, rank: int) -> int:
+    """The id of a child of root 0."""
+    return forest.children(forest.root(0))[0] + rank
 
-    Asks until the node is pending, then cancels the others.
-    """
-    asked: list[int] = []
-    while node not in asked:
-        _, leaves, _, status = forest.ask([0], 1)
-        assert status[0] == OK, "a fan with c_exp 0 and fresh children hands out every child"
-        asked += leaves.tolist()
-    asked.remove(node)
-    forest.cancel(asked)
-    forest.tell([node], [value])
+
+def visit(forest: Forest, rank: int, value: float) -> None:
+    """Tells one rollout at a child of root 0, whatever selection would have taken: asks until it is in flight."""
+    asked: dict[int, int] = {}
+    while child(forest, rank) not in asked:
+        tickets, nodes, *_ = forest.ask([0], 1)
+        assert len(tickets), "a fan with c_exp 0 and fresh children hands out every child"
+        asked[int(nodes[0])] = int(tickets[0])
+    forest.tell([asked.pop(child(forest, rank))], [value])
+    forest.cancel(list(asked.values()))

@@ -1,6 +1,6 @@
 """A slow, obvious twin of agentq._core.Forest: one Python object a node, nothing cached, no checks of arguments.
 
-Written from the definitions, not from the C++: what can be derived (depth, exhaustion, what is pending) is derived.
+Written from the definitions, not from the C++: what can be derived (depth, exhaustion, what is in flight) is derived.
 """
 
 from __future__ import annotations
@@ -9,23 +9,18 @@ import math
 from dataclasses import dataclass, field
 from itertools import combinations
 
-import numpy as np
 
-NO_NODE = 2**32 - 1
-
-
-@dataclass
+@dataclass(eq=False)
 class Node:
     """One history."""
 
-    id: int
-    tree: int
-    parent: Node | None
+    parent: Node | None = None
     critic_value: float = 0.0
     logp: float = 0.0
+    prior: float = 1.0
     children: list[Node] = field(default_factory=list)
-    returns: list[float] = field(default_factory=list)  # of every rollout told through the node
-    in_flight: int = 0
+    returns: list[float] = field(default_factory=list)  # of every rollout told through the node, discounted
+    waiting: int = 0  # rollouts pending at the very node
     terminal: bool = False
     told_terminal: bool = False
 
@@ -33,13 +28,22 @@ class Node:
         """The node, its parent, ... the root."""
         return [self] if self.parent is None else [self, *self.parent.path()]
 
+    def below(self) -> list[Node]:
+        """The node and all below it, parents first, the children of a node together."""
+        nodes = [self]
+        for node in nodes:
+            nodes += node.children
+        return nodes
+
     def exhausted(self) -> bool:
         """Terminal and told, or all children are."""
         return self.told_terminal or (bool(self.children) and all(child.exhausted() for child in self.children))
 
+    def in_flight(self) -> int:
+        return self.waiting + sum(child.in_flight() for child in self.children)
+
     def started(self) -> int:
-        """N and what is in flight."""
-        return len(self.returns) + self.in_flight
+        return len(self.returns) + self.in_flight()
 
     def value_sum(self) -> float:
         """W, added up in the order told."""
@@ -49,126 +53,115 @@ class Node:
         return total
 
 
+@dataclass
 class ReferenceForest:
-    """The face of agentq._core.Forest."""
+    """The rules of agentq._core.Forest; trees are roots, tickets are one-element lists that hold the node."""
 
-    def __init__(self, *, c_exp: float = 1.0, unvisited: str = "formula", exhaust: bool = True) -> None:
-        self.c_exp, self.unvisited, self.exhaust = c_exp, unvisited, exhaust
-        self.nodes: list[Node] = []
-        self.roots: list[Node] = []
+    selection: str = "ucb1"
+    c_exp: float = 1.0
+    unvisited: str = "formula"
+    exhaust: bool = True
+    backup: str = "mean"
+    discount: float = 1.0
+    alpha: float = 1.0
 
-    def _new(self, tree: int, parent: Node | None, critic_value: float = 0.0, logp: float = 0.0) -> Node:
-        node = Node(len(self.nodes), tree, parent, critic_value, logp)
-        self.nodes.append(node)
-        return node
+    def value(self, child: Node) -> float:
+        """What selection knows of an edge besides its bonus."""
+        if self.backup == "max":
+            q = max(child.returns, default=0.0)
+        else:
+            q = child.value_sum() * (1 / max(1, child.started()))
+        return q if self.alpha == 1.0 else self.alpha * q + (1 - self.alpha) * child.critic_value
 
-    def add_trees(self, n: int) -> np.ndarray:
-        roots = [self._new(len(self.roots) + i, None) for i in range(n)]
-        self.roots += roots
-        return np.array([root.id for root in roots], dtype=np.uint32)
+    def score(self, node: Node, child: Node) -> float:
+        visits_here, n = sum(sibling.started() for sibling in node.children), child.started()
+        if self.selection == "puct":
+            scale = self.c_exp * math.sqrt(max(1, visits_here))
+            return self.value(child) + scale * child.prior * (1 / (1 + n))
+        scale = self.c_exp * math.sqrt(math.log(max(1, visits_here)))
+        return self.value(child) + scale * (1 / math.sqrt(max(1, n) if self.selection == "uct" else 1 + n))
 
-    def _score(self, node: Node, child: Node) -> float:
-        visits_here = sum(sibling.started() for sibling in node.children)
-        mean = child.value_sum() * (1 / max(1, child.started()))
-        return mean + self.c_exp * math.sqrt(math.log(max(1, visits_here))) * (1 / math.sqrt(1 + child.started()))
-
-    def _select(self, node: Node) -> Node:
+    def select(self, node: Node) -> Node:
         open_children = [child for child in node.children if not (self.exhaust and child.exhausted())]
         fresh = [child for child in open_children if child.started() == 0]
-        if self.unvisited == "first" and fresh:
+        if fresh and (self.unvisited == "first" or self.selection == "uct"):
             return fresh[0]
-        return max(open_children, key=lambda child: (self._score(node, child), -child.started(), -child.id))
+        return max(open_children, key=lambda c: (self.score(node, c), -c.started(), -node.children.index(c)))
 
-    def ask(self, trees: list[int], n: int = 1) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        leaves: list[Node] = []
-        status = []
-        for tree in trees:
-            status.append(self._ask_tree(self.roots[tree], n, leaves))
-        return (
-            np.array([leaf.tree for leaf in leaves], dtype=np.int32),
-            np.array([leaf.id for leaf in leaves], dtype=np.uint32),
-            np.array([len(leaf.path()) - 1 for leaf in leaves], dtype=np.int32),
-            np.array(status, dtype=np.uint8),
-        )
-
-    def _ask_tree(self, root: Node, n: int, leaves: list[Node]) -> int:
+    def ask(self, root: Node, n: int) -> tuple[list[list[Node]], int]:
+        """Tickets, and why there are no more: 0 there are n, 1 exhausted, 2 blocked."""
+        tickets: list[list[Node]] = []
         for _ in range(n):
             if self.exhaust and root.exhausted():
-                return 1
+                return tickets, 1
             node = root
             while node.children:
-                node = self._select(node)
-            if node.in_flight:
-                return 2
-            leaves.append(node)
-            for step in node.path():
-                step.in_flight += 1
-        return 0
+                node = self.select(node)
+            if node.waiting:
+                return tickets, 2
+            node.waiting += 1
+            tickets.append([node])
+        return tickets, 0
 
-    def extend(self, nodes: list[int]) -> None:
-        for node in nodes:
-            self.nodes[node].in_flight += 1
+    def expand(self, ticket: list[Node], critic: list[float], logps: list[float], priors: list[float]) -> None:
+        rows = zip(critic, logps, priors, strict=True)
+        ticket[0].children = [Node(ticket[0], *row) for row in rows]
 
-    def expand(self, nodes: list[int], widths: list[int], critic_values: list[float], logps: list[float]) -> np.ndarray:
-        given = iter(zip(critic_values, logps, strict=True))
-        for index, width in zip(nodes, widths, strict=True):
-            node = self.nodes[index]
-            node.children = [self._new(node.tree, node, *next(given)) for _ in range(width)]
-        return np.array([self.nodes[index].children[0].id for index in nodes], dtype=np.uint32)
+    def extend(self, ticket: list[Node], rank: int) -> None:
+        ticket[0].waiting -= 1
+        ticket[0] = ticket[0].children[rank]
+        ticket[0].waiting += 1
 
-    def set_terminal(self, nodes: list[int]) -> None:
-        for node in nodes:
-            self.nodes[node].terminal = True
+    def tell(self, ticket: list[Node], value: float) -> None:
+        node = ticket[0]
+        node.waiting -= 1
+        node.told_terminal |= node.terminal
+        for step in node.path():
+            step.returns.append(value)
+            value *= self.discount
 
-    def tell(self, nodes: list[int], returns: list[float]) -> None:
-        for index, value in zip(nodes, returns, strict=True):
-            node = self.nodes[index]
-            node.told_terminal = node.told_terminal or node.terminal
-            for step in node.path():
-                step.returns.append(value)
-                step.in_flight -= 1
+    def cancel(self, ticket: list[Node]) -> None:
+        ticket[0].waiting -= 1
 
-    def cancel(self, nodes: list[int]) -> None:
-        for node in nodes:
-            for step in self.nodes[node].path():
-                step.in_flight -= 1
+    def prune(self, node: Node) -> None:
+        node.children = []
 
     def pairs(
-        self, *, alpha: float, threshold: float, min_visits: int = 1, max_pairs_per_node: int = 0
-    ) -> list[tuple[int, int, int, float]]:
+        self, root: Node, *, alpha: float, threshold: float, min_visits: int = 1, max_pairs_per_node: int = 0
+    ) -> list[tuple[Node, Node, Node, float]]:
         """(node, chosen, rejected, gap) in the order of the compiled forest."""
 
         def blended(node: Node) -> float:
-            mean = node.value_sum() / len(node.returns) if node.returns else 0.0
-            return alpha * mean + (1 - alpha) * node.critic_value
+            if self.backup == "max":
+                q = max(node.returns, default=0.0)
+            else:
+                q = node.value_sum() / len(node.returns) if node.returns else 0.0
+            return alpha * q + (1 - alpha) * node.critic_value
 
         found = []
-        for node in self.nodes:
+        for node in root.below():
             explored = [child for child in node.children if len(child.returns) >= min_visits]
             here = []
             for a, b in combinations(explored, 2):
                 better, worse = (a, b) if blended(a) > blended(b) else (b, a)
                 gap = blended(better) - blended(worse)
                 if gap > 0 and gap >= threshold:
-                    here.append((node.id, better.id, worse.id, gap))
-            here.sort(key=lambda pair: (-pair[3], pair[1], pair[2]))
+                    here.append((node, better, worse, gap))
+            here.sort(key=lambda pair: (-pair[3], node.children.index(pair[1]), node.children.index(pair[2])))
             found += here[:max_pairs_per_node] if max_pairs_per_node else here
         return found
 
-    def columns(self) -> dict[str, list[float]]:
-        """Every column of the compiled forest, by name."""
-        flags: list[float] = [n.terminal + 2 * (self.exhaust and n.exhausted()) for n in self.nodes]
+    def table(self, root: Node) -> dict[str, list[float]]:
+        """The table of the compiled forest, without ids."""
+        nodes = root.below()
+        row = {node: i for i, node in enumerate(nodes)}
         return {
-            "parent": [NO_NODE if n.parent is None else n.parent.id for n in self.nodes],
-            "tree": [n.tree for n in self.nodes],
-            "first_child": [n.children[0].id if n.children else NO_NODE for n in self.nodes],
-            "child_count": [len(n.children) for n in self.nodes],
-            "depth": [len(n.path()) - 1 for n in self.nodes],
-            "visit_count": [len(n.returns) for n in self.nodes],
-            "value_sum": [n.value_sum() for n in self.nodes],
-            "mean_value": [n.value_sum() / len(n.returns) if n.returns else 0.0 for n in self.nodes],
-            "critic_value": [n.critic_value for n in self.nodes],
-            "logp": [n.logp for n in self.nodes],
-            "in_flight": [n.in_flight for n in self.nodes],
-            "flags": flags,
+            "parent": [-1 if n is root else row[n.parent] for n in nodes if n.parent or n is root],
+            "depth": [len(n.path()) - 1 for n in nodes],
+            "visit_count": [len(n.returns) for n in nodes],
+            "in_flight": [n.in_flight() for n in nodes],
+            "value_sum": [max(n.returns, default=0.0) if self.backup == "max" else n.value_sum() for n in nodes],
+            "critic_value": [n.critic_value for n in nodes],
+            "logp": [n.logp for n in nodes],
+            "flags": [n.terminal + 2 * (self.exhaust and n.exhausted()) for n in nodes],
         }

@@ -12,7 +12,7 @@ from agentq.policies.protocol import Policy
 from agentq.search.batching import Batcher
 from agentq.search.rollout import RolloutSettings, rollout
 from agentq.search.run import run_all
-from agentq.search.tree import SearchSettings, TreeSearch
+from agentq.search.tree import SearchSettings, TreeSearch, forest_for
 from agentq.store.records import TreeRecord
 from agentq.store.run import TRAJECTORY, TREE, RunStore
 from agentq.types import Task, Trajectory
@@ -68,10 +68,10 @@ class Collector:
         done = self.store.done(stage, TREE)
         todo = [task for task in tasks if task.seed not in done]
         progress = _Progress(self.store, stage, len(tasks), len(tasks) - len(todo), on_item)
-        batcher = Batcher(policy, critic)
+        batcher, forest = Batcher(policy, critic), forest_for(settings)
 
         async def work(task: Task) -> TreeRecord:
-            return await TreeSearch(self.make_env(), task, batcher, settings).run()
+            return await TreeSearch(self.make_env(), task, batcher, settings, forest).run()
 
         def keep(tree: TreeRecord) -> None:
             self.store.add_tree(stage, tree)

@@ -21,14 +21,12 @@ from typing import Any
 
 import numpy as np
 
-from agentq._core import Forest
+from agentq._core import ALL_EXHAUSTED, NO_NODE, Forest
 from agentq.agent.actions import action_key
 from agentq.envs.protocol import Ability, Env
 from agentq.search.batching import Batcher, request_seed
 from agentq.store.records import TreeRecord
 from agentq.types import EnvAction, History, Observation, Proposal, StepResult, Task
-
-EXHAUSTED = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +46,7 @@ class SearchSettings:
 class _Node:
     """Python's half of a forest node: texts and pages. `history` is None until the node's action has been executed."""
 
+    parent: int = -1
     proposal: Proposal | None = None
     history: History | None = None
     snapshot: Any = None
@@ -61,14 +60,21 @@ class _Node:
         )
 
 
-class TreeSearch:
-    """One task's tree and its environment session. `run` is a coroutine; model calls go through the batcher."""
+def forest_for(settings: SearchSettings) -> Forest:
+    """A forest that selects as the settings say."""
+    return Forest(selection="ucb1", c_exp=settings.c_exp, exhaust=True)
 
-    def __init__(self, env: Env, task: Task, batcher: Batcher, settings: SearchSettings) -> None:
-        self.env, self.task, self.batcher, self.settings = env, task, batcher, settings
-        self.forest = Forest(selection="ucb1", c_exp=settings.c_exp, exhaust=True)
-        (root,) = self.forest.add_trees(1)
-        self.root = int(root)
+
+class TreeSearch:
+    """One task's tree and its environment session. `run` is a coroutine; model calls go through the batcher.
+
+    The tree lies in `forest`, which many searches of the same settings may share, and is dropped from it at the end.
+    """
+
+    def __init__(self, env: Env, task: Task, batcher: Batcher, settings: SearchSettings, forest: Forest) -> None:
+        self.env, self.task, self.batcher, self.settings, self.forest = env, task, batcher, settings, forest
+        (self.tree,) = forest.add_trees(1).tolist()
+        self.root = forest.root(self.tree)
         self.nodes: dict[int, _Node] = {self.root: _Node(history=History(task.instruction, env.reset(task)))}
         self.can_restore = Ability.RESTORE in env.abilities
         self.position: int | None = self.root  # the node whose page the session shows
@@ -87,30 +93,25 @@ class TreeSearch:
         """Search until the iterations are spent, the tree is exhausted, or (if asked to) a success is found."""
         start = time.perf_counter()
         for _ in range(self.settings.num_iterations):
-            _, leaves, _, status = self.forest.ask(np.array([0], dtype=np.int32), 1)
-            if status[0] == EXHAUSTED:
+            ticket, leaf = self.forest.ask_one(self.tree)
+            if leaf == -ALL_EXHAUSTED:
                 break
-            await self._iterate(int(leaves[0]))
+            await self._iterate(ticket, leaf)
             self.counts["iterations"] += 1
             if self.succeeded and self.settings.stop_on_success:
                 break
         return self._record(time.perf_counter() - start)
 
-    async def _iterate(self, leaf: int) -> None:
-        pending = leaf
+    async def _iterate(self, ticket: int, leaf: int) -> None:
         try:
-            while True:
-                node = self._execute(pending)
-                if node.ended:
-                    break
-                child = await self._expand(pending, node)
-                self.forest.extend(_ids(child))
-                pending = child
+            while not (node := self._execute(leaf)).ended:
+                leaf = await self._expand(ticket, leaf, node)
+                self.forest.extend([ticket])
         except BaseException:
-            self.forest.cancel(_ids(pending))
+            self.forest.cancel([ticket])
             raise
-        self.forest.set_terminal(_ids(pending))
-        self.forest.tell(_ids(pending), np.array([node.total]))
+        self.forest.set_terminal([ticket])
+        self.forest.tell_one(ticket, node.total)
         self.succeeded |= node.result is not None and node.result.success
 
     def _execute(self, index: int) -> _Node:
@@ -118,10 +119,9 @@ class TreeSearch:
         node = self.nodes[index]
         if node.history is not None:
             return node
-        parent = int(self.forest.parent[index])
-        before = self.nodes[parent]
+        before = self.nodes[node.parent]
         assert before.history is not None and node.proposal is not None
-        if not self._go_to(parent):
+        if not self._go_to(node.parent):
             node.history = before.history
             node.result = StepResult(before.history.observation, truncated=True, error_kind="replay_mismatch")
             return node
@@ -157,7 +157,7 @@ class TreeSearch:
         if self.can_restore and not self.nodes[index].ended:
             self.nodes[index].snapshot = self.env.snapshot()
 
-    async def _expand(self, index: int, node: _Node) -> int:
+    async def _expand(self, ticket: int, index: int, node: _Node) -> int:
         """Give the node its children, best rank first; returns the first."""
         assert node.history is not None
         s = self.settings
@@ -175,32 +175,29 @@ class TreeSearch:
             actions: list[EnvAction | None] = [p.action.env_action for p in proposals]
             values = await self.batcher.rank(node.history, actions, seed=seed)
         order = sorted(range(len(proposals)), key=lambda i: -values[i])  # stable: equal values keep the sampled order
-        first = int(
-            self.forest.expand(
-                _ids(index),
-                np.array([len(order)], dtype=np.uint32),
-                np.array([values[i] for i in order], dtype=np.float32),
-                np.array([proposals[i].action_logp for i in order], dtype=np.float32),
-            )[0]
-        )
+        values = [values[i] for i in order]
+        logps = [proposals[i].action_logp for i in order]
+        first = int(self.forest.expand([ticket], [len(order)], values, logps)[0])
+        if first == NO_NODE:
+            raise MemoryError(f"all trees in flight must fit {self.forest.max_bytes} bytes; they are full")
         for offset, i in enumerate(order):
-            self.nodes[first + offset] = _Node(proposal=proposals[i])
+            self.nodes[first + offset] = _Node(index, proposals[i])
         return first
 
     def _record(self, seconds: float) -> TreeRecord:
-        forest, nodes = self.forest, [self.nodes[i] for i in range(self.forest.num_nodes)]
+        table = self.forest.table(self.tree)
+        self.forest.drop([self.tree])
+        nodes = [self.nodes[i] for i in table.pop("id").tolist()]
         results = [node.result for node in nodes]
         observations: list[Observation | None] = [n.history.observation if n.history else None for n in nodes]
-        parent = np.array(forest.parent, dtype=np.int64)
-        parent[self.root] = -1
         return TreeRecord(
             task=self.task,
-            parent=parent.astype(np.int32),
-            depth=np.array(forest.depth, dtype=np.int32),
-            visit_count=np.array(forest.visit_count, dtype=np.uint32),
-            value_sum=np.array(forest.value_sum, dtype=np.float64),
-            critic_value=np.array(forest.critic_value, dtype=np.float32),
-            flags=np.array(forest.flags, dtype=np.uint8),
+            parent=table["parent"],
+            depth=table["depth"],
+            visit_count=table["visit_count"],
+            value_sum=table["value_sum"],
+            critic_value=table["critic_value"],
+            flags=table["flags"],
             proposal=[node.proposal for node in nodes],
             observation=observations,
             reward=np.array([r.reward if r else 0.0 for r in results], dtype=np.float32),
@@ -208,7 +205,3 @@ class TreeSearch:
             error_kind=[r.error_kind if r else None for r in results],
             info={**self.counts, "seconds": seconds, "succeeded": bool(self.succeeded)},
         )
-
-
-def _ids(node: int) -> np.ndarray:
-    return np.array([node], dtype=np.uint32)

@@ -1,0 +1,77 @@
+#include "csrc/arena.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <mutex>
+#include <new>
+#include <vector>
+
+namespace agentq {
+namespace {
+
+std::size_t page_size() {
+  static const auto size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return size;
+}
+
+std::size_t whole_pages(std::size_t bytes) { return (bytes + page_size() - 1) / page_size() * page_size(); }
+
+}  // namespace
+
+Reserve::Reserve(std::size_t size) : size_(size) {
+  data_ = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (data_ == MAP_FAILED) throw std::bad_alloc();
+}
+
+Reserve::~Reserve() { munmap(data_, size_); }
+
+/// Ranges that nobody holds, kept with their first pages: a search that begins where another ended faults none in.
+class Pool {
+ public:
+  static Pool& instance() {
+    static Pool& pool = *new Pool;  // never destroyed: a range may come back after static destructors ran
+    return pool;
+  }
+
+  Reserve* take(std::size_t size) {
+    const std::lock_guard<std::mutex> hold(mutex_);
+    for (std::size_t i = kept_.size(); i-- > 0;)
+      if (kept_[i]->size() == size) {
+        Reserve* found = kept_[i].release();
+        kept_.erase(kept_.begin() + static_cast<std::ptrdiff_t>(i));
+        return found;
+      }
+    return nullptr;
+  }
+
+  void put(Reserve* reserve) noexcept {
+    std::unique_ptr<Reserve> owned(reserve);
+    owned->give_back(kWarm, owned->size() - std::min(kWarm, owned->size()));
+    const std::lock_guard<std::mutex> hold(mutex_);
+    if (kept_.size() < kMost) kept_.push_back(std::move(owned));
+  }
+
+ private:
+  static constexpr std::size_t kMost = 8, kWarm = std::size_t{8} << 20;
+  Pool() { kept_.reserve(kMost); }
+
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Reserve>> kept_;
+};
+
+std::shared_ptr<Reserve> Reserve::make(std::size_t bytes) {
+  const std::size_t size = whole_pages(bytes);
+  Reserve* reserve = Pool::instance().take(size);
+  if (reserve == nullptr) reserve = new Reserve(size);
+  return std::shared_ptr<Reserve>(reserve, [](Reserve* unused) { Pool::instance().put(unused); });
+}
+
+void Reserve::give_back(std::size_t offset, std::size_t bytes) const noexcept {
+  const std::size_t page = page_size();
+  const std::size_t first = (offset + page - 1) / page * page, end = (offset + bytes) / page * page;
+  if (end > first) madvise(as<char>() + first, end - first, MADV_DONTNEED);
+}
+
+}  // namespace agentq
