@@ -165,12 +165,11 @@ std::pair<Ticket, std::int64_t> ask_one(SharedForest& self, std::int64_t tree) {
 
 NodeId expand_one(SharedForest& self, Ticket ticket, std::int64_t width) {
   const std::uint32_t count = count_of(width, "width");
-  return self.locked_briefly(
-      [&](Forest& forest) { return forest.expand(std::span(&ticket, 1), std::span(&count, 1), {}, {}, {})[0]; });
+  return self.locked_briefly([&](Forest& forest) { return forest.expand_one(ticket, count); });
 }
 
 void tell_one(SharedForest& self, Ticket ticket, double value) {
-  self.locked_briefly([&](Forest& forest) { forest.tell(std::span(&ticket, 1), std::span(&value, 1)); });
+  self.locked_briefly([&](Forest& forest) { forest.tell_one(ticket, value); });
 }
 
 py::array_t<NodeId> extend(SharedForest& self, const py::object& tickets, const py::object& ranks) {

@@ -34,25 +34,6 @@ void check_finite(const char* name, std::span<const T> values) {
 
 constexpr std::uint32_t cells_of(std::uint32_t width) { return (width + 2) & ~1u; }  // blocks start at even cells
 
-/// A whole number in the order of the scores; -0 and 0 are one.
-std::int64_t ordered(double score) noexcept {
-  const auto bits = std::bit_cast<std::int64_t>(score + 0.0);
-  return bits ^ ((bits >> 63) & std::numeric_limits<std::int64_t>::max());
-}
-
-/// The edge to beat. Which edge is better cannot be predicted, so there is no branch on it.
-struct Rank {
-  std::int64_t score;
-  std::uint64_t tag;  // rollouts started, then the child: the lower goes first among equal scores
-
-  void raise(const Rank& other) noexcept {
-    const bool better = (other.score > score) | ((other.score == score) & (other.tag < tag));
-    const auto mask = -static_cast<std::uint64_t>(better);
-    score ^= static_cast<std::int64_t>(static_cast<std::uint64_t>(score ^ other.score) & mask);
-    tag ^= (tag ^ other.tag) & mask;
-  }
-};
-
 void prefetch(const void* address) noexcept { __builtin_prefetch(address); }
 
 }  // namespace
@@ -271,11 +252,8 @@ NodeId Forest::select_child(NodeId block, std::uint32_t node_visits) const noexc
   const double scale = Rule::scale(table, config_.c_exp, node_visits);
   const bool first_unvisited = config_.unvisited == Unvisited::kFirst;
   const NodeId end = block + 1 + header(block).width;
-  Rank best{std::numeric_limits<std::int64_t>::min(), ~std::uint64_t{0}};
-  for (NodeId child = block + 1; child < end; ++child) {
+  const auto score_of = [&](NodeId child) {
     const Slot& edge = slot(child);
-    if (link::is_exhausted(edge.link)) continue;
-    if (first_unvisited && edge.started == 0) return child;
     const CountTable::Edge counted = table.edge(edge.started);
     double value = edge.value_sum * counted.reciprocal;
     if constexpr (!kPlain) {
@@ -283,10 +261,31 @@ NodeId Forest::select_child(NodeId block, std::uint32_t node_visits) const noexc
       value = config_.alpha * value + (1.0 - config_.alpha) * static_cast<double>(at(critic_, child));
     }
     const float prior = Rule::kNeedsPrior ? at(prior_, child) : 0.0f;
-    const double score = Rule::score(table, value, scale, counted, edge.started, prior);
-    best.raise({ordered(score), std::uint64_t{edge.started} << 32 | child});
+    return Rule::score(table, value, scale, counted, edge.started, prior);
+  };
+
+  // Which child is better cannot be predicted, so the loop has no branch on it; ties, which are rare, get a second one.
+  NodeId best = block;
+  double best_score = kNothing;
+  bool tied = false;
+  for (NodeId child = block + 1; child < end; ++child) {
+    const Slot& edge = slot(child);
+    if (link::is_exhausted(edge.link)) continue;
+    if ((node_visits == 0 && kPlain && !Rule::kNeedsPrior) || (first_unvisited && edge.started == 0)) return child;
+    const double score = score_of(child);
+    tied |= score == best_score;
+    best = score > best_score ? child : best;
+    best_score = score > best_score ? score : best_score;
   }
-  return static_cast<NodeId>(best.tag);
+  if (!tied) [[likely]] return best;
+  std::uint32_t fewest = slot(best).started;
+  for (NodeId child = block + 1; child < end; ++child) {
+    const Slot& edge = slot(child);
+    if (link::is_exhausted(edge.link) || edge.started >= fewest || score_of(child) != best_score) continue;
+    best = child;
+    fewest = edge.started;
+  }
+  return best;
 }
 
 Ticket Forest::open_rollout(TreeId tree, NodeId node) noexcept {
@@ -565,24 +564,35 @@ std::vector<NodeId> Forest::expand(std::span<const Ticket> tickets, std::span<co
   std::size_t done = 0;
   for (std::size_t i = 0; i < tickets.size(); done += widths[i++]) {
     const NodeId node = first[i];
-    Slot& leaf = slot(node);
-    leaf.link &= ~link::kTerminal;
-    Tree& tree = trees_[static_cast<std::size_t>(rollouts_[static_cast<std::uint32_t>(tickets[i])].tree)];
-    const std::uint32_t width = widths[i];
-    const NodeId block = allocate(tree, width);
-    if (block == kNoNode) {
-      first[i] = kNoNode;
-      continue;
-    }
-    lay_block(block, node, leaf.link & link::kIndex, width, leaf.started);
-    leaf.link = block >> 1;
-    tree.nodes += width;
-    first[i] = block + 1;
-    fill(critic_, block + 1, critic_values, done, width, 0.0f);
-    fill(logp_, block + 1, logps, done, width, 0.0f);
-    fill(prior_, block + 1, priors, done, width, 1.0f / static_cast<float>(width));
+    slot(node).link &= ~link::kTerminal;
+    first[i] = grow(node, rollouts_[static_cast<std::uint32_t>(tickets[i])].tree, widths[i]);
+    if (first[i] == kNoNode) continue;
+    fill(critic_, first[i], critic_values, done, widths[i], 0.0f);
+    fill(logp_, first[i], logps, done, widths[i], 0.0f);
+    fill(prior_, first[i], priors, done, widths[i], 1.0f / static_cast<float>(widths[i]));
   }
   return first;
+}
+
+/// Children for a leaf that may have them, their values not filled in; kNoNode at the byte limit.
+NodeId Forest::grow(NodeId leaf, TreeId id, std::uint32_t width) {
+  Tree& tree = trees_[static_cast<std::size_t>(id)];
+  const NodeId block = allocate(tree, width);
+  if (block == kNoNode) return kNoNode;
+  Slot& here = slot(leaf);
+  lay_block(block, leaf, here.link & link::kIndex, width, here.started);
+  here.link = block >> 1;
+  tree.nodes += width;
+  return block + 1;
+}
+
+NodeId Forest::expand_one(Ticket ticket, std::uint32_t width) {
+  const Rollout& rollout = rollouts_[rollout_of(ticket, "expand")];
+  const std::uint32_t word = slot(rollout.node).link;
+  if (critic_ || logp_ || prior_ || width < 1 || width > kMaxWidth || !link::is_leaf(word) ||
+      (word & link::kTerminal) != 0)
+    return expand(std::span(&ticket, 1), std::span(&width, 1), {}, {}, {})[0];  // fills values in, or says what is wrong
+  return grow(rollout.node, rollout.tree, width);
 }
 
 void Forest::set_terminal(std::span<const Ticket> tickets) {
@@ -613,27 +623,33 @@ void Forest::tell(std::span<const Ticket> tickets, std::span<const double> retur
   check_length("returns", returns.size(), "ticket", tickets.size());
   check_finite("returns", returns);
   take(tickets, "tell");
-  const double discount = config_.discount;
+  for (std::size_t i = 0; i < tickets.size(); ++i) back_up(static_cast<std::uint32_t>(tickets[i]), returns[i]);
+}
+
+void Forest::tell_one(Ticket ticket, double value) {
+  if (!std::isfinite(value)) check_finite("returns", std::span<const double>(&value, 1));
+  const std::uint32_t index = rollout_of(ticket, "tell");
+  ++rollouts_[index].generation;
+  back_up(index, value);
+}
+
+/// Ends a rollout whose generation has been raised with a return.
+void Forest::back_up(std::uint32_t index, double value) noexcept {
+  const NodeId leaf = rollouts_[index].node;
   const bool is_max = config_.backup == Backup::kMax;
-  for (std::size_t i = 0; i < tickets.size(); ++i) {
-    const auto index = static_cast<std::uint32_t>(tickets[i]);
-    const NodeId leaf = rollouts_[index].node;
-    leave(leaf);
-    double value = returns[i];
-    NodeId node = leaf, block = block_of(leaf);
-    while (true) {
-      double& sum = slot(node).value_sum;
-      sum = is_max ? std::max(sum, value) : sum + value;
-      const Header& above = header(block);
-      node = above.parent;
-      if (node == kNoNode) break;
-      block = node - 1 - above.index;
-      value *= discount;
-    }
-    if (config_.exhaust && (slot(leaf).link & (link::kLeaf | link::kTerminal)) == (link::kLeaf | link::kTerminal))
-      mark_exhausted(leaf);
-    close_rollout(index);
+  const double discount = config_.discount;
+  leave(leaf);
+  for (NodeId node = leaf, block = block_of(leaf);; value *= discount) {
+    double& sum = slot(node).value_sum;
+    sum = is_max ? std::max(sum, value) : sum + value;
+    const Header& above = header(block);
+    node = above.parent;
+    if (node == kNoNode) break;
+    block = node - 1 - above.index;
   }
+  if (config_.exhaust && (slot(leaf).link & (link::kLeaf | link::kTerminal)) == (link::kLeaf | link::kTerminal))
+    mark_exhausted(leaf);
+  close_rollout(index);
 }
 
 void Forest::cancel(std::span<const Ticket> tickets) {

@@ -177,11 +177,16 @@ class Forest {
                              std::span<const float> critic_values, std::span<const float> logps,
                              std::span<const float> priors);
 
+  /// The same for one leaf, without values.
+  NodeId expand_one(Ticket ticket, std::uint32_t width);
+
   /// Marks the leaf of each ticket as one in which the episode ended.
   void set_terminal(std::span<const Ticket> tickets);
 
   /// Ends rollouts: N += 1, W += return, in_flight -= 1 from their nodes to the root.
   void tell(std::span<const Ticket> tickets, std::span<const double> returns);
+
+  void tell_one(Ticket ticket, double value);
 
   /// Ends rollouts as if they had never been asked.
   void cancel(std::span<const Ticket> tickets);
@@ -272,6 +277,8 @@ class Forest {
   /// The entries of tickets, none twice, each marked as taken; or throws and marks none.
   void take(std::span<const Ticket> tickets, const char* call);
   void leave(NodeId node) noexcept;
+  void back_up(std::uint32_t rollout, double value) noexcept;
+  NodeId grow(NodeId leaf, TreeId tree, std::uint32_t width);
   void mark_exhausted(NodeId node) noexcept;
   bool all_exhausted(NodeId block) const noexcept;
 
