@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 
 CORE := CMakeLists.txt $(wildcard csrc/*) $(wildcard bindings/*)
 
-.PHONY: setup demo test lint build bench clean
+.PHONY: setup demo test lint build bench sanitize mutants clean
 
 setup: $(VENV)/.core
 
@@ -45,6 +45,22 @@ build: setup
 
 bench: setup
 	$(BIN)/python benchmarks/critic.py $(ARGS)
+
+# The core under random calls and forged snapshots; OPERATIONS=10000000 takes hours.
+OPERATIONS ?= 200000
+NATIVE := -std=c++20 -O1 -g -ffp-contract=off -I. -pthread
+sanitize:
+	mkdir -p build/native
+	$(CXX) $(NATIVE) -fsanitize=address,undefined -fno-sanitize-recover=all tests/native/stress.cc csrc/*.cc -o build/native/stress
+	$(CXX) $(NATIVE) -fsanitize=address,undefined -fno-sanitize-recover=all tests/native/fuzz_snapshot.cc csrc/*.cc -o build/native/fuzz
+	$(CXX) $(NATIVE) -fsanitize=thread tests/native/stress.cc csrc/*.cc -o build/native/race
+	build/native/stress $(OPERATIONS) 1 1
+	build/native/fuzz $(OPERATIONS) 1
+	build/native/race $(OPERATIONS) 2 4
+
+# One-line faults in csrc/, each of which a test must notice.
+mutants: setup
+	$(BIN)/python tests/native/mutants.py $(ARGS)
 
 clean:
 	rm -rf build dist $(VENV)

@@ -204,22 +204,23 @@ def forest_scalar(work: Work) -> list[list[int]]:
     forest = Forest(selection="ucb1", c_exp=C_EXP, exhaust=False)
     ask, expand, tell = forest.ask_one, forest.expand_one, forest.tell_one
     roots = np.array([forest.root(tree) for tree in forest.add_trees(work.trees)])
-    seeds, depths = [0] * _cells(work), [0] * _cells(work)
-    steps = [(i + 1) * GOLDEN for i in range(work.width)]
+    known = [0] * _cells(work)  # depth << 40 | the seed, which may be above 2**32
+    steps = [((i + 1) * GOLDEN & MASK) + (1 << 40) for i in range(work.width)]
     width = work.width
     for tree, root in enumerate(roots.tolist()):
-        seeds[root] = 1 + tree * GOLDEN
+        known[root] = (1 + tree * GOLDEN) & MASK
         for _ in range(work.simulations):
             ticket, node = ask(tree)
-            h = seeds[node] & 0xFFFFFFFF  # mix(), in place: a call costs as much as the search
+            seed = known[node]
+            h = seed & 0xFFFFFFFF  # mix(), in place: a call costs as much as the search
             h = ((h ^ (h >> 16)) * 0x85EBCA6B) & 0xFFFFFFFF
             h = ((h ^ (h >> 13)) * 0xC2B2AE35) & 0xFFFFFFFF
             h ^= h >> 16
-            depth = depths[node]
+            depth = seed >> 40
             if depth < DEPTH:
                 first = expand(ticket, width)
-                seeds[first : first + width] = [h + step for step in steps]
-                depths[first : first + width] = [depth + 1] * width
+                base = (depth << 40) + h
+                known[first : first + width] = [base + step for step in steps]
             tell(ticket, (h >> 8) * 2.0**-24)
     return _root_counts(forest, roots, work.width)
 

@@ -96,7 +96,8 @@ std::uint32_t Forest::allocate_chunk(std::uint32_t log2) {
 NodeId Forest::allocate(Tree& tree, std::uint32_t width) {
   const std::uint32_t need = cells_of(width);
   if (tree.end - tree.bump < need) {
-    const auto least = static_cast<std::uint32_t>(std::bit_width(need + 1));  // two cells for the chunk's own list
+    // two cells for the chunk's own list
+    const std::uint32_t least = std::max(kFirstChunk, static_cast<std::uint32_t>(std::bit_width(need + 1)));
     std::uint32_t log2 = std::max(tree.next_size, least);
     std::uint32_t chunk = allocate_chunk(log2);
     while (chunk == kNoNode && log2 > least) chunk = allocate_chunk(--log2);
@@ -277,7 +278,9 @@ NodeId Forest::select_child(NodeId block, std::uint32_t node_visits) const noexc
     best = score > best_score ? child : best;
     best_score = score > best_score ? score : best_score;
   }
-  if (!tied) [[likely]] return best;
+  if (!tied && best != block) [[likely]] return best;
+  if (best == block)  // sums of huge returns have made every score infinite or no number
+    while (link::is_exhausted(slot(++best).link)) continue;
   std::uint32_t fewest = slot(best).started;
   for (NodeId child = block + 1; child < end; ++child) {
     const Slot& edge = slot(child);
@@ -477,6 +480,7 @@ std::vector<NodeId> Forest::extend(std::span<const Ticket> tickets, std::span<co
       const NodeId child = moved[done], block = block_of(child);
       --slot(child).started;
       leave(child);
+      if (const std::uint32_t at = slot(child).link; !link::is_leaf(at)) --header(link::block(at)).here;
       ++header(block).here;
       rollouts_[static_cast<std::uint32_t>(tickets[done])].node = header(block).parent;
     }
@@ -495,6 +499,8 @@ std::vector<NodeId> Forest::extend(std::span<const Ticket> tickets, std::span<co
         if ((edge.link & link::kPending) == link::kPending)
           throw std::invalid_argument("fewer than 8192 rollouts must be pending at one leaf; got " + describe(child));
         edge.link += link::kPendingOne;
+      } else {
+        ++header(link::block(edge.link)).here;
       }
       ++edge.started;
       --header(block).here;

@@ -284,7 +284,8 @@ class SnapshotReader {
     if (parent != kNoNode && through != f.slot(parent).started) damaged("the visits of a node and its children differ");
     for (const auto& column : {f.critic_, f.logp_, f.prior_})
       for (NodeId node = block + 1; column && node <= block + width; ++node)
-        column->as<float>()[node] = in_.get<float>();
+        if (!std::isfinite(column->as<float>()[node] = in_.get<float>()) && column != f.logp_)
+          damaged("a value is not finite");
   }
 
   /// What lies between the chunks is free.

@@ -201,6 +201,23 @@ def test_extend_that_fails_takes_back_the_first():
     assert state(forest) == before
 
 
+def test_extend_into_a_node_that_has_children_counts_there_too():
+    twins = Twins(c_exp=1.0)
+    twins.add_trees(1)
+    (first,) = twins.ask([0])
+    twins.expand([first], [[(0, 0, 0)] * 2])
+    (second,) = twins.ask([0])
+    twins.expand([second], [[(0, 0, 0)] * 2])
+    twins.extend(first, 0)  # where the second waits, above its two children
+    for tickets in ([first], [second]):
+        twins.check()
+        assert Forest.from_bytes(twins.forest.to_bytes()).num_nodes == 5
+        twins.tell(tickets, [0.5])
+    for value in (0.0, 1.0, 0.5, 0.25):
+        twins.tell(twins.ask([0]), [value])
+        twins.check()
+
+
 def test_tickets_are_good_once_whatever_comes_after():
     forest = fan(2)
     stale = []
@@ -216,6 +233,14 @@ def test_tickets_are_good_once_whatever_comes_after():
     forest.drop([0])
     with pytest.raises(ValueError, match="is good once"):
         forest.tell(live, [1.0])
+
+
+def test_sums_beyond_every_number_leave_selection_somewhere_to_go():
+    forest = fan(2, exhaust=False)
+    for value in (1e308, 1e308, 1e308, -1e308, -1e308, 1e308) * 5:
+        ticket, node = forest.ask_one(0)
+        assert node in (child(forest, 0), child(forest, 1))
+        forest.tell([ticket], [value])
 
 
 # Structure and memory -------------------------------------------------------------------------------------------------
