@@ -6,8 +6,10 @@ The work: T trees of width K and depth at most 10; a leaf's value is a hash of i
 a visit in flight is worth 0. First visits evaluate a node and give it K children. Root counts are checked before
 anything is timed. CPU time of one process, medians of repetitions.
 
-OpenSpiel and TreeQuest join where they are installed (`pip install open_spiel treequest`). Their own selection rules
-differ, so their root counts are not compared.
+The forest takes part in three ways: driven with NumPy arrays, driven one leaf at a time, and in C++ with the evaluator
+(built with CMake where there is a compiler). mctx, OpenSpiel and TreeQuest join where they are installed (`pip install
+mctx open_spiel treequest`). mctx is given UCB1 and does the same work; the rules of the other two differ, so that their
+root counts are not compared.
 """
 
 from __future__ import annotations
@@ -15,11 +17,17 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
+from shutil import which
 from typing import Any
 
 import numpy as np
@@ -62,6 +70,7 @@ class Contestant:
     same_work: bool
     only_one_tree: bool = False
     leaf_by_leaf: bool = False
+    seconds: Callable[[Work], list[float]] | None = None  # times itself: CPU seconds of some repetitions
 
 
 def mix(h: int) -> int:
@@ -225,7 +234,85 @@ def forest_scalar(work: Work) -> list[list[int]]:
     return _root_counts(forest, roots, work.width)
 
 
+# The forest without Python --------------------------------------------------------------------------------------------
+
+
+@cache
+def program() -> Path:
+    """benchmarks/forest.cc, built."""
+    root = Path(__file__).resolve().parents[1]
+    out = root / "build" / "benchmark"
+    pybind = subprocess.check_output([sys.executable, "-m", "pybind11", "--cmakedir"], text=True).strip()
+    words = [f"-Dpybind11_DIR={pybind}", f"-DPython_EXECUTABLE={sys.executable}", "-DCMAKE_BUILD_TYPE=Release"]
+    env = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    for command in (["-S", str(root), "-B", str(out), *words], ["--build", str(out), "--target", "forest_bench"]):
+        subprocess.run(["cmake", *command], check=True, stdout=subprocess.DEVNULL, env=env)
+    return out / "forest_bench"
+
+
+def _run_program(work: Work, repetitions: int) -> list[list[str]]:
+    words = [str(x) for x in (work.trees, work.simulations, work.width, work.batch, repetitions)]
+    return [line.split() for line in subprocess.check_output([program(), *words], text=True).splitlines()]
+
+
+def forest_native(work: Work) -> list[list[int]]:
+    """Evaluator and search in C++."""
+    counts = [int(word) for word in _run_program(work, 1)[0][2:]]
+    return [counts[i : i + work.width] for i in range(0, len(counts), work.width)]
+
+
+def forest_native_seconds(work: Work) -> list[float]:
+    """CPU seconds of each repetition; the first, which also starts the program, is left out."""
+    repetitions = max(4, min(50, 2_000_000 // (work.trees * work.simulations)))
+    return [float(line[0]) for line in _run_program(work, repetitions)[1:]]
+
+
 # Others ---------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _mctx_search(work: Work) -> Callable[[], Any]:
+    """mctx's search, compiled for one shape of work."""
+    import jax  # type: ignore[import-not-found]
+    import jax.numpy as jnp  # type: ignore[import-not-found]
+    import mctx  # type: ignore[import-not-found]
+
+    def mixed(h: Any) -> Any:
+        h = (h ^ (h >> 16)) * jnp.uint32(0x85EBCA6B)
+        h = (h ^ (h >> 13)) * jnp.uint32(0xC2B2AE35)
+        return h ^ (h >> 16)
+
+    def value(h: Any) -> Any:
+        return (h >> 8).astype(jnp.float32) / 2**24
+
+    def step(params: Any, key: Any, action: Any, h: Any) -> Any:
+        h = mixed(h + (action.astype(jnp.uint32) + 1) * jnp.uint32(GOLDEN))
+        zeros = jnp.zeros(work.trees)
+        logits = jnp.zeros((work.trees, work.width))
+        return mctx.RecurrentFnOutput(reward=zeros, discount=zeros + 1, prior_logits=logits, value=value(h)), h
+
+    def select(key: Any, tree: Any, node: Any, depth: Any = None) -> Any:
+        n = tree.children_visits[node]
+        scale = C_EXP * jnp.sqrt(jnp.log(tree.node_visits[node].astype(jnp.float32)))
+        return jnp.argmax(tree.qvalues(node) * (n > 0) + scale / jnp.sqrt(1.0 + n)).astype(jnp.int32)
+
+    def run(h: Any) -> Any:
+        root = mctx.RootFnOutput(prior_logits=jnp.zeros((work.trees, work.width)), value=value(h), embedding=h)
+        return mctx.search(
+            (), jax.random.PRNGKey(0), root=root, recurrent_fn=step, root_action_selection_fn=select,
+            interior_action_selection_fn=select, num_simulations=work.simulations - 1, max_depth=DEPTH,
+        ).children_visits[:, 0]  # fmt: skip
+
+    compiled = jax.jit(run)
+    roots = jnp.array([root_hash(tree) for tree in range(work.trees)], dtype=jnp.uint32)
+    compiled(roots).block_until_ready()
+    return lambda: compiled(roots).block_until_ready()
+
+
+def mctx_ucb1(work: Work) -> list[list[int]]:
+    """mctx on the CPU, by the plain rules, one leaf of a tree at a time."""
+    counts: list[list[int]] = _mctx_search(work)().tolist()
+    return counts
 
 
 def treequest(work: Work) -> list[list[int]]:
@@ -305,6 +392,10 @@ CONTESTANTS = [
     Contestant("forest, one leaf at a time", forest_scalar, same_work=True, leaf_by_leaf=True),
     Contestant("pure Python", pure_python, same_work=True),
 ]
+if which("cmake", path=str(Path(sys.executable).parent)) or which("cmake"):
+    CONTESTANTS.append(Contestant("forest, in C++", forest_native, same_work=True, seconds=forest_native_seconds))
+if find_spec("mctx"):
+    CONTESTANTS.append(Contestant("mctx, CPU", mctx_ucb1, same_work=False, leaf_by_leaf=True))
 if find_spec("treequest"):
     CONTESTANTS.append(
         Contestant("TreeQuest StandardMCTS", treequest, same_work=False, leaf_by_leaf=True, only_one_tree=True)
@@ -321,6 +412,8 @@ def check() -> None:
         found = pure_python(Work(batch=batch, plain=True))
         if found != [known]:
             raise SystemExit(f"pure Python must give the root counts {known} at B={batch}; got {found[0]}")
+    if find_spec("mctx") and mctx_ucb1(Work()) != [KNOWN_ROOT_COUNTS[1]]:
+        raise SystemExit(f"mctx must give the root counts {KNOWN_ROOT_COUNTS[1]}; got {mctx_ucb1(Work())}")
     for work in (Work(batch=b) for b in (1, 8, 64)):
         _agree(work)
     _agree(Work(trees=3, simulations=500, width=20, batch=4))
@@ -336,7 +429,9 @@ def _agree(work: Work) -> None:
 
 def rate(contestant: Contestant, work: Work, seconds: float) -> float:
     """Median simulations a CPU second, over repetitions that take at least `seconds` together."""
-    contestant.run(Work(simulations=10, width=work.width))  # imports, first calls
+    if contestant.seconds is not None:
+        return work.trees * work.simulations / statistics.median(contestant.seconds(work))
+    contestant.run(work if contestant.run is mctx_ucb1 else Work(simulations=10, width=work.width))  # first calls
     rates: list[float] = []
     spent = 0.0
     while spent < seconds or len(rates) < 3:
@@ -348,6 +443,19 @@ def rate(contestant: Contestant, work: Work, seconds: float) -> float:
         if took > seconds:
             break
     return statistics.median(rates)
+
+
+def ratios(figures: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """How many times as fast the forest's ways are as everyone else on the same work."""
+    key = ("trees", "simulations", "batch", "width")
+    return [
+        {**{k: ours[k] for k in key}, "forest": ours["contestant"], "peer": peer["contestant"]}
+        | {"ratio": round(ours["simulations_per_s"] / peer["simulations_per_s"], 2)}
+        for ours in figures
+        for peer in figures
+        if ours["contestant"].startswith("forest") and not peer["contestant"].startswith("forest")
+        if all(ours[k] == peer[k] for k in key)
+    ]
 
 
 def main() -> None:
@@ -368,7 +476,7 @@ def main() -> None:
                 for contestant in CONTESTANTS:
                     if (contestant.only_one_tree and trees > 1) or (contestant.leaf_by_leaf and batch > 1):
                         continue
-                    if trees * simulations > 20_000 and not contestant.name.startswith("forest"):
+                    if trees * simulations > 20_000 and not contestant.name.startswith(("forest", "pure")):
                         continue
                     figure = {"contestant": contestant.name, "trees": trees, "simulations": simulations}
                     speed = rate(contestant, work, args.seconds)
@@ -376,7 +484,7 @@ def main() -> None:
                     if not args.json:
                         print(f"T={trees:3} S={simulations:5} B={batch:2}  {speed:12,.0f}/s  {contestant.name}")
     if args.json:
-        print(json.dumps({"figures": figures}))
+        print(json.dumps({"figures": figures, "ratios": ratios(figures)}))
 
 
 if __name__ == "__main__":

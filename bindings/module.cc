@@ -53,7 +53,8 @@ struct Choice {
   Enum value;
 };
 constexpr Choice<Selection> kSelections[] = {
-    {"ucb1", Selection::kUcb1}, {"uct", Selection::kUct}, {"puct", Selection::kPuct}};
+    {"ucb1", Selection::kUcb1}, {"uct", Selection::kUct}, {"puct", Selection::kPuct},
+    {"best_first", Selection::kBestFirst}};
 constexpr Choice<Unvisited> kUnvisited[] = {{"formula", Unvisited::kFormula}, {"first", Unvisited::kFirst}};
 constexpr Choice<Backup> kBackups[] = {{"mean", Backup::kMean}, {"max", Backup::kMax}};
 

@@ -179,6 +179,10 @@ std::vector<TreeId> Forest::add_trees(std::size_t count) {
                                 std::to_string(trees_.size()) + " and " + std::to_string(count) + " more");
   std::vector<TreeId> ids(count);
   const std::size_t before = trees_.size();
+  if (is_best_first()) {
+    open_.resize(before + count);
+    for (std::size_t i = 0; i < count; ++i) open_[before + i].reserve(2);
+  }
   trees_.resize(before + count);
   for (std::size_t i = 0; i < count; ++i) {
     Tree& tree = trees_[before + i];
@@ -187,6 +191,7 @@ std::vector<TreeId> Forest::add_trees(std::size_t count) {
       for (std::size_t j = 0; j < i; ++j) free_chunks(trees_[before + j]);
       num_nodes_ -= i;
       trees_.resize(before);
+      if (is_best_first()) open_.resize(before);
       throw ByteLimit("the trees of a forest must fit max_bytes (" + std::to_string(config_.max_bytes) + "); got " +
                       std::to_string(count) + " more trees");
     }
@@ -196,6 +201,7 @@ std::vector<TreeId> Forest::add_trees(std::size_t count) {
     if (prior_) prior_->as<float>()[block + 1] = 1.0f;
     tree.nodes = 1;
     tree.root = block + 1;
+    if (is_best_first()) open_[before + i].push_back({0.0f, tree.root});
     ids[i] = static_cast<TreeId>(before + i);
   }
   num_trees_ += count;
@@ -213,6 +219,7 @@ void Forest::drop(std::span<const TreeId> trees) {
     num_nodes_ -= tree.nodes;
     --num_trees_;
     tree = Tree{};
+    if (is_best_first()) open_[static_cast<std::size_t>(id)] = {};
   }
   for (std::uint32_t i = 0; open > 0 && i < rollouts_.size(); ++i)
     if ((rollouts_[i].generation & 1) != 0 && trees_[static_cast<std::size_t>(rollouts_[i].tree)].root == kNoNode) {
@@ -242,6 +249,7 @@ void Forest::by_rule(Go&& go) const {
     case Selection::kUcb1: return with(Ucb1{});
     case Selection::kUct: return with(Uct{});
     case Selection::kPuct: return with(Puct{});
+    case Selection::kBestFirst: return;  // has no rule of a node
   }
 }
 
@@ -372,6 +380,65 @@ void Forest::descend(std::span<const TreeId> trees, std::size_t n, Leaves& leave
     }
 }
 
+// Best-first search keeps the open leaves of a tree in a heap. An entry may be out of date (its leaf is in flight, or has
+// children by now): that shows when it is taken out. A leaf that is free again is put in again; there is room, for the heap
+// always has as much to spare as rollouts are in flight.
+
+/// The best open leaf of a tree, in flight.
+Forest::One Forest::take_best(TreeId id) noexcept {
+  Tree& tree = trees_[static_cast<std::size_t>(id)];
+  std::vector<Open>& heap = open_[static_cast<std::size_t>(id)];
+  while (!heap.empty()) {
+    std::pop_heap(heap.begin(), heap.end());
+    const NodeId leaf = heap.back().node;
+    heap.pop_back();
+    const std::uint32_t word = slot(leaf).link;
+    if (!link::is_leaf(word) || (word & (link::kPending | link::kExhausted)) != 0) continue;
+    slot(leaf).link += link::kPendingOne;
+    for (NodeId node = leaf; node != kNoNode; node = parent_of(node)) ++slot(node).started;
+    return {AskStatus::kOk, open_rollout(id, leaf), leaf};
+  }
+  return {tree.open > 0 ? AskStatus::kBlocked : AskStatus::kExhausted, 0, kNoNode};
+}
+
+void Forest::take_best(std::span<const TreeId> trees, std::size_t n, Leaves& leaves, std::uint32_t* found) noexcept {
+  for (std::size_t row = 0; row < trees.size(); ++row)
+    for (std::size_t i = 0; i < n; ++i) {
+      const auto [status, ticket, node] = take_best(trees[row]);
+      leaves.status[row] = static_cast<std::uint8_t>(status);
+      if (status != AskStatus::kOk) break;
+      const std::size_t at = row * n + found[row]++;
+      leaves.ticket[at] = ticket;
+      leaves.node[at] = node;
+      leaves.tree[at] = trees[row];
+      for (NodeId above = parent_of(node); above != kNoNode; above = parent_of(above)) ++leaves.depth[at];
+    }
+}
+
+/// Makes room for `width` more open leaves of a tree.
+void Forest::make_room(TreeId tree, std::size_t width) {
+  std::vector<Open>& heap = open_[static_cast<std::size_t>(tree)];
+  const std::size_t want = heap.size() + width + trees_[static_cast<std::size_t>(tree)].open + 1;
+  if (want > heap.capacity()) heap.reserve(std::max(want, 2 * heap.capacity()));
+}
+
+void Forest::offer(TreeId tree, NodeId leaf) noexcept {
+  std::vector<Open>& heap = open_[static_cast<std::size_t>(tree)];
+  heap.push_back({at(critic_, leaf), leaf});
+  std::push_heap(heap.begin(), heap.end());
+}
+
+/// All open leaves of a tree anew.
+void Forest::offer_all(TreeId id) {
+  const std::vector<NodeId> nodes = below(trees_[static_cast<std::size_t>(id)].root);
+  open_[static_cast<std::size_t>(id)].clear();
+  make_room(id, nodes.size());
+  for (const NodeId node : nodes) {
+    const std::uint32_t word = slot(node).link;
+    if (link::is_leaf(word) && (word & (link::kPending | link::kExhausted)) == 0) offer(id, node);
+  }
+}
+
 Leaves Forest::ask(std::span<const TreeId> trees, std::size_t n) {
   if (n < 1) throw std::invalid_argument("n must be at least 1; got 0");
   for (const TreeId id : trees) {
@@ -396,9 +463,12 @@ Leaves Forest::ask(std::span<const TreeId> trees, std::size_t n) {
     if (want >= kNoNode) throw std::invalid_argument("fewer than 2^32 - 1 rollouts must be in flight at once");
     if (want > rollouts_.capacity()) rollouts_.reserve(std::max(want, 2 * rollouts_.capacity()));
   }
-  by_rule([&]<typename Rule, bool kPlain>(Rule, std::bool_constant<kPlain>) {
-    descend<Rule, kPlain>(trees, n, leaves, found.data());
-  });
+  if (is_best_first())
+    take_best(trees, n, leaves, found.data());
+  else
+    by_rule([&]<typename Rule, bool kPlain>(Rule, std::bool_constant<kPlain>) {
+      descend<Rule, kPlain>(trees, n, leaves, found.data());
+    });
   std::size_t size = 0;
   for (std::size_t row = 0; row < trees.size(); ++row)
     for (std::size_t i = 0; i < found[row]; ++i, ++size) {
@@ -420,6 +490,7 @@ Forest::One Forest::ask_one(TreeId id) {
   if (here->started == kMaxRollouts) ask(std::span(&id, 1), 1);  // says so
   if (free_rollouts_ == 0 && rollouts_.size() == rollouts_.capacity())
     rollouts_.reserve(std::max<std::size_t>(64, 2 * rollouts_.capacity()));
+  if (is_best_first()) return take_best(id);
   NodeId node = tree.root;
   const auto go = [&]<typename Rule, bool kPlain>(Rule, std::bool_constant<kPlain>) {
     while (true) {
@@ -576,6 +647,9 @@ std::vector<NodeId> Forest::expand(std::span<const Ticket> tickets, std::span<co
     fill(critic_, first[i], critic_values, done, widths[i], 0.0f);
     fill(logp_, first[i], logps, done, widths[i], 0.0f);
     fill(prior_, first[i], priors, done, widths[i], 1.0f / static_cast<float>(widths[i]));
+    if (is_best_first())
+      for (std::uint32_t k = 0; k < widths[i]; ++k)
+        offer(rollouts_[static_cast<std::uint32_t>(tickets[i])].tree, first[i] + k);
   }
   return first;
 }
@@ -583,6 +657,7 @@ std::vector<NodeId> Forest::expand(std::span<const Ticket> tickets, std::span<co
 /// Children for a leaf that may have them, their values not filled in; kNoNode at the byte limit.
 NodeId Forest::grow(NodeId leaf, TreeId id, std::uint32_t width) {
   Tree& tree = trees_[static_cast<std::size_t>(id)];
+  if (is_best_first()) make_room(id, width);
   const NodeId block = allocate(tree, width);
   if (block == kNoNode) return kNoNode;
   Slot& here = slot(leaf);
@@ -595,7 +670,7 @@ NodeId Forest::grow(NodeId leaf, TreeId id, std::uint32_t width) {
 NodeId Forest::expand_one(Ticket ticket, std::uint32_t width) {
   const Rollout& rollout = rollouts_[rollout_of(ticket, "expand")];
   const std::uint32_t word = slot(rollout.node).link;
-  if (critic_ || logp_ || prior_ || width < 1 || width > kMaxWidth || !link::is_leaf(word) ||
+  if (critic_ || logp_ || prior_ || is_best_first() || width < 1 || width > kMaxWidth || !link::is_leaf(word) ||
       (word & link::kTerminal) != 0)
     return expand(std::span(&ticket, 1), std::span(&width, 1), {}, {}, {})[0];  // fills values in, or says what is wrong
   return grow(rollout.node, rollout.tree, width);
@@ -655,6 +730,7 @@ void Forest::back_up(std::uint32_t index, double value) noexcept {
   }
   if (config_.exhaust && (slot(leaf).link & (link::kLeaf | link::kTerminal)) == (link::kLeaf | link::kTerminal))
     mark_exhausted(leaf);
+  free_again(index);
   close_rollout(index);
 }
 
@@ -666,8 +742,17 @@ void Forest::cancel(std::span<const Ticket> tickets) {
     leave(at);
     if (const std::uint32_t word = slot(at).link; !link::is_leaf(word)) --header(link::block(word)).here;
     for (NodeId node = at; node != kNoNode; node = parent_of(node)) --slot(node).started;
+    free_again(index);
     close_rollout(index);
   }
+}
+
+/// A leaf that no rollout waits at any more is open to best-first search.
+void Forest::free_again(std::uint32_t index) noexcept {
+  const auto [leaf, tree, generation] = rollouts_[index];
+  if (!is_best_first()) return;
+  const std::uint32_t word = slot(leaf).link;
+  if (link::is_leaf(word) && (word & (link::kPending | link::kExhausted)) == 0) offer(tree, leaf);
 }
 
 Forest::Counts Forest::in_flight() const {
@@ -753,6 +838,7 @@ void Forest::prune(NodeId node) {
   num_nodes_ -= cut.size() - 1;
   tree.nodes -= static_cast<std::uint32_t>(cut.size() - 1);
   for (NodeId above = parent_of(node); above != kNoNode; above = parent_of(above)) slot(above).link &= ~link::kExhausted;
+  if (is_best_first()) offer_all(static_cast<TreeId>(&tree - trees_.data()));
 }
 
 std::pair<std::vector<NodeId>, std::vector<NodeId>> Forest::reroot(TreeId id, NodeId node) {
@@ -798,6 +884,7 @@ std::pair<std::vector<NodeId>, std::vector<NodeId>> Forest::reroot(TreeId id, No
   fresh.root = now[0];
   fresh.nodes = static_cast<std::uint32_t>(old.size());
   tree = fresh;
+  if (is_best_first()) offer_all(id);
   return {std::move(old), std::move(now)};
 }
 

@@ -39,7 +39,7 @@ using Ticket = std::uint64_t;
 inline constexpr NodeId kNoNode = 0xFFFFFFFFu;  // the parent of a root, the first child of a leaf
 inline constexpr std::uint32_t kMaxWidth = 0xFFFFu;
 
-enum class Selection : std::uint8_t { kUcb1 = 0, kUct = 1, kPuct = 2 };
+enum class Selection : std::uint8_t { kUcb1 = 0, kUct = 1, kPuct = 2, kBestFirst = 3 };
 enum class Unvisited : std::uint8_t {
   kFormula = 0,  // an edge without visits is scored like any other (Agent Q's 1 + N)
   kFirst = 1,    // an edge without visits goes first, lowest index first
@@ -251,6 +251,14 @@ class Forest {
     TreeId tree;
     std::uint32_t generation;  // even: free
   };
+  /// A leaf that best-first search may take: the largest value first, then the lowest id.
+  struct Open {
+    float value;
+    NodeId node;
+    bool operator<(const Open& other) const noexcept {
+      return value != other.value ? value < other.value : node > other.node;
+    }
+  };
   struct Lane {
     NodeId node;
     std::uint32_t depth, row;
@@ -270,6 +278,13 @@ class Forest {
   NodeId select_child(NodeId block, std::uint32_t node_visits) const noexcept;
   template <typename Go>
   void by_rule(Go&& go) const;
+  bool is_best_first() const noexcept { return config_.selection == Selection::kBestFirst; }
+  One take_best(TreeId tree) noexcept;
+  void take_best(std::span<const TreeId> trees, std::size_t n, Leaves& leaves, std::uint32_t* found) noexcept;
+  void make_room(TreeId tree, std::size_t width);
+  void offer(TreeId tree, NodeId leaf) noexcept;
+  void offer_all(TreeId tree);
+  void free_again(std::uint32_t rollout) noexcept;
   Ticket open_rollout(TreeId tree, NodeId node) noexcept;
   void close_rollout(std::uint32_t index) noexcept;
   /// The entry of a ticket, or throws: "call" is what was tried.
@@ -311,6 +326,7 @@ class Forest {
   std::size_t num_trees_ = 0, free_rollouts_ = 0;
   std::uint32_t free_chunk_[32];  // lists of free chunks by log2 of their cells
   std::vector<Tree> trees_;
+  std::vector<std::vector<Open>> open_;  // a heap a tree; best-first search alone has them
   std::vector<Rollout> rollouts_;
   std::uint32_t free_rollout_ = kNoNode;
   std::uint32_t asks_ = 0;

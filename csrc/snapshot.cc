@@ -97,7 +97,7 @@ Preamble read_preamble(std::span<const char> bytes) {
   std::uint64_t sum = 0;
   std::memcpy(&sum, bytes.data() + body, sizeof(sum));
   if (sum != checksum(bytes.first(body))) damaged("its checksum does not match");
-  if (p.selection > 2 || p.unvisited > 1 || p.exhaust > 1 || p.backup > 1 || p.critic > 1 || p.logp > 1 ||
+  if (p.selection > 3 || p.unvisited > 1 || p.exhaust > 1 || p.backup > 1 || p.critic > 1 || p.logp > 1 ||
       p.prior > 1 || p.trees > static_cast<std::uint64_t>(std::numeric_limits<TreeId>::max()))
     damaged("its settings are unknown");
   return p;
@@ -174,6 +174,10 @@ class SnapshotReader {
     }
     if (!in_.empty()) damaged("it goes on after its end");
     free_gaps();
+    if (f.is_best_first()) {
+      f.open_.resize(f.trees_.size());
+      for (const TreeId tree : f.trees()) f.offer_all(tree);
+    }
     return std::move(forest_);
   }
 

@@ -13,7 +13,9 @@ GRID = list(
 )  # c_exp, width, depth cap, leaves a call, unvisited, exhaust
 RULES = [
     {"selection": selection, "backup": backup, "discount": discount, "alpha": alpha}
-    for selection, backup, discount, alpha in product(("ucb1", "uct", "puct"), ("mean", "max"), (1.0, 0.5), (1.0, 0.25))
+    for selection, backup, discount, alpha in product(
+        ("ucb1", "uct", "puct", "best_first"), ("mean", "max"), (1.0, 0.5), (1.0, 0.25)
+    )
 ]
 
 

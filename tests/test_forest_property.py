@@ -20,7 +20,7 @@ class ForestMachine(RuleBasedStateMachine):
     """Drives both by legal calls."""
 
     @initialize(
-        selection=st.sampled_from(("ucb1", "uct", "puct")),
+        selection=st.sampled_from(("ucb1", "uct", "puct", "best_first")),
         c_exp=st.sampled_from((0.0, 0.5, 1.5)),
         unvisited=st.sampled_from(("formula", "first")),
         exhaust=st.booleans(),

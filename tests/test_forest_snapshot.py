@@ -29,7 +29,8 @@ def grown(**settings) -> Twins:
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"exhaust": False}, {"backup": "max", "discount": 0.5}, {"selection": "puct"}]
+    "settings",
+    [{}, {"exhaust": False}, {"backup": "max", "discount": 0.5}, {"selection": "puct"}, {"selection": "best_first"}],
 )
 def test_save_and_load_are_the_identity(tmp_path, settings):
     twins = grown(**settings)

@@ -62,6 +62,8 @@ class Forest:
             - "ucb1": Q + c_exp * sqrt(ln max(1, N(h)) / (1 + n)). Putta et al. 2024, arXiv:2408.07199, eq. 7.
             - "uct": Q + c_exp * sqrt(ln max(1, N(h)) / n), unvisited first. Kocsis and Szepesvari 2006, c_exp = 2 C_p.
             - "puct": Q + c_exp * P(a | h) * sqrt(max(1, N(h))) / (1 + n). Silver et al. 2017, AlphaGo Zero.
+            - "best_first": no rule of a node; the leaf of the tree with the largest critic_value that is not in flight,
+              then the lowest id. Koh et al. 2024, arXiv:2407.01476: a child's critic_value is its parent's value there.
         c_exp: exploration constant, finite, at least 0, in reward units.
         unvisited: "formula" scores an edge without visits like any other (Agent Q's 1 + N); "first" takes it first,
             lowest index first.
@@ -76,7 +78,7 @@ class Forest:
     def __init__(
         self,
         *,
-        selection: Literal["ucb1", "uct", "puct"] = "ucb1",
+        selection: Literal["ucb1", "uct", "puct", "best_first"] = "ucb1",
         c_exp: float = 1.0,
         unvisited: Literal["formula", "first"] = "formula",
         exhaust: bool = True,

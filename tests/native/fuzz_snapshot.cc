@@ -71,6 +71,7 @@ namespace {
 
 std::string good(std::mt19937_64& random) {
   ForestConfig config;
+  config.selection = static_cast<Selection>(random() % 4);
   config.exhaust = random() % 2 == 0;
   config.backup = static_cast<Backup>(random() % 2);
   config.max_bytes = 1 << 20;

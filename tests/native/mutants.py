@@ -56,7 +56,7 @@ FAULTS = [  # file, what stands there, what is put there
     ("pairs.cc", "if (a.gap != b.gap) return a.gap > b.gap;", ""),
     ("pairs.cc", "slot(child).started - (flying == counts.end() ? 0 : flying->second)", "slot(child).started"),
     ("snapshot.cc", "if (sum != checksum(bytes.first(body)))", "if (false)"),
-    ("snapshot.cc", "out.put(s.value_sum), out.put(s.started - count(counts, node))", "out.put(s.value_sum), out.put(s.started)"),
+    ("snapshot.cc", "out.put(s.started - count(counts, node))", "out.put(s.started)"),
     ("snapshot.cc", "through != f.slot(parent).started) damaged", "false) damaged"),
     ("snapshot.cc", "blocks[i].end() > blocks[i + 1].cell", "false"),
     ("snapshot.cc", "head.here - count(waiting, head.parent)", "head.here"),

@@ -55,7 +55,7 @@ class Driver {
  private:
   ForestConfig config() {
     ForestConfig c;
-    c.selection = static_cast<Selection>(below(3));
+    c.selection = static_cast<Selection>(below(4));
     c.c_exp = 0.5 * below(4);
     c.unvisited = static_cast<Unvisited>(below(2));
     c.exhaust = below(2) == 0;

@@ -20,7 +20,7 @@ class Twins:
         self.roots: dict[int, Node] = {}
         self.planted = 0
         self.tickets: dict[int, list[Node]] = {}  # in flight
-        self.ids: dict[Node, int] = {}
+        self.ids: dict[Node, int] = self.reference.ids
 
     def node(self, ticket: int) -> Node:
         return self.tickets[ticket][0]

@@ -64,6 +64,7 @@ class ReferenceForest:
     backup: str = "mean"
     discount: float = 1.0
     alpha: float = 1.0
+    ids: dict[Node, int] = field(default_factory=dict)  # best-first search takes the lower of equals
 
     def value(self, child: Node) -> float:
         """What selection knows of an edge besides its bonus."""
@@ -94,9 +95,15 @@ class ReferenceForest:
         for _ in range(n):
             if self.exhaust and root.exhausted():
                 return tickets, 1
-            node = root
-            while node.children:
-                node = self.select(node)
+            if self.selection == "best_first":
+                leaves = [n for n in root.below() if not (n.children or n.waiting or (self.exhaust and n.exhausted()))]
+                if not leaves:
+                    return tickets, 2 if root.in_flight() else 1
+                node = max(leaves, key=lambda leaf: (leaf.critic_value, -self.ids[leaf]))
+            else:
+                node = root
+                while node.children:
+                    node = self.select(node)
             if node.waiting:
                 return tickets, 2
             node.waiting += 1
