@@ -117,7 +117,7 @@ struct Trees : Input<TreeId> {
 
 std::unique_ptr<SharedForest> make(const std::string& selection, double c_exp, const std::string& unvisited,
                                    bool exhaust, const std::string& backup, double discount, double alpha,
-                                   std::int64_t max_bytes) {
+                                   bool squares, std::int64_t max_bytes) {
   ForestConfig config;
   config.selection = choose("selection", kSelections, selection);
   config.c_exp = c_exp;
@@ -126,6 +126,7 @@ std::unique_ptr<SharedForest> make(const std::string& selection, double c_exp, c
   config.backup = choose("backup", kBackups, backup);
   config.discount = discount;
   config.alpha = alpha;
+  config.squares = squares;
   config.max_bytes = at_least(max_bytes, 0, "max_bytes");
   return std::make_unique<SharedForest>(Forest(config));
 }
@@ -241,15 +242,24 @@ std::pair<NodeId, std::uint32_t> children(SharedForest& self, std::int64_t node)
   return self.locked_briefly([&](const Forest& forest) { return forest.children(node_of(node)); });
 }
 
-py::dict table(SharedForest& self, std::int64_t tree) {
-  TreeTable t = self.locked([&](const Forest& forest) { return forest.table(tree_of(tree)); });
+/// Of one tree, of several, of all.
+py::dict table(SharedForest& self, const py::object& trees) {
+  std::optional<Trees> ids;
+  if (PyIndex_Check(trees.ptr()) && !py::isinstance<py::array>(trees))  // one number, also NumPy's
+    ids.emplace(py::make_tuple(trees));
+  else if (!trees.is_none())
+    ids.emplace(trees);
+  if (ids) ids->detach();
+  TreeTable t = self.locked([&](const Forest& forest) { return forest.table(ids ? ids->span() : forest.trees()); });
   py::dict out;
+  out["tree"] = to_numpy(std::move(t.tree));
   out["id"] = to_numpy(std::move(t.id));
   out["parent"] = to_numpy(std::move(t.parent));
   out["depth"] = to_numpy(std::move(t.depth));
   out["visit_count"] = to_numpy(std::move(t.visit_count));
   out["in_flight"] = to_numpy(std::move(t.in_flight));
   out["value_sum"] = to_numpy(std::move(t.value_sum));
+  if (self.forest.config().squares) out["square_sum"] = to_numpy(std::move(t.square_sum));
   out["critic_value"] = to_numpy(std::move(t.critic_value));
   out["logp"] = to_numpy(std::move(t.logp));
   out["prior"] = to_numpy(std::move(t.prior));
@@ -324,7 +334,7 @@ void bind_forest(py::module_& m) {
   py::class_<SharedForest>(m, "Forest", "Many search trees in one arena; see _core.pyi for every contract.")
       .def(py::init(&make), py::kw_only(), "selection"_a = "ucb1", "c_exp"_a = d.c_exp, "unvisited"_a = "formula",
            "exhaust"_a = d.exhaust, "backup"_a = "mean", "discount"_a = d.discount, "alpha"_a = d.alpha,
-           "max_bytes"_a = d.max_bytes)
+           "squares"_a = d.squares, "max_bytes"_a = d.max_bytes)
       .def("add_trees", &add_trees, "n"_a)
       .def("drop", &drop, "trees"_a)
       .def("root", &root, "tree"_a)
@@ -345,7 +355,7 @@ void bind_forest(py::module_& m) {
       .def("reroot", &reroot, "tree"_a, "node"_a)
       .def("path", &path, "node"_a)
       .def("children", &children, "node"_a)
-      .def("table", &table, "tree"_a)
+      .def("table", &table, "trees"_a = py::none())
       .def("to_bytes", &to_bytes)
       .def_static("from_bytes", &from_bytes, "data"_a)
       .def("save", &save, "path"_a)
@@ -365,6 +375,7 @@ void bind_forest(py::module_& m) {
       .def_property_readonly("exhaust", &setting<&ForestConfig::exhaust>)
       .def_property_readonly("discount", &setting<&ForestConfig::discount>)
       .def_property_readonly("alpha", &setting<&ForestConfig::alpha>)
+      .def_property_readonly("squares", &setting<&ForestConfig::squares>)
       .def_property_readonly("max_bytes", &setting<&ForestConfig::max_bytes>);
 }
 

@@ -57,6 +57,7 @@ Forest::Forest(const ForestConfig& config) : config_(config) {
   heads_ = head_memory_->as<std::uint64_t>();
   std::fill(std::begin(free_chunk_), std::end(free_chunk_), kNoNode);
   if (config.selection == Selection::kPuct) materialise(prior_);
+  if (config.squares) squares_ = Reserve::make(most_cells * sizeof(double));
 }
 
 // Memory ---------------------------------------------------------------------------------------------------------------
@@ -122,6 +123,7 @@ void Forest::free_chunks(Tree& tree) noexcept {
       cell_memory_->give_back(chunk * sizeof(Cell), cells * sizeof(Cell));
       for (const auto& column : {critic_, logp_, prior_})
         if (column) column->give_back(chunk * sizeof(float), cells * sizeof(float));
+      if (squares_) squares_->give_back(chunk * sizeof(double), cells * sizeof(double));
     }
     header(chunk) = {free_chunk_[log2], log2, 0, 0, 0};
     free_chunk_[log2] = chunk;
@@ -137,6 +139,7 @@ void Forest::lay_block(NodeId block, NodeId parent, std::uint32_t index, std::ui
   header(block) = {parent, here, 0, static_cast<std::uint16_t>(width), static_cast<std::uint16_t>(index)};
   const double nothing = config_.backup == Backup::kMax ? kNothing : 0.0;
   for (std::uint32_t i = 0; i < width; ++i) slot(block + 1 + i) = {nothing, 0, link::kLeaf | i};
+  if (squares_) std::fill_n(squares_->as<double>() + block + 1, width, 0.0);
   heads_[block >> 7] |= std::uint64_t{1} << (block >> 1 & 63);
   num_nodes_ += width;
 }
@@ -723,6 +726,7 @@ void Forest::back_up(std::uint32_t index, double value) noexcept {
   for (NodeId node = leaf, block = block_of(leaf);; value *= discount) {
     double& sum = slot(node).value_sum;
     sum = is_max ? std::max(sum, value) : sum + value;
+    if (squares_) squares_->as<double>()[node] += value * value;
     const Header& above = header(block);
     node = above.parent;
     if (node == kNoNode) break;
@@ -791,22 +795,30 @@ std::vector<NodeId> Forest::below(NodeId node) const {
   return nodes;
 }
 
-TreeTable Forest::table(TreeId tree) const {
+TreeTable Forest::table(std::span<const TreeId> trees) const {
   const Counts counts = in_flight();
   TreeTable t;
-  t.id = below(live_tree(tree).root);
+  for (const TreeId tree : trees) {
+    const std::vector<NodeId> nodes = below(live_tree(tree).root);
+    t.id.insert(t.id.end(), nodes.begin(), nodes.end());
+    t.tree.resize(t.id.size(), tree);
+  }
   const std::size_t n = t.id.size();
+  if (n > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max()))
+    throw std::invalid_argument("a table must have fewer than 2^31 rows; got " + std::to_string(n));
   t.parent.assign(n, -1), t.depth.assign(n, 0);
-  t.visit_count.resize(n), t.in_flight.resize(n), t.value_sum.resize(n);
+  t.visit_count.resize(n), t.in_flight.resize(n), t.value_sum.resize(n), t.square_sum.resize(squares_ ? n : 0);
   t.critic_value.resize(n), t.logp.resize(n), t.prior.resize(n), t.flags.resize(n);
-  std::size_t next = 1;
+  std::size_t next = 0;
   for (std::size_t row = 0; row < n; ++row) {
+    if (row == 0 || t.tree[row] != t.tree[row - 1]) next = row + 1;  // a root; its children are the next rows
     const NodeId node = t.id[row];
     const Slot& here = slot(node);
     const auto found = counts.find(node);
     t.in_flight[row] = found == counts.end() ? 0 : found->second;
     t.visit_count[row] = here.started - t.in_flight[row];
     t.value_sum[row] = here.value_sum == kNothing ? 0.0 : here.value_sum;
+    if (squares_) t.square_sum[row] = squares_->as<double>()[node];
     t.critic_value[row] = at(critic_, node), t.logp[row] = at(logp_, node), t.prior[row] = at(prior_, node);
     t.flags[row] = link::is_exhausted(here.link) ? kExhausted : 0;
     if (link::is_leaf(here.link)) {
@@ -856,6 +868,7 @@ std::pair<std::vector<NodeId>, std::vector<NodeId>> Forest::reroot(TreeId id, No
     slot(to).link |= slot(from).link & (link::is_leaf(slot(from).link) ? link::kExhausted | link::kTerminal : 0);
     for (const auto& column : {critic_, logp_, prior_})
       if (column) column->as<float>()[to] = column->as<float>()[from];
+    if (squares_) squares_->as<double>()[to] = squares_->as<double>()[from];
   };
   std::size_t next = 1;
   for (std::size_t i = 0; i <= old.size(); ++i) {  // the root's own block, then each inner node's

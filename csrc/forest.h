@@ -66,6 +66,7 @@ struct ForestConfig {
   Backup backup = Backup::kMean;
   double discount = 1.0;  // in (0, 1]: a return counts discount^d, d edges above the node that it was told at
   double alpha = 1.0;     // in [0, 1]: selection sees alpha * Q + (1 - alpha) * critic_value
+  bool squares = false;   // keep the sum of squared returns of every node, 8 bytes more
   std::uint64_t max_bytes = std::uint64_t{8} << 30;  // of cells and what lies beside them
 };
 
@@ -116,14 +117,15 @@ struct Leaves {
   std::vector<std::uint8_t> status;  // AskStatus
 };
 
-/// One tree, parents before children, the children of a node together and in order.
+/// Trees one after the other; in each parents before children, the children of a node together and in order.
 struct TreeTable {
   std::vector<NodeId> id;
-  std::vector<std::int32_t> parent;  // rows of this table; -1 for the root
+  std::vector<TreeId> tree;
+  std::vector<std::int32_t> parent;  // rows of this table; -1 for a root
   std::vector<std::int32_t> depth;
   std::vector<std::uint32_t> visit_count;  // told
   std::vector<std::uint32_t> in_flight;
-  std::vector<double> value_sum;
+  std::vector<double> value_sum, square_sum;  // square_sum: empty unless the forest keeps squares
   std::vector<float> critic_value, logp, prior;
   std::vector<std::uint8_t> flags;  // Flag
 };
@@ -210,7 +212,7 @@ class Forest {
   /// @param trees  whose nodes to take; all when absent.
   Pairs pairs(const PairQuery& query, std::optional<std::span<const TreeId>> trees = {}) const;
 
-  TreeTable table(TreeId tree) const;
+  TreeTable table(std::span<const TreeId> trees) const;
   std::vector<NodeId> path(NodeId node) const;                  // root .. node
   std::pair<NodeId, std::uint32_t> children(NodeId node) const;  // first and number; kNoNode and 0 of a leaf
   NodeId root(TreeId tree) const;
@@ -297,7 +299,7 @@ class Forest {
   void mark_exhausted(NodeId node) noexcept;
   bool all_exhausted(NodeId block) const noexcept;
 
-  std::uint64_t bytes_per_cell() const noexcept { return sizeof(Cell) + 4u * (bool{critic_} + bool{logp_} + bool{prior_}); }
+  std::uint64_t bytes_per_cell() const noexcept { return sizeof(Cell) + 4u * (bool{critic_} + bool{logp_} + bool{prior_}) + 8u * bool{squares_}; }
   /// A free block for `width` children; kNoNode at the byte limit.
   NodeId allocate(Tree& tree, std::uint32_t width);
   std::uint32_t allocate_chunk(std::uint32_t log2);
@@ -319,6 +321,7 @@ class Forest {
   const CountTable* table_ = &CountTable::instance();
   std::shared_ptr<Reserve> cell_memory_, head_memory_;  // one bit for two cells: a block starts there
   std::shared_ptr<Reserve> critic_, logp_, prior_;      // float a cell; absent until one is given
+  std::shared_ptr<Reserve> squares_;                    // double a cell; absent unless config.squares
   Cell* cells_ = nullptr;
   std::uint64_t* heads_ = nullptr;
   std::uint32_t top_ = 0;  // cells ever handed out

@@ -4,7 +4,8 @@
 //     | each tree: root u32 (kNoNode: dropped, and that is all), cells used of its last chunk u32, next chunk's size u32,
 //       chunks u32, then cell u32 and log2 u32 of each
 //       | each block, parents first: cell u32, width u32, rollouts at the parent u32, and a child each:
-//         W f64, N u32, flags u32 | where there are critic values, log-probabilities, priors: f32 a child each
+//         W f64, N u32, flags u32 | where there are critic values, log-probabilities, priors: f32 a child each,
+//         then squared returns: f64 a child
 //     | checksum u64 of all before it
 //
 // No pointer but the cells of chunks and blocks is written; each is checked against the others when it is read.
@@ -34,7 +35,7 @@ struct Preamble {
   std::uint8_t selection = 0, unvisited = 0, exhaust = 0, backup = 0;
   double c_exp = 0, discount = 0, alpha = 0;
   std::uint64_t max_bytes = 0;
-  std::uint8_t critic = 0, logp = 0, prior = 0, zero[5] = {};
+  std::uint8_t critic = 0, logp = 0, prior = 0, squares = 0, zero[4] = {};
   std::uint64_t trees = 0;
 };
 static_assert(sizeof(Preamble) == 64 && std::is_trivially_copyable_v<Preamble>);
@@ -98,7 +99,7 @@ Preamble read_preamble(std::span<const char> bytes) {
   std::memcpy(&sum, bytes.data() + body, sizeof(sum));
   if (sum != checksum(bytes.first(body))) damaged("its checksum does not match");
   if (p.selection > 3 || p.unvisited > 1 || p.exhaust > 1 || p.backup > 1 || p.critic > 1 || p.logp > 1 ||
-      p.prior > 1 || p.trees > static_cast<std::uint64_t>(std::numeric_limits<TreeId>::max()))
+      p.prior > 1 || p.squares > 1 || p.trees > static_cast<std::uint64_t>(std::numeric_limits<TreeId>::max()))
     damaged("its settings are unknown");
   return p;
 }
@@ -122,6 +123,7 @@ std::string Forest::to_bytes() const {
   p.backup = static_cast<std::uint8_t>(config_.backup);
   p.c_exp = config_.c_exp, p.discount = config_.discount, p.alpha = config_.alpha, p.max_bytes = config_.max_bytes;
   p.critic = bool{critic_}, p.logp = bool{logp_}, p.prior = bool{prior_};
+  p.squares = config_.squares;
   p.trees = trees_.size();
   Writer out;
   out.put(p);
@@ -137,6 +139,7 @@ std::string Forest::to_bytes() const {
     }
     for (const auto& column : {critic_, logp_, prior_})
       for (NodeId node = block + 1; column && node <= block + head.width; ++node) out.put(at(column, node));
+    for (NodeId node = block + 1; squares_ && node <= block + head.width; ++node) out.put(squares_->as<double>()[node]);
   };
   for (const Tree& tree : trees_) {
     out.put(tree.root);
@@ -188,6 +191,7 @@ class SnapshotReader {
     config.unvisited = static_cast<Unvisited>(p.unvisited);
     config.exhaust = p.exhaust != 0;
     config.backup = static_cast<Backup>(p.backup);
+    config.squares = p.squares != 0;
     config.c_exp = p.c_exp, config.discount = p.discount, config.alpha = p.alpha, config.max_bytes = p.max_bytes;
     return config;
   }
@@ -290,6 +294,8 @@ class SnapshotReader {
       for (NodeId node = block + 1; column && node <= block + width; ++node)
         if (!std::isfinite(column->as<float>()[node] = in_.get<float>()) && column != f.logp_)
           damaged("a value is not finite");
+    for (NodeId node = block + 1; f.squares_ && node <= block + width; ++node)
+      f.squares_->as<double>()[node] = in_.get<double>();
   }
 
   /// What lies between the chunks is free.

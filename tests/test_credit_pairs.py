@@ -146,7 +146,7 @@ def test_node_pairs_equal_the_forests(alpha: float, limit: int) -> None:
         table = forest.table(0)
         ids = table.pop("id").tolist()
         n = len(ids)
-        for name in ("in_flight", "logp", "prior"):
+        for name in ("tree", "in_flight", "logp", "prior"):
             del table[name]
         tree = TreeRecord(
             task=make_task(),

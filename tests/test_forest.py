@@ -377,6 +377,27 @@ def test_a_chain_deeper_than_any_stack():
     assert forest.num_nodes == 1
 
 
+def test_one_table_of_many_trees_is_their_tables_one_after_the_other():
+    twins = Twins(squares=True)
+    twins.add_trees(4)
+    for i in range(12):
+        for ticket in twins.ask([0, 2, 3]):
+            twins.expand([ticket], [[(0.5, -1.0, 0)] * (1 + i % 3)])
+            twins.tell([ticket], [i % 5 / 4])
+    twins.drop(2)
+    forest = twins.forest
+    whole, parts = forest.table(), [forest.table(tree) for tree in (0, 1, 3)]
+    assert whole["tree"].tolist() == [0] * len(parts[0]["id"]) + [1] + [3] * len(parts[2]["id"])
+    first = np.cumsum([0, *(len(part["id"]) for part in parts)])
+    for name in whole.keys() - {"parent"}:
+        assert whole[name].tolist() == np.concatenate([part[name] for part in parts]).tolist()
+    for start, part in zip(first, parts, strict=False):
+        rows = part["parent"]
+        np.testing.assert_array_equal(whole["parent"][start : start + len(rows)], np.where(rows < 0, -1, rows + start))
+    assert forest.table([3, 0])["id"].tolist() == [*parts[2]["id"], *parts[0]["id"]]
+    assert forest.table([])["id"].tolist() == []
+
+
 # Pairs, views, threads ------------------------------------------------------------------------------------------------
 
 

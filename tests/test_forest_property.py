@@ -27,6 +27,7 @@ class ForestMachine(RuleBasedStateMachine):
         backup=st.sampled_from(("mean", "max")),
         discount=st.sampled_from((1.0, 0.5)),
         alpha=st.sampled_from((1.0, 0.5)),
+        squares=st.booleans(),
     )
     def start(self, **settings):
         self.twins = Twins(**settings)

@@ -30,7 +30,13 @@ def grown(**settings) -> Twins:
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"exhaust": False}, {"backup": "max", "discount": 0.5}, {"selection": "puct"}, {"selection": "best_first"}],
+    [
+        {},
+        {"exhaust": False},
+        {"backup": "max", "discount": 0.5, "squares": True},
+        {"selection": "puct"},
+        {"selection": "best_first"},
+    ],
 )
 def test_save_and_load_are_the_identity(tmp_path, settings):
     twins = grown(**settings)
@@ -41,7 +47,7 @@ def test_save_and_load_are_the_identity(tmp_path, settings):
     loaded = Forest.load(str(tmp_path / "a.forest"))
     assert loaded.to_bytes() == before  # what was in flight is saved as cancelled
     twins.check(loaded)
-    for name in ("selection", "c_exp", "unvisited", "exhaust", "backup", "discount", "alpha", "max_bytes"):
+    for name in ("selection", "c_exp", "unvisited", "exhaust", "backup", "discount", "alpha", "squares", "max_bytes"):
         assert getattr(loaded, name) == getattr(twins.forest, name)
 
     # and both go on alike

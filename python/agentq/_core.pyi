@@ -72,6 +72,7 @@ class Forest:
         backup: "mean": Q = W / max(1, n), W the sum of returns. "max": W and Q are the largest return told (0: none).
         discount: in (0, 1]; a return counts discount**d at d edges above the node it was told at.
         alpha: in [0, 1]; selection sees alpha * Q + (1 - alpha) * critic_value. Putta et al. 2024, eq. 10.
+        squares: keep the sum of squared returns of every node, for its variance; 8 bytes more a node.
         max_bytes: most memory of the trees, from 4096 to 2**35. That much address space is reserved, not used.
     """
 
@@ -85,6 +86,7 @@ class Forest:
         backup: Literal["mean", "max"] = "mean",
         discount: float = 1.0,
         alpha: float = 1.0,
+        squares: bool = False,
         max_bytes: int = 2**33,
     ) -> None: ...
     def add_trees(self, n: int) -> NDArray[np.int32]:
@@ -185,11 +187,13 @@ class Forest:
     def children(self, node: int) -> tuple[int, int]:
         """First child and number of children; (NO_NODE, 0) of a leaf."""
 
-    def table(self, tree: int) -> dict[str, NDArray[Any]]:
-        """One tree as columns `[n]`, parents before children, the children of a node together and in order.
+    def table(self, trees: int | Ids | None = None) -> dict[str, NDArray[Any]]:
+        """One tree, several or all (None) as columns `[n]`, tree after tree.
 
-        id, parent (a row of this table; -1 for the root), depth, visit_count (N: told), in_flight, value_sum (W),
-        critic_value, logp, prior, flags (TERMINAL, EXHAUSTED).
+        In each tree parents come before children, the children of a node together and in order. tree, id, parent (a row
+        of this table; -1 for a root), depth, visit_count (N: told), in_flight, value_sum (W), square_sum (W2, with
+        `squares`; the variance of returns is W2 / N - (W / N)**2), critic_value, logp, prior, flags (TERMINAL,
+        EXHAUSTED).
         """
 
     def to_bytes(self) -> bytes:
@@ -239,5 +243,7 @@ class Forest:
     def discount(self) -> float: ...
     @property
     def alpha(self) -> float: ...
+    @property
+    def squares(self) -> bool: ...
     @property
     def max_bytes(self) -> int: ...

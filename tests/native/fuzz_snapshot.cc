@@ -37,7 +37,7 @@ bool try_to_use(std::span<const char> bytes) {
     Forest forest = Forest::from_bytes(bytes);
     const std::vector<TreeId> trees = forest.trees();
     for (const TreeId tree : trees)
-      for (const NodeId node : forest.table(tree).id) forest.path(node);
+      for (const NodeId node : forest.table(std::span(&tree, 1)).id) forest.path(node);
     forest.pairs({});
     for (const TreeId tree : trees) {
       const auto [status, ticket, node] = forest.ask_one(tree);
@@ -74,6 +74,7 @@ std::string good(std::mt19937_64& random) {
   config.selection = static_cast<Selection>(random() % 4);
   config.exhaust = random() % 2 == 0;
   config.backup = static_cast<Backup>(random() % 2);
+  config.squares = random() % 2 == 0;
   config.max_bytes = 1 << 20;
   Forest forest(config);
   forest.add_trees(1 + random() % 3);

@@ -61,6 +61,7 @@ class Driver {
     c.exhaust = below(2) == 0;
     c.backup = static_cast<Backup>(below(2));
     c.alpha = below(2) == 0 ? 1.0 : 0.5;
+    c.squares = below(2) == 0;
     c.max_bytes = std::uint64_t{1} << (14 + below(8));
     return c;
   }
@@ -206,7 +207,7 @@ class Driver {
     const std::vector<TreeId> trees = forest_.trees();
     if (trees.empty()) return;
     const TreeId tree = trees[below(static_cast<std::uint32_t>(trees.size()))];
-    const TreeTable table = forest_.table(tree);
+    const TreeTable table = forest_.table(std::span(&tree, 1));
     const auto row = below(static_cast<std::uint32_t>(table.id.size()));
     try {
       switch (below(3)) {
@@ -233,7 +234,7 @@ class Driver {
   void look() {
     std::uint64_t nodes = 0;
     for (const TreeId tree : forest_.trees()) {
-      const TreeTable t = forest_.table(tree);
+      const TreeTable t = forest_.table(std::span(&tree, 1));
       nodes += t.id.size();
       std::vector<std::uint64_t> below_here(t.id.size());
       for (std::size_t i = t.id.size(); i-- > 1;) {

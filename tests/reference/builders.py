@@ -16,7 +16,7 @@ class Twins:
 
     def __init__(self, **settings: Any) -> None:
         self.forest = Forest(**settings)
-        self.reference = ReferenceForest(**{k: v for k, v in settings.items() if k != "max_bytes"})
+        self.reference = ReferenceForest(**{k: v for k, v in settings.items() if k not in ("max_bytes", "squares")})
         self.roots: dict[int, Node] = {}
         self.planted = 0
         self.tickets: dict[int, list[Node]] = {}  # in flight
@@ -105,6 +105,9 @@ class Twins:
             assert table["id"].tolist() == [self.ids[node] for node in root.below()]
             for name, want in self.reference.table(root).items():
                 np.testing.assert_array_equal(table[name], want, err_msg=name)
+            if forest.squares:
+                squares = [sum(value * value for value in node.returns) for node in root.below()]
+                np.testing.assert_allclose(table["square_sum"], squares, rtol=1e-14)
             started = table["visit_count"] + table["in_flight"]
             np.testing.assert_array_equal(forest.started[table["id"]], started)
             pairs += self.reference.pairs(root, alpha=0.75, threshold=0.25, max_pairs_per_node=4)
