@@ -5,12 +5,11 @@ One iteration (arXiv:2408.07199, section 5.1, Algorithm 1):
     1. select     descend from the root by UCB1 to a leaf                          (forest.ask)
     2. execute    restore the parent's page, take the leaf's action
     3. expand     sample K proposals there, drop duplicates, let the critic rank    (forest.expand)
-    4. roll out   follow the first-ranked proposal, expanding each node on the way, until the episode ends
+    4. roll out   follow the policy's first sample, expanding each node on the way, until the episode ends
     5. back up    N and W of every node on the path                                 (forest.tell)
 
 Ours, where the paper is silent: every node of a rollout joins the tree with its K proposals (its siblings are where the
-next iterations branch off); with a critic a rollout follows the first rank, without one the first sample, which is a
-sample of the policy.
+next iterations branch off, the critic's first rank before the others).
 """
 
 from __future__ import annotations
@@ -158,7 +157,7 @@ class TreeSearch:
             self.nodes[index].snapshot = self.env.snapshot()
 
     async def _expand(self, index: int, node: _Node) -> int:
-        """Give the node its children, best rank first; returns the first."""
+        """Give the node its children, best rank first; returns the one that the policy sampled first."""
         assert node.history is not None
         s = self.settings
         seed = request_seed(s.seed, self.task.seed, self.task.seed >> 32, 1 << 20, self.expansions)
@@ -185,7 +184,7 @@ class TreeSearch:
         )
         for offset, i in enumerate(order):
             self.nodes[first + offset] = _Node(proposal=proposals[i])
-        return first
+        return first + order.index(0)
 
     def _record(self, seconds: float) -> TreeRecord:
         forest, nodes = self.forest, [self.nodes[i] for i in range(self.forest.num_nodes)]
