@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -131,11 +132,27 @@ def test_search_ends_when_the_tree_is_exhausted() -> None:
     assert len(tree) == 1 + 3 + 9 + 27
 
 
-def test_search_with_a_perfect_critic_succeeds_at_once_and_can_stop_there() -> None:
-    settings = SearchSettings(num_iterations=50, num_proposals=20, stop_on_success=True)
-    (tree,) = _search(settings)
-    assert tree.info["iterations"] == 1 and tree.info["succeeded"]
-    assert [float(v) for v in tree.critic_value[tree.children(0)]] == [1.0, 0.5, 0.0]
+def test_search_with_a_perfect_critic_succeeds_sooner_and_can_stop_there() -> None:
+    iterations = {True: 0, False: 0}
+    for seed, critic in product(range(6), iterations):
+        settings = SearchSettings(
+            num_iterations=50, num_proposals=20, stop_on_success=True, use_critic=critic, seed=seed
+        )
+        (tree,) = _search(settings)
+        assert tree.info["succeeded"] and tree.success.sum() == 1
+        iterations[critic] += tree.info["iterations"]
+        assert [float(v) for v in tree.critic_value[tree.children(0)]] == ([1.0, 0.5, 0.0] if critic else [0.5] * 3)
+    assert iterations[True] < iterations[False]
+
+
+def test_a_rollout_follows_the_policys_first_sample_whatever_the_critic_thinks() -> None:
+    with_critic, without = (_search(SearchSettings(num_iterations=1, use_critic=c))[0] for c in (True, False))
+
+    def walked(tree: TreeRecord) -> list[object]:
+        return [tree.proposal[i].action.env_action for i in tree.path(int(np.argmax(tree.flags)))[1:]]  # type: ignore[union-attr]
+
+    assert len(walked(without)) == 3
+    assert walked(with_critic) == walked(without)
 
 
 def test_search_drops_duplicates_and_keeps_the_first_samples_own_logp() -> None:

@@ -81,6 +81,7 @@ def build(source: Path) -> Path:
     if not out.exists():
         pybind = subprocess.check_output([sys.executable, "-m", "pybind11", "--cmakedir"], text=True).strip()
         words = ["-G", "Ninja", f"-Dpybind11_DIR={pybind}", f"-DPython_EXECUTABLE={sys.executable}"]
+        words.append("-DCMAKE_BUILD_TYPE=None")  # nothing is optimised: building is what takes the time
         subprocess.run(["cmake", "-S", source, "-B", out, *words], check=True, stdout=subprocess.DEVNULL)
     subprocess.run(["cmake", "--build", out, "--target", "_core"], check=True, stdout=subprocess.DEVNULL)
     return next(out.glob("_core*.so"))

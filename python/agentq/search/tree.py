@@ -5,12 +5,11 @@ One iteration (arXiv:2408.07199, section 5.1, Algorithm 1):
     1. select     descend from the root by UCB1 to a leaf                          (forest.ask)
     2. execute    restore the parent's page, take the leaf's action
     3. expand     sample K proposals there, drop duplicates, let the critic rank    (forest.expand)
-    4. roll out   follow the first-ranked proposal, expanding each node on the way, until the episode ends
+    4. roll out   follow the policy's first sample, expanding each node on the way, until the episode ends
     5. back up    N and W of every node on the path                                 (forest.tell)
 
 Ours, where the paper is silent: every node of a rollout joins the tree with its K proposals (its siblings are where the
-next iterations branch off); with a critic a rollout follows the first rank, without one the first sample, which is a
-sample of the policy.
+next iterations branch off, the critic's first rank before the others).
 """
 
 from __future__ import annotations
@@ -106,7 +105,6 @@ class TreeSearch:
         try:
             while not (node := self._execute(leaf)).ended:
                 leaf = await self._expand(ticket, leaf, node)
-                self.forest.extend([ticket])
         except BaseException:
             self.forest.cancel([ticket])
             raise
@@ -158,7 +156,7 @@ class TreeSearch:
             self.nodes[index].snapshot = self.env.snapshot()
 
     async def _expand(self, ticket: int, index: int, node: _Node) -> int:
-        """Give the node its children, best rank first; returns the first."""
+        """Give the node its children, best rank first, and go on with the one that the policy sampled first."""
         assert node.history is not None
         s = self.settings
         seed = request_seed(s.seed, self.task.seed, self.task.seed >> 32, 1 << 20, self.expansions)
@@ -182,7 +180,9 @@ class TreeSearch:
             raise MemoryError(f"all trees in flight must fit {self.forest.max_bytes} bytes; they are full")
         for offset, i in enumerate(order):
             self.nodes[first + offset] = _Node(index, proposals[i])
-        return first
+        rank = order.index(0)
+        self.forest.extend([ticket], [rank])
+        return first + rank
 
     def _record(self, seconds: float) -> TreeRecord:
         table = self.forest.table(self.tree)
