@@ -18,6 +18,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -38,6 +39,9 @@ using Ticket = std::uint64_t;
 
 inline constexpr NodeId kNoNode = 0xFFFFFFFFu;  // the parent of a root, the first child of a leaf
 inline constexpr std::uint32_t kMaxWidth = 0xFFFFu;
+inline constexpr std::uint64_t kMaxCells = std::uint64_t{1} << 31;
+inline constexpr std::uint32_t kMaxRollouts = 0xFFFFFFFFu;                             // of a tree
+inline constexpr double kNothing = -std::numeric_limits<double>::infinity();  // the largest of no returns
 
 enum class Selection : std::uint8_t { kUcb1 = 0, kUct = 1, kPuct = 2, kBestFirst = 3 };
 enum class Unvisited : std::uint8_t {
@@ -270,7 +274,11 @@ class Forest {
   Slot& slot(NodeId node) const noexcept { return cells_[node].slot; }
   Header& header(NodeId block) const noexcept { return cells_[block].header; }
   /// The block that a node lies in.
-  NodeId block_of(NodeId node) const noexcept;
+  NodeId block_of(NodeId node) const noexcept {
+    const std::uint32_t word = slot(node).link;
+    const std::uint32_t index = link::is_leaf(word) ? word & link::kIndex : header(link::block(word)).index;
+    return node - 1 - index;
+  }
   NodeId parent_of(NodeId node) const noexcept { return header(block_of(node)).parent; }
   bool is_node(NodeId node) const noexcept;
 

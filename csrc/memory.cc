@@ -1,0 +1,109 @@
+// Where blocks lie: chunks of a tree, free chunks, the byte limit, which cells are nodes.
+#include <algorithm>
+#include <bit>
+
+#include "csrc/check.h"
+#include "csrc/forest.h"
+
+namespace agentq {
+namespace {
+
+constexpr std::uint32_t kGiveBack = 12;  // chunks of 2^12 cells (64 KiB) and more go back to the system
+
+constexpr std::uint32_t cells_of(std::uint32_t width) { return (width + 2) & ~1u; }  // blocks start at even cells
+
+}  // namespace
+
+void Forest::materialise(std::shared_ptr<Reserve>& column) {
+  if (column) return;
+  if (used_cells_ * (bytes_per_cell() + sizeof(float)) > config_.max_bytes)
+    throw ByteLimit("critic values, log-probabilities or priors must fit max_bytes (" +
+                    std::to_string(config_.max_bytes) + "); they would pass it");
+  column = Reserve::make(config_.max_bytes / sizeof(Cell) * sizeof(float));
+  std::fill_n(column->as<float>(), top_, 0.0f);
+}
+
+std::uint32_t Forest::allocate_chunk(std::uint32_t log2) {
+  const std::uint64_t cells = std::uint64_t{1} << log2;
+  if ((used_cells_ + cells) * bytes_per_cell() > config_.max_bytes) return kNoNode;
+  std::uint32_t from = log2;
+  while (from < 32 && free_chunk_[from] == kNoNode) ++from;
+  std::uint32_t chunk = top_;
+  if (from < 32) {
+    chunk = free_chunk_[from];
+    free_chunk_[from] = header(chunk).parent;
+    for (; from > log2; --from) {  // the upper half becomes free
+      const std::uint32_t half = chunk + (1u << (from - 1));
+      header(half) = {free_chunk_[from - 1], from - 1, 0, 0, 0};
+      free_chunk_[from - 1] = half;
+    }
+  } else {
+    if (top_ + cells > config_.max_bytes / sizeof(Cell)) return kNoNode;
+    top_ += static_cast<std::uint32_t>(cells);
+  }
+  used_cells_ += cells;
+  header(chunk) = {kNoNode, log2, 0, 0, 0};
+  return chunk;
+}
+
+NodeId Forest::allocate(Tree& tree, std::uint32_t width) {
+  const std::uint32_t need = cells_of(width);
+  if (tree.end - tree.bump < need) {
+    // two cells for the chunk's own list
+    const std::uint32_t least = std::max(kFirstChunk, static_cast<std::uint32_t>(std::bit_width(need + 1)));
+    std::uint32_t log2 = std::max(tree.next_size, least);
+    std::uint32_t chunk = allocate_chunk(log2);
+    while (chunk == kNoNode && log2 > least) chunk = allocate_chunk(--log2);
+    if (chunk == kNoNode) return kNoNode;
+    header(chunk).parent = tree.chunks;
+    tree.chunks = chunk;
+    tree.bump = chunk + 2;
+    tree.end = chunk + (1u << log2);
+    tree.next_size = std::min(std::max(tree.next_size, log2) + 1, kLargestChunk);
+  }
+  const NodeId block = tree.bump;
+  tree.bump += need;
+  return block;
+}
+
+void Forest::free_chunks(Tree& tree) noexcept {
+  for (std::uint32_t chunk = tree.chunks; chunk != kNoNode;) {
+    const auto [next, log2] = std::pair(header(chunk).parent, header(chunk).here);
+    const std::size_t cells = std::size_t{1} << log2;
+    std::fill_n(head_memory_->as<std::uint16_t>() + chunk / 32, cells / 32, std::uint16_t{0});
+    if (log2 >= kGiveBack) {
+      cell_memory_->give_back(chunk * sizeof(Cell), cells * sizeof(Cell));
+      for (const auto& column : {critic_, logp_, prior_})
+        if (column) column->give_back(chunk * sizeof(float), cells * sizeof(float));
+      if (squares_) squares_->give_back(chunk * sizeof(double), cells * sizeof(double));
+    }
+    header(chunk) = {free_chunk_[log2], log2, 0, 0, 0};
+    free_chunk_[log2] = chunk;
+    used_cells_ -= cells;
+    chunk = next;
+  }
+  tree.chunks = kNoNode;
+  tree.bump = tree.end = 0;
+}
+
+void Forest::lay_block(NodeId block, NodeId parent, std::uint32_t index, std::uint32_t width,
+                       std::uint32_t here) noexcept {
+  header(block) = {parent, here, 0, static_cast<std::uint16_t>(width), static_cast<std::uint16_t>(index)};
+  const double nothing = config_.backup == Backup::kMax ? kNothing : 0.0;
+  for (std::uint32_t i = 0; i < width; ++i) slot(block + 1 + i) = {nothing, 0, link::kLeaf | i};
+  if (squares_) std::fill_n(squares_->as<double>() + block + 1, width, 0.0);
+  heads_[block >> 7] |= std::uint64_t{1} << (block >> 1 & 63);
+  num_nodes_ += width;
+}
+
+bool Forest::is_node(NodeId node) const noexcept {
+  if (node >= top_) return false;
+  std::size_t word = node >> 7;
+  std::uint64_t bits = heads_[word] << (63 - (node >> 1 & 63)) >> (63 - (node >> 1 & 63));
+  for (std::size_t scanned = 0; bits == 0; bits = heads_[--word])
+    if (word == 0 || ++scanned > kMaxWidth / 128 + 1) return false;
+  const auto block = static_cast<NodeId>((word << 6 | (63 - static_cast<unsigned>(std::countl_zero(bits)))) << 1);
+  return node > block && node - block <= header(block).width;
+}
+
+}  // namespace agentq

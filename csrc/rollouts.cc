@@ -1,0 +1,272 @@
+// What happens to a rollout once it is in flight.
+#include <algorithm>
+#include <stdexcept>
+
+#include "csrc/check.h"
+#include "csrc/forest.h"
+
+namespace agentq {
+
+std::uint32_t Forest::rollout_of(Ticket ticket, const char* call) const {
+  const auto index = static_cast<std::uint32_t>(ticket);
+  const auto generation = static_cast<std::uint32_t>(ticket >> 32);
+  if (index >= rollouts_.size() || (generation & 1) == 0 || rollouts_[index].generation != generation)
+    throw std::invalid_argument("a ticket must be in flight to " + std::string(call) + " it, and is good once; got " +
+                                std::to_string(ticket));
+  return index;
+}
+
+void Forest::take(std::span<const Ticket> tickets, const char* call) {
+  std::size_t done = 0;
+  try {
+    for (; done < tickets.size(); ++done) ++rollouts_[rollout_of(tickets[done], call)].generation;
+  } catch (...) {
+    while (done-- > 0) --rollouts_[static_cast<std::uint32_t>(tickets[done])].generation;
+    throw;
+  }
+}
+
+/// Puts an entry whose generation has been raised on the free list.
+void Forest::close_rollout(std::uint32_t index) noexcept {
+  Rollout& rollout = rollouts_[index];
+  Tree& tree = trees_[static_cast<std::size_t>(rollout.tree)];
+  if (tree.open > 0) --tree.open;
+  rollout.node = free_rollout_;
+  free_rollout_ = index;
+  ++free_rollouts_;
+}
+
+/// A rollout is no longer pending at the node; the counts of the path are the caller's.
+void Forest::leave(NodeId node) noexcept {
+  Slot& here = slot(node);
+  if (link::is_leaf(here.link)) here.link -= link::kPendingOne;
+}
+
+std::vector<NodeId> Forest::nodes_of(std::span<const Ticket> tickets) const {
+  std::vector<NodeId> nodes(tickets.size());
+  for (std::size_t i = 0; i < tickets.size(); ++i) nodes[i] = rollouts_[rollout_of(tickets[i], "find")].node;
+  return nodes;
+}
+
+std::vector<NodeId> Forest::extend(std::span<const Ticket> tickets, std::span<const std::uint32_t> ranks) {
+  check_length("ranks", ranks.size(), "ticket", tickets.size());
+  std::vector<NodeId> moved(tickets.size());
+  const auto undo = [&](std::size_t done) {
+    while (done-- > 0) {
+      const NodeId child = moved[done], block = block_of(child);
+      --slot(child).started;
+      leave(child);
+      if (const std::uint32_t at = slot(child).link; !link::is_leaf(at)) --header(link::block(at)).here;
+      ++header(block).here;
+      rollouts_[static_cast<std::uint32_t>(tickets[done])].node = header(block).parent;
+    }
+  };
+  for (std::size_t i = 0; i < tickets.size(); ++i) {
+    try {
+      Rollout& rollout = rollouts_[rollout_of(tickets[i], "extend")];
+      const std::uint32_t word = slot(rollout.node).link;
+      const std::uint32_t width = link::is_leaf(word) ? 0 : header(link::block(word)).width;
+      if (ranks[i] >= width)
+        throw std::invalid_argument("ranks must be below the children of " + describe(rollout.node) + " (" +
+                                    std::to_string(width) + "); got " + std::to_string(ranks[i]));
+      const NodeId block = link::block(word), child = block + 1 + ranks[i];
+      Slot& edge = slot(child);
+      if (link::is_leaf(edge.link)) {
+        if ((edge.link & link::kPending) == link::kPending)
+          throw std::invalid_argument("fewer than 8192 rollouts must be pending at one leaf; got " + describe(child));
+        edge.link += link::kPendingOne;
+      } else {
+        ++header(link::block(edge.link)).here;
+      }
+      ++edge.started;
+      --header(block).here;
+      rollout.node = moved[i] = child;
+    } catch (...) {
+      undo(i);
+      throw;
+    }
+  }
+  return moved;
+}
+
+std::vector<NodeId> Forest::expand(std::span<const Ticket> tickets, std::span<const std::uint32_t> widths,
+                                   std::span<const float> critic_values, std::span<const float> logps,
+                                   std::span<const float> priors) {
+  check_length("widths", widths.size(), "ticket", tickets.size());
+  std::size_t total = 0;
+  for (const std::uint32_t width : widths) {
+    if (width < 1 || width > kMaxWidth)
+      throw std::invalid_argument("widths must be in [1, " + std::to_string(kMaxWidth) + "]; got " +
+                                  std::to_string(width));
+    total += width;
+  }
+  if (!critic_values.empty()) check_length("critic_values", critic_values.size(), "child", total);
+  if (!logps.empty()) check_length("logps", logps.size(), "child", total);
+  if (!priors.empty()) check_length("priors", priors.size(), "child", total);
+  check_finite("critic_values", critic_values);
+  check_finite("priors", priors);
+  const auto any = [](std::span<const float> values) {
+    return std::any_of(values.begin(), values.end(), [](float value) { return value != 0.0f; });
+  };
+  if (any(critic_values)) materialise(critic_);
+  if (any(logps)) materialise(logp_);
+  if (any(priors)) materialise(prior_);
+
+  std::vector<NodeId> first(tickets.size());
+  for (std::size_t i = 0; i < tickets.size(); ++i) {
+    const auto undo = [&] {
+      for (std::size_t j = 0; j < i; ++j) slot(first[j]).link &= ~link::kTerminal;
+    };
+    NodeId node = kNoNode;
+    try {
+      node = rollouts_[rollout_of(tickets[i], "expand")].node;
+    } catch (...) {
+      undo();
+      throw;
+    }
+    const std::uint32_t word = slot(node).link;
+    if (!link::is_leaf(word) || (word & link::kTerminal) != 0) {
+      undo();
+      const std::string got = link::is_leaf(word) ? "a terminal node, or the same twice"
+                                                  : std::to_string(header(link::block(word)).width) + " children";
+      throw std::invalid_argument(describe(node) + " must be a leaf to be expanded, and once a call; got " + got);
+    }
+    slot(node).link |= link::kTerminal;  // marks it as listed, until its turn below
+    first[i] = node;
+  }
+
+  const auto fill = [](const std::shared_ptr<Reserve>& column, NodeId at, std::span<const float> values,
+                       std::size_t from, std::uint32_t width, float otherwise) {
+    if (!column) return;
+    if (values.empty())
+      std::fill_n(column->as<float>() + at, width, otherwise);
+    else
+      std::copy_n(values.data() + from, width, column->as<float>() + at);
+  };
+  std::size_t done = 0;
+  for (std::size_t i = 0; i < tickets.size(); done += widths[i++]) {
+    const NodeId node = first[i];
+    slot(node).link &= ~link::kTerminal;
+    first[i] = grow(node, rollouts_[static_cast<std::uint32_t>(tickets[i])].tree, widths[i]);
+    if (first[i] == kNoNode) continue;
+    fill(critic_, first[i], critic_values, done, widths[i], 0.0f);
+    fill(logp_, first[i], logps, done, widths[i], 0.0f);
+    fill(prior_, first[i], priors, done, widths[i], 1.0f / static_cast<float>(widths[i]));
+    if (is_best_first())
+      for (std::uint32_t k = 0; k < widths[i]; ++k)
+        offer(rollouts_[static_cast<std::uint32_t>(tickets[i])].tree, first[i] + k);
+  }
+  return first;
+}
+
+/// Children for a leaf that may have them, their values not filled in; kNoNode at the byte limit.
+NodeId Forest::grow(NodeId leaf, TreeId id, std::uint32_t width) {
+  Tree& tree = trees_[static_cast<std::size_t>(id)];
+  if (is_best_first()) make_room(id, width);
+  const NodeId block = allocate(tree, width);
+  if (block == kNoNode) return kNoNode;
+  Slot& here = slot(leaf);
+  lay_block(block, leaf, here.link & link::kIndex, width, here.started);
+  here.link = block >> 1;
+  tree.nodes += width;
+  return block + 1;
+}
+
+NodeId Forest::expand_one(Ticket ticket, std::uint32_t width) {
+  const Rollout& rollout = rollouts_[rollout_of(ticket, "expand")];
+  const std::uint32_t word = slot(rollout.node).link;
+  if (critic_ || logp_ || prior_ || is_best_first() || width < 1 || width > kMaxWidth || !link::is_leaf(word) ||
+      (word & link::kTerminal) != 0)
+    return expand(std::span(&ticket, 1), std::span(&width, 1), {}, {}, {})[0];  // fills values in, or says what is wrong
+  return grow(rollout.node, rollout.tree, width);
+}
+
+void Forest::set_terminal(std::span<const Ticket> tickets) {
+  const std::vector<NodeId> nodes = nodes_of(tickets);
+  for (const NodeId node : nodes)
+    if (!link::is_leaf(slot(node).link))
+      throw std::invalid_argument(describe(node) + " must be a leaf to be terminal; got " +
+                                  std::to_string(children(node).second) + " children");
+  for (const NodeId node : nodes) slot(node).link |= link::kTerminal;
+}
+
+bool Forest::all_exhausted(NodeId block) const noexcept {
+  for (NodeId child = block + 1; child <= block + header(block).width; ++child)
+    if (!link::is_exhausted(slot(child).link)) return false;
+  return true;
+}
+
+void Forest::mark_exhausted(NodeId node) noexcept {
+  while (true) {
+    slot(node).link |= link::kExhausted;
+    const NodeId block = block_of(node);
+    node = header(block).parent;
+    if (node == kNoNode || !all_exhausted(block)) return;
+  }
+}
+
+void Forest::tell(std::span<const Ticket> tickets, std::span<const double> returns) {
+  check_length("returns", returns.size(), "ticket", tickets.size());
+  check_finite("returns", returns);
+  take(tickets, "tell");
+  for (std::size_t i = 0; i < tickets.size(); ++i) back_up(static_cast<std::uint32_t>(tickets[i]), returns[i]);
+}
+
+void Forest::tell_one(Ticket ticket, double value) {
+  if (!std::isfinite(value)) check_finite("returns", std::span<const double>(&value, 1));
+  const std::uint32_t index = rollout_of(ticket, "tell");
+  ++rollouts_[index].generation;
+  back_up(index, value);
+}
+
+/// Ends a rollout whose generation has been raised with a return.
+void Forest::back_up(std::uint32_t index, double value) noexcept {
+  const NodeId leaf = rollouts_[index].node;
+  const bool is_max = config_.backup == Backup::kMax;
+  const double discount = config_.discount;
+  leave(leaf);
+  for (NodeId node = leaf, block = block_of(leaf);; value *= discount) {
+    double& sum = slot(node).value_sum;
+    sum = is_max ? std::max(sum, value) : sum + value;
+    if (squares_) squares_->as<double>()[node] += value * value;
+    const Header& above = header(block);
+    node = above.parent;
+    if (node == kNoNode) break;
+    block = node - 1 - above.index;
+  }
+  if (config_.exhaust && (slot(leaf).link & (link::kLeaf | link::kTerminal)) == (link::kLeaf | link::kTerminal))
+    mark_exhausted(leaf);
+  free_again(index);
+  close_rollout(index);
+}
+
+void Forest::cancel(std::span<const Ticket> tickets) {
+  take(tickets, "cancel");
+  for (const Ticket ticket : tickets) {
+    const auto index = static_cast<std::uint32_t>(ticket);
+    const NodeId at = rollouts_[index].node;
+    leave(at);
+    if (const std::uint32_t word = slot(at).link; !link::is_leaf(word)) --header(link::block(word)).here;
+    for (NodeId node = at; node != kNoNode; node = parent_of(node)) --slot(node).started;
+    free_again(index);
+    close_rollout(index);
+  }
+}
+
+/// A leaf that no rollout waits at any more is open to best-first search.
+void Forest::free_again(std::uint32_t index) noexcept {
+  const auto [leaf, tree, generation] = rollouts_[index];
+  if (!is_best_first()) return;
+  const std::uint32_t word = slot(leaf).link;
+  if (link::is_leaf(word) && (word & (link::kPending | link::kExhausted)) == 0) offer(tree, leaf);
+}
+
+Forest::Counts Forest::in_flight() const {
+  Counts counts;
+  for (const Rollout& rollout : rollouts_)
+    if ((rollout.generation & 1) != 0)
+      for (NodeId node = rollout.node; node != kNoNode; node = parent_of(node)) ++counts[node];
+  return counts;
+}
+
+}  // namespace agentq

@@ -1,0 +1,272 @@
+// Which leaves come next: descent by a rule, or the best open leaf of a tree.
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+#include <type_traits>
+
+#include "csrc/check.h"
+#include "csrc/forest.h"
+
+namespace agentq {
+
+/// Calls `go` with the selection rule and whether Q is the plain mean: what the descent is compiled for.
+template <typename Go>
+void Forest::by_rule(Go&& go) const {
+  const bool plain = config_.backup == Backup::kMean && config_.alpha == 1.0;
+  const auto with = [&](auto rule) { plain ? go(rule, std::true_type{}) : go(rule, std::false_type{}); };
+  switch (config_.selection) {
+    case Selection::kUcb1: return with(Ucb1{});
+    case Selection::kUct: return with(Uct{});
+    case Selection::kPuct: return with(Puct{});
+    case Selection::kBestFirst: return;  // has no rule of a node
+  }
+}
+
+/// The child that selection takes: the largest score; ties by fewer rollouts started, then by lower index.
+/// Exhausted children are passed over (no flag is ever set unless config.exhaust); one child at least is not.
+template <typename Rule, bool kPlain>
+NodeId Forest::select_child(NodeId block, std::uint32_t node_visits) const noexcept {
+  const CountTable& table = *table_;
+  const double scale = Rule::scale(table, config_.c_exp, node_visits);
+  const bool first_unvisited = config_.unvisited == Unvisited::kFirst;
+  const NodeId end = block + 1 + header(block).width;
+  const auto score_of = [&](NodeId child) {
+    const Slot& edge = slot(child);
+    const CountTable::Edge counted = table.edge(edge.started);
+    double value = edge.value_sum * counted.reciprocal;
+    if constexpr (!kPlain) {
+      if (config_.backup == Backup::kMax) value = edge.value_sum == kNothing ? 0.0 : edge.value_sum;
+      value = config_.alpha * value + (1.0 - config_.alpha) * static_cast<double>(at(critic_, child));
+    }
+    const float prior = Rule::kNeedsPrior ? at(prior_, child) : 0.0f;
+    return Rule::score(table, value, scale, counted, edge.started, prior);
+  };
+
+  // Which child is better cannot be predicted, so the loop has no branch on it; ties, which are rare, get a second one.
+  NodeId best = block;
+  double best_score = kNothing;
+  bool tied = false;
+  for (NodeId child = block + 1; child < end; ++child) {
+    const Slot& edge = slot(child);
+    if (link::is_exhausted(edge.link)) continue;
+    if ((node_visits == 0 && kPlain && !Rule::kNeedsPrior) || (first_unvisited && edge.started == 0)) return child;
+    const double score = score_of(child);
+    tied |= score == best_score;
+    best = score > best_score ? child : best;
+    best_score = score > best_score ? score : best_score;
+  }
+  if (!tied && best != block) [[likely]] return best;
+  if (best == block)  // sums of huge returns have made every score infinite or no number
+    while (link::is_exhausted(slot(++best).link)) continue;
+  std::uint32_t fewest = slot(best).started;
+  for (NodeId child = block + 1; child < end; ++child) {
+    const Slot& edge = slot(child);
+    if (link::is_exhausted(edge.link) || edge.started >= fewest || score_of(child) != best_score) continue;
+    best = child;
+    fewest = edge.started;
+  }
+  return best;
+}
+
+Ticket Forest::open_rollout(TreeId tree, NodeId node) noexcept {
+  std::uint32_t index = free_rollout_;
+  if (index != kNoNode) {
+    free_rollout_ = rollouts_[index].node;
+    --free_rollouts_;
+  } else {
+    index = static_cast<std::uint32_t>(rollouts_.size());
+    rollouts_.push_back({kNoNode, 0, 0});  // ask has reserved
+  }
+  Rollout& rollout = rollouts_[index];
+  rollout = {node, tree, rollout.generation + 1};
+  ++trees_[static_cast<std::size_t>(tree)].open;
+  return std::uint64_t{rollout.generation} << 32 | index;
+}
+
+/// Trees go down side by side, a level at a time, so that the memory of one is fetched while others choose.
+template <typename Rule, bool kPlain>
+void Forest::descend(std::span<const TreeId> trees, std::size_t n, Leaves& leaves, std::uint32_t* found) noexcept {
+  std::array<Lane, kLanes> lanes;
+  const auto arrive = [&](const Lane& lane) {
+    Slot& leaf = slot(lane.node);
+    if ((leaf.link & link::kPending) != 0) {
+      leaves.status[lane.row] = static_cast<std::uint8_t>(AskStatus::kBlocked);
+      for (NodeId node = lane.node; node != kNoNode; node = parent_of(node)) --slot(node).started;
+      return;
+    }
+    leaf.link += link::kPendingOne;
+    const std::size_t at = lane.row * n + found[lane.row]++;
+    leaves.ticket[at] = open_rollout(trees[lane.row], lane.node);
+    leaves.node[at] = lane.node;
+    leaves.tree[at] = trees[lane.row];
+    leaves.depth[at] = static_cast<std::int32_t>(lane.depth);
+  };
+  for (std::size_t round = 0; round < n; ++round)
+    for (std::size_t begin = 0; begin < trees.size(); begin += kLanes) {
+      std::size_t count = 0;
+      for (std::size_t row = begin; row < std::min(begin + kLanes, trees.size()); ++row) {
+        if (leaves.status[row] != static_cast<std::uint8_t>(AskStatus::kOk)) continue;
+        const NodeId root = trees_[static_cast<std::size_t>(trees[row])].root;
+        if (link::is_exhausted(slot(root).link)) {
+          leaves.status[row] = static_cast<std::uint8_t>(AskStatus::kExhausted);
+          continue;
+        }
+        ++slot(root).started;
+        lanes[count++] = {root, 0, static_cast<std::uint32_t>(row)};
+      }
+      while (count > 0)
+        for (std::size_t i = 0; i < count;) {
+          Lane& lane = lanes[i];
+          const Slot& here = slot(lane.node);
+          if (link::is_leaf(here.link)) {
+            arrive(lane);
+            lane = lanes[--count];
+            continue;
+          }
+          const NodeId block = link::block(here.link);
+          const NodeId child = select_child<Rule, kPlain>(block, here.started - 1 - header(block).here);
+          Slot& edge = slot(child);
+          ++edge.started;
+          if (!link::is_leaf(edge.link)) {
+            const Cell* next = cells_ + link::block(edge.link);
+            __builtin_prefetch(next);
+            __builtin_prefetch(next + 4);
+          }
+          lane.node = child;
+          ++lane.depth;
+          ++i;
+        }
+    }
+}
+
+// Best-first search keeps the open leaves of a tree in a heap. An entry may be out of date (its leaf is in flight, or has
+// children by now): that shows when it is taken out. A leaf that is free again is put in again; there is room, for the heap
+// always has as much to spare as rollouts are in flight.
+
+/// The best open leaf of a tree, in flight.
+Forest::One Forest::take_best(TreeId id) noexcept {
+  Tree& tree = trees_[static_cast<std::size_t>(id)];
+  std::vector<Open>& heap = open_[static_cast<std::size_t>(id)];
+  while (!heap.empty()) {
+    std::pop_heap(heap.begin(), heap.end());
+    const NodeId leaf = heap.back().node;
+    heap.pop_back();
+    const std::uint32_t word = slot(leaf).link;
+    if (!link::is_leaf(word) || (word & (link::kPending | link::kExhausted)) != 0) continue;
+    slot(leaf).link += link::kPendingOne;
+    for (NodeId node = leaf; node != kNoNode; node = parent_of(node)) ++slot(node).started;
+    return {AskStatus::kOk, open_rollout(id, leaf), leaf};
+  }
+  return {tree.open > 0 ? AskStatus::kBlocked : AskStatus::kExhausted, 0, kNoNode};
+}
+
+void Forest::take_best(std::span<const TreeId> trees, std::size_t n, Leaves& leaves, std::uint32_t* found) noexcept {
+  for (std::size_t row = 0; row < trees.size(); ++row)
+    for (std::size_t i = 0; i < n; ++i) {
+      const auto [status, ticket, node] = take_best(trees[row]);
+      leaves.status[row] = static_cast<std::uint8_t>(status);
+      if (status != AskStatus::kOk) break;
+      const std::size_t at = row * n + found[row]++;
+      leaves.ticket[at] = ticket;
+      leaves.node[at] = node;
+      leaves.tree[at] = trees[row];
+      for (NodeId above = parent_of(node); above != kNoNode; above = parent_of(above)) ++leaves.depth[at];
+    }
+}
+
+/// Makes room for `width` more open leaves of a tree.
+void Forest::make_room(TreeId tree, std::size_t width) {
+  std::vector<Open>& heap = open_[static_cast<std::size_t>(tree)];
+  const std::size_t want = heap.size() + width + trees_[static_cast<std::size_t>(tree)].open + 1;
+  if (want > heap.capacity()) heap.reserve(std::max(want, 2 * heap.capacity()));
+}
+
+void Forest::offer(TreeId tree, NodeId leaf) noexcept {
+  std::vector<Open>& heap = open_[static_cast<std::size_t>(tree)];
+  heap.push_back({at(critic_, leaf), leaf});
+  std::push_heap(heap.begin(), heap.end());
+}
+
+/// All open leaves of a tree anew.
+void Forest::offer_all(TreeId id) {
+  const std::vector<NodeId> nodes = below(trees_[static_cast<std::size_t>(id)].root);
+  open_[static_cast<std::size_t>(id)].clear();
+  make_room(id, nodes.size());
+  for (const NodeId node : nodes) {
+    const std::uint32_t word = slot(node).link;
+    if (link::is_leaf(word) && (word & (link::kPending | link::kExhausted)) == 0) offer(id, node);
+  }
+}
+
+Leaves Forest::ask(std::span<const TreeId> trees, std::size_t n) {
+  if (n < 1) throw std::invalid_argument("n must be at least 1; got 0");
+  for (const TreeId id : trees) {
+    const Tree& tree = live_tree(id);
+    if (slot(tree.root).started > kMaxRollouts - std::min<std::size_t>(n, kMaxRollouts))
+      throw std::invalid_argument("a tree must have at most " + std::to_string(kMaxRollouts) + " rollouts; tree " +
+                                  std::to_string(id) + " would have more");
+  }
+  ++asks_;
+  for (const TreeId id : trees) {
+    Tree& tree = trees_[static_cast<std::size_t>(id)];
+    if (tree.stamp == asks_)
+      throw std::invalid_argument("a tree must be listed once a call; got tree " + std::to_string(id) + " twice");
+    tree.stamp = asks_;
+  }
+  const std::size_t most = trees.size() * n;
+  Leaves leaves{std::vector<Ticket>(most), std::vector<NodeId>(most), std::vector<TreeId>(most),
+                std::vector<std::int32_t>(most), std::vector<std::uint8_t>(trees.size())};
+  std::vector<std::uint32_t> found(trees.size());
+  if (most > free_rollouts_) {
+    const std::size_t want = rollouts_.size() + most - free_rollouts_;
+    if (want >= kNoNode) throw std::invalid_argument("fewer than 2^32 - 1 rollouts must be in flight at once");
+    if (want > rollouts_.capacity()) rollouts_.reserve(std::max(want, 2 * rollouts_.capacity()));
+  }
+  if (is_best_first())
+    take_best(trees, n, leaves, found.data());
+  else
+    by_rule([&]<typename Rule, bool kPlain>(Rule, std::bool_constant<kPlain>) {
+      descend<Rule, kPlain>(trees, n, leaves, found.data());
+    });
+  std::size_t size = 0;
+  for (std::size_t row = 0; row < trees.size(); ++row)
+    for (std::size_t i = 0; i < found[row]; ++i, ++size) {
+      const std::size_t at = row * n + i;
+      if (at == size) continue;
+      leaves.ticket[size] = leaves.ticket[at];
+      leaves.node[size] = leaves.node[at];
+      leaves.tree[size] = leaves.tree[at];
+      leaves.depth[size] = leaves.depth[at];
+    }
+  leaves.ticket.resize(size), leaves.node.resize(size), leaves.tree.resize(size), leaves.depth.resize(size);
+  return leaves;
+}
+
+Forest::One Forest::ask_one(TreeId id) {
+  Tree& tree = live_tree(id);
+  Slot* here = &slot(tree.root);
+  if (link::is_exhausted(here->link)) return {AskStatus::kExhausted, 0, kNoNode};
+  if (here->started == kMaxRollouts) ask(std::span(&id, 1), 1);  // says so
+  if (free_rollouts_ == 0 && rollouts_.size() == rollouts_.capacity())
+    rollouts_.reserve(std::max<std::size_t>(64, 2 * rollouts_.capacity()));
+  if (is_best_first()) return take_best(id);
+  NodeId node = tree.root;
+  const auto go = [&]<typename Rule, bool kPlain>(Rule, std::bool_constant<kPlain>) {
+    while (true) {
+      ++here->started;
+      if (link::is_leaf(here->link)) return;
+      const NodeId block = link::block(here->link);
+      node = select_child<Rule, kPlain>(block, here->started - 1 - header(block).here);
+      here = &slot(node);
+    }
+  };
+  by_rule(go);
+  if ((here->link & link::kPending) != 0) {
+    for (; node != kNoNode; node = parent_of(node)) --slot(node).started;
+    return {AskStatus::kBlocked, 0, kNoNode};
+  }
+  here->link += link::kPendingOne;
+  return {AskStatus::kOk, open_rollout(id, node), node};
+}
+
+}  // namespace agentq
