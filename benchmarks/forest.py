@@ -176,29 +176,24 @@ def forest_arrays(work: Work) -> list[list[int]]:
     offsets = np.arange(work.width)
     widths = np.full(work.trees * work.batch, work.width, dtype=np.uint32)
     left = np.full(work.trees, work.simulations)
-    even = work.batch == 1 or work.simulations % work.batch == 0
-    done = 0
     while trees.size:
         batch = min(work.batch, int(left[trees[0]]))
-        tickets, leaves, asked, depth, _ = forest.ask(trees, batch)
-        hashes = mix_array(seeds[leaves])
-        values = (hashes >> 8) * 2.0**-24
-        fresh = depth < DEPTH
-        if fresh.all():
-            first = forest.expand(tickets, widths[: len(tickets)])
-            seeds[first[:, None] + offsets] = hashes[:, None] + steps
-        elif fresh.any():
-            first = forest.expand(tickets[fresh], widths[: np.count_nonzero(fresh)])
-            seeds[first[:, None] + offsets] = hashes[fresh][:, None] + steps
-        forest.tell(tickets, values)
-        done += len(tickets)
-        if even and len(tickets) == len(trees) * batch:  # nobody was blocked
-            left[trees] -= batch
-            if left[trees[0]] == 0:
-                trees = trees[left[trees] > 0]
-        else:
-            left -= np.bincount(asked, minlength=work.trees)
-            trees = np.flatnonzero(left > 0).astype(np.int32)
+        for _ in range(int(left[trees].min()) // batch):  # until a tree may be done
+            tickets, leaves, asked, depth, _ = forest.ask(trees, batch)
+            hashes = mix_array(seeds.take(leaves))
+            if depth.max() < DEPTH:
+                first = forest.expand(tickets, widths[: len(tickets)])
+                seeds[first[:, None] + offsets] = hashes[:, None] + steps
+            else:
+                fresh = depth < DEPTH
+                first = forest.expand(tickets[fresh], widths[: np.count_nonzero(fresh)])
+                seeds[first[:, None] + offsets] = hashes[fresh][:, None] + steps
+            forest.tell(tickets, (hashes >> 8) * 2.0**-24)
+            if len(tickets) == len(trees) * batch:
+                left[trees] -= batch
+            else:  # somebody was blocked
+                left -= np.bincount(asked, minlength=work.trees)
+        trees = np.flatnonzero(left > 0).astype(np.int32)
     return _root_counts(forest, roots, work.width)
 
 
