@@ -67,13 +67,17 @@ def forest_for(settings: SearchSettings) -> Forest:
 class TreeSearch:
     """One task's tree and its environment session. `run` is a coroutine; model calls go through the batcher.
 
-    The tree lies in `forest`, which many searches of the same settings may share, and is dropped from it at the end.
+    The tree lies in `forest`, which many searches of the same settings may share, and is dropped from it at the end;
+    without one it has a forest of its own.
     """
 
-    def __init__(self, env: Env, task: Task, batcher: Batcher, settings: SearchSettings, forest: Forest) -> None:
-        self.env, self.task, self.batcher, self.settings, self.forest = env, task, batcher, settings, forest
-        (self.tree,) = forest.add_trees(1).tolist()
-        self.root = forest.root(self.tree)
+    def __init__(
+        self, env: Env, task: Task, batcher: Batcher, settings: SearchSettings, forest: Forest | None = None
+    ) -> None:
+        self.env, self.task, self.batcher, self.settings = env, task, batcher, settings
+        self.forest = forest_for(settings) if forest is None else forest
+        (self.tree,) = self.forest.add_trees(1).tolist()
+        self.root = self.forest.root(self.tree)
         self.nodes: dict[int, _Node] = {self.root: _Node(history=History(task.instruction, env.reset(task)))}
         self.can_restore = Ability.RESTORE in env.abilities
         self.position: int | None = self.root  # the node whose page the session shows
