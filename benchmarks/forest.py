@@ -22,10 +22,12 @@ import statistics
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from shutil import which
 from typing import Any
@@ -440,14 +442,26 @@ def rate(contestant: Contestant, work: Work, seconds: float) -> float:
     return statistics.median(rates)
 
 
+def memory(contestant: Contestant, work: Work) -> float | None:
+    """Bytes a simulation: what the forest counts itself, what tracemalloc sees at its peak of the pure Python ones."""
+    if contestant.run is forest_native:
+        return int(_run_program(work, 1)[0][1]) / (work.trees * work.simulations)
+    if contestant.name.startswith("forest") or contestant.run is mctx_ucb1:
+        return None
+    tracemalloc.start()
+    contestant.run(work)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak / (work.trees * work.simulations)
+
+
 def ratios(figures: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """How many times as fast the forest's ways are as everyone else on the same work."""
     key = ("trees", "simulations", "batch", "width")
     return [
         {**{k: ours[k] for k in key}, "forest": ours["contestant"], "peer": peer["contestant"]}
         | {"ratio": round(ours["simulations_per_s"] / peer["simulations_per_s"], 2)}
-        for ours in figures
-        for peer in figures
+        for ours, peer in product([figure for figure in figures if "simulations_per_s" in figure], repeat=2)
         if ours["contestant"].startswith("forest") and not peer["contestant"].startswith("forest")
         if all(ours[k] == peer[k] for k in key)
     ]
@@ -478,6 +492,11 @@ def main() -> None:
                     figures.append({**figure, "batch": batch, "width": args.width, "simulations_per_s": round(speed)})
                     if not args.json:
                         print(f"T={trees:3} S={simulations:5} B={batch:2}  {speed:12,.0f}/s  {contestant.name}")
+    for contestant in CONTESTANTS:
+        if (used := memory(contestant, Work(width=args.width))) is not None:
+            figures.append({"contestant": contestant.name, "width": args.width, "bytes_per_simulation": round(used)})
+            if not args.json:
+                print(f"T=  1 S= 2000  {used:12,.0f} bytes a simulation  {contestant.name}")
     if args.json:
         print(json.dumps({"figures": figures, "ratios": ratios(figures)}))
 
