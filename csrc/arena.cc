@@ -68,6 +68,10 @@ std::shared_ptr<Reserve> Reserve::make(std::size_t bytes) {
   return std::shared_ptr<Reserve>(reserve, [](Reserve* unused) { Pool::instance().put(unused); });
 }
 
+std::shared_ptr<Reserve> Reserve::make_zeroed(std::size_t bytes) {
+  return std::shared_ptr<Reserve>(new Reserve(whole_pages(bytes)));  // as the system gives it; not used again
+}
+
 void Reserve::give_back(std::size_t offset, std::size_t bytes) const noexcept {
   const std::size_t page = page_size();
   const std::size_t first = (offset + page - 1) / page * page, end = (offset + bytes) / page * page;

@@ -13,6 +13,8 @@ class Reserve {
   /// At least `bytes`, of any content: ranges are used again, their first pages still warm.
   /// @throws std::bad_alloc if the system has no such range.
   static std::shared_ptr<Reserve> make(std::size_t bytes);
+  /// The same, of zeros.
+  static std::shared_ptr<Reserve> make_zeroed(std::size_t bytes);
 
   Reserve(const Reserve&) = delete;
   Reserve& operator=(const Reserve&) = delete;

@@ -27,8 +27,7 @@ Forest::Forest(const ForestConfig& config) : config_(config) {
   if (config.selection == Selection::kUct) config_.unvisited = Unvisited::kFirst;
   const std::uint64_t most_cells = config.max_bytes / sizeof(Cell);
   cell_memory_ = Reserve::make(most_cells * sizeof(Cell));
-  head_memory_ = Reserve::make(most_cells / 16 + 64);
-  head_memory_->give_back(0, head_memory_->size());  // to zeros
+  head_memory_ = Reserve::make_zeroed(most_cells / 16 + 64);
   cells_ = cell_memory_->as<Cell>();
   heads_ = head_memory_->as<std::uint64_t>();
   std::fill(std::begin(free_chunk_), std::end(free_chunk_), kNoNode);
