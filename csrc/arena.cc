@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <mutex>
-#include <new>
+#include <string>
 #include <vector>
 
 namespace agentq {
@@ -22,7 +22,9 @@ std::size_t whole_pages(std::size_t bytes) { return (bytes + page_size() - 1) / 
 
 Reserve::Reserve(std::size_t size) : size_(size) {
   data_ = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (data_ == MAP_FAILED) throw std::bad_alloc();
+  if (data_ == MAP_FAILED)
+    throw ByteLimit("max_bytes of address space must be there to reserve; got no room for " + std::to_string(size_) +
+                    " bytes, so give a smaller max_bytes");
 }
 
 Reserve::~Reserve() { munmap(data_, size_); }

@@ -4,14 +4,21 @@
 
 #include <cstddef>
 #include <memory>
+#include <stdexcept>
 
 namespace agentq {
+
+/// Memory that may not be had: what would pass `max_bytes`, or the address space.
+class ByteLimit : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
 
 /// A reserved range. Shared, so that whoever looks into it (a NumPy view) outlives nothing.
 class Reserve {
  public:
   /// At least `bytes`, of any content: ranges are used again, their first pages still warm.
-  /// @throws std::bad_alloc if the system has no such range.
+  /// @throws ByteLimit if the system has no such range.
   static std::shared_ptr<Reserve> make(std::size_t bytes);
   /// The same, of zeros.
   static std::shared_ptr<Reserve> make_zeroed(std::size_t bytes);

@@ -74,12 +74,6 @@ struct ForestConfig {
   std::uint64_t max_bytes = std::uint64_t{8} << 30;  // of cells and what lies beside them
 };
 
-/// What would pass `max_bytes`.
-class ByteLimit : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
-};
-
 /// One node. W is the sum of the returns told through it (their maximum with Backup::kMax), N counts every rollout
 /// started through it, those in flight included, so that cancelling one leaves no rounding behind.
 struct Slot {
@@ -149,7 +143,7 @@ struct Pairs {
 
 class Forest {
  public:
-  /// @throws std::invalid_argument if a setting is out of range; std::bad_alloc if `max_bytes` cannot be reserved.
+  /// @throws std::invalid_argument if a setting is out of range; ByteLimit if `max_bytes` cannot be reserved.
   explicit Forest(const ForestConfig& config);
   Forest(Forest&&) noexcept = default;
   Forest& operator=(Forest&&) noexcept = default;

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -322,6 +324,16 @@ def test_pages_of_a_dropped_tree_go_back():
     assert grown > 30e6
     forest.drop([0])
     assert resident() - before < grown / 4
+
+
+def test_too_little_address_space_is_told_in_one_line():
+    program = (
+        "import resource; from agentq import Forest; resource.setrlimit(resource.RLIMIT_AS, (2**32, 2**32)); "
+        "print(len(Forest(max_bytes=2**28).add_trees(3))); Forest(max_bytes=2**34)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout == "3\n"
+    assert "MemoryError: max_bytes of address space must be there to reserve" in done.stderr
 
 
 def test_prune_makes_a_node_a_leaf_again():
