@@ -192,7 +192,7 @@ class Forest {
   void cancel(std::span<const Ticket> tickets);
 
   /// Where the rollouts are pending.
-  std::vector<NodeId> nodes_of(std::span<const Ticket> tickets) const;
+  std::vector<NodeId> nodes_of(std::span<const Ticket> tickets, const char* call = "find") const;
 
   /// Cuts off what is below a node; its own numbers stay. Nothing may be in flight through it.
   void prune(NodeId node);
@@ -275,6 +275,10 @@ class Forest {
   }
   NodeId parent_of(NodeId node) const noexcept { return header(block_of(node)).parent; }
   bool is_node(NodeId node) const noexcept;
+  std::uint32_t children_of(NodeId node) const noexcept {
+    const std::uint32_t word = slot(node).link;
+    return link::is_leaf(word) ? 0 : header(link::block(word)).width;
+  }
 
   template <typename Rule, bool kPlain>
   void descend(std::span<const TreeId> trees, std::size_t n, Leaves& leaves, std::uint32_t* found) noexcept;
@@ -297,6 +301,7 @@ class Forest {
   void take(std::span<const Ticket> tickets, const char* call);
   void leave(NodeId node) noexcept;
   void back_up(std::uint32_t rollout, double value) noexcept;
+  std::vector<NodeId> leaves_of(std::span<const Ticket> tickets);
   NodeId grow(NodeId leaf, TreeId tree, std::uint32_t width);
   void mark_exhausted(NodeId node) noexcept;
   bool all_exhausted(NodeId block) const noexcept;
@@ -308,6 +313,7 @@ class Forest {
   void free_chunks(Tree& tree) noexcept;
   void lay_block(NodeId block, NodeId parent, std::uint32_t index, std::uint32_t width, std::uint32_t here) noexcept;
   void materialise(std::shared_ptr<Reserve>& column);
+  void make_columns(std::span<const float> critic_values, std::span<const float> logps, std::span<const float> priors);
   static float at(const std::shared_ptr<Reserve>& column, NodeId node) noexcept {
     return column ? column->as<float>()[node] : 0.0f;
   }

@@ -16,11 +16,23 @@ constexpr std::uint32_t cells_of(std::uint32_t width) { return (width + 2) & ~1u
 
 void Forest::materialise(std::shared_ptr<Reserve>& column) {
   if (column) return;
-  if (used_cells_ * (bytes_per_cell() + sizeof(float)) > config_.max_bytes)
-    throw ByteLimit("critic values, log-probabilities or priors must fit max_bytes (" +
-                    std::to_string(config_.max_bytes) + "); they would pass it");
   column = Reserve::make(config_.max_bytes / sizeof(Cell) * sizeof(float));
   std::fill_n(column->as<float>(), top_, 0.0f);
+}
+
+/// The columns that hold what is given, where that is not 0 throughout.
+void Forest::make_columns(std::span<const float> critic_values, std::span<const float> logps,
+                          std::span<const float> priors) {
+  const auto lacks = [](const std::shared_ptr<Reserve>& column, std::span<const float> values) {
+    return !column && std::any_of(values.begin(), values.end(), [](float value) { return value != 0.0f; });
+  };
+  const bool critic = lacks(critic_, critic_values), logp = lacks(logp_, logps), prior = lacks(prior_, priors);
+  if (used_cells_ * (bytes_per_cell() + sizeof(float) * (critic + logp + prior)) > config_.max_bytes)
+    throw ByteLimit("critic values, log-probabilities or priors must fit max_bytes (" +
+                    std::to_string(config_.max_bytes) + "); they would pass it");
+  if (critic) materialise(critic_);
+  if (logp) materialise(logp_);
+  if (prior) materialise(prior_);
 }
 
 std::uint32_t Forest::allocate_chunk(std::uint32_t log2) {

@@ -6,6 +6,20 @@
 #include "csrc/forest.h"
 
 namespace agentq {
+namespace {
+
+/// The values of new children, `width` of them from `from` on; `otherwise` where none were given.
+void fill(const std::shared_ptr<Reserve>& column, NodeId at, std::span<const float> values, std::size_t from,
+          std::uint32_t width, float otherwise) {
+  if (!column) return;
+  if (values.empty())
+    std::fill_n(column->as<float>() + at, width, otherwise);
+  else
+    std::copy_n(values.data() + from, width, column->as<float>() + at);
+}
+
+}  // namespace
+
 
 std::uint32_t Forest::rollout_of(Ticket ticket, const char* call) const {
   const auto index = static_cast<std::uint32_t>(ticket);
@@ -42,9 +56,9 @@ void Forest::leave(NodeId node) noexcept {
   if (link::is_leaf(here.link)) here.link -= link::kPendingOne;
 }
 
-std::vector<NodeId> Forest::nodes_of(std::span<const Ticket> tickets) const {
+std::vector<NodeId> Forest::nodes_of(std::span<const Ticket> tickets, const char* call) const {
   std::vector<NodeId> nodes(tickets.size());
-  for (std::size_t i = 0; i < tickets.size(); ++i) nodes[i] = rollouts_[rollout_of(tickets[i], "find")].node;
+  for (std::size_t i = 0; i < tickets.size(); ++i) nodes[i] = rollouts_[rollout_of(tickets[i], call)].node;
   return nodes;
 }
 
@@ -89,6 +103,22 @@ std::vector<NodeId> Forest::extend(std::span<const Ticket> tickets, std::span<co
   return moved;
 }
 
+/// The leaves that tickets are to expand, each once; or throws.
+std::vector<NodeId> Forest::leaves_of(std::span<const Ticket> tickets) {
+  std::vector<NodeId> leaves = nodes_of(tickets, "expand");
+  std::size_t listed = 0;  // marked as terminal meanwhile
+  for (; listed < leaves.size(); ++listed) {
+    Slot& leaf = slot(leaves[listed]);
+    if (!link::is_leaf(leaf.link) || (leaf.link & link::kTerminal) != 0) break;
+    leaf.link |= link::kTerminal;
+  }
+  for (std::size_t i = 0; i < listed; ++i) slot(leaves[i]).link &= ~link::kTerminal;
+  if (listed == leaves.size()) return leaves;
+  const std::uint32_t children = children_of(leaves[listed]);
+  throw std::invalid_argument(describe(leaves[listed]) + " must be a leaf to be expanded, and once a call; got " +
+                              (children > 0 ? std::to_string(children) + " children" : "a terminal node, or the same twice"));
+}
+
 std::vector<NodeId> Forest::expand(std::span<const Ticket> tickets, std::span<const std::uint32_t> widths,
                                    std::span<const float> critic_values, std::span<const float> logps,
                                    std::span<const float> priors) {
@@ -105,64 +135,27 @@ std::vector<NodeId> Forest::expand(std::span<const Ticket> tickets, std::span<co
   if (!priors.empty()) check_length("priors", priors.size(), "child", total);
   check_finite("critic_values", critic_values);
   check_finite("priors", priors);
-  const auto any = [](std::span<const float> values) {
-    return std::any_of(values.begin(), values.end(), [](float value) { return value != 0.0f; });
-  };
-  if (any(critic_values)) materialise(critic_);
-  if (any(logps)) materialise(logp_);
-  if (any(priors)) materialise(prior_);
+  std::vector<NodeId> nodes = leaves_of(tickets);
+  if (is_best_first())
+    for (const Ticket ticket : tickets) make_room(rollouts_[static_cast<std::uint32_t>(ticket)].tree, total);
+  make_columns(critic_values, logps, priors);
 
-  std::vector<NodeId> first(tickets.size());
-  for (std::size_t i = 0; i < tickets.size(); ++i) {
-    const auto undo = [&] {
-      for (std::size_t j = 0; j < i; ++j) slot(first[j]).link &= ~link::kTerminal;
-    };
-    NodeId node = kNoNode;
-    try {
-      node = rollouts_[rollout_of(tickets[i], "expand")].node;
-    } catch (...) {
-      undo();
-      throw;
-    }
-    const std::uint32_t word = slot(node).link;
-    if (!link::is_leaf(word) || (word & link::kTerminal) != 0) {
-      undo();
-      const std::string got = link::is_leaf(word) ? "a terminal node, or the same twice"
-                                                  : std::to_string(header(link::block(word)).width) + " children";
-      throw std::invalid_argument(describe(node) + " must be a leaf to be expanded, and once a call; got " + got);
-    }
-    slot(node).link |= link::kTerminal;  // marks it as listed, until its turn below
-    first[i] = node;
-  }
-
-  const auto fill = [](const std::shared_ptr<Reserve>& column, NodeId at, std::span<const float> values,
-                       std::size_t from, std::uint32_t width, float otherwise) {
-    if (!column) return;
-    if (values.empty())
-      std::fill_n(column->as<float>() + at, width, otherwise);
-    else
-      std::copy_n(values.data() + from, width, column->as<float>() + at);
-  };
   std::size_t done = 0;
   for (std::size_t i = 0; i < tickets.size(); done += widths[i++]) {
-    const NodeId node = first[i];
-    slot(node).link &= ~link::kTerminal;
-    first[i] = grow(node, rollouts_[static_cast<std::uint32_t>(tickets[i])].tree, widths[i]);
-    if (first[i] == kNoNode) continue;
-    fill(critic_, first[i], critic_values, done, widths[i], 0.0f);
-    fill(logp_, first[i], logps, done, widths[i], 0.0f);
-    fill(prior_, first[i], priors, done, widths[i], 1.0f / static_cast<float>(widths[i]));
-    if (is_best_first())
-      for (std::uint32_t k = 0; k < widths[i]; ++k)
-        offer(rollouts_[static_cast<std::uint32_t>(tickets[i])].tree, first[i] + k);
+    const TreeId tree = rollouts_[static_cast<std::uint32_t>(tickets[i])].tree;
+    nodes[i] = grow(nodes[i], tree, widths[i]);
+    if (nodes[i] == kNoNode) continue;
+    fill(critic_, nodes[i], critic_values, done, widths[i], 0.0f);
+    fill(logp_, nodes[i], logps, done, widths[i], 0.0f);
+    fill(prior_, nodes[i], priors, done, widths[i], 1.0f / static_cast<float>(widths[i]));
+    for (std::uint32_t k = 0; is_best_first() && k < widths[i]; ++k) offer(tree, nodes[i] + k);
   }
-  return first;
+  return nodes;
 }
 
 /// Children for a leaf that may have them, their values not filled in; kNoNode at the byte limit.
 NodeId Forest::grow(NodeId leaf, TreeId id, std::uint32_t width) {
   Tree& tree = trees_[static_cast<std::size_t>(id)];
-  if (is_best_first()) make_room(id, width);
   const NodeId block = allocate(tree, width);
   if (block == kNoNode) return kNoNode;
   Slot& here = slot(leaf);
@@ -182,7 +175,7 @@ NodeId Forest::expand_one(Ticket ticket, std::uint32_t width) {
 }
 
 void Forest::set_terminal(std::span<const Ticket> tickets) {
-  const std::vector<NodeId> nodes = nodes_of(tickets);
+  const std::vector<NodeId> nodes = nodes_of(tickets, "end");
   for (const NodeId node : nodes)
     if (!link::is_leaf(slot(node).link))
       throw std::invalid_argument(describe(node) + " must be a leaf to be terminal; got " +

@@ -46,6 +46,7 @@ REFUSALS = [
     (lambda f, t: f.extend([t[1]], []), ValueError, r"ranks must have one entry per ticket \(1\); got 0"),
     (lambda f, t: f.expand([t[0], t[1]], [1, 1]), ValueError, "must be a leaf to be expanded.*got 2 children"),
     (lambda f, t: f.expand([t[0], t[0]], [1, 1]), ValueError, "must be a leaf.*and once a call; got a terminal node"),
+    (lambda f, t: f.expand([t[0], t[0]], [1, 1], None, [-1, -1], [1, 1]), ValueError, "must be a leaf"),
     (lambda f, t: f.expand([t[0], TOLD], [1, 1]), ValueError, "a ticket must be in flight to expand it"),
     (lambda f, t: f.expand([t[0]], [0]), ValueError, r"widths must be in \[1, 65535\]; got 0"),
     (lambda f, t: f.expand([t[0]], [65536]), ValueError, r"widths must be in \[1, 65535\]; got 65536"),
