@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import statistics
 import subprocess
@@ -33,34 +32,19 @@ from shutil import which
 from typing import Any
 
 import numpy as np
+from forest_peers import mctx_ucb1, openspiel, treequest
+from forest_workload import (
+    C_EXP,
+    DEPTH,
+    GOLDEN,
+    KNOWN_ROOT_COUNTS,
+    MASK,
+    Work,
+    mix_array,
+    pure_python,
+)
 
 from agentq._core import Forest
-
-C_EXP = math.sqrt(2.0)
-DEPTH = 10
-GOLDEN = 0x9E3779B9
-MASK = 0xFFFFFFFF
-# T=1, K=5, S=2000 by the plain rules, by batch size; known from outside this project
-KNOWN_ROOT_COUNTS = {
-    1: [457, 442, 336, 407, 357],
-    8: [455, 442, 335, 408, 359],
-    64: [449, 454, 333, 390, 373],
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """T trees, S simulations each, width K, B leaves of a tree at once.
-
-    `plain`: the rules of the known root counts. N(h) under the logarithm is the count of h itself (Agent Q: the sum
-    over its children, one less), and ties go to the lower index (the forest: to fewer visits, then to the lower index).
-    """
-
-    trees: int = 1
-    simulations: int = 2000
-    width: int = 5
-    batch: int = 1
-    plain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,89 +57,6 @@ class Contestant:
     only_one_tree: bool = False
     leaf_by_leaf: bool = False
     seconds: Callable[[Work], list[float]] | None = None  # times itself: CPU seconds of some repetitions
-
-
-def mix(h: int) -> int:
-    """murmur3's 32-bit finaliser."""
-    h = ((h ^ (h >> 16)) * 0x85EBCA6B) & MASK
-    h = ((h ^ (h >> 13)) * 0xC2B2AE35) & MASK
-    return h ^ (h >> 16)
-
-
-def root_hash(tree: int) -> int:
-    return mix((1 + tree * GOLDEN) & MASK)
-
-
-def child_hash(h: int, i: int) -> int:
-    return mix((h + (i + 1) * GOLDEN) & MASK)
-
-
-def value_of(h: int) -> float:
-    """In [0, 1), exact in single precision."""
-    return (h >> 8) / 2**24
-
-
-def mix_array(h: np.ndarray) -> np.ndarray:
-    """`mix` of uint32, elementwise; products wrap around."""
-    h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
-    h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-    return h ^ (h >> np.uint32(16))
-
-
-# Pure Python: the definition ------------------------------------------------------------------------------------------
-
-
-class _Node:
-    __slots__ = ("children", "count", "depth", "hash", "parent", "told", "total")
-
-    def __init__(self, parent: _Node | None, h: int) -> None:
-        self.parent, self.hash, self.children = parent, h, []
-        self.depth = 0 if parent is None else parent.depth + 1
-        self.count, self.told, self.total = 0, 0, 0.0  # count: with visits in flight
-
-    children: list[_Node]
-
-
-def pure_python(work: Work) -> list[list[int]]:
-    """One tree after the other."""
-    roots = [_Node(None, root_hash(tree)) for tree in range(work.trees)]
-    for root in roots:
-        done = 0
-        while done < work.simulations:
-            leaves = _batch(root, min(work.batch, work.simulations - done), work)
-            for leaf in leaves:
-                if not leaf.children and leaf.depth < DEPTH:
-                    leaf.children = [_Node(leaf, child_hash(leaf.hash, i)) for i in range(work.width)]
-                value, node = value_of(leaf.hash), leaf
-                while node is not None:
-                    node.told += 1
-                    node.total += value
-                    node = node.parent  # type: ignore[assignment]
-            done += len(leaves)
-    return [[child.count for child in root.children] for root in roots]
-
-
-def _batch(root: _Node, size: int, work: Work) -> list[_Node]:
-    leaves: list[_Node] = []
-    for _ in range(size):
-        node, path = root, [root]
-        while node.children:
-            visits = node.count if work.plain else node.count - 1
-            scale = C_EXP * math.sqrt(math.log(max(1, visits)))
-            best, best_score, best_count = node.children[0], -math.inf, 0
-            for child in node.children:
-                n = child.count
-                score = (child.total / n if n else 0.0) + scale / math.sqrt(1 + n)
-                if score > best_score or (score == best_score and n < best_count and not work.plain):
-                    best, best_score, best_count = child, score, n
-            node = best
-            path.append(node)
-        if node.count > node.told:  # in flight already: the batch is over
-            break
-        for step in path:
-            step.count += 1
-        leaves.append(node)
-    return leaves
 
 
 # The forest, driven from Python ---------------------------------------------------------------------------------------
@@ -262,126 +163,6 @@ def forest_native_seconds(work: Work) -> list[float]:
     """CPU seconds of each repetition; the first, which also starts the program, is left out."""
     repetitions = max(4, min(50, 2_000_000 // (work.trees * work.simulations)))
     return [float(line[0]) for line in _run_program(work, repetitions)[1:]]
-
-
-# Others ---------------------------------------------------------------------------------------------------------------
-
-
-@cache
-def _mctx_search(work: Work) -> Callable[[], Any]:
-    """mctx's search, compiled for one shape of work."""
-    import jax  # type: ignore[import-not-found]
-    import jax.numpy as jnp  # type: ignore[import-not-found]
-    import mctx  # type: ignore[import-not-found]
-
-    def mixed(h: Any) -> Any:
-        h = (h ^ (h >> 16)) * jnp.uint32(0x85EBCA6B)
-        h = (h ^ (h >> 13)) * jnp.uint32(0xC2B2AE35)
-        return h ^ (h >> 16)
-
-    def value(h: Any) -> Any:
-        return (h >> 8).astype(jnp.float32) / 2**24
-
-    def step(params: Any, key: Any, action: Any, h: Any) -> Any:
-        h = mixed(h + (action.astype(jnp.uint32) + 1) * jnp.uint32(GOLDEN))
-        zeros = jnp.zeros(work.trees)
-        logits = jnp.zeros((work.trees, work.width))
-        return mctx.RecurrentFnOutput(reward=zeros, discount=zeros + 1, prior_logits=logits, value=value(h)), h
-
-    def select(key: Any, tree: Any, node: Any, depth: Any = None) -> Any:
-        n = tree.children_visits[node]
-        scale = C_EXP * jnp.sqrt(jnp.log(tree.node_visits[node].astype(jnp.float32)))
-        return jnp.argmax(tree.qvalues(node) * (n > 0) + scale / jnp.sqrt(1.0 + n)).astype(jnp.int32)
-
-    def run(h: Any) -> Any:
-        root = mctx.RootFnOutput(prior_logits=jnp.zeros((work.trees, work.width)), value=value(h), embedding=h)
-        return mctx.search(
-            (), jax.random.PRNGKey(0), root=root, recurrent_fn=step, root_action_selection_fn=select,
-            interior_action_selection_fn=select, num_simulations=work.simulations - 1, max_depth=DEPTH,
-        ).children_visits[:, 0]  # fmt: skip
-
-    compiled = jax.jit(run)
-    roots = jnp.array([root_hash(tree) for tree in range(work.trees)], dtype=jnp.uint32)
-    compiled(roots).block_until_ready()
-    return lambda: compiled(roots).block_until_ready()
-
-
-def mctx_ucb1(work: Work) -> list[list[int]]:
-    """mctx on the CPU, by the plain rules, one leaf of a tree at a time."""
-    counts: list[list[int]] = _mctx_search(work)().tolist()
-    return counts
-
-
-def treequest(work: Work) -> list[list[int]]:
-    """TreeQuest's StandardMCTS: one node a step, softmax priors; at most its S * K nodes are comparable to ours."""
-    import treequest as tq  # type: ignore[import-not-found]
-
-    algorithm = tq.StandardMCTS(samples_per_action=work.width)
-    state = algorithm.init_tree()
-
-    def generate(parent: Any) -> tuple[int, float]:
-        h = child_hash(root_hash(0) if parent is None else parent, 0)
-        return h, value_of(h)
-
-    for _ in range(work.simulations):
-        state = algorithm.step(state, {"a": generate}, inplace=True)
-    return []
-
-
-def openspiel(work: Work) -> list[list[int]]:
-    """OpenSpiel's Python MCTS on a game whose leaves' values are hashes: ln N / n, unvisited children first."""
-    from open_spiel.python.algorithms import mcts  # type: ignore[import-not-found]
-
-    class State:
-        def __init__(self, h: int, depth: int) -> None:
-            self.h, self.depth = h, depth
-
-        def clone(self) -> State:
-            return State(self.h, self.depth)
-
-        def apply_action(self, action: int) -> None:
-            self.h, self.depth = child_hash(self.h, action), self.depth + 1
-
-        def legal_actions(self, player: int | None = None) -> list[int]:
-            return list(range(work.width))
-
-        def is_terminal(self) -> bool:
-            return self.depth >= DEPTH
-
-        def is_chance_node(self) -> bool:
-            return False
-
-        def current_player(self) -> int:
-            return 0
-
-        def returns(self) -> list[float]:
-            return [value_of(self.h)]
-
-        def __str__(self) -> str:
-            return str(self.h)
-
-    class Evaluator(mcts.Evaluator):  # type: ignore[misc]
-        def evaluate(self, state: State) -> np.ndarray:
-            return np.array([value_of(state.h)])
-
-        def prior(self, state: State) -> list[tuple[int, float]]:
-            return [(a, 1.0 / work.width) for a in range(work.width)]
-
-    class Game:
-        def num_players(self) -> int:
-            return 1
-
-        def max_utility(self) -> float:
-            return 1.0
-
-        def get_type(self) -> Any:
-            import pyspiel  # type: ignore[import-not-found]
-
-            return pyspiel.load_game("catch").get_type()
-
-    bot = mcts.MCTSBot(Game(), C_EXP, work.simulations, Evaluator(), solve=False)
-    root = bot.mcts_search(State(root_hash(0), 0))
-    return [[child.explore_count for child in sorted(root.children, key=lambda c: c.action)]]
 
 
 CONTESTANTS = [
