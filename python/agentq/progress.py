@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
+from rich import box
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -81,9 +82,9 @@ class _PlainLine:
 
 def ladder_table(rows: list[RungResult]) -> Table:
     """Rungs as a table: success with n and 95 % interval, and what each cost."""
-    table = Table(title="success on held-out tasks")
+    table = Table(title="success on held-out tasks", box=box.SIMPLE, padding=(0, 1))
     for name in ("rung", "success", "95 % interval", "n", "env steps", "model tokens", "seconds"):
-        table.add_column(name, justify="left" if name == "rung" else "right", no_wrap=name == "rung")
+        table.add_column(name, justify="left" if name == "rung" else "right", no_wrap=True)  # 77 wide
     for row in rows:
         table.add_row(
             row.name,
