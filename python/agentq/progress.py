@@ -82,7 +82,7 @@ class _PlainLine:
 
 def ladder_table(rows: list[RungResult]) -> Table:
     """Rungs as a table: success with n and 95 % interval, and what each cost."""
-    table = Table(title="success on held-out tasks, 95 % intervals", box=box.SIMPLE, pad_edge=False)
+    table = Table(title="success on held-out tasks, 95 % intervals", box=box.SIMPLE, padding=(0, 1, 0, 0))
     for name in ("rung", "success", "interval", "n", "env steps", "tokens", "seconds"):
         table.add_column(name, justify="left" if name == "rung" else "right", no_wrap=True)  # 79 wide at most
     for row in rows:
