@@ -109,7 +109,8 @@ def main() -> None:
         copy = Path(folder) / "agentq"
         for name in ("csrc", "bindings"):
             shutil.copytree(ROOT / name, copy / name)
-        shutil.copy(ROOT / "CMakeLists.txt", copy)
+        text = (ROOT / "CMakeLists.txt").read_text()
+        (copy / "CMakeLists.txt").write_text(text.replace("-Werror ", ""))  # a fault may leave a variable unused
         if not passes(build(copy)):
             raise SystemExit("the tests must pass on the sources as they are; they fail")
         for i, (name, old, new) in enumerate(faults, start=1):
