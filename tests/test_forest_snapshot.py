@@ -120,6 +120,42 @@ def test_load_refuses_forged_words_with_a_true_checksum(word):
     assert refused >= 10
 
 
+def test_load_names_what_is_wrong():
+    # Every word of a snapshot of two levels in turn takes the value of every other word, and small numbers.
+    twins = Twins(max_bytes=2**20)
+    twins.add_trees(2)
+    for value in (0.0, 1.0, 0.5):
+        for ticket in twins.ask([0]):
+            twins.expand([ticket], [[(0, 0, 0)] * 2])
+            twins.tell([ticket], [value])
+    good = twins.forest.to_bytes()[:-8]
+    words = struct.unpack(f"<{len(good) // 4}I", good)
+    told = set()
+
+    def forge(data: bytes) -> None:
+        try:
+            Forest.from_bytes(data + checksum(data))
+        except ValueError as error:
+            told.add(str(error).removeprefix("a forest snapshot must be whole; this one is damaged: "))
+
+    forge(good + bytes(4))
+    for place in range(16, len(words)):
+        for word in {*words[16:], *range(9)} - {words[place]}:
+            forge(good[: 4 * place] + struct.pack("<I", word) + good[4 * place + 4 :])
+    assert told == {
+        "a node has flags that cannot be",
+        "a node lies where none can",
+        "a root lies where none can",
+        "it ends too early",
+        "it goes on after its end",
+        "it holds more than its byte limit",
+        "the memory of a tree cannot be",
+        "the visits of a node and its children differ",
+        "two nodes lie in one place",
+        "two trees lie in one place",
+    }
+
+
 def test_a_forest_without_trees_is_saved_too():
     forest = Forest()
     assert Forest.from_bytes(forest.to_bytes()).num_nodes == 0
