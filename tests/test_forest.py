@@ -352,6 +352,22 @@ def test_prune_makes_a_node_a_leaf_again():
         twins.check()
 
 
+def test_prune_opens_what_was_exhausted_below_it():
+    twins = Twins()
+    twins.add_trees(1)
+    (ticket,) = twins.ask([0])
+    for _ in range(2):
+        twins.expand([ticket], [[(0, 0, 0)]])
+        twins.extend(ticket, 0)
+    twins.set_terminal(ticket)
+    twins.tell([ticket], [1.0])
+    assert (twins.forest.table(0)["flags"] & EXHAUSTED).all()
+    twins.prune(twins.roots[0].children[0])
+    twins.check()
+    assert not (twins.forest.table(0)["flags"] & EXHAUSTED).any()
+    assert len(twins.ask([0])) == 1
+
+
 def test_reroot_keeps_what_lies_below_and_says_where():
     twins = Twins(c_exp=0.7)
     twins.add_trees(2)
