@@ -295,6 +295,17 @@ def test_the_byte_limit_holds_and_what_does_not_fit_stays_a_leaf():
         forest.expand(forest.ask([0])[0], [1], [0.5])
 
 
+def test_the_byte_limit_counts_values_too():
+    forest = Forest(max_bytes=8192, squares=True)
+    forest.add_trees(1)
+    for _ in range(100):
+        tickets, *_ = forest.ask([0])
+        forest.expand(tickets, [2], [1.0, 0.5], [-1.0, -2.0])
+        forest.tell(tickets, [0.5])
+        assert forest.bytes_in_use <= 8192
+    assert forest.bytes_in_use == 32 * (8192 // 32 // 64 * 64)  # cells of 32 bytes: 16, two values, a square
+
+
 @pytest.mark.parametrize("width", [1, 2, 5, 20, 200])
 def test_a_child_takes_16_bytes_and_a_node_with_children_at_most_32_more(width):
     forest = Forest(exhaust=False)
