@@ -95,7 +95,7 @@ void Forest::drop(std::span<const TreeId> trees) {
     free_chunks(tree);
     num_nodes_ -= tree.nodes;
     --num_trees_;
-    tree = Tree{};
+    tree.root = kNoNode;
     if (is_best_first()) open_[static_cast<std::size_t>(id)] = {};
   }
   for (std::uint32_t i = 0; open > 0 && i < rollouts_.size(); ++i)

@@ -40,7 +40,7 @@ using Ticket = std::uint64_t;
 inline constexpr NodeId kNoNode = 0xFFFFFFFFu;  // the parent of a root, the first child of a leaf
 inline constexpr std::uint32_t kMaxWidth = 0xFFFFu;
 inline constexpr std::uint64_t kMaxCells = std::uint64_t{1} << 31;
-inline constexpr std::uint32_t kMaxRollouts = 0xFFFFFFFFu;                             // of a tree
+inline constexpr std::uint32_t kMaxRollouts = 0xFFFFFFFFu;                    // of a tree
 inline constexpr double kNothing = -std::numeric_limits<double>::infinity();  // the largest of no returns
 
 enum class Selection : std::uint8_t { kUcb1 = 0, kUct = 1, kPuct = 2, kBestFirst = 3 };
@@ -74,12 +74,15 @@ struct ForestConfig {
   std::uint64_t max_bytes = std::uint64_t{8} << 30;  // of cells and what lies beside them
 };
 
+/// What ends a snapshot: FNV-1a over words of eight bytes, the last filled up with zeros.
+std::uint64_t snapshot_checksum(std::span<const char> bytes);
+
 /// One node. W is the sum of the returns told through it (their maximum with Backup::kMax), N counts every rollout
 /// started through it, those in flight included, so that cancelling one leaves no rounding behind.
 struct Slot {
   double value_sum;
   std::uint32_t started;
-  std::uint32_t link;  // see Link
+  std::uint32_t link;  // see the namespace link
 };
 
 /// What stands before the children of a node.
@@ -103,6 +106,10 @@ inline constexpr std::uint32_t kLeaf = 1u << 31, kExhausted = 1u << 30, kTermina
 inline constexpr std::uint32_t kPendingOne = 1u << 16, kPending = 0x1FFFu << 16, kIndex = 0xFFFFu;
 inline constexpr bool is_leaf(std::uint32_t word) noexcept { return (word & kLeaf) != 0; }
 inline constexpr bool is_exhausted(std::uint32_t word) noexcept { return (word & kExhausted) != 0; }
+/// A leaf that may be asked: none waits at it, and there is something left to learn.
+inline constexpr bool is_open(std::uint32_t word) noexcept {
+  return is_leaf(word) && (word & (kPending | kExhausted)) == 0;
+}
 inline constexpr NodeId block(std::uint32_t word) noexcept { return (word & ~(kLeaf | kExhausted)) << 1; }
 }  // namespace link
 
@@ -318,7 +325,16 @@ class Forest {
     return column ? column->as<float>()[node] : 0.0f;
   }
 
+  /// Takes back that a rollout was started at the node.
+  void unstart(NodeId node) noexcept {
+    for (; node != kNoNode; node = parent_of(node)) --slot(node).started;
+  }
+
   Counts in_flight() const;
+  static std::uint32_t count_of(const Counts& counts, NodeId node) {
+    const auto found = counts.find(node);
+    return found == counts.end() ? 0 : found->second;
+  }
   std::vector<NodeId> below(NodeId node) const;  // the node and all below it, parents first, siblings together
 
   void check_node(NodeId node) const;

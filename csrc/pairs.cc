@@ -58,11 +58,12 @@ Pairs Forest::pairs(const PairQuery& query, std::optional<std::span<const TreeId
   Pairs out;
   for (const TreeId tree : wanted)
     for (const NodeId node : below(root(tree))) {
-      const auto [first, width] = children(node);
+      const std::uint32_t width = children_of(node);
+      if (width < 2) continue;
+      const NodeId first = link::block(slot(node).link) + 1;
       candidates.clear();
       for (NodeId child = first; child < first + width; ++child) {
-        const auto flying = counts.find(child);
-        const std::uint32_t visits = slot(child).started - (flying == counts.end() ? 0 : flying->second);
+        const std::uint32_t visits = slot(child).started - count_of(counts, child);
         if (visits < query.min_visits) continue;
         const double value = visits == 0 ? 0.0 : config_.backup == Backup::kMax ? slot(child).value_sum
                                                                                : slot(child).value_sum / visits;

@@ -43,8 +43,7 @@ void Forest::take(std::span<const Ticket> tickets, const char* call) {
 /// Puts an entry whose generation has been raised on the free list.
 void Forest::close_rollout(std::uint32_t index) noexcept {
   Rollout& rollout = rollouts_[index];
-  Tree& tree = trees_[static_cast<std::size_t>(rollout.tree)];
-  if (tree.open > 0) --tree.open;
+  --trees_[static_cast<std::size_t>(rollout.tree)].open;
   rollout.node = free_rollout_;
   free_rollout_ = index;
   ++free_rollouts_;
@@ -79,7 +78,7 @@ std::vector<NodeId> Forest::extend(std::span<const Ticket> tickets, std::span<co
     try {
       Rollout& rollout = rollouts_[rollout_of(tickets[i], "extend")];
       const std::uint32_t word = slot(rollout.node).link;
-      const std::uint32_t width = link::is_leaf(word) ? 0 : header(link::block(word)).width;
+      const std::uint32_t width = children_of(rollout.node);
       if (ranks[i] >= width)
         throw std::invalid_argument("ranks must be below the children of " + describe(rollout.node) + " (" +
                                     std::to_string(width) + "); got " + std::to_string(ranks[i]));
@@ -179,7 +178,7 @@ void Forest::set_terminal(std::span<const Ticket> tickets) {
   for (const NodeId node : nodes)
     if (!link::is_leaf(slot(node).link))
       throw std::invalid_argument(describe(node) + " must be a leaf to be terminal; got " +
-                                  std::to_string(children(node).second) + " children");
+                                  std::to_string(children_of(node)) + " children");
   for (const NodeId node : nodes) slot(node).link |= link::kTerminal;
 }
 
@@ -240,7 +239,7 @@ void Forest::cancel(std::span<const Ticket> tickets) {
     const NodeId at = rollouts_[index].node;
     leave(at);
     if (const std::uint32_t word = slot(at).link; !link::is_leaf(word)) --header(link::block(word)).here;
-    for (NodeId node = at; node != kNoNode; node = parent_of(node)) --slot(node).started;
+    unstart(at);
     free_again(index);
     close_rollout(index);
   }
@@ -249,9 +248,7 @@ void Forest::cancel(std::span<const Ticket> tickets) {
 /// A leaf that no rollout waits at any more is open to best-first search.
 void Forest::free_again(std::uint32_t index) noexcept {
   const auto [leaf, tree, generation] = rollouts_[index];
-  if (!is_best_first()) return;
-  const std::uint32_t word = slot(leaf).link;
-  if (link::is_leaf(word) && (word & (link::kPending | link::kExhausted)) == 0) offer(tree, leaf);
+  if (is_best_first() && link::is_open(slot(leaf).link)) offer(tree, leaf);
 }
 
 Forest::Counts Forest::in_flight() const {

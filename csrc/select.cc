@@ -91,7 +91,7 @@ void Forest::descend(std::span<const TreeId> trees, std::size_t n, Leaves& leave
     Slot& leaf = slot(lane.node);
     if ((leaf.link & link::kPending) != 0) {
       leaves.status[lane.row] = static_cast<std::uint8_t>(AskStatus::kBlocked);
-      for (NodeId node = lane.node; node != kNoNode; node = parent_of(node)) --slot(node).started;
+      unstart(lane.node);
       return;
     }
     leaf.link += link::kPendingOne;
@@ -151,8 +151,7 @@ Forest::One Forest::take_best(TreeId id) noexcept {
     std::pop_heap(heap.begin(), heap.end());
     const NodeId leaf = heap.back().node;
     heap.pop_back();
-    const std::uint32_t word = slot(leaf).link;
-    if (!link::is_leaf(word) || (word & (link::kPending | link::kExhausted)) != 0) continue;
+    if (!link::is_open(slot(leaf).link)) continue;
     slot(leaf).link += link::kPendingOne;
     for (NodeId node = leaf; node != kNoNode; node = parent_of(node)) ++slot(node).started;
     return {AskStatus::kOk, open_rollout(id, leaf), leaf};
@@ -192,10 +191,8 @@ void Forest::offer_all(TreeId id) {
   const std::vector<NodeId> nodes = below(trees_[static_cast<std::size_t>(id)].root);
   open_[static_cast<std::size_t>(id)].clear();
   make_room(id, nodes.size());
-  for (const NodeId node : nodes) {
-    const std::uint32_t word = slot(node).link;
-    if (link::is_leaf(word) && (word & (link::kPending | link::kExhausted)) == 0) offer(id, node);
-  }
+  for (const NodeId node : nodes)
+    if (link::is_open(slot(node).link)) offer(id, node);
 }
 
 Leaves Forest::ask(std::span<const TreeId> trees, std::size_t n) {
@@ -262,7 +259,7 @@ Forest::One Forest::ask_one(TreeId id) {
   };
   by_rule(go);
   if ((here->link & link::kPending) != 0) {
-    for (; node != kNoNode; node = parent_of(node)) --slot(node).started;
+    unstart(node);
     return {AskStatus::kBlocked, 0, kNoNode};
   }
   here->link += link::kPendingOne;

@@ -40,18 +40,6 @@ struct Preamble {
 };
 static_assert(sizeof(Preamble) == 64 && std::is_trivially_copyable_v<Preamble>);
 
-/// FNV-1a over words of eight bytes, the last filled up with zeros.
-std::uint64_t checksum(std::span<const char> bytes) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (std::size_t at = 0; at < bytes.size(); at += 8) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, bytes.data() + at, std::min<std::size_t>(8, bytes.size() - at));
-    hash = (hash ^ word) * 0x100000001b3u;
-    hash ^= hash >> 32;
-  }
-  return hash;
-}
-
 [[noreturn]] void damaged(const std::string& why) {
   throw std::invalid_argument("a forest snapshot must be whole; this one is damaged: " + why);
 }
@@ -97,7 +85,7 @@ Preamble read_preamble(std::span<const char> bytes) {
   const std::size_t body = bytes.size() - sizeof(std::uint64_t);
   std::uint64_t sum = 0;
   std::memcpy(&sum, bytes.data() + body, sizeof(sum));
-  if (sum != checksum(bytes.first(body))) damaged("its checksum does not match");
+  if (sum != snapshot_checksum(bytes.first(body))) damaged("its checksum does not match");
   if (p.selection > 3 || p.unvisited > 1 || p.exhaust > 1 || p.backup > 1 || p.critic > 1 || p.logp > 1 ||
       p.prior > 1 || p.squares > 1 || p.trees > static_cast<std::uint64_t>(std::numeric_limits<TreeId>::max()))
     damaged("its settings are unknown");
@@ -106,15 +94,22 @@ Preamble read_preamble(std::span<const char> bytes) {
 
 }  // namespace
 
+std::uint64_t snapshot_checksum(std::span<const char> bytes) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (std::size_t at = 0; at < bytes.size(); at += 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + at, std::min<std::size_t>(8, bytes.size() - at));
+    hash = (hash ^ word) * 0x100000001b3u;
+    hash ^= hash >> 32;
+  }
+  return hash;
+}
+
 std::string Forest::to_bytes() const {
   const Counts counts = in_flight();
-  std::unordered_map<NodeId, std::uint32_t> waiting;  // rollouts pending at the very node
+  Counts waiting;  // rollouts pending at the very node
   for (const Rollout& rollout : rollouts_)
     if ((rollout.generation & 1) != 0) ++waiting[rollout.node];
-  const auto count = [](const auto& map, NodeId node) {
-    const auto found = map.find(node);
-    return found == map.end() ? 0u : found->second;
-  };
 
   Preamble p;
   p.selection = static_cast<std::uint8_t>(config_.selection);
@@ -130,12 +125,12 @@ std::string Forest::to_bytes() const {
   const auto put_block = [&](NodeId block) {
     const Header& head = header(block);
     out.put(block), out.put(std::uint32_t{head.width});
-    out.put(head.parent == kNoNode ? 0 : head.here - count(waiting, head.parent));
+    out.put(head.parent == kNoNode ? 0 : head.here - count_of(waiting, head.parent));
     for (NodeId node = block + 1; node <= block + head.width; ++node) {
       const Slot& s = slot(node);
       std::uint32_t flags = link::is_exhausted(s.link) ? kExhausted : 0;
       flags |= !link::is_leaf(s.link) ? kInner : (s.link & link::kTerminal) != 0 ? kTerminal : 0;
-      out.put(s.value_sum), out.put(s.started - count(counts, node)), out.put(flags);
+      out.put(s.value_sum), out.put(s.started - count_of(counts, node)), out.put(flags);
     }
     for (const auto& column : {critic_, logp_, prior_})
       for (NodeId node = block + 1; column && node <= block + head.width; ++node) out.put(at(column, node));
@@ -153,7 +148,7 @@ std::string Forest::to_bytes() const {
     for (const NodeId node : below(tree.root))
       if (!link::is_leaf(slot(node).link)) put_block(link::block(slot(node).link));
   }
-  out.put(checksum(out.bytes));
+  out.put(snapshot_checksum(out.bytes));
   return std::move(out.bytes);
 }
 

@@ -52,8 +52,7 @@ TreeTable Forest::table(std::span<const TreeId> trees) const {
     if (row == 0 || t.tree[row] != t.tree[row - 1]) next = row + 1;  // a root; its children are the next rows
     const NodeId node = t.id[row];
     const Slot& here = slot(node);
-    const auto found = counts.find(node);
-    t.in_flight[row] = found == counts.end() ? 0 : found->second;
+    t.in_flight[row] = count_of(counts, node);
     t.visit_count[row] = here.started - t.in_flight[row];
     t.value_sum[row] = here.value_sum == kNothing ? 0.0 : here.value_sum;
     if (squares_) t.square_sum[row] = squares_->as<double>()[node];

@@ -20,17 +20,6 @@ namespace {
 
 using namespace agentq;
 
-std::uint64_t checksum(const std::string& bytes) {  // as csrc/snapshot.cc has it
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (std::size_t at = 0; at < bytes.size(); at += 8) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, bytes.data() + at, std::min<std::size_t>(8, bytes.size() - at));
-    hash = (hash ^ word) * 0x100000001b3u;
-    hash ^= hash >> 32;
-  }
-  return hash;
-}
-
 /// Uses whatever loads: nothing here may crash, whatever numbers the file held.
 bool try_to_use(std::span<const char> bytes) {
   try {
@@ -60,7 +49,7 @@ bool try_to_use(std::span<const char> bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   std::string bytes(reinterpret_cast<const char*>(data), size);
   try_to_use(bytes);
-  const std::uint64_t sum = checksum(bytes);  // and past the checksum
+  const std::uint64_t sum = snapshot_checksum(bytes);  // and past the checksum
   bytes.append(reinterpret_cast<const char*>(&sum), sizeof(sum));
   try_to_use(bytes);
   return 0;
@@ -122,7 +111,7 @@ int main(int argc, char** argv) {
       std::memcpy(bytes.data() + at, &word, 4);
     }
     if (random() % 16 == 0) bytes.resize(random() % bytes.size());
-    const std::uint64_t sum = checksum(bytes);
+    const std::uint64_t sum = snapshot_checksum(bytes);
     bytes.append(reinterpret_cast<const char*>(&sum), sizeof(sum));
     loaded += try_to_use(bytes);
   }

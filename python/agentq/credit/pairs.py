@@ -7,13 +7,13 @@ alpha, threshold or the number of pairs, and no map from rank to value: those he
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import combinations, pairwise
 
 import numpy as np
 
 from agentq.store.records import TreeRecord
-from agentq.types import EnvAction, PreferencePair, Proposal, Sample, Step, Task, Trajectory
+from agentq.types import EnvAction, Observation, PreferencePair, Proposal, Sample, Task, Trajectory
 
 
 def blended_value(mean_value: float, critic_value: float, alpha: float) -> float:
@@ -123,8 +123,8 @@ def success_samples(trajectories: Sequence[Trajectory], max_per_task: int = 0) -
         if tokens in kept or (max_per_task and len(kept) >= max_per_task):
             continue
         kept.add(tokens)
-        first = {(s.observation.fingerprint, s.proposal.action.env_action): s for s in reversed(trajectory.steps)}
-        samples += [sample_of(s.proposal) for s in trajectory.steps if _is_new(s, first)]
+        new = _new_actions((step.observation, step.proposal) for step in trajectory.steps)
+        samples += [sample_of(trajectory.steps[i].proposal) for i in new]
     return samples
 
 
@@ -136,22 +136,20 @@ def tree_success_samples(tree: TreeRecord) -> list[Sample]:
     """
     kept: set[int] = set()
     for end in np.flatnonzero(tree.success).tolist():
-        seen: set[tuple[str, EnvAction | None]] = set()
         path = tree.path(end)
-        for before, node in pairwise(path):
-            page = tree.observation[before]
-            action = _proposal(tree, node).action.env_action
-            if page is None or action is None or (page.fingerprint, action) in seen:
-                continue
-            seen.add((page.fingerprint, action))
-            kept.add(node)
+        new = _new_actions((tree.observation[before], _proposal(tree, node)) for before, node in pairwise(path))
+        kept |= {path[i + 1] for i in new}
     return [_sample(tree, node) for node in sorted(kept)]
 
 
-def _is_new(step: Step, first: Mapping[tuple[str, EnvAction | None], Step]) -> bool:
-    """Readable, and the first step of its episode that takes this action on this page."""
-    action = step.proposal.action.env_action
-    return action is not None and first[step.observation.fingerprint, action] is step
+def _new_actions(episode: Iterable[tuple[Observation | None, Proposal]]) -> list[int]:
+    """Which (page, action) of an episode are readable and were not taken before on the same page."""
+    first: dict[tuple[str, EnvAction], int] = {}
+    for i, (page, proposal) in enumerate(episode):
+        action = proposal.action.env_action
+        if page is not None and action is not None:
+            first.setdefault((page.fingerprint, action), i)
+    return list(first.values())
 
 
 def sample_of(proposal: Proposal) -> Sample:
