@@ -95,7 +95,7 @@ int main(int argc, char** argv) {
     std::printf("%.9f %llu", cpu_seconds() - start, static_cast<unsigned long long>(forest.bytes_in_use()));
     if (i == 0)
       for (const TreeId tree : trees) {
-        const NodeId first = forest.children(forest.root(tree)).first;
+        const NodeId first = forest.children(forest.root(tree)).front();
         for (std::uint32_t k = 0; k < work.width; ++k)
           std::printf(" %u", forest.cells()->as<agentq::Cell>()[first + k].slot.started);
       }

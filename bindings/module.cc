@@ -54,7 +54,8 @@ struct Choice {
 };
 constexpr Choice<Selection> kSelections[] = {
     {"ucb1", Selection::kUcb1}, {"uct", Selection::kUct}, {"puct", Selection::kPuct},
-    {"best_first", Selection::kBestFirst}};
+    {"best_first", Selection::kBestFirst}, {"gumbel", Selection::kGumbel},
+    {"thompson_gaussian", Selection::kThompsonGaussian}, {"thompson_beta", Selection::kThompsonBeta}};
 constexpr Choice<Unvisited> kUnvisited[] = {{"formula", Unvisited::kFormula}, {"first", Unvisited::kFirst}};
 constexpr Choice<Backup> kBackups[] = {{"mean", Backup::kMean}, {"max", Backup::kMax}};
 
@@ -117,7 +118,8 @@ struct Trees : Input<TreeId> {
 
 std::unique_ptr<SharedForest> make(const std::string& selection, double c_exp, const std::string& unvisited,
                                    bool exhaust, const std::string& backup, double discount, double alpha,
-                                   bool squares, std::int64_t max_bytes) {
+                                   bool squares, std::uint64_t seed, std::int64_t num_simulations,
+                                   std::int64_t max_considered, double gumbel_scale, std::int64_t max_bytes) {
   ForestConfig config;
   config.selection = choose("selection", kSelections, selection);
   config.c_exp = c_exp;
@@ -127,6 +129,10 @@ std::unique_ptr<SharedForest> make(const std::string& selection, double c_exp, c
   config.discount = discount;
   config.alpha = alpha;
   config.squares = squares;
+  config.seed = seed;
+  config.num_simulations = count_of(num_simulations, "num_simulations");
+  config.max_considered = count_of(max_considered, "max_considered");
+  config.gumbel_scale = gumbel_scale;
   config.max_bytes = at_least(max_bytes, 0, "max_bytes");
   return std::make_unique<SharedForest>(Forest(config));
 }
@@ -205,6 +211,22 @@ py::array_t<NodeId> expand(SharedForest& self, const py::object& tickets, const 
       ids, width, critic, logp, prior));
 }
 
+py::array_t<NodeId> widen(SharedForest& self, const py::object& tickets, const py::object& critic_values,
+                          const py::object& logps, const py::object& priors) {
+  Tickets ids(tickets);
+  Input<float> critic(or_empty(critic_values), "critic_values"), logp(or_empty(logps), "logps"),
+      prior(or_empty(priors), "priors");
+  return to_numpy(self.locked_for(
+      ids.size(), [&](Forest& forest) { return forest.widen(ids.span(), critic.span(), logp.span(), prior.span()); },
+      ids, critic, logp, prior));
+}
+
+py::array_t<NodeId> recommend(SharedForest& self, const py::object& trees) {
+  Trees ids(trees);
+  ids.detach();
+  return to_numpy(self.locked([&](const Forest& forest) { return forest.recommend(ids.span()); }));
+}
+
 template <void (Forest::*Call)(std::span<const Ticket>)>
 void on_tickets(SharedForest& self, const py::object& tickets) {
   Tickets ids(tickets);
@@ -238,8 +260,8 @@ py::array_t<NodeId> path(SharedForest& self, std::int64_t node) {
   return to_numpy(self.locked_briefly([&](const Forest& forest) { return forest.path(node_of(node)); }));
 }
 
-std::pair<NodeId, std::uint32_t> children(SharedForest& self, std::int64_t node) {
-  return self.locked_briefly([&](const Forest& forest) { return forest.children(node_of(node)); });
+py::array_t<NodeId> children(SharedForest& self, std::int64_t node) {
+  return to_numpy(self.locked_briefly([&](const Forest& forest) { return forest.children(node_of(node)); }));
 }
 
 /// Of one tree, of several, of all.
@@ -334,7 +356,8 @@ void bind_forest(py::module_& m) {
   py::class_<SharedForest>(m, "Forest", "Many search trees in one arena; see _core.pyi for every contract.")
       .def(py::init(&make), py::kw_only(), "selection"_a = "ucb1", "c_exp"_a = d.c_exp, "unvisited"_a = "formula",
            "exhaust"_a = d.exhaust, "backup"_a = "mean", "discount"_a = d.discount, "alpha"_a = d.alpha,
-           "squares"_a = d.squares, "max_bytes"_a = d.max_bytes)
+           "squares"_a = d.squares, "seed"_a = d.seed, "num_simulations"_a = d.num_simulations,
+           "max_considered"_a = d.max_considered, "gumbel_scale"_a = d.gumbel_scale, "max_bytes"_a = d.max_bytes)
       .def("add_trees", &add_trees, "n"_a)
       .def("drop", &drop, "trees"_a)
       .def("root", &root, "tree"_a)
@@ -345,6 +368,9 @@ void bind_forest(py::module_& m) {
       .def("extend", &extend, "tickets"_a, "ranks"_a = py::none())
       .def("expand", &expand, "tickets"_a, "widths"_a, "critic_values"_a = py::none(), "logps"_a = py::none(),
            "priors"_a = py::none())
+      .def("widen", &widen, "tickets"_a, "critic_values"_a = py::none(), "logps"_a = py::none(),
+           "priors"_a = py::none())
+      .def("recommend", &recommend, "trees"_a)
       .def("set_terminal", &on_tickets<&Forest::set_terminal>, "tickets"_a)
       .def("tell", &tell, "tickets"_a, "returns"_a)
       .def("cancel", &on_tickets<&Forest::cancel>, "tickets"_a)
@@ -376,6 +402,10 @@ void bind_forest(py::module_& m) {
       .def_property_readonly("discount", &setting<&ForestConfig::discount>)
       .def_property_readonly("alpha", &setting<&ForestConfig::alpha>)
       .def_property_readonly("squares", &setting<&ForestConfig::squares>)
+      .def_property_readonly("seed", &setting<&ForestConfig::seed>)
+      .def_property_readonly("num_simulations", &setting<&ForestConfig::num_simulations>)
+      .def_property_readonly("max_considered", &setting<&ForestConfig::max_considered>)
+      .def_property_readonly("gumbel_scale", &setting<&ForestConfig::gumbel_scale>)
       .def_property_readonly("max_bytes", &setting<&ForestConfig::max_bytes>);
 }
 

@@ -21,18 +21,31 @@ Forest::Forest(const ForestConfig& config) : config_(config) {
     throw std::invalid_argument("discount must be in (0, 1]; got " + std::to_string(config.discount));
   if (!(config.alpha >= 0 && config.alpha <= 1))
     throw std::invalid_argument("alpha must be in [0, 1]; got " + std::to_string(config.alpha));
+  const bool draws = config.selection >= Selection::kGumbel;
+  if (draws && (config.backup != Backup::kMean || config.alpha != 1))
+    throw std::invalid_argument("gumbel and thompson selection must have backup mean and alpha 1; got " +
+                                std::string(config.backup == Backup::kMean ? "mean" : "max") + " and " +
+                                std::to_string(config.alpha));
+  if (config.selection == Selection::kGumbel && (config.num_simulations < 1 || config.max_considered < 1))
+    throw std::invalid_argument("num_simulations and max_considered must be at least 1 with selection gumbel; got " +
+                                std::to_string(config.num_simulations) + " and " +
+                                std::to_string(config.max_considered));
+  if (!std::isfinite(config.gumbel_scale) || config.gumbel_scale < 0)
+    throw std::invalid_argument("gumbel_scale must be finite and at least 0; got " +
+                                std::to_string(config.gumbel_scale));
   if (config.max_bytes < 4096 || config.max_bytes > kMaxCells * sizeof(Cell))
     throw std::invalid_argument("max_bytes must be in [4096, " + std::to_string(kMaxCells * sizeof(Cell)) + "]; got " +
                                 std::to_string(config.max_bytes));
   if (config.selection == Selection::kUct) config_.unvisited = Unvisited::kFirst;
+  if (config.selection == Selection::kThompsonGaussian) config_.squares = true;
   const std::uint64_t most_cells = config.max_bytes / sizeof(Cell);
   cell_memory_ = Reserve::make(most_cells * sizeof(Cell));
   head_memory_ = Reserve::make_zeroed(most_cells / 16 + 64);
   cells_ = cell_memory_->as<Cell>();
   heads_ = head_memory_->as<std::uint64_t>();
   std::fill(std::begin(free_chunk_), std::end(free_chunk_), kNoNode);
-  if (config.selection == Selection::kPuct) materialise(prior_);
-  if (config.squares) squares_ = Reserve::make(most_cells * sizeof(double));
+  if (config.selection == Selection::kPuct || config.selection == Selection::kGumbel) materialise(prior_);
+  if (config_.squares) squares_ = Reserve::make(most_cells * sizeof(double));
 }
 
 

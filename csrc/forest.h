@@ -5,15 +5,13 @@
 //
 // A node is a history; a node that is no root is also the action that led to it, at its parent. Everything lies in cells
 // of 16 bytes: a node is a cell, and its children are one block, a header cell and a cell a child, best critic rank
-// first. The id of a node is the number of its cell, below 2^31; the other cells are no nodes.
-//
-//     cell   64  65 66 67   68  69 70
-//            H   a  b  c    H   d  e        d, e are the children of b: link(b) = 68, header(68).parent = 66
+// first; those that are added later (widen) lie in further blocks. The id of a node is the number of its cell, below
+// 2^31; the other cells are no nodes.
 //
 // A rollout is pending at one node and in flight on the whole path from there to the root. Until it is told it counts as
 // a visit worth 0 ("virtual loss" 0), so that parallel rollouts spread out; cancelling it restores every number exactly.
 // A ticket names one rollout and is good once: what was told, cancelled or dropped with its tree is refused.
-// A call that throws has changed nothing. There is no randomness. One thread at a time.
+// A call that throws has changed nothing. What is random comes from the seed alone. One thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -29,29 +27,19 @@
 #include <vector>
 
 #include "csrc/arena.h"
+#include "csrc/cells.h"
 #include "csrc/score.h"
+#include "csrc/settings.h"
 
 namespace agentq {
 
-using NodeId = std::uint32_t;
+class Draws;
+
 using TreeId = std::int32_t;
 using Ticket = std::uint64_t;
 
-inline constexpr NodeId kNoNode = 0xFFFFFFFFu;  // the parent of a root, the first child of a leaf
-inline constexpr std::uint32_t kMaxWidth = 0xFFFFu;
-inline constexpr std::uint64_t kMaxCells = std::uint64_t{1} << 31;
-inline constexpr std::uint32_t kMaxRollouts = 0xFFFFFFFFu;                    // of a tree
-inline constexpr double kNothing = -std::numeric_limits<double>::infinity();  // the largest of no returns
+inline constexpr std::uint32_t kMaxRollouts = 0xFFFFFFFFu;  // of a tree
 
-enum class Selection : std::uint8_t { kUcb1 = 0, kUct = 1, kPuct = 2, kBestFirst = 3 };
-enum class Unvisited : std::uint8_t {
-  kFormula = 0,  // an edge without visits is scored like any other (Agent Q's 1 + N)
-  kFirst = 1,    // an edge without visits goes first, lowest index first
-};
-enum class Backup : std::uint8_t {
-  kMean = 0,  // Q = W / N: the mean return below an edge
-  kMax = 1,   // Q = the largest return below an edge
-};
 enum class AskStatus : std::uint8_t {
   kOk = 0,         // n leaves found
   kExhausted = 1,  // the root is exhausted: every path was told to its end
@@ -62,56 +50,8 @@ enum Flag : std::uint8_t {
   kExhausted = 2,  // nothing left to learn below: terminal and told, or all children exhausted
 };
 
-struct ForestConfig {
-  Selection selection = Selection::kUcb1;
-  double c_exp = 1.0;  // exploration constant, in reward units, finite and at least 0
-  Unvisited unvisited = Unvisited::kFormula;  // kUct: kFirst whatever is said here
-  bool exhaust = true;                        // selection passes over exhausted nodes
-  Backup backup = Backup::kMean;
-  double discount = 1.0;  // in (0, 1]: a return counts discount^d, d edges above the node that it was told at
-  double alpha = 1.0;     // in [0, 1]: selection sees alpha * Q + (1 - alpha) * critic_value
-  bool squares = false;   // keep the sum of squared returns of every node, 8 bytes more
-  std::uint64_t max_bytes = std::uint64_t{8} << 30;  // of cells and what lies beside them
-};
-
 /// What ends a snapshot: FNV-1a over words of eight bytes, the last filled up with zeros.
 std::uint64_t snapshot_checksum(std::span<const char> bytes);
-
-/// One node. W is the sum of the returns told through it (their maximum with Backup::kMax), N counts every rollout
-/// started through it, those in flight included, so that cancelling one leaves no rounding behind.
-struct Slot {
-  double value_sum;
-  std::uint32_t started;
-  std::uint32_t link;  // see the namespace link
-};
-
-/// What stands before the children of a node.
-struct Header {
-  NodeId parent;        // kNoNode before a root
-  std::uint32_t here;   // rollouts that ended or wait at the parent itself: N(h) = started(parent) - here
-  std::uint32_t unused;
-  std::uint16_t width;
-  std::uint16_t index;  // of the parent among its siblings: its own header lies index + 1 cells before it
-};
-
-union Cell {
-  Slot slot;
-  Header header;
-};
-static_assert(sizeof(Cell) == 16);
-
-/// The last word of a slot. Inner node: the cell of its block / 2. Leaf: flags, rollouts pending at it, its own index.
-namespace link {
-inline constexpr std::uint32_t kLeaf = 1u << 31, kExhausted = 1u << 30, kTerminal = 1u << 29;
-inline constexpr std::uint32_t kPendingOne = 1u << 16, kPending = 0x1FFFu << 16, kIndex = 0xFFFFu;
-inline constexpr bool is_leaf(std::uint32_t word) noexcept { return (word & kLeaf) != 0; }
-inline constexpr bool is_exhausted(std::uint32_t word) noexcept { return (word & kExhausted) != 0; }
-/// A leaf that may be asked: none waits at it, and there is something left to learn.
-inline constexpr bool is_open(std::uint32_t word) noexcept {
-  return is_leaf(word) && (word & (kPending | kExhausted)) == 0;
-}
-inline constexpr NodeId block(std::uint32_t word) noexcept { return (word & ~(kLeaf | kExhausted)) << 1; }
-}  // namespace link
 
 /// Rollouts newly in flight, those of one tree together; `status` has one entry per tree asked.
 struct Leaves {
@@ -187,6 +127,13 @@ class Forest {
   /// The same for one leaf, without values.
   NodeId expand_one(Ticket ticket, std::uint32_t width);
 
+  /// Gives the node of each ticket, a leaf or not, one more child, its last, and moves the rollout there. A ticket may be
+  /// listed once; a node that was exhausted is no longer, nor are those above it.
+  /// @param critic_values, logps, priors  one entry a ticket, finite critic values and priors; empty: 0, priors 1 / width.
+  /// @return  the new children. kNoNode where max_bytes leaves no room: the rollout stays where it is.
+  std::vector<NodeId> widen(std::span<const Ticket> tickets, std::span<const float> critic_values,
+                            std::span<const float> logps, std::span<const float> priors);
+
   /// Marks the leaf of each ticket as one in which the episode ended.
   void set_terminal(std::span<const Ticket> tickets);
 
@@ -219,7 +166,11 @@ class Forest {
 
   TreeTable table(std::span<const TreeId> trees) const;
   std::vector<NodeId> path(NodeId node) const;                  // root .. node
-  std::pair<NodeId, std::uint32_t> children(NodeId node) const;  // first and number; kNoNode and 0 of a leaf
+  std::vector<NodeId> children(NodeId node) const;               // in order; none of a leaf
+  /// The action of each tree's root that the search has come to: the child with the most rollouts, then the largest mean,
+  /// then the lowest index; with Selection::kGumbel the largest g + log P + sigma(Q) of those with the most rollouts.
+  /// kNoNode of a leaf.
+  std::vector<NodeId> recommend(std::span<const TreeId> trees) const;
   NodeId root(TreeId tree) const;
   std::vector<TreeId> trees() const;  // those not dropped
 
@@ -251,6 +202,8 @@ class Forest {
     std::uint32_t next_size = kFirstChunk;
     std::uint32_t nodes = 0;
     std::uint32_t open = 0;   // rollouts in flight
+    std::uint32_t reroots = 0;  // so many times another node became the root
+    std::uint32_t base = 0;     // rollouts through the root's children when it became the root
     std::uint32_t stamp = 0;  // the ask that listed it last
   };
   struct Rollout {
@@ -282,9 +235,19 @@ class Forest {
   }
   NodeId parent_of(NodeId node) const noexcept { return header(block_of(node)).parent; }
   bool is_node(NodeId node) const noexcept;
-  std::uint32_t children_of(NodeId node) const noexcept {
-    const std::uint32_t word = slot(node).link;
-    return link::is_leaf(word) ? 0 : header(link::block(word)).width;
+  /// All children of a node, in order, from its first block on.
+  template <typename Act>
+  void for_children(NodeId block, Act&& act) const {
+    for (; block != 0; block = header(block).next)
+      for (NodeId child = block + 1; child <= block + header(block).width; ++child) act(child);
+  }
+  std::uint32_t children_of(NodeId node) const noexcept;
+  /// The child of that rank of an inner node that has so many.
+  NodeId child_at(NodeId block, std::uint32_t rank) const noexcept;
+  double mean_value(NodeId node) const noexcept {
+    const Slot& s = slot(node);
+    if (config_.backup == Backup::kMax) return s.value_sum == kNothing ? 0.0 : s.value_sum;
+    return s.started == 0 ? 0.0 : s.value_sum / s.started;
   }
 
   template <typename Rule, bool kPlain>
@@ -294,8 +257,15 @@ class Forest {
   template <typename Go>
   void by_rule(Go&& go) const;
   bool is_best_first() const noexcept { return config_.selection == Selection::kBestFirst; }
+  bool is_thompson() const noexcept { return config_.selection >= Selection::kThompsonGaussian; }
+  bool is_walked() const noexcept { return config_.selection >= Selection::kBestFirst; }
+  One walk_one(TreeId tree) noexcept { return is_best_first() ? take_best(tree) : walk(tree); }
   One take_best(TreeId tree) noexcept;
-  void take_best(std::span<const TreeId> trees, std::size_t n, Leaves& leaves, std::uint32_t* found) noexcept;
+  struct Improved;
+  One walk(TreeId tree) noexcept;
+  NodeId gumbel_child(TreeId tree, NodeId node, bool recommended) const noexcept;
+  NodeId thompson_child(Draws& draws, NodeId node) const noexcept;
+  void walk(std::span<const TreeId> trees, std::size_t n, Leaves& leaves, std::uint32_t* found) noexcept;
   void make_room(TreeId tree, std::size_t width);
   void offer(TreeId tree, NodeId leaf) noexcept;
   void offer_all(TreeId tree);
@@ -307,10 +277,14 @@ class Forest {
   /// The entries of tickets, none twice, each marked as taken; or throws and marks none.
   void take(std::span<const Ticket> tickets, const char* call);
   void leave(NodeId node) noexcept;
+  void check_returns(std::span<const double> returns) const;
   void back_up(std::uint32_t rollout, double value) noexcept;
   std::vector<NodeId> leaves_of(std::span<const Ticket> tickets);
   NodeId grow(NodeId leaf, TreeId tree, std::uint32_t width);
+  NodeId append(NodeId node, TreeId tree);
+  void step_down(Rollout& rollout, NodeId child) noexcept;
   void mark_exhausted(NodeId node) noexcept;
+  void reopen(NodeId node) noexcept;
   bool all_exhausted(NodeId block) const noexcept;
 
   std::uint64_t bytes_per_cell() const noexcept { return sizeof(Cell) + 4u * (bool{critic_} + bool{logp_} + bool{prior_}) + 8u * bool{squares_}; }
@@ -319,6 +293,7 @@ class Forest {
   std::uint32_t allocate_chunk(std::uint32_t log2);
   void free_chunks(Tree& tree) noexcept;
   void lay_block(NodeId block, NodeId parent, std::uint32_t index, std::uint32_t width, std::uint32_t here) noexcept;
+  void lay_slot(NodeId node, std::uint32_t index) noexcept;
   void materialise(std::shared_ptr<Reserve>& column);
   void make_columns(std::span<const float> critic_values, std::span<const float> logps, std::span<const float> priors);
   static float at(const std::shared_ptr<Reserve>& column, NodeId node) noexcept {

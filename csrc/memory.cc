@@ -10,8 +10,6 @@ namespace {
 
 constexpr std::uint32_t kGiveBack = 12;  // chunks of 2^12 cells (64 KiB) and more go back to the system
 
-constexpr std::uint32_t cells_of(std::uint32_t width) { return (width + 2) & ~1u; }  // blocks start at even cells
-
 }  // namespace
 
 void Forest::materialise(std::shared_ptr<Reserve>& column) {
@@ -106,6 +104,24 @@ void Forest::lay_block(NodeId block, NodeId parent, std::uint32_t index, std::ui
   if (squares_) std::fill_n(squares_->as<double>() + block + 1, width, 0.0);
   heads_[block >> 7] |= std::uint64_t{1} << (block >> 1 & 63);
   num_nodes_ += width;
+}
+
+void Forest::lay_slot(NodeId node, std::uint32_t index) noexcept {
+  slot(node) = {config_.backup == Backup::kMax ? kNothing : 0.0, 0, link::kLeaf | index};
+  if (squares_) squares_->as<double>()[node] = 0.0;
+}
+
+std::uint32_t Forest::children_of(NodeId node) const noexcept {
+  const std::uint32_t word = slot(node).link;
+  std::uint32_t width = 0;
+  if (!link::is_leaf(word))
+    for (NodeId block = link::block(word); block != 0; block = header(block).next) width += header(block).width;
+  return width;
+}
+
+NodeId Forest::child_at(NodeId block, std::uint32_t rank) const noexcept {
+  for (; rank >= header(block).width; block = header(block).next) rank -= header(block).width;
+  return block + 1 + rank;
 }
 
 bool Forest::is_node(NodeId node) const noexcept {

@@ -60,15 +60,14 @@ Pairs Forest::pairs(const PairQuery& query, std::optional<std::span<const TreeId
     for (const NodeId node : below(root(tree))) {
       const std::uint32_t width = children_of(node);
       if (width < 2) continue;
-      const NodeId first = link::block(slot(node).link) + 1;
       candidates.clear();
-      for (NodeId child = first; child < first + width; ++child) {
+      for_children(link::block(slot(node).link), [&](NodeId child) {
         const std::uint32_t visits = slot(child).started - count_of(counts, child);
-        if (visits < query.min_visits) continue;
+        if (visits < query.min_visits) return;
         const double value = visits == 0 ? 0.0 : config_.backup == Backup::kMax ? slot(child).value_sum
                                                                                : slot(child).value_sum / visits;
         candidates.push_back({child, query.alpha * value + (1.0 - query.alpha) * static_cast<double>(at(critic_, child))});
-      }
+      });
       for (const Pair& pair : pairs_of(candidates, query)) {
         out.node.push_back(node);
         out.chosen.push_back(pair.chosen);

@@ -66,12 +66,12 @@ std::vector<NodeId> Forest::extend(std::span<const Ticket> tickets, std::span<co
   std::vector<NodeId> moved(tickets.size());
   const auto undo = [&](std::size_t done) {
     while (done-- > 0) {
-      const NodeId child = moved[done], block = block_of(child);
+      const NodeId child = moved[done], parent = parent_of(child);
       --slot(child).started;
       leave(child);
       if (const std::uint32_t at = slot(child).link; !link::is_leaf(at)) --header(link::block(at)).here;
-      ++header(block).here;
-      rollouts_[static_cast<std::uint32_t>(tickets[done])].node = header(block).parent;
+      ++header(link::block(slot(parent).link)).here;
+      rollouts_[static_cast<std::uint32_t>(tickets[done])].node = parent;
     }
   };
   for (std::size_t i = 0; i < tickets.size(); ++i) {
@@ -82,24 +82,28 @@ std::vector<NodeId> Forest::extend(std::span<const Ticket> tickets, std::span<co
       if (ranks[i] >= width)
         throw std::invalid_argument("ranks must be below the children of " + describe(rollout.node) + " (" +
                                     std::to_string(width) + "); got " + std::to_string(ranks[i]));
-      const NodeId block = link::block(word), child = block + 1 + ranks[i];
-      Slot& edge = slot(child);
-      if (link::is_leaf(edge.link)) {
-        if ((edge.link & link::kPending) == link::kPending)
-          throw std::invalid_argument("fewer than 8192 rollouts must be pending at one leaf; got " + describe(child));
-        edge.link += link::kPendingOne;
-      } else {
-        ++header(link::block(edge.link)).here;
-      }
-      ++edge.started;
-      --header(block).here;
-      rollout.node = moved[i] = child;
+      const NodeId child = child_at(link::block(word), ranks[i]);
+      if (const std::uint32_t below = slot(child).link; link::is_leaf(below) && (below & link::kPending) == link::kPending)
+        throw std::invalid_argument("fewer than 8192 rollouts must be pending at one leaf; got " + describe(child));
+      step_down(rollout, moved[i] = child);
     } catch (...) {
       undo(i);
       throw;
     }
   }
   return moved;
+}
+
+/// Moves a rollout from an inner node to one of its children.
+void Forest::step_down(Rollout& rollout, NodeId child) noexcept {
+  Slot& edge = slot(child);
+  if (link::is_leaf(edge.link))
+    edge.link += link::kPendingOne;
+  else
+    ++header(link::block(edge.link)).here;
+  ++edge.started;
+  --header(link::block(slot(rollout.node).link)).here;
+  rollout.node = child;
 }
 
 /// The leaves that tickets are to expand, each once; or throws.
@@ -173,6 +177,67 @@ NodeId Forest::expand_one(Ticket ticket, std::uint32_t width) {
   return grow(rollout.node, rollout.tree, width);
 }
 
+/// One more child of a node, its values not filled in; kNoNode at the byte limit. Further blocks double a node's room.
+NodeId Forest::append(NodeId node, TreeId id) {
+  if (link::is_leaf(slot(node).link)) return grow(node, id, 1);
+  Tree& tree = trees_[static_cast<std::size_t>(id)];
+  const NodeId first = link::block(slot(node).link);
+  NodeId last = first;
+  while (header(last).next != 0) last = header(last).next;
+  Header& head = header(last);
+  const std::uint32_t room = last == first ? room_of(head.width) : head.here;
+  if (head.width < room) {
+    const NodeId child = last + 1 + head.width;
+    lay_slot(child, head.width++);
+    ++tree.nodes, ++num_nodes_;
+    return child;
+  }
+  std::uint32_t more = std::min(children_of(node), kMaxWidth);
+  NodeId block = allocate(tree, more);
+  if (block == kNoNode) block = allocate(tree, more = 1);
+  if (block == kNoNode) return kNoNode;
+  lay_block(block, node, header(first).index, 1, more);
+  header(last).next = block;
+  ++tree.nodes;
+  return block + 1;
+}
+
+std::vector<NodeId> Forest::widen(std::span<const Ticket> tickets, std::span<const float> critic_values,
+                                  std::span<const float> logps, std::span<const float> priors) {
+  if (!critic_values.empty()) check_length("critic_values", critic_values.size(), "ticket", tickets.size());
+  if (!logps.empty()) check_length("logps", logps.size(), "ticket", tickets.size());
+  if (!priors.empty()) check_length("priors", priors.size(), "ticket", tickets.size());
+  check_finite("critic_values", critic_values);
+  check_finite("priors", priors);
+  take(tickets, "widen");  // each once
+  for (const Ticket ticket : tickets) --rollouts_[static_cast<std::uint32_t>(ticket)].generation;
+  std::vector<NodeId> nodes = nodes_of(tickets);
+  for (const NodeId node : nodes) {
+    const std::uint32_t word = slot(node).link, width = children_of(node);
+    if (link::is_leaf(word) && (word & link::kTerminal) != 0)
+      throw std::invalid_argument(describe(node) + " must not be terminal to be widened");
+    if (width + tickets.size() > kMaxWidth)
+      throw std::invalid_argument("a node must have at most " + std::to_string(kMaxWidth) + " children; " +
+                                  describe(node) + " has " + std::to_string(width));
+  }
+  if (is_best_first())
+    for (const Ticket ticket : tickets) make_room(rollouts_[static_cast<std::uint32_t>(ticket)].tree, tickets.size());
+  make_columns(critic_values, logps, priors);
+  for (std::size_t i = 0; i < tickets.size(); ++i) {
+    Rollout& rollout = rollouts_[static_cast<std::uint32_t>(tickets[i])];
+    const NodeId child = append(nodes[i], rollout.tree);
+    if (child != kNoNode) {
+      fill(critic_, child, critic_values, i, 1, 0.0f);
+      fill(logp_, child, logps, i, 1, 0.0f);
+      fill(prior_, child, priors, i, 1, 1.0f / static_cast<float>(children_of(nodes[i])));
+      reopen(nodes[i]);
+      step_down(rollout, child);
+    }
+    nodes[i] = child;
+  }
+  return nodes;
+}
+
 void Forest::set_terminal(std::span<const Ticket> tickets) {
   const std::vector<NodeId> nodes = nodes_of(tickets, "end");
   for (const NodeId node : nodes)
@@ -183,29 +248,43 @@ void Forest::set_terminal(std::span<const Ticket> tickets) {
 }
 
 bool Forest::all_exhausted(NodeId block) const noexcept {
-  for (NodeId child = block + 1; child <= block + header(block).width; ++child)
-    if (!link::is_exhausted(slot(child).link)) return false;
-  return true;
+  bool all = true;
+  for_children(block, [&](NodeId child) { all &= link::is_exhausted(slot(child).link); });
+  return all;
 }
 
+/// The node, and every node above it whose children all are; where a rule goes wider by itself no inner node ever is.
 void Forest::mark_exhausted(NodeId node) noexcept {
   while (true) {
     slot(node).link |= link::kExhausted;
-    const NodeId block = block_of(node);
-    node = header(block).parent;
-    if (node == kNoNode || !all_exhausted(block)) return;
+    node = parent_of(node);
+    if (node == kNoNode || is_thompson() || !all_exhausted(link::block(slot(node).link))) return;
   }
+}
+
+/// The node and those above it are not exhausted any more.
+void Forest::reopen(NodeId node) noexcept {
+  for (; node != kNoNode; node = parent_of(node)) slot(node).link &= ~link::kExhausted;
+}
+
+void Forest::check_returns(std::span<const double> returns) const {
+  const bool is_beta = config_.selection == Selection::kThompsonBeta;
+  for (const double value : returns)
+    if (!std::isfinite(value) || (is_beta && !(value >= 0 && value <= 1)))
+      throw std::invalid_argument(std::string("returns must be ") +
+                                  (is_beta ? "in [0, 1] with selection thompson_beta" : "finite") + "; got " +
+                                  std::to_string(value));
 }
 
 void Forest::tell(std::span<const Ticket> tickets, std::span<const double> returns) {
   check_length("returns", returns.size(), "ticket", tickets.size());
-  check_finite("returns", returns);
+  check_returns(returns);
   take(tickets, "tell");
   for (std::size_t i = 0; i < tickets.size(); ++i) back_up(static_cast<std::uint32_t>(tickets[i]), returns[i]);
 }
 
 void Forest::tell_one(Ticket ticket, double value) {
-  if (!std::isfinite(value)) check_finite("returns", std::span<const double>(&value, 1));
+  if (!(value >= 0 && value <= 1)) check_returns(std::span<const double>(&value, 1));
   const std::uint32_t index = rollout_of(ticket, "tell");
   ++rollouts_[index].generation;
   back_up(index, value);

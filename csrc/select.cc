@@ -18,7 +18,7 @@ void Forest::by_rule(Go&& go) const {
     case Selection::kUcb1: return with(Ucb1{});
     case Selection::kUct: return with(Uct{});
     case Selection::kPuct: return with(Puct{});
-    case Selection::kBestFirst: return;  // has no rule of a node
+    default: return;  // chosen leaf by leaf
   }
 }
 
@@ -29,7 +29,6 @@ NodeId Forest::select_child(NodeId block, std::uint32_t node_visits) const noexc
   const CountTable& table = *table_;
   const double scale = Rule::scale(table, config_.c_exp, node_visits);
   const bool first_unvisited = config_.unvisited == Unvisited::kFirst;
-  const NodeId end = block + 1 + header(block).width;
   const auto score_of = [&](NodeId child) {
     const Slot& edge = slot(child);
     const CountTable::Edge counted = table.edge(edge.started);
@@ -46,25 +45,30 @@ NodeId Forest::select_child(NodeId block, std::uint32_t node_visits) const noexc
   NodeId best = block;
   double best_score = kNothing;
   bool tied = false;
-  for (NodeId child = block + 1; child < end; ++child) {
-    const Slot& edge = slot(child);
-    if (link::is_exhausted(edge.link)) continue;
-    if ((node_visits == 0 && kPlain && !Rule::kNeedsPrior) || (first_unvisited && edge.started == 0)) return child;
-    const double score = score_of(child);
-    tied |= score == best_score;
-    best = score > best_score ? child : best;
-    best_score = score > best_score ? score : best_score;
-  }
+  NodeId run = block;
+  do {
+    const NodeId end = run + 1 + header(run).width;
+    for (NodeId child = run + 1; child < end; ++child) {
+      const Slot& edge = slot(child);
+      if (link::is_exhausted(edge.link)) continue;
+      if ((node_visits == 0 && kPlain && !Rule::kNeedsPrior) || (first_unvisited && edge.started == 0)) return child;
+      const double score = score_of(child);
+      tied |= score == best_score;
+      best = score > best_score ? child : best;
+      best_score = score > best_score ? score : best_score;
+    }
+    run = header(run).next;
+  } while (run != 0);
   if (!tied && best != block) [[likely]] return best;
-  if (best == block)  // sums of huge returns have made every score infinite or no number
-    while (link::is_exhausted(slot(++best).link)) continue;
-  std::uint32_t fewest = slot(best).started;
-  for (NodeId child = block + 1; child < end; ++child) {
+  const bool none = best == block;  // sums of huge returns have made every score infinite or no number
+  std::uint32_t fewest = none ? kMaxRollouts : slot(best).started;
+  for_children(block, [&](NodeId child) {
     const Slot& edge = slot(child);
-    if (link::is_exhausted(edge.link) || edge.started >= fewest || score_of(child) != best_score) continue;
+    if (link::is_exhausted(edge.link) || (none && best != block)) return;
+    if (!none && (edge.started >= fewest || score_of(child) != best_score)) return;
     best = child;
     fewest = edge.started;
-  }
+  });
   return best;
 }
 
@@ -159,10 +163,11 @@ Forest::One Forest::take_best(TreeId id) noexcept {
   return {tree.open > 0 ? AskStatus::kBlocked : AskStatus::kExhausted, 0, kNoNode};
 }
 
-void Forest::take_best(std::span<const TreeId> trees, std::size_t n, Leaves& leaves, std::uint32_t* found) noexcept {
+/// Leaf by leaf, for the rules that do not go down side by side.
+void Forest::walk(std::span<const TreeId> trees, std::size_t n, Leaves& leaves, std::uint32_t* found) noexcept {
   for (std::size_t row = 0; row < trees.size(); ++row)
     for (std::size_t i = 0; i < n; ++i) {
-      const auto [status, ticket, node] = take_best(trees[row]);
+      const auto [status, ticket, node] = walk_one(trees[row]);
       leaves.status[row] = static_cast<std::uint8_t>(status);
       if (status != AskStatus::kOk) break;
       const std::size_t at = row * n + found[row]++;
@@ -219,8 +224,8 @@ Leaves Forest::ask(std::span<const TreeId> trees, std::size_t n) {
     if (want >= kNoNode) throw std::invalid_argument("fewer than 2^32 - 1 rollouts must be in flight at once");
     if (want > rollouts_.capacity()) rollouts_.reserve(std::max(want, 2 * rollouts_.capacity()));
   }
-  if (is_best_first())
-    take_best(trees, n, leaves, found.data());
+  if (is_walked())
+    walk(trees, n, leaves, found.data());
   else
     by_rule([&]<typename Rule, bool kPlain>(Rule, std::bool_constant<kPlain>) {
       descend<Rule, kPlain>(trees, n, leaves, found.data());
@@ -246,7 +251,7 @@ Forest::One Forest::ask_one(TreeId id) {
   if (here->started == kMaxRollouts) ask(std::span(&id, 1), 1);  // says so
   if (free_rollouts_ == 0 && rollouts_.size() == rollouts_.capacity())
     rollouts_.reserve(std::max<std::size_t>(64, 2 * rollouts_.capacity()));
-  if (is_best_first()) return take_best(id);
+  if (is_walked()) return walk_one(id);
   NodeId node = tree.root;
   const auto go = [&]<typename Rule, bool kPlain>(Rule, std::bool_constant<kPlain>) {
     while (true) {

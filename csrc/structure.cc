@@ -7,11 +7,12 @@
 
 namespace agentq {
 
-std::pair<NodeId, std::uint32_t> Forest::children(NodeId node) const {
+std::vector<NodeId> Forest::children(NodeId node) const {
   check_node(node);
+  std::vector<NodeId> ids;
   const std::uint32_t word = slot(node).link;
-  if (link::is_leaf(word)) return {kNoNode, 0};
-  return {link::block(word) + 1, header(link::block(word)).width};
+  if (!link::is_leaf(word)) for_children(link::block(word), [&](NodeId child) { ids.push_back(child); });
+  return ids;
 }
 
 std::vector<NodeId> Forest::path(NodeId node) const {
@@ -27,8 +28,7 @@ std::vector<NodeId> Forest::below(NodeId node) const {
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     const std::uint32_t word = slot(nodes[i]).link;
     if (link::is_leaf(word)) continue;
-    const NodeId block = link::block(word);
-    for (NodeId child = block + 1; child <= block + header(block).width; ++child) nodes.push_back(child);
+    for_children(link::block(word), [&](NodeId child) { nodes.push_back(child); });
   }
   return nodes;
 }
@@ -62,7 +62,7 @@ TreeTable Forest::table(std::span<const TreeId> trees) const {
       if ((here.link & link::kTerminal) != 0) t.flags[row] |= kTerminal;
       continue;
     }
-    for (std::uint32_t i = header(link::block(here.link)).width; i > 0; --i, ++next) {
+    for (std::uint32_t i = children_of(node); i > 0; --i, ++next) {
       t.parent[next] = static_cast<std::int32_t>(row);
       t.depth[next] = t.depth[row] + 1;
     }
@@ -82,11 +82,12 @@ void Forest::prune(NodeId node) {
   const std::uint32_t index = header(link::block(slot(node).link)).index;
   for (const NodeId inner : cut)
     if (const std::uint32_t word = slot(inner).link; !link::is_leaf(word))
-      heads_[link::block(word) >> 7] &= ~(std::uint64_t{1} << (link::block(word) >> 1 & 63));
+      for (NodeId block = link::block(word); block != 0; block = header(block).next)
+        heads_[block >> 7] &= ~(std::uint64_t{1} << (block >> 1 & 63));
   slot(node).link = link::kLeaf | index;
   num_nodes_ -= cut.size() - 1;
   tree.nodes -= static_cast<std::uint32_t>(cut.size() - 1);
-  for (NodeId above = parent_of(node); above != kNoNode; above = parent_of(above)) slot(above).link &= ~link::kExhausted;
+  reopen(node);
   if (is_best_first()) offer_all(static_cast<TreeId>(&tree - trees_.data()));
 }
 
@@ -112,7 +113,7 @@ std::pair<std::vector<NodeId>, std::vector<NodeId>> Forest::reroot(TreeId id, No
     const bool is_root = i == 0;
     const std::uint32_t word = is_root ? 0 : slot(old[i - 1]).link;
     if (!is_root && link::is_leaf(word)) continue;
-    const std::uint32_t width = is_root ? 1 : header(link::block(word)).width;
+    const std::uint32_t width = is_root ? 1 : children_of(old[i - 1]);
     const NodeId block = allocate(fresh, width);
     if (block == kNoNode) {
       free_chunks(fresh);
@@ -133,6 +134,8 @@ std::pair<std::vector<NodeId>, std::vector<NodeId>> Forest::reroot(TreeId id, No
   num_nodes_ = nodes_before - tree.nodes + old.size();
   fresh.root = now[0];
   fresh.nodes = static_cast<std::uint32_t>(old.size());
+  fresh.reroots = tree.reroots + 1;
+  if (const Slot& top = slot(fresh.root); !link::is_leaf(top.link)) fresh.base = top.started - header(link::block(top.link)).here;
   tree = fresh;
   if (is_best_first()) offer_all(id);
   return {std::move(old), std::move(now)};

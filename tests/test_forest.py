@@ -95,7 +95,7 @@ def test_tell_backs_up_along_the_path():
     assert t["logp"].tolist() == [0, -0.5, -1.5]
     assert forest.table(0)["visit_count"].tolist() == [0]
     assert forest.path(first + 1).tolist() == [roots[1], first + 1]
-    assert forest.children(first) == (NO_NODE, 0)
+    assert forest.children(first).size == 0
 
 
 def test_a_discounted_return_shrinks_on_its_way_up():
@@ -283,7 +283,7 @@ def test_the_byte_limit_holds_and_what_does_not_fit_stays_a_leaf():
         first = forest.expand(tickets, [4])
         if first[0] == NO_NODE:
             full += 1
-            assert forest.children(int(nodes[0])) == (NO_NODE, 0)
+            assert forest.children(int(nodes[0])).size == 0
         forest.tell(tickets, [0.5])  # evaluated all the same
         assert forest.bytes_in_use <= 4096
     assert full > 100

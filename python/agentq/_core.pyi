@@ -4,15 +4,15 @@ Errors: ValueError for a wrong value, IndexError for a node or tree that does no
 `max_bytes`. A call that raises has changed nothing.
 
 A node is a history; a node that is no root is also the action (edge) that leads to it, taken at its parent. Node ids
-are below 2**31 and never change but by `reroot`; not every number is a node. The children of a node have ids one after
-the other, best critic rank first.
+are below 2**31 and never change but by `reroot`; not every number is a node. The children that `expand` gives a node have
+ids one after the other, best critic rank first; those that `widen` adds lie elsewhere.
 
 A rollout is *pending* at one node, and *in flight* on the whole path from there to the root, from `ask` until `tell` or
 `cancel`. It counts as a visit worth 0 meanwhile (virtual loss 0). A *ticket* names one rollout and is good once: told,
 cancelled or dropped with its tree, it is refused, whatever lies in its place by then.
 
-There is no randomness: the same calls give the same forest. Two threads on one forest take turns; long calls release
-the GIL.
+What is random ("gumbel", "thompson_*") comes from `seed` alone: the same calls give the same forest. Two threads on one
+forest take turns; long calls release the GIL.
 """
 
 from collections.abc import Sequence
@@ -64,6 +64,13 @@ class Forest:
             - "puct": Q + c_exp * P(a | h) * sqrt(max(1, N(h))) / (1 + n). Silver et al. 2017, AlphaGo Zero.
             - "best_first": no rule of a node; the leaf of the tree with the largest critic_value that is not in flight,
               then the lowest id. Koh et al. 2024, arXiv:2407.01476: a child's critic_value is its parent's value there.
+            - "gumbel": at the root sequential halving of `num_simulations` rollouts over the `max_considered` children with
+              the largest g + log P(a | h), g standard Gumbel; below, rollouts in proportion to the improved policy. Ask
+              `recommend` for the action. Danihelka et al. 2022, with mctx's constants.
+            - "thompson_gaussian", "thompson_beta": at each node a draw decides between a new child and those there are, and
+              then between these. A rollout may so end at a node that has children: give it one more by `widen`. AB-MCTS-A,
+              Inoue et al. 2025, arXiv:2503.04412. Prior of a mean: normal inverse gamma (0, 1, 1, 0.1), or
+              Beta(1/2, 1/2), for returns in [0, 1]. Needs no c_exp.
         c_exp: exploration constant, finite, at least 0, in reward units.
         unvisited: "formula" scores an edge without visits like any other (Agent Q's 1 + N); "first" takes it first,
             lowest index first.
@@ -72,14 +79,20 @@ class Forest:
         backup: "mean": Q = W / max(1, n), W the sum of returns. "max": W and Q are the largest return told (0: none).
         discount: in (0, 1]; a return counts discount**d at d edges above the node it was told at.
         alpha: in [0, 1]; selection sees alpha * Q + (1 - alpha) * critic_value. Putta et al. 2024, eq. 10.
-        squares: keep the sum of squared returns of every node, for its variance; 8 bytes more a node.
+        squares: keep the sum of squared returns of every node, for its variance; 8 bytes more a node. Always with
+            "thompson_gaussian".
+        seed: of the draws of "gumbel" and "thompson_*", in [0, 2**64).
+        num_simulations, max_considered: of "gumbel", at least 1.
+        gumbel_scale: of "gumbel": the noise at the root times this, at least 0; 0 for evaluation.
         max_bytes: most memory of the trees, from 4096 to 2**35. That much address space is reserved, not used.
     """
 
     def __init__(
         self,
         *,
-        selection: Literal["ucb1", "uct", "puct", "best_first"] = "ucb1",
+        selection: Literal[
+            "ucb1", "uct", "puct", "best_first", "gumbel", "thompson_gaussian", "thompson_beta"
+        ] = "ucb1",
         c_exp: float = 1.0,
         unvisited: Literal["formula", "first"] = "formula",
         exhaust: bool = True,
@@ -87,6 +100,10 @@ class Forest:
         discount: float = 1.0,
         alpha: float = 1.0,
         squares: bool = False,
+        seed: int = 0,
+        num_simulations: int = 0,
+        max_considered: int = 16,
+        gumbel_scale: float = 1.0,
         max_bytes: int = 2**33,
     ) -> None: ...
     def add_trees(self, n: int) -> NDArray[np.int32]:
@@ -137,6 +154,27 @@ class Forest:
     def expand_one(self, ticket: int, width: int) -> int:
         """`expand` of one leaf, without arrays and values; returns the first child."""
 
+    def widen(
+        self,
+        tickets: Ids,
+        critic_values: Numbers | None = None,
+        logps: Numbers | None = None,
+        priors: Numbers | None = None,
+    ) -> NDArray[np.uint32]:
+        """Gives the node of each ticket one more child, its last, and moves the rollout there.
+
+        The node may be a leaf or have children; it and those above it are exhausted no more. A ticket is listed once. One
+        value a ticket; a prior's default is 1 / children. Returns the new children; NO_NODE where `max_bytes` leaves no
+        room: the rollout stays.
+        """
+
+    def recommend(self, trees: Ids) -> NDArray[np.uint32]:
+        """The child of each tree's root that the search has come to; NO_NODE where the root is a leaf.
+
+        The one with the most rollouts, then the largest mean, then the lowest index; with "gumbel", of those with the most
+        rollouts the largest g + log P + sigma(Q).
+        """
+
     def set_terminal(self, tickets: Ids) -> None:
         """The episode ended in these leaves. With `exhaust` they are exhausted once they are told."""
 
@@ -184,8 +222,8 @@ class Forest:
     def path(self, node: int) -> NDArray[np.uint32]:
         """The nodes from the root to `node`, both included `[depth + 1]`."""
 
-    def children(self, node: int) -> tuple[int, int]:
-        """First child and number of children; (NO_NODE, 0) of a leaf."""
+    def children(self, node: int) -> NDArray[np.uint32]:
+        """The children of a node, in order."""
 
     def table(self, trees: int | Ids | None = None) -> dict[str, NDArray[Any]]:
         """One tree, several or all (None) as columns `[n]`, tree after tree.
@@ -245,5 +283,13 @@ class Forest:
     def alpha(self) -> float: ...
     @property
     def squares(self) -> bool: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def num_simulations(self) -> int: ...
+    @property
+    def max_considered(self) -> int: ...
+    @property
+    def gumbel_scale(self) -> float: ...
     @property
     def max_bytes(self) -> int: ...

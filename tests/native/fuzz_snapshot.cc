@@ -31,7 +31,7 @@ bool try_to_use(std::span<const char> bytes) {
     for (const TreeId tree : trees) {
       const auto [status, ticket, node] = forest.ask_one(tree);
       if (status != AskStatus::kOk) continue;
-      if (forest.children(node).second == 0) forest.set_terminal(std::span(&ticket, 1));
+      if (forest.children(node).empty()) forest.set_terminal(std::span(&ticket, 1));
       forest.tell_one(ticket, 1.0);
     }
     forest.add_trees(1);
@@ -73,9 +73,9 @@ std::string good(std::mt19937_64& random) {
       if (status != AskStatus::kOk) continue;
       const auto width = static_cast<std::uint32_t>(1 + random() % 4);
       const std::vector<float> values(random() % 2 * width, 0.5f);
-      if (forest.children(node).second == 0 && (!config.exhaust || random() % 4 > 0))
+      if (forest.children(node).empty() && (!config.exhaust || random() % 4 > 0))
         forest.expand(std::span(&ticket, 1), std::span(&width, 1), values, {}, {});
-      else if (forest.children(node).second == 0)
+      else if (forest.children(node).empty())
         forest.set_terminal(std::span(&ticket, 1));
       forest.tell_one(ticket, static_cast<double>(random() % 3));
     }

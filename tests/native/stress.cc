@@ -136,12 +136,12 @@ class Driver {
       const std::uint32_t width = below(50) == 0 ? 1 + below(300) : 1 + below(6);
       std::vector<float> values(width);
       for (float& value : values) value = static_cast<float>(below(5)) / 4;
-      const bool had = forest_.children(node).second > 0;
+      const bool had = !forest_.children(node).empty();
       try {
         const std::span<const float> given = below(2) == 0 ? std::span<const float>() : values;
         const NodeId first = forest_.expand(std::span(&ticket, 1), std::span(&width, 1), given, {}, {})[0];
         CHECK(!had);
-        if (first != kNoNode) CHECK(forest_.children(node) == std::pair(first, width));
+        if (first != kNoNode) CHECK(forest_.children(node).front() == first && forest_.children(node).size() == width);
       } catch (const ByteLimit&) {
       } catch (const std::invalid_argument&) {  // it has children, or is terminal
       }
@@ -151,18 +151,18 @@ class Driver {
   void extend() {
     for (const Ticket ticket : some_open()) {
       const NodeId node = forest_.nodes_of(std::span(&ticket, 1))[0];
-      const std::uint32_t width = forest_.children(node).second;
+      const auto width = static_cast<std::uint32_t>(forest_.children(node).size());
       if (width == 0) continue;
       const std::uint32_t rank = below(width);
       const NodeId child = forest_.extend(std::span(&ticket, 1), std::span(&rank, 1))[0];
-      CHECK(child == forest_.children(node).first + rank && forest_.path(child).end()[-2] == node);
+      CHECK(child == forest_.children(node)[rank] && forest_.path(child).end()[-2] == node);
     }
   }
 
   void set_terminal() {
     for (const Ticket ticket : some_open()) {
       const NodeId node = forest_.nodes_of(std::span(&ticket, 1))[0];
-      if (forest_.children(node).second == 0) forest_.set_terminal(std::span(&ticket, 1));
+      if (forest_.children(node).empty()) forest_.set_terminal(std::span(&ticket, 1));
     }
   }
 

@@ -53,7 +53,7 @@ class Twins:
             self.reference.expand(self.tickets[ticket], *columns)
             children = self.node(ticket).children
             self.ids |= {child: block + i for i, child in enumerate(children)}
-            assert self.forest.children(self.ids[self.node(ticket)]) == (block, len(children))
+            assert self.forest.children(self.ids[self.node(ticket)]).tolist() == [self.ids[c] for c in children]
 
     def extend(self, ticket: int, rank: int) -> None:
         (moved,) = self.forest.extend([ticket], [rank]).tolist()
@@ -133,7 +133,7 @@ def fan(width: int = 3, **settings: Any) -> Forest:
 
 def child(forest: Forest, rank: int) -> int:
     """The id of a child of root 0."""
-    return forest.children(forest.root(0))[0] + rank
+    return int(forest.children(forest.root(0))[rank])
 
 
 def visit(forest: Forest, rank: int, value: float) -> None:

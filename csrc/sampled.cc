@@ -1,0 +1,218 @@
+// Selection that draws: Gumbel search with sequential halving, Thompson sampling that goes wider or deeper. And which
+// action a search recommends.
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "csrc/draws.h"
+#include "csrc/forest.h"
+
+namespace agentq {
+namespace {
+
+/// What the returns told of something amount to: how many, their sum, the sum of their squares.
+struct Seen {
+  double n = 0, sum = 0, squares = 0;
+
+  void add(const Seen& other, double sign = 1.0) {
+    n += sign * other.n, sum += sign * other.sum, squares += sign * other.squares;
+  }
+};
+
+/// A draw from the posterior of the mean: normal with unknown mean and variance, prior m0 = 0, kappa0 = 1, nu0 = 1,
+/// tau0^2 = 0.1, as Inoue et al. 2025, arXiv:2503.04412, appendix; the update: Murphy 2023, section 3.4.3.3.
+double draw_gaussian(Draws& draws, const Seen& seen) {
+  const double mean = seen.n > 0 ? seen.sum / seen.n : 0.0;
+  const double spread = std::max(0.0, seen.squares - seen.n * mean * mean);
+  const double kappa = 1.0 + seen.n, nu = 1.0 + seen.n;
+  const double m = seen.n * mean / kappa;
+  const double nu_tau = 0.1 + spread + seen.n * mean * mean / kappa;  // nu * tau^2
+  const double variance = 0.5 * nu_tau / draws.gamma(0.5 * nu);       // inverse gamma
+  return m + std::sqrt(variance / kappa) * draws.normal();
+}
+
+/// The same for returns in [0, 1] with a Beta(1/2, 1/2) prior.
+double draw_beta(Draws& draws, const Seen& seen) { return draws.beta(0.5 + seen.sum, 0.5 + seen.n - seen.sum); }
+
+/// Sequential halving over m children and `budget` rollouts: the visits that a child must have to be next at rollout t.
+/// Each phase gives its survivors equally many; the better half goes on, 2 at least, also past the budget.
+/// Source: Karnin et al. 2013; Danihelka et al. 2022, "Policy improvement by planning with Gumbel", figure 1.
+std::uint64_t considered_visits(std::uint64_t m, std::uint64_t budget, std::uint64_t t) {
+  if (m <= 1) return t;
+  const auto phases = static_cast<std::uint64_t>(std::bit_width(m - 1));  // ceil(log2 m)
+  std::uint64_t visits = 0;
+  for (std::uint64_t left = m; left > 2; left = std::max<std::uint64_t>(2, left / 2)) {
+    const std::uint64_t each = std::max<std::uint64_t>(1, budget / (phases * left));
+    if (t < each * left) return visits + t / left;
+    t -= each * left;
+    visits += each;
+  }
+  return visits + t / 2;
+}
+
+}  // namespace
+
+/// What Gumbel search knows of the children of a node.
+///
+///     completed Q(b) = Q(b) if visited, else v_mix;   sigma(q) = (50 + max N) * 0.1 * (q - min) / (max - min)
+///     v_mix = (v + N * sum P Q / sum P) / (1 + N), sums over visited b;   v: the mean told at the node itself
+///     pi'(b) = softmax(log P(b) + sigma(completed Q(b)))
+///
+/// Source: Danihelka et al. 2022, eq. 8, 11 and appendix D, with mctx's constants and scaling. Ours: without a v, v_mix
+/// is the weighted Q alone.
+struct Forest::Improved {
+  Improved(const Forest& forest, NodeId node) : f(forest), block(link::block(forest.slot(node).link)) {
+    double weight = 0, weighted = 0, below = 0;
+    f.for_children(block, [&](NodeId child) {
+      const Slot& edge = f.slot(child);
+      visits += edge.started, most = std::max<std::uint64_t>(most, edge.started), ++width;
+      below += edge.value_sum;
+      if (edge.started == 0) return;
+      weight += prior(child), weighted += prior(child) * q(child);
+    });
+    const double own = f.header(block).here;
+    const double v = own > 0 ? (f.slot(node).value_sum - f.config_.discount * below) / own : 0.0;
+    const double n = static_cast<double>(visits), q_here = visits > 0 ? weighted / weight : 0.0;
+    mix = own > 0 ? (v + n * q_here) / (1.0 + n) : q_here;
+    double least = std::numeric_limits<double>::infinity(), largest = -least;
+    f.for_children(block, [&](NodeId child) {
+      least = std::min(least, completed(child)), largest = std::max(largest, completed(child));
+      top_logit = std::max(top_logit, std::log(prior(child)));
+    });
+    low = least;
+    scale = (50.0 + static_cast<double>(most)) * 0.1 / std::max(largest - least, 1e-8);
+    f.for_children(block, [&](NodeId child) { top = std::max(top, logit(child)); });
+    f.for_children(block, [&](NodeId child) { total += std::exp(logit(child) - top); });
+  }
+
+  double prior(NodeId child) const {
+    return std::max(static_cast<double>(at(f.prior_, child)), double{std::numeric_limits<float>::min()});
+  }
+  double q(NodeId child) const { return f.slot(child).value_sum * (1.0 / f.slot(child).started); }
+  double completed(NodeId child) const { return f.slot(child).started > 0 ? q(child) : mix; }
+  double sigma(NodeId child) const { return scale * (completed(child) - low); }
+  double logit(NodeId child) const { return std::log(prior(child)) + sigma(child); }
+  double improved(NodeId child) const { return std::exp(logit(child) - top) / total; }
+
+  const Forest& f;
+  NodeId block;
+  std::uint64_t visits = 0, most = 0, width = 0;
+  double mix = 0, low = 0, scale = 0, top_logit = -std::numeric_limits<double>::infinity(), top = top_logit, total = 0;
+};
+
+/// At a root: of the children whose visits are those that sequential halving considers (or next to them), the one with the
+/// largest g + log P + sigma. Below: the largest pi' - N(b) / (1 + N). Ties by lower index; exhausted ones are passed over.
+NodeId Forest::gumbel_child(TreeId id, NodeId node, bool recommended) const noexcept {
+  const Improved here(*this, node);
+  const Tree& tree = trees_[static_cast<std::size_t>(id)];
+  const bool is_root = node == tree.root;
+  const std::uint64_t m = std::min<std::uint64_t>(config_.max_considered, here.width);
+  const std::uint64_t since = here.visits - std::min<std::uint64_t>(tree.base, here.visits);
+  const std::uint64_t considered = recommended ? here.most : considered_visits(m, config_.num_simulations, since);
+  Draws draws(config_.seed, static_cast<std::uint64_t>(id), ~std::uint64_t{tree.reroots});
+  NodeId best = kNoNode;
+  std::uint64_t nearest = 0;
+  double best_score = 0;
+  for_children(here.block, [&](NodeId child) {
+    const double noise = is_root ? config_.gumbel_scale * draws.gumbel() : 0.0;
+    const std::uint64_t n = slot(child).started;
+    if (link::is_exhausted(slot(child).link) && !recommended) return;
+    const std::uint64_t away = !is_root ? 0 : n > considered ? n - considered : considered - n;
+    const double score = is_root ? noise + std::log(here.prior(child)) - here.top_logit + here.sigma(child)
+                                 : here.improved(child) - static_cast<double>(n) / (1.0 + static_cast<double>(here.visits));
+    if (best != kNoNode && (away > nearest || (away == nearest && !(score > best_score)))) return;
+    best = child, nearest = away, best_score = score;
+  });
+  return best;
+}
+
+/// Wider or deeper: a draw of what a new child is worth against one of what lies below the present ones; deeper goes to the
+/// child with the largest draw. What is seen of a new child is what was told at the present ones themselves; of what lies
+/// below, what was told deeper; of a child, both. Children that nobody has told anything of are passed over.
+/// Source: Inoue et al. 2025, "Wider or deeper?", arXiv:2503.04412, section 3.3 (AB-MCTS-A).
+/// @return  the node itself: go wider, give it a new child.
+NodeId Forest::thompson_child(Draws& draws, NodeId node) const noexcept {
+  const double discount = config_.discount;
+  const auto all_of = [&](NodeId at) {
+    return Seen{double(slot(at).started), slot(at).value_sum, squares_ ? squares_->as<double>()[at] : 0.0};
+  };
+  const auto draw = [&](const Seen& seen) {
+    return config_.selection == Selection::kThompsonBeta ? draw_beta(draws, seen) : draw_gaussian(draws, seen);
+  };
+  const auto is_known = [&](NodeId child) {
+    const std::uint32_t word = slot(child).link;
+    return !link::is_leaf(word) || slot(child).started > (word & link::kPending) / link::kPendingOne;
+  };
+  Seen wider, deeper;
+  const NodeId block = link::block(slot(node).link);
+  for_children(block, [&](NodeId child) {
+    if (!is_known(child)) return;
+    Seen own = all_of(child);
+    deeper.add(own);
+    if (const std::uint32_t word = slot(child).link; !link::is_leaf(word)) {
+      for_children(link::block(word), [&](NodeId below) {
+        const Seen seen = all_of(below);
+        own.add({seen.n, discount * seen.sum, discount * discount * seen.squares}, -1.0);
+      });
+    }
+    wider.add(own);
+  });
+  deeper.add(wider, -1.0);
+  const double new_child = draw(wider), old_child = draw(deeper);
+  NodeId best = node;
+  double best_draw = 0;
+  if (old_child > new_child)
+    for_children(block, [&](NodeId child) {
+      if (!is_known(child) || link::is_exhausted(slot(child).link)) return;
+      const double value = draw(all_of(child));
+      if (best == node || value > best_draw) best = child, best_draw = value;
+    });
+  return best;
+}
+
+/// A rollout of a rule that draws.
+Forest::One Forest::walk(TreeId id) noexcept {
+  NodeId node = trees_[static_cast<std::size_t>(id)].root;
+  if (link::is_exhausted(slot(node).link)) return {AskStatus::kExhausted, 0, kNoNode};
+  Draws draws(config_.seed, static_cast<std::uint64_t>(id), slot(node).started);
+  while (true) {
+    ++slot(node).started;
+    if (link::is_leaf(slot(node).link)) break;
+    const NodeId next = is_thompson() ? thompson_child(draws, node) : gumbel_child(id, node, false);
+    if (next == node) break;
+    node = next;
+  }
+  Slot& here = slot(node);
+  if (!link::is_leaf(here.link)) {
+    ++header(link::block(here.link)).here;
+  } else {
+    const std::uint32_t pending = here.link & link::kPending;  // Thompson may give one leaf several new children
+    if (pending != 0 && (!is_thompson() || pending == link::kPending)) {
+      unstart(node);
+      return {AskStatus::kBlocked, 0, kNoNode};
+    }
+    here.link += link::kPendingOne;
+  }
+  return {AskStatus::kOk, open_rollout(id, node), node};
+}
+
+std::vector<NodeId> Forest::recommend(std::span<const TreeId> trees) const {
+  std::vector<NodeId> chosen;
+  for (const TreeId tree : trees) {
+    const NodeId node = live_tree(tree).root;
+    NodeId best = kNoNode;
+    if (config_.selection == Selection::kGumbel && !link::is_leaf(slot(node).link)) {
+      best = gumbel_child(tree, node, true);
+    } else if (!link::is_leaf(slot(node).link)) {
+      for_children(link::block(slot(node).link), [&](NodeId child) {
+        const auto rank = [&](NodeId of) { return std::pair(slot(of).started, mean_value(of)); };
+        if (best == kNoNode || rank(child) > rank(best)) best = child;
+      });
+    }
+    chosen.push_back(best);
+  }
+  return chosen;
+}
+
+}  // namespace agentq
