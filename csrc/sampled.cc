@@ -78,7 +78,6 @@ struct Forest::Improved {
     double least = std::numeric_limits<double>::infinity(), largest = -least;
     f.for_children(block, [&](NodeId child) {
       least = std::min(least, completed(child)), largest = std::max(largest, completed(child));
-      top_logit = std::max(top_logit, std::log(prior(child)));
     });
     low = least;
     scale = (50.0 + static_cast<double>(most)) * 0.1 / std::max(largest - least, 1e-8);
@@ -98,7 +97,7 @@ struct Forest::Improved {
   const Forest& f;
   NodeId block;
   std::uint64_t visits = 0, most = 0, width = 0;
-  double mix = 0, low = 0, scale = 0, top_logit = -std::numeric_limits<double>::infinity(), top = top_logit, total = 0;
+  double mix = 0, low = 0, scale = 0, top = -std::numeric_limits<double>::infinity(), total = 0;
 };
 
 /// At a root: of the children whose visits are those that sequential halving considers (or next to them), the one with the
@@ -119,7 +118,7 @@ NodeId Forest::gumbel_child(TreeId id, NodeId node, bool recommended) const noex
     const std::uint64_t n = slot(child).started;
     if (link::is_exhausted(slot(child).link) && !recommended) return;
     const std::uint64_t away = !is_root ? 0 : n > considered ? n - considered : considered - n;
-    const double score = is_root ? noise + std::log(here.prior(child)) - here.top_logit + here.sigma(child)
+    const double score = is_root ? noise + here.logit(child)
                                  : here.improved(child) - static_cast<double>(n) / (1.0 + static_cast<double>(here.visits));
     if (best != kNoNode && (away > nearest || (away == nearest && !(score > best_score)))) return;
     best = child, nearest = away, best_score = score;

@@ -36,7 +36,8 @@ def coarse(*numbers: int) -> float:
 
 
 def drive(twins: Twins, trees: int, rounds: int, n: int, width: int, depth_cap: int) -> None:
-    """Cancels some leaves, ends episodes at the depth cap, expands elsewhere; goes a step deeper in half of them."""
+    """Cancels some leaves, ends episodes at the depth cap, expands or widens elsewhere; goes a step deeper in half."""
+    widens = twins.forest.selection.startswith("thompson")
     for round_ in range(rounds):
         told = []
         for i, ticket in enumerate(twins.ask(range(trees), n)):
@@ -48,6 +49,9 @@ def drive(twins: Twins, trees: int, rounds: int, n: int, width: int, depth_cap: 
             told.append(ticket)
             if depth == depth_cap:
                 twins.set_terminal(ticket)
+                continue
+            if widens or twins.node(ticket).children or mixed(*key, 4) % 8 == 0:
+                twins.widen(ticket, (coarse(*key), -0.25, coarse(*key, 5) + 0.125))
                 continue
             k = 1 + mixed(*key, 1) % width
             twins.expand([ticket], [[(coarse(*key, j), -0.5, (j + 1) / 8) for j in range(k)]])
@@ -70,6 +74,25 @@ def test_every_rule_visits_the_leaves_of_the_reference(rule, c_exp):
     twins = Twins(c_exp=c_exp, **rule)
     twins.add_trees(20)  # more than descend side by side
     drive(twins, 20, 6, 3, 4, 3)
+
+
+@pytest.mark.parametrize("exhaust", (True, False))
+@pytest.mark.parametrize("discount", (1.0, 0.5))
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"selection": "thompson_gaussian"},
+        {"selection": "thompson_beta", "seed": 2**64 - 1},
+        {"selection": "gumbel", "num_simulations": 16},
+        {"selection": "gumbel", "num_simulations": 7, "max_considered": 3, "seed": 5},
+        {"selection": "gumbel", "num_simulations": 30, "gumbel_scale": 0.0},
+    ],
+    ids=lambda rule: "-".join(map(str, rule.values())),
+)
+def test_rules_that_draw_visit_the_leaves_of_the_reference(rule, discount, exhaust):
+    twins = Twins(discount=discount, exhaust=exhaust, **rule)
+    twins.add_trees(3)
+    drive(twins, 3, 14, 2, 5, 4)
 
 
 def test_forest_takes_the_path_worked_by_hand():

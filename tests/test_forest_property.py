@@ -20,7 +20,7 @@ class ForestMachine(RuleBasedStateMachine):
     """Drives both by legal calls."""
 
     @initialize(
-        selection=st.sampled_from(("ucb1", "uct", "puct", "best_first")),
+        selection=st.sampled_from(("ucb1", "uct", "puct", "best_first", "gumbel", "thompson_gaussian", "thompson_beta")),
         c_exp=st.sampled_from((0.0, 0.5, 1.5)),
         unvisited=st.sampled_from(("formula", "first")),
         exhaust=st.booleans(),
@@ -30,6 +30,8 @@ class ForestMachine(RuleBasedStateMachine):
         squares=st.booleans(),
     )
     def start(self, **settings):
+        if settings["selection"] in ("gumbel", "thompson_gaussian", "thompson_beta"):
+            settings |= {"backup": "mean", "alpha": 1.0, "num_simulations": 12, "max_considered": 3}
         self.twins = Twins(**settings)
         self.forest = self.twins.forest
         self.stale: list[int] = []
@@ -72,6 +74,12 @@ class ForestMachine(RuleBasedStateMachine):
             self.twins.expand([ticket], [row])
         elif node.children:
             self.twins.extend(ticket, seed % len(node.children))
+
+    @precondition(lambda self: self.twins.tickets)
+    @rule(seed=st.integers(0, 99), values=st.tuples(VALUES, VALUES, VALUES))
+    def widen(self, seed, values):
+        if not self.twins.node(self.pick(seed)).terminal:
+            self.twins.widen(self.pick(seed), values)
 
     @precondition(lambda self: self.twins.tickets)
     @rule(seed=st.integers(0, 99))
@@ -136,7 +144,6 @@ class ForestMachine(RuleBasedStateMachine):
             if not forest.exhaust:
                 assert not (t["flags"] & EXHAUSTED).any()
 
-    @invariant()
     def survives_saving(self):
         loaded = Forest.from_bytes(self.forest.to_bytes())
         assert loaded.to_bytes() == self.forest.to_bytes()

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from agentq._core import Forest
+from agentq._core import NO_NODE, Forest
 from tests.reference.mcts import Node, ReferenceForest
 
 
@@ -28,7 +28,8 @@ class Twins:
     def add_trees(self, n: int) -> None:
         assert self.forest.add_trees(n).tolist() == [self.planted + i for i in range(n)]
         for _ in range(n):
-            self.roots[self.planted] = root = Node()
+            self.roots[self.planted] = root = self.reference.born(None)
+            root.tree = self.planted
             self.ids[root] = self.forest.root(self.planted)
             self.planted += 1
 
@@ -54,6 +55,15 @@ class Twins:
             children = self.node(ticket).children
             self.ids |= {child: block + i for i, child in enumerate(children)}
             assert self.forest.children(self.ids[self.node(ticket)]).tolist() == [self.ids[c] for c in children]
+
+    def widen(self, ticket: int, values: tuple[float, float, float]) -> None:
+        critic, logp, prior = np.array(values, np.float32)
+        (child,) = self.forest.widen([ticket], [critic], [logp], [prior]).tolist()
+        node = self.node(ticket)
+        self.reference.widen(self.tickets[ticket], float(critic), float(logp), float(prior))
+        self.ids[self.node(ticket)] = child
+        assert self.forest.nodes_of([ticket])[0] == child
+        assert self.forest.children(self.ids[node]).tolist() == [self.ids[c] for c in node.children]
 
     def extend(self, ticket: int, rank: int) -> None:
         (moved,) = self.forest.extend([ticket], [rank]).tolist()
@@ -89,7 +99,8 @@ class Twins:
 
     def reroot(self, tree: int, node: Node) -> None:
         old, new = (a.tolist() for a in self.forest.reroot(tree, self.ids[node]))
-        node.parent = None
+        node.parent, node.tree, node.reroots = None, tree, self.roots[tree].reroots + 1
+        node.base = sum(child.started() for child in node.children)
         assert old == [self.ids[n] for n in node.below()]
         self.ids |= dict(zip(node.below(), new, strict=True))
         self.roots[tree] = node
@@ -108,6 +119,8 @@ class Twins:
             if forest.squares:
                 squares = [sum(value * value for value in node.returns) for node in root.below()]
                 np.testing.assert_allclose(table["square_sum"], squares, rtol=1e-14)
+            best = self.reference.recommend(root)
+            assert forest.recommend([tree]).tolist() == [NO_NODE if best is None else self.ids[best]]
             started = table["visit_count"] + table["in_flight"]
             np.testing.assert_array_equal(forest.started[table["id"]], started)
             pairs += self.reference.pairs(root, alpha=0.75, threshold=0.25, max_pairs_per_node=4)

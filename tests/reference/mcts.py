@@ -9,6 +9,8 @@ import math
 from dataclasses import dataclass, field
 from itertools import combinations
 
+from tests.reference.sampled import TINY, Draws, considered_visits, draw_mean, improved_policy, sigma
+
 
 @dataclass(eq=False)
 class Node:
@@ -20,6 +22,7 @@ class Node:
     prior: float = 1.0
     children: list[Node] = field(default_factory=list)
     returns: list[float] = field(default_factory=list)  # of every rollout told through the node, discounted
+    own: list[float] = field(default_factory=list)  # of every rollout told at the very node
     waiting: int = 0  # rollouts pending at the very node
     terminal: bool = False
     told_terminal: bool = False
@@ -35,9 +38,16 @@ class Node:
             nodes += node.children
         return nodes
 
+    widens: bool = False  # a new child is always to be had
+    tree: int = 0
+    reroots: int = 0  # of a root: how often another node took this place
+    base: int = 0  # of a root: its N(h) when it became the root
+
     def exhausted(self) -> bool:
         """Terminal and told, or all children are."""
-        return self.told_terminal or (bool(self.children) and all(child.exhausted() for child in self.children))
+        if self.told_terminal or self.widens:
+            return self.told_terminal
+        return bool(self.children) and all(child.exhausted() for child in self.children)
 
     def in_flight(self) -> int:
         return self.waiting + sum(child.in_flight() for child in self.children)
@@ -64,6 +74,10 @@ class ReferenceForest:
     backup: str = "mean"
     discount: float = 1.0
     alpha: float = 1.0
+    seed: int = 0
+    num_simulations: int = 0
+    max_considered: int = 16
+    gumbel_scale: float = 1.0
     ids: dict[Node, int] = field(default_factory=dict)  # best-first search takes the lower of equals
 
     def value(self, child: Node) -> float:
@@ -73,6 +87,11 @@ class ReferenceForest:
         else:
             q = child.value_sum() * (1 / max(1, child.started()))
         return q if self.alpha == 1.0 else self.alpha * q + (1 - self.alpha) * child.critic_value
+
+    def mean(self, node: Node) -> float:
+        if self.backup == "max":
+            return max(node.returns, default=0.0)
+        return node.value_sum() / max(1, node.started())
 
     def score(self, node: Node, child: Node) -> float:
         visits_here, n = sum(sibling.started() for sibling in node.children), child.started()
@@ -89,6 +108,64 @@ class ReferenceForest:
             return fresh[0]
         return max(open_children, key=lambda c: (self.score(node, c), -c.started(), -node.children.index(c)))
 
+    def descend(self, root: Node) -> Node:
+        """Where the next rollout waits."""
+        node, draws = root, Draws(self.seed, root.tree, root.started())
+        while node.children:
+            if self.selection.startswith("thompson"):
+                below = self.thompson(node, draws)
+            else:
+                below = self.gumbel(node, root) if self.selection == "gumbel" else self.select(node)
+            if below is None:
+                break
+            node = below
+        return node
+
+    def seen(self, node: Node) -> list[float]:
+        """Returns told; 0 for those in flight."""
+        return node.returns + [0.0] * node.in_flight()
+
+    def told_here(self, node: Node) -> list[float]:
+        """Of a node, without what was told deeper; 0 for those that wait."""
+        return node.own + [0.0] * node.waiting
+
+    def thompson(self, node: Node, draws: Draws) -> Node | None:
+        """A child, or None: a new one is wanted."""
+        beta = self.selection == "thompson_beta"
+        known = [child for child in node.children if child.children or child.started() > child.waiting]
+        wider = [r for child in known for r in self.told_here(child)]
+        deeper = [self.discount * r for child in known for below in child.children for r in self.seen(below)]
+        new, old = draw_mean(draws, wider, beta), draw_mean(draws, deeper, beta)
+        rest = [child for child in known if not (self.exhaust and child.exhausted())]
+        if not (old > new and rest):
+            return None
+        values = [draw_mean(draws, self.seen(child), beta) for child in rest]
+        return rest[values.index(max(values))]
+
+    def gumbel(self, node: Node, root: Node, recommend: bool = False) -> Node:
+        visits = [child.started() for child in node.children]
+        priors = [child.prior for child in node.children]
+        q = [child.value_sum() / n if n else None for child, n in zip(node.children, visits, strict=True)]
+        sigmas = sigma(q, visits, priors, self.told_here(node))
+        open_ones = [i for i, c in enumerate(node.children) if recommend or not (self.exhaust and c.exhausted())]
+        if node is not root:
+            policy = improved_policy(sigmas, priors)
+            return node.children[max(open_ones, key=lambda i: (policy[i] - visits[i] / (1 + sum(visits)), -i))]
+        draws = Draws(self.seed, root.tree, 2**64 - 1 - root.reroots)
+        score = [self.gumbel_scale * draws.gumbel() + math.log(max(p, TINY)) + s for p, s in zip(priors, sigmas, strict=True)]
+        wanted = max(visits)
+        if not recommend:
+            since = max(0, sum(visits) - root.base)
+            wanted = considered_visits(min(self.max_considered, len(visits)), self.num_simulations, since + 1)[since]
+        return node.children[min(open_ones, key=lambda i: (abs(visits[i] - wanted), -score[i], i))]
+
+    def recommend(self, root: Node) -> Node | None:
+        if not root.children:
+            return None
+        if self.selection == "gumbel":
+            return self.gumbel(root, root, recommend=True)
+        return max(root.children, key=lambda c: (c.started(), self.mean(c), -root.children.index(c)))
+
     def ask(self, root: Node, n: int) -> tuple[list[list[Node]], int]:
         """Tickets, and why there are no more: 0 there are n, 1 exhausted, 2 blocked."""
         tickets: list[list[Node]] = []
@@ -101,10 +178,8 @@ class ReferenceForest:
                     return tickets, 2 if root.in_flight() else 1
                 node = max(leaves, key=lambda leaf: (leaf.critic_value, -self.ids[leaf]))
             else:
-                node = root
-                while node.children:
-                    node = self.select(node)
-            if node.waiting:
+                node = self.descend(root)
+            if node.waiting and not self.selection.startswith("thompson"):
                 return tickets, 2
             node.waiting += 1
             tickets.append([node])
@@ -112,7 +187,14 @@ class ReferenceForest:
 
     def expand(self, ticket: list[Node], critic: list[float], logps: list[float], priors: list[float]) -> None:
         rows = zip(critic, logps, priors, strict=True)
-        ticket[0].children = [Node(ticket[0], *row) for row in rows]
+        ticket[0].children = [self.born(ticket[0], *row) for row in rows]
+
+    def born(self, parent: Node | None, *values: float) -> Node:
+        return Node(parent, *values, widens=self.selection.startswith("thompson"))
+
+    def widen(self, ticket: list[Node], critic: float, logp: float, prior: float) -> None:
+        ticket[0].children.append(self.born(ticket[0], critic, logp, prior))
+        self.extend(ticket, -1)
 
     def extend(self, ticket: list[Node], rank: int) -> None:
         ticket[0].waiting -= 1
@@ -123,6 +205,7 @@ class ReferenceForest:
         node = ticket[0]
         node.waiting -= 1
         node.told_terminal |= node.terminal
+        node.own.append(value)
         for step in node.path():
             step.returns.append(value)
             value *= self.discount
