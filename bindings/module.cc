@@ -1,6 +1,9 @@
 // The Python face of the core: conversions only. pybind11 turns std::invalid_argument into ValueError, std::out_of_range
 // into IndexError; ByteLimit becomes MemoryError. Every call on a forest holds the forest's lock: two threads on one
 // forest take turns. A long call releases the GIL: threads on different forests then run side by side.
+#include <pybind11/stl.h>
+
+#include <cmath>
 #include <mutex>
 #include <optional>
 
@@ -119,7 +122,8 @@ struct Trees : Input<TreeId> {
 std::unique_ptr<SharedForest> make(const std::string& selection, double c_exp, const std::string& unvisited,
                                    bool exhaust, const std::string& backup, double discount, double alpha,
                                    bool squares, std::uint64_t seed, std::int64_t num_simulations,
-                                   std::int64_t max_considered, double gumbel_scale, std::int64_t max_bytes) {
+                                   std::int64_t max_considered, double gumbel_scale,
+                                   std::optional<double> success_at, bool transpositions, std::int64_t max_bytes) {
   ForestConfig config;
   config.selection = choose("selection", kSelections, selection);
   config.c_exp = c_exp;
@@ -133,6 +137,8 @@ std::unique_ptr<SharedForest> make(const std::string& selection, double c_exp, c
   config.num_simulations = count_of(num_simulations, "num_simulations");
   config.max_considered = count_of(max_considered, "max_considered");
   config.gumbel_scale = gumbel_scale;
+  if (success_at) config.success_at = *success_at;
+  config.transpositions = transpositions;
   config.max_bytes = at_least(max_bytes, 0, "max_bytes");
   return std::make_unique<SharedForest>(Forest(config));
 }
@@ -282,6 +288,10 @@ py::dict table(SharedForest& self, const py::object& trees) {
   out["in_flight"] = to_numpy(std::move(t.in_flight));
   out["value_sum"] = to_numpy(std::move(t.value_sum));
   if (self.forest.config().squares) out["square_sum"] = to_numpy(std::move(t.square_sum));
+  out["own_count"] = to_numpy(std::move(t.own_count));
+  if (self.forest.config().backup == Backup::kMean) out["own_sum"] = to_numpy(std::move(t.own_sum));
+  if (!std::isnan(self.forest.config().success_at)) out["successes"] = to_numpy(std::move(t.successes));
+  out["state"] = to_numpy(std::move(t.state));
   out["critic_value"] = to_numpy(std::move(t.critic_value));
   out["logp"] = to_numpy(std::move(t.logp));
   out["prior"] = to_numpy(std::move(t.prior));
@@ -295,6 +305,34 @@ py::array_t<TreeId> trees(SharedForest& self) {
 
 void prune(SharedForest& self, std::int64_t node) {
   self.locked([&](Forest& forest) { forest.prune(node_of(node)); });
+}
+
+py::tuple merge(SharedForest& self, std::int64_t tree, std::int64_t other) {
+  auto [old_ids, new_ids] = self.locked([&](Forest& forest) { return forest.merge(tree_of(tree), tree_of(other)); });
+  return py::make_tuple(to_numpy(std::move(old_ids)), to_numpy(std::move(new_ids)));
+}
+
+void set_states(SharedForest& self, const py::object& nodes, const py::object& keys) {
+  Input<NodeId> ids(nodes, "nodes", [](std::int64_t id) { no_such("node", id); });
+  Input<std::uint64_t> values(keys, "keys", [](std::int64_t key) {
+    throw std::invalid_argument("keys must be in [0, 2**64); got " + std::to_string(key));
+  });
+  self.locked_for(ids.size(), [&](Forest& forest) { forest.set_states(ids.span(), values.span()); }, ids, values);
+}
+
+py::tuple states(SharedForest& self, std::int64_t tree) {
+  const std::vector<State> found = self.locked([&](const Forest& forest) {
+    const std::span<const State> states = forest.states(tree_of(tree));
+    return std::vector<State>(states.begin(), states.end());
+  });
+  std::vector<std::uint64_t> key;
+  std::vector<std::uint32_t> started;
+  std::vector<double> value_sum;
+  for (const State& state : found) {
+    key.push_back(state.key), started.push_back(state.started);
+    value_sum.push_back(state.value_sum == kNothing ? 0.0 : state.value_sum);
+  }
+  return py::make_tuple(to_numpy(std::move(key)), to_numpy(std::move(started)), to_numpy(std::move(value_sum)));
 }
 
 py::tuple reroot(SharedForest& self, std::int64_t tree, std::int64_t node) {
@@ -357,7 +395,8 @@ void bind_forest(py::module_& m) {
       .def(py::init(&make), py::kw_only(), "selection"_a = "ucb1", "c_exp"_a = d.c_exp, "unvisited"_a = "formula",
            "exhaust"_a = d.exhaust, "backup"_a = "mean", "discount"_a = d.discount, "alpha"_a = d.alpha,
            "squares"_a = d.squares, "seed"_a = d.seed, "num_simulations"_a = d.num_simulations,
-           "max_considered"_a = d.max_considered, "gumbel_scale"_a = d.gumbel_scale, "max_bytes"_a = d.max_bytes)
+           "max_considered"_a = d.max_considered, "gumbel_scale"_a = d.gumbel_scale, "success_at"_a = py::none(),
+           "transpositions"_a = d.transpositions, "max_bytes"_a = d.max_bytes)
       .def("add_trees", &add_trees, "n"_a)
       .def("drop", &drop, "trees"_a)
       .def("root", &root, "tree"_a)
@@ -379,6 +418,9 @@ void bind_forest(py::module_& m) {
            "trees"_a = py::none())
       .def("prune", &prune, "node"_a)
       .def("reroot", &reroot, "tree"_a, "node"_a)
+      .def("merge", &merge, "tree"_a, "other"_a)
+      .def("set_states", &set_states, "nodes"_a, "keys"_a)
+      .def("states", &states, "tree"_a)
       .def("path", &path, "node"_a)
       .def("children", &children, "node"_a)
       .def("table", &table, "trees"_a = py::none())
@@ -402,6 +444,11 @@ void bind_forest(py::module_& m) {
       .def_property_readonly("discount", &setting<&ForestConfig::discount>)
       .def_property_readonly("alpha", &setting<&ForestConfig::alpha>)
       .def_property_readonly("squares", &setting<&ForestConfig::squares>)
+      .def_property_readonly("success_at", [](const SharedForest& self) {
+        const double value = setting<&ForestConfig::success_at>(self);
+        return std::isnan(value) ? std::optional<double>() : std::optional<double>(value);
+      })
+      .def_property_readonly("transpositions", &setting<&ForestConfig::transpositions>)
       .def_property_readonly("seed", &setting<&ForestConfig::seed>)
       .def_property_readonly("num_simulations", &setting<&ForestConfig::num_simulations>)
       .def_property_readonly("max_considered", &setting<&ForestConfig::max_considered>)

@@ -30,6 +30,8 @@ Forest::Forest(const ForestConfig& config) : config_(config) {
     throw std::invalid_argument("num_simulations and max_considered must be at least 1 with selection gumbel; got " +
                                 std::to_string(config.num_simulations) + " and " +
                                 std::to_string(config.max_considered));
+  if (config.transpositions && config.selection > Selection::kPuct)
+    throw std::invalid_argument("transpositions must go with selection ucb1, uct or puct");
   if (!std::isfinite(config.gumbel_scale) || config.gumbel_scale < 0)
     throw std::invalid_argument("gumbel_scale must be finite and at least 0; got " +
                                 std::to_string(config.gumbel_scale));
@@ -45,6 +47,7 @@ Forest::Forest(const ForestConfig& config) : config_(config) {
   heads_ = head_memory_->as<std::uint64_t>();
   std::fill(std::begin(free_chunk_), std::end(free_chunk_), kNoNode);
   if (config.selection == Selection::kPuct || config.selection == Selection::kGumbel) materialise(prior_);
+  if (!std::isnan(config.success_at)) successes_ = Reserve::make(most_cells * sizeof(std::uint32_t));
   if (config_.squares) squares_ = Reserve::make(most_cells * sizeof(double));
 }
 
@@ -74,6 +77,7 @@ std::vector<TreeId> Forest::add_trees(std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) open_[before + i].reserve(2);
   }
   trees_.resize(before + count);
+  if (state_) states_.resize(before + count);
   for (std::size_t i = 0; i < count; ++i) {
     Tree& tree = trees_[before + i];
     const NodeId block = allocate(tree, 1);
@@ -82,10 +86,11 @@ std::vector<TreeId> Forest::add_trees(std::size_t count) {
       num_nodes_ -= i;
       trees_.resize(before);
       if (is_best_first()) open_.resize(before);
+      if (state_) states_.resize(before);
       throw ByteLimit("the trees of a forest must fit max_bytes (" + std::to_string(config_.max_bytes) + "); got " +
                       std::to_string(count) + " more trees");
     }
-    lay_block(block, kNoNode, 0, 1, 0);
+    lay_block(block, kNoNode, 0, 1, static_cast<std::uint32_t>(before + i));
     if (critic_) critic_->as<float>()[block + 1] = 0.0f;
     if (logp_) logp_->as<float>()[block + 1] = 0.0f;
     if (prior_) prior_->as<float>()[block + 1] = 1.0f;
@@ -110,6 +115,7 @@ void Forest::drop(std::span<const TreeId> trees) {
     --num_trees_;
     tree.root = kNoNode;
     if (is_best_first()) open_[static_cast<std::size_t>(id)] = {};
+    if (state_) states_of(id) = {};
   }
   for (std::uint32_t i = 0; open > 0 && i < rollouts_.size(); ++i)
     if ((rollouts_[i].generation & 1) != 0 && trees_[static_cast<std::size_t>(rollouts_[i].tree)].root == kNoNode) {

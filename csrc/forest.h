@@ -71,8 +71,19 @@ struct TreeTable {
   std::vector<std::uint32_t> visit_count;  // told
   std::vector<std::uint32_t> in_flight;
   std::vector<double> value_sum, square_sum;  // square_sum: empty unless the forest keeps squares
+  std::vector<std::uint32_t> own_count;       // told at the node itself, not deeper
+  std::vector<double> own_sum;                // of their returns; empty with Backup::kMax
+  std::vector<std::uint32_t> successes;       // empty unless success_at is given
+  std::vector<std::int32_t> state;            // of the tree's states; -1: none
   std::vector<float> critic_value, logp, prior;
   std::vector<std::uint8_t> flags;  // Flag
+};
+
+/// What all nodes of a tree that are one state come to: edges keep their own counts beside it.
+struct State {
+  std::uint64_t key;
+  double value_sum;
+  std::uint32_t started;
 };
 
 struct PairQuery {
@@ -155,6 +166,18 @@ class Forest {
   /// @return  old and new ids of every node kept, parents first.
   std::pair<std::vector<NodeId>, std::vector<NodeId>> reroot(TreeId tree, NodeId node);
 
+  /// Lays tree `other` over `tree` and drops it: roots on each other, children where their state is the same (set_states),
+  /// the rest beside each other. Counts add up; critic values, logps and priors are the first tree's where both have some.
+  /// Nothing may be in flight in either.
+  /// @return  old and new ids of every node of both, parents first.
+  std::pair<std::vector<NodeId>, std::vector<NodeId>> merge(TreeId tree, TreeId other);
+
+  /// Says which state each node is, by a key of the caller's (a hash); nodes of a tree with equal keys are one state.
+  void set_states(std::span<const NodeId> nodes, std::span<const std::uint64_t> keys);
+
+  /// The states of a tree in the order they came up. What was told of nodes that were cut off since stays with their state.
+  std::span<const State> states(TreeId tree) const;
+
   /// Every pair of children whose blended values differ by `threshold` or more, and at all.
   ///
   ///     Q(h, a) = alpha * W(h, a) / N(h, a) + (1 - alpha) * critic_value(h, a)        (W / N = 0 where N = 0)
@@ -224,6 +247,18 @@ class Forest {
     std::uint32_t depth, row;
   };
   using Counts = std::unordered_map<NodeId, std::uint32_t>;
+  struct States {
+    std::vector<State> list;
+    std::unordered_map<std::uint64_t, std::uint32_t> index;
+    std::uint32_t find_or_add(std::uint64_t key, double nothing) {
+      const auto [at, added] = index.try_emplace(key, static_cast<std::uint32_t>(list.size()));
+      if (added) list.push_back({key, nothing, 0});
+      return at->second;
+    }
+  };
+  struct Moved {
+    std::vector<NodeId> old_ids, new_ids;
+  };
 
   Slot& slot(NodeId node) const noexcept { return cells_[node].slot; }
   Header& header(NodeId block) const noexcept { return cells_[block].header; }
@@ -234,6 +269,12 @@ class Forest {
     return node - 1 - index;
   }
   NodeId parent_of(NodeId node) const noexcept { return header(block_of(node)).parent; }
+  /// The tree of a node: before a root, where no rollout ends, the header says so.
+  TreeId tree_of(NodeId node) const noexcept {
+    NodeId block = block_of(node);
+    while (header(block).parent != kNoNode) block = block_of(header(block).parent);
+    return static_cast<TreeId>(header(block).here);
+  }
   bool is_node(NodeId node) const noexcept;
   /// All children of a node, in order, from its first block on.
   template <typename Act>
@@ -253,7 +294,7 @@ class Forest {
   template <typename Rule, bool kPlain>
   void descend(std::span<const TreeId> trees, std::size_t n, Leaves& leaves, std::uint32_t* found) noexcept;
   template <typename Rule, bool kPlain>
-  NodeId select_child(NodeId block, std::uint32_t node_visits) const noexcept;
+  NodeId select_child(NodeId block, std::uint32_t node_visits, const State* states) const noexcept;
   template <typename Go>
   void by_rule(Go&& go) const;
   bool is_best_first() const noexcept { return config_.selection == Selection::kBestFirst; }
@@ -279,6 +320,7 @@ class Forest {
   void leave(NodeId node) noexcept;
   void check_returns(std::span<const double> returns) const;
   void back_up(std::uint32_t rollout, double value) noexcept;
+  void keep(TreeId tree, NodeId node, double value, bool success) noexcept;
   std::vector<NodeId> leaves_of(std::span<const Ticket> tickets);
   NodeId grow(NodeId leaf, TreeId tree, std::uint32_t width);
   NodeId append(NodeId node, TreeId tree);
@@ -287,13 +329,31 @@ class Forest {
   void reopen(NodeId node) noexcept;
   bool all_exhausted(NodeId block) const noexcept;
 
-  std::uint64_t bytes_per_cell() const noexcept { return sizeof(Cell) + 4u * (bool{critic_} + bool{logp_} + bool{prior_}) + 8u * bool{squares_}; }
+  double nothing() const noexcept { return config_.backup == Backup::kMax ? kNothing : 0.0; }
+  std::uint32_t state_of(NodeId node) const noexcept { return state_ ? state_->as<std::uint32_t>()[node] : 0; }
+  States& states_of(TreeId tree) noexcept { return states_[static_cast<std::size_t>(tree)]; }
+  /// What selection looks a child's state up in; null where it does not.
+  const State* shared_states(TreeId tree) const noexcept {
+    return config_.transpositions && state_ ? states_[static_cast<std::size_t>(tree)].list.data() : nullptr;
+  }
+  void make_states();
+  std::optional<std::uint64_t> key_of(TreeId tree, NodeId node) const noexcept;
+  void count_states(TreeId tree, NodeId node, std::uint32_t more) noexcept;
+  NodeId lay_over(Tree& fresh, TreeId tree, NodeId a, TreeId other, NodeId b, Moved& moved);
+  void add_up(TreeId tree, NodeId now, NodeId a, TreeId other, NodeId b);
+  std::pair<std::vector<NodeId>, std::vector<NodeId>> replace(TreeId tree, NodeId a, TreeId other, NodeId b);
+
+  std::uint64_t bytes_per_cell() const noexcept {
+    return sizeof(Cell) + 4u * (bool{critic_} + bool{logp_} + bool{prior_} + bool{successes_} + bool{state_}) +
+           8u * bool{squares_};
+  }
   /// A free block for `width` children; kNoNode at the byte limit.
   NodeId allocate(Tree& tree, std::uint32_t width);
   std::uint32_t allocate_chunk(std::uint32_t log2);
   void free_chunks(Tree& tree) noexcept;
   void lay_block(NodeId block, NodeId parent, std::uint32_t index, std::uint32_t width, std::uint32_t here) noexcept;
   void lay_slot(NodeId node, std::uint32_t index) noexcept;
+  void clear_beside(NodeId first, std::uint32_t width) noexcept;
   void materialise(std::shared_ptr<Reserve>& column);
   void make_columns(std::span<const float> critic_values, std::span<const float> logps, std::span<const float> priors);
   static float at(const std::shared_ptr<Reserve>& column, NodeId node) noexcept {
@@ -306,6 +366,7 @@ class Forest {
   }
 
   Counts in_flight() const;
+  Counts waiting() const;  // at the very node
   static std::uint32_t count_of(const Counts& counts, NodeId node) {
     const auto found = counts.find(node);
     return found == counts.end() ? 0 : found->second;
@@ -321,6 +382,8 @@ class Forest {
   std::shared_ptr<Reserve> cell_memory_, head_memory_;  // one bit for two cells: a block starts there
   std::shared_ptr<Reserve> critic_, logp_, prior_;      // float a cell; absent until one is given
   std::shared_ptr<Reserve> squares_;                    // double a cell; absent unless config.squares
+  std::shared_ptr<Reserve> successes_;                  // u32 a cell; absent unless config.success_at
+  std::shared_ptr<Reserve> state_;                      // u32 a cell: 1 + its place in states_, 0: none; absent until set
   Cell* cells_ = nullptr;
   std::uint64_t* heads_ = nullptr;
   std::uint32_t top_ = 0;  // cells ever handed out
@@ -328,6 +391,7 @@ class Forest {
   std::size_t num_trees_ = 0, free_rollouts_ = 0;
   std::uint32_t free_chunk_[32];  // lists of free chunks by log2 of their cells
   std::vector<Tree> trees_;
+  std::vector<States> states_;           // a tree; empty until a state is set
   std::vector<std::vector<Open>> open_;  // a heap a tree; best-first search alone has them
   std::vector<Rollout> rollouts_;
   std::uint32_t free_rollout_ = kNoNode;

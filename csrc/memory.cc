@@ -86,6 +86,8 @@ void Forest::free_chunks(Tree& tree) noexcept {
       for (const auto& column : {critic_, logp_, prior_})
         if (column) column->give_back(chunk * sizeof(float), cells * sizeof(float));
       if (squares_) squares_->give_back(chunk * sizeof(double), cells * sizeof(double));
+      for (const auto& column : {successes_, state_})
+        if (column) column->give_back(chunk * sizeof(std::uint32_t), cells * sizeof(std::uint32_t));
     }
     header(chunk) = {free_chunk_[log2], log2, 0, 0, 0};
     free_chunk_[log2] = chunk;
@@ -99,16 +101,22 @@ void Forest::free_chunks(Tree& tree) noexcept {
 void Forest::lay_block(NodeId block, NodeId parent, std::uint32_t index, std::uint32_t width,
                        std::uint32_t here) noexcept {
   header(block) = {parent, here, 0, static_cast<std::uint16_t>(width), static_cast<std::uint16_t>(index)};
-  const double nothing = config_.backup == Backup::kMax ? kNothing : 0.0;
-  for (std::uint32_t i = 0; i < width; ++i) slot(block + 1 + i) = {nothing, 0, link::kLeaf | i};
-  if (squares_) std::fill_n(squares_->as<double>() + block + 1, width, 0.0);
+  const double sum = nothing();
+  for (std::uint32_t i = 0; i < width; ++i) slot(block + 1 + i) = {sum, 0, link::kLeaf | i};
+  clear_beside(block + 1, width);
   heads_[block >> 7] |= std::uint64_t{1} << (block >> 1 & 63);
   num_nodes_ += width;
 }
 
 void Forest::lay_slot(NodeId node, std::uint32_t index) noexcept {
-  slot(node) = {config_.backup == Backup::kMax ? kNothing : 0.0, 0, link::kLeaf | index};
-  if (squares_) squares_->as<double>()[node] = 0.0;
+  slot(node) = {nothing(), 0, link::kLeaf | index};
+  clear_beside(node, 1);
+}
+
+void Forest::clear_beside(NodeId first, std::uint32_t width) noexcept {
+  if (squares_) std::fill_n(squares_->as<double>() + first, width, 0.0);
+  if (successes_) std::fill_n(successes_->as<std::uint32_t>() + first, width, 0u);
+  if (state_) std::fill_n(state_->as<std::uint32_t>() + first, width, 0u);
 }
 
 std::uint32_t Forest::children_of(NodeId node) const noexcept {

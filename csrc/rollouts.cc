@@ -68,10 +68,12 @@ std::vector<NodeId> Forest::extend(std::span<const Ticket> tickets, std::span<co
     while (done-- > 0) {
       const NodeId child = moved[done], parent = parent_of(child);
       --slot(child).started;
+      Rollout& rollout = rollouts_[static_cast<std::uint32_t>(tickets[done])];
+      if (state_of(child) != 0) --states_of(rollout.tree).list[state_of(child) - 1].started;
       leave(child);
       if (const std::uint32_t at = slot(child).link; !link::is_leaf(at)) --header(link::block(at)).here;
       ++header(link::block(slot(parent).link)).here;
-      rollouts_[static_cast<std::uint32_t>(tickets[done])].node = parent;
+      rollout.node = parent;
     }
   };
   for (std::size_t i = 0; i < tickets.size(); ++i) {
@@ -102,6 +104,7 @@ void Forest::step_down(Rollout& rollout, NodeId child) noexcept {
   else
     ++header(link::block(edge.link)).here;
   ++edge.started;
+  if (state_of(child) != 0) ++states_of(rollout.tree).list[state_of(child) - 1].started;
   --header(link::block(slot(rollout.node).link)).here;
   rollout.node = child;
 }
@@ -290,16 +293,28 @@ void Forest::tell_one(Ticket ticket, double value) {
   back_up(index, value);
 }
 
+/// What a return tells of a node beside W.
+void Forest::keep(TreeId tree, NodeId node, double value, bool success) noexcept {
+  if (squares_) squares_->as<double>()[node] += value * value;
+  if (successes_) successes_->as<std::uint32_t>()[node] += success;
+  if (const std::uint32_t state = state_of(node); state != 0) {
+    double& sum = states_of(tree).list[state - 1].value_sum;
+    sum = config_.backup == Backup::kMax ? std::max(sum, value) : sum + value;
+  }
+}
+
 /// Ends a rollout whose generation has been raised with a return.
 void Forest::back_up(std::uint32_t index, double value) noexcept {
   const NodeId leaf = rollouts_[index].node;
   const bool is_max = config_.backup == Backup::kMax;
   const double discount = config_.discount;
   leave(leaf);
+  const bool keeps_more = squares_ || successes_ || state_;
+  const bool success = value >= config_.success_at;
   for (NodeId node = leaf, block = block_of(leaf);; value *= discount) {
     double& sum = slot(node).value_sum;
     sum = is_max ? std::max(sum, value) : sum + value;
-    if (squares_) squares_->as<double>()[node] += value * value;
+    if (keeps_more) keep(rollouts_[index].tree, node, value, success);
     const Header& above = header(block);
     node = above.parent;
     if (node == kNoNode) break;
@@ -319,6 +334,7 @@ void Forest::cancel(std::span<const Ticket> tickets) {
     leave(at);
     if (const std::uint32_t word = slot(at).link; !link::is_leaf(word)) --header(link::block(word)).here;
     unstart(at);
+    if (state_) count_states(rollouts_[index].tree, at, -1u);
     free_again(index);
     close_rollout(index);
   }
@@ -328,6 +344,13 @@ void Forest::cancel(std::span<const Ticket> tickets) {
 void Forest::free_again(std::uint32_t index) noexcept {
   const auto [leaf, tree, generation] = rollouts_[index];
   if (is_best_first() && link::is_open(slot(leaf).link)) offer(tree, leaf);
+}
+
+Forest::Counts Forest::waiting() const {
+  Counts counts;
+  for (const Rollout& rollout : rollouts_)
+    if ((rollout.generation & 1) != 0) ++counts[rollout.node];
+  return counts;
 }
 
 Forest::Counts Forest::in_flight() const {

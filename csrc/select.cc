@@ -12,7 +12,7 @@ namespace agentq {
 /// Calls `go` with the selection rule and whether Q is the plain mean: what the descent is compiled for.
 template <typename Go>
 void Forest::by_rule(Go&& go) const {
-  const bool plain = config_.backup == Backup::kMean && config_.alpha == 1.0;
+  const bool plain = config_.backup == Backup::kMean && config_.alpha == 1.0 && !config_.transpositions;
   const auto with = [&](auto rule) { plain ? go(rule, std::true_type{}) : go(rule, std::false_type{}); };
   switch (config_.selection) {
     case Selection::kUcb1: return with(Ucb1{});
@@ -25,7 +25,7 @@ void Forest::by_rule(Go&& go) const {
 /// The child that selection takes: the largest score; ties by fewer rollouts started, then by lower index.
 /// Exhausted children are passed over (no flag is ever set unless config.exhaust); one child at least is not.
 template <typename Rule, bool kPlain>
-NodeId Forest::select_child(NodeId block, std::uint32_t node_visits) const noexcept {
+NodeId Forest::select_child(NodeId block, std::uint32_t node_visits, const State* states) const noexcept {
   const CountTable& table = *table_;
   const double scale = Rule::scale(table, config_.c_exp, node_visits);
   const bool first_unvisited = config_.unvisited == Unvisited::kFirst;
@@ -34,7 +34,10 @@ NodeId Forest::select_child(NodeId block, std::uint32_t node_visits) const noexc
     const CountTable::Edge counted = table.edge(edge.started);
     double value = edge.value_sum * counted.reciprocal;
     if constexpr (!kPlain) {
-      if (config_.backup == Backup::kMax) value = edge.value_sum == kNothing ? 0.0 : edge.value_sum;
+      double sum = edge.value_sum, reciprocal = counted.reciprocal;
+      if (const std::uint32_t state = states != nullptr ? state_of(child) : 0; state != 0)
+        sum = states[state - 1].value_sum, reciprocal = table.edge(states[state - 1].started).reciprocal;
+      value = config_.backup == Backup::kMean ? sum * reciprocal : sum == kNothing ? 0.0 : sum;
       value = config_.alpha * value + (1.0 - config_.alpha) * static_cast<double>(at(critic_, child));
     }
     const float prior = Rule::kNeedsPrior ? at(prior_, child) : 0.0f;
@@ -84,6 +87,7 @@ Ticket Forest::open_rollout(TreeId tree, NodeId node) noexcept {
   Rollout& rollout = rollouts_[index];
   rollout = {node, tree, rollout.generation + 1};
   ++trees_[static_cast<std::size_t>(tree)].open;
+  if (state_) count_states(tree, node, 1);
   return std::uint64_t{rollout.generation} << 32 | index;
 }
 
@@ -128,7 +132,8 @@ void Forest::descend(std::span<const TreeId> trees, std::size_t n, Leaves& leave
             continue;
           }
           const NodeId block = link::block(here.link);
-          const NodeId child = select_child<Rule, kPlain>(block, here.started - 1 - header(block).here);
+          const NodeId child = select_child<Rule, kPlain>(
+              block, here.started - 1 - header(block).here, kPlain ? nullptr : shared_states(trees[lane.row]));
           Slot& edge = slot(child);
           ++edge.started;
           if (!link::is_leaf(edge.link)) {
@@ -258,7 +263,8 @@ Forest::One Forest::ask_one(TreeId id) {
       ++here->started;
       if (link::is_leaf(here->link)) return;
       const NodeId block = link::block(here->link);
-      node = select_child<Rule, kPlain>(block, here->started - 1 - header(block).here);
+      node = select_child<Rule, kPlain>(block, here->started - 1 - header(block).here,
+                                        kPlain ? nullptr : shared_states(id));
       here = &slot(node);
     }
   };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 namespace agentq {
 
@@ -31,6 +32,8 @@ struct ForestConfig {
   double discount = 1.0;  // in (0, 1]: a return counts discount^d, d edges above the node that it was told at
   double alpha = 1.0;     // in [0, 1]: selection sees alpha * Q + (1 - alpha) * critic_value
   bool squares = false;   // keep the sum of squared returns of every node, 8 bytes more
+  double success_at = std::numeric_limits<double>::quiet_NaN();  // keep the number of returns of at least this, 4 bytes more
+  bool transpositions = false;  // selection sees the Q of a child's state (set_states); kUcb1, kUct and kPuct alone
   std::uint64_t seed = 0;            // of Gumbel's and Thompson's draws: the same seed and the same calls, the same trees
   std::uint32_t num_simulations = 0;  // kGumbel: rollouts of a tree from which its root's action is chosen, at least 1
   std::uint32_t max_considered = 16;  // kGumbel: children of the root that are visited at all, at least 1

@@ -107,10 +107,7 @@ std::uint64_t snapshot_checksum(std::span<const char> bytes) {
 
 std::string Forest::to_bytes() const {
   const Counts counts = in_flight();
-  Counts waiting;  // rollouts pending at the very node
-  for (const Rollout& rollout : rollouts_)
-    if ((rollout.generation & 1) != 0) ++waiting[rollout.node];
-
+  const Counts at_node = waiting();
   Preamble p;
   p.selection = static_cast<std::uint8_t>(config_.selection);
   p.unvisited = static_cast<std::uint8_t>(config_.unvisited);
@@ -125,7 +122,7 @@ std::string Forest::to_bytes() const {
   const auto put_block = [&](NodeId block) {
     const Header& head = header(block);
     out.put(block), out.put(std::uint32_t{head.width});
-    out.put(head.parent == kNoNode ? 0 : head.here - count_of(waiting, head.parent));
+    out.put(head.parent == kNoNode ? 0 : head.here - count_of(at_node, head.parent));
     for (NodeId node = block + 1; node <= block + head.width; ++node) {
       const Slot& s = slot(node);
       std::uint32_t flags = link::is_exhausted(s.link) ? kExhausted : 0;
@@ -168,7 +165,9 @@ class SnapshotReader {
     for (std::uint64_t i = 0; i < preamble_.trees; ++i) {
       const auto root = in_.get<NodeId>();
       f.trees_.emplace_back();
-      if (root != kNoNode) read_tree(f.trees_.back(), root);
+      if (root == kNoNode) continue;
+      read_tree(f.trees_.back(), root);
+      f.header(root - 1).here = static_cast<std::uint32_t>(i);
     }
     if (!in_.empty()) damaged("it goes on after its end");
     free_gaps();

@@ -20,7 +20,9 @@ class ForestMachine(RuleBasedStateMachine):
     """Drives both by legal calls."""
 
     @initialize(
-        selection=st.sampled_from(("ucb1", "uct", "puct", "best_first", "gumbel", "thompson_gaussian", "thompson_beta")),
+        selection=st.sampled_from(
+            ("ucb1", "uct", "puct", "best_first", "gumbel", "thompson_gaussian", "thompson_beta")
+        ),
         c_exp=st.sampled_from((0.0, 0.5, 1.5)),
         unvisited=st.sampled_from(("formula", "first")),
         exhaust=st.booleans(),
@@ -28,10 +30,13 @@ class ForestMachine(RuleBasedStateMachine):
         discount=st.sampled_from((1.0, 0.5)),
         alpha=st.sampled_from((1.0, 0.5)),
         squares=st.booleans(),
+        success_at=st.sampled_from((None, 0.5)),
+        transpositions=st.booleans(),
     )
     def start(self, **settings):
         if settings["selection"] in ("gumbel", "thompson_gaussian", "thompson_beta"):
             settings |= {"backup": "mean", "alpha": 1.0, "num_simulations": 12, "max_considered": 3}
+        settings["transpositions"] &= settings["selection"] in ("ucb1", "uct", "puct")
         self.twins = Twins(**settings)
         self.forest = self.twins.forest
         self.stale: list[int] = []
@@ -116,6 +121,21 @@ class ForestMachine(RuleBasedStateMachine):
             self.twins.reroot(tree, node)
         elif not node.in_flight():
             self.twins.prune(node)
+
+    @precondition(lambda self: self.twins.roots)
+    @rule(seed=st.integers(0, 99), keys=st.lists(st.integers(0, 4), max_size=6))
+    def know_states(self, seed, keys):
+        nodes = self.twins.roots[self.pick_tree(seed)].below()
+        chosen = dict.fromkeys(nodes[(seed * i) % len(nodes)] for i in range(len(keys)))
+        fresh = [node for node in chosen if node.state is None]
+        self.twins.set_states(fresh, keys[: len(fresh)])
+
+    @precondition(lambda self: len(self.twins.roots) > 1)
+    @rule(seed=st.integers(0, 99))
+    def merge(self, seed):
+        tree, other = self.pick_tree(seed), self.pick_tree(seed + 1)
+        if not (self.twins.roots[tree].in_flight() or self.twins.roots[other].in_flight()):
+            self.twins.merge(tree, other)
 
     @rule(seed=st.integers(0, 99), call=st.sampled_from(("tell", "cancel", "extend", "expand", "set_terminal")))
     def refuse(self, seed, call):

@@ -81,6 +81,9 @@ class Forest:
         alpha: in [0, 1]; selection sees alpha * Q + (1 - alpha) * critic_value. Putta et al. 2024, eq. 10.
         squares: keep the sum of squared returns of every node, for its variance; 8 bytes more a node. Always with
             "thompson_gaussian".
+        success_at: keep how many returns of every node were at least this, told at or below it; 4 bytes more a node.
+        transpositions: Q of a child is that of its state (`set_states`), over all nodes of the tree that are this state;
+            n and N(h) stay the edges' own. For "ucb1", "uct", "puct". Childs, Brodeur and Kocsis 2008, UCT2.
         seed: of the draws of "gumbel" and "thompson_*", in [0, 2**64).
         num_simulations, max_considered: of "gumbel", at least 1.
         gumbel_scale: of "gumbel": the noise at the root times this, at least 0; 0 for evaluation.
@@ -100,6 +103,8 @@ class Forest:
         discount: float = 1.0,
         alpha: float = 1.0,
         squares: bool = False,
+        success_at: float | None = None,
+        transpositions: bool = False,
         seed: int = 0,
         num_simulations: int = 0,
         max_considered: int = 16,
@@ -199,6 +204,27 @@ class Forest:
         Returns old and new ids of every node kept, parents first: what is kept moves together.
         """
 
+    def merge(self, tree: int, other: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+        """Lays tree `other` over `tree`, which keeps its id, and drops it. Nothing may be in flight in either.
+
+        Roots are laid on each other, then children whose states are the same (`set_states`); the other's remaining children
+        come after the tree's own. N, W and what is beside them add up; critic values, logps and priors are the tree's own
+        where both have some. Returns old and new ids of every node of both, parents first.
+        """
+
+    def set_states(self, nodes: Ids, keys: Ids) -> None:
+        """Says which state each node is by a key in [0, 2**64), for example a hash of its page.
+
+        Nodes of a tree with equal keys are one state, whose returns `states` adds up and `transpositions` selects by. A node
+        is one state for good; saying it again changes nothing.
+        """
+
+    def states(self, tree: int) -> tuple[NDArray[np.uint64], NDArray[np.uint32], NDArray[np.float64]]:
+        """Key, rollouts started (as `started`) and W of each state of a tree, in the order they came up.
+
+        What was told of nodes that have been cut off since stays with their state.
+        """
+
     def pairs(
         self,
         *,
@@ -230,8 +256,9 @@ class Forest:
 
         In each tree parents come before children, the children of a node together and in order. tree, id, parent (a row
         of this table; -1 for a root), depth, visit_count (N: told), in_flight, value_sum (W), square_sum (W2, with
-        `squares`; the variance of returns is W2 / N - (W / N)**2), critic_value, logp, prior, flags (TERMINAL,
-        EXHAUSTED).
+        `squares`; the variance of returns is W2 / N - (W / N)**2), own_count and own_sum (the part of N and W that was told
+        at the node itself, not deeper; own_sum not with backup "max"), successes (with `success_at`), state (a row of
+        `states`, -1 for none), critic_value, logp, prior, flags (TERMINAL, EXHAUSTED).
         """
 
     def to_bytes(self) -> bytes:
@@ -283,6 +310,10 @@ class Forest:
     def alpha(self) -> float: ...
     @property
     def squares(self) -> bool: ...
+    @property
+    def success_at(self) -> float | None: ...
+    @property
+    def transpositions(self) -> bool: ...
     @property
     def seed(self) -> int: ...
     @property

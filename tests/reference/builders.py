@@ -100,10 +100,26 @@ class Twins:
     def reroot(self, tree: int, node: Node) -> None:
         old, new = (a.tolist() for a in self.forest.reroot(tree, self.ids[node]))
         node.parent, node.tree, node.reroots = None, tree, self.roots[tree].reroots + 1
+        node.states = self.roots[tree].states
         node.base = sum(child.started() for child in node.children)
         assert old == [self.ids[n] for n in node.below()]
         self.ids |= dict(zip(node.below(), new, strict=True))
         self.roots[tree] = node
+
+    def set_states(self, nodes: Sequence[Node], keys: Sequence[int]) -> None:
+        self.forest.set_states([self.ids[node] for node in nodes], list(keys))
+        for node, key in zip(nodes, keys, strict=True):
+            self.reference.set_state(node, key)
+
+    def merge(self, tree: int, other: int) -> None:
+        old, new = (a.tolist() for a in self.forest.merge(tree, other))
+        before = {node: self.ids[node] for t in (tree, other) for node in self.roots[t].below()}
+        now = {node: node for node in self.roots[tree].below()}
+        now |= self.reference.merge(self.roots[tree], self.roots.pop(other))
+        assert sorted(old) == sorted(before.values())
+        moved = dict(zip(old, new, strict=True))
+        self.ids |= {now[node]: moved[where] for node, where in before.items()}
+        assert all(self.ids[now[node]] == moved[where] for node, where in before.items())
 
     def check(self, forest: Forest | None = None) -> None:
         """Tables, counts and pairs of both."""
@@ -116,6 +132,10 @@ class Twins:
             assert table["id"].tolist() == [self.ids[node] for node in root.below()]
             for name, want in self.reference.table(root).items():
                 np.testing.assert_array_equal(table[name], want, err_msg=name)
+            keys, n, total = (column.tolist() for column in forest.states(tree))
+            assert [keys[i] if i >= 0 else None for i in table["state"]] == [node.state for node in root.below()]
+            known = {key: self.reference.state_totals(root, key) for key in root.states}
+            assert dict(zip(keys, zip(n, total, strict=True), strict=True)) == known
             if forest.squares:
                 squares = [sum(value * value for value in node.returns) for node in root.below()]
                 np.testing.assert_allclose(table["square_sum"], squares, rtol=1e-14)

@@ -22,7 +22,10 @@ class Node:
     prior: float = 1.0
     children: list[Node] = field(default_factory=list)
     returns: list[float] = field(default_factory=list)  # of every rollout told through the node, discounted
+    state: int | None = None
+    states: dict[int, list[Node]] = field(default_factory=dict)  # of a root: the nodes that are or were each state
     own: list[float] = field(default_factory=list)  # of every rollout told at the very node
+    successes: int = 0
     waiting: int = 0  # rollouts pending at the very node
     terminal: bool = False
     told_terminal: bool = False
@@ -74,6 +77,8 @@ class ReferenceForest:
     backup: str = "mean"
     discount: float = 1.0
     alpha: float = 1.0
+    success_at: float | None = None
+    transpositions: bool = False
     seed: int = 0
     num_simulations: int = 0
     max_considered: int = 16
@@ -82,11 +87,53 @@ class ReferenceForest:
 
     def value(self, child: Node) -> float:
         """What selection knows of an edge besides its bonus."""
-        if self.backup == "max":
-            q = max(child.returns, default=0.0)
+        if self.transpositions and child.state is not None:
+            n, total = self.state_totals(child.path()[-1], child.state)
         else:
-            q = child.value_sum() * (1 / max(1, child.started()))
+            n, total = child.started(), max(child.returns, default=0.0) if self.backup == "max" else child.value_sum()
+        q = total if self.backup == "max" else total * (1 / max(1, n))
         return q if self.alpha == 1.0 else self.alpha * q + (1 - self.alpha) * child.critic_value
+
+    def set_state(self, node: Node, key: int) -> None:
+        if node.state is None:
+            node.state = key
+            node.path()[-1].states.setdefault(key, []).append(node)
+
+    def state_totals(self, root: Node, key: int) -> tuple[int, float]:
+        """Rollouts started and W of a state, over all nodes that ever were it."""
+        alive = set(root.below())
+        returns = [r for node in root.states[key] for r in node.returns]
+        flying = sum(node.in_flight() for node in root.states[key] if node in alive)
+        return len(returns) + flying, max(returns, default=0.0) if self.backup == "max" else sum(returns)
+
+    def merge(self, root: Node, other: Node) -> dict[Node, Node]:
+        """Lays the tree `other` over `root`; where its nodes are now."""
+        now = {other: root}
+        for key, nodes in other.states.items():
+            root.states.setdefault(key, []).extend(nodes)
+        pairs = [(root, other)]
+        for a, b in pairs:
+            if b.state is not None and b.state == a.state:
+                a.path()[-1].states[b.state].remove(b)  # its returns are a's from now on
+            elif a.state is None and b.state is not None:
+                a.state = b.state
+                root.states[b.state][root.states[b.state].index(b)] = a
+            a.returns, a.own, a.successes = a.returns + b.returns, a.own + b.own, a.successes + b.successes
+            a.terminal, a.told_terminal = a.terminal or b.terminal, a.told_terminal or b.told_terminal
+            free = [child for child in a.children if child.state is not None]
+            for child in b.children:
+                same = next((c for c in free if c.state == child.state), None)
+                if same is not None:
+                    free.remove(same)
+                    now[child] = same
+                    pairs.append((same, child))
+                    continue
+                child.parent = a
+                a.children.append(child)
+                now |= {node: node for node in child.below()}
+            if a.children:
+                a.terminal = a.told_terminal = False
+        return now
 
     def mean(self, node: Node) -> float:
         if self.backup == "max":
@@ -152,7 +199,9 @@ class ReferenceForest:
             policy = improved_policy(sigmas, priors)
             return node.children[max(open_ones, key=lambda i: (policy[i] - visits[i] / (1 + sum(visits)), -i))]
         draws = Draws(self.seed, root.tree, 2**64 - 1 - root.reroots)
-        score = [self.gumbel_scale * draws.gumbel() + math.log(max(p, TINY)) + s for p, s in zip(priors, sigmas, strict=True)]
+        score = [
+            self.gumbel_scale * draws.gumbel() + math.log(max(p, TINY)) + s for p, s in zip(priors, sigmas, strict=True)
+        ]
         wanted = max(visits)
         if not recommend:
             since = max(0, sum(visits) - root.base)
@@ -206,8 +255,10 @@ class ReferenceForest:
         node.waiting -= 1
         node.told_terminal |= node.terminal
         node.own.append(value)
+        success = self.success_at is not None and value >= self.success_at
         for step in node.path():
             step.returns.append(value)
+            step.successes += success
             value *= self.discount
 
     def cancel(self, ticket: list[Node]) -> None:
@@ -215,6 +266,7 @@ class ReferenceForest:
 
     def prune(self, node: Node) -> None:
         node.children = []
+        node.own = list(node.returns)  # nothing is deeper any more
 
     def pairs(
         self, root: Node, *, alpha: float, threshold: float, min_visits: int = 1, max_pairs_per_node: int = 0
@@ -251,7 +303,10 @@ class ReferenceForest:
             "visit_count": [len(n.returns) for n in nodes],
             "in_flight": [n.in_flight() for n in nodes],
             "value_sum": [max(n.returns, default=0.0) if self.backup == "max" else n.value_sum() for n in nodes],
+            "own_count": [len(n.own) for n in nodes],
+            **({"successes": [n.successes for n in nodes]} if self.success_at is not None else {}),
             "critic_value": [n.critic_value for n in nodes],
             "logp": [n.logp for n in nodes],
+            **({"own_sum": [sum(n.own) for n in nodes]} if self.backup == "mean" else {}),
             "flags": [n.terminal + 2 * (self.exhaust and n.exhausted()) for n in nodes],
         }

@@ -73,7 +73,9 @@ def considered_visits(m: int, budget: int, rollouts: int) -> list[int]:
     return sequence
 
 
-def sigma(q: Sequence[float | None], visits: Sequence[int], priors: Sequence[float], own: Sequence[float]) -> list[float]:
+def sigma(
+    q: Sequence[float | None], visits: Sequence[int], priors: Sequence[float], own: Sequence[float]
+) -> list[float]:
     """sigma(completed Q) of children; `q` None where there are no visits, `own` the returns told at the node itself."""
     pairs = [(max(p, TINY), x) for p, x in zip(priors, q, strict=True) if x is not None]
     weighted = sum(p * x for p, x in pairs) / sum(p for p, _ in pairs) if pairs else 0.0
