@@ -4,8 +4,8 @@ Errors: ValueError for a wrong value, IndexError for a node or tree that does no
 `max_bytes`. A call that raises has changed nothing.
 
 A node is a history; a node that is no root is also the action (edge) that leads to it, taken at its parent. Node ids
-are below 2**31 and never change but by `reroot`; not every number is a node. The children that `expand` gives a node have
-ids one after the other, best critic rank first; those that `widen` adds lie elsewhere.
+are below 2**31 and never change but by `reroot`; not every number is a node. The children that `expand` gives a node
+have ids one after the other, best critic rank first; those that `widen` adds lie elsewhere.
 
 A rollout is *pending* at one node, and *in flight* on the whole path from there to the root, from `ask` until `tell` or
 `cancel`. It counts as a visit worth 0 meanwhile (virtual loss 0). A *ticket* names one rollout and is good once: told,
@@ -64,12 +64,12 @@ class Forest:
             - "puct": Q + c_exp * P(a | h) * sqrt(max(1, N(h))) / (1 + n). Silver et al. 2017, AlphaGo Zero.
             - "best_first": no rule of a node; the leaf of the tree with the largest critic_value that is not in flight,
               then the lowest id. Koh et al. 2024, arXiv:2407.01476: a child's critic_value is its parent's value there.
-            - "gumbel": at the root sequential halving of `num_simulations` rollouts over the `max_considered` children with
-              the largest g + log P(a | h), g standard Gumbel; below, rollouts in proportion to the improved policy. Ask
-              `recommend` for the action. Danihelka et al. 2022, with mctx's constants.
-            - "thompson_gaussian", "thompson_beta": at each node a draw decides between a new child and those there are, and
-              then between these. A rollout may so end at a node that has children: give it one more by `widen`. AB-MCTS-A,
-              Inoue et al. 2025, arXiv:2503.04412. Prior of a mean: normal inverse gamma (0, 1, 1, 0.1), or
+            - "gumbel": at the root sequential halving of `num_simulations` rollouts over the `max_considered` children
+              with the largest g + log P(a | h), g standard Gumbel; below, rollouts in proportion to the improved policy.
+              Ask `recommend` for the action. Danihelka et al. 2022, with mctx's constants.
+            - "thompson_gaussian", "thompson_beta": at each node a draw decides between a new child and those there are,
+              and then between these. A rollout may so end at a node that has children: give it one more by `widen`.
+              AB-MCTS-A, Inoue et al. 2025, arXiv:2503.04412. Prior of a mean: normal inverse gamma (0, 1, 1, 0.1), or
               Beta(1/2, 1/2), for returns in [0, 1]. Needs no c_exp.
         c_exp: exploration constant, finite, at least 0, in reward units.
         unvisited: "formula" scores an edge without visits like any other (Agent Q's 1 + N); "first" takes it first,
@@ -82,8 +82,8 @@ class Forest:
         squares: keep the sum of squared returns of every node, for its variance; 8 bytes more a node. Always with
             "thompson_gaussian".
         success_at: keep how many returns of every node were at least this, told at or below it; 4 bytes more a node.
-        transpositions: Q of a child is that of its state (`set_states`), over all nodes of the tree that are this state;
-            n and N(h) stay the edges' own. For "ucb1", "uct", "puct". Childs, Brodeur and Kocsis 2008, UCT2.
+        transpositions: Q of a child is that of its state (`set_states`), over all nodes of the tree that are
+            this state; n and N(h) stay the edges' own. For "ucb1", "uct", "puct". Childs, Brodeur and Kocsis 2008, UCT2.
         seed: of the draws of "gumbel" and "thompson_*", in [0, 2**64).
         num_simulations, max_considered: of "gumbel", at least 1.
         gumbel_scale: of "gumbel": the noise at the root times this, at least 0; 0 for evaluation.
@@ -168,16 +168,16 @@ class Forest:
     ) -> NDArray[np.uint32]:
         """Gives the node of each ticket one more child, its last, and moves the rollout there.
 
-        The node may be a leaf or have children; it and those above it are exhausted no more. A ticket is listed once. One
-        value a ticket; a prior's default is 1 / children. Returns the new children; NO_NODE where `max_bytes` leaves no
-        room: the rollout stays.
+        The node may be a leaf or have children; it and those above it are exhausted no more. A ticket is listed once.
+        One value a ticket; a prior's default is 1 / children. Returns the new children; NO_NODE where `max_bytes`
+        leaves no room: the rollout stays.
         """
 
     def recommend(self, trees: Ids) -> NDArray[np.uint32]:
         """The child of each tree's root that the search has come to; NO_NODE where the root is a leaf.
 
-        The one with the most rollouts, then the largest mean, then the lowest index; with "gumbel", of those with the most
-        rollouts the largest g + log P + sigma(Q).
+        The one with the most rollouts, then the largest mean, then the lowest index; with "gumbel", of those with the
+        most rollouts the largest g + log P + sigma(Q).
         """
 
     def set_terminal(self, tickets: Ids) -> None:
@@ -207,16 +207,16 @@ class Forest:
     def merge(self, tree: int, other: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
         """Lays tree `other` over `tree`, which keeps its id, and drops it. Nothing may be in flight in either.
 
-        Roots are laid on each other, then children whose states are the same (`set_states`); the other's remaining children
-        come after the tree's own. N, W and what is beside them add up; critic values, logps and priors are the tree's own
-        where both have some. Returns old and new ids of every node of both, parents first.
+        Roots are laid on each other, then children whose states are the same (`set_states`); the other's remaining
+        children come after the tree's own. N, W and what is beside them add up; critic values, logps and priors are
+        the tree's own where both have some. Returns old and new ids of every node of both, parents first.
         """
 
     def set_states(self, nodes: Ids, keys: Ids) -> None:
         """Says which state each node is by a key in [0, 2**64), for example a hash of its page.
 
-        Nodes of a tree with equal keys are one state, whose returns `states` adds up and `transpositions` selects by. A node
-        is one state for good; saying it again changes nothing.
+        Nodes of a tree with equal keys are one state, whose returns `states` adds up and `transpositions` selects by.
+        A node is one state for good; saying it again changes nothing.
         """
 
     def states(self, tree: int) -> tuple[NDArray[np.uint64], NDArray[np.uint32], NDArray[np.float64]]:
@@ -256,9 +256,9 @@ class Forest:
 
         In each tree parents come before children, the children of a node together and in order. tree, id, parent (a row
         of this table; -1 for a root), depth, visit_count (N: told), in_flight, value_sum (W), square_sum (W2, with
-        `squares`; the variance of returns is W2 / N - (W / N)**2), own_count and own_sum (the part of N and W that was told
-        at the node itself, not deeper; own_sum not with backup "max"), successes (with `success_at`), state (a row of
-        `states`, -1 for none), critic_value, logp, prior, flags (TERMINAL, EXHAUSTED).
+        `squares`; the variance of returns is W2 / N - (W / N)**2), own_count and own_sum (the part of N and W that
+        was told at the node itself, not deeper; own_sum not with backup "max"), successes (with `success_at`), state
+        (a row of `states`, -1 for none), critic_value, logp, prior, flags (TERMINAL, EXHAUSTED).
         """
 
     def to_bytes(self) -> bytes:

@@ -1,6 +1,6 @@
 // Random calls on the core, legal and illegal ones, with what must hold checked as it goes: for a run under sanitizers.
 //
-//     stress OPERATIONS SEED THREADS
+//     stress CALLS SEED THREADS
 //
 // Each thread drives a forest of its own (they share the pool of memory), and all together drive one under a lock.
 #include <cstdio>
@@ -27,9 +27,10 @@ class Driver {
  public:
   explicit Driver(std::uint64_t seed) : random_(seed), forest_(config()) {}
 
+  long calls() const { return calls_; }
+
   void step() {
-    ++steps_;
-    switch (below(16)) {
+    switch (below(18)) {
       case 0: return plant();
       case 1: case 2: case 3: return ask();
       case 4: return ask_one();
@@ -39,34 +40,44 @@ class Driver {
       case 10: case 11: return tell();
       case 12: return cancel();
       case 13: return refuse();
+      case 15: return widen();
+      case 16: return know();
       case 14: return below(8) == 0 ? restructure() : look();
       default: return below(64) == 0 ? reload() : tell();
     }
   }
 
   void finish() {
-    forest_.cancel(open_);
+    called().cancel(open_);
     open_.clear();
     look();
     CHECK(forest_.num_in_flight() == 0);
-    CHECK(Forest::from_bytes(forest_.to_bytes()).to_bytes() == forest_.to_bytes());
+    CHECK(Forest::from_bytes(called().to_bytes()).to_bytes() == called().to_bytes());
   }
 
  private:
   ForestConfig config() {
     ForestConfig c;
-    c.selection = static_cast<Selection>(below(4));
+    c.selection = static_cast<Selection>(below(7));
     c.c_exp = 0.5 * below(4);
     c.unvisited = static_cast<Unvisited>(below(2));
     c.exhaust = below(2) == 0;
-    c.backup = static_cast<Backup>(below(2));
-    c.alpha = below(2) == 0 ? 1.0 : 0.5;
+    const bool draws = c.selection >= Selection::kGumbel;
+    c.backup = static_cast<Backup>(draws ? 0 : below(2));
+    c.alpha = draws || below(2) == 0 ? 1.0 : 0.5;
     c.squares = below(2) == 0;
+    c.transpositions = c.selection <= Selection::kPuct && below(2) == 0;
+    if (below(2) == 0) c.success_at = 0.5;
+    c.num_simulations = 1 + below(40);
+    c.max_considered = 1 + below(9);
+    c.seed = random_();
     c.max_bytes = std::uint64_t{1} << (14 + below(8));
     return c;
   }
 
   std::uint32_t below(std::uint32_t n) { return static_cast<std::uint32_t>(random_() % n); }
+
+  Forest& called() { return ++calls_, forest_; }
 
   template <typename Act>
   void refused(Act&& act) {
@@ -90,14 +101,14 @@ class Driver {
 
   void plant() {
     try {
-      if (forest_.num_trees() < 40) forest_.add_trees(below(4));
+      if (forest_.num_trees() < 40) called().add_trees(below(4));
     } catch (const ByteLimit&) {
       if (!forest_.trees().empty()) drop(forest_.trees()[below(static_cast<std::uint32_t>(forest_.num_trees()))]);
     }
   }
 
   void drop(TreeId tree) {
-    forest_.drop(std::span(&tree, 1));
+    called().drop(std::span(&tree, 1));
     std::erase_if(open_, [&](Ticket ticket) {
       try {
         forest_.nodes_of(std::span(&ticket, 1));
@@ -112,7 +123,7 @@ class Driver {
 
   void ask() {
     const std::vector<TreeId> trees = some_trees();
-    const Leaves leaves = forest_.ask(trees, 1 + below(5));
+    const Leaves leaves = called().ask(trees, 1 + below(5));
     open_.insert(open_.end(), leaves.ticket.begin(), leaves.ticket.end());
     CHECK(leaves.status.size() == trees.size() && leaves.node.size() == leaves.ticket.size());
     CHECK(open_.size() == forest_.num_in_flight());
@@ -120,7 +131,7 @@ class Driver {
 
   void ask_one() {
     for (const TreeId tree : some_trees())
-      if (const auto [status, ticket, node] = forest_.ask_one(tree); status == AskStatus::kOk) open_.push_back(ticket);
+      if (const auto [status, ticket, node] = called().ask_one(tree); status == AskStatus::kOk) open_.push_back(ticket);
   }
 
   std::vector<Ticket> some_open() {
@@ -139,11 +150,43 @@ class Driver {
       const bool had = !forest_.children(node).empty();
       try {
         const std::span<const float> given = below(2) == 0 ? std::span<const float>() : values;
-        const NodeId first = forest_.expand(std::span(&ticket, 1), std::span(&width, 1), given, {}, {})[0];
+        const NodeId first = called().expand(std::span(&ticket, 1), std::span(&width, 1), given, {}, {})[0];
         CHECK(!had);
         if (first != kNoNode) CHECK(forest_.children(node).front() == first && forest_.children(node).size() == width);
       } catch (const ByteLimit&) {
       } catch (const std::invalid_argument&) {  // it has children, or is terminal
+      }
+    }
+  }
+
+  void widen() {
+    for (const Ticket ticket : some_open()) {
+      const NodeId node = forest_.nodes_of(std::span(&ticket, 1))[0];
+      const std::vector<NodeId> before = forest_.children(node);
+      const float value = 0.25f * static_cast<float>(below(5));
+      try {
+        const std::span<const float> given = below(2) == 0 ? std::span<const float>() : std::span(&value, 1);
+        const NodeId child = called().widen(std::span(&ticket, 1), given, given, given)[0];
+        if (child == kNoNode) continue;
+        std::vector<NodeId> after = forest_.children(node);
+        CHECK(after.back() == child && forest_.nodes_of(std::span(&ticket, 1))[0] == child);
+        after.pop_back();
+        CHECK(after == before);
+      } catch (const ByteLimit&) {
+      } catch (const std::invalid_argument&) {  // it is terminal
+      }
+    }
+  }
+
+  void know() {
+    for (const TreeId tree : some_trees()) {
+      const TreeTable table = called().table(std::span(&tree, 1));
+      const NodeId node = table.id[below(static_cast<std::uint32_t>(table.id.size()))];
+      const std::uint64_t key = below(6);
+      try {
+        called().set_states(std::span(&node, 1), std::span(&key, 1));
+      } catch (const ByteLimit&) {
+      } catch (const std::invalid_argument&) {  // it is another state
       }
     }
   }
@@ -154,7 +197,7 @@ class Driver {
       const auto width = static_cast<std::uint32_t>(forest_.children(node).size());
       if (width == 0) continue;
       const std::uint32_t rank = below(width);
-      const NodeId child = forest_.extend(std::span(&ticket, 1), std::span(&rank, 1))[0];
+      const NodeId child = called().extend(std::span(&ticket, 1), std::span(&rank, 1))[0];
       CHECK(child == forest_.children(node)[rank] && forest_.path(child).end()[-2] == node);
     }
   }
@@ -162,7 +205,7 @@ class Driver {
   void set_terminal() {
     for (const Ticket ticket : some_open()) {
       const NodeId node = forest_.nodes_of(std::span(&ticket, 1))[0];
-      if (forest_.children(node).empty()) forest_.set_terminal(std::span(&ticket, 1));
+      if (forest_.children(node).empty()) called().set_terminal(std::span(&ticket, 1));
     }
   }
 
@@ -176,14 +219,15 @@ class Driver {
   void tell() {
     const std::vector<Ticket> tickets = some_open();
     std::vector<double> returns(tickets.size());
-    for (double& value : returns) value = below(3) / 2.0 - 0.5;
-    forest_.tell(tickets, returns);
+    const double low = forest_.config().selection == Selection::kThompsonBeta ? 0.0 : 0.5;
+    for (double& value : returns) value = below(3) / 2.0 - low;
+    called().tell(tickets, returns);
     close(tickets);
   }
 
   void cancel() {
     const std::vector<Ticket> tickets = some_open();
-    forest_.cancel(tickets);
+    called().cancel(tickets);
     close(tickets);
   }
 
@@ -193,8 +237,8 @@ class Driver {
     bad.push_back(below(2) == 0 ? stale_ : random_());
     const std::vector<double> returns(bad.size(), value);
     if (bad.back() != stale_ && std::set<Ticket>(open_.begin(), open_.end()).contains(bad.back())) return;
-    refused([&] { forest_.tell(bad, returns); });
-    refused([&] { forest_.cancel(bad); });
+    refused([&] { called().tell(bad, returns); });
+    refused([&] { called().cancel(bad); });
     refused([&] { forest_.nodes_of(bad); });
     const auto anywhere = static_cast<NodeId>(random_());
     try {
@@ -207,14 +251,21 @@ class Driver {
     const std::vector<TreeId> trees = forest_.trees();
     if (trees.empty()) return;
     const TreeId tree = trees[below(static_cast<std::uint32_t>(trees.size()))];
-    const TreeTable table = forest_.table(std::span(&tree, 1));
+    const TreeTable table = called().table(std::span(&tree, 1));
     const auto row = below(static_cast<std::uint32_t>(table.id.size()));
     try {
-      switch (below(3)) {
+      switch (below(4)) {
         case 0: return drop(tree);
-        case 1: return forest_.prune(table.id[row]);
+        case 3: {
+          const TreeId other = trees[below(static_cast<std::uint32_t>(trees.size()))];
+          const std::uint64_t nodes = forest_.num_nodes();
+          const auto [old_ids, new_ids] = called().merge(tree, other);
+          CHECK(forest_.num_nodes() <= nodes && old_ids.size() == new_ids.size());
+          return;
+        }
+        case 1: return called().prune(table.id[row]);
         default: {
-          const auto [old_ids, new_ids] = forest_.reroot(tree, table.id[row]);
+          const auto [old_ids, new_ids] = called().reroot(tree, table.id[row]);
           CHECK(old_ids[0] == table.id[row] && new_ids[0] == forest_.root(tree));
         }
       }
@@ -225,17 +276,18 @@ class Driver {
 
   void reload() {
     if (!open_.empty()) return;
-    const std::string bytes = forest_.to_bytes();
+    const std::string bytes = called().to_bytes();
     forest_ = Forest::from_bytes(bytes);
     stale_ = 0;
-    CHECK(forest_.to_bytes() == bytes);
+    CHECK(called().to_bytes() == bytes);
   }
 
   void look() {
     std::uint64_t nodes = 0;
     for (const TreeId tree : forest_.trees()) {
-      const TreeTable t = forest_.table(std::span(&tree, 1));
+      const TreeTable t = called().table(std::span(&tree, 1));
       nodes += t.id.size();
+      CHECK(called().recommend(std::span(&tree, 1)).size() == 1);
       std::vector<std::uint64_t> below_here(t.id.size());
       for (std::size_t i = t.id.size(); i-- > 1;) {
         CHECK(t.parent[i] >= 0 && static_cast<std::size_t>(t.parent[i]) < i);
@@ -245,7 +297,7 @@ class Driver {
       }
     }
     CHECK(nodes == forest_.num_nodes() && forest_.bytes_in_use() <= forest_.config().max_bytes);
-    const Pairs pairs = forest_.pairs({0.5, 0.1, 1, 3});
+    const Pairs pairs = called().pairs({0.5, 0.1, 1, 3});
     for (std::size_t i = 0; i < pairs.gap.size(); ++i) CHECK(pairs.gap[i] >= 0.1);
   }
 
@@ -253,13 +305,13 @@ class Driver {
   Forest forest_;
   std::vector<Ticket> open_;
   Ticket stale_ = 0;
-  std::uint64_t steps_ = 0;
+  long calls_ = 0;
 };
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) return std::fprintf(stderr, "usage: stress OPERATIONS SEED THREADS\n"), 2;
+  if (argc != 4) return std::fprintf(stderr, "usage: stress CALLS SEED THREADS\n"), 2;
   const long operations = std::atol(argv[1]);
   const std::uint64_t seed = std::strtoull(argv[2], nullptr, 10);
   const int threads = std::atoi(argv[3]);
@@ -270,7 +322,7 @@ int main(int argc, char** argv) {
     workers.emplace_back([&, k] {
       for (long done = 0, round = 0; done < operations / threads; ++round) {
         Driver own(seed + 1000003u * static_cast<std::uint64_t>(round) + static_cast<std::uint64_t>(k) + 1);
-        for (int i = 0; i < 2000 && done < operations / threads; ++i, ++done) {
+        for (int i = 0; i < 2000 && done + own.calls() < operations / threads; ++i) {
           own.step();
           if (i % 16 == 0) {
             const std::lock_guard<std::mutex> hold(lock);
@@ -278,9 +330,10 @@ int main(int argc, char** argv) {
           }
         }
         own.finish();
+        done += own.calls();
       }
     });
   for (std::thread& worker : workers) worker.join();
   shared.finish();
-  std::printf("%ld operations\n", operations);
+  std::printf("%ld calls\n", operations);
 }
