@@ -1,4 +1,10 @@
-"""The work of forest.py: trees whose leaves' values are hashes of their paths. The definition, in pure Python."""
+"""The work of forest.py: trees whose leaves' values are hashes of their paths. The definition, in pure Python.
+
+    h(root of tree t) = mix(1 + t * GOLDEN)      h(child i) = mix(h + (i + 1) * GOLDEN)      value = (h >> 8) / 2^24
+
+A simulation descends by UCB1 with 1 + N, evaluates the node that it ends at, gives it K children unless it lies at
+depth 10, and adds the value to the node and all above it.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +29,7 @@ KNOWN_ROOT_COUNTS = {
 class Work:
     """T trees, S simulations each, width K, B leaves of a tree at once.
 
+    `varied`: a node with the hash h has 1 + h % (2K - 1) children, K on average; else K.
     `plain`: the rules of the known root counts. N(h) under the logarithm is the count of h itself (Agent Q: the sum
     over its children, one less), and ties go to the lower index (the forest: to fewer visits, then to the lower index).
     """
@@ -31,7 +38,26 @@ class Work:
     simulations: int = 2000
     width: int = 5
     batch: int = 1
+    varied: bool = False
     plain: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"T{self.trees} S{self.simulations} B{self.batch} K{'varied' if self.varied else self.width}"
+
+    @property
+    def total(self) -> int:
+        return self.trees * self.simulations
+
+    @property
+    def cells(self) -> int:
+        """Above every node id of a forest that does this work: blocks of even size, chunks that double."""
+        block = (self.widest + 2) // 2 * 2
+        return self.trees * (256 + 4 * block * (self.simulations + 1))
+
+    @property
+    def widest(self) -> int:
+        return 2 * self.width - 1 if self.varied else self.width
 
 
 def mix(h: int) -> int:
@@ -64,38 +90,40 @@ def mix_array(h: np.ndarray) -> np.ndarray:
 # Pure Python: the definition ------------------------------------------------------------------------------------------
 
 
-class _Node:
+class Node:
     __slots__ = ("children", "count", "depth", "hash", "parent", "told", "total")
 
-    def __init__(self, parent: _Node | None, h: int) -> None:
+    def __init__(self, parent: Node | None, h: int) -> None:
         self.parent, self.hash, self.children = parent, h, []
         self.depth = 0 if parent is None else parent.depth + 1
         self.count, self.told, self.total = 0, 0, 0.0  # count: with visits in flight
 
-    children: list[_Node]
+    children: list[Node]
 
 
-def pure_python(work: Work) -> list[list[int]]:
-    """One tree after the other."""
-    roots = [_Node(None, root_hash(tree)) for tree in range(work.trees)]
+def pure_python_trees(work: Work) -> list[Node]:
+    """One tree after the other: their roots."""
+    roots = [Node(None, root_hash(tree)) for tree in range(work.trees)]
     for root in roots:
         done = 0
         while done < work.simulations:
-            leaves = _batch(root, min(work.batch, work.simulations - done), work)
+            leaves = select(root, min(work.batch, work.simulations - done), work)
             for leaf in leaves:
                 if not leaf.children and leaf.depth < DEPTH:
-                    leaf.children = [_Node(leaf, child_hash(leaf.hash, i)) for i in range(work.width)]
-                value, node = value_of(leaf.hash), leaf
-                while node is not None:
-                    node.told += 1
-                    node.total += value
-                    node = node.parent  # type: ignore[assignment]
+                    width = 1 + leaf.hash % work.widest if work.varied else work.width
+                    leaf.children = [Node(leaf, child_hash(leaf.hash, i)) for i in range(width)]
+                back_up(leaf, value_of(leaf.hash))
             done += len(leaves)
-    return [[child.count for child in root.children] for root in roots]
+    return roots
 
 
-def _batch(root: _Node, size: int, work: Work) -> list[_Node]:
-    leaves: list[_Node] = []
+def pure_python(work: Work) -> list[list[int]]:
+    return [[child.count for child in root.children] for root in pure_python_trees(work)]
+
+
+def select(root: Node, size: int, work: Work) -> list[Node]:
+    """Up to `size` leaves, in flight."""
+    leaves: list[Node] = []
     for _ in range(size):
         node, path = root, [root]
         while node.children:
@@ -115,3 +143,11 @@ def _batch(root: _Node, size: int, work: Work) -> list[_Node]:
             step.count += 1
         leaves.append(node)
     return leaves
+
+
+def back_up(leaf: Node, value: float) -> None:
+    node: Node | None = leaf
+    while node is not None:
+        node.told += 1
+        node.total += value
+        node = node.parent
