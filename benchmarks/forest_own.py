@@ -110,7 +110,7 @@ def _program() -> Path:
 
 
 def _lines(work: Work, repetitions: int) -> list[list[str]]:
-    """Of each repetition: CPU seconds, bytes in use; of the first also the number and counts of each root's children."""
+    """Of each repetition CPU seconds and bytes in use; of the first also number and counts of each root's children."""
     words = [work.trees, work.simulations, work.width, work.batch, int(work.varied), repetitions]
     out = subprocess.check_output([_program(), *map(str, words)], text=True)
     return [line.split() for line in out.splitlines()]
