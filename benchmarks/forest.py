@@ -3,8 +3,8 @@
     python benchmarks/forest.py [--json] [--only "forest, core" mctx] [--rounds 5] [--seconds 0.3]
 
 The work (forest_workload.py): T trees of width K and depth at most 10, S simulations each, B leaves of a tree at once.
-A leaf's value is a hash of its path; UCB1 with 1 + N and c = sqrt 2; a visit in flight is worth 0. First visits evaluate
-a node and give it K children. Root counts are checked before anything is timed.
+A leaf's value is a hash of its path; UCB1 with 1 + N and c = sqrt 2; a visit in flight is worth 0. First visits
+evaluate a node and give it K children. Root counts are checked before anything is timed.
 
 CPU time of one process. In each of several rounds everyone works in turn; figures and ratios are medians over rounds.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +22,11 @@ def _root_counts(forest: Forest, roots: np.ndarray) -> list[list[int]]:
     return [forest.started[first : first + width].tolist() for first, width in blocks]
 
 
-def arrays(work: Work) -> list[list[int]]:
+def values_of(hashes: np.ndarray) -> np.ndarray:
+    return (hashes >> 8) * 2.0**-24
+
+
+def arrays(work: Work, evaluate: Callable[[np.ndarray], np.ndarray] = values_of) -> list[list[int]]:
     """Asks all trees at once; hashes in NumPy. A node's hash is mixed when it is visited, from the seed that its parent
     left for it."""
     forest = Forest(selection="ucb1", c_exp=C_EXP, exhaust=False)
@@ -52,7 +57,7 @@ def arrays(work: Work) -> list[list[int]]:
             else:
                 first = forest.expand(growing, widths[: len(growing)])
                 seeds[first[:, None] + offsets] = grown[:, None] + steps
-            forest.tell(tickets, (hashes >> 8) * 2.0**-24)
+            forest.tell(tickets, evaluate(hashes))
             if len(tickets) == len(trees) * batch:
                 left[trees] -= batch
             else:  # somebody was blocked

@@ -8,12 +8,12 @@ depth 10, and adds the value to the node and all above it.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import log, sqrt
 
 import numpy as np
 
-C_EXP = math.sqrt(2.0)
+C_EXP = sqrt(2.0)
 DEPTH = 10
 GOLDEN = 0x9E3779B9
 MASK = 0xFFFFFFFF
@@ -91,29 +91,26 @@ def mix_array(h: np.ndarray) -> np.ndarray:
 
 
 class Node:
-    __slots__ = ("children", "count", "depth", "hash", "parent", "told", "total")
+    __slots__ = ("children", "count", "hash", "told", "total")
 
-    def __init__(self, parent: Node | None, h: int) -> None:
-        self.parent, self.hash, self.children = parent, h, []
-        self.depth = 0 if parent is None else parent.depth + 1
+    def __init__(self, h: int) -> None:
+        self.hash = h
+        self.children: list[Node] = []
         self.count, self.told, self.total = 0, 0, 0.0  # count: with visits in flight
-
-    children: list[Node]
 
 
 def pure_python_trees(work: Work) -> list[Node]:
     """One tree after the other: their roots."""
-    roots = [Node(None, root_hash(tree)) for tree in range(work.trees)]
+    roots = [Node(root_hash(tree)) for tree in range(work.trees)]
     for root in roots:
         done = 0
         while done < work.simulations:
-            leaves = select(root, min(work.batch, work.simulations - done), work)
-            for leaf in leaves:
-                if not leaf.children and leaf.depth < DEPTH:
-                    width = 1 + leaf.hash % work.widest if work.varied else work.width
-                    leaf.children = [Node(leaf, child_hash(leaf.hash, i)) for i in range(width)]
-                back_up(leaf, value_of(leaf.hash))
-            done += len(leaves)
+            paths = select(root, min(work.batch, work.simulations - done), work.plain)
+            for path in paths:
+                h = path[-1].hash
+                expand(path, 1 + h % work.widest if work.varied else work.width)
+                back_up(path, (h >> 8) / 2**24)
+            done += len(paths)
     return roots
 
 
@@ -121,19 +118,19 @@ def pure_python(work: Work) -> list[list[int]]:
     return [[child.count for child in root.children] for root in pure_python_trees(work)]
 
 
-def select(root: Node, size: int, work: Work) -> list[Node]:
-    """Up to `size` leaves, in flight."""
-    leaves: list[Node] = []
+def select(root: Node, size: int = 1, plain: bool = False) -> list[list[Node]]:
+    """The paths to up to `size` leaves, in flight."""
+    paths: list[list[Node]] = []
     for _ in range(size):
         node, path = root, [root]
         while node.children:
-            visits = node.count if work.plain else node.count - 1
-            scale = C_EXP * math.sqrt(math.log(max(1, visits)))
-            best, best_score, best_count = node.children[0], -math.inf, 0
+            visits = node.count if plain else node.count - 1
+            scale = C_EXP * sqrt(log(visits)) if visits > 1 else 0.0
+            best, best_score, best_count = node, -1.0, 0
             for child in node.children:
                 n = child.count
-                score = (child.total / n if n else 0.0) + scale / math.sqrt(1 + n)
-                if score > best_score or (score == best_score and n < best_count and not work.plain):
+                score = child.total / n + scale / sqrt(1 + n) if n else scale
+                if score > best_score or (score == best_score and n < best_count and not plain):
                     best, best_score, best_count = child, score, n
             node = best
             path.append(node)
@@ -141,13 +138,17 @@ def select(root: Node, size: int, work: Work) -> list[Node]:
             break
         for step in path:
             step.count += 1
-        leaves.append(node)
-    return leaves
+        paths.append(path)
+    return paths
 
 
-def back_up(leaf: Node, value: float) -> None:
-    node: Node | None = leaf
-    while node is not None:
+def expand(path: list[Node], width: int) -> None:
+    leaf = path[-1]
+    if len(path) <= DEPTH and not leaf.children:
+        leaf.children = [Node(child_hash(leaf.hash, i)) for i in range(width)]
+
+
+def back_up(path: list[Node], value: float) -> None:
+    for node in path:
         node.told += 1
         node.total += value
-        node = node.parent
