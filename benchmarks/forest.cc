@@ -79,6 +79,7 @@ void search(Forest& forest, const std::vector<TreeId>& trees, const Work& work, 
     asked.clear();
     std::ranges::copy_if(open, std::back_inserter(asked), [&](TreeId tree) { return size(tree) == batch; });
     const agentq::Leaves leaves = forest.ask(asked, static_cast<std::size_t>(batch));
+    for (const NodeId node : leaves.node) __builtin_prefetch(&known[node], 1);
     for (std::size_t i = 0; i < leaves.ticket.size(); ++i) {
       simulate(forest, leaves.ticket[i], leaves.node[i], work, known);
       --left[static_cast<std::size_t>(leaves.tree[i])];

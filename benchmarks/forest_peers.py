@@ -8,6 +8,7 @@ tree; it is here for scale, and no ratio is taken of it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -18,7 +19,8 @@ from forest_workload import C_EXP, DEPTH, GOLDEN, Work, child_hash, root_hash, v
 
 @cache
 def _mctx_search(work: Work) -> Callable[[], Any]:
-    """mctx's search, compiled for one shape of work."""
+    """mctx's search, compiled for one shape of work, on one core."""
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
     import jax  # type: ignore[import-not-found]
     import jax.numpy as jnp  # type: ignore[import-not-found]
     import mctx  # type: ignore[import-not-found]
