@@ -6,7 +6,8 @@ The work (forest_workload.py): T trees of width K and depth at most 10, S simula
 A leaf's value is a hash of its path; UCB1 with 1 + N and c = sqrt 2; a visit in flight is worth 0. First visits
 evaluate a node and give it K children. Root counts are checked before anything is timed.
 
-CPU time of one process. In each of several rounds everyone works in turn; figures and ratios are medians over rounds.
+CPU time of one core. In each of several rounds everyone does each work in turn; figures are medians over the rounds,
+and ratios medians of the rounds' ratios.
 
 The forest takes part in three ways: driven with NumPy arrays, driven one leaf at a time ("scalar"), and in C++ with the
 evaluator ("core", built where CMake is found). Peers join where they are installed (`make bench-setup`).
@@ -98,8 +99,8 @@ def mctx_holds(counts: list[list[int]], work: Work) -> bool:
 # Works by the names that the targets use
 ONE, MANY, VARIED = Work(1, 2000), Work(64, 200), Work(64, 200, varied=True)
 WORKS = [
-    Work(1, 200), ONE, Work(1, 2000, batch=8), Work(1, 2000, 20), Work(1, 2000, varied=True),
-    MANY, Work(64, 200, batch=8), Work(64, 200, 20), VARIED, Work(64, 2000), Work(64, 20_000),
+    Work(1, 200), ONE, Work(1, 2000, varied=True), Work(1, 2000, batch=8), Work(1, 2000, 20),
+    MANY, VARIED, Work(64, 200, batch=8), Work(64, 200, 20), Work(64, 2000), Work(64, 20_000),
 ]  # fmt: skip
 CHECKED = [
     ONE, Work(batch=8), Work(batch=64), Work(3, 500, 20, 4), Work(8, 200), Work(64, 200, batch=8),
@@ -122,28 +123,32 @@ def check(everyone: list[Contestant]) -> None:
                     raise SystemExit(f"{contestant.name} must do the work {work.name}")
 
 
-def speeds(everyone: list[Contestant], work: Work, rounds: int, seconds: float) -> dict[str, list[float]]:
-    """Of each contestant, simulations a CPU second in each round."""
-    able = [contestant for contestant in everyone if contestant.can(work)]
-    out: dict[str, list[float]] = {contestant.name: [] for contestant in able}
-    for contestant in able:
+def speeds(everyone: list[Contestant], rounds: int, seconds: float) -> dict[str, dict[str, list[float]]]:
+    """Of each work and contestant, simulations a CPU second in each round."""
+    turns = [(work, contestant) for work in WORKS for contestant in everyone if contestant.can(work)]
+    out: dict[str, dict[str, list[float]]] = {work.name: {} for work in WORKS}
+    for work, contestant in turns:
+        out[work.name][contestant.name] = []
         if contestant.seconds is None:  # first calls
             contestant.run(work if contestant.run is forest_peers.mctx_ucb1 else replace(work, simulations=10))
     for _ in range(rounds):
-        for contestant in able:
+        for work, contestant in turns:
             gc.collect()  # what the others left, and
             gc.freeze()  # what their packages keep, is not for this one to look through
-            if contestant.seconds is not None:
-                repetitions = math.ceil(seconds * 8e6 / work.total)
-                out[contestant.name].append(work.total / statistics.median(contestant.seconds(work, repetitions)))
-                continue
-            spent, runs = 0.0, 0
-            while spent < seconds:
-                start = time.process_time()
-                contestant.run(work)
-                spent, runs = spent + time.process_time() - start, runs + 1
-            out[contestant.name].append(runs * work.total / spent)
+            out[work.name][contestant.name].append(turn(contestant, work, seconds))
     return out
+
+
+def turn(contestant: Contestant, work: Work, seconds: float) -> float:
+    if contestant.seconds is not None:
+        repetitions = math.ceil(seconds * 8e6 / work.total)
+        return work.total / statistics.median(contestant.seconds(work, repetitions))
+    spent, runs = 0.0, 0
+    while spent < seconds:
+        start = time.process_time()
+        contestant.run(work)
+        spent, runs = spent + time.process_time() - start, runs + 1
+    return runs * work.total / spent
 
 
 def ratio(over: list[float], under: list[float]) -> float:
@@ -213,16 +218,12 @@ def main() -> None:
     args = parser.parse_args()
     everyone = [contestant for contestant in contestants() if not args.only or contestant.name in args.only]
     check(everyone)
-    measured = {}
-    for work in WORKS:
-        speed = measured[work.name] = speeds(everyone, work, args.rounds, args.seconds)
-        for name, rates in speed.items():
-            if not args.json:
-                print(f"{work.name:22}  {statistics.median(rates):12,.0f} simulations/s  {name}")
-    figures = figures_of(measured)
+    figures = figures_of(speeds(everyone, args.rounds, args.seconds))
     if not args.only:
         works = (ONE, Work(1, 2000, 20), MANY)
         figures["bytes_per_simulation"] = {work.name: forest_memory.bytes_per_simulation(work) for work in works}
+        if growth := forest_memory.openspiel_growth(200_000):
+            figures["bytes_per_simulation"]["Connect Four, S200000"] = {"OpenSpiel C++": round(growth / 200_000, 1)}
     figures["bytes_per_child_slot"] = forest_memory.bytes_per_child_slot()
     targets = targets_of(figures, figures["bytes_per_child_slot"])
     if args.json:
@@ -230,9 +231,9 @@ def main() -> None:
         report = {"figures": figures, "targets": targets, "machine": machine(*packages), "commit": commit()}
         print(json.dumps(report))
         return
-    for title in ("varied_over_fixed", "bytes_per_simulation"):
-        for work_name, row in figures.get(title, {}).items():
-            print(title, work_name, *(f"\n    {value}  {name}" for name, value in row.items()))
+    for title in ("simulations_per_s", "varied_over_fixed", "bytes_per_simulation"):
+        for work, values in figures.get(title, {}).items():
+            print(f"{title}, {work}", *(f"\n    {value!s:>12}  {name}" for name, value in values.items()))
     for name, row in targets.items():
         print(f"{'met   ' if row['met'] else 'unmet '} {row['value']:>14,.6g}  target {row['target']:>12,g}  {name}")
 

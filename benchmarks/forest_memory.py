@@ -41,18 +41,18 @@ def resident() -> int:
 
 
 def openspiel_growth(simulations: int) -> int | None:
-    """Of a process's resident memory, by a game of OpenSpiel in C++."""
+    """Of a process's resident memory, by a game of OpenSpiel in C++, where there is one."""
     code = (
         "import forest_memory as m, forest_peers as p; p.openspiel_game(10, 'connect_four'); before = m.resident(); "
         f"root = p.openspiel_game({simulations}, 'connect_four'); print(m.resident() - before)"
     )
-    if not Path("/proc/self/statm").exists():
+    if not (find_spec("open_spiel") and Path("/proc/self/statm").exists()):
         return None
     return int(subprocess.check_output([sys.executable, "-c", code], cwd=Path(__file__).parent, text=True))
 
 
 def bytes_per_simulation(work: Work) -> dict[str, float]:
-    used: dict[str, float | None] = {"pure Python": traced(forest_workload.pure_python, work)}
+    used = {"pure Python": traced(forest_workload.pure_python, work)}
     used["NumPy lockstep"] = forest_numpy.search(work).nbytes
     if forest_own.cmake():
         used["forest"] = forest_own.core_bytes(work)
@@ -61,13 +61,11 @@ def bytes_per_simulation(work: Work) -> dict[str, float]:
     if work.trees == 1:
         if find_spec("open_spiel"):
             used["OpenSpiel, Python"] = traced(forest_peers.openspiel, work)
-            growth = openspiel_growth(100 * work.total)
-            used["OpenSpiel C++, Connect Four"] = None if growth is None else growth / 100
         if find_spec("treequest"):
             used["TreeQuest"] = traced(forest_peers.treequest, work)
         if find_spec("reasoners"):
             used["llm-reasoners"] = traced(forest_peers.llm_reasoners, work)
-    return {name: round(total / work.total, 1) for name, total in sorted(used.items()) if total is not None}
+    return {name: round(total / work.total, 1) for name, total in sorted(used.items())}
 
 
 def bytes_per_child_slot() -> float:
