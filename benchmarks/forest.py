@@ -204,7 +204,7 @@ def targets_of(figures: dict[str, Any], slot: float) -> dict[str, Any]:
         ("scalar / TreeQuest, T1 S2000", ratios[ONE.name], f"{FOREST[2]} / TreeQuest", 250),
     ]
     out = {name: target(row[key], least) for name, row, key, least in wanted if key in row}
-    if varied := figures["varied_over_fixed"][VARIED.name].get(FOREST[0]):
+    if varied := figures["varied_over_fixed"].get(VARIED.name, {}).get(FOREST[0]):
         out["core, varied width / fixed, T64 S200"] = target(varied["children_per_s"], 0.8)
     return out | {"bytes a child slot": target(slot, 16, at_most=True)}
 
