@@ -13,6 +13,7 @@ from shutil import which
 
 import numpy as np
 from forest_workload import C_EXP, DEPTH, GOLDEN, MASK, Work, mix_array
+from numpy.lib.stride_tricks import sliding_window_view
 
 from agentq._core import Forest
 
@@ -22,8 +23,11 @@ def _root_counts(forest: Forest, roots: np.ndarray) -> list[list[int]]:
     return [forest.started[first : first + width].tolist() for first, width in blocks]
 
 
+_EIGHT = np.uint32(8)
+
+
 def values_of(hashes: np.ndarray) -> np.ndarray:
-    return (hashes >> 8) * 2.0**-24
+    return (hashes >> _EIGHT) * 2.0**-24
 
 
 def arrays(work: Work, evaluate: Callable[[np.ndarray], np.ndarray] = values_of) -> list[list[int]]:
@@ -36,18 +40,18 @@ def arrays(work: Work, evaluate: Callable[[np.ndarray], np.ndarray] = values_of)
     seeds[roots] = (1 + np.arange(work.trees, dtype=np.uint64) * GOLDEN).astype(np.uint32)
     steps = ((np.arange(work.widest, dtype=np.uint64) + 1) * GOLDEN).astype(np.uint32)
     offsets = np.arange(work.widest)
+    blocks = sliding_window_view(seeds, work.width, writeable=True)  # blocks[first]: the seeds of K siblings
     widths = np.full(work.trees * work.batch, work.width, dtype=np.uint32)
     left = np.full(work.trees, work.simulations)
     while left.any():
         batch = min(work.batch, int(left.max()))
         trees = every[left >= batch]
+        size, done = len(trees) * batch, 0
         for _ in range(int(left[trees].min()) // batch):  # until one of them may have too few left
             tickets, leaves, asked, depth, _ = forest.ask(trees, batch)
-            hashes = mix_array(seeds.take(leaves))
+            growing, grown = tickets, hashes = tickets, mix_array(seeds.take(leaves))
             fresh = depth < DEPTH
-            if depth.max() < DEPTH:
-                growing, grown = tickets, hashes
-            else:
+            if np.count_nonzero(fresh) < len(fresh):
                 growing, grown = tickets[fresh], hashes[fresh]
             if work.varied:
                 width = 1 + grown % np.uint32(work.widest)
@@ -55,38 +59,35 @@ def arrays(work: Work, evaluate: Callable[[np.ndarray], np.ndarray] = values_of)
                 inside = offsets < width[:, None]
                 seeds[(first[:, None] + offsets)[inside]] = (grown[:, None] + steps)[inside]
             else:
-                first = forest.expand(growing, widths[: len(growing)])
-                seeds[first[:, None] + offsets] = grown[:, None] + steps
+                blocks[forest.expand(growing, widths[: len(growing)])] = grown[:, None] + steps
             forest.tell(tickets, evaluate(hashes))
-            if len(tickets) == len(trees) * batch:
-                left[trees] -= batch
-            else:  # somebody was blocked
+            if len(tickets) < size:  # somebody was blocked
                 left -= np.bincount(asked, minlength=work.trees)
+                break
+            done += batch
+        left[trees] -= done
     return _root_counts(forest, roots)
 
 
 def scalar(work: Work) -> list[list[int]]:
-    """One leaf at a time, tree after tree; hashes in Python, mixed when visited."""
+    """One leaf at a time, tree after tree; hashes in Python. Siblings share what is known of them: their parent's hash,
+    the first of them, their depth."""
     forest = Forest(selection="ucb1", c_exp=C_EXP, exhaust=False)
-    ask, expand, tell = forest.ask_one, forest.expand_one, forest.tell_one
+    ask, expand, tell, width = forest.ask_one, forest.expand_one, forest.tell_one, work.width
     roots = np.array([forest.root(tree) for tree in forest.add_trees(work.trees)])
-    known = [0] * work.cells  # depth << 40 | the seed, which may be above 2**32
-    steps = [((i + 1) * GOLDEN & MASK) + (1 << 40) for i in range(work.width)]
-    width = work.width
+    known: list[tuple[int, int, int]] = [(0, 0, 0)] * work.cells
     for tree, root in enumerate(roots.tolist()):
-        known[root] = (1 + tree * GOLDEN) & MASK
+        known[root] = (1 + (tree - 1) * GOLDEN, root, 0)
         for _ in range(work.simulations):
             ticket, node = ask(tree)
-            seed = known[node]
-            h = seed & 0xFFFFFFFF  # mix(), in place: a call costs as much as the search
-            h = ((h ^ (h >> 16)) * 0x85EBCA6B) & 0xFFFFFFFF
-            h = ((h ^ (h >> 13)) * 0xC2B2AE35) & 0xFFFFFFFF
+            h, first, depth = known[node]
+            h = (h + (node - first + 1) * GOLDEN) & MASK
+            h = ((h ^ (h >> 16)) * 0x85EBCA6B) & MASK  # mix(), in place: a call costs as much as the search
+            h = ((h ^ (h >> 13)) * 0xC2B2AE35) & MASK
             h ^= h >> 16
-            depth = seed >> 40
             if depth < DEPTH:
                 first = expand(ticket, width)
-                base = (depth << 40) + h
-                known[first : first + width] = [base + step for step in steps]
+                known[first : first + width] = [(h, first, depth + 1)] * width
             tell(ticket, (h >> 8) * 2.0**-24)
     return _root_counts(forest, roots)
 

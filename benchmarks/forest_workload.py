@@ -80,11 +80,17 @@ def value_of(h: int) -> float:
     return (h >> 8) / 2**24
 
 
+_SHIFTS, _FACTORS = (np.uint32(16), np.uint32(13)), (np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35))
+
+
 def mix_array(h: np.ndarray) -> np.ndarray:
     """`mix` of uint32, elementwise; products wrap around."""
-    h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
-    h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-    return h ^ (h >> np.uint32(16))
+    h = h ^ (h >> _SHIFTS[0])
+    h *= _FACTORS[0]
+    h ^= h >> _SHIFTS[1]
+    h *= _FACTORS[1]
+    h ^= h >> _SHIFTS[0]
+    return h
 
 
 # Pure Python: the definition ------------------------------------------------------------------------------------------
