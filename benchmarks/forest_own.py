@@ -49,7 +49,8 @@ def arrays(work: Work, evaluate: Callable[[np.ndarray], np.ndarray] = values_of)
         size, done = len(trees) * batch, 0
         for _ in range(int(left[trees].min()) // batch):  # until one of them may have too few left
             tickets, leaves, asked, depth, _ = forest.ask(trees, batch)
-            growing, grown = tickets, hashes = tickets, mix_array(seeds.take(leaves))
+            hashes = mix_array(seeds.take(leaves))
+            growing, grown = tickets, hashes
             fresh = depth < DEPTH
             if np.count_nonzero(fresh) < len(fresh):
                 growing, grown = tickets[fresh], hashes[fresh]
