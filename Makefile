@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 
 CORE := CMakeLists.txt $(wildcard csrc/*) $(wildcard bindings/*)
 
-.PHONY: setup demo test lint build bench sanitize mutants clean
+.PHONY: setup demo test lint build bench bench-setup sanitize mutants clean
 
 setup: $(VENV)/.core
 
@@ -43,8 +43,19 @@ lint: setup
 build: setup
 	$(PIP) wheel -q --no-build-isolation --no-deps -w dist .
 
+# BENCH=forest and any other file of benchmarks/; with the peers of bench-setup where they are installed.
+BENCH ?= critic
 bench: setup
-	$(BIN)/python benchmarks/critic.py $(ARGS)
+	$(or $(wildcard $(PEERS)/bin/python),$(BIN)/python) benchmarks/$(BENCH).py $(ARGS)
+
+# What benchmarks/forest.py compares with, in an environment of its own that also sees $(VENV).
+PEERS := build/peers
+bench-setup: setup
+	$(BIN)/python -m venv $(PEERS)
+	@echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
+	    > "$$($(PEERS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/agentq.pth"
+	$(PEERS)/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt -r benchmarks/peers.txt
+	$(PEERS)/bin/python -m pip --disable-pip-version-check install -q --no-deps llm-reasoners==1.0.2
 
 # The core under random calls and forged snapshots; OPERATIONS=10000000 takes hours.
 OPERATIONS ?= 200000

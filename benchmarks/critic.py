@@ -13,6 +13,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from machine import commit, machine
+
 from agentq import envs
 from agentq.agent.actions import action_key, format_action
 from agentq.cli import embedded_base
@@ -72,6 +74,8 @@ def measure(env_name: str, n: int, k: int, base: Path) -> dict[str, Any]:
             "unknown_answers": ranker.stats.unknown / max(1, ranker.stats.calls),
         },
         "targets": {"better than chance": better},
+        "machine": machine("torch"),
+        "commit": commit(),
     }
 
 

@@ -1,11 +1,14 @@
-// The workload of forest.py without Python: evaluator and search in one program. Prints root counts and CPU time.
+// The workload of forest.py without Python: evaluator and search in one program. A line a repetition: CPU seconds, bytes
+// in use; in the first line also, of each root, the number of its children and their counts.
 //
-//     forest TREES SIMULATIONS WIDTH BATCH REPETITIONS
+//     forest_bench TREES SIMULATIONS WIDTH BATCH VARIED REPETITIONS
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <iterator>
 #include <vector>
 
 #include "csrc/forest.h"
@@ -40,10 +43,22 @@ struct Work {
   int trees, simulations;
   std::uint32_t width;
   int batch;
+  bool varied;  // 1 + hash % widest children, `width` on average
+
+  std::uint32_t widest() const { return varied ? 2 * width - 1 : width; }
+  std::uint32_t width_of(std::uint32_t hash) const { return varied ? 1 + hash % widest() : width; }
 };
 
-void remember(std::vector<Known>& known, NodeId first, std::uint32_t width, std::uint32_t hash, std::uint32_t depth) {
-  for (std::uint32_t i = 0; i < width; ++i) known[first + i] = {hash + (i + 1) * kGolden, depth + 1};
+/// Evaluates the node of a ticket and gives it its children.
+void simulate(Forest& forest, agentq::Ticket ticket, NodeId node, const Work& work, std::vector<Known>& known) {
+  const auto [seed, depth] = known[node];
+  const std::uint32_t hash = mix(seed);
+  if (depth < kDepth) {
+    const std::uint32_t width = work.width_of(hash);
+    const NodeId first = forest.expand_one(ticket, width);
+    for (std::uint32_t i = 0; i < width; ++i) known[first + i] = {hash + (i + 1) * kGolden, depth + 1};
+  }
+  forest.tell_one(ticket, (hash >> 8) * 0x1p-24);
 }
 
 /// One leaf at a time where that is all that is asked for, else batches over all trees.
@@ -52,52 +67,52 @@ void search(Forest& forest, const std::vector<TreeId>& trees, const Work& work, 
   if (work.trees == 1 && work.batch == 1) {
     for (int i = 0; i < work.simulations; ++i) {
       const auto [status, ticket, node] = forest.ask_one(trees[0]);
-      const auto [seed, depth] = known[node];
-      const std::uint32_t hash = mix(seed);
-      if (depth < kDepth) remember(known, forest.expand_one(ticket, work.width), work.width, hash, depth);
-      forest.tell_one(ticket, (hash >> 8) * 0x1p-24);
+      simulate(forest, ticket, node, work, known);
     }
     return;
   }
   std::vector<int> left(trees.size(), work.simulations);
-  std::vector<TreeId> open = trees;
+  const auto size = [&](TreeId tree) { return std::min(work.batch, left[static_cast<std::size_t>(tree)]); };
+  std::vector<TreeId> open = trees, asked;
   while (!open.empty()) {
-    const int batch = std::min(work.batch, left[static_cast<std::size_t>(open[0])]);
-    const agentq::Leaves leaves = forest.ask(open, static_cast<std::size_t>(batch));
+    const int batch = size(open[0]);
+    asked.clear();
+    std::ranges::copy_if(open, std::back_inserter(asked), [&](TreeId tree) { return size(tree) == batch; });
+    const agentq::Leaves leaves = forest.ask(asked, static_cast<std::size_t>(batch));
+    for (const NodeId node : leaves.node) __builtin_prefetch(&known[node], 1);
     for (std::size_t i = 0; i < leaves.ticket.size(); ++i) {
-      const auto [seed, depth] = known[leaves.node[i]];
-      const std::uint32_t hash = mix(seed);
-      if (depth < kDepth) remember(known, forest.expand_one(leaves.ticket[i], work.width), work.width, hash, depth);
-      forest.tell_one(leaves.ticket[i], (hash >> 8) * 0x1p-24);
+      simulate(forest, leaves.ticket[i], leaves.node[i], work, known);
       --left[static_cast<std::size_t>(leaves.tree[i])];
     }
-    std::erase_if(open, [&](TreeId tree) { return left[static_cast<std::size_t>(tree)] <= 0; });
+    std::erase_if(open, [&](TreeId tree) { return size(tree) == 0; });
   }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 6) return std::fprintf(stderr, "usage: forest TREES SIMULATIONS WIDTH BATCH REPETITIONS\n"), 2;
+  if (argc != 7)
+    return std::fprintf(stderr, "usage: forest_bench TREES SIMULATIONS WIDTH BATCH VARIED REPETITIONS\n"), 2;
   const Work work{std::atoi(argv[1]), std::atoi(argv[2]), static_cast<std::uint32_t>(std::atoi(argv[3])),
-                  std::atoi(argv[4])};
+                  std::atoi(argv[4]), std::atoi(argv[5]) != 0};
   agentq::ForestConfig config;
   config.c_exp = std::sqrt(2.0);
   config.exhaust = false;
   std::vector<Known> known;
-  for (int i = 0; i < std::atoi(argv[5]); ++i) {
+  for (int i = 0; i < std::atoi(argv[6]); ++i) {
     const double start = cpu_seconds();
     Forest forest(config);
     const std::vector<TreeId> trees = forest.add_trees(static_cast<std::size_t>(work.trees));
-    const std::size_t block = (work.width + 2) / 2 * 2;
-    known.resize(static_cast<std::size_t>(work.trees) * (256 + 4 * block * (static_cast<std::size_t>(work.simulations) + 1)));
+    const std::size_t block = (work.widest() + 2) / 2 * 2;
+    known.resize(trees.size() * (256 + 4 * block * (static_cast<std::size_t>(work.simulations) + 1)));
     search(forest, trees, work, known);
     std::printf("%.9f %llu", cpu_seconds() - start, static_cast<unsigned long long>(forest.bytes_in_use()));
     if (i == 0)
       for (const TreeId tree : trees) {
-        const NodeId first = forest.children(forest.root(tree)).front();
-        for (std::uint32_t k = 0; k < work.width; ++k)
-          std::printf(" %u", forest.cells()->as<agentq::Cell>()[first + k].slot.started);
+        const std::vector<NodeId> children = forest.children(forest.root(tree));
+        std::printf(" %zu", children.size());
+        for (const NodeId child : children)
+          std::printf(" %u", forest.cells()->as<agentq::Cell>()[child].slot.started);
       }
     std::printf("\n");
   }

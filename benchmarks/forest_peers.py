@@ -1,7 +1,14 @@
-"""Other tree searches at the work of forest.py, as far as their own rules allow."""
+"""Other tree searches at the work of forest.py, as far as their own rules allow.
+
+mctx takes UCB1 and then does the same work. The rules of the others differ: they make S simulations with the same
+values and widths, which is checked, and their counts are their own. OpenSpiel's C++ search cannot be given this work:
+pip's `pyspiel.Evaluator` cannot be subclassed, so it plays tic-tac-toe with random rollouts, which cost more than its
+tree; it is here for scale, and no ratio is taken of it.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -12,7 +19,8 @@ from forest_workload import C_EXP, DEPTH, GOLDEN, Work, child_hash, root_hash, v
 
 @cache
 def _mctx_search(work: Work) -> Callable[[], Any]:
-    """mctx's search, compiled for one shape of work."""
+    """mctx's search, compiled for one shape of work, on one core."""
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1")
     import jax  # type: ignore[import-not-found]
     import jax.numpy as jnp  # type: ignore[import-not-found]
     import mctx  # type: ignore[import-not-found]
@@ -38,25 +46,42 @@ def _mctx_search(work: Work) -> Callable[[], Any]:
 
     def run(h: Any) -> Any:
         root = mctx.RootFnOutput(prior_logits=jnp.zeros((work.trees, work.width)), value=value(h), embedding=h)
-        return mctx.search(
+        tree = mctx.search(
             (), jax.random.PRNGKey(0), root=root, recurrent_fn=step, root_action_selection_fn=select,
             interior_action_selection_fn=select, num_simulations=work.simulations - 1, max_depth=DEPTH,
-        ).children_visits[:, 0]  # fmt: skip
+        )  # fmt: skip
+        nbytes.append(sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree)))
+        return tree.children_visits[:, 0]
+
+    nbytes: list[int] = []  # once, when it is traced
 
     compiled = jax.jit(run)
     roots = jnp.array([root_hash(tree) for tree in range(work.trees)], dtype=jnp.uint32)
     compiled(roots).block_until_ready()
-    return lambda: compiled(roots).block_until_ready()
+    return lambda: (compiled(roots).block_until_ready(), nbytes[0])
 
 
 def mctx_ucb1(work: Work) -> list[list[int]]:
     """mctx on the CPU, by the plain rules, one leaf of a tree at a time."""
-    counts: list[list[int]] = _mctx_search(work)().tolist()
+    counts: list[list[int]] = _mctx_search(work)()[0].tolist()
     return counts
 
 
-def treequest(work: Work) -> list[list[int]]:
-    """TreeQuest's StandardMCTS: one node a step, softmax priors; at most its S * K nodes are comparable to ours."""
+def mctx_bytes(work: Work) -> int:
+    """Of the arrays of its tree."""
+    return _mctx_search(work)()[1]  # type: ignore[no-any-return]
+
+
+def _nodes(root: Any) -> list[Any]:
+    """Those of a tree whose nodes have `children`."""
+    found = [root]
+    for node in found:
+        found.extend(node.children or [])
+    return found
+
+
+def treequest(work: Work) -> list[tuple[int, float]]:
+    """TreeQuest's StandardMCTS: one node a step, softmax priors, no limit of depth. A node is expanded by K steps."""
     import treequest as tq  # type: ignore[import-not-found]
 
     algorithm = tq.StandardMCTS(samples_per_action=work.width)
@@ -68,10 +93,14 @@ def treequest(work: Work) -> list[list[int]]:
 
     for _ in range(work.simulations):
         state = algorithm.step(state, {"a": generate}, inplace=True)
-    return []
+    return algorithm.get_state_score_pairs(state)  # type: ignore[no-any-return]
 
 
-def openspiel(work: Work) -> list[list[int]]:
+def treequest_holds(pairs: list[tuple[int, float]], work: Work) -> bool:
+    return len(pairs) == work.simulations and all(score == value_of(h) for h, score in pairs)
+
+
+def openspiel(work: Work) -> Any:
     """OpenSpiel's Python MCTS on a game whose leaves' values are hashes: ln N / n, unvisited children first."""
     from open_spiel.python.algorithms import mcts  # type: ignore[import-not-found]
 
@@ -123,5 +152,72 @@ def openspiel(work: Work) -> list[list[int]]:
             return pyspiel.load_game("catch").get_type()
 
     bot = mcts.MCTSBot(Game(), C_EXP, work.simulations, Evaluator(), solve=False)
-    root = bot.mcts_search(State(root_hash(0), 0))
-    return [[child.explore_count for child in sorted(root.children, key=lambda c: c.action)]]
+    return bot.mcts_search(State(root_hash(0), 0))
+
+
+def openspiel_holds(root: Any, work: Work) -> bool:
+    widths = {len(node.children) for node in _nodes(root)}
+    return root.explore_count == work.simulations and widths == {0, work.width}
+
+
+@cache
+def _llm_reasoners() -> tuple[type, Any, Any]:
+    """Its search without rollouts, its world (a state is a hash and a depth), what it asks about actions."""
+    from reasoners import SearchConfig, WorldModel  # type: ignore[import-not-found]
+    from reasoners.algorithm import MCTS  # type: ignore[import-not-found]
+
+    class World(WorldModel):  # type: ignore[misc]
+        def init_state(self) -> tuple[int, int]:
+            return root_hash(0), 0
+
+        def step(self, state: tuple[int, int], action: int) -> tuple[tuple[int, int], dict[str, Any]]:
+            return (child_hash(state[0], action), state[1] + 1), {}
+
+        def is_terminal(self, state: tuple[int, int]) -> bool:
+            return False
+
+    class Search(MCTS):  # type: ignore[misc]
+        def _simulate(self, path: Any) -> None:
+            """A leaf is worth its own value."""
+
+    class Config(SearchConfig):  # type: ignore[misc]
+        def __init__(self, width: int) -> None:
+            super().__init__()
+            self.width = width
+
+        def get_actions(self, state: tuple[int, int]) -> range:
+            return range(self.width if state[1] < DEPTH else 0)
+
+        def fast_reward(self, state: tuple[int, int], action: int) -> tuple[float, dict[str, Any]]:
+            return 0.0, {}
+
+        def reward(self, state: tuple[int, int], action: int, **details: Any) -> tuple[float, dict[str, Any]]:
+            return value_of(child_hash(state[0], action)), {}
+
+    return Search, World, Config
+
+
+def llm_reasoners(work: Work) -> Any:
+    """llm-reasoners' MCTS by its own rule, ln N / max(1, n); a visit is worth the leaf's value, not the path's sum."""
+    search_type, world, config = _llm_reasoners()
+    search = search_type(
+        w_exp=C_EXP, depth_limit=DEPTH + 1, n_iters=work.simulations, cum_reward=lambda rewards: rewards[-1],
+        output_strategy="last_iter",
+    )  # fmt: skip
+    search(world(), config(work.width))
+    return search.root
+
+
+def llm_reasoners_holds(root: Any, work: Work) -> bool:
+    expanded = [node for node in _nodes(root) if node.state and node.depth < DEPTH]
+    return len(root.cum_rewards) == work.simulations and {len(node.children) for node in expanded} == {work.width}
+
+
+def openspiel_game(simulations: int, game: str = "tic_tac_toe") -> Any:
+    """OpenSpiel's C++ MCTSBot on a game, one random rollout a leaf; the root of its tree."""
+    import pyspiel  # type: ignore[import-not-found]
+
+    world = pyspiel.load_game(game)
+    evaluator = pyspiel.RandomRolloutEvaluator(1, 7)
+    bot = pyspiel.MCTSBot(world, evaluator, C_EXP, simulations, 4096, False, 7, False)  # MB, solve, seed, verbose
+    return bot.mcts_search(world.new_initial_state())

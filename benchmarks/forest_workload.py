@@ -1,13 +1,19 @@
-"""The work of forest.py: trees whose leaves' values are hashes of their paths. The definition, in pure Python."""
+"""The work of forest.py: trees whose leaves' values are hashes of their paths. The definition, in pure Python.
+
+    h(root of tree t) = mix(1 + t * GOLDEN)      h(child i) = mix(h + (i + 1) * GOLDEN)      value = (h >> 8) / 2^24
+
+A simulation descends by UCB1 with 1 + N, evaluates the node that it ends at, gives it K children unless it lies at
+depth 10, and adds the value to the node and all above it.
+"""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from math import log, sqrt
 
 import numpy as np
 
-C_EXP = math.sqrt(2.0)
+C_EXP = sqrt(2.0)
 DEPTH = 10
 GOLDEN = 0x9E3779B9
 MASK = 0xFFFFFFFF
@@ -23,6 +29,7 @@ KNOWN_ROOT_COUNTS = {
 class Work:
     """T trees, S simulations each, width K, B leaves of a tree at once.
 
+    `varied`: a node with the hash h has 1 + h % (2K - 1) children, K on average; else K.
     `plain`: the rules of the known root counts. N(h) under the logarithm is the count of h itself (Agent Q: the sum
     over its children, one less), and ties go to the lower index (the forest: to fewer visits, then to the lower index).
     """
@@ -31,7 +38,26 @@ class Work:
     simulations: int = 2000
     width: int = 5
     batch: int = 1
+    varied: bool = False
     plain: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"T{self.trees} S{self.simulations} B{self.batch} K{'varied' if self.varied else self.width}"
+
+    @property
+    def total(self) -> int:
+        return self.trees * self.simulations
+
+    @property
+    def cells(self) -> int:
+        """Above every node id of a forest that does this work: blocks of even size, chunks that double."""
+        block = (self.widest + 2) // 2 * 2
+        return self.trees * (256 + 4 * block * (self.simulations + 1))
+
+    @property
+    def widest(self) -> int:
+        return 2 * self.width - 1 if self.varied else self.width
 
 
 def mix(h: int) -> int:
@@ -54,58 +80,63 @@ def value_of(h: int) -> float:
     return (h >> 8) / 2**24
 
 
+_SHIFTS, _FACTORS = (np.uint32(16), np.uint32(13)), (np.uint32(0x85EBCA6B), np.uint32(0xC2B2AE35))
+
+
 def mix_array(h: np.ndarray) -> np.ndarray:
     """`mix` of uint32, elementwise; products wrap around."""
-    h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
-    h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-    return h ^ (h >> np.uint32(16))
+    h = h ^ (h >> _SHIFTS[0])
+    h *= _FACTORS[0]
+    h ^= h >> _SHIFTS[1]
+    h *= _FACTORS[1]
+    h ^= h >> _SHIFTS[0]
+    return h
 
 
 # Pure Python: the definition ------------------------------------------------------------------------------------------
 
 
-class _Node:
-    __slots__ = ("children", "count", "depth", "hash", "parent", "told", "total")
+class Node:
+    __slots__ = ("children", "count", "hash", "told", "total")
 
-    def __init__(self, parent: _Node | None, h: int) -> None:
-        self.parent, self.hash, self.children = parent, h, []
-        self.depth = 0 if parent is None else parent.depth + 1
+    def __init__(self, h: int) -> None:
+        self.hash = h
+        self.children: list[Node] = []
         self.count, self.told, self.total = 0, 0, 0.0  # count: with visits in flight
 
-    children: list[_Node]
 
-
-def pure_python(work: Work) -> list[list[int]]:
-    """One tree after the other."""
-    roots = [_Node(None, root_hash(tree)) for tree in range(work.trees)]
+def pure_python_trees(work: Work) -> list[Node]:
+    """One tree after the other: their roots."""
+    roots = [Node(root_hash(tree)) for tree in range(work.trees)]
     for root in roots:
         done = 0
         while done < work.simulations:
-            leaves = _batch(root, min(work.batch, work.simulations - done), work)
-            for leaf in leaves:
-                if not leaf.children and leaf.depth < DEPTH:
-                    leaf.children = [_Node(leaf, child_hash(leaf.hash, i)) for i in range(work.width)]
-                value, node = value_of(leaf.hash), leaf
-                while node is not None:
-                    node.told += 1
-                    node.total += value
-                    node = node.parent  # type: ignore[assignment]
-            done += len(leaves)
-    return [[child.count for child in root.children] for root in roots]
+            paths = select(root, min(work.batch, work.simulations - done), work.plain)
+            for path in paths:
+                h = path[-1].hash
+                expand(path, 1 + h % work.widest if work.varied else work.width)
+                back_up(path, (h >> 8) / 2**24)
+            done += len(paths)
+    return roots
 
 
-def _batch(root: _Node, size: int, work: Work) -> list[_Node]:
-    leaves: list[_Node] = []
+def pure_python(work: Work) -> list[list[int]]:
+    return [[child.count for child in root.children] for root in pure_python_trees(work)]
+
+
+def select(root: Node, size: int = 1, plain: bool = False) -> list[list[Node]]:
+    """The paths to up to `size` leaves, in flight."""
+    paths: list[list[Node]] = []
     for _ in range(size):
         node, path = root, [root]
         while node.children:
-            visits = node.count if work.plain else node.count - 1
-            scale = C_EXP * math.sqrt(math.log(max(1, visits)))
-            best, best_score, best_count = node.children[0], -math.inf, 0
+            visits = node.count if plain else node.count - 1
+            scale = C_EXP * sqrt(log(visits)) if visits > 1 else 0.0
+            best, best_score, best_count = node, -1.0, 0
             for child in node.children:
                 n = child.count
-                score = (child.total / n if n else 0.0) + scale / math.sqrt(1 + n)
-                if score > best_score or (score == best_score and n < best_count and not work.plain):
+                score = child.total / n + scale / sqrt(1 + n) if n else scale
+                if score > best_score or (score == best_score and n < best_count and not plain):
                     best, best_score, best_count = child, score, n
             node = best
             path.append(node)
@@ -113,5 +144,17 @@ def _batch(root: _Node, size: int, work: Work) -> list[_Node]:
             break
         for step in path:
             step.count += 1
-        leaves.append(node)
-    return leaves
+        paths.append(path)
+    return paths
+
+
+def expand(path: list[Node], width: int) -> None:
+    leaf = path[-1]
+    if len(path) <= DEPTH and not leaf.children:
+        leaf.children = [Node(child_hash(leaf.hash, i)) for i in range(width)]
+
+
+def back_up(path: list[Node], value: float) -> None:
+    for node in path:
+        node.told += 1
+        node.total += value

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+
+from machine import commit, machine
 
 from agentq.evaluate.critic import CriticAccuracy, concordance
 from agentq.evaluate.stats import RungResult, SeedSummary, paired_difference, pool_seeds
@@ -124,10 +125,8 @@ def report(env: str, paths: list[Path]) -> dict[str, Any]:
         "critic_concordance": critic
         and {"accuracy": critic.accuracy, "n": critic.n, "low": critic.low, "high": critic.high},
         "targets": targets(env, figures),
-        "machine": {"platform": platform.platform(), "python": platform.python_version()},
-        "commit": subprocess.run(
-            ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True
-        ).stdout.strip(),
+        "machine": machine("torch"),
+        "commit": commit(),
     }
 
 

@@ -1,0 +1,40 @@
+"""Where and from what a benchmark's figures come."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+
+def machine(*packages: str) -> dict[str, Any]:
+    """`packages`: whose versions matter, those that are installed."""
+    cpu = ""
+    if (info := Path("/proc/cpuinfo")).exists():
+        cpu = next((x.split(":")[1].strip() for x in info.read_text().splitlines() if x.startswith("model name")), "")
+    versions = {}
+    for package in packages:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return {
+        "platform": platform.platform(),
+        "processor": cpu or platform.processor(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "packages": versions,
+    }
+
+
+def commit() -> str:
+    """Of the working tree; with "-dirty" where it has changes."""
+    words = ["git", "describe", "--always", "--dirty", "--abbrev=7", "--exclude=*"]
+    return subprocess.run(words, cwd=Path(__file__).parent, capture_output=True, text=True).stdout.strip()
+
+
+def target(value: float, target: float, at_most: bool = False) -> dict[str, Any]:
+    return {"value": value, "target": target, "met": value <= target if at_most else value >= target}
