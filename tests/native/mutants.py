@@ -17,7 +17,9 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-TESTS = ["test_forest.py", "test_forest_oracle.py", "test_forest_refusals.py", "test_forest_snapshot.py"]
+TESTS = [
+    f"test_forest{part}.py" for part in ("", "_draws", "_oracle", "_refusals", "_snapshot", "_states")
+]
 
 FAULTS = [  # file, what stands there, what is put there
     ("score.h", "1.0 / std::sqrt(1.0 + static_cast<double>(n))", "1.0 / std::sqrt(static_cast<double>(n > 0 ? n : 1))"),
@@ -55,6 +57,38 @@ FAULTS = [  # file, what stands there, what is put there
     ("pairs.cc", "gap > 0 && gap >= query.threshold", "gap > query.threshold"),
     ("pairs.cc", "if (a.gap != b.gap) return a.gap > b.gap;", ""),
     ("pairs.cc", "slot(child).started - count_of(counts, child)", "slot(child).started"),
+    ("draws.h", "d = a - 1.0 / 3.0", "d = a"),
+    ("draws.h", "0.5 * x * x + d - d * v", "d - d * v"),
+    ("draws.h", "return above * std::pow(uniform(), 1.0 / a);", "return above;"),
+    ("sampled.cc", "const double kappa = 1.0 + seen.n,", "const double kappa = seen.n + 0.5,"),
+    ("sampled.cc", "0.5 + seen.n - seen.sum)", "0.5 + seen.n)"),
+    ("sampled.cc", "if (t < each * left) return visits + t / left;", "if (t < each * left) return visits;"),
+    ("sampled.cc", "budget / (phases * left));", "budget / phases / left / 2);"),
+    ("sampled.cc", "mix = own > 0 ? (v + n * q_here) / (1.0 + n) : q_here;", "mix = q_here;"),
+    ("sampled.cc", "(50.0 + static_cast<double>(most))", "50.0"),
+    ("sampled.cc", "static_cast<double>(n) / (1.0 + static_cast<double>(here.visits))", "0.0"),
+    ("sampled.cc", "recommended ? here.most :", ""),
+    ("sampled.cc", "here.visits - std::min<std::uint64_t>(tree.base, here.visits)", "here.visits"),
+    ("sampled.cc", "~std::uint64_t{tree.reroots}", "~std::uint64_t{0}"),
+    ("sampled.cc", "deeper.add(wider, -1.0);", ""),
+    ("sampled.cc", "discount * discount * seen.squares", "discount * seen.squares"),
+    ("sampled.cc", "|| link::is_exhausted(slot(child).link)) return;\n      const double value", ") return;\n      const double value"),
+    ("sampled.cc", "if (pending != 0 && (!is_thompson()", "if (false && (!is_thompson()"),
+    ("sampled.cc", "++header(link::block(here.link)).here;", ""),
+    ("rollouts.cc", "reopen(nodes[i]);", ""),
+    ("rollouts.cc", "lay_slot(child, head.width++);", "lay_slot(child, 0), ++head.width;"),
+    ("rollouts.cc", "lay_block(block, node, header(first).index, 1, more);", "lay_block(block, node, 0, 1, more);"),
+    ("rollouts.cc", "is_thompson() || !all_exhausted", "!all_exhausted"),
+    ("rollouts.cc", "squares_->as<double>()[node] += value * value;", "squares_->as<double>()[node] += value;"),
+    ("states.cc", "list[state - 1].started += more;", "{}"),
+    ("states.cc", "if (keys[i] != key)", "if (false)"),
+    ("states.cc", "return e.b == kNoNode && state_of", "return state_of"),
+    ("states.cc", "here += link::is_leaf(word) ? slot(old).started :", "here += link::is_leaf(word) ? 0 :"),
+    ("states.cc", "if (state_) states_of(id).list.resize(states_before);", ""),
+    ("states.cc", "all_exhausted(link::block(word)))\n", "false)\n"),
+    ("states.cc", "++tree.reroots;", ""),
+    ("states.cc", "if (state != 0) continue;", ""),
+    ("structure.cc", "header(link::block(here.link)).here - count_of(at_node, node)", "header(link::block(here.link)).here"),
     ("snapshot.cc", "if (sum != snapshot_checksum(bytes.first(body)))", "if (false)"),
     ("snapshot.cc", "out.put(s.started - count_of(counts, node))", "out.put(s.started)"),
     ("snapshot.cc", "through != f.slot(parent).started) damaged", "false) damaged"),
