@@ -64,6 +64,7 @@ void search(Forest& forest, const std::vector<TreeId>& trees, const Work& work, 
   while (!open.empty()) {
     const int batch = std::min(work.batch, left[static_cast<std::size_t>(open[0])]);
     const agentq::Leaves leaves = forest.ask(open, static_cast<std::size_t>(batch));
+    for (const NodeId node : leaves.node) __builtin_prefetch(&known[node]);  // of large forests: no cache holds them
     for (std::size_t i = 0; i < leaves.ticket.size(); ++i) {
       const auto [seed, depth] = known[leaves.node[i]];
       const std::uint32_t hash = mix(seed);
