@@ -4,51 +4,16 @@
 #include <pybind11/stl.h>
 
 #include <cmath>
-#include <mutex>
 #include <optional>
 
 #include "bindings/arrays.h"
+#include "bindings/scalar.h"
+#include "bindings/shared.h"
 #include "csrc/forest.h"
 #include "csrc/score.h"
 
 namespace agentq::bindings {
 namespace {
-
-constexpr std::size_t kLong = 1024;  // entries of a call from which on giving the GIL up costs less than keeping it
-
-struct SharedForest {
-  explicit SharedForest(Forest&& made) : forest(std::move(made)) {}
-
-  /// What `act(forest)` returns, without the GIL and under the lock.
-  template <typename Act>
-  auto locked(Act&& act) {
-    const py::gil_scoped_release release;  // first: never wait for the lock while holding the GIL
-    const std::lock_guard<std::mutex> hold(mutex);
-    return act(forest);
-  }
-
-  /// The same with the GIL held, so that no thread changes the arrays meanwhile.
-  template <typename Act>
-  auto locked_briefly(Act&& act) {
-    std::unique_lock<std::mutex> hold(mutex, std::try_to_lock);
-    if (!hold.owns_lock()) {
-      const py::gil_scoped_release release;
-      hold.lock();
-    }
-    return act(forest);
-  }
-
-  /// One of the two, by the size of the work; inputs are copied before the GIL is given up.
-  template <typename Act, typename... Inputs>
-  auto locked_for(std::size_t work, Act&& act, Inputs&... inputs) {
-    if (work < kLong) return locked_briefly(act);
-    (inputs.detach(), ...);
-    return locked(act);
-  }
-
-  Forest forest;
-  std::mutex mutex;
-};
 
 template <typename Enum>
 struct Choice {
@@ -166,24 +131,6 @@ py::tuple ask(SharedForest& self, const py::object& trees, std::int64_t n) {
   return py::make_tuple(to_numpy(std::move(leaves.ticket)), to_numpy(std::move(leaves.node)),
                         to_numpy(std::move(leaves.tree)), to_numpy(std::move(leaves.depth)),
                         to_numpy(std::move(leaves.status)));
-}
-
-/// (ticket, node), or (0, minus the status).
-std::pair<Ticket, std::int64_t> ask_one(SharedForest& self, std::int64_t tree) {
-  return self.locked_briefly([&](Forest& forest) {
-    const auto [status, ticket, node] = forest.ask_one(tree_of(tree));
-    return status == AskStatus::kOk ? std::pair(ticket, static_cast<std::int64_t>(node))
-                                    : std::pair(Ticket{0}, -static_cast<std::int64_t>(status));
-  });
-}
-
-NodeId expand_one(SharedForest& self, Ticket ticket, std::int64_t width) {
-  const std::uint32_t count = count_of(width, "width");
-  return self.locked_briefly([&](Forest& forest) { return forest.expand_one(ticket, count); });
-}
-
-void tell_one(SharedForest& self, Ticket ticket, double value) {
-  self.locked_briefly([&](Forest& forest) { forest.tell_one(ticket, value); });
 }
 
 py::array_t<NodeId> extend(SharedForest& self, const py::object& tickets, const py::object& ranks) {
@@ -391,7 +338,9 @@ auto setting(const SharedForest& self) {
 void bind_forest(py::module_& m) {
   using namespace py::literals;
   const ForestConfig d;
-  py::class_<SharedForest>(m, "Forest", "Many search trees in one arena; see _core.pyi for every contract.")
+  py::class_<SharedForest> forest(m, "Forest", "Many search trees in one arena; see _core.pyi for every contract.");
+  add_scalar_calls(forest);
+  forest
       .def(py::init(&make), py::kw_only(), "selection"_a = "ucb1", "c_exp"_a = d.c_exp, "unvisited"_a = "formula",
            "exhaust"_a = d.exhaust, "backup"_a = "mean", "discount"_a = d.discount, "alpha"_a = d.alpha,
            "squares"_a = d.squares, "seed"_a = d.seed, "num_simulations"_a = d.num_simulations,
@@ -401,9 +350,6 @@ void bind_forest(py::module_& m) {
       .def("drop", &drop, "trees"_a)
       .def("root", &root, "tree"_a)
       .def("ask", &ask, "trees"_a, "n"_a = 1)
-      .def("ask_one", &ask_one, "tree"_a)
-      .def("expand_one", &expand_one, "ticket"_a, "width"_a)
-      .def("tell_one", &tell_one, "ticket"_a, "value"_a)
       .def("extend", &extend, "tickets"_a, "ranks"_a = py::none())
       .def("expand", &expand, "tickets"_a, "widths"_a, "critic_values"_a = py::none(), "logps"_a = py::none(),
            "priors"_a = py::none())

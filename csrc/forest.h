@@ -216,7 +216,7 @@ class Forest {
   friend class SnapshotReader;
 
   static constexpr std::uint32_t kFirstChunk = 5, kLargestChunk = 16;  // log2 of cells
-  static constexpr std::size_t kLanes = 16;                            // trees that descend side by side
+  static constexpr std::size_t kLanes = 64;                            // trees that descend side by side
 
   struct Tree {
     NodeId root = kNoNode;  // kNoNode: dropped
@@ -244,7 +244,7 @@ class Forest {
   };
   struct Lane {
     NodeId node;
-    std::uint32_t depth, row;
+    std::uint32_t row;
   };
   using Counts = std::unordered_map<NodeId, std::uint32_t>;
   struct States {
@@ -293,6 +293,7 @@ class Forest {
 
   template <typename Rule, bool kPlain>
   void descend(std::span<const TreeId> trees, std::size_t n, Leaves& leaves, std::uint32_t* found) noexcept;
+  void arrive(TreeId tree, Lane lane, std::int32_t depth, std::size_t n, Leaves& leaves, std::uint32_t* found) noexcept;
   template <typename Rule, bool kPlain>
   NodeId select_child(NodeId block, std::uint32_t node_visits, const State* states) const noexcept;
   template <typename Go>

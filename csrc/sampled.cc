@@ -193,6 +193,7 @@ Forest::One Forest::walk(TreeId id) noexcept {
     }
     here.link += link::kPendingOne;
   }
+  if (state_) count_states(id, node, 1);
   return {AskStatus::kOk, open_rollout(id, node), node};
 }
 

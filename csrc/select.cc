@@ -87,30 +87,16 @@ Ticket Forest::open_rollout(TreeId tree, NodeId node) noexcept {
   Rollout& rollout = rollouts_[index];
   rollout = {node, tree, rollout.generation + 1};
   ++trees_[static_cast<std::size_t>(tree)].open;
-  if (state_) count_states(tree, node, 1);
   return std::uint64_t{rollout.generation} << 32 | index;
 }
 
-/// Trees go down side by side, a level at a time, so that the memory of one is fetched while others choose.
+/// Trees go down side by side, a level at a time, so that the memory of one is fetched while others choose. Row r finds
+/// its leaves into found[r] places from r * n on; only its own tree is written to.
 template <typename Rule, bool kPlain>
 void Forest::descend(std::span<const TreeId> trees, std::size_t n, Leaves& leaves, std::uint32_t* found) noexcept {
-  std::array<Lane, kLanes> lanes;
-  const auto arrive = [&](const Lane& lane) {
-    Slot& leaf = slot(lane.node);
-    if ((leaf.link & link::kPending) != 0) {
-      leaves.status[lane.row] = static_cast<std::uint8_t>(AskStatus::kBlocked);
-      unstart(lane.node);
-      return;
-    }
-    leaf.link += link::kPendingOne;
-    const std::size_t at = lane.row * n + found[lane.row]++;
-    leaves.ticket[at] = open_rollout(trees[lane.row], lane.node);
-    leaves.node[at] = lane.node;
-    leaves.tree[at] = trees[lane.row];
-    leaves.depth[at] = static_cast<std::int32_t>(lane.depth);
-  };
-  for (std::size_t round = 0; round < n; ++round)
-    for (std::size_t begin = 0; begin < trees.size(); begin += kLanes) {
+  std::array<Lane, kLanes> lanes, arrived;
+  for (std::size_t begin = 0; begin < trees.size(); begin += kLanes)
+    for (std::size_t round = 0; round < n; ++round) {
       std::size_t count = 0;
       for (std::size_t row = begin; row < std::min(begin + kLanes, trees.size()); ++row) {
         if (leaves.status[row] != static_cast<std::uint8_t>(AskStatus::kOk)) continue;
@@ -120,32 +106,50 @@ void Forest::descend(std::span<const TreeId> trees, std::size_t n, Leaves& leave
           continue;
         }
         ++slot(root).started;
-        lanes[count++] = {root, 0, static_cast<std::uint32_t>(row)};
+        lanes[count++] = {root, static_cast<std::uint32_t>(row)};
       }
-      while (count > 0)
-        for (std::size_t i = 0; i < count;) {
-          Lane& lane = lanes[i];
-          const Slot& here = slot(lane.node);
-          if (link::is_leaf(here.link)) {
-            arrive(lane);
-            lane = lanes[--count];
-            continue;
-          }
+      for (std::int32_t depth = 0; count > 0; ++depth) {
+        // How deep a tree goes cannot be predicted: leaves and inner nodes are parted without a branch.
+        std::size_t inner = 0, there = 0;
+        for (std::size_t i = 0; i < count; ++i) {
+          const Lane lane = lanes[i];
+          const bool leaf = link::is_leaf(slot(lane.node).link);
+          arrived[there] = lanes[inner] = lane;
+          there += leaf, inner += !leaf;
+        }
+        for (std::size_t i = 0; i < there; ++i) arrive(trees[arrived[i].row], arrived[i], depth, n, leaves, found);
+        for (std::size_t i = 0; i < inner; ++i) {
+          const Slot& here = slot(lanes[i].node);
           const NodeId block = link::block(here.link);
           const NodeId child = select_child<Rule, kPlain>(
-              block, here.started - 1 - header(block).here, kPlain ? nullptr : shared_states(trees[lane.row]));
+              block, here.started - 1 - header(block).here, kPlain ? nullptr : shared_states(trees[lanes[i].row]));
           Slot& edge = slot(child);
           ++edge.started;
-          if (!link::is_leaf(edge.link)) {
-            const Cell* next = cells_ + link::block(edge.link);
-            __builtin_prefetch(next);
-            __builtin_prefetch(next + 4);
-          }
-          lane.node = child;
-          ++lane.depth;
-          ++i;
+          const Cell* next = cells_ + (link::is_leaf(edge.link) ? block : link::block(edge.link));
+          __builtin_prefetch(next);
+          __builtin_prefetch(next + 4);
+          lanes[i].node = child;
         }
+        count = inner;
+      }
     }
+}
+
+/// A descent has come to a leaf: it waits there, or it is undone where one waits already.
+void Forest::arrive(TreeId tree, Lane lane, std::int32_t depth, std::size_t n, Leaves& leaves,
+                    std::uint32_t* found) noexcept {
+  const auto [node, row] = lane;
+  Slot& leaf = slot(node);
+  if ((leaf.link & link::kPending) != 0) {
+    leaves.status[row] = static_cast<std::uint8_t>(AskStatus::kBlocked);
+    unstart(node);
+    return;
+  }
+  leaf.link += link::kPendingOne;
+  if (state_) count_states(tree, node, 1);
+  const std::size_t at = row * n + found[row]++;
+  leaves.node[at] = node;
+  leaves.depth[at] = depth;
 }
 
 // Best-first search keeps the open leaves of a tree in a heap. An entry may be out of date (its leaf is in flight, or has
@@ -163,6 +167,7 @@ Forest::One Forest::take_best(TreeId id) noexcept {
     if (!link::is_open(slot(leaf).link)) continue;
     slot(leaf).link += link::kPendingOne;
     for (NodeId node = leaf; node != kNoNode; node = parent_of(node)) ++slot(node).started;
+    if (state_) count_states(id, leaf, 1);
     return {AskStatus::kOk, open_rollout(id, leaf), leaf};
   }
   return {tree.open > 0 ? AskStatus::kBlocked : AskStatus::kExhausted, 0, kNoNode};
@@ -235,15 +240,15 @@ Leaves Forest::ask(std::span<const TreeId> trees, std::size_t n) {
     by_rule([&]<typename Rule, bool kPlain>(Rule, std::bool_constant<kPlain>) {
       descend<Rule, kPlain>(trees, n, leaves, found.data());
     });
+  const bool open = !is_walked();
   std::size_t size = 0;
   for (std::size_t row = 0; row < trees.size(); ++row)
     for (std::size_t i = 0; i < found[row]; ++i, ++size) {
       const std::size_t at = row * n + i;
-      if (at == size) continue;
-      leaves.ticket[size] = leaves.ticket[at];
       leaves.node[size] = leaves.node[at];
-      leaves.tree[size] = leaves.tree[at];
       leaves.depth[size] = leaves.depth[at];
+      leaves.tree[size] = trees[row];
+      leaves.ticket[size] = open ? open_rollout(trees[row], leaves.node[size]) : leaves.ticket[at];
     }
   leaves.ticket.resize(size), leaves.node.resize(size), leaves.tree.resize(size), leaves.depth.resize(size);
   return leaves;
@@ -274,6 +279,7 @@ Forest::One Forest::ask_one(TreeId id) {
     return {AskStatus::kBlocked, 0, kNoNode};
   }
   here->link += link::kPendingOne;
+  if (state_) count_states(id, node, 1);
   return {AskStatus::kOk, open_rollout(id, node), node};
 }
 

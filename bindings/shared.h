@@ -1,0 +1,52 @@
+// A forest that Python threads share: the lock, and when the GIL is given up.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <cstddef>
+#include <mutex>
+#include <utility>
+
+#include "csrc/forest.h"
+
+namespace agentq::bindings {
+
+namespace py = pybind11;
+
+inline constexpr std::size_t kLong = 1024;  // entries of a call from which on giving the GIL up costs less than keeping it
+
+struct SharedForest {
+  explicit SharedForest(Forest&& made) : forest(std::move(made)) {}
+
+  /// What `act(forest)` returns, without the GIL and under the lock.
+  template <typename Act>
+  auto locked(Act&& act) {
+    const py::gil_scoped_release release;  // first: never wait for the lock while holding the GIL
+    const std::lock_guard<std::mutex> hold(mutex);
+    return act(forest);
+  }
+
+  /// The same with the GIL held, so that no thread changes the arrays meanwhile.
+  template <typename Act>
+  auto locked_briefly(Act&& act) {
+    std::unique_lock<std::mutex> hold(mutex, std::try_to_lock);
+    if (!hold.owns_lock()) {
+      const py::gil_scoped_release release;
+      hold.lock();
+    }
+    return act(forest);
+  }
+
+  /// One of the two, by the size of the work; inputs are copied before the GIL is given up.
+  template <typename Act, typename... Inputs>
+  auto locked_for(std::size_t work, Act&& act, Inputs&... inputs) {
+    if (work < kLong) return locked_briefly(act);
+    (inputs.detach(), ...);
+    return locked(act);
+  }
+
+  Forest forest;
+  std::mutex mutex;
+};
+
+}  // namespace agentq::bindings
