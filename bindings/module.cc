@@ -88,7 +88,8 @@ std::unique_ptr<SharedForest> make(const std::string& selection, double c_exp, c
                                    bool exhaust, const std::string& backup, double discount, double alpha,
                                    bool squares, std::uint64_t seed, std::int64_t num_simulations,
                                    std::int64_t max_considered, double gumbel_scale,
-                                   std::optional<double> success_at, bool transpositions, std::int64_t max_bytes) {
+                                   std::optional<double> success_at, bool transpositions, std::int64_t threads,
+                                   std::int64_t max_bytes) {
   ForestConfig config;
   config.selection = choose("selection", kSelections, selection);
   config.c_exp = c_exp;
@@ -104,6 +105,7 @@ std::unique_ptr<SharedForest> make(const std::string& selection, double c_exp, c
   config.gumbel_scale = gumbel_scale;
   if (success_at) config.success_at = *success_at;
   config.transpositions = transpositions;
+  config.threads = count_of(threads, "threads");
   config.max_bytes = at_least(max_bytes, 0, "max_bytes");
   return std::make_unique<SharedForest>(Forest(config));
 }
@@ -345,7 +347,7 @@ void bind_forest(py::module_& m) {
            "exhaust"_a = d.exhaust, "backup"_a = "mean", "discount"_a = d.discount, "alpha"_a = d.alpha,
            "squares"_a = d.squares, "seed"_a = d.seed, "num_simulations"_a = d.num_simulations,
            "max_considered"_a = d.max_considered, "gumbel_scale"_a = d.gumbel_scale, "success_at"_a = py::none(),
-           "transpositions"_a = d.transpositions, "max_bytes"_a = d.max_bytes)
+           "transpositions"_a = d.transpositions, "threads"_a = d.threads, "max_bytes"_a = d.max_bytes)
       .def("add_trees", &add_trees, "n"_a)
       .def("drop", &drop, "trees"_a)
       .def("root", &root, "tree"_a)
@@ -393,6 +395,9 @@ void bind_forest(py::module_& m) {
       .def_property_readonly("success_at", [](const SharedForest& self) {
         const double value = setting<&ForestConfig::success_at>(self);
         return std::isnan(value) ? std::optional<double>() : std::optional<double>(value);
+      })
+      .def_property("threads", &setting<&ForestConfig::threads>, [](SharedForest& self, std::int64_t threads) {
+        self.locked([&](Forest& forest) { forest.set_threads(count_of(threads, "threads")); });
       })
       .def_property_readonly("transpositions", &setting<&ForestConfig::transpositions>)
       .def_property_readonly("seed", &setting<&ForestConfig::seed>)

@@ -45,6 +45,7 @@ Forest::Forest(const ForestConfig& config) : config_(config) {
   head_memory_ = Reserve::make_zeroed(most_cells / 16 + 64);
   cells_ = cell_memory_->as<Cell>();
   heads_ = head_memory_->as<std::uint64_t>();
+  set_threads(config.threads);
   std::fill(std::begin(free_chunk_), std::end(free_chunk_), kNoNode);
   if (config.selection == Selection::kPuct || config.selection == Selection::kGumbel) materialise(prior_);
   if (!std::isnan(config.success_at)) successes_ = Reserve::make(most_cells * sizeof(std::uint32_t));
@@ -80,7 +81,7 @@ std::vector<TreeId> Forest::add_trees(std::size_t count) {
   if (state_) states_.resize(before + count);
   for (std::size_t i = 0; i < count; ++i) {
     Tree& tree = trees_[before + i];
-    const NodeId block = allocate(tree, 1);
+    const NodeId block = claim(tree, 1, 1);
     if (block == kNoNode) {
       for (std::size_t j = 0; j < i; ++j) free_chunks(trees_[before + j]);
       num_nodes_ -= i;
@@ -94,7 +95,6 @@ std::vector<TreeId> Forest::add_trees(std::size_t count) {
     if (critic_) critic_->as<float>()[block + 1] = 0.0f;
     if (logp_) logp_->as<float>()[block + 1] = 0.0f;
     if (prior_) prior_->as<float>()[block + 1] = 1.0f;
-    tree.nodes = 1;
     tree.root = block + 1;
     if (is_best_first()) open_[before + i].push_back({0.0f, tree.root});
     ids[i] = static_cast<TreeId>(before + i);
@@ -126,6 +126,13 @@ void Forest::drop(std::span<const TreeId> trees) {
 }
 
 NodeId Forest::root(TreeId tree) const { return live_tree(tree).root; }
+
+void Forest::set_threads(std::uint32_t threads) {
+  if (threads < 1 || threads > 1024)
+    throw std::invalid_argument("threads must be in [1, 1024]; got " + std::to_string(threads));
+  crew_ = threads > 1 ? std::make_unique<Crew>(threads) : nullptr;
+  config_.threads = threads;
+}
 
 std::vector<TreeId> Forest::trees() const {
   std::vector<TreeId> live;

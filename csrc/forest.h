@@ -28,6 +28,7 @@
 
 #include "csrc/arena.h"
 #include "csrc/cells.h"
+#include "csrc/crew.h"
 #include "csrc/score.h"
 #include "csrc/settings.h"
 
@@ -202,6 +203,8 @@ class Forest {
   std::size_t num_in_flight() const noexcept { return rollouts_.size() - free_rollouts_; }
   std::uint64_t bytes_in_use() const noexcept { return used_cells_ * bytes_per_cell(); }
   const ForestConfig& config() const noexcept { return config_; }
+  /// How many threads a call on many trees may use, the caller's among them: 1 to 1024. Changes nothing but time.
+  void set_threads(std::uint32_t threads);
 
   /// The cells themselves, at an address that never changes while anyone holds the reserve.
   const std::shared_ptr<Reserve>& cells() const noexcept { return cell_memory_; }
@@ -217,6 +220,7 @@ class Forest {
 
   static constexpr std::uint32_t kFirstChunk = 5, kLargestChunk = 16;  // log2 of cells
   static constexpr std::size_t kLanes = 64;                            // trees that descend side by side
+  static constexpr std::size_t kWorthThreads = 512;  // leaves from which on waking threads pays
 
   struct Tree {
     NodeId root = kNoNode;  // kNoNode: dropped
@@ -245,6 +249,13 @@ class Forest {
   struct Lane {
     NodeId node;
     std::uint32_t row;
+  };
+  struct Found {
+    AskStatus status;
+    NodeId node;
+  };
+  struct Rows {
+    std::size_t first, last;
   };
   using Counts = std::unordered_map<NodeId, std::uint32_t>;
   struct States {
@@ -292,26 +303,38 @@ class Forest {
   }
 
   template <typename Rule, bool kPlain>
-  void descend(std::span<const TreeId> trees, std::size_t n, Leaves& leaves, std::uint32_t* found) noexcept;
+  void descend(std::span<const TreeId> trees, Rows rows, std::size_t n, Leaves& leaves, std::uint32_t* found) noexcept;
   void arrive(TreeId tree, Lane lane, std::int32_t depth, std::size_t n, Leaves& leaves, std::uint32_t* found) noexcept;
   template <typename Rule, bool kPlain>
   NodeId select_child(NodeId block, std::uint32_t node_visits, const State* states) const noexcept;
   template <typename Go>
   void by_rule(Go&& go) const;
+  /// act(rows) on all of [0, rows), in one piece or, where there is work for them, in one for each thread.
+  template <typename Act>
+  void split(std::size_t rows, std::size_t work, Act&& act) {
+    if (crew_ == nullptr || work < kWorthThreads) return act(Rows{0, rows});
+    const std::size_t size = crew_->size();
+    crew_->run([&](std::uint32_t k) noexcept { act(Rows{rows * k / size, rows * (k + 1) / size}); });
+  }
+  /// Before anything is changed: the threads that split() will use.
+  void gather(std::size_t work) {
+    if (crew_ != nullptr && work >= kWorthThreads) crew_->gather();
+  }
   bool is_best_first() const noexcept { return config_.selection == Selection::kBestFirst; }
   bool is_thompson() const noexcept { return config_.selection >= Selection::kThompsonGaussian; }
   bool is_walked() const noexcept { return config_.selection >= Selection::kBestFirst; }
-  One walk_one(TreeId tree) noexcept { return is_best_first() ? take_best(tree) : walk(tree); }
-  One take_best(TreeId tree) noexcept;
+  Found walk_one(TreeId tree, bool busy) noexcept { return is_best_first() ? take_best(tree, busy) : walk(tree); }
+  Found take_best(TreeId tree, bool busy) noexcept;
   struct Improved;
-  One walk(TreeId tree) noexcept;
+  Found walk(TreeId tree) noexcept;
   NodeId gumbel_child(TreeId tree, NodeId node, bool recommended) const noexcept;
   NodeId thompson_child(Draws& draws, NodeId node) const noexcept;
-  void walk(std::span<const TreeId> trees, std::size_t n, Leaves& leaves, std::uint32_t* found) noexcept;
+  void walk(std::span<const TreeId> trees, Rows rows, std::size_t n, Leaves& leaves, std::uint32_t* found) noexcept;
   void make_room(TreeId tree, std::size_t width);
   void offer(TreeId tree, NodeId leaf) noexcept;
   void offer_all(TreeId tree);
   void free_again(std::uint32_t rollout) noexcept;
+  void reserve_rollouts(std::size_t more);
   Ticket open_rollout(TreeId tree, NodeId node) noexcept;
   void close_rollout(std::uint32_t index) noexcept;
   /// The entry of a ticket, or throws: "call" is what was tried.
@@ -323,7 +346,7 @@ class Forest {
   void back_up(std::uint32_t rollout, double value) noexcept;
   void keep(TreeId tree, NodeId node, double value, bool success) noexcept;
   std::vector<NodeId> leaves_of(std::span<const Ticket> tickets);
-  NodeId grow(NodeId leaf, TreeId tree, std::uint32_t width);
+  void grow(NodeId leaf, NodeId block, std::uint32_t width) noexcept;
   NodeId append(NodeId node, TreeId tree);
   void step_down(Rollout& rollout, NodeId child) noexcept;
   void mark_exhausted(NodeId node) noexcept;
@@ -352,6 +375,7 @@ class Forest {
   NodeId allocate(Tree& tree, std::uint32_t width);
   std::uint32_t allocate_chunk(std::uint32_t log2);
   void free_chunks(Tree& tree) noexcept;
+  NodeId claim(Tree& tree, std::uint32_t room, std::uint32_t width);
   void lay_block(NodeId block, NodeId parent, std::uint32_t index, std::uint32_t width, std::uint32_t here) noexcept;
   void lay_slot(NodeId node, std::uint32_t index) noexcept;
   void clear_beside(NodeId first, std::uint32_t width) noexcept;
@@ -379,6 +403,7 @@ class Forest {
   const Tree& live_tree(TreeId tree) const;
 
   ForestConfig config_;
+  std::unique_ptr<Crew> crew_;  // none with one thread
   const CountTable* table_ = &CountTable::instance();
   std::shared_ptr<Reserve> cell_memory_, head_memory_;  // one bit for two cells: a block starts there
   std::shared_ptr<Reserve> critic_, logp_, prior_;      // float a cell; absent until one is given

@@ -98,14 +98,23 @@ void Forest::free_chunks(Tree& tree) noexcept {
   tree.bump = tree.end = 0;
 }
 
+/// A block of a tree with room for so many children, counted as having `width` of them; kNoNode at the byte limit.
+NodeId Forest::claim(Tree& tree, std::uint32_t room, std::uint32_t width) {
+  const NodeId block = allocate(tree, room);
+  if (block == kNoNode) return kNoNode;
+  heads_[block >> 7] |= std::uint64_t{1} << (block >> 1 & 63);
+  tree.nodes += width;
+  num_nodes_ += width;
+  return block;
+}
+
+/// Writes a claimed block and nothing else but cells of that block: blocks may be laid side by side.
 void Forest::lay_block(NodeId block, NodeId parent, std::uint32_t index, std::uint32_t width,
                        std::uint32_t here) noexcept {
   header(block) = {parent, here, 0, static_cast<std::uint16_t>(width), static_cast<std::uint16_t>(index)};
   const double sum = nothing();
   for (std::uint32_t i = 0; i < width; ++i) slot(block + 1 + i) = {sum, 0, link::kLeaf | i};
   clear_beside(block + 1, width);
-  heads_[block >> 7] |= std::uint64_t{1} << (block >> 1 & 63);
-  num_nodes_ += width;
 }
 
 void Forest::lay_slot(NodeId node, std::uint32_t index) noexcept {

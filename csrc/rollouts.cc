@@ -144,31 +144,37 @@ std::vector<NodeId> Forest::expand(std::span<const Ticket> tickets, std::span<co
   std::vector<NodeId> nodes = leaves_of(tickets);
   if (is_best_first())
     for (const Ticket ticket : tickets) make_room(rollouts_[static_cast<std::uint32_t>(ticket)].tree, total);
+  gather(tickets.size());
   make_columns(critic_values, logps, priors);
 
-  std::size_t done = 0;
-  for (std::size_t i = 0; i < tickets.size(); done += widths[i++]) {
-    const TreeId tree = rollouts_[static_cast<std::uint32_t>(tickets[i])].tree;
-    nodes[i] = grow(nodes[i], tree, widths[i]);
-    if (nodes[i] == kNoNode) continue;
-    fill(critic_, nodes[i], critic_values, done, widths[i], 0.0f);
-    fill(logp_, nodes[i], logps, done, widths[i], 0.0f);
-    fill(prior_, nodes[i], priors, done, widths[i], 1.0f / static_cast<float>(widths[i]));
-    for (std::uint32_t k = 0; is_best_first() && k < widths[i]; ++k) offer(tree, nodes[i] + k);
+  std::vector<NodeId> first(tickets.size());
+  std::vector<std::size_t> from(tickets.size());  // where the values of each begin
+  for (std::size_t i = 0, done = 0; i < tickets.size(); done += widths[i++]) {
+    Tree& tree = trees_[static_cast<std::size_t>(rollouts_[static_cast<std::uint32_t>(tickets[i])].tree)];
+    const NodeId block = claim(tree, widths[i], widths[i]);
+    first[i] = block == kNoNode ? kNoNode : block + 1;
+    from[i] = done;
   }
-  return nodes;
+  split(tickets.size(), tickets.size(), [&](Rows rows) {
+    for (std::size_t i = rows.first; i < rows.last; ++i) {
+      if (first[i] == kNoNode) continue;
+      grow(nodes[i], first[i] - 1, widths[i]);
+      fill(critic_, first[i], critic_values, from[i], widths[i], 0.0f);
+      fill(logp_, first[i], logps, from[i], widths[i], 0.0f);
+      fill(prior_, first[i], priors, from[i], widths[i], 1.0f / static_cast<float>(widths[i]));
+    }
+  });
+  for (std::size_t i = 0; is_best_first() && i < tickets.size(); ++i)
+    for (std::uint32_t k = 0; first[i] != kNoNode && k < widths[i]; ++k)
+      offer(rollouts_[static_cast<std::uint32_t>(tickets[i])].tree, first[i] + k);
+  return first;
 }
 
-/// Children for a leaf that may have them, their values not filled in; kNoNode at the byte limit.
-NodeId Forest::grow(NodeId leaf, TreeId id, std::uint32_t width) {
-  Tree& tree = trees_[static_cast<std::size_t>(id)];
-  const NodeId block = allocate(tree, width);
-  if (block == kNoNode) return kNoNode;
+/// Makes a claimed block the children of a leaf, their values not filled in.
+void Forest::grow(NodeId leaf, NodeId block, std::uint32_t width) noexcept {
   Slot& here = slot(leaf);
   lay_block(block, leaf, here.link & link::kIndex, width, here.started);
   here.link = block >> 1;
-  tree.nodes += width;
-  return block + 1;
 }
 
 NodeId Forest::expand_one(Ticket ticket, std::uint32_t width) {
@@ -177,13 +183,21 @@ NodeId Forest::expand_one(Ticket ticket, std::uint32_t width) {
   if (critic_ || logp_ || prior_ || is_best_first() || width < 1 || width > kMaxWidth || !link::is_leaf(word) ||
       (word & link::kTerminal) != 0)
     return expand(std::span(&ticket, 1), std::span(&width, 1), {}, {}, {})[0];  // fills values in, or says what is wrong
-  return grow(rollout.node, rollout.tree, width);
+  const NodeId block = claim(trees_[static_cast<std::size_t>(rollout.tree)], width, width);
+  if (block == kNoNode) return kNoNode;
+  grow(rollout.node, block, width);
+  return block + 1;
 }
 
 /// One more child of a node, its values not filled in; kNoNode at the byte limit. Further blocks double a node's room.
 NodeId Forest::append(NodeId node, TreeId id) {
-  if (link::is_leaf(slot(node).link)) return grow(node, id, 1);
   Tree& tree = trees_[static_cast<std::size_t>(id)];
+  if (link::is_leaf(slot(node).link)) {
+    const NodeId block = claim(tree, 1, 1);
+    if (block == kNoNode) return kNoNode;
+    grow(node, block, 1);
+    return block + 1;
+  }
   const NodeId first = link::block(slot(node).link);
   NodeId last = first;
   while (header(last).next != 0) last = header(last).next;
@@ -196,12 +210,11 @@ NodeId Forest::append(NodeId node, TreeId id) {
     return child;
   }
   std::uint32_t more = std::min(children_of(node), kMaxWidth);
-  NodeId block = allocate(tree, more);
-  if (block == kNoNode) block = allocate(tree, more = 1);
+  NodeId block = claim(tree, more, 1);
+  if (block == kNoNode) block = claim(tree, more = 1, 1);
   if (block == kNoNode) return kNoNode;
   lay_block(block, node, header(first).index, 1, more);
   header(last).next = block;
-  ++tree.nodes;
   return block + 1;
 }
 
@@ -282,8 +295,19 @@ void Forest::check_returns(std::span<const double> returns) const {
 void Forest::tell(std::span<const Ticket> tickets, std::span<const double> returns) {
   check_length("returns", returns.size(), "ticket", tickets.size());
   check_returns(returns);
+  gather(tickets.size());
   take(tickets, "tell");
-  for (std::size_t i = 0; i < tickets.size(); ++i) back_up(static_cast<std::uint32_t>(tickets[i]), returns[i]);
+  if (crew_ == nullptr || tickets.size() < kWorthThreads) {
+    for (std::size_t i = 0; i < tickets.size(); ++i) back_up(static_cast<std::uint32_t>(tickets[i]), returns[i]);
+  } else {  // each thread takes some of the trees, so that the returns of one tree are told in order
+    crew_->run([&](std::uint32_t k) noexcept {
+      for (std::size_t i = 0; i < tickets.size(); ++i)
+        if (const auto index = static_cast<std::uint32_t>(tickets[i]);
+            static_cast<std::uint32_t>(rollouts_[index].tree) % crew_->size() == k)
+          back_up(index, returns[i]);
+    });
+  }
+  for (const Ticket ticket : tickets) close_rollout(static_cast<std::uint32_t>(ticket));
 }
 
 void Forest::tell_one(Ticket ticket, double value) {
@@ -291,6 +315,7 @@ void Forest::tell_one(Ticket ticket, double value) {
   const std::uint32_t index = rollout_of(ticket, "tell");
   ++rollouts_[index].generation;
   back_up(index, value);
+  close_rollout(index);
 }
 
 /// What a return tells of a node beside W.
@@ -323,7 +348,6 @@ void Forest::back_up(std::uint32_t index, double value) noexcept {
   if (config_.exhaust && (slot(leaf).link & (link::kLeaf | link::kTerminal)) == (link::kLeaf | link::kTerminal))
     mark_exhausted(leaf);
   free_again(index);
-  close_rollout(index);
 }
 
 void Forest::cancel(std::span<const Ticket> tickets) {

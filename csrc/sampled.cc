@@ -171,9 +171,9 @@ NodeId Forest::thompson_child(Draws& draws, NodeId node) const noexcept {
 }
 
 /// A rollout of a rule that draws.
-Forest::One Forest::walk(TreeId id) noexcept {
+Forest::Found Forest::walk(TreeId id) noexcept {
   NodeId node = trees_[static_cast<std::size_t>(id)].root;
-  if (link::is_exhausted(slot(node).link)) return {AskStatus::kExhausted, 0, kNoNode};
+  if (link::is_exhausted(slot(node).link)) return {AskStatus::kExhausted, kNoNode};
   Draws draws(config_.seed, static_cast<std::uint64_t>(id), slot(node).started);
   while (true) {
     ++slot(node).started;
@@ -189,12 +189,12 @@ Forest::One Forest::walk(TreeId id) noexcept {
     const std::uint32_t pending = here.link & link::kPending;  // Thompson may give one leaf several new children
     if (pending != 0 && (!is_thompson() || pending == link::kPending)) {
       unstart(node);
-      return {AskStatus::kBlocked, 0, kNoNode};
+      return {AskStatus::kBlocked, kNoNode};
     }
     here.link += link::kPendingOne;
   }
   if (state_) count_states(id, node, 1);
-  return {AskStatus::kOk, open_rollout(id, node), node};
+  return {AskStatus::kOk, node};
 }
 
 std::vector<NodeId> Forest::recommend(std::span<const TreeId> trees) const {

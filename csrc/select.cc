@@ -93,12 +93,13 @@ Ticket Forest::open_rollout(TreeId tree, NodeId node) noexcept {
 /// Trees go down side by side, a level at a time, so that the memory of one is fetched while others choose. Row r finds
 /// its leaves into found[r] places from r * n on; only its own tree is written to.
 template <typename Rule, bool kPlain>
-void Forest::descend(std::span<const TreeId> trees, std::size_t n, Leaves& leaves, std::uint32_t* found) noexcept {
+void Forest::descend(std::span<const TreeId> trees, Rows rows, std::size_t n, Leaves& leaves,
+                     std::uint32_t* found) noexcept {
   std::array<Lane, kLanes> lanes, arrived;
-  for (std::size_t begin = 0; begin < trees.size(); begin += kLanes)
+  for (std::size_t begin = rows.first; begin < rows.last; begin += kLanes)
     for (std::size_t round = 0; round < n; ++round) {
       std::size_t count = 0;
-      for (std::size_t row = begin; row < std::min(begin + kLanes, trees.size()); ++row) {
+      for (std::size_t row = begin; row < std::min(begin + kLanes, rows.last); ++row) {
         if (leaves.status[row] != static_cast<std::uint8_t>(AskStatus::kOk)) continue;
         const NodeId root = trees_[static_cast<std::size_t>(trees[row])].root;
         if (link::is_exhausted(slot(root).link)) {
@@ -156,9 +157,9 @@ void Forest::arrive(TreeId tree, Lane lane, std::int32_t depth, std::size_t n, L
 // children by now): that shows when it is taken out. A leaf that is free again is put in again; there is room, for the heap
 // always has as much to spare as rollouts are in flight.
 
-/// The best open leaf of a tree, in flight.
-Forest::One Forest::take_best(TreeId id) noexcept {
-  Tree& tree = trees_[static_cast<std::size_t>(id)];
+/// The best open leaf of a tree. `busy`: rollouts of this call wait in it already.
+Forest::Found Forest::take_best(TreeId id, bool busy) noexcept {
+  const Tree& tree = trees_[static_cast<std::size_t>(id)];
   std::vector<Open>& heap = open_[static_cast<std::size_t>(id)];
   while (!heap.empty()) {
     std::pop_heap(heap.begin(), heap.end());
@@ -168,22 +169,21 @@ Forest::One Forest::take_best(TreeId id) noexcept {
     slot(leaf).link += link::kPendingOne;
     for (NodeId node = leaf; node != kNoNode; node = parent_of(node)) ++slot(node).started;
     if (state_) count_states(id, leaf, 1);
-    return {AskStatus::kOk, open_rollout(id, leaf), leaf};
+    return {AskStatus::kOk, leaf};
   }
-  return {tree.open > 0 ? AskStatus::kBlocked : AskStatus::kExhausted, 0, kNoNode};
+  return {busy || tree.open > 0 ? AskStatus::kBlocked : AskStatus::kExhausted, kNoNode};
 }
 
 /// Leaf by leaf, for the rules that do not go down side by side.
-void Forest::walk(std::span<const TreeId> trees, std::size_t n, Leaves& leaves, std::uint32_t* found) noexcept {
-  for (std::size_t row = 0; row < trees.size(); ++row)
+void Forest::walk(std::span<const TreeId> trees, Rows rows, std::size_t n, Leaves& leaves,
+                  std::uint32_t* found) noexcept {
+  for (std::size_t row = rows.first; row < rows.last; ++row)
     for (std::size_t i = 0; i < n; ++i) {
-      const auto [status, ticket, node] = walk_one(trees[row]);
+      const auto [status, node] = walk_one(trees[row], i > 0);
       leaves.status[row] = static_cast<std::uint8_t>(status);
       if (status != AskStatus::kOk) break;
       const std::size_t at = row * n + found[row]++;
-      leaves.ticket[at] = ticket;
       leaves.node[at] = node;
-      leaves.tree[at] = trees[row];
       for (NodeId above = parent_of(node); above != kNoNode; above = parent_of(above)) ++leaves.depth[at];
     }
 }
@@ -210,6 +210,16 @@ void Forest::offer_all(TreeId id) {
     if (link::is_open(slot(node).link)) offer(id, node);
 }
 
+/// Tickets for so many more rollouts can be had without an exception.
+void Forest::reserve_rollouts(std::size_t more) {
+  if (more <= free_rollouts_) return;
+  const std::size_t want = rollouts_.size() + more - free_rollouts_;
+  if (want >= kNoNode) throw std::invalid_argument("fewer than 2^32 - 1 rollouts must be in flight at once");
+  if (want > rollouts_.capacity()) rollouts_.reserve(std::max(want, 2 * rollouts_.capacity()));
+}
+
+/// Leaves of every tree, found side by side, then tickets for them in the order of the trees: neither the leaves nor the
+/// tickets depend on the number of threads.
 Leaves Forest::ask(std::span<const TreeId> trees, std::size_t n) {
   if (n < 1) throw std::invalid_argument("n must be at least 1; got 0");
   for (const TreeId id : trees) {
@@ -218,6 +228,7 @@ Leaves Forest::ask(std::span<const TreeId> trees, std::size_t n) {
       throw std::invalid_argument("a tree must have at most " + std::to_string(kMaxRollouts) + " rollouts; tree " +
                                   std::to_string(id) + " would have more");
   }
+  gather(trees.size() * n);
   ++asks_;
   for (const TreeId id : trees) {
     Tree& tree = trees_[static_cast<std::size_t>(id)];
@@ -229,18 +240,13 @@ Leaves Forest::ask(std::span<const TreeId> trees, std::size_t n) {
   Leaves leaves{std::vector<Ticket>(most), std::vector<NodeId>(most), std::vector<TreeId>(most),
                 std::vector<std::int32_t>(most), std::vector<std::uint8_t>(trees.size())};
   std::vector<std::uint32_t> found(trees.size());
-  if (most > free_rollouts_) {
-    const std::size_t want = rollouts_.size() + most - free_rollouts_;
-    if (want >= kNoNode) throw std::invalid_argument("fewer than 2^32 - 1 rollouts must be in flight at once");
-    if (want > rollouts_.capacity()) rollouts_.reserve(std::max(want, 2 * rollouts_.capacity()));
-  }
-  if (is_walked())
-    walk(trees, n, leaves, found.data());
-  else
+  reserve_rollouts(most);
+  split(trees.size(), most, [&](Rows rows) {
+    if (is_walked()) return walk(trees, rows, n, leaves, found.data());
     by_rule([&]<typename Rule, bool kPlain>(Rule, std::bool_constant<kPlain>) {
-      descend<Rule, kPlain>(trees, n, leaves, found.data());
+      descend<Rule, kPlain>(trees, rows, n, leaves, found.data());
     });
-  const bool open = !is_walked();
+  });
   std::size_t size = 0;
   for (std::size_t row = 0; row < trees.size(); ++row)
     for (std::size_t i = 0; i < found[row]; ++i, ++size) {
@@ -248,7 +254,7 @@ Leaves Forest::ask(std::span<const TreeId> trees, std::size_t n) {
       leaves.node[size] = leaves.node[at];
       leaves.depth[size] = leaves.depth[at];
       leaves.tree[size] = trees[row];
-      leaves.ticket[size] = open ? open_rollout(trees[row], leaves.node[size]) : leaves.ticket[at];
+      leaves.ticket[size] = open_rollout(trees[row], leaves.node[size]);
     }
   leaves.ticket.resize(size), leaves.node.resize(size), leaves.tree.resize(size), leaves.depth.resize(size);
   return leaves;
@@ -261,7 +267,10 @@ Forest::One Forest::ask_one(TreeId id) {
   if (here->started == kMaxRollouts) ask(std::span(&id, 1), 1);  // says so
   if (free_rollouts_ == 0 && rollouts_.size() == rollouts_.capacity())
     rollouts_.reserve(std::max<std::size_t>(64, 2 * rollouts_.capacity()));
-  if (is_walked()) return walk_one(id);
+  if (is_walked()) {
+    const auto [status, node] = walk_one(id, false);
+    return {status, status == AskStatus::kOk ? open_rollout(id, node) : 0, node};
+  }
   NodeId node = tree.root;
   const auto go = [&]<typename Rule, bool kPlain>(Rule, std::bool_constant<kPlain>) {
     while (true) {

@@ -66,10 +66,10 @@ NodeId Forest::lay_over(Tree& fresh, TreeId id, NodeId a, TreeId other, NodeId b
   };
   std::vector<Entry> entries;  // parents before children
   const auto lay = [&](NodeId parent, std::uint32_t index, std::span<const Entry> some, std::uint32_t here) {
-    const NodeId block = allocate(fresh, static_cast<std::uint32_t>(some.size()));
+    const auto width = static_cast<std::uint32_t>(some.size());
+    const NodeId block = claim(fresh, width, width);
     if (block == kNoNode) return false;
-    lay_block(block, parent, index, static_cast<std::uint32_t>(some.size()), here);
-    fresh.nodes += static_cast<std::uint32_t>(some.size());
+    lay_block(block, parent, index, width, here);
     for (std::size_t i = 0; i < some.size(); ++i) {
       const NodeId now = block + 1 + static_cast<NodeId>(i);
       entries.push_back({some[i].a, some[i].b, now});

@@ -87,6 +87,7 @@ class Forest:
         seed: of the draws of "gumbel" and "thompson_*", in [0, 2**64).
         num_simulations, max_considered: of "gumbel", at least 1.
         gumbel_scale: of "gumbel": the noise at the root times this, at least 0; 0 for evaluation.
+        threads: that one call on many trees may use, the caller's among them; 1 to 1024. Changes nothing but time.
         max_bytes: most memory of the trees, from 4096 to 2**35. That much address space is reserved, not used.
     """
 
@@ -105,6 +106,7 @@ class Forest:
         squares: bool = False,
         success_at: float | None = None,
         transpositions: bool = False,
+        threads: int = 1,
         seed: int = 0,
         num_simulations: int = 0,
         max_considered: int = 16,
@@ -314,6 +316,10 @@ class Forest:
     def success_at(self) -> float | None: ...
     @property
     def transpositions(self) -> bool: ...
+    @property
+    def threads(self) -> int: ...
+    @threads.setter
+    def threads(self, threads: int) -> None: ...
     @property
     def seed(self) -> int: ...
     @property
