@@ -87,6 +87,7 @@ inline bool is_as_left(const std::string& path, const Journal& journal) {
 /// What changed, behind what is there; else everything, beside and renamed, so that a kill leaves the old file or the new.
 inline void save_to(const std::string& path, const Forest& forest, Journal& journal) {
   const Journal::Plan plan = journal.plan(forest, is_as_left(path, journal));
+  if (plan.is_empty) return;
   const std::string beside = path + ".partial", at = plan.is_whole ? beside : path;
   const auto slash = path.rfind('/');
   try {

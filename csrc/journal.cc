@@ -198,6 +198,7 @@ Journal::Plan Journal::plan(const Forest& forest, bool may_append) const {
   }
   constexpr std::uint64_t kAround = sizeof(RecordHead) + sizeof(std::uint64_t);
   plan.is_whole = !may_append || size_ + kAround + changes > 2 * (kAround + everything);
+  plan.is_empty = !plan.is_whole && plan.page_rows.empty() && plan.trees.empty();
   plan.length = plan.is_whole ? everything : changes;
   if (!plan.is_whole) return plan;
   plan.page_rows.resize(plan.pages.size()), plan.trees.resize(forest.trees_.size());

@@ -19,6 +19,7 @@ class Journal {
   /// What the next record holds; good until the forest changes.
   struct Plan {
     bool is_whole = true;      // else it goes behind the records there are
+    bool is_empty = false;     // nothing has changed: there is no need to write it
     std::uint64_t length = 0;  // bytes of its payload
     std::uint32_t cells = 0;
     std::vector<std::uint32_t> pages;       // all that trees use

@@ -100,7 +100,10 @@ def test_reroot_refuses_a_node_of_another_tree():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"selection": "best"}, "selection must be 'ucb1', 'uct', 'puct', 'best_first', 'gumbel', 'thompson_gaussian' or 'thompson_beta'; got 'best'"),
+        (
+            {"selection": "best"},
+            "selection must be 'ucb1', 'uct', 'puct', 'best_first', 'gumbel', 'thompson_gaussian' or 'thompson_beta'; got 'best'",
+        ),
         ({"unvisited": "last"}, "unvisited must be 'formula' or 'first'; got 'last'"),
         ({"backup": "min"}, "backup must be 'mean' or 'max'; got 'min'"),
         ({"c_exp": -0.5}, "c_exp must be finite and at least 0; got -0.5"),
