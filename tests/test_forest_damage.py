@@ -19,7 +19,7 @@ WHOLE = "a forest snapshot must be whole; this one is damaged: "
 
 @functools.cache
 def wide(**settings) -> bytes:
-    """Tree 0: a root with children a (three children, one more in a further block) and b (terminal, told). Tree 1: a root."""
+    """Tree 0: a root with children a (three children and a further block) and b (terminal, told). Tree 1: a root."""
     forest = Forest(max_bytes=2**20, **settings)
     forest.add_trees(2)
     ticket = forest.ask_one(0)[0]

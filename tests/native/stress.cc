@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "csrc/forest.h"
+#include "csrc/journal.h"
 
 namespace {
 
@@ -226,7 +226,10 @@ class Driver {
   void reload() {
     if (!open_.empty()) return;
     const std::string bytes = forest_.to_bytes();
-    forest_ = Forest::from_bytes(bytes);
+    const Journal::Plan plan = journal_.plan(forest_, true);
+    if (plan.is_whole) file_.clear();
+    journal_.write(forest_, plan, [this](std::span<const char> part) { file_.append(part.data(), part.size()); });
+    forest_ = journal_.read(file_);
     stale_ = 0;
     CHECK(forest_.to_bytes() == bytes);
   }
@@ -254,6 +257,8 @@ class Driver {
   std::vector<Ticket> open_;
   Ticket stale_ = 0;
   std::uint64_t steps_ = 0;
+  Journal journal_;
+  std::string file_;  // of the journal
 };
 
 }  // namespace
