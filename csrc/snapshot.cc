@@ -217,8 +217,11 @@ class SnapshotReader {
     auto at = pages_.begin();
     for (const UsedChunk& chunk : used_)
       for (std::uint32_t number = chunk.cell / kPageCells; number <= (chunk.used - 1) / kPageCells; ++number) {
-        while (at != pages_.end() && (at->number < number || (at + 1 != pages_.end() && at[1].number == at->number))) ++at;
-        if (at == pages_.end() || at->number != number || number * kPageCells + at->cells < std::min(chunk.used, (number + 1) * kPageCells))
+        while (at != pages_.end() &&
+               (at->number < number || (at + 1 != pages_.end() && at[1].number == at->number)))
+          ++at;
+        if (at == pages_.end() || at->number != number ||
+            number * kPageCells + at->cells < std::min(chunk.used, (number + 1) * kPageCells))
           damaged("a page is missing");
         if (!journal_.pages_.empty() && journal_.pages_.back().page == number) continue;
         journal_.pages_.push_back({number, Checksum(at->content.size()).add(at->content).value()});

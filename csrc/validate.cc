@@ -104,7 +104,8 @@ void Validator::enter(NodeId node, std::uint32_t index) {
     const Header& head = f_.header(block);
     const std::uint32_t room = block == first ? room_of(head.width) : head.here;
     if (head.parent != node || head.index != index || head.width < 1) damaged("a block has a header that cannot be");
-    if (block != first && (head.width > room || (room != 1 && room != width))) damaged("a block has a header that cannot be");
+    if (block != first && (head.width > room || (room != 1 && room != width)))
+      damaged("a block has a header that cannot be");
     if (head.next != 0 && head.width != room) damaged("a block has a header that cannot be");
     if (room > 1) claim(block + 2, cells_of(room) - 2);
     width += head.width;

@@ -36,8 +36,8 @@ def checksum(data: bytes, start: int = 0) -> int:
     return total
 
 
-def record(payload: bytes, number: int = 0, before: int = 0) -> bytes:
-    head = b"AGQFORST" + struct.pack("<IIQQ", 3, number, len(payload), before)
+def record(payload: bytes, number: int = 0, before: int = 0, magic: bytes = b"AGQFORST") -> bytes:
+    head = magic + struct.pack("<IIQQ", 3, number, len(payload), before)
     head += struct.pack("<Q", checksum(head))
     return head + payload + struct.pack("<Q", checksum(payload, int.from_bytes(head[-8:], "little")))
 
