@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "bindings/arrays.h"
+#include "bindings/files.h"
 #include "bindings/scalar.h"
 #include "bindings/shared.h"
 #include "csrc/forest.h"
@@ -308,16 +309,21 @@ std::unique_ptr<SharedForest> from_bytes(const py::bytes& bytes) {
   return std::make_unique<SharedForest>(Forest::from_bytes(std::span(view.data(), view.size())));
 }
 
-/// Written beside and renamed, so that a kill leaves the old file or the new one.
+std::string name_of_file(const py::object& path) {
+  return py::module_::import("os").attr("fsencode")(path).cast<std::string>();
+}
+
 void save(SharedForest& self, const py::object& path) {
-  const py::object target = py::module_::import("pathlib").attr("Path")(path);
-  const py::object beside = target.attr("with_name")(py::str(target.attr("name")) + py::str(".partial"));
-  beside.attr("write_bytes")(to_bytes(self));
-  beside.attr("replace")(target);
+  const std::string name = name_of_file(path);
+  self.locked([&](const Forest& forest) { save_to(name, forest, self.journal); });
 }
 
 std::unique_ptr<SharedForest> load(const py::object& path) {
-  return from_bytes(py::module_::import("pathlib").attr("Path")(path).attr("read_bytes")());
+  const std::string name = name_of_file(path);
+  const py::gil_scoped_release release;
+  Journal journal;
+  Forest forest = load_from(name, journal);
+  return std::make_unique<SharedForest>(std::move(forest), std::move(journal));
 }
 
 std::string repr(SharedForest& self) {
@@ -419,6 +425,9 @@ PYBIND11_MODULE(_core, m) {
       if (error) std::rethrow_exception(error);
     } catch (const agentq::ByteLimit& limit) {
       py::set_error(PyExc_MemoryError, limit.what());
+    } catch (const agentq::bindings::FileError& failed) {
+      errno = failed.code;
+      PyErr_SetFromErrnoWithFilename(PyExc_OSError, failed.path.c_str());
     }
   });
   m.def("ucb1_score", &agentq::ucb1_score, "mean_value"_a, "node_visits"_a, "edge_visits"_a, "c_exp"_a);

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <utility>
 
-#include "csrc/forest.h"
+#include "csrc/journal.h"
 
 namespace agentq::bindings {
 
@@ -16,7 +16,7 @@ namespace py = pybind11;
 inline constexpr std::size_t kLong = 1024;  // entries of a call from which on giving the GIL up costs less than keeping it
 
 struct SharedForest {
-  explicit SharedForest(Forest&& made) : forest(std::move(made)) {}
+  explicit SharedForest(Forest&& made, Journal&& known = {}) : forest(std::move(made)), journal(std::move(known)) {}
 
   /// What `act(forest)` returns, without the GIL and under the lock.
   template <typename Act>
@@ -46,6 +46,7 @@ struct SharedForest {
   }
 
   Forest forest;
+  Journal journal;  // of the file that was loaded or saved last
   std::mutex mutex;
 };
 

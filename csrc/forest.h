@@ -51,9 +51,6 @@ enum Flag : std::uint8_t {
   kExhausted = 2,  // nothing left to learn below: terminal and told, or all children exhausted
 };
 
-/// What ends a snapshot: FNV-1a over words of eight bytes, the last filled up with zeros.
-std::uint64_t snapshot_checksum(std::span<const char> bytes);
-
 /// Rollouts newly in flight, those of one tree together; `status` has one entry per tree asked.
 struct Leaves {
   std::vector<Ticket> ticket;
@@ -210,13 +207,15 @@ class Forest {
   const std::shared_ptr<Reserve>& cells() const noexcept { return cell_memory_; }
   std::uint32_t num_cells() const noexcept { return top_; }
 
-  /// Everything but what is in flight, which is saved as cancelled. Versioned, with a checksum.
+  /// Everything but what is in flight, which is saved as cancelled. Versioned, with a checksum; see Journal.
   std::string to_bytes() const;
-  /// @throws std::invalid_argument if the bytes are no snapshot, are damaged, or come from a newer version.
+  /// @throws std::invalid_argument if the bytes are no snapshot, are damaged, or come from another version.
   static Forest from_bytes(std::span<const char> bytes);
 
  private:
+  friend class Journal;
   friend class SnapshotReader;
+  friend class Validator;
 
   static constexpr std::uint32_t kFirstChunk = 5, kLargestChunk = 16;  // log2 of cells
   static constexpr std::size_t kLanes = 64;                            // trees that descend side by side
@@ -389,6 +388,14 @@ class Forest {
   void unstart(NodeId node) noexcept {
     for (; node != kNoNode; node = parent_of(node)) --slot(node).started;
   }
+
+  /// What lies beside the cells, in the order of a snapshot, and a bit for each that is there.
+  struct Column {
+    std::shared_ptr<Reserve> memory;
+    std::size_t size;  // bytes a cell
+  };
+  std::vector<Column> columns() const;
+  std::uint32_t columns_there() const;
 
   Counts in_flight() const;
   Counts waiting() const;  // at the very node

@@ -1,321 +1,308 @@
-// A forest as bytes and back. Little-endian:
-//
-//     "AGQFORST" | version u32 | settings | trees u64
-//     | each tree: root u32 (kNoNode: dropped, and that is all), cells used of its last chunk u32, next chunk's size u32,
-//       chunks u32, then cell u32 and log2 u32 of each
-//       | each block, parents first: cell u32, width u32, rollouts at the parent u32, and a child each:
-//         W f64, N u32, flags u32 | where there are critic values, log-probabilities, priors: f32 a child each,
-//         then squared returns: f64 a child
-//     | checksum u64 of all before it
-//
-// No pointer but the cells of chunks and blocks is written; each is checked against the others when it is read.
+// Reading: records to cells and a table of trees, which validate.cc then proves. snapshot.h says what they look like.
+#include "csrc/snapshot.h"
+
 #include <algorithm>
-#include <array>
-#include <bit>
-#include <cmath>
-#include <cstring>
 #include <limits>
 #include <stdexcept>
-#include <type_traits>
 
-#include "csrc/forest.h"
+#include "csrc/journal.h"
+#include "csrc/validate.h"
 
 namespace agentq {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "snapshots are little-endian");
-
-constexpr std::array<char, 8> kMagic = {'A', 'G', 'Q', 'F', 'O', 'R', 'S', 'T'};
-constexpr std::uint32_t kVersion = 2;
-constexpr std::uint32_t kInner = 4;  // beside Flag: the node has children
-
-struct Preamble {
-  std::array<char, 8> magic = kMagic;
-  std::uint32_t version = kVersion;
-  std::uint8_t selection = 0, unvisited = 0, exhaust = 0, backup = 0;
-  double c_exp = 0, discount = 0, alpha = 0;
-  std::uint64_t max_bytes = 0;
-  std::uint8_t critic = 0, logp = 0, prior = 0, squares = 0, zero[4] = {};
-  std::uint64_t trees = 0;
-};
-static_assert(sizeof(Preamble) == 64 && std::is_trivially_copyable_v<Preamble>);
-
-[[noreturn]] void damaged(const std::string& why) {
-  throw std::invalid_argument("a forest snapshot must be whole; this one is damaged: " + why);
-}
-
-class Writer {
+class Parts {
  public:
-  template <typename T>
-  void put(const T& value) {
-    static_assert(std::is_trivially_copyable_v<T>);
-    bytes.append(reinterpret_cast<const char*>(&value), sizeof(T));
+  explicit Parts(std::span<const char> bytes) : left_(bytes) {}
+
+  std::span<const char> take(std::uint64_t size) {
+    if (left_.size() < size) damaged("a part ends too early");
+    const auto part = left_.first(size);
+    left_ = left_.subspan(size);
+    return part;
   }
-  std::string bytes;
-};
-
-class Reader {
- public:
-  explicit Reader(std::span<const char> bytes) : left_(bytes) {}
-
   template <typename T>
   T get() {
-    if (left_.size() < sizeof(T)) damaged("it ends too early");
     T value;
-    std::memcpy(&value, left_.data(), sizeof(T));
-    left_ = left_.subspan(sizeof(T));
+    std::memcpy(&value, take(sizeof(T)).data(), sizeof(T));
     return value;
   }
-  bool empty() const { return left_.empty(); }
+  std::span<const char> left() const { return left_; }
 
  private:
   std::span<const char> left_;
 };
 
-Preamble read_preamble(std::span<const char> bytes) {
-  if (bytes.size() < kMagic.size() || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0)
-    throw std::invalid_argument("a forest snapshot must start with AGQFORST; this is another kind of file");
-  if (bytes.size() < sizeof(Preamble) + sizeof(std::uint64_t)) damaged(std::to_string(bytes.size()) + " bytes only");
-  Preamble p;
-  std::memcpy(&p, bytes.data(), sizeof(Preamble));
-  if (p.version != kVersion)
-    throw std::invalid_argument("the version of a forest snapshot must be " + std::to_string(kVersion) + "; got " +
-                                std::to_string(p.version) + ", written by " +
-                                (p.version > kVersion ? "a newer" : "an older") + " agentq");
-  const std::size_t body = bytes.size() - sizeof(std::uint64_t);
-  std::uint64_t sum = 0;
-  std::memcpy(&sum, bytes.data() + body, sizeof(sum));
-  if (sum != snapshot_checksum(bytes.first(body))) damaged("its checksum does not match");
-  if (p.selection > 3 || p.unvisited > 1 || p.exhaust > 1 || p.backup > 1 || p.critic > 1 || p.logp > 1 ||
-      p.prior > 1 || p.squares > 1 || p.trees > static_cast<std::uint64_t>(std::numeric_limits<TreeId>::max()))
+std::uint64_t word_at(std::span<const char> bytes, std::size_t at) {
+  std::uint64_t word;
+  std::memcpy(&word, bytes.data() + at, sizeof(word));
+  return word;
+}
+
+ForestConfig config_of(const Settings& s) {
+  if (s.selection > 6 || s.unvisited > 1 || s.exhaust > 1 || s.backup > 1 || s.columns > 63 ||
+      s.transpositions > 1)
     damaged("its settings are unknown");
-  return p;
+  ForestConfig config;
+  config.selection = static_cast<Selection>(s.selection);
+  config.unvisited = static_cast<Unvisited>(s.unvisited);
+  config.exhaust = s.exhaust != 0;
+  config.backup = static_cast<Backup>(s.backup);
+  config.squares = (s.columns & 8) != 0;
+  if ((s.columns & 16) != 0) config.success_at = s.success_at;
+  config.transpositions = s.transpositions != 0;
+  config.num_simulations = s.num_simulations, config.max_considered = s.max_considered;
+  config.c_exp = s.c_exp, config.discount = s.discount, config.alpha = s.alpha, config.gumbel_scale = s.gumbel_scale;
+  config.seed = s.seed, config.max_bytes = s.max_bytes;
+  return config;
+}
+
+Forest empty_forest(const ForestConfig& config) {
+  try {
+    return Forest(config);
+  } catch (const std::invalid_argument& error) {
+    damaged(error.what());
+  }
 }
 
 }  // namespace
 
-std::uint64_t snapshot_checksum(std::span<const char> bytes) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (std::size_t at = 0; at < bytes.size(); at += 8) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, bytes.data() + at, std::min<std::size_t>(8, bytes.size() - at));
-    hash = (hash ^ word) * 0x100000001b3u;
-    hash ^= hash >> 32;
-  }
-  return hash;
+void damaged(const std::string& why) {
+  throw std::invalid_argument("a forest snapshot must be whole; this one is damaged: " + why);
 }
 
-std::string Forest::to_bytes() const {
-  const Counts counts = in_flight();
-  const Counts at_node = waiting();
-  Preamble p;
-  p.selection = static_cast<std::uint8_t>(config_.selection);
-  p.unvisited = static_cast<std::uint8_t>(config_.unvisited);
-  p.exhaust = config_.exhaust;
-  p.backup = static_cast<std::uint8_t>(config_.backup);
-  p.c_exp = config_.c_exp, p.discount = config_.discount, p.alpha = config_.alpha, p.max_bytes = config_.max_bytes;
-  p.critic = bool{critic_}, p.logp = bool{logp_}, p.prior = bool{prior_};
-  p.squares = config_.squares;
-  p.trees = trees_.size();
-  Writer out;
-  out.put(p);
-  const auto put_block = [&](NodeId block) {
-    const Header& head = header(block);
-    out.put(block), out.put(std::uint32_t{head.width});
-    out.put(head.parent == kNoNode ? 0 : head.here - count_of(at_node, head.parent));
-    for (NodeId node = block + 1; node <= block + head.width; ++node) {
-      const Slot& s = slot(node);
-      std::uint32_t flags = link::is_exhausted(s.link) ? kExhausted : 0;
-      flags |= !link::is_leaf(s.link) ? kInner : (s.link & link::kTerminal) != 0 ? kTerminal : 0;
-      out.put(s.value_sum), out.put(s.started - count_of(counts, node)), out.put(flags);
-    }
-    for (const auto& column : {critic_, logp_, prior_})
-      for (NodeId node = block + 1; column && node <= block + head.width; ++node) out.put(at(column, node));
-    for (NodeId node = block + 1; squares_ && node <= block + head.width; ++node) out.put(squares_->as<double>()[node]);
-  };
-  for (const Tree& tree : trees_) {
-    out.put(tree.root);
-    if (tree.root == kNoNode) continue;
-    std::vector<std::pair<std::uint32_t, std::uint32_t>> chunks;
-    for (std::uint32_t chunk = tree.chunks; chunk != kNoNode; chunk = header(chunk).parent)
-      chunks.emplace_back(chunk, header(chunk).here);
-    out.put(tree.bump - tree.chunks), out.put(tree.next_size), out.put(static_cast<std::uint32_t>(chunks.size()));
-    for (const auto& [chunk, log2] : chunks) out.put(chunk), out.put(log2);
-    put_block(block_of(tree.root));
-    for (const NodeId node : below(tree.root))
-      if (!link::is_leaf(slot(node).link)) put_block(link::block(slot(node).link));
-  }
-  out.put(snapshot_checksum(out.bytes));
-  return std::move(out.bytes);
-}
-
-/// Builds a forest from a snapshot, refusing whatever no sequence of calls can have made.
+/// Every record is checked as a whole; of a page or a tree that several hold the last counts.
 class SnapshotReader {
  public:
-  explicit SnapshotReader(std::span<const char> bytes)
-      : preamble_(read_preamble(bytes)),
-        in_(bytes.subspan(sizeof(Preamble), bytes.size() - sizeof(Preamble) - sizeof(std::uint64_t))),
-        forest_(config_of(preamble_)) {}
+  SnapshotReader(std::span<const char> bytes, Journal& journal) : journal_(journal), forest_(first(bytes)) {
+    while (record(bytes.subspan(journal_.size_))) {
+    }
+  }
 
   Forest read() {
-    Forest& f = forest_;
-    if (preamble_.critic) f.materialise(f.critic_);
-    if (preamble_.logp) f.materialise(f.logp_);
-    if (preamble_.prior) f.materialise(f.prior_);
-    for (std::uint64_t i = 0; i < preamble_.trees; ++i) {
-      const auto root = in_.get<NodeId>();
-      f.trees_.emplace_back();
-      if (root == kNoNode) continue;
-      read_tree(f.trees_.back(), root);
-      f.header(root - 1).here = static_cast<std::uint32_t>(i);
-    }
-    if (!in_.empty()) damaged("it goes on after its end");
+    place_trees();
+    place_pages();
+    for (std::size_t tree = 0; tree < bodies_.size(); ++tree) list_chunks(forest_.trees_[tree], bodies_[tree]);
+    Validator(forest_, used_).run();
     free_gaps();
-    if (f.is_best_first()) {
-      f.open_.resize(f.trees_.size());
-      for (const TreeId tree : f.trees()) f.offer_all(tree);
+    if (forest_.is_best_first()) {
+      forest_.open_.resize(forest_.trees_.size());
+      for (const TreeId tree : forest_.trees()) forest_.offer_all(tree);
     }
     return std::move(forest_);
   }
 
  private:
-  static ForestConfig config_of(const Preamble& p) {
-    ForestConfig config;
-    config.selection = static_cast<Selection>(p.selection);
-    config.unvisited = static_cast<Unvisited>(p.unvisited);
-    config.exhaust = p.exhaust != 0;
-    config.backup = static_cast<Backup>(p.backup);
-    config.squares = p.squares != 0;
-    config.c_exp = p.c_exp, config.discount = p.discount, config.alpha = p.alpha, config.max_bytes = p.max_bytes;
-    return config;
+  struct Page {
+    std::uint32_t number, cells;
+    std::span<const char> content;
+  };
+
+  /// An empty forest of the settings in the first record.
+  Forest first(std::span<const char> bytes) {
+    if (bytes.size() < kSnapshotMagic.size() || std::memcmp(bytes.data(), kSnapshotMagic.data(), 8) != 0)
+      throw std::invalid_argument("a forest snapshot must start with AGQFORST; this is another kind of file");
+    if (bytes.size() < sizeof(RecordHead)) damaged(std::to_string(bytes.size()) + " bytes only");
+    const RecordHead head = head_of(bytes);
+    if (bytes.size() - sizeof(RecordHead) < sizeof(std::uint64_t) ||
+        bytes.size() - sizeof(RecordHead) - sizeof(std::uint64_t) < head.length)
+      damaged("its first record is cut off");
+    const Settings settings = Parts(payload(bytes, head)).get<Settings>();
+    Forest forest = empty_forest(config_of(settings));
+    if ((settings.columns & 1) != 0) forest.materialise(forest.critic_);
+    if ((settings.columns & 2) != 0) forest.materialise(forest.logp_);
+    if ((settings.columns & 4) != 0) forest.materialise(forest.prior_);
+    if ((settings.columns & 32) != 0) forest.make_states();
+    journal_.columns_ = forest.columns_there();
+    if (journal_.columns_ != settings.columns) damaged("its settings are unknown");
+    return forest;
   }
 
-  struct Chunk {
-    std::uint32_t cell, log2;
-    std::uint64_t end() const { return std::uint64_t{cell} + (std::uint64_t{1} << log2); }
-  };
-  struct Block {
-    std::uint32_t cell, width;
-    std::uint64_t end() const { return std::uint64_t{cell} + ((width + 2) & ~1u); }
-  };
-  static constexpr auto before = [](const auto& a, const auto& b) { return a.cell < b.cell; };
+  RecordHead head_of(std::span<const char> bytes) const {
+    RecordHead head;
+    std::memcpy(&head, bytes.data(), sizeof(head));
+    if (head.version != kSnapshotVersion && head.magic == kSnapshotMagic)
+      throw std::invalid_argument("the version of a forest snapshot must be " + std::to_string(kSnapshotVersion) +
+                                  "; got " + std::to_string(head.version) + ", written by " +
+                                  (head.version > kSnapshotVersion ? "a newer" : "an older") + " agentq");
+    if (head.checksum != head.sum()) damaged("the checksum of record " + number() + " does not match");
+    if (head.magic != kSnapshotMagic || head.number != journal_.records_ || head.before != journal_.seal_)
+      damaged("record " + number() + " is not the next");
+    return head;
+  }
 
-  void read_tree(Forest::Tree& tree, NodeId root) {
+  std::span<const char> payload(std::span<const char> bytes, const RecordHead& head) const {
+    const auto part = bytes.subspan(sizeof(RecordHead), head.length);
+    if (Checksum(head.checksum).add(part).value() != word_at(bytes, sizeof(RecordHead) + head.length))
+      damaged("the checksum of record " + number() + " does not match");
+    return part;
+  }
+
+  std::string number() const { return std::to_string(journal_.records_); }
+
+  /// The record that the bytes begin with; false if there is none, or not all of it.
+  bool record(std::span<const char> bytes) {
+    if (bytes.size() < sizeof(RecordHead)) {
+      if (std::memcmp(bytes.data(), kSnapshotMagic.data(), std::min(bytes.size(), kSnapshotMagic.size())) != 0)
+        damaged("it goes on after its end");
+      return false;
+    }
+    const RecordHead head = head_of(bytes);
+    const std::size_t left = bytes.size() - sizeof(RecordHead);
+    if (left < sizeof(std::uint64_t) || left - sizeof(std::uint64_t) < head.length) return false;
+    Parts in(payload(bytes, head));
+    if (journal_.records_ == 0) in.get<Settings>();
+    const auto contents = in.get<Contents>();
+    if (contents.cells > forest_.config_.max_bytes / sizeof(Cell)) damaged("it holds more than its byte limit");
+    for (std::uint32_t i = 0; i < contents.entries; ++i) {
+      const auto [tree, size] = in.get<Tag>();
+      if (tree > bodies_.size()) damaged("a tree is missing");
+      if (tree == bodies_.size()) bodies_.emplace_back();
+      bodies_[tree] = in.take(size);
+    }
+    if (contents.trees != bodies_.size() || contents.trees > std::uint32_t{std::numeric_limits<TreeId>::max()})
+      damaged("a tree is missing");
+    std::size_t each = sizeof(Cell);
+    for (const Forest::Column& column : forest_.columns()) each += column.memory ? column.size : 0;
+    for (std::uint32_t i = 0; i < contents.pages; ++i) {
+      const std::uint32_t page = in.get<Tag>().number;
+      if (page > contents.cells / kPageCells) damaged("a page lies where none can");
+      const std::uint32_t cells = cells_of_page(page, contents.cells);
+      pages_.push_back({page, cells, in.take(each * cells)});
+    }
+    if (!in.left().empty()) damaged("record " + number() + " goes on after its end");
+    ++journal_.records_;
+    journal_.size_ += sizeof(RecordHead) + head.length + sizeof(std::uint64_t);
+    journal_.seal_ = word_at(bytes, sizeof(RecordHead) + head.length);
+    return true;
+  }
+
+  /// The table of trees, and where their chunks lie.
+  void place_trees() {
     Forest& f = forest_;
-    const auto used = in_.get<std::uint32_t>();
-    tree.next_size = in_.get<std::uint32_t>();
-    const auto count = in_.get<std::uint32_t>();
-    if (count < 1 || tree.next_size < Forest::kFirstChunk || tree.next_size > Forest::kLargestChunk)
-      damaged("the memory of a tree cannot be");
-    std::vector<Chunk> chunks;
-    for (std::uint32_t i = 0; i < count; ++i) {
-      Chunk chunk;
-      chunk.cell = in_.get<std::uint32_t>(), chunk.log2 = in_.get<std::uint32_t>();
-      if (chunk.log2 < Forest::kFirstChunk || chunk.log2 > 17 || chunk.cell % 32 != 0 ||
-          chunk.end() * sizeof(Cell) > preamble_.max_bytes)
+    for (const auto& body : bodies_) {
+      Parts in(body);
+      journal_.trees_.push_back(Checksum(body.size()).add(body).value());
+      f.trees_.emplace_back();
+      if (f.state_) f.states_.emplace_back();
+      if (body.size() == sizeof(std::uint64_t) && in.get<std::uint64_t>() == kNoNode) continue;
+      const auto entry = in.get<TreeEntry>();
+      const std::uint64_t size = std::uint64_t{entry.chunks} * sizeof(Chunk) + std::uint64_t{entry.states} * sizeof(StateEntry);
+      if (entry.root == kNoNode || entry.chunks < 1 || in.left().size() != size || (entry.states > 0 && !f.state_) ||
+          entry.next_size < Forest::kFirstChunk || entry.next_size > Forest::kLargestChunk)
         damaged("the memory of a tree cannot be");
-      chunks.push_back(chunk);
+      Forest::Tree& tree = f.trees_.back();
+      tree.root = entry.root, tree.next_size = entry.next_size, tree.reroots = entry.reroots, tree.base = entry.base;
+      for (std::uint32_t i = 0; i < entry.chunks; ++i) {
+        const auto chunk = in.get<Chunk>();
+        const std::uint64_t size = std::uint64_t{1} << (chunk.log2 & 31);
+        if (chunk.log2 < Forest::kFirstChunk || chunk.log2 > Validator::kLargest || chunk.cell % 32 != 0 ||
+            (chunk.cell + size) * sizeof(Cell) > f.config_.max_bytes)
+          damaged("the memory of a tree cannot be");
+        const auto end = static_cast<std::uint32_t>(chunk.cell + size);
+        if (i == 0) {
+          if (entry.used < 2 || entry.used > size || entry.used % 2 != 0) damaged("the memory of a tree cannot be");
+          tree.chunks = chunk.cell, tree.bump = chunk.cell + entry.used, tree.end = end;
+        }
+        used_.push_back({chunk.cell, i == 0 ? tree.bump : end, end, static_cast<TreeId>(f.trees_.size() - 1)});
+        f.top_ = std::max(f.top_, end);
+        f.used_cells_ += size;
+      }
+      read_states(in, entry.states);
+      ++f.num_trees_;
     }
-    if (used < 2 || used > (1u << chunks[0].log2)) damaged("the memory of a tree cannot be");
-    tree.chunks = chunks[0].cell;
-    tree.bump = chunks[0].cell + used;
-    tree.end = static_cast<std::uint32_t>(chunks[0].end());
-    for (const Chunk& chunk : chunks) {
-      taken_.push_back(chunk);
-      f.top_ = std::max(f.top_, static_cast<std::uint32_t>(chunk.end()));
-      f.used_cells_ += std::uint64_t{1} << chunk.log2;
-    }
-    if (f.used_cells_ * f.bytes_per_cell() > preamble_.max_bytes) damaged("it holds more than its byte limit");
-    for (std::uint32_t i = 0; i < count; ++i)  // as written: the last first
-      f.header(chunks[i].cell) = {i + 1 < count ? chunks[i + 1].cell : kNoNode, chunks[i].log2, 0, 0, 0};
-    std::sort(chunks.begin(), chunks.end(), before);
-
-    std::vector<Block> blocks;
-    std::vector<NodeId> inner;  // those whose block follows, in order
-    read_block(kNoNode, chunks, blocks, inner);
-    if (blocks[0].width != 1 || blocks[0].cell + 1 != root) damaged("a root lies where none can");
-    for (std::size_t i = 0; i < inner.size(); ++i) read_block(inner[i], chunks, blocks, inner);
-    std::sort(blocks.begin(), blocks.end(), before);
-    for (std::size_t i = 0; i < blocks.size(); ++i) {
-      if (i + 1 < blocks.size() && blocks[i].end() > blocks[i + 1].cell) damaged("two nodes lie in one place");
-      if (blocks[i].cell >= tree.chunks && blocks[i].cell < tree.end && blocks[i].end() > tree.bump)
-        damaged("a node lies where none can");
-      tree.nodes += blocks[i].width;
-    }
-    for (const NodeId node : inner)  // now no cell is another's
-      if (f.config_.exhaust && f.all_exhausted(link::block(f.slot(node).link)) != link::is_exhausted(f.slot(node).link))
-        damaged("a node has flags that cannot be");
-    tree.root = root;
-    ++f.num_trees_;
+    if (f.bytes_in_use() > f.config_.max_bytes) damaged("it holds more than its byte limit");
+    std::sort(used_.begin(), used_.end(), [](const auto& a, const auto& b) { return a.cell < b.cell; });
+    for (std::size_t i = 1; i < used_.size(); ++i)
+      if (used_[i].cell < used_[i - 1].end) damaged("two trees lie in one place");
   }
 
-  void read_block(NodeId parent, const std::vector<Chunk>& chunks, std::vector<Block>& blocks,
-                  std::vector<NodeId>& inner) {
-    Forest& f = forest_;
-    const auto block = in_.get<NodeId>();
-    const auto width = in_.get<std::uint32_t>(), here = in_.get<std::uint32_t>();
-    const auto after = std::upper_bound(chunks.begin(), chunks.end(), block,
-                                        [](NodeId cell, const Chunk& chunk) { return cell < chunk.cell; });
-    if (width < 1 || width > kMaxWidth || block % 2 != 0 || after == chunks.begin() || block < (after - 1)->cell + 2 ||
-        Block{block, width}.end() > (after - 1)->end())
-      damaged("a node lies where none can");
-    std::uint32_t index = 0;
-    if (parent != kNoNode) {
-      Slot& above = f.slot(parent);
-      index = above.link & link::kIndex;
-      above.link = block >> 1 | (above.link & link::kExhausted);
+  void read_states(Parts& in, std::uint32_t count) {
+    if (!forest_.state_) return;
+    Forest::States& states = forest_.states_.back();
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const auto [key, value_sum, started, zero] = in.get<StateEntry>();
+      if (states.find_or_add(key, value_sum) != i) damaged("a tree has a state twice");
+      states.list[i].started = started;
     }
-    blocks.push_back({block, width});
-    f.lay_block(block, parent, index, width, here);
-    std::uint64_t through = here;
-    for (NodeId node = block + 1; node <= block + width; ++node) {
-      Slot& s = f.slot(node);
-      s.value_sum = in_.get<double>();
-      s.started = in_.get<std::uint32_t>();
-      const auto flags = in_.get<std::uint32_t>();
-      through += s.started;
-      const bool nothing = f.config_.backup == Backup::kMax && s.value_sum == -std::numeric_limits<double>::infinity();
-      if (!(std::isfinite(s.value_sum) || nothing)) damaged("a value is not finite");
-      if (flags > 7 || ((flags & kTerminal) != 0 && (flags & kInner) != 0) ||
-          ((flags & kExhausted) != 0 && (!f.config_.exhaust || (flags & (kTerminal | kInner)) == 0)))
-        damaged("a node has flags that cannot be");
-      if ((flags & kTerminal) != 0) s.link |= link::kTerminal;
-      if ((flags & kExhausted) != 0) s.link |= link::kExhausted;
-      if ((flags & kInner) != 0) inner.push_back(node);
+  }
+
+  /// The last content of every page that a chunk needs.
+  void place_pages() {
+    std::stable_sort(pages_.begin(), pages_.end(), [](const Page& a, const Page& b) { return a.number < b.number; });
+    auto at = pages_.begin();
+    for (const UsedChunk& chunk : used_)
+      for (std::uint32_t number = chunk.cell / kPageCells; number <= (chunk.used - 1) / kPageCells; ++number) {
+        while (at != pages_.end() &&
+               (at->number < number || (at + 1 != pages_.end() && at[1].number == at->number)))
+          ++at;
+        if (at == pages_.end() || at->number != number ||
+            number * kPageCells + at->cells < std::min(chunk.used, (number + 1) * kPageCells))
+          damaged("a page is missing");
+        if (!journal_.pages_.empty() && journal_.pages_.back().page == number) continue;
+        journal_.pages_.push_back({number, Checksum(at->content.size()).add(at->content).value()});
+        Parts in(at->content);
+        const std::size_t first = std::size_t{number} * kPageCells;
+        const auto fill = [&](const Reserve& memory, std::size_t size) {
+          std::memcpy(memory.as<char>() + first * size, in.take(at->cells * size).data(), at->cells * size);
+        };
+        fill(*forest_.cell_memory_, sizeof(Cell));
+        for (const Forest::Column& column : forest_.columns())
+          if (column.memory) fill(*column.memory, column.size);
+      }
+  }
+
+  void list_chunks(Forest::Tree& tree, std::span<const char> body) {
+    if (tree.root == kNoNode) return;
+    Parts in(body);
+    NodeId* last = nullptr;
+    for (std::uint32_t left = in.get<TreeEntry>().chunks; left > 0; --left) {
+      const auto [cell, log2] = in.get<Chunk>();
+      if (last != nullptr) *last = cell;
+      forest_.header(cell) = {kNoNode, log2, 0, 0, 0};
+      last = &forest_.header(cell).parent;
     }
-    if (parent != kNoNode && through != f.slot(parent).started) damaged("the visits of a node and its children differ");
-    for (const auto& column : {f.critic_, f.logp_, f.prior_})
-      for (NodeId node = block + 1; column && node <= block + width; ++node)
-        if (!std::isfinite(column->as<float>()[node] = in_.get<float>()) && column != f.logp_)
-          damaged("a value is not finite");
-    for (NodeId node = block + 1; f.squares_ && node <= block + width; ++node)
-      f.squares_->as<double>()[node] = in_.get<double>();
   }
 
   /// What lies between the chunks is free.
   void free_gaps() {
     Forest& f = forest_;
-    std::sort(taken_.begin(), taken_.end(), before);
-    std::uint64_t at = 0;
-    for (const Chunk& chunk : taken_) {
-      if (chunk.cell < at) damaged("two trees lie in one place");
+    std::uint32_t at = 0;
+    for (const UsedChunk& chunk : used_) {
       while (at < chunk.cell) {
         const auto log2 = std::min<std::uint32_t>(Forest::kLargestChunk,
                                                   static_cast<std::uint32_t>(std::bit_width(chunk.cell - at)) - 1);
-        f.header(static_cast<NodeId>(at)) = {f.free_chunk_[log2], log2, 0, 0, 0};
-        f.free_chunk_[log2] = static_cast<std::uint32_t>(at);
-        at += std::uint64_t{1} << log2;
+        f.header(at) = {f.free_chunk_[log2], log2, 0, 0, 0};
+        f.free_chunk_[log2] = at;
+        at += 1u << log2;
       }
-      at = chunk.end();
+      at = chunk.end;
     }
   }
 
-  Preamble preamble_;
-  Reader in_;
+  Journal& journal_;
   Forest forest_;
-  std::vector<Chunk> taken_;
+  std::vector<std::span<const char>> bodies_;  // of entries, by tree
+  std::vector<Page> pages_;
+  std::vector<UsedChunk> used_;  // by cell
 };
 
-Forest Forest::from_bytes(std::span<const char> bytes) { return SnapshotReader(bytes).read(); }
+Forest Journal::read(std::span<const char> bytes) {
+  Journal journal;
+  Forest forest = SnapshotReader(bytes, journal).read();
+  *this = std::move(journal);
+  return forest;
+}
+
+std::string Forest::to_bytes() const {
+  Journal journal;
+  std::string bytes;
+  const Journal::Plan plan = journal.plan(*this, false);
+  bytes.reserve(plan.length + 64);
+  journal.write(*this, plan, [&](std::span<const char> part) { bytes.append(part.data(), part.size()); });
+  return bytes;
+}
+
+Forest Forest::from_bytes(std::span<const char> bytes) { return Journal().read(bytes); }
 
 }  // namespace agentq

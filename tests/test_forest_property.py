@@ -164,6 +164,7 @@ class ForestMachine(RuleBasedStateMachine):
             if not forest.exhaust:
                 assert not (t["flags"] & EXHAUSTED).any()
 
+    @invariant()
     def survives_saving(self):
         loaded = Forest.from_bytes(self.forest.to_bytes())
         assert loaded.to_bytes() == self.forest.to_bytes()

@@ -1,4 +1,4 @@
-"""Saving and loading are the identity, and nothing but a whole snapshot loads."""
+"""Saving and loading are the identity; saving again writes what changed. What is refused: test_forest_damage.py."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from agentq._core import Forest
 from tests.reference.builders import Twins, child, fan, visit
+from tests.reference.records import Parts, join, split
 
 
 def grown(**settings) -> Twins:
@@ -65,45 +66,18 @@ def test_save_and_load_are_the_identity(tmp_path, settings):
             assert ours[name].tolist() == theirs[name].tolist()
 
 
-def test_load_refuses_what_is_no_whole_snapshot(tmp_path):
-    good = fan(3).to_bytes()
-    with pytest.raises(FileNotFoundError):
-        Forest.load(tmp_path / "none")
-    with pytest.raises(ValueError, match="must start with AGQFORST"):
-        Forest.from_bytes(b"PK\x03\x04" + good)
-    with pytest.raises(ValueError, match="must be 2; got 3, written by a newer agentq"):
-        Forest.from_bytes(good[:8] + struct.pack("<I", 3) + good[12:])
-    with pytest.raises(ValueError, match="must be 2; got 1, written by an older agentq"):
-        Forest.from_bytes(good[:8] + struct.pack("<I", 1) + good[12:])
-    for cut in range(8, len(good), 7):
-        with pytest.raises(ValueError, match="this one is damaged"):
-            Forest.from_bytes(good[:cut])
-    for place in range(12, len(good)):
-        with pytest.raises(ValueError, match="this one is damaged: its checksum does not match"):
-            Forest.from_bytes(good[:place] + bytes([good[place] ^ 0x40]) + good[place + 1 :])
-
-
-def checksum(data: bytes) -> bytes:
-    h = 0xCBF29CE484222325
-    for at in range(0, len(data), 8):
-        h = (h ^ int.from_bytes(data[at : at + 8], "little")) * 0x100000001B3 % 2**64
-        h ^= h >> 32
-    return struct.pack("<Q", h)
-
-
 @pytest.mark.parametrize("word", [0, 1, 5, 34, 0x7FF00000, 0xFFFFFFFF])
 def test_load_refuses_forged_words_with_a_true_checksum(word):
     # Any single 32-bit word replaced: the forest must load to something that works, or refuse.
     forest = fan(3)
     forest.add_trees(1)
     visit(forest, 1, 0.5)
-    good = forest.to_bytes()[:-8]
-    assert checksum(good) == forest.to_bytes()[-8:]
+    (good,) = split(forest.to_bytes())
     refused = 0
-    for place in range(8, len(good) - 3, 4):
+    for place in range(0, len(good), 4):
         forged = good[:place] + struct.pack("<I", word) + good[place + 4 :]
         try:
-            loaded = Forest.from_bytes(forged + checksum(forged))
+            loaded = Forest.from_bytes(join([forged]))
         except (ValueError, MemoryError) as error:
             assert str(error)
             refused += 1
@@ -120,42 +94,6 @@ def test_load_refuses_forged_words_with_a_true_checksum(word):
     assert refused >= 10
 
 
-def test_load_names_what_is_wrong():
-    # Every word of a snapshot of two levels in turn takes the value of every other word, and small numbers.
-    twins = Twins(max_bytes=2**20)
-    twins.add_trees(2)
-    for value in (0.0, 1.0, 0.5):
-        for ticket in twins.ask([0]):
-            twins.expand([ticket], [[(0, 0, 0)] * 2])
-            twins.tell([ticket], [value])
-    good = twins.forest.to_bytes()[:-8]
-    words = struct.unpack(f"<{len(good) // 4}I", good)
-    told = set()
-
-    def forge(data: bytes) -> None:
-        try:
-            Forest.from_bytes(data + checksum(data))
-        except ValueError as error:
-            told.add(str(error).removeprefix("a forest snapshot must be whole; this one is damaged: "))
-
-    forge(good + bytes(4))
-    for place in range(16, len(words)):
-        for word in {*words[16:], *range(9)} - {words[place]}:
-            forge(good[: 4 * place] + struct.pack("<I", word) + good[4 * place + 4 :])
-    assert told == {
-        "a node has flags that cannot be",
-        "a node lies where none can",
-        "a root lies where none can",
-        "it ends too early",
-        "it goes on after its end",
-        "it holds more than its byte limit",
-        "the memory of a tree cannot be",
-        "the visits of a node and its children differ",
-        "two nodes lie in one place",
-        "two trees lie in one place",
-    }
-
-
 def test_a_forest_without_trees_is_saved_too():
     forest = Forest()
     assert Forest.from_bytes(forest.to_bytes()).num_nodes == 0
@@ -170,3 +108,141 @@ def test_ids_stay_the_same():
     forest = fan(3)
     loaded = Forest.from_bytes(forest.to_bytes())
     assert [child(loaded, i) for i in range(3)] == [child(forest, i) for i in range(3)]
+
+
+def grow(forest: Forest, trees: list[int], rounds: int = 1, seed: int = 0) -> None:
+    """Every third rollout of a round ends in a terminal leaf, every third widens its node."""
+    rng = random.Random(seed)
+    for _ in range(rounds):
+        tickets, _, _, depth, _ = forest.ask(trees)
+        for i, (ticket, far) in enumerate(zip(tickets.tolist(), depth.tolist(), strict=True)):
+            kind = i % 3 if far > 2 else 2
+            is_leaf = not len(forest.children(forest.nodes_of([ticket])[0]))
+            if kind == 0 and is_leaf:
+                forest.set_terminal([ticket])
+            elif kind == 1 or not is_leaf:
+                forest.widen([ticket], [rng.random()])
+            else:
+                forest.expand([ticket], [rng.randint(1, 4)], None)
+                forest.widen([ticket])
+            forest.tell([ticket], [rng.choice((0.0, 0.5, 1.0))])
+
+
+RULES = ["ucb1", "puct", "best_first", "gumbel", "thompson_gaussian", "thompson_beta"]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_journal_is_the_identity_at_every_save(tmp_path, rule):
+    forest = Forest(selection=rule, num_simulations=30, max_considered=3, gumbel_scale=0.5, seed=7)
+    forest.add_trees(40)
+    path, records = tmp_path / "a.forest", []
+    for step in range(12):
+        grow(forest, forest.trees[step % 3 : step % 3 + 4].tolist(), 3, step)
+        if step == 4:
+            forest.drop([0, 5, 39])
+        if step == 5:
+            forest.add_trees(3)
+        if step in (6, 8):
+            below = [(tree, node) for tree in forest.trees for node in forest.children(forest.root(tree)).tolist()]
+            forest.reroot(*next((tree, node) for tree, node in below if len(forest.children(node))))
+        if step == 7:
+            forest.prune(forest.root(2))
+        before = forest.to_bytes()
+        tickets = forest.ask(forest.trees, 2)[0]
+        forest.save(path)
+        forest.cancel(tickets)
+        assert forest.to_bytes() == before
+        loaded = Forest.load(path)
+        assert loaded.to_bytes() == before  # what was in flight is saved as cancelled
+        for name in ("seed", "num_simulations", "max_considered", "gumbel_scale", "num_nodes"):
+            assert getattr(loaded, name) == getattr(forest, name)
+        if step % 4 == 3:
+            forest = loaded  # goes on behind what it read
+        records.append(len(split(path.read_bytes())))
+    assert max(records) > 2 and min(records) == 1
+    ours, theirs = forest, Forest.load(path)
+    for both in (ours, theirs):
+        grow(both, both.trees.tolist(), 5)
+    mine, other = ours.table(), theirs.table()
+    for name in mine.keys() - {"id"}:
+        assert mine[name].tolist() == other[name].tolist()
+
+
+def told(forest: Forest, tree: int) -> None:
+    forest.tell_one(forest.ask_one(tree)[0], 0.5)
+
+
+def test_save_appends_the_pages_and_trees_that_changed(tmp_path):
+    # A tree of one node has a chunk of 32 cells: eight to a page of 256, 40 in five pages.
+    forest, path = Forest(), tmp_path / "a.forest"
+    forest.add_trees(40)
+    forest.save(path)
+    first = path.read_bytes()
+    forest.save(path)
+    assert path.read_bytes() == first
+    told(forest, 17)  # the first cells of page 2: N and W alone
+    forest.save(path)
+    assert path.read_bytes()[: len(first)] == first
+    whole, changed = split(path.read_bytes())
+    assert list(Parts(whole).pages) == [0, 1, 2, 3, 4] and list(Parts(whole).entries) == list(range(40))
+    changes = Parts(changed, 0)
+    assert list(changes.pages) == [2] and not changes.entries
+    tickets = forest.ask([3, 25])[0]
+    forest.expand(tickets, [2, 2])  # more cells of their chunks; told of neither
+    forest.save(path)
+    changes = Parts(split(path.read_bytes())[2], 0)
+    assert list(changes.pages) == [0, 3] and list(changes.entries) == [3, 25]
+    forest.cancel(tickets)
+    forest.drop([25])
+    size = path.stat().st_size
+    forest.save(path)
+    changes = Parts(split(path.read_bytes())[3], 0)
+    assert list(changes.pages) == [3] and list(changes.entries) == [25]
+    assert path.stat().st_size == size + 48 + 16 + 16 + 8 + 256 * 16
+
+
+def test_save_writes_everything_when_it_must(tmp_path):
+    def records(name: str = "a.forest") -> int:
+        return len(split((tmp_path / name).read_bytes()))
+
+    forest, path = Forest(), tmp_path / "a.forest"
+    forest.add_trees(40)
+    counts = []
+    for tree in range(40):
+        told(forest, tree)
+        forest.save(path)
+        counts.append(records())
+        assert path.stat().st_size <= 2 * len(forest.to_bytes())
+    assert counts == ([1, 2, 3, 4, 5, 6] * 7)[:40]  # a record of one page is between a sixth and a fifth of everything
+    assert [file.name for file in tmp_path.iterdir()] == ["a.forest"]
+
+    def save_again(to: str = "a.forest") -> int:
+        told(forest, 0)
+        forest.save(tmp_path / to)
+        assert Forest.load(tmp_path / to).to_bytes() == forest.to_bytes()
+        return records(to)
+
+    path.unlink()
+    assert [save_again(), save_again()] == [1, 2]
+    assert [save_again("b.forest"), save_again("b.forest")] == [1, 2]  # another file
+    assert save_again() == 1  # no longer what it last wrote
+    path.write_bytes(path.read_bytes() + b"AGQ")  # somebody was killed while writing
+    assert save_again() == 1
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    assert save_again() == 1
+    other = Forest.load(path)
+    told(other, 1)
+    other.save(path)
+    assert records() == 2
+    assert save_again() == 1  # another forest went on there
+    assert save_again() == 2
+    forest.expand(forest.ask([1])[0], [1], [0.5])  # a column that there was not
+    assert save_again() == 1
+    with pytest.raises(FileNotFoundError):
+        forest.save(tmp_path / "none" / "a.forest")
+    assert save_again() == 1
+    with pytest.raises(IsADirectoryError):
+        forest.save(tmp_path)
+    assert sorted(file.name for file in tmp_path.parent.iterdir() if file.name.endswith(".partial")) == []
+    with pytest.raises(TypeError):
+        forest.save(3.5)

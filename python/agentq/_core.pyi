@@ -264,18 +264,29 @@ class Forest:
         """
 
     def to_bytes(self) -> bytes:
-        """A versioned snapshot with a checksum; what is in flight is saved as cancelled. Ids stay the same."""
+        """A whole snapshot: versioned, with a checksum; what is in flight is saved as cancelled. Ids stay the same."""
 
     @staticmethod
     def from_bytes(data: bytes) -> Forest:
-        """Raises ValueError for bytes that are no snapshot, are damaged, or were written by another version."""
+        """The forest of `to_bytes`, or of a file that `save` wrote.
+
+        A last record that is cut off is left out: the forest is as it was saved before. Raises ValueError for bytes that are
+        no snapshot, are damaged anywhere else, hold a forest that no calls can have made, or were written by another
+        version.
+        """
 
     def save(self, path: str | PathLike[str]) -> None:
-        """`to_bytes` to a file, written beside and renamed."""
+        """Saves to a file, which has reached the disk when this returns; a forest of which nothing changed writes nothing.
+
+        Where the file is what this forest loaded or saved last, and still as it was left (as long, the same last checksum),
+        a record of what changed goes behind what is there: the pages of 256 cells and the trees that differ. Else, or if the
+        file would become more than twice as long as a whole snapshot, or a column has been added (the first critic value,
+        say), a whole one is written beside, as `path` + ".partial", and renamed. One writer at a time. Raises OSError.
+        """
 
     @staticmethod
     def load(path: str | PathLike[str]) -> Forest:
-        """`from_bytes` of a file."""
+        """`from_bytes` of a file; saving there again writes what changed. Raises OSError too."""
 
     # By node id, rows that are no node have no meaning: read-only views without a copy, which see what comes after.
     @property

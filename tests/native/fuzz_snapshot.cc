@@ -1,20 +1,24 @@
-// The snapshot reader on bytes that nobody wrote: it must refuse them or make a forest that works.
+// The snapshot reader on bytes that nobody wrote, journals of several records among them: it must refuse them or make a
+// forest that works and can be saved.
 //
-// With clang: -fsanitize=fuzzer,address,undefined -DAGENTQ_LIBFUZZER. Without libFuzzer the program changes good snapshots
-// itself:
+// With clang: -fsanitize=fuzzer,address,undefined -DAGENTQ_LIBFUZZER. Without libFuzzer the program changes good journals
+// itself, or writes COUNT of them as FOLDER/0, FOLDER/1, ... for libFuzzer to begin with:
 //
 //     fuzz_snapshot RUNS SEED
+//     fuzz_snapshot COUNT SEED FOLDER
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <random>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "csrc/forest.h"
+#include "csrc/journal.h"
+#include "csrc/snapshot.h"
 
 namespace {
 
@@ -23,17 +27,28 @@ using namespace agentq;
 /// Uses whatever loads: nothing here may crash, whatever numbers the file held.
 bool try_to_use(std::span<const char> bytes) {
   try {
-    Forest forest = Forest::from_bytes(bytes);
+    Journal journal;
+    Forest forest = journal.read(bytes);
+    const std::string again = forest.to_bytes();
+    if (Forest::from_bytes(again).to_bytes() != again) std::abort();
     const std::vector<TreeId> trees = forest.trees();
     for (const TreeId tree : trees)
       for (const NodeId node : forest.table(std::span(&tree, 1)).id) forest.path(node);
     forest.pairs({});
+    forest.recommend(trees);
     for (const TreeId tree : trees) {
       const auto [status, ticket, node] = forest.ask_one(tree);
       if (status != AskStatus::kOk) continue;
-      if (forest.children(node).empty()) forest.set_terminal(std::span(&ticket, 1));
+      if (tree % 2 == 0) forest.widen(std::span(&ticket, 1), {}, {}, {});
+      const NodeId at = forest.nodes_of(std::span(&ticket, 1))[0];
+      if (tree % 3 == 0 && forest.children(at).empty()) forest.set_terminal(std::span(&ticket, 1));
       forest.tell_one(ticket, 1.0);
     }
+    std::string all(bytes.data(), bytes.data() + journal.size());
+    const Journal::Plan plan = journal.plan(forest, true);
+    if (plan.is_whole) all.clear();
+    journal.write(forest, plan, [&](std::span<const char> part) { all.append(part.data(), part.size()); });
+    if (Forest::from_bytes(all).to_bytes() != forest.to_bytes()) std::abort();
     forest.add_trees(1);
     forest.drop(trees);
     return true;
@@ -44,77 +59,118 @@ bool try_to_use(std::span<const char> bytes) {
   return false;
 }
 
+/// The same records with every number, length and checksum made to fit, as far as there is room.
+std::string sealed(std::string bytes) {
+  std::uint64_t before = 0;
+  std::uint32_t number = 0;
+  for (std::size_t at = 0; at + sizeof(RecordHead) + sizeof(before) <= bytes.size();) {
+    RecordHead head;
+    std::memcpy(&head, bytes.data() + at, sizeof(head));
+    const std::size_t room = bytes.size() - at - sizeof(RecordHead) - sizeof(before);
+    head.magic = kSnapshotMagic, head.version = kSnapshotVersion, head.number = number++, head.before = before;
+    head.length = std::min<std::uint64_t>(head.length, room);
+    head.checksum = head.sum();
+    std::memcpy(bytes.data() + at, &head, sizeof(head));
+    at += sizeof(head);
+    before = Checksum(head.checksum).add(std::span(bytes).subspan(at, head.length)).value();
+    at += head.length;
+    std::memcpy(bytes.data() + at, &before, sizeof(before));
+    at += sizeof(before);
+  }
+  return bytes;
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  std::string bytes(reinterpret_cast<const char*>(data), size);
+  const std::string bytes(reinterpret_cast<const char*>(data), size);
   try_to_use(bytes);
-  const std::uint64_t sum = snapshot_checksum(bytes);  // and past the checksum
-  bytes.append(reinterpret_cast<const char*>(&sum), sizeof(sum));
-  try_to_use(bytes);
+  try_to_use(sealed(bytes));  // and past the checksums
   return 0;
 }
 
 #ifndef AGENTQ_LIBFUZZER
 namespace {
 
+void search(Forest& forest, std::mt19937_64& random) {
+  const ForestConfig& config = forest.config();
+  for (const TreeId tree : forest.trees()) {
+    const auto [status, ticket, node] = forest.ask_one(tree);
+    if (status != AskStatus::kOk) continue;
+    const auto width = static_cast<std::uint32_t>(1 + random() % 4);
+    const std::vector<float> values(random() % 2 * width, 0.5f);
+    const bool is_leaf = forest.children(node).empty();
+    if (is_leaf && (!config.exhaust || random() % 4 > 0))
+      forest.expand(std::span(&ticket, 1), std::span(&width, 1), values, {}, {});
+    else if (is_leaf)
+      forest.set_terminal(std::span(&ticket, 1));
+    if (!forest.children(node).empty() && random() % 2 == 0) forest.widen(std::span(&ticket, 1), {}, {}, {});
+    forest.tell_one(ticket, static_cast<double>(random() % 3) / 2);
+  }
+}
+
+/// A journal of one to three records.
 std::string good(std::mt19937_64& random) {
   ForestConfig config;
-  config.selection = static_cast<Selection>(random() % 4);
+  config.selection = static_cast<Selection>(random() % 7);
+  config.num_simulations = 9;
   config.exhaust = random() % 2 == 0;
-  config.backup = static_cast<Backup>(random() % 2);
+  config.backup = config.selection >= Selection::kGumbel ? Backup::kMean : static_cast<Backup>(random() % 2);
   config.squares = random() % 2 == 0;
   config.max_bytes = 1 << 20;
   Forest forest(config);
   forest.add_trees(1 + random() % 3);
-  for (int i = 0; i < 12; ++i)
-    for (const TreeId tree : forest.trees()) {
-      const auto [status, ticket, node] = forest.ask_one(tree);
-      if (status != AskStatus::kOk) continue;
-      const auto width = static_cast<std::uint32_t>(1 + random() % 4);
-      const std::vector<float> values(random() % 2 * width, 0.5f);
-      if (forest.children(node).empty() && (!config.exhaust || random() % 4 > 0))
-        forest.expand(std::span(&ticket, 1), std::span(&width, 1), values, {}, {});
-      else if (forest.children(node).empty())
-        forest.set_terminal(std::span(&ticket, 1));
-      forest.tell_one(ticket, static_cast<double>(random() % 3));
+  Journal journal;
+  std::string bytes;
+  for (std::uint64_t records = 1 + random() % 3; records > 0; --records) {
+    for (int i = 0; i < 8; ++i) search(forest, random);
+    if (random() % 4 == 0) {
+      const TreeId first = forest.trees()[0];
+      forest.drop(std::span(&first, 1));
+      forest.add_trees(1);
     }
-  if (random() % 2 == 0) {
-    const TreeId first = 0;
-    forest.drop(std::span(&first, 1));
+    const Journal::Plan plan = journal.plan(forest, true);
+    if (plan.is_whole) bytes.clear();
+    journal.write(forest, plan, [&](std::span<const char> part) { bytes.append(part.data(), part.size()); });
   }
-  return forest.to_bytes();
+  return bytes;
+}
+
+std::string changed(const std::string& journal, std::mt19937_64& random) {
+  constexpr std::uint32_t kWords[] = {0, 1, 2, 7, 31, 32, 64, 0x7F800000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF};
+  std::string bytes = journal;
+  for (std::uint64_t change = random() % 4; change-- > 0;) {
+    const std::size_t words = bytes.size() / 4 - 10;
+    const std::size_t at = 4 * (10 + (random() % 2 == 0 ? random() % std::min<std::size_t>(words, 60) : random() % words));
+    std::uint32_t word;
+    std::memcpy(&word, bytes.data() + at, 4);
+    switch (random() % 4) {
+      case 0: word = kWords[random() % std::size(kWords)]; break;
+      case 1: word += static_cast<std::uint32_t>(random() % 9) - 4; break;
+      case 2: word ^= 1u << random() % 32; break;
+      default: std::memcpy(&word, bytes.data() + 4 * (random() % (bytes.size() / 4)), 4);
+    }
+    std::memcpy(bytes.data() + at, &word, 4);
+  }
+  if (random() % 16 == 0) bytes.resize(random() % bytes.size());
+  return sealed(bytes);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) return std::fprintf(stderr, "usage: fuzz_snapshot RUNS SEED\n"), 2;
+  if (argc != 3 && argc != 4) return std::fprintf(stderr, "usage: fuzz_snapshot RUNS SEED [FOLDER]\n"), 2;
   std::mt19937_64 random(std::strtoull(argv[2], nullptr, 10));
   long loaded = 0;
   const long runs = std::atol(argv[1]);
   std::string seed;
   for (long run = 0; run < runs; ++run) {
-    if (run % 64 == 0) seed = good(random);
-    std::string bytes = seed.substr(0, seed.size() - 8);
-    constexpr std::uint32_t kWords[] = {0, 1, 2, 7, 31, 32, 64, 0x7F800000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF};
-    for (std::uint64_t change = random() % 4; change-- > 0;) {
-      const std::size_t at = 12 + random() % (bytes.size() - 16) / 4 * 4;
-      std::uint32_t word;
-      std::memcpy(&word, bytes.data() + at, 4);
-      switch (random() % 4) {
-        case 0: word = kWords[random() % std::size(kWords)]; break;
-        case 1: word += static_cast<std::uint32_t>(random() % 9) - 4; break;
-        case 2: word ^= 1u << random() % 32; break;
-        default: std::memcpy(&word, bytes.data() + random() % (bytes.size() - 4) / 4 * 4, 4);
-      }
-      std::memcpy(bytes.data() + at, &word, 4);
-    }
-    if (random() % 16 == 0) bytes.resize(random() % bytes.size());
-    const std::uint64_t sum = snapshot_checksum(bytes);
-    bytes.append(reinterpret_cast<const char*>(&sum), sizeof(sum));
-    loaded += try_to_use(bytes);
+    if (argc == 4 || run % 64 == 0) seed = good(random);
+    if (argc == 4)
+      std::ofstream(std::string(argv[3]) + "/" + std::to_string(run), std::ios::binary) << seed;
+    else
+      loaded += try_to_use(changed(seed, random));
   }
-  std::printf("%ld runs, %ld loaded, the others refused\n", runs, loaded);
+  if (argc == 3) std::printf("%ld runs, %ld loaded, the others refused\n", runs, loaded);
 }
 #endif

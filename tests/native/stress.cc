@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "csrc/forest.h"
+#include "csrc/journal.h"
 
 namespace {
 
@@ -277,7 +277,10 @@ class Driver {
   void reload() {
     if (!open_.empty()) return;
     const std::string bytes = called().to_bytes();
-    forest_ = Forest::from_bytes(bytes);
+    const Journal::Plan plan = journal_.plan(forest_, true);
+    if (plan.is_whole) file_.clear();
+    journal_.write(forest_, plan, [this](std::span<const char> part) { file_.append(part.data(), part.size()); });
+    forest_ = journal_.read(file_);
     stale_ = 0;
     CHECK(called().to_bytes() == bytes);
   }
@@ -306,6 +309,8 @@ class Driver {
   std::vector<Ticket> open_;
   Ticket stale_ = 0;
   long calls_ = 0;
+  Journal journal_;
+  std::string file_;  // of the journal
 };
 
 }  // namespace
