@@ -59,7 +59,8 @@ NodeId Forest::select_child(NodeId block, std::uint32_t node_visits) const noexc
     }
     run = header(run).next;
   } while (run != 0);
-  if (!tied && best != block) [[likely]] return best;
+  // Mostly nobody has visited those that tie: the first of them is the one, without a second loop (5 %).
+  if ((best != block) & (!tied | (slot(best).started == 0))) [[likely]] return best;
   const bool none = best == block;  // sums of huge returns have made every score infinite or no number
   std::uint32_t fewest = none ? kMaxRollouts : slot(best).started;
   for_children(block, [&](NodeId child) {
