@@ -25,7 +25,7 @@ void Forest::by_rule(Go&& go) const {
 /// The child that selection takes: the largest score; ties by fewer rollouts started, then by lower index.
 /// Exhausted children are passed over (no flag is ever set unless config.exhaust); one child at least is not.
 template <typename Rule, bool kPlain>
-NodeId Forest::select_child(NodeId block, std::uint32_t node_visits) const noexcept {
+[[gnu::always_inline]] inline NodeId Forest::select_child(NodeId block, std::uint32_t node_visits) const noexcept {
   const CountTable& table = *table_;
   const double scale = Rule::scale(table, config_.c_exp, node_visits);
   const bool first_unvisited = config_.unvisited == Unvisited::kFirst;
