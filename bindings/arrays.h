@@ -4,6 +4,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <span>
@@ -58,12 +59,21 @@ std::vector<T> numbers(const py::object& value, const char* name) {
   return copy_of<T>(one_dimensional(value, name, "fiub", "numbers"));
 }
 
-/// A NumPy array that owns `values`.
+/// A NumPy array that owns `values`: a copy of a few, which NumPy's own allocator has at hand, else the vector itself.
 template <typename T>
 py::array_t<T> to_numpy(std::vector<T>&& values) {
+  const auto size = static_cast<Py_intptr_t>(values.size());
+  if (values.size() * sizeof(T) <= std::size_t{1} << 14) {
+    const auto& numpy = py::detail::npy_api::get();  // past array_t's constructor: 5 arrays take 0.3 us instead of 0.8
+    PyObject* made = numpy.PyArray_NewFromDescr_(numpy.PyArray_Type_, py::dtype::of<T>().release().ptr(), 1, &size, nullptr,
+                                                 nullptr, 0, nullptr);
+    if (made == nullptr) throw py::error_already_set();
+    auto array = py::reinterpret_steal<py::array_t<T>>(made);
+    std::copy(values.begin(), values.end(), reinterpret_cast<T*>(py::detail::array_proxy(made)->data));
+    return array;
+  }
   auto owner = std::make_unique<std::vector<T>>(std::move(values));
   const T* data = owner->data();
-  const auto size = static_cast<py::ssize_t>(owner->size());
   py::capsule base(owner.get(), [](void* pointer) { delete static_cast<std::vector<T>*>(pointer); });
   owner.release();
   return py::array_t<T>(size, data, base);
@@ -95,6 +105,10 @@ class Input {
     span_ = copy_;
   }
   Input(const py::object& value, const char* name) : Input(value, name, [](std::int64_t) {}) {}
+  /// None: no numbers.
+  static Input optional(const py::object& value, const char* name) {
+    return value.is_none() ? Input() : Input(value, name);
+  }
   Input(const Input&) = delete;
   Input& operator=(const Input&) = delete;
 
@@ -108,6 +122,7 @@ class Input {
   }
 
  private:
+  Input() = default;
   bool own(const py::object& value) {
     if (!py::isinstance<py::array>(value)) return false;
     auto array = py::reinterpret_borrow<py::array>(value);

@@ -146,10 +146,6 @@ py::array_t<NodeId> extend(SharedForest& self, const py::object& tickets, const 
       ids.size(), [&](Forest& forest) { return forest.extend(ids.span(), rank.span()); }, ids, rank));
 }
 
-py::object or_empty(const py::object& values) {
-  return values.is_none() ? py::array_t<float>(0) : values;
-}
-
 py::array_t<NodeId> expand(SharedForest& self, const py::object& tickets, const py::object& widths,
                            const py::object& critic_values, const py::object& logps, const py::object& priors) {
   Tickets ids(tickets);
@@ -157,8 +153,8 @@ py::array_t<NodeId> expand(SharedForest& self, const py::object& tickets, const 
     throw std::invalid_argument("widths must be in [1, " + std::to_string(kMaxWidth) + "]; got " +
                                 std::to_string(value));
   });
-  Input<float> critic(or_empty(critic_values), "critic_values"), logp(or_empty(logps), "logps"),
-      prior(or_empty(priors), "priors");
+  auto critic = Input<float>::optional(critic_values, "critic_values");
+  auto logp = Input<float>::optional(logps, "logps"), prior = Input<float>::optional(priors, "priors");
   return to_numpy(self.locked_for(
       ids.size(),
       [&](Forest& forest) {
@@ -170,8 +166,8 @@ py::array_t<NodeId> expand(SharedForest& self, const py::object& tickets, const 
 py::array_t<NodeId> widen(SharedForest& self, const py::object& tickets, const py::object& critic_values,
                           const py::object& logps, const py::object& priors) {
   Tickets ids(tickets);
-  Input<float> critic(or_empty(critic_values), "critic_values"), logp(or_empty(logps), "logps"),
-      prior(or_empty(priors), "priors");
+  auto critic = Input<float>::optional(critic_values, "critic_values");
+  auto logp = Input<float>::optional(logps, "logps"), prior = Input<float>::optional(priors, "priors");
   return to_numpy(self.locked_for(
       ids.size(), [&](Forest& forest) { return forest.widen(ids.span(), critic.span(), logp.span(), prior.span()); },
       ids, critic, logp, prior));

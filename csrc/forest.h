@@ -219,7 +219,7 @@ class Forest {
 
   static constexpr std::uint32_t kFirstChunk = 5, kLargestChunk = 16;  // log2 of cells
   static constexpr std::size_t kLanes = 64;                            // trees that descend side by side
-  static constexpr std::size_t kWorthThreads = 512;  // leaves from which on waking threads pays
+  static constexpr std::size_t kWorthThreads = 256;  // leaves, some 30 us of work, from which on waking threads pays
 
   struct Tree {
     NodeId root = kNoNode;  // kNoNode: dropped

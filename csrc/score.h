@@ -38,14 +38,15 @@ class CountTable {
     return table;
   }
 
-  Edge edge(std::uint64_t n) const noexcept { return n < kSize ? edges_[n] : edge_of(n); }
+  Edge edge(std::uint64_t n) const noexcept { return n < kSize ? Edge{reciprocal_[n], spread_[n]} : edge_of(n); }
   /// sqrt(ln max(1, n))
   double root_log(std::uint64_t n) const noexcept { return n < kSize ? root_log_[n] : root_log_of(n); }
 
  private:
   CountTable() {
     for (std::uint64_t n = 0; n < kSize; ++n) {
-      edges_[n] = edge_of(n);
+      reciprocal_[n] = edge_of(n).reciprocal;
+      spread_[n] = edge_of(n).spread;
       root_log_[n] = root_log_of(n);
     }
   }
@@ -57,8 +58,7 @@ class CountTable {
     return std::sqrt(std::log(static_cast<double>(n > 0 ? n : 1)));
   }
 
-  std::array<Edge, kSize> edges_;
-  std::array<double, kSize> root_log_;
+  std::array<double, kSize> reciprocal_, spread_, root_log_;  // apart: eight bytes are an addressing mode, sixteen are not
 };
 
 /// Each rule scores an edge from Q(h, a), its rollouts started n = N(h, a), and what `scale` made of the node's

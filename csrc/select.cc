@@ -25,7 +25,8 @@ void Forest::by_rule(Go&& go) const {
 /// The child that selection takes: the largest score; ties by fewer rollouts started, then by lower index.
 /// Exhausted children are passed over (no flag is ever set unless config.exhaust); one child at least is not.
 template <typename Rule, bool kPlain>
-NodeId Forest::select_child(NodeId block, std::uint32_t node_visits, const State* states) const noexcept {
+[[gnu::always_inline]] inline NodeId Forest::select_child(NodeId block, std::uint32_t node_visits,
+                                                          const State* states) const noexcept {
   const CountTable& table = *table_;
   const double scale = Rule::scale(table, config_.c_exp, node_visits);
   const bool first_unvisited = config_.unvisited == Unvisited::kFirst;
@@ -62,7 +63,8 @@ NodeId Forest::select_child(NodeId block, std::uint32_t node_visits, const State
     }
     run = header(run).next;
   } while (run != 0);
-  if (!tied && best != block) [[likely]] return best;
+  // Mostly nobody has visited those that tie: the first of them is the one, without a second loop (5 %).
+  if ((best != block) & (!tied | (slot(best).started == 0))) [[likely]] return best;
   const bool none = best == block;  // sums of huge returns have made every score infinite or no number
   std::uint32_t fewest = none ? kMaxRollouts : slot(best).started;
   for_children(block, [&](NodeId child) {

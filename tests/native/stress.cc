@@ -71,6 +71,7 @@ class Driver {
     c.num_simulations = 1 + below(40);
     c.max_considered = 1 + below(9);
     c.seed = random_();
+    c.threads = 1 + below(3);
     c.max_bytes = std::uint64_t{1} << (14 + below(8));
     return c;
   }
@@ -123,7 +124,7 @@ class Driver {
 
   void ask() {
     const std::vector<TreeId> trees = some_trees();
-    const Leaves leaves = called().ask(trees, 1 + below(5));
+    const Leaves leaves = called().ask(trees, below(8) == 0 ? 40 : 1 + below(5));  // the many on several threads
     open_.insert(open_.end(), leaves.ticket.begin(), leaves.ticket.end());
     CHECK(leaves.status.size() == trees.size() && leaves.node.size() == leaves.ticket.size());
     CHECK(open_.size() == forest_.num_in_flight());
