@@ -238,9 +238,9 @@ class SnapshotReader {
 
   void list_chunks(Forest::Tree& tree, std::span<const char> body) {
     if (tree.root == kNoNode) return;
-    Parts in(body.subspan(sizeof(TreeEntry)));
+    Parts in(body);
     NodeId* last = nullptr;
-    while (!in.left().empty()) {
+    for (std::uint32_t left = in.get<TreeEntry>().chunks; left > 0; --left) {
       const auto [cell, log2] = in.get<Chunk>();
       if (last != nullptr) *last = cell;
       forest_.header(cell) = {kNoNode, log2, 0, 0, 0};

@@ -105,6 +105,7 @@ FORGERIES: list[tuple[str, dict[str, object], Callable[[Forged], object]]] = [
     ("a block lies where none can", {}, lambda f: f.slot(f.a).__setitem__("link", f.slot(f.root)["link"][0])),
     ("a block lies where none can", {}, lambda f: f.set(f.further, here=1, next=f.first)),  # round and round
     ("a block lies where none can", {}, lambda f: f.entry.__setitem__("used", f.further - f.chunks[0][0] + 2)),
+    ("a block lies where none can", {}, lambda f: in_another_tree(f)),
     ("a tree has a root that cannot be", {}, lambda f: f.entry[["reroots", "base"]].__setitem__(0, (1, 99))),
     ("a tree has a root that cannot be", {}, lambda f: f.entry.__setitem__("base", 1)),
     ("the visits of a node and its children differ", {}, lambda f: f.set(f.first, here=1)),
@@ -143,6 +144,14 @@ def more_than_the_limit(f: Forged) -> None:
     """160 cells of 32 bytes."""
     f.settings["max_bytes"] = 4096
     f.entries[1][1][0][1] = 7
+
+
+def in_another_tree(f: Forged) -> None:
+    """Tree 1 has its root where tree 0 has handed out cells and uses none."""
+    f.entry["used"] = 32
+    f.set(20, parent=NO_NODE, here=0, next=0, width=1, index=0)
+    f.set(21, value_sum=0.0, started=0, link=LEAF)
+    f.entries[1][0]["root"] = 21
 
 
 def all_exhausted(f: Forged) -> None:
