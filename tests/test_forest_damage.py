@@ -55,6 +55,7 @@ class Forged(Parts):
         self.first = self.block(self.a)
         self.further = int(self.header(self.first)["next"][0])
         self.entry, self.chunks = self.entries[0]
+        self.lone = int(self.entries[1][0]["root"][0])  # told once
 
     def set(self, cell: int, **values: float) -> None:
         for name, value in values.items():
@@ -133,8 +134,8 @@ FORGERIES: list[tuple[str, dict[str, object], Callable[[Forged], object]]] = [
     ("a value is out of range", {"squares": True}, lambda f: f.pages[0]["squares"].__setitem__(f.b, -1.0)),
     ("a value is out of range", {"squares": True}, lambda f: f.pages[0]["squares"].__setitem__(f.b, float("nan"))),
     ("a value is out of range", {"squares": True}, lambda f: f.pages[0]["squares"].__setitem__(f.first + 3, 1.0)),
-    ("a value is out of range", {"selection": "thompson_beta"}, lambda f: f.set(f.b, value_sum=-0.5)),
-    ("a value is out of range", {"selection": "thompson_beta"}, lambda f: f.set(f.b, value_sum=1.5)),
+    ("a value is out of range", {"selection": "thompson_beta"}, lambda f: f.set(f.lone, value_sum=-0.5)),
+    ("a value is out of range", {"selection": "thompson_beta"}, lambda f: f.set(f.lone, value_sum=1.5)),
     ("a value is out of range", {"selection": "thompson_beta"}, lambda f: f.set(f.root, value_sum=0.0)),
     ("a value is out of range", {"selection": "thompson_beta"}, lambda f: more_than_told(f)),
 ]  # fmt: skip
