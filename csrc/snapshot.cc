@@ -40,7 +40,7 @@ std::uint64_t word_at(std::span<const char> bytes, std::size_t at) {
 }
 
 ForestConfig config_of(const Settings& s) {
-  if (s.selection > 6 || s.unvisited > 1 || s.exhaust > 1 || s.backup > 1 || s.columns > 15)
+  if (s.selection > 6 || s.unvisited > 1 || s.exhaust > 1 || s.backup > 1)
     damaged("its settings are unknown");
   ForestConfig config;
   config.selection = static_cast<Selection>(s.selection);

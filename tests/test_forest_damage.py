@@ -120,8 +120,10 @@ FORGERIES: list[tuple[str, dict[str, object], Callable[[Forged], object]]] = [
     ("a node has a place that cannot be", {}, lambda f: f.link(f.b, 3)),
     *[
         ("a block has a header that cannot be", {}, lambda f, name=name, value=value: f.set(f.first, **{name: value}))
-        for name, value in [("parent", 6), ("index", 1), ("width", 0), ("width", 2)]
+        for name, value in [("parent", 6), ("index", 1), ("width", 2)]
     ],
+    ("a block has a header that cannot be", {}, lambda f: f.set(f.first, width=0, next=0)),
+    ("a block has a header that cannot be", {}, lambda f: (f.set(f.first, width=2), f.set(f.further, here=1))),
     ("a block has a header that cannot be", {}, lambda f: f.set(f.further, here=2)),
     ("a block has a header that cannot be", {}, lambda f: f.set(f.further, here=0)),
     ("a block has a header that cannot be", {}, lambda f: f.set(f.further, here=1, width=2)),
