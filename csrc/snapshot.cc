@@ -152,7 +152,7 @@ class SnapshotReader {
     if (contents.cells > forest_.config_.max_bytes / sizeof(Cell)) damaged("it holds more than its byte limit");
     for (std::uint32_t i = 0; i < contents.entries; ++i) {
       const auto [tree, size] = in.get<Tag>();
-      if (tree > bodies_.size()) damaged("a tree is missing");
+      if (tree > bodies_.size()) damaged("trees are not in order");
       if (tree == bodies_.size()) bodies_.emplace_back();
       bodies_[tree] = in.take(size);
     }

@@ -76,7 +76,8 @@ FORGERIES: list[tuple[str, dict[str, object], Callable[[Forged], object]]] = [
     ("it holds more than its byte limit", {}, lambda f: f.contents.__setitem__("cells", 2**16 + 2)),
     ("it holds more than its byte limit", {"squares": True}, lambda f: more_than_the_limit(f)),
     ("a tree is missing", {}, lambda f: f.contents.__setitem__("trees", 3)),
-    ("a tree is missing", {}, lambda f: f.entries.__setitem__(3, f.entries.pop(1))),
+    ("the memory of a tree cannot be", {}, lambda f: no_chunks(f)),
+    ("trees are not in order", {}, lambda f: f.entries.__setitem__(3, f.entries.pop(1))),
     ("a page lies where none can", {}, lambda f: f.pages.__setitem__(1, f.pages.pop(0))),
     ("a page is missing", {}, lambda f: (f.pages.clear(), f.contents.__setitem__("pages", 0))),
     ("a page is missing", {}, lambda f: f.entries[1][0].__setitem__("used", 6)),
@@ -147,6 +148,11 @@ def more_than_the_limit(f: Forged) -> None:
     """160 cells of 32 bytes."""
     f.settings["max_bytes"] = 4096
     f.entries[1][1][0][1] = 7
+
+
+def no_chunks(f: Forged) -> None:
+    f.entry["chunks"] = 0
+    f.entries[0] = f.entry, f.chunks[:0]
 
 
 def in_another_tree(f: Forged) -> None:
