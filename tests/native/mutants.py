@@ -89,7 +89,6 @@ FAULTS = [  # file, what stands there, what is put there
     ("snapshot.cc", " || entry.used % 2 != 0)", ")"),
     ("snapshot.cc", "if (f.bytes_in_use() > f.config_.max_bytes)", "if (false)"),
     ("snapshot.cc", "if (used_[i].cell < used_[i - 1].end)", "if (false)"),
-    ("snapshot.cc", "std::stable_sort(pages_", "std::sort(pages_"),
     ("snapshot.cc", "(at + 1 != pages_.end() && at[1].number == at->number)", "false"),
     ("snapshot.cc", "at == pages_.end() || at->number != number ||", ""),
     ("snapshot.cc", "number * kPageCells + at->cells < std::min(chunk.used, (number + 1) * kPageCells)", "false"),
