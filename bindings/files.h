@@ -72,10 +72,11 @@ class File {
 
 /// Is the file what the journal says it wrote or read there: as long, and with the same end?
 inline bool is_as_left(const std::string& path, const Journal& journal) {
+  if (journal.size() == 0) return false;
   try {
     const File file(path, O_RDONLY);
     std::uint64_t seal = 0;
-    if (journal.size() == 0 || file.size() != journal.size()) return false;
+    if (file.size() != journal.size()) return false;
     const std::string end = file.read(journal.size() - sizeof(seal), sizeof(seal));
     if (end.size() == sizeof(seal)) std::memcpy(&seal, end.data(), sizeof(seal));
     return seal == journal.seal();
@@ -97,11 +98,14 @@ inline void save_to(const std::string& path, const Forest& forest, Journal& jour
     file.sync();
     if (!plan.is_whole) return;
     if (std::rename(beside.c_str(), path.c_str()) != 0) throw FileError{errno, path};
-    File(slash == std::string::npos ? "." : path.substr(0, slash + 1), O_RDONLY | O_DIRECTORY).sync();
   } catch (...) {
     journal = Journal();  // what the file holds by now is not known: the next save writes everything
     if (plan.is_whole) ::unlink(beside.c_str());
     throw;
+  }
+  try {  // the new name too; not every file system can
+    File(slash == std::string::npos ? "." : path.substr(0, slash + 1), O_RDONLY | O_DIRECTORY).sync();
+  } catch (const FileError&) {
   }
 }
 

@@ -40,8 +40,7 @@ std::uint64_t word_at(std::span<const char> bytes, std::size_t at) {
 }
 
 ForestConfig config_of(const Settings& s) {
-  if (s.selection > 6 || s.unvisited > 1 || s.exhaust > 1 || s.backup > 1 || s.columns > 63 ||
-      s.transpositions > 1)
+  if (s.selection > 6 || s.unvisited > 1 || s.exhaust > 1 || s.backup > 1 || s.transpositions > 1)
     damaged("its settings are unknown");
   ForestConfig config;
   config.selection = static_cast<Selection>(s.selection);
@@ -156,7 +155,7 @@ class SnapshotReader {
     if (contents.cells > forest_.config_.max_bytes / sizeof(Cell)) damaged("it holds more than its byte limit");
     for (std::uint32_t i = 0; i < contents.entries; ++i) {
       const auto [tree, size] = in.get<Tag>();
-      if (tree > bodies_.size()) damaged("a tree is missing");
+      if (tree > bodies_.size()) damaged("trees are not in order");
       if (tree == bodies_.size()) bodies_.emplace_back();
       bodies_[tree] = in.take(size);
     }

@@ -128,8 +128,8 @@ void Validator::enter(NodeId node, std::uint32_t index) {
 }
 
 void Validator::claim(NodeId block, std::uint32_t cells) {
-  if (block % 2 != 0 || block >= f_.top_ || cells > f_.top_ - block) damaged("a block lies where none can");
-  for (std::uint32_t pair = block / 2; pair < (block + cells) / 2; ++pair)
+  if (block % 2 != 0 || block >= f_.top_) damaged("a block lies where none can");
+  for (std::uint32_t pair = block / 2; pair < (block + cells) / 2; ++pair)  // none is open from the top on
     if ((open_[pair >> 6] >> (pair & 63) & 1) == 0) damaged("a block lies where none can");
   mark(block, block + cells, false);
 }

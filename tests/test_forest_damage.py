@@ -59,6 +59,7 @@ class Forged(Parts):
         self.first = self.block(self.a)
         self.further = int(self.header(self.first)["next"][0])
         self.entry, self.chunks, self.states = self.entries[0]
+        self.lone = int(self.entries[1][0]["root"][0])  # told once
 
     def set(self, cell: int, **values: float) -> None:
         for name, value in values.items():
@@ -79,7 +80,8 @@ FORGERIES: list[tuple[str, dict[str, object], Callable[[Forged], object]]] = [
     ("it holds more than its byte limit", {}, lambda f: f.contents.__setitem__("cells", 2**16 + 2)),
     ("it holds more than its byte limit", {"squares": True}, lambda f: more_than_the_limit(f)),
     ("a tree is missing", {}, lambda f: f.contents.__setitem__("trees", 3)),
-    ("a tree is missing", {}, lambda f: f.entries.__setitem__(3, f.entries.pop(1))),
+    ("the memory of a tree cannot be", {}, lambda f: no_chunks(f)),
+    ("trees are not in order", {}, lambda f: f.entries.__setitem__(3, f.entries.pop(1))),
     ("a page lies where none can", {}, lambda f: f.pages.__setitem__(1, f.pages.pop(0))),
     ("a page is missing", {}, lambda f: (f.pages.clear(), f.contents.__setitem__("pages", 0))),
     ("a page is missing", {}, lambda f: f.entries[1][0].__setitem__("used", 6)),
@@ -109,6 +111,7 @@ FORGERIES: list[tuple[str, dict[str, object], Callable[[Forged], object]]] = [
     ("a block lies where none can", {}, lambda f: f.slot(f.a).__setitem__("link", f.slot(f.root)["link"][0])),
     ("a block lies where none can", {}, lambda f: f.set(f.further, here=1, next=f.first)),  # round and round
     ("a block lies where none can", {}, lambda f: f.entry.__setitem__("used", f.further - f.chunks[0][0] + 2)),
+    ("a block lies where none can", {}, lambda f: in_another_tree(f)),
     ("a tree has a root that cannot be", {}, lambda f: f.entry[["reroots", "base"]].__setitem__(0, (1, 99))),
     ("a tree has a root that cannot be", {}, lambda f: f.entry.__setitem__("base", 1)),
     ("the visits of a node and its children differ", {}, lambda f: f.set(f.first, here=1)),
@@ -122,8 +125,10 @@ FORGERIES: list[tuple[str, dict[str, object], Callable[[Forged], object]]] = [
     ("a node has a place that cannot be", {}, lambda f: f.link(f.b, 3)),
     *[
         ("a block has a header that cannot be", {}, lambda f, name=name, value=value: f.set(f.first, **{name: value}))
-        for name, value in [("parent", 6), ("index", 1), ("width", 0), ("width", 2)]
+        for name, value in [("parent", 6), ("index", 1), ("width", 2)]
     ],
+    ("a block has a header that cannot be", {}, lambda f: f.set(f.first, width=0, next=0)),
+    ("a block has a header that cannot be", {}, lambda f: (f.set(f.first, width=2), f.set(f.further, here=1))),
     ("a block has a header that cannot be", {}, lambda f: f.set(f.further, here=2)),
     ("a block has a header that cannot be", {}, lambda f: f.set(f.further, here=0)),
     ("a block has a header that cannot be", {}, lambda f: f.set(f.further, here=1, width=2)),
@@ -143,8 +148,8 @@ FORGERIES: list[tuple[str, dict[str, object], Callable[[Forged], object]]] = [
     ("a value is out of range", {"squares": True}, lambda f: f.pages[0]["squares"].__setitem__(f.b, -1.0)),
     ("a value is out of range", {"squares": True}, lambda f: f.pages[0]["squares"].__setitem__(f.b, float("nan"))),
     ("a value is out of range", {"squares": True}, lambda f: f.pages[0]["squares"].__setitem__(f.first + 3, 1.0)),
-    ("a value is out of range", {"selection": "thompson_beta"}, lambda f: f.set(f.b, value_sum=-0.5)),
-    ("a value is out of range", {"selection": "thompson_beta"}, lambda f: f.set(f.b, value_sum=1.5)),
+    ("a value is out of range", {"selection": "thompson_beta"}, lambda f: f.set(f.lone, value_sum=-0.5)),
+    ("a value is out of range", {"selection": "thompson_beta"}, lambda f: f.set(f.lone, value_sum=1.5)),
     ("a value is out of range", {"selection": "thompson_beta"}, lambda f: f.set(f.root, value_sum=0.0)),
     ("a value is out of range", {"selection": "thompson_beta"}, lambda f: more_than_told(f)),
 ]  # fmt: skip
@@ -154,6 +159,19 @@ def more_than_the_limit(f: Forged) -> None:
     """160 cells of 32 bytes."""
     f.settings["max_bytes"] = 4096
     f.entries[1][1][0][1] = 7
+
+
+def no_chunks(f: Forged) -> None:
+    f.entry["chunks"] = 0
+    f.entries[0] = f.entry, f.chunks[:0]
+
+
+def in_another_tree(f: Forged) -> None:
+    """Tree 1 has its root where tree 0 has handed out cells and uses none."""
+    f.entry["used"] = 32
+    f.set(20, parent=NO_NODE, here=0, next=0, width=1, index=0)
+    f.set(21, value_sum=0.0, started=0, link=LEAF)
+    f.entries[1][0]["root"] = 21
 
 
 def all_exhausted(f: Forged) -> None:

@@ -246,3 +246,20 @@ def test_save_writes_everything_when_it_must(tmp_path):
     assert sorted(file.name for file in tmp_path.parent.iterdir() if file.name.endswith(".partial")) == []
     with pytest.raises(TypeError):
         forest.save(3.5)
+
+
+def test_a_page_that_is_used_again_is_written_though_another_is_just_like_it(tmp_path):
+    forest, path = Forest(), tmp_path / "a.forest"
+    forest.add_trees(24)  # three pages alike
+    forest.drop(list(range(8, 16)))
+    forest.save(path)
+    forest.add_trees(8)
+    forest.save(path)
+    assert list(Parts(split(path.read_bytes())[1], 0).pages) == [1]
+    assert Forest.load(path).to_bytes() == forest.to_bytes()
+
+
+def test_a_block_may_lie_over_several_pages():
+    forest = fan(2000)
+    visit(forest, 1999, 0.5)
+    assert Forest.from_bytes(forest.to_bytes()).to_bytes() == forest.to_bytes()
