@@ -301,10 +301,10 @@ class Forest {
     return s.started == 0 ? 0.0 : s.value_sum / s.started;
   }
 
-  template <typename Rule, bool kPlain>
+  template <typename Rule, bool kPlain, bool kSkips>
   void descend(std::span<const TreeId> trees, Rows rows, std::size_t n, Leaves& leaves, std::uint32_t* found) noexcept;
   void arrive(TreeId tree, Lane lane, std::int32_t depth, std::size_t n, Leaves& leaves, std::uint32_t* found) noexcept;
-  template <typename Rule, bool kPlain>
+  template <typename Rule, bool kPlain, bool kSkips>
   NodeId select_child(NodeId block, std::uint32_t node_visits, const State* states) const noexcept;
   template <typename Go>
   void by_rule(Go&& go) const;

@@ -9,11 +9,17 @@
 
 namespace agentq {
 
-/// Calls `go` with the selection rule and whether Q is the plain mean: what the descent is compiled for.
+/// Calls `go` with the selection rule, whether Q is the plain mean, and whether nodes can be exhausted: what the descent is
+/// compiled for.
 template <typename Go>
 void Forest::by_rule(Go&& go) const {
   const bool plain = config_.backup == Backup::kMean && config_.alpha == 1.0 && !config_.transpositions;
-  const auto with = [&](auto rule) { plain ? go(rule, std::true_type{}) : go(rule, std::false_type{}); };
+  const auto with = [&](auto rule) {
+    const auto skips = [&](auto is_plain) {
+      config_.exhaust ? go(rule, is_plain, std::true_type{}) : go(rule, is_plain, std::false_type{});
+    };
+    plain ? skips(std::true_type{}) : skips(std::false_type{});
+  };
   switch (config_.selection) {
     case Selection::kUcb1: return with(Ucb1{});
     case Selection::kUct: return with(Uct{});
@@ -24,7 +30,7 @@ void Forest::by_rule(Go&& go) const {
 
 /// The child that selection takes: the largest score; ties by fewer rollouts started, then by lower index.
 /// Exhausted children are passed over (no flag is ever set unless config.exhaust); one child at least is not.
-template <typename Rule, bool kPlain>
+template <typename Rule, bool kPlain, bool kSkips>
 [[gnu::always_inline]] inline NodeId Forest::select_child(NodeId block, std::uint32_t node_visits,
                                                           const State* states) const noexcept {
   const CountTable& table = *table_;
@@ -49,13 +55,15 @@ template <typename Rule, bool kPlain>
   NodeId best = block;
   double best_score = kNothing;
   bool tied = false;
+  const bool all_tie = kPlain && !Rule::kNeedsPrior && node_visits == 0;
+  if (all_tie && !kSkips) return block + 1;
   NodeId run = block;
   do {
     const NodeId end = run + 1 + header(run).width;
     for (NodeId child = run + 1; child < end; ++child) {
       const Slot& edge = slot(child);
-      if (link::is_exhausted(edge.link)) continue;
-      if ((node_visits == 0 && kPlain && !Rule::kNeedsPrior) || (first_unvisited && edge.started == 0)) return child;
+      if (kSkips && link::is_exhausted(edge.link)) continue;
+      if (all_tie || (first_unvisited && edge.started == 0)) return child;
       const double score = score_of(child);
       tied |= score == best_score;
       best = score > best_score ? child : best;
@@ -94,7 +102,7 @@ Ticket Forest::open_rollout(TreeId tree, NodeId node) noexcept {
 
 /// Trees go down side by side, a level at a time, so that the memory of one is fetched while others choose. Row r finds
 /// its leaves into found[r] places from r * n on; only its own tree is written to.
-template <typename Rule, bool kPlain>
+template <typename Rule, bool kPlain, bool kSkips>
 void Forest::descend(std::span<const TreeId> trees, Rows rows, std::size_t n, Leaves& leaves,
                      std::uint32_t* found) noexcept {
   std::array<Lane, kLanes> lanes, arrived;
@@ -124,7 +132,7 @@ void Forest::descend(std::span<const TreeId> trees, Rows rows, std::size_t n, Le
         for (std::size_t i = 0; i < inner; ++i) {
           const Slot& here = slot(lanes[i].node);
           const NodeId block = link::block(here.link);
-          const NodeId child = select_child<Rule, kPlain>(
+          const NodeId child = select_child<Rule, kPlain, kSkips>(
               block, here.started - 1 - header(block).here, kPlain ? nullptr : shared_states(trees[lanes[i].row]));
           Slot& edge = slot(child);
           ++edge.started;
@@ -245,8 +253,9 @@ Leaves Forest::ask(std::span<const TreeId> trees, std::size_t n) {
   reserve_rollouts(most);
   split(trees.size(), most, [&](Rows rows) {
     if (is_walked()) return walk(trees, rows, n, leaves, found.data());
-    by_rule([&]<typename Rule, bool kPlain>(Rule, std::bool_constant<kPlain>) {
-      descend<Rule, kPlain>(trees, rows, n, leaves, found.data());
+    by_rule([&]<typename Rule, bool kPlain, bool kSkips>(Rule, std::bool_constant<kPlain>,
+                                                                std::bool_constant<kSkips>) {
+      descend<Rule, kPlain, kSkips>(trees, rows, n, leaves, found.data());
     });
   });
   std::size_t size = 0;
@@ -274,12 +283,13 @@ Forest::One Forest::ask_one(TreeId id) {
     return {status, status == AskStatus::kOk ? open_rollout(id, node) : 0, node};
   }
   NodeId node = tree.root;
-  const auto go = [&]<typename Rule, bool kPlain>(Rule, std::bool_constant<kPlain>) {
+  const auto go = [&]<typename Rule, bool kPlain, bool kSkips>(Rule, std::bool_constant<kPlain>,
+                                                                std::bool_constant<kSkips>) {
     while (true) {
       ++here->started;
       if (link::is_leaf(here->link)) return;
       const NodeId block = link::block(here->link);
-      node = select_child<Rule, kPlain>(block, here->started - 1 - header(block).here,
+      node = select_child<Rule, kPlain, kSkips>(block, here->started - 1 - header(block).here,
                                         kPlain ? nullptr : shared_states(id));
       here = &slot(node);
     }

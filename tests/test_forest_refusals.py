@@ -102,7 +102,8 @@ def test_reroot_refuses_a_node_of_another_tree():
     [
         (
             {"selection": "best"},
-            "selection must be 'ucb1', 'uct', 'puct', 'best_first', 'gumbel', 'thompson_gaussian' or 'thompson_beta'; got 'best'",
+            "selection must be 'ucb1', 'uct', 'puct', 'best_first', 'gumbel', 'thompson_gaussian' or 'thompson_beta'; "
+            "got 'best'",
         ),
         ({"unvisited": "last"}, "unvisited must be 'formula' or 'first'; got 'last'"),
         ({"backup": "min"}, "backup must be 'mean' or 'max'; got 'min'"),

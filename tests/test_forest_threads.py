@@ -27,7 +27,7 @@ def hashed(nodes: np.ndarray, salt: int) -> np.ndarray:
 
 
 def work(forest: Forest, rounds: int = 8) -> list[np.ndarray]:
-    """Batches over all trees: some leaves end, some are cancelled, the rest get children. Returns all that came back."""
+    """Batches over all trees: some leaves end, some are cancelled, the rest get children. Returns what came back."""
     seen = []
     trees = forest.add_trees(TREES)
     for round_ in range(rounds):

@@ -65,8 +65,8 @@ class Forest:
             - "best_first": no rule of a node; the leaf of the tree with the largest critic_value that is not in flight,
               then the lowest id. Koh et al. 2024, arXiv:2407.01476: a child's critic_value is its parent's value there.
             - "gumbel": at the root sequential halving of `num_simulations` rollouts over the `max_considered` children
-              with the largest g + log P(a | h), g standard Gumbel; below, rollouts in proportion to the improved policy.
-              Ask `recommend` for the action. Danihelka et al. 2022, with mctx's constants.
+              with the largest g + log P(a | h), g standard Gumbel; below, rollouts in proportion to the improved
+              policy. Ask `recommend` for the action. Danihelka et al. 2022, with mctx's constants.
             - "thompson_gaussian", "thompson_beta": at each node a draw decides between a new child and those there are,
               and then between these. A rollout may so end at a node that has children: give it one more by `widen`.
               AB-MCTS-A, Inoue et al. 2025, arXiv:2503.04412. Prior of a mean: normal inverse gamma (0, 1, 1, 0.1), or
@@ -83,7 +83,7 @@ class Forest:
             "thompson_gaussian".
         success_at: keep how many returns of every node were at least this, told at or below it; 4 bytes more a node.
         transpositions: Q of a child is that of its state (`set_states`), over all nodes of the tree that are
-            this state; n and N(h) stay the edges' own. For "ucb1", "uct", "puct". Childs, Brodeur and Kocsis 2008, UCT2.
+            this state; n and N(h) stay the edges' own. For "ucb1", "uct", "puct". Childs et al. 2008, UCT2.
         seed: of the draws of "gumbel" and "thompson_*", in [0, 2**64).
         num_simulations, max_considered: of "gumbel", at least 1.
         gumbel_scale: of "gumbel": the noise at the root times this, at least 0; 0 for evaluation.
@@ -270,18 +270,18 @@ class Forest:
     def from_bytes(data: bytes) -> Forest:
         """The forest of `to_bytes`, or of a file that `save` wrote.
 
-        A last record that is cut off is left out: the forest is as it was saved before. Raises ValueError for bytes that are
-        no snapshot, are damaged anywhere else, hold a forest that no calls can have made, or were written by another
+        A last record that is cut off is left out: the forest is as it was saved before. Raises ValueError for bytes that
+        are no snapshot, are damaged anywhere else, hold a forest that no calls can have made, or were written by another
         version.
         """
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Saves to a file, which has reached the disk when this returns; a forest of which nothing changed writes nothing.
+        """Saves to a file, which has reached the disk when this returns; where nothing changed nothing is written.
 
-        Where the file is what this forest loaded or saved last, and still as it was left (as long, the same last checksum),
-        a record of what changed goes behind what is there: the pages of 256 cells and the trees that differ. Else, or if the
-        file would become more than twice as long as a whole snapshot, or a column has been added (the first critic value,
-        say), a whole one is written beside, as `path` + ".partial", and renamed. One writer at a time. Raises OSError.
+        Where the file is what this forest loaded or saved last, and still as it was left (as long, the same last
+        checksum), a record of what changed goes behind what is there: the pages of 256 cells and the trees that differ.
+        Else, or if the file would become more than twice as long as a whole snapshot, or a column has been added (the
+        first critic value, say), a whole one is written beside, as `path` + ".partial", and renamed. One writer at a time. Raises OSError.
         """
 
     @staticmethod
