@@ -270,9 +270,9 @@ class Forest:
     def from_bytes(data: bytes) -> Forest:
         """The forest of `to_bytes`, or of a file that `save` wrote.
 
-        A last record that is cut off is left out: the forest is as it was saved before. Raises ValueError for bytes that
-        are no snapshot, are damaged anywhere else, hold a forest that no calls can have made, or were written by another
-        version.
+        A last record that is cut off is left out: the forest is as it was saved before. Raises ValueError for bytes
+        that are no snapshot, are damaged anywhere else, hold a forest that no calls can have made, or were written by
+        another version.
         """
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -281,7 +281,8 @@ class Forest:
         Where the file is what this forest loaded or saved last, and still as it was left (as long, the same last
         checksum), a record of what changed goes behind what is there: the pages of 256 cells and the trees that differ.
         Else, or if the file would become more than twice as long as a whole snapshot, or a column has been added (the
-        first critic value, say), a whole one is written beside, as `path` + ".partial", and renamed. One writer at a time. Raises OSError.
+        first critic value, say), a whole one is written beside, as `path` + ".partial", and renamed. One writer at a
+        time. Raises OSError.
         """
 
     @staticmethod

@@ -17,9 +17,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-TESTS = [
-    f"test_forest{part}.py" for part in ("", "_damage", "_draws", "_oracle", "_refusals", "_snapshot", "_states")
-]
+TESTS = [f"test_forest{part}.py" for part in ("", "_damage", "_draws", "_oracle", "_refusals", "_snapshot", "_states")]
 
 FAULTS = [  # file, what stands there, what is put there
     ("score.h", "1.0 / std::sqrt(1.0 + static_cast<double>(n))", "1.0 / std::sqrt(static_cast<double>(n > 0 ? n : 1))"),
@@ -71,7 +69,7 @@ FAULTS = [  # file, what stands there, what is put there
     ("sampled.cc", "~std::uint64_t{tree.reroots}", "~std::uint64_t{0}"),
     ("sampled.cc", "deeper.add(wider, -1.0);", ""),
     ("sampled.cc", "discount * discount * seen.squares", "discount * seen.squares"),
-    ("sampled.cc", "|| link::is_exhausted(slot(child).link)) return;\n      const double", ") return;\n      const double"),
+    ("sampled.cc", "|| link::is_exhausted(slot(child).link)) return;\n      const", ") return;\n      const"),
     ("sampled.cc", "if (pending != 0 && (!is_thompson()", "if (false && (!is_thompson()"),
     ("sampled.cc", "++header(link::block(here.link)).here;", ""),
     ("rollouts.cc", "reopen(nodes[i]);", ""),

@@ -22,8 +22,12 @@ ENTRY = np.dtype(
 )
 STATES = np.dtype([("key", "<u8"), ("value_sum", "<f8"), ("started", "<u4"), ("zero", "<u4")])
 COLUMNS = {  # a bit each of the settings
-    "critic": "<f4", "logp": "<f4", "prior": "<f4",
-    "squares": "<f8", "successes": "<u4", "state": "<u4",
+    "critic": "<f4",
+    "logp": "<f4",
+    "prior": "<f4",
+    "squares": "<f8",
+    "successes": "<u4",
+    "state": "<u4",
 }
 
 
