@@ -255,5 +255,5 @@ def _units(trajectories: Tensor | None, rows: Tensor) -> Tensor:
 
 def _over(values: Tensor, unit: Tensor) -> Tensor:
     """`[S]` the sum over each row's sequence."""
-    sums: Tensor = torch.zeros_like(values).index_add(0, unit, values)
-    return sums.index_select(0, unit)
+    sums: Tensor = torch.zeros_like(values).index_add(0, unit, values)[unit]
+    return sums
