@@ -82,6 +82,8 @@ def policy_gradient_loss(
         raise ValueError(f"dual_clip must be greater than 1; got {dual_clip}")
     if advantages.shape not in (logps.shape[:1], logps.shape):
         raise ValueError(f"advantages must be [S] or [S, T] of {list(logps.shape)}; got {list(advantages.shape)}")
+    if importance_weights is not None and importance_weights.shape != logps.shape:
+        raise ValueError(f"importance_weights must be {list(logps.shape)}; got {list(importance_weights.shape)}")
     mask = action_mask.bool()
     adv = advantages.detach().double()
     adv = adv[:, None].expand(logps.shape) if adv.ndim == 1 else torch.where(mask, adv, 0.0)
@@ -250,10 +252,10 @@ def _units(trajectories: Tensor | None, rows: Tensor) -> Tensor:
         return torch.arange(len(rows), device=rows.device)
     if trajectories.shape != rows.shape:
         raise ValueError(f"trajectories must have one entry a row ({len(rows)}); got {list(trajectories.shape)}")
-    return torch.unique(trajectories.to(rows.device), return_inverse=True)[1]
+    unit: Tensor = torch.unique(trajectories.to(rows.device), return_inverse=True)[1]
+    return unit
 
 
 def _over(values: Tensor, unit: Tensor) -> Tensor:
     """`[S]` the sum over each row's sequence."""
-    sums: Tensor = torch.zeros_like(values).index_add(0, unit, values)[unit]
-    return sums
+    return torch.zeros_like(values).index_add(0, unit, values)[unit]
