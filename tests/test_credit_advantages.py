@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import product
 from math import comb, sqrt
 
@@ -120,6 +121,7 @@ def test_collapsed_groups_golden(size: int, share: float) -> None:
     found = collapsed(returns, np.repeat(np.arange(size + 1), size))[::size]
     chance = [comb(size, j) * p**j * (1 - p) ** (size - j) for j in range(size + 1)]
     assert found @ chance == pytest.approx(share, abs=5e-5)
+    assert collapsed([0, 1, 2, 2], [0, 0, 1, 1]).tolist() == [False, False, True, True]
 
 
 # Steps
@@ -204,6 +206,29 @@ def test_hgpo_by_hand() -> None:
     assert plain[1] == pytest.approx((7 / 12 + 0.5) / 2)
 
 
+@given(
+    st.lists(st.tuples(st.sampled_from((0.0, 0.5, 1.0)), st.integers(0, 3), st.sampled_from("ab")), max_size=14),
+    st.integers(0, 3),
+)
+def test_hgpo_equals_a_comparison_of_every_two_histories(steps: list, history: int) -> None:
+    # exact in fractions, so that a term is left out where it is 0 and nowhere else
+    rewards, trajectories, pages = ([s[i] for s in steps] for i in range(3))
+    groups = [t % 2 for t in trajectories]
+    to_go = [Fraction(x) for x in reward_to_go(rewards, trajectories, discount=0.5)]
+    seen = ["".join(pages[j] for j in range(i + 1) if trajectories[j] == t) for i, t in enumerate(trajectories)]
+    want = []
+    for i, past in enumerate(seen):
+        total, weights = Fraction(0), 0
+        for k in range(1, min(history + 1, len(past)) + 1):
+            alike = [j for j, x in enumerate(seen) if groups[j] == groups[i] and len(x) >= k and x[-k:] == past[-k:]]
+            term = to_go[i] - Fraction(sum(to_go[j] for j in alike), len(alike))
+            total += (k + 1) * term
+            weights += (k + 1) * (term != 0)
+        want.append(float(total / max(weights, 1)))
+    found = hgpo(rewards, trajectories, groups, pages, history=history, discount=0.5, ddof=None)
+    np.testing.assert_allclose(found, want, atol=1e-9)
+
+
 def test_hgpo_without_history_is_gigpos_step_part() -> None:
     columns = REWARDS, TRAJECTORIES, [0, 0, 0, 0, 0, 1, 1, 1, 1], PAGES
     steps = gigpo(*columns, discount=0.5, ddof=0) - gigpo(*columns, discount=0.5, ddof=0, step_weight=0)
@@ -225,7 +250,7 @@ def test_hgpo_without_history_is_gigpos_step_part() -> None:
         (lambda: gae([1], [0], [0], final_values=[np.inf]), "final_values must be finite; got inf"),
         (lambda: two(step_weight=-1), "step_weight must be at least 0; got -1"),
         (lambda: two(over="tokens"), "over must be 'trajectories' or 'steps'; got 'tokens'"),
-        (lambda: gigpo([1, 1], [0, 0], [0, 1], [0, 0]), "a trajectory must be in one group; got one in two"),
+        (lambda: gigpo([1] * 3, [0, 1, 1], [0, 0, 1], [0] * 3), "a trajectory must be in one group; got one in two"),
         (lambda: hgpo([1], [0], [0], [0], history=-1), "history and alpha must be at least 0; got -1 and 1.0"),
         (lambda: hgpo([1], [0], [0], [0], history=1, alpha=-1), "history and alpha must be at least 0; got 1 and -1"),
     ],

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from agentq.learn.losses import dpo_loss, entropy, sequence_logps, sft_loss, value_loss
+from agentq.learn.losses import discriminator_loss, dpo_loss, entropy, sequence_logps, sft_loss, value_loss
 
 
 def vector(*values: float) -> torch.Tensor:
@@ -132,6 +132,29 @@ def test_sequence_logps_are_added_in_float64() -> None:
     assert sequence_logps(torch.tensor([[2.0**24, 1.0, 1.0]]), torch.ones(1, 3)).item() == 2**24 + 2
 
 
+# Discriminator
+
+
+def test_discriminator_loss_by_hand() -> None:
+    # D = 3/4: -log(3/4) if the expert's, -log(1/4) if not; d loss / d logit = D - y
+    logits = vector(math.log(3), math.log(3))
+    loss = discriminator_loss(logits, torch.tensor([1, 0]))
+    assert loss.tolist() == pytest.approx([math.log(4 / 3), math.log(4)])
+    loss.sum().backward()
+    assert logits.grad is not None
+    assert logits.grad.tolist() == pytest.approx([-0.25, 0.75])
+    smoothed = discriminator_loss(logits, torch.tensor([1, 0]), label_smoothing=0.1).tolist()
+    assert smoothed == pytest.approx([math.log(4) - 0.9 * math.log(3), math.log(4) - 0.1 * math.log(3)])
+    assert discriminator_loss(vector(1e4, -1e4), torch.tensor([0, 1])).tolist() == [1e4, 1e4]
+
+
+def test_discriminator_loss_refuses_wrong_arguments() -> None:
+    with pytest.raises(ValueError, match=r"both be \[B\]; got \[2\] and \[1\]"):
+        discriminator_loss(vector(1, 2), torch.ones(1))
+    with pytest.raises(ValueError, match=r"label_smoothing must be in \[0, 0.5\); got 0.5"):
+        discriminator_loss(vector(1), torch.ones(1), label_smoothing=0.5)
+
+
 # Values: G = 1 for all
 
 
@@ -190,6 +213,13 @@ def test_entropy_by_hand() -> None:
     assert entropy(logits.bfloat16()).dtype == torch.float32
     with pytest.raises(ValueError, match="chunk must be at least 1; got 0"):
         entropy(logits, chunk=0)
+
+
+def test_entropy_takes_no_more_rows_at_a_time_than_its_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, plain = [], torch.log_softmax
+    monkeypatch.setattr(torch, "log_softmax", lambda x, dim: (sizes.append(len(x)), plain(x, dim))[1])
+    assert entropy(torch.zeros(7, 2), chunk=3).tolist() == pytest.approx([math.log(2)] * 7)
+    assert sizes == [3, 3, 1]
 
 
 def test_entropy_gradient_is_finite_and_flattens() -> None:

@@ -146,6 +146,8 @@ def test_turns_are_products_over_their_own_tokens_only() -> None:
     # rho = e^.5 over two tokens, clipped to 1.2; e^1 over three, not clipped
     assert out.loss.item() == pytest.approx(-(2 * 1.2 - 3 * math.e) / 5)
     assert (out.clip_low.item(), out.clip_high.item()) == pytest.approx((0, 0.4))
+    out = policy_gradient_loss(logps, old, tensor(1.0, -1.0), mask, ratio="turn", geometric_mean=True, clip=None)
+    assert out.loss.item() == pytest.approx(-(2 * math.exp(0.5 / 2) - 3 * math.exp(1 / 3)) / 5)
 
 
 # Averaging
@@ -291,7 +293,7 @@ ROW: Any = (torch.zeros(2, 3), torch.zeros(2, 3), torch.zeros(2), torch.ones(2, 
         (lambda: averaging(torch.tensor([1]), "constant", constant=0), "constant must be greater than 0; got 0"),
         (lambda: truncated_importance_weights(*ROW[:2], ROW[3], cap=0), "cap must be greater than 0; got 0"),
         (
-            lambda: truncated_importance_weights(ROW[0], torch.full((2, 3), math.nan), ROW[3]),
+            lambda: truncated_importance_weights(ROW[0], ROW[1].index_fill(1, torch.tensor([2]), math.nan), ROW[3]),
             "old_logps and sampler_logps must be finite at every action token",
         ),
     ],

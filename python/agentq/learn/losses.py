@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid
+from torch.nn.functional import logsigmoid, softplus
 
 
 class DPOLoss(NamedTuple):
@@ -127,6 +127,29 @@ def dpo_loss(
     else:
         loss = -(1.0 - label_smoothing) * logsigmoid(margin) - label_smoothing * logsigmoid(-margin)
     return DPOLoss(loss, chosen_rewards.detach(), rejected_rewards.detach())
+
+
+def discriminator_loss(logits: Tensor, is_expert: Tensor, *, label_smoothing: float = 0.0) -> Tensor:
+    """`[B]` cross-entropy of a discriminator D = sigmoid(logit) of expert's against policy's actions; not averaged.
+
+        loss = -y log D - (1 - y) log(1 - D),    y = 1 - label_smoothing for the expert's, label_smoothing for others
+
+    Args:
+        logits: `[B]`, higher is more like the expert.
+        is_expert: `[B]`, 1 where the action is the expert's.
+        label_smoothing: in [0, 0.5); above 0 D cannot saturate without loss (ours).
+
+    Raises:
+        ValueError: if the shapes differ or label_smoothing is out of range.
+
+    Source: Ho and Ermon 2016, arXiv:1606.03476, eq. 16, D turned round; Deng et al. 2024, arXiv:2411.03817 (StepAgent).
+    """
+    if logits.shape != is_expert.shape or logits.ndim != 1:
+        raise ValueError(f"logits and is_expert must both be [B]; got {list(logits.shape)} and {list(is_expert.shape)}")
+    if not 0.0 <= label_smoothing < 0.5:
+        raise ValueError(f"label_smoothing must be in [0, 0.5); got {label_smoothing}")
+    target = torch.where(is_expert.bool(), 1.0 - label_smoothing, label_smoothing)
+    return softplus(logits) - target * logits
 
 
 def value_loss(
