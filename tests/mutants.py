@@ -144,7 +144,7 @@ FAULTS: dict[tuple[str, str], list[tuple[str, str]]] = {  # module, its tests: w
         ("torch.split(rows, chunk)", "torch.split(rows, 1024)"),
         ("torch.split(rows, chunk)", "torch.split(rows, chunk)[:1]"),
     ],
-    ("learn.policy_gradient", "test_learn_policy_gradient test_learn_kl"): [
+    ("learn.policy_gradient", "test_learn_policy_gradient test_learn_importance test_learn_kl"): [
         ("return PolicyGradientLoss(-mean(objective)", "return PolicyGradientLoss(mean(objective)"),
         ("rho.clamp(max=1.0 + clip[1])", "rho.clamp(max=1.0 + clip[0])"),
         ("rho.clamp(max=1.0 + clip[1])", "rho.clamp(1.0 - clip[0], 1.0 + clip[1])"),

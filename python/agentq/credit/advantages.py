@@ -199,7 +199,7 @@ def hgpo(
     Raises:
         ValueError: if an argument is out of range or a column too short.
 
-    Source: HGPO, ICLR 2026, as released in verl-agent (recipe/hgpo); its optional episode term is left out.
+    Source: He et al. 2026, arXiv:2602.22817, as in verl-agent's recipe/hgpo; its optional episode term is left out.
     """
     if history < 0 or not alpha >= 0:
         raise ValueError(f"history and alpha must be at least 0; got {history} and {alpha}")

@@ -17,7 +17,7 @@ def discriminator_rewards(
         gail:   -log(1 - D)                 at least 0: it gains by going on
         airl:   log D - log(1 - D) = logit  of either sign
 
-    Which of the first two StepAgent uses is not known here, so there is no default. What a step then counts for is
+    Which of the first two StepAgent uses we could not settle, so there is no default. What a step then counts for is
     `reward_to_go`: discount 0 for its own reward alone; `group_relative` with one label and ddof=1 whitens a batch.
 
     Args:

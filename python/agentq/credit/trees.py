@@ -88,8 +88,8 @@ def tree_rl(parent: ArrayLike, num_returns: ArrayLike, sum_returns: ArrayLike) -
     Raises:
         ValueError: if the parents are no forest in that order, or a node has more rollouts than its parent.
 
-    Source: TreeRL, ACL 2025. Copies of its released code divide each V by its own sqrt before they take the
-    differences, and take a mean over tokens off V; this is the formula of the paper.
+    Source: Hou et al. 2025, arXiv:2506.11902 (TreeRL). Copies of its released code divide each V by its own sqrt before
+    they take the differences, and take a mean over tokens off V; this is the formula of the paper.
     """
     above = _parents(parent)
     count, total = _sums(num_returns, sum_returns)

@@ -142,7 +142,8 @@ def discriminator_loss(logits: Tensor, is_expert: Tensor, *, label_smoothing: fl
     Raises:
         ValueError: if the shapes differ or label_smoothing is out of range.
 
-    Source: Ho and Ermon 2016, arXiv:1606.03476, eq. 16, D turned round; Deng et al. 2024, arXiv:2411.03817 (StepAgent).
+    Source: Ho and Ermon 2016, arXiv:1606.03476 (their D is the policy's probability); Deng et al. 2024,
+    arXiv:2411.03817 (StepAgent).
     """
     if logits.shape != is_expert.shape or logits.ndim != 1:
         raise ValueError(f"logits and is_expert must both be [B]; got {list(logits.shape)} and {list(is_expert.shape)}")

@@ -73,8 +73,8 @@ def policy_gradient_loss(
         ValueError: if a shape does not fit or clip, dual_clip, ratio or the normalizer is out of range.
 
     Source: Schulman et al. 2017, arXiv:1707.06347, eq. 7; Chen et al. 2025, arXiv:2502.01600, eqs. 4-5; Yu et al. 2025,
-    arXiv:2503.14476, eq. 10 (DAPO); Zheng et al. 2025, arXiv:2507.18071, eq. 5 (GSPO); Ye et al. 2020,
-    arXiv:1912.09729, eq. 5 (dual clip).
+    arXiv:2503.14476, eq. 10 (DAPO); Zheng et al. 2025, arXiv:2507.18071, eqs. 5 and 7 (GSPO); Ye et al. 2020,
+    arXiv:1912.09729 (dual clip).
     """
     if clip is not None and not min(clip) >= 0:
         raise ValueError(f"clip must be two numbers of at least 0; got {clip}")
@@ -182,9 +182,9 @@ def truncated_importance_weights(
     if not cap > 0:
         raise ValueError(f"cap must be greater than 0; got {cap}")
     mask = action_mask.bool()
+    w = _ratios(old_logps.detach(), sampler_logps.detach(), mask, ratio, trajectories, geometric_mean=False)
     if not (torch.isfinite(old_logps) & torch.isfinite(sampler_logps))[mask].all():
         raise ValueError("old_logps and sampler_logps must be finite at every action token; got nan or inf")
-    w = _ratios(old_logps.detach(), sampler_logps.detach(), mask, ratio, trajectories, geometric_mean=False)
     w = torch.where(w > cap, 0.0, w) if drop else w.clamp(max=cap)
     return torch.where(mask, w, 0.0)
 
@@ -194,10 +194,13 @@ def kl_estimate(logps: Tensor, ref_logps: Tensor, estimator: Literal["k1", "k2",
 
         r = log pi - log ref;    k1 = r,    k2 = r^2 / 2,    k3 = exp(-r) - 1 + r
 
-    The value: k1 and k3 have the right mean, k3 is never negative. The gradient is another matter, on-policy:
+    The value: k1 and k3 have the right mean, k3 is never negative. The gradient is another matter. Of one token's KL,
+    on-policy and in expectation (sg is detached):
 
-        added to the loss     k2: right.  k1: none at all.  k3: that of KL(ref || pi); right only times pi / sg(pi)
-        taken off the reward  k1: right, detached.  k2, k3: wrong
+        added to the loss     k2: right.  k1: 0.  k3: that of KL(ref || pi); right only times pi / sg(pi)
+        taken off the reward  sg(k1): right.  k2, k3: wrong
+
+    A loss leaves out what a token does to the KL of later ones; k1 in the rewards, through reward-to-go, has it.
 
     Raises:
         ValueError: if the shapes differ or the estimator is unknown.
