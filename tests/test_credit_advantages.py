@@ -8,7 +8,7 @@ from math import comb, sqrt
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentq.credit.advantages import (
@@ -98,12 +98,14 @@ def test_leave_one_out_gives_a_bandits_exact_gradient(k: int) -> None:
     assert abs(expected_gradient("filtered first", p, rewards, k)) < 1e-12  # those left are all equal: no signal
 
 
+@settings(deadline=None)
 @given(grouped())
 def test_advantages_of_a_group_sum_to_zero(case: tuple[np.ndarray, np.ndarray]) -> None:
     for advantages in (leave_one_out(*case), group_relative(*case, ddof=1)):
         assert np.bincount(case[1], advantages, minlength=4) == pytest.approx(np.zeros(4), abs=1e-3)
 
 
+@settings(deadline=None)
 @given(grouped(), st.randoms(use_true_random=False))
 def test_advantages_follow_their_rows_and_ignore_a_shift(case: tuple[np.ndarray, np.ndarray], random: object) -> None:
     returns, groups = case
@@ -147,6 +149,7 @@ def test_gae_by_hand() -> None:
 STEPS = st.lists(st.tuples(RANGE, RANGE, st.integers(0, 2)), max_size=10)
 
 
+@settings(deadline=None)
 @given(STEPS, st.sampled_from((0.0, 0.5, 1.0)))
 def test_gae_with_lambda_1_is_reward_to_go_less_the_value(steps: list, discount: float) -> None:
     rewards, values, trajectories = np.array(steps, float).reshape(-1, 3).T
@@ -155,6 +158,7 @@ def test_gae_with_lambda_1_is_reward_to_go_less_the_value(steps: list, discount:
     np.testing.assert_allclose(got, want, atol=1e-9)
 
 
+@settings(deadline=None)
 @given(STEPS)
 def test_gae_of_exact_values_is_zero_for_any_lambda(steps: list) -> None:
     rewards, _, trajectories = np.array(steps, float).reshape(-1, 3).T
@@ -206,6 +210,7 @@ def test_hgpo_by_hand() -> None:
     assert plain[1] == pytest.approx((7 / 12 + 0.5) / 2)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from((0.0, 0.5, 1.0)), st.integers(0, 3), st.sampled_from("ab")), max_size=14),
     st.integers(0, 3),
@@ -231,8 +236,29 @@ def test_hgpo_equals_a_comparison_of_every_two_histories(steps: list, history: i
 
 def test_hgpo_without_history_is_gigpos_step_part() -> None:
     columns = REWARDS, TRAJECTORIES, [0, 0, 0, 0, 0, 1, 1, 1, 1], PAGES
-    steps = gigpo(*columns, discount=0.5, ddof=0) - gigpo(*columns, discount=0.5, ddof=0, step_weight=0)
-    np.testing.assert_allclose(hgpo(*columns, history=0, discount=0.5), steps)
+    steps = gigpo(*columns, ddof=0) - gigpo(*columns, ddof=0, step_weight=0)
+    np.testing.assert_allclose(hgpo(*columns, history=0), steps)
+
+
+@settings(deadline=None)
+@given(STEPS, st.permutations(range(3)))
+def test_step_advantages_follow_their_trajectories(steps: list, rank: list[int]) -> None:
+    rewards, values, trajectories = np.array(steps, float).reshape(-1, 3).T
+    pages = (values > 0).astype(int)
+    order = np.argsort([rank[int(t)] for t in trajectories], kind="stable")  # whole trajectories change places
+    groups = trajectories % 2
+
+    def every(o: np.ndarray) -> list[np.ndarray]:
+        r, v, t, g, a = rewards[o], values[o], trajectories[o], groups[o], pages[o]
+        return [
+            gae(r, v, t, gae_lambda=0.5),
+            gigpo(r, t, g, a, discount=1),
+            gigpo(r, t, g, a, discount=1, over="steps"),
+            hgpo(r, t, g, a, discount=1, history=1),  # sums of short numbers are exact: a term of 0 stays one
+        ]
+
+    for plain, moved in zip(every(np.arange(len(rewards))), every(order), strict=True):
+        np.testing.assert_allclose(plain[order], moved, atol=1e-8)
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def node_means(num_returns: ArrayLike, sum_returns: ArrayLike) -> np.ndarray:
 
     Over the rollouts' advantages instead of their returns it is what a shared segment gets ("hard" estimation).
 
-    Source of the latter: Dong et al. 2025, arXiv:2507.19849 (ARPO), section 3.2.
+    Source of the latter: Dong et al. 2025, arXiv:2507.19849 (ARPO).
     """
     count, total = _sums(num_returns, sum_returns)
     means: np.ndarray = np.divide(total, count, out=np.zeros_like(total), where=count > 0)
