@@ -199,6 +199,8 @@ def test_gigpo_pages_of_two_groups_are_two_anchors() -> None:
     other = gigpo([*REWARDS[:5], 9], [*TRAJECTORIES[:5], 7], [*ONE[:5], 1], [*PAGES[:5], "a"], discount=0.5)
     assert other.tolist()[:5] == two().tolist()
     assert other[5] == 0  # a group of one episode: no comparison, not its raw return of 9
+    assert gigpo([2, 3], [0, 0], [0, 0], ["a", "b"]).tolist() == [0, 0]
+    assert gigpo([], [], [], []).tolist() == hgpo([], [], [], [], history=1).tolist() == []
 
 
 def test_hgpo_by_hand() -> None:
@@ -277,6 +279,7 @@ def test_step_advantages_follow_their_trajectories(steps: list, rank: list[int])
         (lambda: two(step_weight=-1), "step_weight must be at least 0; got -1"),
         (lambda: two(over="tokens"), "over must be 'trajectories' or 'steps'; got 'tokens'"),
         (lambda: gigpo([1] * 3, [0, 1, 1], [0, 0, 1], [0] * 3), "a trajectory must be in one group; got one in two"),
+        (lambda: gigpo([1, 1], [0, 0], [0, 1], [0, 0]), "a trajectory must be in one group; got one in two"),
         (lambda: hgpo([1], [0], [0], [0], history=-1), "history and alpha must be at least 0; got -1 and 1.0"),
         (lambda: hgpo([1], [0], [0], [0], history=1, alpha=-1), "history and alpha must be at least 0; got 1 and -1"),
     ],
