@@ -22,7 +22,7 @@ def test_discriminator_rewards_of_a_saturated_discriminator_are_bounded() -> Non
     logits = [1e4, -1e4, np.inf, -np.inf]
     assert discriminator_rewards(logits, form="airl").tolist() == [5, -5, 5, -5]
     assert discriminator_rewards(logits, form="log_d", limit=2)[1] == pytest.approx(-2 - log(1 + np.exp(-2)))
-    assert discriminator_rewards(logits, form="gail", limit=2)[0] == pytest.approx(2 + log(1 + np.exp(-2)))
+    assert discriminator_rewards(logits, form="gail", limit=0.5)[0] == pytest.approx(0.5 + log(1 + np.exp(-0.5)))
 
 
 @pytest.mark.parametrize(

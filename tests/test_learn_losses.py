@@ -19,6 +19,7 @@ def test_dpo_loss_golden_vector() -> None:
     assert out.loss.item() == pytest.approx(0.554355, abs=1e-6)
     assert out.chosen_rewards.item() == pytest.approx(0.2)
     assert out.rejected_rewards.item() == pytest.approx(-0.1)
+    assert not out.chosen_rewards.requires_grad and not out.rejected_rewards.requires_grad
 
 
 @pytest.mark.parametrize("label_smoothing", [0.0, 0.3])
