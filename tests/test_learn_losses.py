@@ -56,6 +56,9 @@ def test_dpo_loss_by_length_takes_means_over_tokens() -> None:
     out = dpo_loss(vector(-10), vector(-15), vector(-12), vector(-14), beta=0.1, lengths=lengths)
     assert out.loss.item() == pytest.approx(0.644397, abs=1e-6)
     assert (out.chosen_rewards.item(), out.rejected_rewards.item()) == pytest.approx((0.05, -0.05))
+    one = torch.tensor([1]), torch.tensor([1])
+    out = dpo_loss(vector(-10), vector(-15), vector(-12), vector(-14), beta=0.1, lengths=one)
+    assert out.loss.item() == pytest.approx(0.554355, abs=1e-6)
 
 
 def test_dpo_loss_ipo_by_hand() -> None:
@@ -173,17 +176,19 @@ def test_value_loss_by_hand() -> None:
 
 
 def test_value_loss_clipped_by_hand() -> None:
-    # old .4, clip .2: .9 counts as .6 (.16 > .01, no gradient); .45 is inside; 0 counts as .2, nearer, so 1 stays.
-    # From old 1.3, 1.6 counts as 1.5, which is nearer: .36 stays
-    values = vector(0.9, 0.45, 0.0, 1.6)
-    old = torch.tensor([[0.4, 0.4, 0.4, 1.3]], requires_grad=True)
-    returns, mask = torch.ones(1, 4, requires_grad=True), torch.ones(1, 4)
-    value_loss(values[None], returns, mask, old_values=old, clip=0.2, normalizer=1).backward()
-    assert values.grad is not None
-    assert values.grad.tolist() == pytest.approx([0, -0.55, -1, 0.6])
-    assert returns.grad is None and old.grad is None
+    # old .4, clip .2: .9 counts as .6 (.16 > .01, no gradient); .45 is inside; 0 counts as .2, nearer to 1, so 1 stays.
+    # From old 1.3, 1.6 counts as 1.5, nearer too. With G = 0 from old .9, .1 counts as .7 (.49 > .01); .45 is inside
+    values = vector(0.9, 0.45, 0.0, 1.6, 0.1, 0.45)
+    old = torch.tensor([[0.4, 0.4, 0.4, 1.3, 0.9, 0.4]], requires_grad=True)
+    returns, mask = torch.tensor([[1.0, 1.0, 1.0, 1.0, 0.0, 0.0]], requires_grad=True), torch.ones(1, 6)
     loss = value_loss(values[None], returns, mask, old_values=old, clip=0.2, normalizer=1)
-    assert loss.item() == pytest.approx(0.5 * (0.16 + 0.55**2 + 1 + 0.36))
+    assert loss.item() == pytest.approx(0.5 * (0.16 + 0.55**2 + 1 + 0.36 + 0.49 + 0.45**2))
+    loss.backward()
+    assert values.grad is not None
+    assert values.grad.tolist() == pytest.approx([0, -0.55, -1, 0.6, 0, 0.45])
+    assert returns.grad is None and old.grad is None
+    still = value_loss(values[None, :1], returns[:, :1], mask[:, :1], old_values=old[:, :1], clip=0.0)
+    assert still.item() == pytest.approx(0.5 * 0.36)
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,7 @@ def test_clip_golden() -> None:
     assert token(0.7, -1.0, clip=(0.1, 0.1))[0] == pytest.approx(-0.9)
     assert token(0.7, -1.0, clip=reciprocal_clip(0.1))[0] == pytest.approx(-0.909091, abs=1e-6)
     assert token(1.3, 1.0, clip=reciprocal_clip(0.1))[0] == pytest.approx(1.1)
+    assert (token(1.3, 1.0)[0], token(0.7, -1.0)[0]) == pytest.approx((1.2, -0.8))  # PPO's 0.2 unless told otherwise
 
 
 @pytest.mark.parametrize("ratio", [0.5, 0.85, 1.0, 1.15, 1.25, 2.0, 4.0])
@@ -161,6 +162,7 @@ def test_averaging_of_two_sequences_by_hand(mode: Any, constant: float, want: fl
     losses, lengths = tensor([3.0] * 10, [1.0] * 10), torch.tensor([2, 10])
     weights, normalizer = averaging(lengths, mode, constant=constant)
     mask = torch.arange(10) < lengths[:, None]
+    assert constant != 1 or averaging(lengths, mode)[0].tolist() == weights.tolist()
     assert weighted_mean(losses, mask, weights=weights, normalizer=normalizer).item() == pytest.approx(want)
     assert sft_loss(-losses, mask, weights=weights, normalizer=normalizer).item() == pytest.approx(want)
 
