@@ -14,7 +14,7 @@ from torch import Tensor
 from agentq.learn.losses import weighted_mean
 
 Level = Literal["token", "turn", "sequence"]
-MAX_LOG_RATIO = 20.0  # in nats; beyond it a ratio has no gradient, as in verl, so that none is infinite
+MAX_LOG_RATIO = 20.0  # in nats; the exponential of more may be infinite, and its gradient no number
 
 
 class PolicyGradientLoss(NamedTuple):
@@ -51,6 +51,7 @@ def policy_gradient_loss(
     rho = pi / pi_old of the token, or the product over its turn or sequence, which all its tokens then share: averaged
     per sequence, that is one term a sequence. Then A should be one number a unit; else a token is credited with the
     mean over its unit. min(rho A, clip(rho) A) is min(rho A, g(A)) with LOOP's g(A) = (1 + high) A or (1 - low) A.
+    A log-ratio beyond 20 nats counts as 20 and has no gradient, as in verl.
 
     Args:
         logps: `[S, T]` log pi of each token, in nats. Here and in every `[S, T]` below, any value where
