@@ -179,6 +179,8 @@ FAULTS: dict[tuple[str, str], list[tuple[str, str]]] = {  # module, its tests: w
         ("1.0 / constant)", "constant)"),
         ("1.0 / _over(lengths, unit)", "1.0 / lengths"),
         ("torch.where(w > cap, 0.0, w) if drop", "w.clamp(max=cap) if drop"),
+        ("torch.where(w > cap, 0.0, w) if drop", "torch.where(w >= cap, 0.0, w) if drop"),
+        ("count.clamp(min=1)", "count.clamp(min=2)"),
         ("else w.clamp(max=cap)", "else w"),
         ("return torch.where(mask, w, 0.0)", "return w"),
         ("old_logps.detach(), sampler_logps.detach(), mask", "old_logps, sampler_logps, mask"),

@@ -31,6 +31,14 @@ def test_truncated_importance_weights_by_hand() -> None:
     assert truncated_importance_weights(old, sampler, mask, **both)[0, 0].item() == pytest.approx(e(-0.5))  # type: ignore[arg-type]
 
 
+def test_the_cap_itself_is_kept() -> None:
+    zeros, mask = torch.zeros(1, 1), torch.ones(1, 1)
+    found = [
+        truncated_importance_weights(zeros, zeros, mask, cap=c, drop=d).item() for c in (1, 0.5) for d in (True, False)
+    ]
+    assert found == [1, 1, 0, 0.5]
+
+
 @pytest.mark.parametrize("length", [80, 100])
 def test_a_constant_offset_drops_a_sequence_once_it_is_long(length: int) -> None:
     offset, cap = 0.012, 3.0  # ln 3 / .012 = 91.6 tokens

@@ -45,6 +45,7 @@ def test_clip_golden() -> None:
     assert token(0.7, -1.0, clip=(0.1, 0.1))[0] == pytest.approx(-0.9)
     assert token(0.7, -1.0, clip=reciprocal_clip(0.1))[0] == pytest.approx(-0.909091, abs=1e-6)
     assert token(1.3, 1.0, clip=reciprocal_clip(0.1))[0] == pytest.approx(1.1)
+    assert reciprocal_clip(0) == (0, 0)
     assert (token(1.3, 1.0)[0], token(0.7, -1.0)[0]) == pytest.approx((1.2, -0.8))  # PPO's 0.2 unless told otherwise
 
 
@@ -148,6 +149,16 @@ def test_turns_are_products_over_their_own_tokens_only() -> None:
     assert (out.clip_low.item(), out.clip_high.item()) == pytest.approx((0, 0.4))
     out = policy_gradient_loss(logps, old, tensor(1.0, -1.0), mask, ratio="turn", geometric_mean=True, clip=None)
     assert out.loss.item() == pytest.approx(-(2 * math.exp(0.5 / 2) - 3 * math.exp(1 / 3)) / 5)
+
+
+def test_geometric_mean_of_a_turn_of_one_token_and_of_none() -> None:
+    logps = tensor([-1.0], [-1.0]).requires_grad_()
+    mask, advantages = torch.tensor([[1], [0]]), tensor(1.0, 1.0)
+    out = policy_gradient_loss(
+        logps, logps.detach() - 0.5, advantages, mask, ratio="turn", geometric_mean=True, clip=None
+    )
+    assert out.loss.item() == pytest.approx(-math.exp(0.5))
+    assert grad_of(out.loss, logps).flatten().tolist() == pytest.approx([-math.exp(0.5), 0])
 
 
 # Averaging
