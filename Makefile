@@ -69,8 +69,9 @@ sanitize:
 	build/native/fuzz $(OPERATIONS) 1
 	build/native/race $(OPERATIONS) 2 4
 
-# One-line faults in csrc/, each of which a test must notice.
+# One-line faults in csrc/, in credit and in losses, each of which a test must notice.
 mutants: setup
+	$(BIN)/python tests/mutants.py $(ARGS)
 	$(BIN)/python tests/native/mutants.py $(ARGS)
 
 clean:

@@ -172,6 +172,7 @@ def test_trajectory_pairs_put_each_success_against_each_failure() -> None:
     step = wins[0].steps[1].proposal  # could not be read, and counts all the same
     assert any(p.chosen[1].token_ids is step.token_ids for p in pairs)
     assert trajectory_pairs(wins) == trajectory_pairs(losses) == []
+    assert trajectory_pairs([wins[0], make_trajectory(0, 4, return_=0.5)]) == []  # both succeeded
 
 
 def test_trajectory_pairs_prefer_large_gaps_and_draw_among_equal_ones() -> None:

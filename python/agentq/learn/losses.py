@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid
+from torch.nn.functional import logsigmoid, softplus
 
 
 class DPOLoss(NamedTuple):
@@ -34,17 +34,29 @@ def sft_loss(
     Raises:
         ValueError: if a shape does not fit or the normalizer is not positive (no action token at all).
     """
-    if logps.shape != action_mask.shape or logps.ndim != 2:
+    return -weighted_mean(logps, action_mask, weights=weights, normalizer=normalizer)
+
+
+def weighted_mean(
+    values: Tensor, action_mask: Tensor, *, weights: Tensor | None = None, normalizer: float | Tensor | None = None
+) -> Tensor:
+    """How every loss here averages, a float64 scalar.
+
+        sum_b weights[b] * sum_t action_mask[b, t] * values[b, t] / normalizer
+
+    Arguments and errors as in `sft_loss`; `policy_gradient.averaging` gives the weights and normalizer of other means.
+    """
+    if values.shape != action_mask.shape or values.ndim != 2:
         raise ValueError(
-            f"logps and action_mask must both be [B, T]; got {list(logps.shape)} and {list(action_mask.shape)}"
+            f"values and action_mask must both be [B, T]; got {list(values.shape)} and {list(action_mask.shape)}"
         )
-    if weights is not None and weights.shape != logps.shape[:1]:
-        raise ValueError(f"weights must have one entry a sequence ({logps.shape[0]}); got {list(weights.shape)}")
+    if weights is not None and weights.shape != values.shape[:1]:
+        raise ValueError(f"weights must have one entry a sequence ({values.shape[0]}); got {list(weights.shape)}")
     total = action_mask.sum() if normalizer is None else normalizer
     if not total > 0:
         raise ValueError(f"normalizer must be greater than 0; got {float(total)}")
-    by_sequence = sequence_logps(logps, action_mask)
-    return -(by_sequence if weights is None else by_sequence * weights).sum() / total
+    by_sequence = sequence_logps(values, action_mask)
+    return (by_sequence if weights is None else by_sequence * weights).sum() / total
 
 
 def sequence_logps(logps: Tensor, action_mask: Tensor) -> Tensor:
@@ -60,11 +72,16 @@ def dpo_loss(
     *,
     beta: float,
     label_smoothing: float = 0.0,
+    loss_type: Literal["sigmoid", "ipo"] = "sigmoid",
+    lengths: tuple[Tensor, Tensor] | None = None,
 ) -> DPOLoss:
     """Direct preference optimization loss of each pair.
 
-        margin = beta * [(log pi(a_w|h) - log ref(a_w|h)) - (log pi(a_l|h) - log ref(a_l|h))]
-        loss   = -(1 - label_smoothing) * log sigmoid(margin) - label_smoothing * log sigmoid(-margin)
+        margin  = beta * [(log pi(a_w|h) - log ref(a_w|h)) / |a_w| - (log pi(a_l|h) - log ref(a_l|h)) / |a_l|]
+        sigmoid = -(1 - label_smoothing) * log sigmoid(margin) - label_smoothing * log sigmoid(-margin)
+        ipo     = (margin / beta - 1 / (2 * beta))^2
+
+    |a| is 1 unless lengths are given.
 
     Args:
         policy_chosen: `[B]` log-probability of the chosen action a_w given its history h under the policy, in nats,
@@ -73,26 +90,128 @@ def dpo_loss(
         ref_chosen: `[B]` the same for a_w under the reference policy; no gradient flows.
         ref_rejected: `[B]` the same for a_l.
         beta: weight of the implicit KL term, > 0; larger stays closer to the reference.
-        label_smoothing: probability that a label is the wrong way round, in [0, 0.5).
+        label_smoothing: probability that a label is the wrong way round, in [0, 0.5); 0 with "ipo".
+        loss_type: "ipo" pulls the margin to 1/2 and no further, where "sigmoid" always pushes on.
+        lengths: `[B]` tokens of a_w and of a_l, at least 1: log-ratios are then means over tokens (length-normalised
+            DPO, and what IPO is mostly run with). None: sums.
 
     Returns:
-        Loss and implicit rewards `beta * (log pi - log ref)`, detached, all `[B]`, in nats.
+        Loss and implicit rewards `beta * (log pi - log ref) / |a|`, detached, all `[B]`, in nats.
         Not averaged: the caller decides how pairs are weighted.
 
     Raises:
-        ValueError: if beta or label_smoothing is out of range or the four shapes differ.
+        ValueError: if beta, label_smoothing or a length is out of range or the shapes differ.
 
-    Source: Rafailov et al. 2023, arXiv:2305.18290, eq. 7; label_smoothing: Mitchell 2023, "conservative DPO", eq. 3.
+    Source: Rafailov et al. 2023, arXiv:2305.18290, eq. 7; label_smoothing: Mitchell 2023, "conservative DPO", eq. 3;
+    ipo: Azar et al. 2023, arXiv:2310.12036, eq. 17, beta is their tau; lengths: Lambert et al. 2024, arXiv:2411.15124.
     """
     if not beta > 0:
         raise ValueError(f"beta must be greater than 0; got {beta}")
     if not 0.0 <= label_smoothing < 0.5:
         raise ValueError(f"label_smoothing must be in [0, 0.5); got {label_smoothing}")
-    shapes = [list(x.shape) for x in (policy_chosen, policy_rejected, ref_chosen, ref_rejected)]
+    if loss_type not in ("sigmoid", "ipo"):
+        raise ValueError(f"loss_type must be 'sigmoid' or 'ipo'; got {loss_type!r}")
+    if loss_type == "ipo" and label_smoothing > 0:
+        raise ValueError(f"label_smoothing must be 0 with loss_type 'ipo'; got {label_smoothing}")
+    columns = (policy_chosen, policy_rejected, ref_chosen, ref_rejected, *(lengths or ()))
+    shapes = [list(x.shape) for x in columns]
     if any(shape != shapes[0] or len(shape) != 1 for shape in shapes):
-        raise ValueError(f"the four log-probabilities must have one shape [B]; got {shapes}")
-    chosen_rewards = beta * (policy_chosen - ref_chosen.detach())
-    rejected_rewards = beta * (policy_rejected - ref_rejected.detach())
+        raise ValueError(f"log-probabilities and lengths must have one shape [B]; got {shapes}")
+    if lengths is not None and not all((length >= 1).all() for length in lengths):
+        raise ValueError(f"lengths must be at least 1; got {min(int(length.min()) for length in lengths)}")
+    chosen_rewards = beta * (policy_chosen - ref_chosen.detach()) / (1 if lengths is None else lengths[0])
+    rejected_rewards = beta * (policy_rejected - ref_rejected.detach()) / (1 if lengths is None else lengths[1])
     margin = chosen_rewards - rejected_rewards
-    loss = -(1.0 - label_smoothing) * logsigmoid(margin) - label_smoothing * logsigmoid(-margin)
+    if loss_type == "ipo":
+        loss = ((margin - 0.5) / beta).square()
+    else:
+        loss = -(1.0 - label_smoothing) * logsigmoid(margin) - label_smoothing * logsigmoid(-margin)
     return DPOLoss(loss, chosen_rewards.detach(), rejected_rewards.detach())
+
+
+def discriminator_loss(logits: Tensor, is_expert: Tensor, *, label_smoothing: float = 0.0) -> Tensor:
+    """`[B]` cross-entropy of a discriminator D = sigmoid(logit) of expert's against policy's actions; not averaged.
+
+        loss = -y log D - (1 - y) log(1 - D),    y = 1 - label_smoothing for the expert's, label_smoothing for others
+
+    Args:
+        logits: `[B]`, higher is more like the expert.
+        is_expert: `[B]`, 1 where the action is the expert's.
+        label_smoothing: in [0, 0.5); above 0 D cannot saturate without loss (ours).
+
+    Raises:
+        ValueError: if the shapes differ or label_smoothing is out of range.
+
+    Source: Ho and Ermon 2016, arXiv:1606.03476 (their D is the policy's probability); Deng et al. 2024,
+    arXiv:2411.03817 (StepAgent).
+    """
+    if logits.shape != is_expert.shape or logits.ndim != 1:
+        raise ValueError(f"logits and is_expert must both be [B]; got {list(logits.shape)} and {list(is_expert.shape)}")
+    if not 0.0 <= label_smoothing < 0.5:
+        raise ValueError(f"label_smoothing must be in [0, 0.5); got {label_smoothing}")
+    target = torch.where(is_expert.bool(), 1.0 - label_smoothing, label_smoothing)
+    return softplus(logits) - target * logits
+
+
+def value_loss(
+    values: Tensor,
+    returns: Tensor,
+    action_mask: Tensor,
+    *,
+    old_values: Tensor | None = None,
+    clip: float | None = None,
+    weights: Tensor | None = None,
+    normalizer: float | Tensor | None = None,
+) -> Tensor:
+    """Half the squared error of a value function, a scalar.
+
+        loss = weighted_mean(1/2 * max((V - G)^2, (clip(V, V_old - clip, V_old + clip) - G)^2))
+
+    Args:
+        values: `[B, T]` V of each token (or `[B, 1]`, of each action), in reward units; masked as in `sft_loss`.
+        returns: `[B, T]` G, such as `gae` plus the old values; no gradient.
+        action_mask: `[B, T]`, 1 where there is a value to learn.
+        old_values: `[B, T]` before the step's updates, no gradient; with clip only.
+        clip: at least 0: no gain from a step of more than this. None: the plain squared error.
+
+    Raises:
+        ValueError: if a shape does not fit, clip comes without old_values or old_values without clip, or as `sft_loss`.
+
+    Source: Schulman et al. 2017's code (PPO2), not the paper; the half as there.
+    """
+    if (clip is None) != (old_values is None):
+        raise ValueError(f"clip and old_values must come together; got clip {clip}")
+    if returns.shape != values.shape or (old_values is not None and old_values.shape != values.shape):
+        raise ValueError(f"returns and old_values must be {list(values.shape)} as values; got {list(returns.shape)}")
+    mask = action_mask.bool()
+    target, v = torch.where(mask, returns.detach(), 0.0), torch.where(mask, values, 0.0)
+    error = (v - target).square()
+    if clip is not None and old_values is not None:
+        if not clip >= 0:
+            raise ValueError(f"clip must be at least 0; got {clip}")
+        old = torch.where(mask, old_values.detach(), 0.0)
+        error = torch.maximum(error, (old + (v - old).clamp(-clip, clip) - target).square())
+    return 0.5 * weighted_mean(error, action_mask, weights=weights, normalizer=normalizer)
+
+
+def entropy(logits: Tensor, *, chunk: int = 1024) -> Tensor:
+    """`[...]` float32: entropy of softmax(logits) over the last axis, in nats, in [0, ln V]; -inf has probability 0.
+
+        H = - sum_v p_v log p_v
+
+    Args:
+        logits: `[..., V]`, already divided by the temperature; of any float type.
+        chunk: rows at a time, at least 1: without gradients, that many rows are all that is held in float32.
+
+    Raises:
+        ValueError: if chunk is less than 1.
+    """
+    if chunk < 1:
+        raise ValueError(f"chunk must be at least 1; got {chunk}")
+
+    def of(rows: Tensor) -> Tensor:
+        logps = torch.log_softmax(rows.float(), dim=-1)
+        return -(logps.exp() * torch.where(torch.isinf(logps), 0.0, logps)).sum(dim=-1)
+
+    rows = logits.reshape(-1, logits.shape[-1])
+    return torch.cat([of(part) for part in torch.split(rows, chunk)]).reshape(logits.shape[:-1])

@@ -1,0 +1,288 @@
+"""Advantages without a tree: returns of rollouts and steps in, one number a row out. Pure NumPy; knows no tokens.
+
+A row is a rollout or a step of one; which group, trajectory or anchor it belongs to is a column of labels, integers or
+strings. A row without another to compare with has advantage exactly 0, and so has every row of a group whose returns
+are all equal (ours: verl, verl-agent, Tree-GRPO and TreePO give a group of one the mean 0, and its raw return becomes
+its advantage). Rows that training leaves out are dropped after this, never before: they belong to the baseline.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+def leave_one_out(returns: ArrayLike, groups: ArrayLike) -> np.ndarray:
+    """`[N]`: each return against the mean of the others of its group; unbiased, for the baseline ignores the action.
+
+        A_k = R_k - 1/(K-1) * sum_{i != k} R_i = K/(K-1) * (R_k - mean R)
+
+    Args:
+        returns: `[N]` in reward units, one a rollout, not one a step: else K counts steps.
+        groups: `[N]` labels; rollouts of one task are one group.
+
+    Raises:
+        ValueError: if a return is not finite or there is not one label a return.
+
+    Source: Ahmadian et al. 2024, arXiv:2402.14740 (RLOO); Chen et al. 2025, arXiv:2502.01600, eq. 3 (LOOP).
+    """
+    x, group, count = _grouped(returns, groups)
+    baseline = (np.bincount(group, x)[group] - x) / np.maximum(count - 1, 1)
+    advantages: np.ndarray = x - baseline
+    return advantages
+
+
+def group_relative(
+    returns: ArrayLike, groups: ArrayLike, *, ddof: int | None = None, epsilon: float = 1e-6
+) -> np.ndarray:
+    """`[N]`: each return against the mean of its whole group, itself included.
+
+        A_k = R_k - mean R,    divided by std R + epsilon if ddof is given
+
+    With one label for all rows and ddof=1 it whitens a batch.
+
+    Args:
+        returns: `[N]` in reward units.
+        groups: `[N]` labels.
+        ddof: None leaves the scale (Dr. GRPO, GiGPO without std); 0 divides by the population's standard deviation,
+            1 by the sample's, as GRPO's implementations do; the paper does not say.
+        epsilon: at least 0.
+
+    Raises:
+        ValueError: if ddof or epsilon is out of range, or as `leave_one_out`.
+
+    Source: Shao et al. 2024, arXiv:2402.03300, section 4.1.2 (GRPO); Liu et al. 2025, arXiv:2503.20783 (Dr. GRPO).
+    """
+    if ddof not in (None, 0, 1):
+        raise ValueError(f"ddof must be None, 0 or 1; got {ddof}")
+    if not epsilon >= 0:
+        raise ValueError(f"epsilon must be at least 0; got {epsilon}")
+    x, group, count = _grouped(returns, groups)
+    centred: np.ndarray = x - np.bincount(group, x)[group] / count
+    if ddof is None:
+        return centred
+    scale = np.sqrt(np.bincount(group, centred**2)[group] / np.maximum(count - ddof, 1))
+    advantages: np.ndarray = np.divide(centred, scale + epsilon, out=np.zeros_like(x), where=scale > 0)
+    return advantages
+
+
+def collapsed(returns: ArrayLike, groups: ArrayLike) -> np.ndarray:
+    """`[N]` bool: the group's returns are all equal, so it teaches nothing. Its share is a figure to watch.
+
+    G rollouts of a task that succeeds with probability p collapse with probability p^G + (1-p)^G.
+    """
+    x, group, _ = _grouped(returns, groups)
+    same: np.ndarray = np.bincount(group, x != 0)[group] == 0
+    return same
+
+
+def reward_to_go(rewards: ArrayLike, trajectories: ArrayLike, *, discount: float = 1.0) -> np.ndarray:
+    """`[S]`: what follows from each step on, G_t = r_t + discount * G_{t+1} within its trajectory.
+
+    Args:
+        rewards: `[S]` one a step; the steps of a trajectory in order, others may lie between.
+        trajectories: `[S]` labels.
+        discount: in [0, 1]; 0 leaves each step its own reward.
+
+    Raises:
+        ValueError: if discount is outside [0, 1], a reward is not finite or there is not one label a reward.
+    """
+    r, trajectory, following = _steps(rewards, trajectories)
+    _in_unit("discount", discount)
+    out = np.zeros(len(r) + 1)  # the last entry follows the last step of every trajectory
+    for t in reversed(range(len(trajectory))):
+        out[t] = r[t] + discount * out[following[t]]
+    return out[:-1]
+
+
+def gae(
+    rewards: ArrayLike,
+    values: ArrayLike,
+    trajectories: ArrayLike,
+    *,
+    discount: float = 1.0,
+    gae_lambda: float = 1.0,
+    final_values: ArrayLike | None = None,
+) -> np.ndarray:
+    """`[S]`: generalized advantage estimates; with `values` added they are the returns a value function learns.
+
+        delta_t = r_t + discount * V_{t+1} - V_t,    A_t = delta_t + discount * gae_lambda * A_{t+1}
+
+    Args:
+        rewards: `[S]` one a step (or token); the steps of a trajectory in order, others may lie between.
+        values: `[S]` V of the history each step was taken at, in reward units.
+        trajectories: `[S]` labels.
+        discount: in [0, 1].
+        gae_lambda: in [0, 1]; 1 is reward-to-go less V, 0 the one-step error. LOOP's PPO diverged below 1.
+        final_values: `[S]` V of the history each step led to, read at the last step of a trajectory only: where it was
+            cut off (truncated) rather than over (terminated, 0). None: all terminated.
+
+    Raises:
+        ValueError: if discount or gae_lambda is outside [0, 1], a number is not finite or a column is too short.
+
+    Source: Schulman et al. 2015, arXiv:1506.02438, eq. 16.
+    """
+    r, trajectory, following = _steps(rewards, trajectories)
+    _in_unit("discount", discount)
+    _in_unit("gae_lambda", gae_lambda)
+    v = _column("values", values, len(r))
+    final = np.zeros(len(r)) if final_values is None else _column("final_values", final_values, len(r))
+    last = following == len(r)
+    out = np.zeros(len(r) + 1)
+    delta = r + discount * np.where(last, final, np.append(v, 0.0)[following]) - v
+    for t in reversed(range(len(trajectory))):
+        out[t] = delta[t] + discount * gae_lambda * out[following[t]]
+    return out[:-1]
+
+
+def gigpo(
+    rewards: ArrayLike,
+    trajectories: ArrayLike,
+    groups: ArrayLike,
+    anchors: ArrayLike,
+    *,
+    discount: float = 0.95,
+    step_weight: float = 1.0,
+    ddof: int | None = None,
+    over: Literal["trajectories", "steps"] = "trajectories",
+) -> np.ndarray:
+    """`[S]`: group-in-group advantages, an episode's against its group plus a step's against those at the same page.
+
+        A = A_episode(sum of rewards; group) + step_weight * A_step(discounted reward-to-go; group, anchor)
+
+    Both as `group_relative` with `ddof`. A page that no other step of the group saw gives A_step = 0.
+
+    Args:
+        rewards: `[S]` one a step; the steps of a trajectory in order.
+        trajectories: `[S]` labels.
+        groups: `[S]` labels; trajectories of one task are one group.
+        anchors: `[S]` labels of the pages acted on, such as `Observation.fingerprint`; equal ones are one anchor.
+        discount: in [0, 1], of the reward-to-go.
+        step_weight: omega, at least 0.
+        over: a group's mean episode return is over its "trajectories", the paper's; or over its "steps", the released
+            code's default, where a long trajectory counts more.
+
+    Raises:
+        ValueError: if an argument is out of range, a column too short, or a trajectory in two groups.
+
+    Source: Feng et al. 2025, arXiv:2505.10978, eqs. 3, 5-8. The similarity of pages that their code offers is left out.
+    """
+    if not step_weight >= 0:
+        raise ValueError(f"step_weight must be at least 0; got {step_weight}")
+    to_go = reward_to_go(rewards, trajectories, discount=discount)
+    episode = _episode_relative(rewards, trajectories, groups, ddof=ddof, over=over)
+    return episode + step_weight * group_relative(to_go, joint_labels(groups, anchors), ddof=ddof)
+
+
+def hgpo(
+    rewards: ArrayLike,
+    trajectories: ArrayLike,
+    groups: ArrayLike,
+    anchors: ArrayLike,
+    *,
+    history: int,
+    discount: float = 0.95,
+    alpha: float = 1.0,
+    ddof: int | None = 0,
+) -> np.ndarray:
+    """`[S]`: a step against those that saw the same last k pages, the mean over k = 1 .. history + 1 by (k + 1)^alpha.
+
+    A term that is 0 (no other step, or no difference) is left out of the mean, as in the released code; without any
+    term the advantage is 0. Arguments as in `gigpo`.
+
+    Args:
+        history: pages before the current one, at least 0; with 0 it is GiGPO's A_step.
+        alpha: at least 0; larger trusts longer histories more.
+
+    Raises:
+        ValueError: if an argument is out of range or a column too short.
+
+    Source: He et al. 2026, arXiv:2602.22817, as in verl-agent's recipe/hgpo; its optional episode term is left out.
+    """
+    if history < 0 or not alpha >= 0:
+        raise ValueError(f"history and alpha must be at least 0; got {history} and {alpha}")
+    to_go = reward_to_go(rewards, trajectories, discount=discount)
+    following = _steps(rewards, trajectories)[2]
+    page = joint_labels(groups, anchors)
+    before = np.full(len(to_go) + 1, -1)
+    before[following] = np.arange(len(to_go))
+    total, weights = np.zeros(len(to_go)), np.zeros(len(to_go))
+    key, rows = page, np.arange(len(to_go))
+    for k in range(1, history + 2):
+        term = group_relative(to_go[rows], key[rows], ddof=ddof)
+        weight = (k + 1.0) ** alpha * (term != 0)
+        total[rows] += weight * term
+        weights[rows] += weight
+        rows = rows[np.isin(before[rows], rows)]  # those with k earlier pages
+        key = joint_labels(key[before[:-1]], page)
+    return np.divide(total, weights, out=total, where=weights > 0)
+
+
+def joint_labels(first: ArrayLike, second: ArrayLike) -> np.ndarray:
+    """`[N]` int64: equal where both labels are, for groups within groups."""
+    n = len(np.asarray(first))
+    major, minor = _labels("labels", first, n), _labels("labels", second, n)
+    return _labels("labels", major * (minor.max(initial=0) + 1) + minor, n)
+
+
+def _episode_relative(
+    rewards: ArrayLike, trajectories: ArrayLike, groups: ArrayLike, *, ddof: int | None, over: str
+) -> np.ndarray:
+    """`[S]`: the episode part of GiGPO."""
+    if over not in ("trajectories", "steps"):
+        raise ValueError(f"over must be 'trajectories' or 'steps'; got {over!r}")
+    r, trajectory, _ = _steps(rewards, trajectories)
+    group = _labels("groups", groups, len(r))
+    if joint_labels(trajectory, group).max(initial=0) > trajectory.max(initial=0):
+        raise ValueError("a trajectory must be in one group; got one in two")
+    total = np.bincount(trajectory, r)
+    if over == "steps":
+        return group_relative(total[trajectory], group, ddof=ddof)
+    _, first = np.unique(trajectory, return_index=True)
+    advantages: np.ndarray = group_relative(total, group[first], ddof=ddof)[trajectory]
+    return advantages
+
+
+def _grouped(returns: ArrayLike, groups: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Returns less the least of their group (exactly 0 where all are equal), group and its size, all `[N]`."""
+    x = _column("returns", returns)
+    group = _labels("groups", groups, len(x))
+    least = np.full(len(x), np.inf)
+    np.minimum.at(least, group, x)
+    return x - least[group], group, np.bincount(group)[group]
+
+
+def _steps(rewards: ArrayLike, trajectories: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rewards, trajectory, and the step that follows in it (S where none does), all `[S]`."""
+    r = _column("rewards", rewards)
+    trajectory = _labels("trajectories", trajectories, len(r))
+    following = np.full(len(r), len(r))
+    order = np.argsort(trajectory, kind="stable")
+    same = trajectory[order[:-1]] == trajectory[order[1:]]
+    following[order[:-1][same]] = order[1:][same]
+    return r, trajectory, following
+
+
+def _column(name: str, values: ArrayLike, length: int | None = None) -> np.ndarray:
+    column = np.asarray(values, dtype=np.float64)
+    if column.ndim != 1 or length not in (None, len(column)):
+        raise ValueError(f"{name} must be [{'N' if length is None else length}]; got {list(column.shape)}")
+    if not np.isfinite(column).all():
+        raise ValueError(f"{name} must be finite; got {column[~np.isfinite(column)][0]}")
+    return column
+
+
+def _labels(name: str, labels: ArrayLike, length: int) -> np.ndarray:
+    """Labels as 0, 1, .. `[length]`."""
+    column = np.asarray(labels)
+    if column.shape != (length,):
+        raise ValueError(f"{name} must have one entry a row ({length}); got {list(column.shape)}")
+    index: np.ndarray = np.unique(column, return_inverse=True)[1]
+    return index
+
+
+def _in_unit(name: str, value: float) -> None:
+    if not 0.0 <= value <= 1.0:
+        raise ValueError(f"{name} must be in [0, 1]; got {value}")
