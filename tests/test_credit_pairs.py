@@ -146,8 +146,7 @@ def test_node_pairs_equal_the_forests(alpha: float, limit: int) -> None:
         table = forest.table(0)
         ids = table.pop("id").tolist()
         n = len(ids)
-        for name in ("tree", "in_flight", "logp", "prior"):
-            del table[name]
+        columns = ("parent", "depth", "visit_count", "value_sum", "critic_value", "flags")
         tree = TreeRecord(
             task=make_task(),
             proposal=[actions.get(i) for i in ids],  # type: ignore[misc]
@@ -155,7 +154,7 @@ def test_node_pairs_equal_the_forests(alpha: float, limit: int) -> None:
             reward=np.zeros(n),
             success=np.zeros(n),
             error_kind=[None] * n,
-            **table,
+            **{name: table[name] for name in columns},
         )
         ours = nodes(tree, node_pairs(tree, alpha=alpha, threshold=0.2, max_pairs_per_node=limit))
         _, chosen, rejected, gap = forest.pairs(alpha=alpha, threshold=0.2, min_visits=1, max_pairs_per_node=limit)
