@@ -12,7 +12,7 @@ import torch
 from agentq.errors import ModelError
 from agentq.learn import logps as logps_module
 from agentq.learn.batch import plan_step
-from agentq.learn.logps import action_logps, can_share_prompts, check_head, padded
+from agentq.learn.logps import action_logps, can_pack, check_head, padded
 from agentq.types import Sample
 from tests.learn_factory import (
     node_pairs,
@@ -46,14 +46,14 @@ def shared_and_alone() -> list[Sample]:
 
 
 @pytest.mark.parametrize("make", [tiny_llama, tiny_qwen])
-@pytest.mark.parametrize("share_prompts", [True, False])
+@pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize("max_tokens", [1, 40, 4096])
 def test_action_logps_equal_the_plain_computation(
-    make: Callable[[], Any], share_prompts: bool, max_tokens: int
+    make: Callable[[], Any], packed: bool, max_tokens: int
 ) -> None:
     model, samples = make(), shared_and_alone()
     with torch.no_grad():
-        found = planned_logps(model, samples, max_tokens=max_tokens, share_prompts=share_prompts)
+        found = planned_logps(model, samples, max_tokens=max_tokens, packed=packed)
         for s, values in zip(samples, found, strict=True):
             torch.testing.assert_close(values, plain_logps(model, s), atol=1e-5, rtol=1e-5)
 
@@ -132,15 +132,15 @@ def test_plan_step_refuses_empty_prompts_and_actions(prompt: list[int], tokens: 
         plan_step([(sample(prompt, tokens),)])
 
 
-def test_can_share_prompts_only_where_the_mask_is_taken_and_attention_is_full() -> None:
+def test_can_pack_only_where_the_mask_is_taken_and_attention_is_full() -> None:
     model = tiny_llama()
-    assert can_share_prompts(model)
+    assert can_pack(model)
     model.config._attn_implementation = "eager"
-    assert not can_share_prompts(model)
+    assert not can_pack(model)
     model = tiny_qwen()
-    assert can_share_prompts(model)
+    assert can_pack(model)
     model.config.layer_types = ["full_attention", "sliding_attention"]
-    assert not can_share_prompts(model)
+    assert not can_pack(model)
 
 
 def test_check_head_refuses_logits_that_are_not_the_heads() -> None:

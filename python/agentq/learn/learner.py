@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -18,8 +19,9 @@ from torch import Tensor
 from agentq.errors import ModelError
 from agentq.learn import checkpoint
 from agentq.learn.adapters import base_of, merged, with_adapters
+from agentq.learn.attention import tree_attention_of
 from agentq.learn.batch import Part, plan_step
-from agentq.learn.logps import action_logps, can_share_prompts, check_head, padded
+from agentq.learn.logps import action_logps, can_pack, check_head, padded
 from agentq.learn.losses import dpo_loss, sequence_logps, sft_loss
 from agentq.policies.engine import load_checkpoint
 from agentq.types import PreferencePair, Sample
@@ -49,14 +51,14 @@ class Learner:
         """Train `model` in place.
 
         Args:
-            model: a transformers causal LM; attention by SDPA lets actions share their prompt.
+            model: a transformers causal LM. Where a trial shows that it can, steps are packed as tries.
             learning_rate: peak rate, > 0.
             max_grad_norm: gradients are scaled down to this global norm, > 0.
             weight_decay: of matrices; norms and biases have none.
             lora_rank: 0 trains all weights; else adapters of that rank on all linear layers but the head.
             warmup_steps: steps in which the rate rises to its peak.
-            max_tokens: padded tokens of one forward pass; changes memory and speed, never the result. None: 2048 on a
-                CPU, where more is slower, 16384 elsewhere.
+            max_tokens: tokens of one forward pass; changes memory and speed, never the result. None: 4096 on a CPU,
+                16384 elsewhere.
             seed: of the adapters' first values; an all-weights learner draws nothing.
             tokenizer: saved beside the weights.
 
@@ -76,7 +78,8 @@ class Learner:
         self.lora_rank, self.step_count = lora_rank, 0
         self.parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self.device = next(iter(self.parameters.values())).device
-        self.max_tokens = max_tokens or (2048 if self.device.type == "cpu" else 16384)
+        self.max_tokens = max_tokens or (4096 if self.device.type == "cpu" else 16384)
+        self.packed = can_pack(self.model)
         self.optimizer = torch.optim.AdamW(
             [
                 {"params": [p for p in self.parameters.values() if p.ndim >= 2], "weight_decay": weight_decay},
@@ -198,11 +201,12 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         totals: Metrics = {"loss": 0.0}
         num_tokens = 0
-        for part in self._plan(items):
-            loss, metrics = self._backward(part, loss_fn)
-            for name, value in {"loss": loss, **metrics}.items():
-                totals[name] = totals.get(name, 0.0) + float(value)
-            num_tokens += sum(batch.num_tokens for batch in part.batches)
+        with self._attention():
+            for part in self._plan(items):
+                loss, metrics = self._backward(part, loss_fn)
+                for name, value in {"loss": loss, **metrics}.items():
+                    totals[name] = totals.get(name, 0.0) + float(value)
+                num_tokens += sum(batch.num_tokens for batch in part.batches)
         grad_norm = float(torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.max_grad_norm))
         if not math.isfinite(grad_norm):
             raise FloatingPointError(f"the gradient must be finite; got norm {grad_norm} and loss {totals['loss']}")
@@ -216,7 +220,7 @@ class Learner:
     def recompute_logps(self, samples: Sequence[Sample]) -> list[Sample]:
         """The samples with log-probabilities under the present weights, instead of the recorded ones."""
         found: list[Sample] = list(samples)
-        with torch.no_grad():
+        with torch.no_grad(), self._attention():
             for part in self._plan([(sample,) for sample in samples]) if samples else []:
                 logps = sum(padded(part, batch, action_logps(self.model, batch)) for batch in part.batches)
                 assert isinstance(logps, Tensor)
@@ -257,8 +261,10 @@ class Learner:
         largest = max(int(ids.max()) for item in items for s in item for ids in (s.prompt_ids, s.token_ids) if len(ids))
         if largest >= size:
             raise ModelError(f"token ids must be less than the model's vocabulary ({size}); got {largest}")
-        share = can_share_prompts(self.model)
-        return plan_step(items, max_tokens=self.max_tokens, share_prompts=share, device=self.device)
+        return plan_step(items, max_tokens=self.max_tokens, packed=self.packed, device=self.device)
+
+    def _attention(self) -> AbstractContextManager[None]:
+        return tree_attention_of(base_of(self.model)) if self.packed else nullcontext()
 
     def _backward(self, part: Part, loss_fn: LossFn) -> tuple[Tensor, Mapping[str, Tensor]]:
         """Add the part's gradient. A part of several batches is forwarded twice: one graph is alive at a time."""
