@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 
 CORE := CMakeLists.txt $(wildcard csrc/*) $(wildcard bindings/*)
 
-.PHONY: setup demo test lint build bench sanitize mutants clean
+.PHONY: setup demo test lint build bench bench-setup sanitize mutants clean
 
 setup: $(VENV)/.core
 
@@ -45,6 +45,13 @@ build: setup
 
 bench: setup
 	$(BIN)/python benchmarks/critic.py $(ARGS)
+
+# The peers of benchmarks/learner.py, in an environment over $(VENV): its packages are seen, theirs stay out of it.
+bench-setup: setup
+	$(BIN)/python -m venv build/bench
+	build/bench/bin/python -c 'import sysconfig, sys; open(sysconfig.get_path("purelib") + "/under.pth", "w").write( \
+	    f"import site; site.addsitedir({sys.argv[1]!r})\n")' "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+	build/bench/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt trl==1.16.0
 
 # The core under random calls and forged snapshots; OPERATIONS=10000000 takes hours.
 OPERATIONS ?= 200000

@@ -1,4 +1,4 @@
-"""Attention over a trie: every token sees its ancestors and what is before it in its own segment. All that knows kernels.
+"""Attention over a trie: a token sees its ancestors and what is before it in its segment. Alone in knowing kernels.
 
 On a CPU by cascade: flash attention of each segment to itself (causal) and of a node's children together to their
 common path (unmasked), merged by their log-sum-exps. Nothing masked is computed and no mask is made. The backward pass
@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -60,10 +61,12 @@ def _cascade(trie: Trie) -> tuple[list[tuple[int, int]], list[tuple[Slices, Slic
     pieces: list[tuple[int, int]] = []
     paths: list[Slices] = []  # for each segment its path with itself
     children: dict[Slices, list[tuple[int, int]]] = {}
-    for start, end, parent in zip(trie.bounds[:-1].tolist(), trie.bounds[1:].tolist(), trie.parents.tolist(), strict=True):
+    for start, end, parent in zip(
+        trie.bounds[:-1].tolist(), trie.bounds[1:].tolist(), trie.parents.tolist(), strict=True
+    ):
         path: Slices = paths[parent] if parent >= 0 else ()
         cuts = np.linspace(start, end, -(-(end - start) // PIECE) + 1).astype(int).tolist()
-        for piece in zip(cuts[:-1], cuts[1:], strict=True):
+        for piece in pairwise(cuts):
             pieces.append(piece)
             if path:
                 children.setdefault(path, []).append(piece)
@@ -104,7 +107,7 @@ def tree_attention(
         raise ModelError(f"packed attention must be plain; got {', '.join(asked) or 'a mask or dropout'}")
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     if query.device.type == "cpu":
-        out: Tensor = _Cascade.apply(query, key, value, tree, scale)
+        out: Tensor = _Cascade.apply(query, key, value, tree, scale)  # type: ignore[no-untyped-call]
     else:
         out = flex(query, key, value, tree, scale)
     return out.transpose(1, 2).contiguous(), None
@@ -139,11 +142,12 @@ def _flex_kernel(device: str) -> Callable[..., Any]:
     from torch.nn.attention.flex_attention import flex_attention
 
     # dynamic: batches differ in length, and each would be compiled anew
-    return flex_attention if device == "cpu" else torch.compile(flex_attention, dynamic=True)
+    kernel: Callable[..., Any] = flex_attention
+    return kernel if device == "cpu" else torch.compile(kernel, dynamic=True)
 
 
 class _Cascade(torch.autograd.Function):
-    """`[1, heads, T, d]` in the query's type. Computed in at least float32: on a CPU the bfloat16 kernels are no faster
+    """`[1, heads, T, d]` in the value's type. Computed in at least float32: on a CPU the bfloat16 kernels are no faster
     forward, and at the sizes of actions several times slower backward."""
 
     @staticmethod
@@ -158,13 +162,13 @@ class _Cascade(torch.autograd.Function):
             out, lse = _flash(_take(q, queries), _take(k, keys), _take(v, keys), 0.0, False, scale=scale)
             _put(path, queries, out)
             _put(path_lse, queries, lse)
-        merged = torch.lerp(own, path, torch.sigmoid(path_lse - own_lse)[..., None]).to(query.dtype)
+        merged = torch.lerp(own, path, torch.sigmoid(path_lse - own_lse)[..., None]).to(value.dtype)
         ctx.save_for_backward(query, key, value, merged, torch.logaddexp(own_lse, path_lse))
         ctx.tree, ctx.scale = tree, scale
         return merged
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, merged, lse = ctx.saved_tensors
         q, k, v, out, g = _wide(query, key, value, merged, grad)
         found = [torch.empty_like(x) for x in (q, k, v)]
@@ -178,7 +182,7 @@ class _Cascade(torch.autograd.Function):
             parts = _flash_backward(gq, qq, _take(k, keys), _take(v, keys), oq, lq, 0.0, False, scale=ctx.scale)
             for total, part, where in zip(found, parts, (queries, keys, keys), strict=True):
                 _put(total, where, part, add=True)
-        return *(x.to(query.dtype) for x in found), None, None
+        return *(x.to(like.dtype) for x, like in zip(found, (query, key, value), strict=True)), None, None
 
 
 def _wide(*tensors: Tensor) -> list[Tensor]:
@@ -194,7 +198,7 @@ def _take(x: Tensor, slices: Slices) -> Tensor:
 def _put(x: Tensor, slices: Slices, values: Tensor, *, add: bool = False) -> None:
     """Write `values` `[1, heads, n, ..]` to the slices of `x`, or add them."""
     sizes = [end - start for start, end in slices]
-    for (start, end), part in zip(slices, values.split(sizes, dim=2), strict=True):
+    for (start, end), part in zip(slices, torch.split(values, sizes, dim=2), strict=True):
         if add:
             x[:, :, start:end] += part
         else:

@@ -55,9 +55,9 @@ def plan_step(
     """Cut one optimiser step into parts of at most `max_tokens` tokens, items that have much in common together.
 
     Args:
-        items: `[I]` what the loss takes together: one sample for SFT, a pair's samples (chosen, then rejected) for DPO.
-        max_tokens: of one forward pass; what a part shares with another is in both. A part may exceed it by a quarter of
-            its longest sequence, which cannot be cut, where that is longer than four fifths of it.
+        items: `[I]` what the loss takes together: a sample for SFT, a pair's samples (chosen, then rejected) for DPO.
+        max_tokens: of one forward pass; what parts have in common is in each. Where a single sequence is longer than four
+            fifths of it, the budget is five fourths of that sequence, which cannot be cut.
         packed: as a trie; False gives each distinct sample a row of its own.
 
     Raises:

@@ -20,7 +20,7 @@ from agentq.errors import ModelError
 from agentq.learn import checkpoint
 from agentq.learn.adapters import base_of, merged, with_adapters
 from agentq.learn.attention import tree_attention_of
-from agentq.learn.batch import Part, plan_step
+from agentq.learn.batch import MicroBatch, Part, plan_step
 from agentq.learn.logps import action_logps, can_pack, check_head, padded
 from agentq.learn.losses import dpo_loss, sequence_logps, sft_loss
 from agentq.policies.engine import load_checkpoint
@@ -45,6 +45,7 @@ class Learner:
         lora_rank: int = 0,
         warmup_steps: int = 0,
         max_tokens: int | None = None,
+        bf16: bool = False,
         seed: int = 0,
         tokenizer: Any = None,
     ) -> None:
@@ -57,8 +58,9 @@ class Learner:
             weight_decay: of matrices; norms and biases have none.
             lora_rank: 0 trains all weights; else adapters of that rank on all linear layers but the head.
             warmup_steps: steps in which the rate rises to its peak.
-            max_tokens: tokens of one forward pass; changes memory and speed, never the result. None: 4096 on a CPU,
-                16384 elsewhere.
+            max_tokens: tokens of one forward pass; changes memory and speed, never the result. None: 16384; on a CPU
+                fewer where the model is large, so that activations stay near 2 GiB, but 2048 at least.
+            bf16: matrix products in bfloat16; weights, gradients and log-probabilities stay as they are.
             seed: of the adapters' first values; an all-weights learner draws nothing.
             tokenizer: saved beside the weights.
 
@@ -75,10 +77,10 @@ class Learner:
         self.model = (with_adapters(model, lora_rank, seed=seed) if lora_rank else model).eval()
         self.tokenizer = tokenizer
         self.learning_rate, self.max_grad_norm, self.warmup_steps = learning_rate, max_grad_norm, warmup_steps
-        self.lora_rank, self.step_count = lora_rank, 0
+        self.lora_rank, self.bf16, self.step_count = lora_rank, bf16, 0
         self.parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self.device = next(iter(self.parameters.values())).device
-        self.max_tokens = max_tokens or (4096 if self.device.type == "cpu" else 16384)
+        self.max_tokens = max_tokens or _default_tokens(self.model)
         self.packed = can_pack(self.model)
         self.optimizer = torch.optim.AdamW(
             [
@@ -222,7 +224,7 @@ class Learner:
         found: list[Sample] = list(samples)
         with torch.no_grad(), self._attention():
             for part in self._plan([(sample,) for sample in samples]) if samples else []:
-                logps = sum(padded(part, batch, action_logps(self.model, batch)) for batch in part.batches)
+                logps = sum(padded(part, batch, self._logps(batch)) for batch in part.batches)
                 assert isinstance(logps, Tensor)
                 values = logps.float().cpu().numpy()
                 for i, (row,) in _members(part):
@@ -263,25 +265,36 @@ class Learner:
             raise ModelError(f"token ids must be less than the model's vocabulary ({size}); got {largest}")
         return plan_step(items, max_tokens=self.max_tokens, packed=self.packed, device=self.device)
 
+    def _logps(self, batch: MicroBatch) -> Tensor:
+        return action_logps(self.model, batch, bf16=self.bf16)
+
     def _attention(self) -> AbstractContextManager[None]:
         return tree_attention_of(base_of(self.model)) if self.packed else nullcontext()
 
     def _backward(self, part: Part, loss_fn: LossFn) -> tuple[Tensor, Mapping[str, Tensor]]:
         """Add the part's gradient. A part of several batches is forwarded twice: one graph is alive at a time."""
         if len(part.batches) == 1:
-            logps = padded(part, part.batches[0], action_logps(self.model, part.batches[0]))
+            logps = padded(part, part.batches[0], self._logps(part.batches[0]))
             loss, metrics = loss_fn(part, logps)
             torch.autograd.backward(loss)
             return loss.detach(), metrics
         with torch.no_grad():
-            known = [padded(part, batch, action_logps(self.model, batch)) for batch in part.batches]
+            known = [padded(part, batch, self._logps(batch)) for batch in part.batches]
         logps = torch.stack(known).sum(dim=0).requires_grad_()
         loss, metrics = loss_fn(part, logps)
         torch.autograd.backward(loss)
         assert logps.grad is not None
         for batch in part.batches:
-            torch.autograd.backward(action_logps(self.model, batch), logps.grad[batch.samples, batch.columns])
+            torch.autograd.backward(self._logps(batch), logps.grad[batch.samples, batch.columns])
         return loss.detach(), metrics
+
+
+def _default_tokens(model: Any) -> int:
+    config = base_of(model).get_decoder().config
+    if next(model.parameters()).device.type != "cpu":
+        return 16384
+    # a token's activations are about 20 numbers an embedding dimension and layer
+    return min(16384, max(2048, 2**24 // int(config.hidden_size * config.num_hidden_layers)))
 
 
 def _members(part: Part) -> list[tuple[int, tuple[int, ...]]]:

@@ -1,4 +1,4 @@
-"""Log-probabilities of action tokens under a transformers causal LM: the head runs on the rows that predict them alone."""
+"""Log-probabilities of action tokens under a transformers causal LM: the head runs on rows that predict them alone."""
 
 from __future__ import annotations
 
@@ -18,12 +18,16 @@ from agentq.learn.trie import build_trie
 CHUNK_ELEMENTS = 1 << 25  # logits held at once
 
 
-def action_logps(model: Any, batch: MicroBatch) -> Tensor:
+def action_logps(model: Any, batch: MicroBatch, *, bf16: bool = False) -> Tensor:
     """`[M]` log-probability of each action token, in nats, float32 (float64 for a float64 model), at temperature 1.
 
-    A packed batch must be forwarded and differentiated inside `tree_attention_of`.
+    A packed batch must be forwarded inside `tree_attention_of`. With `bf16` matrix products are bfloat16 (autocast).
     """
-    base = base_of(model)
+    with torch.autocast(batch.input_ids.device.type, torch.bfloat16, enabled=bf16):
+        return _action_logps(base_of(model), batch)
+
+
+def _action_logps(base: Any, batch: MicroBatch) -> Tensor:
     # Plain causal attention needs no mask and no positions, and takes the fastest kernel without them.
     extra = {} if batch.tree is None else {"position_ids": batch.position_ids, "tree": batch.tree}
     hidden = base.get_decoder()(input_ids=batch.input_ids, use_cache=False, **extra).last_hidden_state
@@ -43,7 +47,7 @@ def action_logps(model: Any, batch: MicroBatch) -> Tensor:
 
 def token_logps(head: Any, rows: Tensor, predicted_by: Tensor, targets: Tensor) -> Tensor:
     """`[M]` log softmax of `head(rows)` `[R, V]` at (predicted_by, targets) `[M]`, in at least float32."""
-    found: Tensor = _TokenLogps.apply(head(rows), predicted_by, targets)
+    found: Tensor = _TokenLogps.apply(head(rows), predicted_by, targets)  # type: ignore[no-untyped-call]
     return found
 
 
@@ -58,7 +62,7 @@ class _TokenLogps(torch.autograd.Function):
         return wide[row, column] - total[row]
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         logits, total, row, column = ctx.saved_tensors
         by_row = torch.zeros_like(total).index_add_(0, row, grad)
         out = (logits - total[:, None]).exp_().mul_(-by_row[:, None])
@@ -96,7 +100,9 @@ def can_pack(model: Any) -> bool:
         except (ModelError, TypeError):  # asks for more than plain attention; does not hand the plan on
             return False
     return all(
-        torch.allclose(together[torch.from_numpy(path).to(device)], want, rtol=1e-2, atol=1e-2 * float(want.abs().max()))
+        torch.allclose(
+            together[torch.from_numpy(path).to(device)], want, rtol=1e-2, atol=1e-2 * float(want.abs().max())
+        )
         for path, want in zip(trie.paths, alone, strict=True)
     )
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -53,7 +54,7 @@ class Order:
         order = sorted(range(len(keys)), key=keys.__getitem__)
         rank = np.empty(len(order), dtype=np.int64)
         rank[order] = np.arange(len(order))
-        common = [0, *(_common(sequences[a], sequences[b]) for a, b in zip(order, order[1:], strict=False))]
+        common = [0, *(_common(sequences[a], sequences[b]) for a, b in pairwise(order))]
         return cls(rank, np.array([len(sequences[i]) for i in order]), np.array(common[: len(order)]))
 
     @classmethod
