@@ -56,8 +56,8 @@ def plan_step(
 
     Args:
         items: `[I]` what the loss takes together: a sample for SFT, a pair's samples (chosen, then rejected) for DPO.
-        max_tokens: of one forward pass; what parts have in common is in each. Where a single sequence is longer than four
-            fifths of it, the budget is five fourths of that sequence, which cannot be cut.
+        max_tokens: of one forward pass; what parts have in common is in each. Where a single sequence is longer than
+            four fifths of it, the budget is five fourths of that sequence, which cannot be cut.
         packed: as a trie; False gives each distinct sample a row of its own.
 
     Raises:
