@@ -127,13 +127,13 @@ def _figures(args: argparse.Namespace) -> list[dict[str, Any]]:
             figure |= {key: statistics.median(step[key] for step in steps) for key in steps[0]}
             figure["cpu_s_range"] = [min(s["cpu_s"] for s in steps), max(s["cpu_s"] for s in steps)]
             figures.append(figure)
-            if not args.json:
-                once = f"  and {figure['once_s']:.1f} s once" if "once_s" in figure else ""
-                print(
-                    f"{regime}  {name:22} {figure['cpu_s']:8.2f} CPU s  {figure['tokens']:7,} tokens  "
-                    f"{figure['peak_mib']:6.0f} MiB above the start{once}",
-                    flush=True,
-                )
+            once = f"  and {figure['once_s']:.1f} s once" if "once_s" in figure else ""
+            print(
+                f"{regime}  {name:22} {figure['cpu_s']:8.2f} CPU s  {figure['tokens']:7,} tokens  "
+                f"{figure['peak_mib']:6.0f} MiB above the start{once}",
+                flush=True,
+                file=sys.stderr if args.json else sys.stdout,
+            )
     return figures
 
 

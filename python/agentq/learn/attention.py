@@ -105,6 +105,7 @@ def tree_attention(
     asked = [name for name in ("sliding_window", "softcap", "s_aux", "position_bias") if other.get(name) is not None]
     if dropout or asked or attention_mask is not None:
         raise ModelError(f"packed attention must be plain; got {', '.join(asked) or 'a mask or dropout'}")
+    query, key = query.to(value.dtype), key.to(value.dtype)  # as autocast does it for torch's own attention
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     if query.device.type == "cpu":
         out: Tensor = _Cascade.apply(query, key, value, tree, scale)  # type: ignore[no-untyped-call]
@@ -147,8 +148,8 @@ def _flex_kernel(device: str) -> Callable[..., Any]:
 
 
 class _Cascade(torch.autograd.Function):
-    """`[1, heads, T, d]` in the value's type. Computed in at least float32: on a CPU the bfloat16 kernels are no faster
-    forward, and at the sizes of actions several times slower backward."""
+    """`[1, heads, T, d]`. Merged, and mostly computed, in at least float32: on a CPU the bfloat16 kernels are no faster
+    forward, and at the sizes of actions several times slower backward; at those of paths they are faster there."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, tree: TreePlan, scale: float) -> Tensor:
@@ -169,20 +170,24 @@ class _Cascade(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        query, key, value, merged, lse = ctx.saved_tensors
-        q, k, v, out, g = _wide(query, key, value, merged, grad)
+        *saved, lse = ctx.saved_tensors
+        q, k, v, out, g = _wide(*saved, grad)
         found = [torch.empty_like(x) for x in (q, k, v)]
         for start, end in ctx.tree.pieces:
             at = (slice(None), slice(None), slice(start, end))
             parts = _flash_backward(g[at], q[at], k[at], v[at], out[at], lse[at], 0.0, True, scale=ctx.scale)
             for total, part in zip(found, parts, strict=True):
                 total[at] = part
+        query, key, value, merged = saved
         for queries, keys in ctx.tree.crossings:
-            gq, qq, oq, lq = (_take(x, queries) for x in (g, q, out, lse))
-            parts = _flash_backward(gq, qq, _take(k, keys), _take(v, keys), oq, lq, 0.0, False, scale=ctx.scale)
-            for total, part, where in zip(found, parts, (queries, keys, keys), strict=True):
-                _put(total, where, part, add=True)
-        return *(x.to(like.dtype) for x, like in zip(found, (query, key, value), strict=True)), None, None
+            # Query heads of one key head follow each other, as more queries: where nothing is masked that is the same.
+            of_queries = [_take(x, queries) for x in (grad, query, merged, lse)]
+            gq, qq, oq, lq = (x.reshape(1, key.shape[1], -1, *x.shape[3:]) for x in of_queries)
+            parts = _flash_backward(gq, qq, _take(key, keys), _take(value, keys), oq, lq, 0.0, False, scale=ctx.scale)
+            _put(found[0], queries, parts[0].reshape(of_queries[1].shape), add=True)
+            _put(found[1], keys, parts[1], add=True)
+            _put(found[2], keys, parts[2], add=True)
+        return *(x.to(value.dtype) for x in found), None, None
 
 
 def _wide(*tensors: Tensor) -> list[Tensor]:
