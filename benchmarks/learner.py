@@ -1,6 +1,6 @@
 """What does a training step cost when what its samples share is forwarded once?
 
-    python benchmarks/learner.py [--json] [--quick] [--repeats 3] [--fp32]
+    python benchmarks/learner.py [--json] [--quick] [--repeats 3] [--fp32] [--regimes A C] [--trl-every 1]
 
 One DPO step on tree-shaped preferences of a random Llama: regime A, compact histories (12 pairs of 3 nodes), regime C,
 append-only ones (24 pairs of 6 nodes). Against TRL's DPOTrainer as it comes and at its best, and a loop over pairs that
@@ -8,7 +8,8 @@ shares nothing but pads nothing either. Then a policy-gradient step on a group o
 over episodes. Each in a process of its own: CPU seconds of one core, peak memory above the start of the step.
 
 Loss and gradient are compared first, in float32 on small data, with TRL's own. TRL joins where `make bench-setup` has
-put it; it runs once, for it is slow, the others `--repeats` times, and medians are reported.
+put it; it runs once, for it is slow, the others `--repeats` times, and medians are reported. As it shares nothing
+between pairs, `--trl-every 3` has it take every third pair and multiplies its seconds by three.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ GROUP_SIZE = 8
 TOLERANCE = 1e-4  # of losses and gradients, relative, in float32
 
 
-def measure(name: str, regime: str, *, size: str, quick: bool, bf16: bool) -> dict[str, Any]:
+def measure(name: str, regime: str, *, size: str, quick: bool, bf16: bool, every: int) -> dict[str, Any]:
     """One step of a contestant in this process, after one on small data."""
     import learner_peers as peers
 
     run = getattr(peers, name)
-    step = None
+    step, factor = None, 1.0
     for regimes in (workload.QUICK, workload.QUICK if quick else workload.REGIMES):
         model, data = workload.model(size), workload.SIZES[size]["vocab_size"]
         if name in GROUP:
@@ -55,10 +56,12 @@ def measure(name: str, regime: str, *, size: str, quick: bool, bf16: bool) -> di
             advantages = [1.0 - 2.0 * (i % 2) for i in range(GROUP_SIZE)]
             step = run(model, episodes, advantages, bf16=bf16)
         else:
-            step = run(model, workload.preferences(regimes[regime], data), bf16=bf16)
+            pairs = workload.preferences(regimes[regime], data)
+            step = run(model, pairs[::every], bf16=bf16)
+            factor = len(pairs) / len(pairs[::every])
     assert step is not None
-    figure = {"cpu_s": step.cpu_s, "peak_mib": step.peak_mib, "tokens": step.tokens, "loss": step.loss}
-    return figure | ({"once_s": step.once_s} if step.once_s else {})
+    figure = {"cpu_s": factor * step.cpu_s, "peak_mib": step.peak_mib, "tokens": step.tokens, "loss": step.loss}
+    return figure | ({"once_s": factor * step.once_s} if step.once_s else {}) | ({"every": every} if every > 1 else {})
 
 
 def compare() -> dict[str, float]:
@@ -106,7 +109,18 @@ def _apart(process: str, args: argparse.Namespace, *words: str) -> Any:
     flags = [flag for flag, on in (("--quick", args.quick), ("--fp32", args.fp32)) if on]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "TRANSFORMERS_VERBOSITY": "error"}
     out = subprocess.run(
-        [python, __file__, "--process", process, *words, "--size", args.size, *flags],
+        [
+            python,
+            __file__,
+            "--process",
+            process,
+            *words,
+            "--size",
+            args.size,
+            "--trl-every",
+            str(args.trl_every),
+            *flags,
+        ],
         check=True,
         stdout=subprocess.PIPE,
         env=environment,
@@ -118,7 +132,7 @@ def _apart(process: str, args: argparse.Namespace, *words: str) -> Any:
 def _figures(args: argparse.Namespace) -> list[dict[str, Any]]:
     figures = []
     for regime, names in (("A", DPO), ("C", DPO), ("C", GROUP)):
-        for name in names:
+        for name in names if regime in args.regimes else ():
             if name.startswith("trl") and not PEERS.exists():
                 continue
             repeats = 1 if name.startswith("trl") else args.repeats
@@ -145,7 +159,7 @@ def _targets(figures: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
         if (regime, peer) in by
     }
     met = {name: {"value": value, "target": target, "met": value >= target} for name, (value, target) in found.items()}
-    for regime in ("A", "C"):
+    for regime in workload.REGIMES:
         if (regime, "trl_default") in by:
             value = by[regime, "packed"]["peak_mib"] / by[regime, "trl_default"]["peak_mib"]
             met[f"{regime}: peak memory over trl_default's"] = {"value": value, "target": 0.5, "met": value < 0.5}
@@ -163,12 +177,15 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="steps of everyone but TRL, each in its own process")
     parser.add_argument("--quick", action="store_true", help="small data: does it run?")
     parser.add_argument("--fp32", action="store_true", help="float32 instead of bfloat16 matrix products, for everyone")
+    parser.add_argument("--regimes", nargs="+", choices=sorted(workload.REGIMES), default=sorted(workload.REGIMES))
+    parser.add_argument("--trl-every", type=int, default=1, help="TRL takes every n-th pair; its seconds times n")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--process", nargs="+", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.process:
         kind, *words = args.process
-        settings = {"size": args.size, "quick": args.quick, "bf16": not args.fp32}
+        every = args.trl_every if words and words[0].startswith("trl") else 1
+        settings = {"size": args.size, "quick": args.quick, "bf16": not args.fp32, "every": every}
         print(json.dumps(compare() if kind == "compare" else measure(*words, **settings)))
         return
     differences = _apart("compare", args)

@@ -94,5 +94,6 @@ def test_order_counts_what_a_sequence_adds(sequences: list[list[int]], random: o
 def test_order_by_length_shares_nothing() -> None:
     order = Order.by_length([np.array(s) for s in ([1, 2, 3], [1, 2], [1, 2, 3, 4])])
     assert order.rank.tolist() == [1, 0, 2]
+    assert order.lengths.tolist() == [2, 3, 4]
     assert order.join([], [0, 1, 2]) == ([0, 1, 2], 9)
     assert order.join([0, 1], [1])[1] == 0  # the same one again
