@@ -118,11 +118,11 @@ AttentionInterface.register(NAME, tree_attention)  # and no mask function: trans
 
 
 @contextmanager
-def tree_attention_of(model: Any) -> Iterator[None]:
+def tree_attention_of(model: Any, *, enabled: bool = True) -> Iterator[None]:
     """In the block, `model` (a transformers causal LM) attends by `tree_attention` and must be called with `tree`."""
     config = model.get_decoder().config
     before = config._attn_implementation
-    config._attn_implementation = NAME
+    config._attn_implementation = NAME if enabled else before
     try:
         yield
     finally:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -82,6 +83,15 @@ def plan_step(
             )
         )
     return parts
+
+
+def default_tokens(model: Any) -> int:
+    """A budget for a transformers causal LM: 16384; on a CPU what keeps activations under 2 GiB, but 2048 at least."""
+    if model.device.type != "cpu":
+        return 16384
+    config = model.get_decoder().config
+    # a token's activations are about 20 numbers an embedding dimension and layer
+    return min(16384, max(2048, 2**24 // int(config.hidden_size * config.num_hidden_layers)))
 
 
 def _unique(items: Sequence[Sequence[Sample]]) -> tuple[list[Sample], list[tuple[int, ...]]]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -20,7 +19,7 @@ from agentq.errors import ModelError
 from agentq.learn import checkpoint
 from agentq.learn.adapters import base_of, merged, with_adapters
 from agentq.learn.attention import tree_attention_of
-from agentq.learn.batch import MicroBatch, Part, plan_step
+from agentq.learn.batch import MicroBatch, Part, default_tokens, plan_step
 from agentq.learn.logps import action_logps, can_pack, check_head, padded
 from agentq.learn.losses import dpo_loss, sequence_logps, sft_loss
 from agentq.policies.engine import load_checkpoint
@@ -58,8 +57,7 @@ class Learner:
             weight_decay: of matrices; norms and biases have none.
             lora_rank: 0 trains all weights; else adapters of that rank on all linear layers but the head.
             warmup_steps: steps in which the rate rises to its peak.
-            max_tokens: tokens of one forward pass; changes memory and speed, never the result. None: 16384; on a CPU
-                fewer where the model is large, so that activations stay near 2 GiB, but 2048 at least.
+            max_tokens: of one forward pass; changes memory and speed, never the result. None: `default_tokens`.
             bf16: matrix products in bfloat16; weights, gradients and log-probabilities stay as they are.
             seed: of the adapters' first values; an all-weights learner draws nothing.
             tokenizer: saved beside the weights.
@@ -80,8 +78,7 @@ class Learner:
         self.lora_rank, self.bf16, self.step_count = lora_rank, bf16, 0
         self.parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self.device = next(iter(self.parameters.values())).device
-        self.max_tokens = max_tokens or _default_tokens(self.model)
-        self.packed = can_pack(self.model)
+        self.max_tokens, self.packed = max_tokens or default_tokens(base_of(self.model)), can_pack(self.model)
         self.optimizer = torch.optim.AdamW(
             [
                 {"params": [p for p in self.parameters.values() if p.ndim >= 2], "weight_decay": weight_decay},
@@ -203,7 +200,7 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         totals: Metrics = {"loss": 0.0}
         num_tokens = 0
-        with self._attention():
+        with tree_attention_of(base_of(self.model), enabled=self.packed):
             for part in self._plan(items):
                 loss, metrics = self._backward(part, loss_fn)
                 for name, value in {"loss": loss, **metrics}.items():
@@ -222,7 +219,7 @@ class Learner:
     def recompute_logps(self, samples: Sequence[Sample]) -> list[Sample]:
         """The samples with log-probabilities under the present weights, instead of the recorded ones."""
         found: list[Sample] = list(samples)
-        with torch.no_grad(), self._attention():
+        with torch.no_grad(), tree_attention_of(base_of(self.model), enabled=self.packed):
             for part in self._plan([(sample,) for sample in samples]) if samples else []:
                 logps = sum(padded(part, batch, self._logps(batch)) for batch in part.batches)
                 assert isinstance(logps, Tensor)
@@ -268,9 +265,6 @@ class Learner:
     def _logps(self, batch: MicroBatch) -> Tensor:
         return action_logps(self.model, batch, bf16=self.bf16)
 
-    def _attention(self) -> AbstractContextManager[None]:
-        return tree_attention_of(base_of(self.model)) if self.packed else nullcontext()
-
     def _backward(self, part: Part, loss_fn: LossFn) -> tuple[Tensor, Mapping[str, Tensor]]:
         """Add the part's gradient. A part of several batches is forwarded twice: one graph is alive at a time."""
         if len(part.batches) == 1:
@@ -287,14 +281,6 @@ class Learner:
         for batch in part.batches:
             torch.autograd.backward(self._logps(batch), logps.grad[batch.samples, batch.columns])
         return loss.detach(), metrics
-
-
-def _default_tokens(model: Any) -> int:
-    config = base_of(model).get_decoder().config
-    if next(model.parameters()).device.type != "cpu":
-        return 16384
-    # a token's activations are about 20 numbers an embedding dimension and layer
-    return min(16384, max(2048, 2**24 // int(config.hidden_size * config.num_hidden_layers)))
 
 
 def _members(part: Part) -> list[tuple[int, tuple[int, ...]]]:
