@@ -48,7 +48,7 @@ BENCH ?= critic
 bench: setup
 	$(or $(wildcard $(PEERS)/bin/python),$(BIN)/python) benchmarks/$(BENCH).py $(ARGS)
 
-# What benchmarks/forest.py compares with, in an environment of its own that also sees $(VENV).
+# What forest.py and learner.py of benchmarks/ compare with, in an environment of its own that also sees $(VENV).
 PEERS := build/peers
 bench-setup: setup
 	$(BIN)/python -m venv $(PEERS)

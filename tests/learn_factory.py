@@ -13,6 +13,8 @@ from transformers import (
     GPTNeoXForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
 )
@@ -45,6 +47,12 @@ def tiny_qwen(seed: int = 0) -> Any:
     return Qwen2ForCausalLM(Qwen2Config(**SIZES)).eval()
 
 
+def tiny_windowed(seed: int = 0) -> Any:
+    """Each token sees the last four only: cannot be packed."""
+    torch.manual_seed(seed)
+    return MistralForCausalLM(MistralConfig(**SIZES, sliding_window=4)).eval()
+
+
 def tiny_neox(seed: int = 0) -> Any:
     torch.manual_seed(seed)
     return GPTNeoXForCausalLM(GPTNeoXConfig(**SIZES)).eval()
@@ -53,6 +61,17 @@ def tiny_neox(seed: int = 0) -> Any:
 def tiny_gpt2(seed: int = 0) -> Any:
     torch.manual_seed(seed)
     return GPT2LMHeadModel(GPT2Config(**SIZES)).eval()
+
+
+def exact(model: Any) -> Any:
+    """The model in float64 throughout; the norms of Llama and Qwen2 would round to float32."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child).__name__.endswith("RMSNorm"):
+                norm = torch.nn.RMSNorm(len(child.weight), eps=child.variance_epsilon)
+                norm.weight = child.weight
+                setattr(parent, name, norm)
+    return model.double()
 
 
 def sample(prompt: list[int], tokens: list[int], logps: list[float] | None = None) -> Sample:
@@ -82,6 +101,30 @@ def trajectory_pairs(seed: int, n: int) -> list[PreferencePair]:
     first = rng.integers(0, VOCAB, 12).tolist()
     chosen = (random_sample(rng, first), random_sample(rng), random_sample(rng))
     return [PreferencePair(chosen, (random_sample(rng, first), random_sample(rng)), 1.0) for _ in range(n)]
+
+
+def agent_samples(history: str, data: str, seed: int = 0) -> list[Sample]:
+    """Three steps of an agent with three actions a node, as search records them.
+
+    `history`: "compact" prompts hold the instruction, past actions and the latest page; "append" all earlier pages too.
+    `data`: "path" goes on from one action a node, "mcts" from two at the first node.
+    """
+    rng = np.random.default_rng(seed)
+
+    def some(low: int, high: int) -> list[int]:
+        return rng.integers(4, VOCAB, rng.integers(low, high)).tolist()
+
+    samples, nodes = [], [some(6, 9)]  # what stands before each node's page
+    for step in range(3):
+        following = []
+        for before in nodes:
+            prompt = [*before, 1, *some(8, 14)]
+            actions = [[*some(1, 6), 3] for _ in range(3)]
+            samples += [sample(prompt, action) for action in actions]
+            gone_on_from = actions[: 2 if data == "mcts" and step == 0 else 1]
+            following += [[*(prompt if history == "append" else before), *action] for action in gone_on_from]
+        nodes = following
+    return samples
 
 
 def plain_logps(model: Any, s: Sample) -> torch.Tensor:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from transformers import Gemma2Config, Gemma2ForCausalLM, MptConfig, MptForCausalLM
 
 from agentq.errors import ModelError
 from agentq.learn import logps as logps_module
+from agentq.learn.adapters import base_of, with_adapters
+from agentq.learn.attention import tree_attention_of
 from agentq.learn.batch import plan_step
-from agentq.learn.logps import action_logps, can_share_prompts, check_head, padded
+from agentq.learn.logps import action_logps, can_pack, check_head, padded
 from agentq.types import Sample
 from tests.learn_factory import (
+    SIZES,
+    agent_samples,
+    exact,
     node_pairs,
     plain_logps,
     random_sample,
@@ -23,43 +30,63 @@ from tests.learn_factory import (
     tiny_llama,
     tiny_neox,
     tiny_qwen,
+    tiny_windowed,
     trajectory_pairs,
 )
 
 
 def planned_logps(model: Any, samples: list[Sample], **plan: Any) -> list[torch.Tensor]:
+    """By sample, as planned."""
     found: dict[int, torch.Tensor] = {}
-    for part in plan_step([(s,) for s in samples], **plan):
-        values = torch.stack([padded(part, b, action_logps(model, b)) for b in part.batches]).sum(dim=0)
-        for i, (row,) in zip(part.items, part.samples, strict=True):
-            found[i] = values[row, : int(part.action_mask[row].sum())]
+    with tree_attention_of(base_of(model)) if plan.get("packed", True) else nullcontext():
+        for part in plan_step([(s,) for s in samples], **plan):
+            values = torch.stack([padded(part, b, action_logps(model, b)) for b in part.batches]).sum(dim=0)
+            for i, (row,) in zip(part.items, part.samples, strict=True):
+                found[i] = values[row, : int(part.action_mask[row].sum())]
     return [found[i] for i in range(len(samples))]
 
 
-def shared_and_alone() -> list[Sample]:
-    """Samples that share a prompt, whose prompt begins another, of one token, with the pad (and eos) id inside."""
+def awkward() -> list[Sample]:
+    """Samples that share a prompt, begin one another, of one token, with the pad (and eos) id inside; one twice."""
     rng = np.random.default_rng(0)
     prompt = [5, 6, 7, 8, 9, 10]
     shared = [random_sample(rng, prompt) for _ in range(4)]
     edges = [sample([5, 6, 7], [8, 9]), sample(prompt, [1]), sample(prompt, [1, 2, 3]), sample([4], [3])]
-    return [*shared, *edges, sample([3, 3, 0, 3], [3, 0, 3]), *(random_sample(rng) for _ in range(4))]
+    # One text cut at three places: as many samples, one path.
+    edges += [sample([5, 6], [7, 8, 9]), sample([5], [6, 7, 8, 9]), sample(prompt, [1, 2, 4])]
+    return [*shared, *edges, edges[2], sample([3, 3, 0, 3], [3, 0, 3]), *(random_sample(rng) for _ in range(4))]
+
+
+def gradient(model: Any, values: list[torch.Tensor], weights: torch.Tensor) -> dict[str, torch.Tensor]:
+    model.zero_grad()
+    torch.stack([x.sum() for x in values]).mul(weights).sum().backward()
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def check_gradients(model: Any, samples: list[Sample], tolerance: float, **plan: Any) -> None:
+    """Packed against one sequence at a time: relative error of the whole gradient and of each tensor."""
+    weights = torch.linspace(-1, 2, len(samples), dtype=next(model.parameters()).dtype)
+    want = gradient(model, [plain_logps(model, s) for s in samples], weights)
+    found = gradient(model, planned_logps(model, samples, **plan), weights)
+    assert want.keys() == found.keys()
+    largest = max(float(g.norm()) for g in want.values())
+    for name, grad in found.items():
+        assert float((grad - want[name]).norm()) <= tolerance * max(float(want[name].norm()), 1e-3 * largest), name
 
 
 @pytest.mark.parametrize("make", [tiny_llama, tiny_qwen])
-@pytest.mark.parametrize("share_prompts", [True, False])
+@pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize("max_tokens", [1, 40, 4096])
-def test_action_logps_equal_the_plain_computation(
-    make: Callable[[], Any], share_prompts: bool, max_tokens: int
-) -> None:
-    model, samples = make(), shared_and_alone()
+def test_action_logps_equal_the_plain_computation(make: Callable[[], Any], packed: bool, max_tokens: int) -> None:
+    model, samples = make(), awkward()
     with torch.no_grad():
-        found = planned_logps(model, samples, max_tokens=max_tokens, share_prompts=share_prompts)
+        found = planned_logps(model, samples, max_tokens=max_tokens, packed=packed)
         for s, values in zip(samples, found, strict=True):
             torch.testing.assert_close(values, plain_logps(model, s), atol=1e-5, rtol=1e-5)
 
 
 def test_action_logps_of_chunks_equal_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, samples = tiny_llama().double(), shared_and_alone()
+    model, samples = exact(tiny_llama()), awkward()
     gradients = []
     for elements in (1 << 25, 5 * 64):
         monkeypatch.setattr(logps_module, "CHUNK_ELEMENTS", elements)
@@ -69,17 +96,26 @@ def test_action_logps_of_chunks_equal_the_whole(monkeypatch: pytest.MonkeyPatch)
     torch.testing.assert_close(gradients[0], gradients[1], atol=1e-10, rtol=1e-10)
 
 
-@pytest.mark.parametrize("make", [tiny_gpt2, tiny_neox])
-def test_packed_gradient_equals_one_sequence_at_a_time(make: Callable[[], Any]) -> None:
-    # Norms that stay in float64 (Llama's round to float32). GPT-2 has learned positions, NeoX rotary ones.
-    model, samples = make().double(), shared_and_alone()
-    weights = torch.linspace(-1, 2, len(samples), dtype=torch.float64)
-    torch.stack([plain_logps(model, s).sum() for s in samples]).mul(weights).sum().backward()
-    expected = [p.grad.clone() for p in model.parameters()]
-    model.zero_grad()
-    torch.stack([x.sum() for x in planned_logps(model, samples)]).mul(weights).sum().backward()
-    for p, e in zip(model.parameters(), expected, strict=True):
-        torch.testing.assert_close(p.grad, e, atol=1e-9, rtol=1e-9)
+@pytest.mark.parametrize("max_tokens", [1, 60, 4096])
+@pytest.mark.parametrize("make", [tiny_gpt2, tiny_neox, tiny_llama, tiny_qwen])
+def test_packed_gradient_equals_one_sequence_at_a_time(make: Callable[[], Any], max_tokens: int) -> None:
+    check_gradients(exact(make()), awkward(), 1e-9, max_tokens=max_tokens)
+
+
+@pytest.mark.parametrize("history", ["compact", "append"])
+@pytest.mark.parametrize("data", ["path", "mcts"])
+@pytest.mark.parametrize("make", [tiny_llama, tiny_qwen])
+@pytest.mark.parametrize("lora_rank", [0, 2])
+def test_packed_gradient_of_an_agents_samples(make: Callable[[], Any], history: str, data: str, lora_rank: int) -> None:
+    model, samples = make(), agent_samples(history, data)
+    if lora_rank:
+        model = with_adapters(model, lora_rank, seed=0)
+        torch.manual_seed(1)
+        for name, p in model.named_parameters():
+            if "lora_B" in name:  # 0 at first: the other factor would have no gradient
+                torch.nn.init.normal_(p, std=0.3)
+    check_gradients(model, samples, 1e-5)
+    check_gradients(exact(model), samples, 1e-9)
 
 
 def test_plan_step_forwards_equal_samples_and_shared_prompts_once() -> None:
@@ -89,41 +125,64 @@ def test_plan_step_forwards_equal_samples_and_shared_prompts_once() -> None:
     assert part.samples == ((0, 1), (0, 1), (1, 0))
     assert batch.input_ids.tolist() == [[1, 2, 3, 4, 6, 7]]  # the last token of an action predicts nothing
     assert batch.position_ids.tolist() == [[0, 1, 2, 3, 3, 4]]
-    assert batch.predictors.tolist() == [2, 3, 2, 4, 5]
-    assert batch.targets.tolist() == [4, 5, 6, 7, 8]
+    assert batch.predictors.tolist() == [2, 3, 4, 5]  # the prompt's last token predicts two
+    assert batch.predicted_by.tolist() == [0, 0, 1, 2, 3]
+    assert batch.targets.tolist() == [4, 6, 5, 7, 8]
+    assert batch.samples.tolist() == [0, 1, 0, 1, 1]
+    assert batch.columns.tolist() == [0, 0, 1, 1, 2]
     assert batch.num_tokens == 6
-    assert batch.attention_mask is not None
-    visible = ["100000", "110000", "111000", "111100", "111010", "111011"]
-    assert batch.attention_mask[0, 0].int().tolist() == [[int(c) for c in row] for row in visible]
 
 
-def test_plan_step_needs_no_mask_where_no_prompt_is_shared() -> None:
-    rng = np.random.default_rng(0)
-    for part in plan_step([(random_sample(rng),) for _ in range(6)]):
-        assert all(batch.attention_mask is None for batch in part.batches)
+def test_plan_step_merges_a_conversation_that_is_only_appended_to() -> None:
+    # Four turns as four samples, each prompt the one before with the action and a page: one sequence, no token twice,
+    # and what the environment said is no target.
+    prompt, samples = [10, 11], []
+    for turn in range(4):
+        action = [20 + turn, 30 + turn, 3]
+        samples.append(sample(prompt, action))
+        prompt = [*prompt, *action, 40 + turn, 50 + turn]
+    (part,) = plan_step([tuple(samples)])
+    (batch,) = part.batches
+    assert batch.input_ids.tolist() == [[*samples[-1].prompt_ids.tolist(), 23, 33]]
+    assert batch.num_tokens == 2 + 4 * 3 + 3 * 2 - 1
+    assert batch.targets.tolist() == [t for s in samples for t in s.token_ids.tolist()]
+    assert part.action_mask.sum() == 4 * 3
+    assert batch.tree is not None
+    assert batch.tree.crossings == []  # plain causal attention
 
 
 @pytest.mark.parametrize("max_tokens", [30, 64, 200, 10_000])
-def test_plan_step_keeps_the_token_budget_and_every_item(max_tokens: int) -> None:
+@pytest.mark.parametrize("packed", [True, False])
+def test_plan_step_keeps_the_token_budget_and_every_item(max_tokens: int, packed: bool) -> None:
     pairs = node_pairs(1, 8) + trajectory_pairs(2, 3)
     items = [(*p.chosen, *p.rejected) for p in pairs]
-    parts = plan_step(items, max_tokens=max_tokens)
+    parts = plan_step(items, max_tokens=max_tokens, packed=packed)
     assert sorted(i for part in parts for i in part.items) == list(range(len(items)))
+    longest = max(len(s.prompt_ids) + len(s.token_ids) - 1 for item in items for s in item)
     for part in parts:
-        for batch in part.batches:
-            # Only what cannot be cut may exceed the budget: one action after its prompt.
-            assert batch.input_ids.numel() <= max_tokens or int((batch.columns == 0).sum()) == 1
+        assert all(batch.num_tokens <= max(max_tokens, longest * 5 // 4) for batch in part.batches)
+        assert len(part.items) == 1 or len(part.batches) == 1
         for i, rows in zip(part.items, part.samples, strict=True):
             assert [len(s.token_ids) for s in items[i]] == part.action_mask.sum(dim=1)[list(rows)].tolist()
+        predicted = sum(len(batch.targets) for batch in part.batches)
+        assert predicted == int(part.action_mask.sum())
 
 
-def test_plan_step_forwards_twice_only_what_hangs_together() -> None:
-    # Pairs of different nodes are parts of one batch each; one trajectory pair over the budget is one part of several.
+def test_plan_step_puts_what_has_much_in_common_together() -> None:
+    # Four nodes of 10 + 3 * 2 fed tokens, three pairs each, in turns; a budget for two nodes.
+    nodes = [[sample([n, *range(10, 19)], [20 + i, 1, 2]) for i in range(3)] for n in range(4)]
+    items = [(node[i], node[j]) for i, j in ((0, 1), (0, 2), (1, 2)) for node in nodes]
+    parts = plan_step(items, max_tokens=32)
+    assert [part.batches[0].num_tokens for part in parts] == [32, 32]
+    assert [sorted(part.items) for part in parts] == [[0, 1, 4, 5, 8, 9], [2, 3, 6, 7, 10, 11]]
+
+
+def test_plan_step_forwards_twice_only_what_one_item_cannot_do_without() -> None:
     nodes = plan_step([(*p.chosen, *p.rejected) for p in node_pairs(1, 8)], max_tokens=120)
     assert len(nodes) > 1
     assert all(len(part.batches) == 1 for part in nodes)
-    (trajectory,) = plan_step([(*p.chosen, *p.rejected) for p in trajectory_pairs(2, 3)], max_tokens=40)
-    assert len(trajectory.batches) > 1
+    for part in plan_step([(*p.chosen, *p.rejected) for p in trajectory_pairs(2, 3)], max_tokens=40):
+        assert len(part.batches) > 1
 
 
 @pytest.mark.parametrize(("prompt", "tokens"), [([], [1]), ([1], [])])
@@ -132,15 +191,38 @@ def test_plan_step_refuses_empty_prompts_and_actions(prompt: list[int], tokens: 
         plan_step([(sample(prompt, tokens),)])
 
 
-def test_can_share_prompts_only_where_the_mask_is_taken_and_attention_is_full() -> None:
-    model = tiny_llama()
-    assert can_share_prompts(model)
+def tiny_gemma() -> Any:
+    """Half its layers see a window, and scores are capped."""
+    return Gemma2ForCausalLM(Gemma2Config(**SIZES, head_dim=8, attn_implementation="eager")).eval()
+
+
+def tiny_mpt() -> Any:
+    """A bias by the distance in the row, not by position ids."""
+    return MptForCausalLM(MptConfig(d_model=32, n_heads=4, n_layers=2, vocab_size=64, max_seq_len=64)).eval()
+
+
+@pytest.mark.parametrize("make", [tiny_llama, tiny_qwen, tiny_gpt2, tiny_neox])
+def test_can_pack_plain_attention_whatever_computes_it(make: Callable[[], Any]) -> None:
+    model = make()
+    assert can_pack(model)
     model.config._attn_implementation = "eager"
-    assert not can_share_prompts(model)
-    model = tiny_qwen()
-    assert can_share_prompts(model)
-    model.config.layer_types = ["full_attention", "sliding_attention"]
-    assert not can_share_prompts(model)
+    assert can_pack(model)
+    assert model.config._attn_implementation == "eager"
+    model.config.layer_types = ["full_attention", "linear_attention"]
+    assert not can_pack(model)
+
+
+@pytest.mark.parametrize("make", [tiny_windowed, tiny_gemma, tiny_mpt])
+def test_can_pack_nothing_else(make: Callable[[], Any]) -> None:
+    assert not can_pack(make())
+
+
+def test_can_pack_believes_what_it_sees() -> None:
+    # A model that says it takes positions and does not.
+    model = tiny_llama()
+    forward = model.model.forward
+    model.model.forward = lambda position_ids=None, **kwargs: forward(**kwargs)
+    assert not can_pack(model)
 
 
 def test_check_head_refuses_logits_that_are_not_the_heads() -> None:

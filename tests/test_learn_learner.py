@@ -19,6 +19,7 @@ from agentq.learn.loop import train
 from agentq.types import PreferencePair
 from tests.learn_factory import (
     VOCAB,
+    exact,
     gradients,
     node_pairs,
     plain_logps,
@@ -27,6 +28,7 @@ from tests.learn_factory import (
     tiny_gpt2,
     tiny_llama,
     tiny_qwen,
+    tiny_windowed,
     trajectory_pairs,
 )
 
@@ -58,7 +60,13 @@ def mixed_pairs() -> list[PreferencePair]:
 
 @pytest.mark.parametrize("max_tokens", [1, 60, 10_000])
 @pytest.mark.parametrize(
-    ("make", "atol"), [(tiny_llama, 2e-6), (tiny_qwen, 2e-6), (lambda: tiny_gpt2().double(), 1e-10)]
+    ("make", "atol"),
+    [
+        (tiny_llama, 2e-6),
+        (tiny_qwen, 2e-6),
+        (lambda: exact(tiny_qwen()), 1e-10),
+        (lambda: exact(tiny_windowed()), 1e-10),
+    ],
 )
 def test_step_dpo_has_the_plain_loss_and_gradient_however_it_is_cut(make: Any, atol: float, max_tokens: int) -> None:
     pairs, model = mixed_pairs(), make()
@@ -410,3 +418,27 @@ def test_update_gives_each_token_its_own_gradient_however_the_step_is_cut() -> N
         found.append(gradients(trained.model))
     for name, grad in found[0].items():
         torch.testing.assert_close(grad, found[1][name], atol=1e-8, rtol=1e-9)
+
+
+def test_bf16_changes_the_arithmetic_and_nothing_else() -> None:
+    # The relative error of bfloat16 is 2 ** -9; of a whole gradient a few times that.
+    pairs, found = mixed_pairs(), []
+    for bf16 in (False, True):
+        trained = Learner(tiny_llama(), learning_rate=1e-12, max_grad_norm=1e9, bf16=bf16)
+        loss = trained.step_dpo(pairs, beta=0.1)["loss"]
+        grad = gradients(trained.model)
+        assert all(g.dtype == torch.float32 for g in grad.values())
+        found.append((loss, torch.cat([g.flatten() for g in grad.values()])))
+    (exact_loss, exact_grad), (loss, grad) = found
+    assert loss == pytest.approx(exact_loss, abs=0.05)
+    assert 1e-4 < float((grad - exact_grad).norm() / exact_grad.norm()) < 0.1
+
+
+def test_learner_takes_fewer_tokens_at_once_where_a_large_model_is_on_a_cpu() -> None:
+    model = tiny_llama()
+    assert Learner(model, learning_rate=1e-3).max_tokens == 16384
+    assert Learner(model, learning_rate=1e-3, max_tokens=7).max_tokens == 7
+    model.config.hidden_size, model.config.num_hidden_layers = 384, 6
+    assert Learner(model, learning_rate=1e-3).max_tokens == 2**24 // (384 * 6)
+    model.config.hidden_size, model.config.num_hidden_layers = 4096, 32
+    assert Learner(model, learning_rate=1e-3).max_tokens == 2048

@@ -18,8 +18,9 @@ from torch import Tensor
 from agentq.errors import ModelError
 from agentq.learn import checkpoint
 from agentq.learn.adapters import base_of, merged, with_adapters
-from agentq.learn.batch import Part, plan_step
-from agentq.learn.logps import action_logps, can_share_prompts, check_head, padded
+from agentq.learn.attention import tree_attention_of
+from agentq.learn.batch import MicroBatch, Part, default_tokens, plan_step
+from agentq.learn.logps import action_logps, can_pack, check_head, padded
 from agentq.learn.losses import dpo_loss, sequence_logps, sft_loss
 from agentq.policies.engine import load_checkpoint
 from agentq.types import PreferencePair, Sample
@@ -43,20 +44,21 @@ class Learner:
         lora_rank: int = 0,
         warmup_steps: int = 0,
         max_tokens: int | None = None,
+        bf16: bool = False,
         seed: int = 0,
         tokenizer: Any = None,
     ) -> None:
         """Train `model` in place.
 
         Args:
-            model: a transformers causal LM; attention by SDPA lets actions share their prompt.
+            model: a transformers causal LM. Where a trial shows that it can, steps are packed as tries.
             learning_rate: peak rate, > 0.
             max_grad_norm: gradients are scaled down to this global norm, > 0.
             weight_decay: of matrices; norms and biases have none.
             lora_rank: 0 trains all weights; else adapters of that rank on all linear layers but the head.
             warmup_steps: steps in which the rate rises to its peak.
-            max_tokens: padded tokens of one forward pass; changes memory and speed, never the result. None: 2048 on a
-                CPU, where more is slower, 16384 elsewhere.
+            max_tokens: of one forward pass; changes memory and speed, never the result. None: `default_tokens`.
+            bf16: matrix products in bfloat16; weights, gradients and log-probabilities stay as they are.
             seed: of the adapters' first values; an all-weights learner draws nothing.
             tokenizer: saved beside the weights.
 
@@ -73,10 +75,10 @@ class Learner:
         self.model = (with_adapters(model, lora_rank, seed=seed) if lora_rank else model).eval()
         self.tokenizer = tokenizer
         self.learning_rate, self.max_grad_norm, self.warmup_steps = learning_rate, max_grad_norm, warmup_steps
-        self.lora_rank, self.step_count = lora_rank, 0
+        self.lora_rank, self.bf16, self.step_count = lora_rank, bf16, 0
         self.parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self.device = next(iter(self.parameters.values())).device
-        self.max_tokens = max_tokens or (2048 if self.device.type == "cpu" else 16384)
+        self.max_tokens, self.packed = max_tokens or default_tokens(base_of(self.model)), can_pack(self.model)
         self.optimizer = torch.optim.AdamW(
             [
                 {"params": [p for p in self.parameters.values() if p.ndim >= 2], "weight_decay": weight_decay},
@@ -198,11 +200,12 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         totals: Metrics = {"loss": 0.0}
         num_tokens = 0
-        for part in self._plan(items):
-            loss, metrics = self._backward(part, loss_fn)
-            for name, value in {"loss": loss, **metrics}.items():
-                totals[name] = totals.get(name, 0.0) + float(value)
-            num_tokens += sum(batch.num_tokens for batch in part.batches)
+        with tree_attention_of(base_of(self.model), enabled=self.packed):
+            for part in self._plan(items):
+                loss, metrics = self._backward(part, loss_fn)
+                for name, value in {"loss": loss, **metrics}.items():
+                    totals[name] = totals.get(name, 0.0) + float(value)
+                num_tokens += sum(batch.num_tokens for batch in part.batches)
         grad_norm = float(torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.max_grad_norm))
         if not math.isfinite(grad_norm):
             raise FloatingPointError(f"the gradient must be finite; got norm {grad_norm} and loss {totals['loss']}")
@@ -216,9 +219,9 @@ class Learner:
     def recompute_logps(self, samples: Sequence[Sample]) -> list[Sample]:
         """The samples with log-probabilities under the present weights, instead of the recorded ones."""
         found: list[Sample] = list(samples)
-        with torch.no_grad():
+        with torch.no_grad(), tree_attention_of(base_of(self.model), enabled=self.packed):
             for part in self._plan([(sample,) for sample in samples]) if samples else []:
-                logps = sum(padded(part, batch, action_logps(self.model, batch)) for batch in part.batches)
+                logps = sum(padded(part, batch, self._logps(batch)) for batch in part.batches)
                 assert isinstance(logps, Tensor)
                 values = logps.float().cpu().numpy()
                 for i, (row,) in _members(part):
@@ -257,24 +260,26 @@ class Learner:
         largest = max(int(ids.max()) for item in items for s in item for ids in (s.prompt_ids, s.token_ids) if len(ids))
         if largest >= size:
             raise ModelError(f"token ids must be less than the model's vocabulary ({size}); got {largest}")
-        share = can_share_prompts(self.model)
-        return plan_step(items, max_tokens=self.max_tokens, share_prompts=share, device=self.device)
+        return plan_step(items, max_tokens=self.max_tokens, packed=self.packed, device=self.device)
+
+    def _logps(self, batch: MicroBatch) -> Tensor:
+        return action_logps(self.model, batch, bf16=self.bf16)
 
     def _backward(self, part: Part, loss_fn: LossFn) -> tuple[Tensor, Mapping[str, Tensor]]:
         """Add the part's gradient. A part of several batches is forwarded twice: one graph is alive at a time."""
         if len(part.batches) == 1:
-            logps = padded(part, part.batches[0], action_logps(self.model, part.batches[0]))
+            logps = padded(part, part.batches[0], self._logps(part.batches[0]))
             loss, metrics = loss_fn(part, logps)
             torch.autograd.backward(loss)
             return loss.detach(), metrics
         with torch.no_grad():
-            known = [padded(part, batch, action_logps(self.model, batch)) for batch in part.batches]
+            known = [padded(part, batch, self._logps(batch)) for batch in part.batches]
         logps = torch.stack(known).sum(dim=0).requires_grad_()
         loss, metrics = loss_fn(part, logps)
         torch.autograd.backward(loss)
         assert logps.grad is not None
         for batch in part.batches:
-            torch.autograd.backward(action_logps(self.model, batch), logps.grad[batch.samples, batch.columns])
+            torch.autograd.backward(self._logps(batch), logps.grad[batch.samples, batch.columns])
         return loss.detach(), metrics
 
 

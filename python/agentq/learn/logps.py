@@ -1,46 +1,73 @@
-"""Log-probabilities of action tokens under a transformers causal LM: the head runs on their rows alone."""
+"""Log-probabilities of action tokens under a transformers causal LM: the head runs on rows that predict them alone."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from agentq.errors import ModelError
 from agentq.learn.adapters import base_of
+from agentq.learn.attention import TreePlan, tree_attention_of
 from agentq.learn.batch import MicroBatch, Part
+from agentq.learn.trie import build_trie
 
 CHUNK_ELEMENTS = 1 << 25  # logits held at once
+ROUNDING = 3e-2  # relative difference of last hidden states that many layers of bfloat16 may make
 
 
-def action_logps(model: Any, batch: MicroBatch) -> Tensor:
-    """`[M]` log-probability of each action token, in nats, float32 (float64 for a float64 model), at temperature 1."""
-    base = base_of(model)
+def action_logps(model: Any, batch: MicroBatch, *, bf16: bool = False) -> Tensor:
+    """`[M]` log-probability of each action token, in nats, float32 (float64 for a float64 model), at temperature 1.
+
+    A packed batch must be forwarded inside `tree_attention_of`. With `bf16` matrix products are bfloat16 (autocast).
+    """
+    with torch.autocast(batch.input_ids.device.type, torch.bfloat16, enabled=bf16):
+        return _action_logps(base_of(model), batch)
+
+
+def _action_logps(base: Any, batch: MicroBatch) -> Tensor:
     # Plain causal attention needs no mask and no positions, and takes the fastest kernel without them.
-    extra = {}
-    if batch.attention_mask is not None:
-        extra = {"attention_mask": batch.attention_mask, "position_ids": batch.position_ids}
+    extra = {} if batch.tree is None else {"position_ids": batch.position_ids, "tree": batch.tree}
     hidden = base.get_decoder()(input_ids=batch.input_ids, use_cache=False, **extra).last_hidden_state
     rows = hidden.flatten(0, 1).index_select(0, batch.predictors)
     head = base.get_output_embeddings()
     chunk = max(1, CHUNK_ELEMENTS // head.weight.shape[0])
     if len(rows) <= chunk:
-        return token_logps(head, rows, batch.targets)
-    return torch.cat(
-        [
-            checkpoint(token_logps, head, rows[i : i + chunk], batch.targets[i : i + chunk], use_reentrant=False)
-            for i in range(0, len(rows), chunk)
-        ]
-    )
+        return token_logps(head, rows, batch.predicted_by, batch.targets)
+    found = []
+    for start in range(0, len(rows), chunk):
+        edges = torch.tensor([start, start + chunk], device=rows.device)
+        first, last = torch.searchsorted(batch.predicted_by, edges).tolist()
+        by, targets = batch.predicted_by[first:last] - start, batch.targets[first:last]
+        found.append(checkpoint(token_logps, head, rows[start : start + chunk], by, targets, use_reentrant=False))
+    return torch.cat(found)
 
 
-def token_logps(head: Any, rows: Tensor, targets: Tensor) -> Tensor:
-    """`[M]` log softmax of `head(rows)` `[M, V]` at `targets` `[M]`, in at least float32."""
-    logits: Tensor = head(rows)
-    logits = logits if logits.dtype == torch.float64 else logits.float()
-    return logits.gather(-1, targets[:, None])[:, 0] - logits.logsumexp(dim=-1)
+def token_logps(head: Any, rows: Tensor, predicted_by: Tensor, targets: Tensor) -> Tensor:
+    """`[M]` log softmax of `head(rows)` `[R, V]` at (predicted_by, targets) `[M]`, in at least float32."""
+    found: Tensor = _TokenLogps.apply(head(rows), predicted_by, targets)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _TokenLogps(torch.autograd.Function):
+    """The log softmax at some entries of `[R, V]`; its gradient in one pass over the logits."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, row: Tensor, column: Tensor) -> Tensor:
+        wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        total = wide.logsumexp(dim=-1)
+        ctx.save_for_backward(logits, total, row, column)
+        return wide[row, column] - total[row]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        logits, total, row, column = ctx.saved_tensors
+        by_row = torch.zeros_like(total).index_add_(0, row, grad)
+        out = (logits - total[:, None]).exp_().mul_(-by_row[:, None])
+        return out.index_put_((row, column), grad, accumulate=True).to(logits.dtype), None, None
 
 
 def padded(part: Part, batch: MicroBatch, logps: Tensor) -> Tensor:
@@ -49,11 +76,39 @@ def padded(part: Part, batch: MicroBatch, logps: Tensor) -> Tensor:
     return empty.index_put((batch.samples, batch.columns), logps)
 
 
-def can_share_prompts(model: Any) -> bool:
-    """Whether several actions may follow one prompt in a row: needs SDPA (for our mask) and only full attention."""
-    config = base_of(model).config
+def can_pack(model: Any) -> bool:
+    """Whether a trie gives the model's own answers: shown by a fork of two short sequences, in this very model.
+
+    Models with recurrent layers, attention of their own, biases by place or windows cannot.
+    """
+    base = base_of(model)
+    config = base.get_decoder().config
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    return kinds == {"full_attention"} and str(config._attn_implementation).endswith("sdpa")
+    if kinds != {"full_attention"} or not getattr(base, "_supports_attention_backend", False):
+        return False
+    device = base.get_input_embeddings().weight.device
+    sequences = [np.array([0, 1, 2, 3]), np.array([0, 1, 3, 2])]
+    trie = build_trie(sequences)
+    packed = {
+        "position_ids": torch.from_numpy(trie.positions).to(device)[None],
+        "tree": TreePlan(trie, device),
+    }
+    with torch.no_grad():
+        alone = [_hidden(base, ids, device) for ids in sequences]
+        try:
+            with tree_attention_of(base):
+                together = _hidden(base, trie.token_ids, device, **packed)
+        except (ModelError, TypeError):  # asks for more than plain attention; does not hand the plan on
+            return False
+    ends = [(together[path[-1]], want[-1]) for path, want in zip(trie.paths, alone, strict=True)]
+    return all(float((found - want).norm() / want.norm()) < ROUNDING for found, want in ends)
+
+
+def _hidden(base: Any, ids: np.ndarray, device: torch.device, **extra: Any) -> Tensor:
+    """`[T, d]` float32 last hidden states of one row of ids."""
+    row = torch.from_numpy(ids).to(device)[None]
+    found: Tensor = base.get_decoder()(input_ids=row, use_cache=False, **extra).last_hidden_state[0].float()
+    return found
 
 
 def check_head(model: Any) -> None:

@@ -1,0 +1,208 @@
+"""What does a training step cost when what its samples share is forwarded once?
+
+    python benchmarks/learner.py [--json] [--quick] [--repeats 3] [--fp32] [--regimes A C] [--trl-every 1]
+
+One DPO step on tree-shaped preferences of a random Llama: regime A, compact histories (12 pairs of 3 nodes), regime C,
+append-only ones (24 pairs of 6 nodes). Against TRL's DPOTrainer as it comes and at its best, and a loop over pairs that
+shares nothing but pads nothing either. Then a policy-gradient step on a group of rollouts, against loops over steps and
+over episodes. Each in a process of its own: CPU seconds of one core, peak memory above the start of the step.
+
+Loss and gradient are compared first, in float32 on small data, with TRL's own. TRL joins where `make bench-setup` has
+put it; it runs once, for it is slow, the others `--repeats` times, and medians are reported. As it shares nothing
+between pairs, `--trl-every 3` has it take every third pair and multiplies its seconds by three.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import learner_workload as workload
+
+ROOT = Path(__file__).resolve().parents[1]
+PEERS = ROOT / "build" / "bench" / "bin" / "python"
+
+DPO = ("packed", "one_pair_at_a_time", "trl_best", "trl_default")
+GROUP = ("packed_group", "one_episode_at_a_time", "one_step_at_a_time")
+TARGETS = {  # (regime, peer): times as fast as the peer
+    ("A", "trl_default"): 15.0,
+    ("A", "trl_best"): 8.0,
+    ("A", "one_pair_at_a_time"): 5.0,
+    ("C", "trl_default"): 30.0,
+    ("C", "trl_best"): 15.0,
+    ("C", "one_pair_at_a_time"): 8.0,
+}
+GROUP_SIZE = 8
+TOLERANCE = 1e-4  # of losses and gradients, relative, in float32
+
+
+def measure(name: str, regime: str, *, size: str, quick: bool, bf16: bool, every: int) -> dict[str, Any]:
+    """One step of a contestant in this process, after one on small data."""
+    import learner_peers as peers
+
+    run = getattr(peers, name)
+    step, factor = None, 1.0
+    for regimes in (workload.QUICK, workload.QUICK if quick else workload.REGIMES):
+        model, data = workload.model(size), workload.SIZES[size]["vocab_size"]
+        if name in GROUP:
+            episodes = workload.rollouts(regimes[regime], data, group=GROUP_SIZE)
+            advantages = [1.0 - 2.0 * (i % 2) for i in range(GROUP_SIZE)]
+            step = run(model, episodes, advantages, bf16=bf16)
+        else:
+            pairs = workload.preferences(regimes[regime], data)
+            step = run(model, pairs[::every], bf16=bf16)
+            factor = len(pairs) / len(pairs[::every])
+    assert step is not None
+    figure = {"cpu_s": factor * step.cpu_s, "peak_mib": step.peak_mib, "tokens": step.tokens, "loss": step.loss}
+    return figure | ({"once_s": factor * step.once_s} if step.once_s else {}) | ({"every": every} if every > 1 else {})
+
+
+def compare() -> dict[str, float]:
+    """The largest relative differences of loss and gradient from agentq's, in float32; TRL has another model as
+    reference, the recorded log-probabilities being that model's."""
+    import learner_peers as peers
+
+    found: dict[str, float] = {}
+    for regime, shape in workload.QUICK.items():
+        vocab = workload.SIZES["1M"]["vocab_size"]
+        reference = workload.model("1M", seed=1, initializer_range=0.1)
+        pairs = workload.preferences(shape, vocab)
+        pairs = peers.Learner(reference, learning_rate=1.0).recompute_reference(pairs)
+        everyone = {"one_pair_at_a_time": lambda model, pairs=pairs: peers.one_pair_at_a_time(model, pairs, bf16=False)}
+        if PEERS.exists():
+            everyone["trl_default"] = lambda model, pairs=pairs, reference=reference: peers.trl_default(
+                model, pairs, bf16=False, reference=reference
+            )
+        ours = peers.packed(workload.model("1M", initializer_range=0.1), pairs, bf16=False)
+        for name, run in everyone.items():
+            theirs = run(workload.model("1M", initializer_range=0.1))
+            found[f"{regime} {name} loss"] = abs(theirs.loss - ours.loss) / abs(ours.loss)
+            norm = sum(float(g.square().sum()) for g in ours.gradient.values()) ** 0.5
+            apart = sum(float((g - theirs.gradient[n]).square().sum()) for n, g in ours.gradient.items()) ** 0.5
+            found[f"{regime} {name} gradient"] = apart / norm
+        episodes = workload.rollouts(shape, vocab, group=4)
+        steps = (
+            [
+                run(workload.model("1M", initializer_range=0.1), episodes, [1.0, -1.0, 0.5, -0.5], bf16=False)
+                for run in (peers.packed_group, peers.one_episode_at_a_time, peers.one_step_at_a_time)
+            ]
+            if shape.append
+            else []
+        )
+        for other in steps[1:]:
+            apart = sum(float((g - other.gradient[n]).square().sum()) for n, g in steps[0].gradient.items()) ** 0.5
+            norm = sum(float(g.square().sum()) for g in steps[0].gradient.values()) ** 0.5
+            found[f"{regime} group gradient"] = max(found.get(f"{regime} group gradient", 0.0), apart / norm)
+    return found
+
+
+def _apart(process: str, args: argparse.Namespace, *words: str) -> Any:
+    """What this file prints when it is run as `process`, in the peers' environment where there is one."""
+    python = PEERS if PEERS.exists() else Path(sys.executable)
+    flags = [flag for flag, on in (("--quick", args.quick), ("--fp32", args.fp32)) if on]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "TRANSFORMERS_VERBOSITY": "error"}
+    out = subprocess.run(
+        [
+            python,
+            __file__,
+            "--process",
+            process,
+            *words,
+            "--size",
+            args.size,
+            "--trl-every",
+            str(args.trl_every),
+            *flags,
+        ],
+        check=True,
+        stdout=subprocess.PIPE,
+        env=environment,
+        text=True,
+    ).stdout
+    return json.loads(out.splitlines()[-1])
+
+
+def _figures(args: argparse.Namespace) -> list[dict[str, Any]]:
+    figures = []
+    for regime, names in (("A", DPO), ("C", DPO), ("C", GROUP)):
+        for name in names if regime in args.regimes else ():
+            if name.startswith("trl") and not PEERS.exists():
+                continue
+            repeats = 1 if name.startswith("trl") else args.repeats
+            steps = [_apart("measure", args, name, regime) for _ in range(repeats)]
+            figure = {"regime": regime, "contestant": name, "repeats": repeats}
+            figure |= {key: statistics.median(step[key] for step in steps) for key in steps[0]}
+            figure["cpu_s_range"] = [min(s["cpu_s"] for s in steps), max(s["cpu_s"] for s in steps)]
+            figures.append(figure)
+            once = f"  and {figure['once_s']:.1f} s once" if "once_s" in figure else ""
+            print(
+                f"{regime}  {name:22} {figure['cpu_s']:8.2f} CPU s  {figure['tokens']:7,} tokens  "
+                f"{figure['peak_mib']:6.0f} MiB above the start{once}",
+                flush=True,
+                file=sys.stderr if args.json else sys.stdout,
+            )
+    return figures
+
+
+def _targets(figures: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    by = {(f["regime"], f["contestant"]): f for f in figures}
+    found = {
+        f"{regime}: times as fast as {peer}": (by[regime, peer]["cpu_s"] / by[regime, "packed"]["cpu_s"], target)
+        for (regime, peer), target in TARGETS.items()
+        if (regime, peer) in by
+    }
+    met = {name: {"value": value, "target": target, "met": value >= target} for name, (value, target) in found.items()}
+    for regime in workload.REGIMES:
+        if (regime, "trl_default") in by:
+            value = by[regime, "packed"]["peak_mib"] / by[regime, "trl_default"]["peak_mib"]
+            met[f"{regime}: peak memory over trl_default's"] = {"value": value, "target": 0.5, "met": value < 0.5}
+    return met
+
+
+def _commit() -> str:
+    out = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    return out.stdout.strip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", choices=sorted(workload.SIZES), default="14M")
+    parser.add_argument("--repeats", type=int, default=3, help="steps of everyone but TRL, each in its own process")
+    parser.add_argument("--quick", action="store_true", help="small data: does it run?")
+    parser.add_argument("--fp32", action="store_true", help="float32 instead of bfloat16 matrix products, for everyone")
+    parser.add_argument("--regimes", nargs="+", choices=sorted(workload.REGIMES), default=sorted(workload.REGIMES))
+    parser.add_argument("--trl-every", type=int, default=1, help="TRL takes every n-th pair; its seconds times n")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--process", nargs="+", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.process:
+        kind, *words = args.process
+        every = args.trl_every if words and words[0].startswith("trl") else 1
+        settings = {"size": args.size, "quick": args.quick, "bf16": not args.fp32, "every": every}
+        print(json.dumps(compare() if kind == "compare" else measure(*words, **settings)))
+        return
+    differences = _apart("compare", args)
+    if worst := {name: value for name, value in differences.items() if not value <= TOLERANCE}:
+        raise SystemExit(f"losses and gradients must agree to {TOLERANCE}; got {worst}")
+    figures = _figures(args)
+    targets = _targets(figures) | {
+        f"relative difference: {name}": {"value": value, "target": TOLERANCE, "met": value <= TOLERANCE}
+        for name, value in differences.items()
+    }
+    machine = {"platform": platform.platform(), "cpus": os.cpu_count(), "python": platform.python_version()}
+    if args.json:
+        print(json.dumps({"figures": figures, "targets": targets, "machine": machine, "commit": _commit()}))
+        return
+    for name, target in targets.items():
+        print(f"{'met ' if target['met'] else 'MISSED'}  {target['value']:10.3g}  target {target['target']:g}  {name}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,159 @@
+"""Attention over a trie against attention with a dense mask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from agentq.errors import ModelError
+from agentq.learn import attention
+from agentq.learn.attention import TreePlan, flex, tree_attention, tree_attention_of
+from agentq.learn.trie import Trie, build_trie
+from tests.learn_factory import tiny_llama
+
+
+def forked(scale: int = 1) -> Trie:
+    """Two trees; forks at three depths, one right after the first token; a chain. `scale` makes segments longer."""
+    rng = np.random.default_rng(0)
+
+    def some(n: int) -> list[int]:
+        return rng.integers(0, 50, n * scale).tolist()
+
+    trunk, branch = some(9), some(5)
+    sequences = [
+        [*trunk, *branch, *some(3)],
+        [*trunk, *branch, *some(4)],
+        [*trunk, *branch],
+        [*trunk, *some(6)],
+        [trunk[0], *some(2)],
+        [51, *some(3)],
+        [51],
+    ]
+    return build_trie([np.array(s) for s in sequences])
+
+
+def dense(query: Tensor, key: Tensor, value: Tensor, trie: Trie, scale: float) -> Tensor:
+    """By a T x T mask made from the paths, not from the plan."""
+    size = len(trie.token_ids)
+    visible = torch.zeros(size, size, dtype=torch.bool)
+    for path in trie.paths:
+        for i, place in enumerate(path.tolist()):
+            visible[place, path[: i + 1]] = True
+    return torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=visible, scale=scale, enable_gqa=True
+    )
+
+
+def states(trie: Trie, heads: int, kv_heads: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    """Query, key, value `[1, heads, T, d]`, strided as a model's are."""
+    torch.manual_seed(0)
+    size = len(trie.token_ids)
+    made = [torch.randn(1, size, h, 8, dtype=dtype).transpose(1, 2) for h in (heads, kv_heads, kv_heads)]
+    return [x.requires_grad_() for x in made]
+
+
+def packed(query: Tensor, key: Tensor, value: Tensor, trie: Trie, scale: float) -> Tensor:
+    module = torch.nn.Module()
+    out, _ = tree_attention(module, query, key, value, None, tree=TreePlan(trie), scaling=scale)
+    return out.transpose(1, 2)
+
+
+@pytest.mark.parametrize("piece", [1, 2, 4, 256])
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (6, 2), (3, 1)])
+def test_cascade_equals_dense_attention(heads: int, kv_heads: int, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "PIECE", piece)
+    trie = forked()
+    inputs = states(trie, heads, kv_heads)
+    want, found = (f(*inputs, trie, 0.7) for f in (dense, packed))
+    torch.testing.assert_close(found, want, atol=1e-12, rtol=1e-12)
+    weight = torch.randn_like(want)
+    want_grads, grads = (torch.autograd.grad((out * weight).sum(), inputs) for out in (want, found))
+    for grad, expected in zip(grads, want_grads, strict=True):
+        torch.testing.assert_close(grad, expected, atol=1e-12, rtol=1e-12)
+
+
+def test_cascade_of_long_segments_equals_dense_attention() -> None:
+    trie = forked(scale=90)  # longer than the kernels' blocks and than PIECE
+    inputs = states(trie, 2, 1)
+    want, found = (f(*inputs, trie, 0.7) for f in (dense, packed))
+    torch.testing.assert_close(found, want, atol=1e-12, rtol=1e-12)
+    weight = torch.randn_like(want)
+    want_grads, grads = (torch.autograd.grad((out * weight).sum(), inputs) for out in (want, found))
+    for grad, expected in zip(grads, want_grads, strict=True):
+        torch.testing.assert_close(grad, expected, atol=1e-11, rtol=1e-11)
+
+
+def test_cascade_computes_each_visible_pair_once_and_nothing_else_but_the_pieces_own_triangles() -> None:
+    trie = forked(scale=90)
+    plan = TreePlan(trie)
+    seen = np.zeros((len(trie.token_ids),) * 2, dtype=int)
+    for start, end in plan.pieces:
+        assert 0 < end - start <= attention.PIECE
+        seen[start:end, start:end] += np.tril(np.ones((end - start,) * 2, dtype=int))
+    for queries, keys in plan.crossings:
+        for q in queries:
+            for k in keys:
+                seen[slice(*q), slice(*k)] += 1
+    place = np.arange(len(seen))
+    visible = (place[None] <= place[:, None]) & (place[:, None] < trie.subtree_end[None])
+    np.testing.assert_array_equal(seen, visible)
+    assert len({keys for _, keys in plan.crossings}) == len(plan.crossings)  # siblings attend together
+
+
+def test_cascade_in_bfloat16_is_no_worse_than_torchs() -> None:
+    # The merge's weights are float32: with bfloat16 ones the error would grow and be biased.
+    trie = forked(scale=30)
+    exact = states(trie, 4, 2)
+    rough = [x.detach().bfloat16().requires_grad_() for x in exact]
+    want = dense(*(x.detach().double().requires_grad_() for x in rough), trie, 0.7)  # type: ignore[misc]
+    found, torchs = (f(*rough, trie, 0.7).detach() for f in (packed, dense))
+    want = want.detach()
+    assert found.dtype == torch.bfloat16
+    assert (found.double() - want).norm() <= (torchs.double() - want).norm()
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
+def test_flex_forward_equals_the_cascade() -> None:
+    trie = forked(scale=30)
+    inputs = [x.detach() for x in states(trie, 4, 2, torch.float32)]
+    with torch.no_grad():
+        found = flex(*inputs, TreePlan(trie), 0.7)  # type: ignore[call-arg]
+    torch.testing.assert_close(found, packed(*inputs, trie, 0.7), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_flex_on_a_gpu_has_the_cascades_gradient() -> None:
+    for trie in (forked(scale=30), forked(scale=41)):  # two lengths, one compilation
+        on_cpu = [x.detach().requires_grad_() for x in states(trie, 4, 2, torch.float32)]
+        on_gpu = [x.detach().cuda().requires_grad_() for x in on_cpu]
+        weight = torch.randn(on_cpu[0].shape)
+        want = packed(*on_cpu, trie, 0.7)  # type: ignore[call-arg]
+        found = flex(*on_gpu, TreePlan(trie, "cuda"), 0.7)  # type: ignore[call-arg]
+        torch.testing.assert_close(found.cpu(), want, atol=2e-3, rtol=2e-3)
+        want_grads = torch.autograd.grad((want * weight).sum(), on_cpu)
+        for grad, expected in zip(torch.autograd.grad((found * weight.cuda()).sum(), on_gpu), want_grads, strict=True):
+            torch.testing.assert_close(grad.cpu(), expected, atol=5e-3, rtol=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [({"sliding_window": 4}, "sliding_window"), ({"softcap": 30.0}, "softcap"), ({"dropout": 0.1}, "dropout")],
+)
+def test_tree_attention_refuses_what_is_not_plain(asked: dict[str, Any], said: str) -> None:
+    trie = forked()
+    with pytest.raises(ModelError, match=f"packed attention must be plain; got .*{said}"):
+        tree_attention(torch.nn.Module(), *states(trie, 4, 2), None, tree=TreePlan(trie), **asked)  # type: ignore[misc]
+
+
+def test_tree_attention_of_gives_the_model_back_as_it_was() -> None:
+    model = tiny_llama()
+    before = model.config._attn_implementation
+    with pytest.raises(KeyError), tree_attention_of(model):
+        assert model.config._attn_implementation == attention.NAME != before
+        raise KeyError
+    assert model.config._attn_implementation == before
