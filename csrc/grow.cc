@@ -1,0 +1,177 @@
+// How trees grow: children for leaves, further children for nodes that have some, ends.
+#include <algorithm>
+#include <stdexcept>
+
+#include "csrc/check.h"
+#include "csrc/forest.h"
+
+namespace agentq {
+namespace {
+
+/// The values of new children, `width` of them from `from` on; `otherwise` where none were given.
+void fill(const std::shared_ptr<Reserve>& column, NodeId at, std::span<const float> values, std::size_t from,
+          std::uint32_t width, float otherwise) {
+  if (!column) return;
+  if (values.empty())
+    std::fill_n(column->as<float>() + at, width, otherwise);
+  else
+    std::copy_n(values.data() + from, width, column->as<float>() + at);
+}
+
+}  // namespace
+
+/// The leaves that tickets are to expand, each once; or throws.
+std::vector<NodeId> Forest::leaves_of(std::span<const Ticket> tickets) {
+  std::vector<NodeId> leaves = nodes_of(tickets, "expand");
+  std::size_t listed = 0;  // marked as terminal meanwhile
+  for (; listed < leaves.size(); ++listed) {
+    Slot& leaf = slot(leaves[listed]);
+    if (!link::is_leaf(leaf.link) || (leaf.link & link::kTerminal) != 0) break;
+    leaf.link |= link::kTerminal;
+  }
+  for (std::size_t i = 0; i < listed; ++i) slot(leaves[i]).link &= ~link::kTerminal;
+  if (listed == leaves.size()) return leaves;
+  const std::uint32_t children = children_of(leaves[listed]);
+  throw std::invalid_argument(describe(leaves[listed]) + " must be a leaf to be expanded, and once a call; got " +
+                              (children > 0 ? std::to_string(children) + " children" : "a terminal node, or the same twice"));
+}
+
+std::vector<NodeId> Forest::expand(std::span<const Ticket> tickets, std::span<const std::uint32_t> widths,
+                                   std::span<const float> critic_values, std::span<const float> logps,
+                                   std::span<const float> priors) {
+  check_length("widths", widths.size(), "ticket", tickets.size());
+  std::size_t total = 0;
+  for (const std::uint32_t width : widths) {
+    if (width < 1 || width > kMaxWidth)
+      throw std::invalid_argument("widths must be in [1, " + std::to_string(kMaxWidth) + "]; got " +
+                                  std::to_string(width));
+    total += width;
+  }
+  if (!critic_values.empty()) check_length("critic_values", critic_values.size(), "child", total);
+  if (!logps.empty()) check_length("logps", logps.size(), "child", total);
+  if (!priors.empty()) check_length("priors", priors.size(), "child", total);
+  check_finite("critic_values", critic_values);
+  check_finite("priors", priors);
+  std::vector<NodeId> nodes = leaves_of(tickets);
+  if (is_best_first())
+    for (const Ticket ticket : tickets) make_room(rollouts_[static_cast<std::uint32_t>(ticket)].tree, total);
+  gather(tickets.size());
+  make_columns(critic_values, logps, priors);
+
+  std::vector<NodeId> first(tickets.size());
+  std::vector<std::size_t> from(tickets.size());  // where the values of each begin
+  for (std::size_t i = 0, done = 0; i < tickets.size(); done += widths[i++]) {
+    Tree& tree = trees_[static_cast<std::size_t>(rollouts_[static_cast<std::uint32_t>(tickets[i])].tree)];
+    const NodeId block = claim(tree, widths[i], widths[i]);
+    first[i] = block == kNoNode ? kNoNode : block + 1;
+    from[i] = done;
+  }
+  split(tickets.size(), tickets.size(), [&](Rows rows) {
+    for (std::size_t i = rows.first; i < rows.last; ++i) {
+      if (first[i] == kNoNode) continue;
+      grow(nodes[i], first[i] - 1, widths[i]);
+      fill(critic_, first[i], critic_values, from[i], widths[i], 0.0f);
+      fill(logp_, first[i], logps, from[i], widths[i], 0.0f);
+      fill(prior_, first[i], priors, from[i], widths[i], 1.0f / static_cast<float>(widths[i]));
+    }
+  });
+  for (std::size_t i = 0; is_best_first() && i < tickets.size(); ++i)
+    for (std::uint32_t k = 0; first[i] != kNoNode && k < widths[i]; ++k)
+      offer(rollouts_[static_cast<std::uint32_t>(tickets[i])].tree, first[i] + k);
+  return first;
+}
+
+/// Makes a claimed block the children of a leaf, their values not filled in.
+void Forest::grow(NodeId leaf, NodeId block, std::uint32_t width) noexcept {
+  Slot& here = slot(leaf);
+  lay_block(block, leaf, here.link & link::kIndex, width, here.started);
+  here.link = block >> 1;
+}
+
+NodeId Forest::expand_one(Ticket ticket, std::uint32_t width) {
+  const Rollout& rollout = rollouts_[rollout_of(ticket, "expand")];
+  const std::uint32_t word = slot(rollout.node).link;
+  if (critic_ || logp_ || prior_ || is_best_first() || width < 1 || width > kMaxWidth || !link::is_leaf(word) ||
+      (word & link::kTerminal) != 0)
+    return expand(std::span(&ticket, 1), std::span(&width, 1), {}, {}, {})[0];  // fills values in, or says what is wrong
+  const NodeId block = claim(trees_[static_cast<std::size_t>(rollout.tree)], width, width);
+  if (block == kNoNode) return kNoNode;
+  grow(rollout.node, block, width);
+  return block + 1;
+}
+
+/// One more child of a node, its values not filled in; kNoNode at the byte limit. Further blocks double a node's room.
+NodeId Forest::append(NodeId node, TreeId id) {
+  Tree& tree = trees_[static_cast<std::size_t>(id)];
+  if (link::is_leaf(slot(node).link)) {
+    const NodeId block = claim(tree, 1, 1);
+    if (block == kNoNode) return kNoNode;
+    grow(node, block, 1);
+    return block + 1;
+  }
+  const NodeId first = link::block(slot(node).link);
+  NodeId last = first;
+  while (header(last).next != 0) last = header(last).next;
+  Header& head = header(last);
+  const std::uint32_t room = last == first ? room_of(head.width) : head.here;
+  if (head.width < room) {
+    const NodeId child = last + 1 + head.width;
+    lay_slot(child, head.width++);
+    ++tree.nodes, ++num_nodes_;
+    return child;
+  }
+  std::uint32_t more = std::min(children_of(node), kMaxWidth);
+  NodeId block = claim(tree, more, 1);
+  if (block == kNoNode) block = claim(tree, more = 1, 1);
+  if (block == kNoNode) return kNoNode;
+  lay_block(block, node, header(first).index, 1, more);
+  header(last).next = block;
+  return block + 1;
+}
+
+std::vector<NodeId> Forest::widen(std::span<const Ticket> tickets, std::span<const float> critic_values,
+                                  std::span<const float> logps, std::span<const float> priors) {
+  if (!critic_values.empty()) check_length("critic_values", critic_values.size(), "ticket", tickets.size());
+  if (!logps.empty()) check_length("logps", logps.size(), "ticket", tickets.size());
+  if (!priors.empty()) check_length("priors", priors.size(), "ticket", tickets.size());
+  check_finite("critic_values", critic_values);
+  check_finite("priors", priors);
+  take(tickets, "widen");  // each once
+  for (const Ticket ticket : tickets) --rollouts_[static_cast<std::uint32_t>(ticket)].generation;
+  std::vector<NodeId> nodes = nodes_of(tickets);
+  for (const NodeId node : nodes) {
+    const std::uint32_t word = slot(node).link, width = children_of(node);
+    if (link::is_leaf(word) && (word & link::kTerminal) != 0)
+      throw std::invalid_argument(describe(node) + " must not be terminal to be widened");
+    if (width + tickets.size() > kMaxWidth)
+      throw std::invalid_argument("a node must have at most " + std::to_string(kMaxWidth) + " children; " +
+                                  describe(node) + " has " + std::to_string(width));
+  }
+  if (is_best_first())
+    for (const Ticket ticket : tickets) make_room(rollouts_[static_cast<std::uint32_t>(ticket)].tree, tickets.size());
+  make_columns(critic_values, logps, priors);
+  for (std::size_t i = 0; i < tickets.size(); ++i) {
+    Rollout& rollout = rollouts_[static_cast<std::uint32_t>(tickets[i])];
+    const NodeId child = append(nodes[i], rollout.tree);
+    if (child != kNoNode) {
+      fill(critic_, child, critic_values, i, 1, 0.0f);
+      fill(logp_, child, logps, i, 1, 0.0f);
+      fill(prior_, child, priors, i, 1, 1.0f / static_cast<float>(children_of(nodes[i])));
+      reopen(nodes[i]);
+      step_down(rollout, child);
+    }
+    nodes[i] = child;
+  }
+  return nodes;
+}
+
+void Forest::set_terminal(std::span<const Ticket> tickets) {
+  const std::vector<NodeId> nodes = nodes_of(tickets, "end");
+  for (const NodeId node : nodes)
+    if (!link::is_leaf(slot(node).link))
+      throw std::invalid_argument(describe(node) + " must be a leaf to be terminal; got " +
+                                  std::to_string(children_of(node)) + " children");
+  for (const NodeId node : nodes) slot(node).link |= link::kTerminal;
+}
+
+}  // namespace agentq
