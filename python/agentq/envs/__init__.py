@@ -37,7 +37,7 @@ def _kit(name: str) -> SiteKit:
     """The kit of a site, whichever way it is reached."""
     site = name.removeprefix(_CHROMIUM)
     if site not in _KITS:
-        raise ConfigError(f"no environment '{name}'{did_you_mean(name, _KITS)}")
+        raise ConfigError(f"no environment '{name}'{did_you_mean(site, _KITS)}")
     kit: SiteKit = import_module(_KITS[site]).KIT
     return kit
 

@@ -1,13 +1,7 @@
-"""The Env over Chromium: one browser session of a pool, one host. Same tasks, commands and texts as in process.
+"""The Env over Chromium: same tasks, commands and texts as in process.
 
-State is kept here, not in the browser: `_state` is where the episode is, `_live` what the session shows. Where they
-differ (after restore and fork, or when a worker was lost) the session is brought back, the cheapest way first:
-
-    token    the server's memory of the visitor copied, the url (or its form) sent again, the fields filled again
-    storage  cookies and storage of the context, the url, the fields; only while nothing unsafe was sent since
-    replay   the actions from reset on, every page checked
-
-Each way is checked by the page's fingerprint and recorded as a Return in `log`, beside one StepLog a step.
+The state of the episode is kept here, not in the browser; drive.py knows what the browser shows and brings it where it
+should be. So a session can be restored, forked, or lost with its worker, and the episode goes on.
 """
 
 from __future__ import annotations
@@ -15,26 +9,27 @@ from __future__ import annotations
 import base64
 import random
 import time
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from agentq.envs.browser.budget import fit
-from agentq.envs.browser.hosts import Host, Start
-from agentq.envs.browser.pool import BrowserPool, RemoteSession
-from agentq.envs.browser.states import Document, Lineage, Return, Snapshot, StepLog, page_print
-from agentq.envs.browser.views import command_call, fill_calls, read_view
+from agentq.envs.browser.drive import Driver, Reply
+from agentq.envs.browser.hosts import Host
+from agentq.envs.browser.pool import BrowserPool
+from agentq.envs.browser.states import Document, Return, Snapshot, StepLog
+from agentq.envs.browser.views import command_call
 from agentq.envs.protocol import Ability
 from agentq.envs.tab import ActionError, View
 from agentq.errors import ConfigError, EnvError
 from agentq.types import Command, EnvAction, Observation, StepResult, Task
 
 MAX_TOKENS = 4000
-_ATTEMPTS = 2
 
 
 class BrowserEnv:
-    """One live session; see `agentq.envs.protocol.Env`. `max_tokens` bounds the text of an observation."""
+    """One live session; see `agentq.envs.protocol.Env`. `max_tokens` bounds the text of an observation.
+
+    `log` has a StepLog for each step of the episode and a Return for each way back, in order.
+    """
 
     abilities = Ability.RESTORE | Ability.FORK
 
@@ -42,14 +37,8 @@ class BrowserEnv:
         if max_tokens < 1:
             raise ConfigError(f"max_tokens must be at least 1; got {max_tokens}")
         self.name, self.max_steps, self.max_tokens = host.name, host.max_steps, max_tokens
-        self.log: list[StepLog | Return] = []
-        self._host, self._pool = host, pool
-        self._session: RemoteSession | None = None
+        self._driver = Driver(host, pool)
         self._state: Snapshot | None = None
-        self._live: Snapshot | None = None
-        self._visitor = ""
-        self._lineage = Lineage()
-        self._unsafe = 0  # of the session, as last told
         self._astray = False  # the last restore failed
 
     @property
@@ -57,23 +46,23 @@ class BrowserEnv:
         """The page, its url and what its controls hold now."""
         return self._present().view
 
+    @property
+    def log(self) -> list[StepLog | Return]:
+        """What happened since reset."""
+        return self._driver.log
+
     def random_query(self, rng: random.Random) -> str:
         """Something a visitor of this site may search for."""
-        return self._host.random_query(rng)
+        return self._driver.host.random_query(rng)
 
     def reset(self, task: Task) -> Observation:
         """Start `task` afresh. Raises ConfigError for another environment's task, MissingExtra without a browser."""
         self.log.clear()
         self._astray = False
-        for attempt in range(_ATTEMPTS):
-            try:
-                self._state = self._live = self._start(task)
-                return self._state.observation
-            except EnvError:
-                self._drop()
-                if attempt == _ATTEMPTS - 1:
-                    raise
-        raise AssertionError
+        state = self._driver.start(task, self.name)
+        text, _ = self._text(state.view)
+        self._state = self._driver.live = replace(state, observation=Observation(text, state.view.url))
+        return self._state.observation
 
     def step(self, env_action: EnvAction | None) -> StepResult:
         """Act; what the page does not take, and a page that never answers, is data on the result."""
@@ -85,29 +74,31 @@ class BrowserEnv:
             self._state = replace(state, over=True)
             return StepResult(state.observation, truncated=True, error_kind="replay_mismatch", error_message=message)
         lost: list[str] = []
-        reply: dict[str, Any] = {}
+        reply: Reply = {}
         view, kind, message = state.view, None, ""
         try:
             if env_action is None:
                 raise ActionError("unreadable", "unreadable action")
-            view, call = command_call(self._host, state.view, env_action)
+            view, call = command_call(self._driver.host, state.view, env_action)
             if call is not None:
-                reply = self._carry_out(state, call, lost)
-                view = self._view(reply, view)
+                reply = self._driver.call(state, call, lost)
+                view = self._driver.look(reply, view)
             if reply.get("refused"):
                 raise ActionError(*reply["refused"])
         except ActionError as error:
             kind, message = error.kind, str(error)
         note = self._note(state, env_action, message)
-        if kind is None and view is not state.view and view.status >= 400:
+        after, cut = self._after(state, env_action, view, reply, note)
+        if kind is None and reply and view.status >= 400:
             kind, message = f"http_{view.status}", view.text().split("\n", 1)[0]
-        return self._finish(state, env_action, view, reply, note, kind, message, begun, lost)
+        self._record(env_action, reply, cut, begun, lost)
+        return self._result(after, env_action, reply, kind, message)
 
     def snapshot(self) -> Snapshot:
         """The present state, immutable. Asks the browser only where the site offers no token."""
         state = self._present()
-        if state.memory is None and state.storage is None and self._live is state and self._session is not None:
-            state = self._state = self._live = replace(state, storage=self._session.call("storage"))
+        if state.memory is None and state.storage is None and self._driver.live is state:
+            state = self._state = self._driver.live = replace(state, storage=self._driver.storage())
         return state
 
     def restore(self, token: Snapshot) -> Observation:
@@ -115,99 +106,95 @@ class BrowserEnv:
         if token.env != self.name:
             raise ConfigError(f"snapshot must be of '{self.name}'; got one of '{token.env}'")
         self._state = token
-        self._astray = self._live is not token and not token.over and self._bring(token).outcome == "failed"
+        live = self._driver.live is token or token.over  # nothing can be done in an episode that is over
+        self._astray = not live and self._driver.bring(token).outcome == "failed"
         return token.observation
 
     def fork(self) -> BrowserEnv:
         """An independent session in the same state; it opens when it is first used."""
-        twin = BrowserEnv(self._host, self._pool, self.max_tokens)
+        twin = BrowserEnv(self._driver.host, self._driver.pool, self.max_tokens)
         twin._state = self.snapshot() if self._state is not None else None
         return twin
 
     def screenshot(self) -> bytes:
         """The viewport as a PNG."""
-        self._sync(self._present())
-        return base64.b64decode(self._remote().call("screenshot"))
+        return base64.b64decode(self._driver.screenshot(self._present()))
 
     def close(self) -> None:
         """Release the session."""
-        self._drop()
+        self._driver.drop()
         self._state = None
 
     def __del__(self) -> None:
-        if self._session is not None:
-            self._session.abandon()
+        driver = self.__dict__.get("_driver")
+        if driver is not None and driver.session is not None:
+            driver.session.abandon()
 
-    # One step.
-
-    def _carry_out(self, state: Snapshot, call: tuple[str, dict[str, Any]], lost: list[str]) -> dict[str, Any]:
-        """The browser's reply. A worker that is lost on the way is replaced and the call made again, once."""
-        for _ in range(_ATTEMPTS if self._host.repeatable else 1):
-            try:
-                self._sync(state)
-                reply: dict[str, Any] = self._remote().call(call[0], **call[1])
-                return reply
-            except EnvError as error:
-                lost.append(str(error))
-                self._drop()
-        raise ActionError("browser_lost", "the page does not answer")
+    def _text(self, view: View) -> tuple[str, int]:
+        """The observation's text, and how many lines of the window the token budget cut."""
+        lines, cut = fit(view.text().split("\n"), self.max_tokens)
+        return "\n".join(lines), cut
 
     def _note(self, state: Snapshot, action: EnvAction | None, message: str) -> str:
         if message:
             return f"\nerror {message}"
         if action is not None and action.command is Command.ASK_USER:
-            return f"\nuser {self._host.answer(state.task, action.text or '')}"
+            return f"\nuser {self._driver.host.answer(state.task, action.text or '')}"
         return ""
 
-    def _finish(
-        self,
-        state: Snapshot,
-        action: EnvAction | None,
-        view: View,
-        reply: dict[str, Any],
-        note: str,
-        kind: str | None,
-        message: str,
-        begun: float,
-        lost: list[str],
-    ) -> StepResult:
-        steps = state.steps + 1
-        looked = "lines" in reply
-        memory = self._host.memory(self._visitor) if looked else state.memory
-        stopped = action is not None and action.command is Command.STOP
-        verdict = self._host.judge(state.task, memory, reply.get("probe"), stopped)
-        truncated = not verdict.terminated and steps >= self.max_steps
-        lines, cut = fit(view.text().split("\n"), self.max_tokens)
+    def _after(
+        self, state: Snapshot, action: EnvAction | None, view: View, reply: Reply, note: str
+    ) -> tuple[Snapshot, int]:
+        """The state after a step, and how many lines were cut."""
+        text, cut = self._text(view)
         after = replace(
             state,
             view=view,
-            steps=steps,
-            over=verdict.terminated or truncated,
-            observation=Observation("\n".join(lines) + note, view.url),
-            document=self._document(state, reply) if looked else state.document,
-            memory=memory,
-            lineage=self._lineage,
-            unsafe=self._lineage.unsafe,
-            storage=None if looked else state.storage,
+            steps=state.steps + 1,
+            observation=Observation(text + note, view.url),
             action=action,
             parent=state,
         )
-        if looked or self._live is state:
-            self._live = after
+        if "lines" in reply:
+            driver = self._driver
+            after = replace(
+                after,
+                document=_document(state, reply),
+                memory=driver.memory,
+                lineage=driver.lineage,
+                unsafe=driver.lineage.unsafe,
+                storage=None,
+            )
+        return after, cut
+
+    def _result(
+        self, after: Snapshot, action: EnvAction | None, reply: Reply, kind: str | None, message: str
+    ) -> StepResult:
+        """The verdict on `after`, which becomes the present state."""
+        stopped = action is not None and action.command is Command.STOP
+        verdict = self._driver.host.judge(after.task, after.memory, reply.get("probe"), stopped)
+        truncated = not verdict.terminated and after.steps >= self.max_steps
+        after = replace(after, over=verdict.terminated or truncated)
+        if "lines" in reply or self._driver.live is after.parent:
+            self._driver.live = after
         self._state = after
+        reward, success = (verdict.reward, verdict.success) if verdict.terminated else (0.0, False)
+        return StepResult(after.observation, reward, verdict.terminated, truncated, success, kind, message)
+
+    def _record(self, action: EnvAction | None, reply: Reply, cut: int, begun: float, lost: list[str]) -> None:
         settled = reply.get("settle", {"rule": "", "ms": 0.0})
         blocked, dialogs = tuple(reply.get("blocked", ())), tuple(reply.get("dialogs", ()))
         ms = round((time.perf_counter() - begun) * 1000, 1)
         self.log.append(StepLog(str(action), ms, settled["rule"], settled["ms"], cut, blocked, dialogs, tuple(lost)))
-        reward, success = (verdict.reward, verdict.success) if verdict.terminated else (0.0, False)
-        return StepResult(after.observation, reward, verdict.terminated, truncated, success, kind, message)
-
-    def _document(self, state: Snapshot, reply: dict[str, Any]) -> Document:
-        if not reply["status"]:
-            return replace(state.document, url=reply["url"]) if state.document.post is None else state.document
-        return Document(reply["url"], reply["post"], state.memory if reply["post"] is not None else None)
 
     def _present(self) -> Snapshot:
         if self._state is None:
             raise EnvError("the environment needs a session; call reset first")
         return self._state
+
+
+def _document(state: Snapshot, reply: Reply) -> Document:
+    """How the document that a reply shows was asked for."""
+    if reply["status"]:
+        return Document(reply["url"], reply["post"], state.memory if reply["post"] is not None else None)
+    return state.document if state.document.post is not None else Document(reply["url"])

@@ -1,4 +1,4 @@
-"""One browser session inside a worker: a context, its tabs, its element numbers, its way out (proxy.py).
+"""One browser session inside a worker: a context, its tabs, its way out (proxy.py).
 
 Every call that can change the page ends with the settle rule and answers with what the page then shows.
 """
@@ -14,6 +14,7 @@ from typing import Any
 
 from agentq.envs.browser.origins import is_allowed, read_origins
 from agentq.envs.browser.proxy import open_proxy
+from agentq.envs.browser.reader import Reader
 from agentq.envs.browser.tab import QUIET_MS, Place, Tab, source
 
 CALLS = ("visit", "act", "observe", "storage", "screenshot", "close")
@@ -53,9 +54,7 @@ class Session:
         self.barred = ""
         self.dialogs: list[str] = []
         self.crashed = False
-        self.numbers: dict[tuple[str, int], int] = {}  # (world, key) -> element id
-        self.places: dict[int, tuple[Place, int]] = {}  # element id -> (its document, its key there)
-        self.world = ""
+        self.reader = Reader()
 
     @classmethod
     async def open(
@@ -225,9 +224,9 @@ class Session:
         self.open_requests.clear()
 
     def _place(self, element: int) -> tuple[Place, int]:
-        if element not in self.places:
+        if element not in self.reader.places:
             raise Refusal("no_such_element", f"no element [{element}]")
-        return self.places[element]
+        return self.reader.places[element]
 
     async def _dom(self, verb: str, element: int, value: Any) -> None:
         place, key = self._place(element)
@@ -263,7 +262,7 @@ class Session:
             refusal = ("blocked", f"{self.barred} is not allowed")
         if failure and refusal is None:
             refusal = ("network", failure)
-        reply = await self._read(tab)
+        reply = await self.reader.read(tab)
         method, body = tab.document
         return reply | {
             "status": status,
@@ -290,44 +289,3 @@ class Session:
                 return
         await tab.navigate("about:blank")
         await tab.settle(self.quiet_ms)
-
-    async def _read(self, tab: Tab) -> dict[str, Any]:
-        root = Place(tab.cdp, tab.frame)
-        seen = await tab.evaluate("agentq.observe()", root)
-        new = seen["world"] != self.world
-        if new:  # a new document: its elements are numbered from 1
-            self.world = seen["world"]
-            self.numbers.clear()
-            self.places.clear()
-        lines, controls = await self._merge(tab, root, seen)
-        return {
-            "url": seen["url"],
-            "lines": lines,
-            "controls": controls,
-            "numbers": len(self.numbers),
-            "cut": seen["cut"],
-            "new": new,
-        }
-
-    async def _merge(self, tab: Tab, place: Place, seen: dict[str, Any]) -> tuple[list[Any], dict[int, Any]]:
-        """Lines with element ids for controls, framed documents in their places; and the controls by id."""
-        lines: list[Any] = []
-        controls: dict[int, Any] = {}
-        framed: dict[int, Place] | None = None
-        for line in seen["lines"]:
-            if isinstance(line, str):
-                lines.append(line)
-            elif "control" in line:
-                key = line["control"].pop("key")
-                number = self.numbers.setdefault((seen["world"], key), len(self.numbers) + 1)
-                self.places[number] = (place, key)
-                controls[number] = line["control"]
-                lines.append(number)
-            else:
-                framed = await tab.documents(place) if framed is None else framed
-                if line["frame"] in framed:
-                    inner = framed[line["frame"]]
-                    part = await self._merge(tab, inner, await tab.evaluate("agentq.observe()", inner))
-                    lines += part[0]
-                    controls |= part[1]
-        return lines, controls

@@ -40,7 +40,7 @@ async def launch(playwright: Any, executable: str) -> Any:
                 return await playwright.chromium.launch(executable_path=choice, args=ARGS, chromium_sandbox=sandbox)
             except Error as error:
                 last = error
-                if "Executable doesn't exist" in error.message:
+                if "xecutable doesn't exist" in error.message:
                     break
     raise last
 
@@ -103,7 +103,7 @@ async def main() -> None:
         try:
             browser = await launch(playwright, sys.argv[1])
         except Error as error:
-            missing = "Executable doesn't exist" in error.message
+            missing = "xecutable doesn't exist" in error.message
             wire.write(output, {"id": 0, "error": error.message.strip().split("\n", 1)[0], "missing": missing})
             return
         browser.on("disconnected", lambda _: os._exit(1))
