@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -36,6 +37,8 @@ class Lab:
         page = self.pages[path]
         if isinstance(page, list):  # one after the other, then the last
             page = page[min(self.hits[path], len(page)) - 1]
+        if "slowly" in page:
+            time.sleep(0.3)  # much longer than the quiet window
         if page.startswith("-> "):
             return redirect(page[3:])
         return Response("<!doctype html><meta charset=utf-8>" + page.replace("{n}", str(session.get("posts", 0))))

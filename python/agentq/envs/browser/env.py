@@ -152,7 +152,7 @@ class BrowserEnv:
             view=view,
             steps=state.steps + 1,
             observation=Observation(text + note, view.url),
-            action=action,
+            action=None if view is state.view else action,  # what did nothing is not repeated in a replay
             parent=state,
         )
         if "lines" in reply:

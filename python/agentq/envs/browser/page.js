@@ -26,6 +26,7 @@
   const find = (key) => { const el = elements.get(key)?.deref(); return el?.isConnected ? el : null; };
 
   const squeeze = (text) => (text ?? "").replace(/\s+/g, " ").trim();
+  const line = (text) => text.replace(/[\r\n\t]+/g, " ");
   const visible = (el) => getComputedStyle(el).visibility === "visible";
   const hidden = (el) =>
     el.hidden || el.getAttribute("aria-hidden") === "true" || getComputedStyle(el).display === "none";
@@ -71,7 +72,7 @@
       const first = el.multiple || el.size > 1 || !el.options.length ? "" : labelOf(el.options[0]);
       return [el.multiple ? came.join(" , ") : came.at(-1) ?? first, chosen((o) => o.selected).join(" , ")];
     }
-    if (/^(input|textarea)$/.test(el.localName)) return is === "button" ? ["", ""] : [el.defaultValue, el.value];
+    if (/^(input|textarea)$/.test(el.localName)) return is === "button" ? ["", ""] : [line(el.defaultValue), line(el.value)];
     if (is === "textbox") return ["", squeeze(el.textContent)];
     for (const state of ["checked", "selected", "pressed", "expanded"])
       if (el.getAttribute(`aria-${state}`) === "true") return ["", state];
@@ -129,8 +130,13 @@
     }
     if (document.body) visit(document.body, false);
     flush();
-    return { world, lines, cut, url: location.href, scripted: document.scripts.length > 0 || frames.length > 0 };
+    return { world, lines, cut, url: location.href };
   }
+
+  // Whether anything here may change the page by itself: a script, a frame, a handler in an attribute, a listener.
+  const moving = "boolean(//@*[starts-with(name(), 'on') or name() = 'agentq-clicks' or starts-with(., 'javascript:')])";
+  const scripted = () =>
+    document.scripts.length + frames.length > 0 || document.evaluate(moving, document, null, 3, null).booleanValue;
 
   // Where to press the mouse, in CSS pixels of this document's viewport; or what lies over the element.
   function point(key) {
@@ -197,5 +203,5 @@
     again();
   });
 
-  globalThis.agentq = { observe, point, corner, act, quiet, keyOf };
+  globalThis.agentq = { observe, scripted, point, corner, act, quiet, keyOf };
 })();

@@ -141,7 +141,7 @@ class Tab:
             if self.session.tabs[-1] is not self:
                 return str((await self.session.tabs[-1].settle(quiet_ms))["rule"])
             try:
-                if not await self.evaluate("document.scripts.length + frames.length"):
+                if not await self.evaluate("agentq.scripted()"):
                     return "loaded"
                 calm = await self.evaluate(f"agentq.quiet({quiet_ms}, {SETTLE_CAP_S * 1000})")
             except self.session.Error:
