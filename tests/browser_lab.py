@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
+from agentq.envs.browser import processes
 from agentq.envs.browser.env import BrowserEnv
 from agentq.envs.browser.hosts import SiteHost
 from agentq.envs.browser.pool import BrowserPool
@@ -78,6 +80,16 @@ def named(env: BrowserEnv, name: str) -> int:
 def click(env: BrowserEnv, name: str) -> Any:
     """Click the control of this name."""
     return env.step(EnvAction(Command.CLICK, named(env, name)))
+
+
+def living(mark: str) -> list[str]:
+    """The command lines of the processes that carry a worker's mark."""
+    lines = []
+    for pid in processes.tree(-1, mark):
+        with suppress(OSError):
+            if processes._alive(pid):
+                lines.append((Path("/proc") / str(pid) / "cmdline").read_text().replace("\0", " "))
+    return lines
 
 
 @contextmanager

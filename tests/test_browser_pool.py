@@ -18,7 +18,7 @@ from agentq.envs.browser.pool import BrowserLost, BrowserPool
 from agentq.envs.browser.states import StepLog
 from agentq.errors import ConfigError, EnvError, MissingExtra
 from agentq.types import Command, EnvAction
-from tests.browser_lab import TASK, click, lab_env, named
+from tests.browser_lab import TASK, click, lab_env, living, named
 
 pytestmark = pytest.mark.browser
 LOOP = "<button onclick='for (;;) {}'>Hang</button><label for=t>Text</label><input id=t><a href=/fine>Fine</a>"
@@ -43,15 +43,6 @@ def last(env: BrowserEnv) -> StepLog:
 
 def worker_pid(pool: BrowserPool) -> int:
     return pool._workers[0].process.pid
-
-
-def living(mark: str) -> list[str]:
-    """The command lines of the processes that carry a worker's mark."""
-    lines = []
-    for pid in processes.tree(-1, mark):
-        if processes._alive(pid):
-            lines.append((Path("/proc") / str(pid) / "cmdline").read_text().replace("\0", " "))
-    return lines
 
 
 def test_a_page_that_never_answers_is_data_and_the_episode_goes_on(frail: BrowserPool) -> None:

@@ -49,6 +49,8 @@ class Session:
         self.tabs: list[Tab] = []
         self.tasks: set[asyncio.Task[Any]] = set()
         self.open_requests: set[Any] = set()
+        self.windows = self.opening = 0  # asked for; being attached
+        self.early: Any = None  # the first request of a tab that is being opened
         self.unsafe = 0  # requests so far that may have changed the server: neither GET nor HEAD
         self.blocked: list[str] = []
         self.barred = ""
@@ -116,31 +118,46 @@ class Session:
         if tab in self.tabs[1:]:
             self.tabs.remove(tab)
 
+    def opens(self) -> None:
+        """A tab has asked for a window; it is waited for."""
+        self.windows += 1
+
     async def _popup(self, page: Any) -> None:
-        opener = self.tabs[-1]
+        self.opening += 1
         try:
-            if len(self.tabs) < MAX_TABS:
-                self.tabs.append(await Tab.attach(self, page))
-            else:
+            if len(self.tabs) + self.opening > MAX_TABS:
                 self.block("a new tab beyond the limit")
                 await page.close()
+            else:
+                tab = await Tab.attach(self, page)
+                tab.requested, self.early = self.early, None
+                self.tabs.append(tab)
         finally:
-            opener.windows = max(0, opener.windows - 1)
-            opener.moved.set()
+            self.opening, self.windows = self.opening - 1, max(0, self.windows - 1)
+            self._moved()
+
+    def _moved(self) -> None:
+        for tab in self.tabs:
+            tab.moved.set()
 
     def _request(self, request: Any) -> None:
         self.unsafe += request.method not in ("GET", "HEAD", "OPTIONS")
         if request.resource_type in _COUNTED:
             self.open_requests.add(request)
-        if request.is_navigation_request():
-            for tab in self.tabs:
-                if request.frame == tab.page.main_frame:
-                    tab.requested = request
+        if not request.is_navigation_request():
+            return
+        try:
+            frame = request.frame
+        except self.Error:  # it is older than the tab it opens
+            self.early = request
+            return
+        for tab in self.tabs:
+            if frame == tab.page.main_frame:
+                tab.requested = request
 
     def _request_ends(self, request: Any) -> None:
         self.open_requests.discard(request)
-        for tab in self.tabs:
-            tab.moved.set()
+        self._moved()
 
     def _dialog(self, dialog: Any) -> None:
         self.dialogs.append(dialog.message[:200])
@@ -222,6 +239,7 @@ class Session:
         self.barred = ""
         self.dialogs.clear()
         self.open_requests.clear()
+        self.windows = 0
 
     def _place(self, element: int) -> tuple[Place, int]:
         if element not in self.reader.places:
@@ -281,11 +299,4 @@ class Session:
             await tab.page.close()
             self.closed(tab)
             return
-        history = await tab.cdp.send("Page.getNavigationHistory")
-        for entry in reversed(history["entries"][: history["currentIndex"]]):
-            if self.may_load(entry["url"]):
-                await tab.cdp.send("Page.navigateToHistoryEntry", {"entryId": entry["id"]})
-                await tab.settle(self.quiet_ms)
-                return
-        await tab.navigate("about:blank")
-        await tab.settle(self.quiet_ms)
+        await tab.go_back(self.quiet_ms)

@@ -45,7 +45,6 @@ class Tab:
         self.contexts: dict[tuple[int, str], int] = {}  # (DevTools session, frame) -> isolated world
         self.outside: dict[Any, Any] = {}  # frames in a process of their own -> their DevTools session, if any
         self.loading: set[str] = set()
-        self.windows = 0  # opened by this tab and not yet attached
         self.moved = asyncio.Event()
         self.requested: Any = None  # the latest request for the main document
         self.document = ("GET", None)  # method and body that led to the present one
@@ -59,7 +58,7 @@ class Tab:
         page.on("close", lambda _: session.closed(tab))
         page.on("crash", lambda _: session.crash())
         page.on("framenavigated", lambda frame: tab.outside.pop(frame, None))
-        tab.cdp.on("Page.windowOpen", lambda _: tab._opens())
+        tab.cdp.on("Page.windowOpen", lambda _: session.opens())
         await tab._listen(tab.cdp)
         tab.frame = (await tab.cdp.send("Page.getFrameTree"))["frameTree"]["frame"]["id"]
         return tab
@@ -86,9 +85,6 @@ class Tab:
     def _stops(self, event: dict[str, Any]) -> None:
         self.loading.discard(event["frameId"])
         self.moved.set()
-
-    def _opens(self) -> None:
-        self.windows += 1
 
     def _world(self, cdp: Any, context: dict[str, Any]) -> None:
         if context["name"] == _WORLD:
@@ -137,7 +133,7 @@ class Tab:
         while True:
             with contextlib.suppress(self.session.Error):  # the document may be replaced while it is asked
                 await self.cdp.send("Runtime.evaluate", {"expression": "new Promise(setTimeout)", "awaitPromise": True})
-            await self._until(lambda: not self.loading and not self.windows)
+            await self._until(lambda: not self.loading and not self.session.windows)
             if self.session.tabs[-1] is not self:
                 return str((await self.session.tabs[-1].settle(quiet_ms))["rule"])
             try:
@@ -161,6 +157,17 @@ class Tab:
         reply = await self.cdp.send("Page.navigate", {"url": url})
         self.override = None
         return str(reply.get("errorText", ""))
+
+    async def go_back(self, quiet_ms: int) -> None:
+        """To the latest page that may be shown."""
+        history = await self.cdp.send("Page.getNavigationHistory")
+        for entry in reversed(history["entries"][: history["currentIndex"]]):
+            if self.session.may_load(entry["url"]):
+                await self.cdp.send("Page.navigateToHistoryEntry", {"entryId": entry["id"]})
+                break
+        else:
+            await self.navigate("about:blank")
+        await self.settle(quiet_ms)
 
     async def status(self) -> int:
         """The HTTP status of the main document if one was loaded since the last call, else 0."""
