@@ -95,9 +95,10 @@ class BrowserEnv:
         return self._result(after, env_action, reply, kind, message)
 
     def snapshot(self) -> Snapshot:
-        """The present state, immutable. Asks the browser only where the site offers no token."""
+        """The present state, immutable. Asks the browser only where neither token nor replay is exact."""
         state = self._present()
-        if state.memory is None and state.storage is None and self._driver.live is state:
+        exact = state.memory is not None or self._driver.host.repeatable
+        if not exact and state.storage is None and self._driver.live is state:
             state = self._state = self._driver.live = replace(state, storage=self._driver.storage())
         return state
 
