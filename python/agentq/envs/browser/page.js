@@ -60,7 +60,13 @@
     const field = /^(input|select|textarea)$/.test(el.localName) || el.isContentEditable;
     const own = !field ? textOf(el) : el.localName === "input" && is === "button" ? el.value || el.alt : "";
     return squeeze(el.getAttribute("aria-label")) || squeeze(named.join(" ")) || squeeze(labels.join(" ")) ||
-      squeeze(own) || squeeze(el.title) || squeeze(el.placeholder) || squeeze(el.querySelector?.("svg title")?.textContent);
+      squeeze(own) || squeeze(el.title) || squeeze(el.placeholder) || squeeze(el.querySelector?.("svg title")?.textContent) ||
+      (is === "clickable" ? looks(el) : "");
+  }
+  // What tells an element without words from its neighbours: its shape and colour, else what its author calls it.
+  function looks(el) {
+    if (el.namespaceURI.endsWith("svg")) return `${el.localName} ${el.getAttribute("fill") ?? ""}`.trim();
+    return squeeze(`${el.style.backgroundColor} ${el.id} ${el.className}`);
   }
   const labelOf = (option) => squeeze(option.label || option.textContent);
   // [as the page came, now]
@@ -113,6 +119,7 @@
       if (LIVE.has(node.getAttribute("role")) || /^h[1-6]$/.test(tag)) {
         if (!node.querySelector("a,button,input,select,textarea,[onclick],[agentq-clicks]")) {
           flush();
+          if (!squeeze(textOf(node))) return;
           return push(`${LIVE.has(node.getAttribute("role")) ? node.getAttribute("role") : "heading"} ${squeeze(textOf(node))}`);
         }
       }

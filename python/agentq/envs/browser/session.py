@@ -187,7 +187,7 @@ class Session:
             raise Refusal("blocked", f"{url[:200]} is not allowed")
         failure = await self.tabs[0].navigate(url, None if post is None else ("POST", post))
         if script:
-            await self.tabs[0].settle(self.quiet_ms)
+            await self.tabs[0].settle(0)
             await self.tabs[0].page.evaluate(script)
         if not fill:
             return await self._look(failure)

@@ -12,7 +12,7 @@ import base64
 import contextlib
 import time
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +38,13 @@ class Place:
 
 
 class Tab:
-    """`session` is told of blocked documents; `loading` are the frames that a navigation keeps busy."""
+    """`session` is told of what is blocked; `loading` are the frames that a navigation keeps busy."""
 
     def __init__(self, session: Any, page: Any, cdp: Any) -> None:
         self.session, self.page, self.cdp = session, page, cdp
         self.contexts: dict[tuple[int, str], int] = {}  # (DevTools session, frame) -> isolated world
         self.outside: dict[Any, Any] = {}  # frames in a process of their own -> their DevTools session, if any
-        self.loading: set[str] = set()
+        self.loading: dict[str, bool] = {}  # frame -> whether it has started to load, or only asked to
         self.moved = asyncio.Event()
         self.requested: Any = None  # the latest request for the main document
         self.document = ("GET", None)  # method and body that led to the present one
@@ -65,9 +65,9 @@ class Tab:
 
     async def _listen(self, cdp: Any) -> None:
         for event in ("frameScheduledNavigation", "frameRequestedNavigation", "frameStartedLoading"):
-            cdp.on(f"Page.{event}", self._starts)
+            cdp.on(f"Page.{event}", partial(self._starts, event == "frameStartedLoading"))
         for event in ("frameStoppedLoading", "frameClearedScheduledNavigation", "frameDetached"):
-            cdp.on(f"Page.{event}", self._stops)
+            cdp.on(f"Page.{event}", partial(self._stops, event == "frameClearedScheduledNavigation"))
         cdp.on("Runtime.executionContextCreated", lambda event: self._world(cdp, event["context"]))
         cdp.on("Fetch.requestPaused", lambda event: self._gate(cdp, event))
         world = {"source": source("page.js"), "worldName": _WORLD, "runImmediately": True}
@@ -78,13 +78,15 @@ class Tab:
             cdp.send("Page.addScriptToEvaluateOnNewDocument", world),
         )
 
-    def _starts(self, event: dict[str, Any]) -> None:
+    def _starts(self, started: bool, event: dict[str, Any]) -> None:
         if event.get("disposition", "currentTab") == "currentTab":
-            self.loading.add(event["frameId"])
+            self.loading[event["frameId"]] = started or self.loading.get(event["frameId"], False)
 
-    def _stops(self, event: dict[str, Any]) -> None:
-        self.loading.discard(event["frameId"])
-        self.moved.set()
+    def _stops(self, cleared: bool, event: dict[str, Any]) -> None:
+        """A scheduled navigation is cleared when it starts, too; only one that has not started is given up."""
+        if not (cleared and self.loading.get(event["frameId"])):
+            self.loading.pop(event["frameId"], None)
+            self.moved.set()
 
     def _world(self, cdp: Any, context: dict[str, Any]) -> None:
         if context["name"] == _WORLD:
@@ -131,14 +133,20 @@ class Tab:
 
     async def _settle(self, quiet_ms: int) -> str:
         while True:
-            with contextlib.suppress(self.session.Error):  # the document may be replaced while it is asked
-                await self.cdp.send("Runtime.evaluate", {"expression": "new Promise(setTimeout)", "awaitPromise": True})
-            await self._until(lambda: not self.loading and not self.session.windows)
+            try:  # whatever the act began has begun once the page's task queue has come round
+                scripted = await self.evaluate("new Promise(setTimeout).then(agentq.scripted)")
+            except self.session.Error:  # the document was replaced while it was asked
+                scripted = None
+            if self.loading or self.session.windows:
+                await self._until(lambda: not self.loading and not self.session.windows)
+                continue
             if self.session.tabs[-1] is not self:
                 return str((await self.session.tabs[-1].settle(quiet_ms))["rule"])
+            if scripted is None:
+                continue
+            if not scripted:
+                return "loaded"
             try:
-                if not await self.evaluate("agentq.scripted()"):
-                    return "loaded"
                 calm = await self.evaluate(f"agentq.quiet({quiet_ms}, {SETTLE_CAP_S * 1000})")
             except self.session.Error:
                 continue

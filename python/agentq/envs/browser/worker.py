@@ -65,7 +65,7 @@ class Worker:
             reply["result"] = await self._call(message["session"], message["call"], message["args"])
         except Refusal as error:
             reply["result"] = {"refused": (error.kind, str(error))}
-        except (Gone, Error) as error:
+        except Exception as error:  # whatever it is, the pool must hear of it and not wait for its deadline
             session = self.sessions.get(message["session"])
             gone = isinstance(error, Gone) or session is None or session.crashed
             reply |= {"error": str(error).split("\n", 1)[0], "gone": gone}
