@@ -184,7 +184,7 @@ SETTLING = {
     <button onclick="location = '/next'">Script</button>
     <button onclick="setInterval(() => o.textContent = Math.random(), 5)">Restless</button><p id=o></p>""",
     "/slow": "fetched slowly",
-    "/next": "<h1>next</h1>",
+    "/next": "<h1>next</h1><a href=/slow>Slow</a>",
 }
 
 
@@ -196,8 +196,10 @@ def test_the_settle_rule_waits_for_what_an_act_began_and_says_so(browser: Browse
         assert isinstance(env.log[-1], StepLog) and env.log[-1].rule == "quiet"
     click(env, "Restless")
     assert isinstance(env.log[-1], StepLog) and env.log[-1].rule == "cap" and env.log[-1].settle_ms >= 5000
-    assert click(env, "Script").observation.text == "heading next"
+    assert click(env, "Script").observation.text == "heading next\nlink Slow [1]"
     assert isinstance(env.log[-1], StepLog) and env.log[-1].rule == "loaded"
+    assert click(env, "Slow").observation.text == "text fetched slowly"
+    assert isinstance(env.log[-1], StepLog) and env.log[-1].rule == "loaded" and env.log[-1].settle_ms >= 250
     env.close()
 
 
@@ -208,6 +210,15 @@ def test_what_cannot_be_pressed_is_data(browser: BrowserPool) -> None:
     result = click(env, "Under")
     assert (result.error_kind, result.error_message) == ("covered", "[1] is covered by div cookie banner")
     assert result.observation.text.endswith("\nerror [1] is covered by div cookie banner")
+    env.close()
+
+
+@pytest.mark.browser
+def test_any_text_of_a_page_is_an_observation(browser: BrowserPool) -> None:
+    script = "<p id=o></p><script>o.textContent = 'a\\ud800b\\u202e\\0c\\u2028d \\u{1F600}'</script>"
+    env = lab_env(browser, {"/": script})
+    assert env.view.text() == "text a?b\u202e\0c d \U0001f600"
+    assert len(env.snapshot().observation.fingerprint) == 16
     env.close()
 
 

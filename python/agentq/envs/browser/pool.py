@@ -76,7 +76,7 @@ class _Worker:
                     future = self.waiting.pop(message["id"], None)
                 if future is not None:
                     future.set_result(message)
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             self.lost = f"the worker must speak the protocol; got {error}"
         self._fail_all()
 

@@ -18,12 +18,17 @@ Message = dict[str, Any]
 
 def write(stream: IO[bytes], message: Message) -> None:
     """Send one message. Raises OSError if nobody reads."""
-    body = json.dumps(message, separators=(",", ":")).encode()
+    body = _encode(message)
     if len(body) > MAX_BYTES:
         error = f"a message must fit {MAX_BYTES} bytes; got {len(body)}"
-        body = json.dumps({"id": message["id"], "error": error}).encode()
+        body = _encode({"id": message["id"], "error": error})
     stream.write(len(body).to_bytes(4, "big") + body)
     stream.flush()
+
+
+def _encode(message: Message) -> bytes:
+    """JSON in UTF-8; half a character, which a page's strings may hold, becomes a question mark."""
+    return json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
 
 
 def read(stream: IO[bytes]) -> Message | None:
