@@ -114,8 +114,6 @@ SAMPLE = (
     "email-inbox",
     "use-autocomplete",
     "choose-date",
-    "book-flight",
-    "search-engine",
 )
 
 
@@ -138,7 +136,7 @@ def test_check_env_holds_and_goes_back_by_replay(browser: BrowserPool) -> None:
     goal, made = task("click-checkboxes-large", 5), []
     probe = make("click-checkboxes-large", browser)
     probe.reset(goal)
-    actions = [EnvAction(Command.CLICK, i) for i in (1, 3, 2)]
+    actions = [EnvAction(Command.CLICK, i) for i in (1, 3)]
 
     def fresh() -> BrowserEnv:
         made.append(make("click-checkboxes-large", browser))

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -25,16 +28,35 @@ LOOP = "<button onclick='for (;;) {}'>Hang</button><label for=t>Text</label><inp
 PAGES = {
     "/": LOOP,
     "/fine": "<h1>fine</h1>",
-    "/once": ["<h1>hangs</h1><script>for (;;) {}</script>", "<h1>answers</h1>"],
     "/big": "<button onclick='window.a = new Uint8Array(500 << 20).fill(1)'>Grow</button>",
 }
 
 
-@pytest.fixture
-def frail(browser: BrowserPool) -> BrowserPool:
+@pytest.fixture(scope="module")
+def frail_pool(browser: BrowserPool) -> Iterator[BrowserPool]:
     """A pool whose browsers may be broken. `browser` is asked for, so that these tests are skipped without one."""
     with BrowserPool(deadline_s=4.0) as pool:
         yield pool
+
+
+@pytest.fixture
+def frail(frail_pool: BrowserPool) -> BrowserPool:
+    """The same, with a live worker and nothing replaced yet."""
+    frail_pool.open(["http://127.0.0.1"]).close()
+    frail_pool.replaced.clear()
+    return frail_pool
+
+
+@contextmanager
+def silence() -> Iterator[str]:
+    """An origin that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+def blocked(address: str) -> str:
+    """A script that stops a page's thread for good, and costs no processor."""
+    return f'const x = new XMLHttpRequest(); x.open("GET", "{address}", false); x.send()'
 
 
 def last(env: BrowserEnv) -> StepLog:
@@ -46,11 +68,14 @@ def worker_pid(pool: BrowserPool) -> int:
 
 
 def test_a_page_that_never_answers_is_data_and_the_episode_goes_on(frail: BrowserPool) -> None:
-    env = lab_env(frail, PAGES)
-    env.step(EnvAction(Command.TYPE, named(env, "Text"), "kept"))
-    before = env.view
-    start = time.monotonic()
-    result = click(env, "Hang")
+    with silence() as address:
+        env = lab_env(
+            frail, {**PAGES, "/": f"<button onclick='{blocked(address)}'>Hang</button>" + PAGES["/"]}, allow=[address]
+        )
+        env.step(EnvAction(Command.TYPE, named(env, "Text"), "kept"))
+        before = env.view
+        start = time.monotonic()
+        result = click(env, "Hang")
     assert time.monotonic() - start < 2 * 4.0 + 8.0  # two deadlines, and two browsers started
     assert (result.error_kind, result.error_message) == ("browser_lost", "the page does not answer")
     assert env.view == before
@@ -60,8 +85,10 @@ def test_a_page_that_never_answers_is_data_and_the_episode_goes_on(frail: Browse
 
 
 def test_work_is_retried_on_another_worker(frail: BrowserPool) -> None:
-    env = lab_env(frail, PAGES)
-    result = env.step(EnvAction(Command.GOTO, text="/once"))
+    with silence() as address:
+        pages = {**PAGES, "/once": [f"<h1>hangs</h1><script>{blocked(address)}</script>", "<h1>answers</h1>"]}
+        env = lab_env(frail, pages, allow=[address])
+        result = env.step(EnvAction(Command.GOTO, text="/once"))
     assert (result.error_kind, result.observation.text) == (None, "heading answers")
     assert last(env).lost == ("visit must answer within 4.0 s; got nothing",)
     assert len(frail.replaced) == 1

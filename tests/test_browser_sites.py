@@ -79,7 +79,7 @@ def test_check_env_holds_in_chromium(browser: BrowserPool, name: str) -> None:
         made.append(BrowserEnv(envs.make(name, browser=browser)._driver.host, browser))  # type: ignore[attr-defined]
         return made[-1]
 
-    check_env(make, task, expert_actions(task)[-6:] if name == "shop" else expert_actions(task)[:5])
+    check_env(make, task, expert_actions(task)[-4:] if name == "shop" else expert_actions(task)[:4])
     backs = [log for env in made for log in env.log if isinstance(log, Return)]
     assert {(back.way, back.outcome, back.tried) for back in backs} <= {("token", "exact", ())}
     for env in made:
