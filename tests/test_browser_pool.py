@@ -35,7 +35,7 @@ PAGES = {
 @pytest.fixture(scope="module")
 def frail_pool(browser: BrowserPool) -> Iterator[BrowserPool]:
     """A pool whose browsers may be broken. `browser` is asked for, so that these tests are skipped without one."""
-    with BrowserPool(deadline_s=4.0) as pool:
+    with BrowserPool(deadline_s=5.0) as pool:
         yield pool
 
 
@@ -76,10 +76,10 @@ def test_a_page_that_never_answers_is_data_and_the_episode_goes_on(frail: Browse
         before = env.view
         start = time.monotonic()
         result = click(env, "Hang")
-    assert time.monotonic() - start < 2 * 4.0 + 8.0  # two deadlines, and two browsers started
+    assert time.monotonic() - start < 2 * 5.0 + 10.0  # two deadlines, and two browsers started
     assert (result.error_kind, result.error_message) == ("browser_lost", "the page does not answer")
     assert env.view == before
-    assert last(env).lost == ("act must answer within 4.0 s; got nothing",) * 2
+    assert last(env).lost == ("act must answer within 5.0 s; got nothing",) * 2
     assert len(frail.replaced) == 2
     assert click(env, "Fine").observation.text == "heading fine"
 
@@ -90,7 +90,7 @@ def test_work_is_retried_on_another_worker(frail: BrowserPool) -> None:
         env = lab_env(frail, pages, allow=[address])
         result = env.step(EnvAction(Command.GOTO, text="/once"))
     assert (result.error_kind, result.observation.text) == (None, "heading answers")
-    assert last(env).lost == ("visit must answer within 4.0 s; got nothing",)
+    assert last(env).lost == ("visit must answer within 5.0 s; got nothing",)
     assert len(frail.replaced) == 1
 
 

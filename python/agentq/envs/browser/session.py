@@ -36,13 +36,13 @@ class Refusal(Exception):
 
 
 class Session:
-    """The newest tab is the one that is shown; when it closes, the one before it.
+    """The newest tab is shown; when it closes, the one before it.
 
     `Error` is the class of Playwright's errors; `probe` an expression whose value in the page each reply carries.
     """
 
-    def __init__(self, browser: Any, error: type[Exception], allow: list[str], probe: str, quiet_ms: int) -> None:
-        self.browser, self.Error, self.probe, self.quiet_ms = browser, error, probe, quiet_ms
+    def __init__(self, error: type[Exception], allow: list[str], probe: str, quiet_ms: int) -> None:
+        self.Error, self.probe, self.quiet_ms = error, probe, quiet_ms
         self.allowed = read_origins(allow)
         self.context: Any = None
         self.proxy: Any = None
@@ -63,7 +63,7 @@ class Session:
         cls, browser: Any, error: type[Exception], allow: list[str], storage: Any, probe: str, quiet_ms: int = QUIET_MS
     ) -> Session:
         """A fresh context that may touch the origins `allow` only; `storage` is an earlier `storage()`, or None."""
-        self = cls(browser, error, allow, probe, quiet_ms)
+        self = cls(error, allow, probe, quiet_ms)
         self.proxy = await open_proxy(self.allowed, self.block)
         port = self.proxy.sockets[0].getsockname()[1]
         self.context = await browser.new_context(
@@ -110,17 +110,12 @@ class Session:
     def crash(self) -> None:
         """A renderer has died."""
         self.crashed = True
-        for task in self.tasks:
-            task.cancel()
+        self._moved()
 
     def closed(self, tab: Tab) -> None:
         """A tab is gone; the one before it is shown."""
         if tab in self.tabs[1:]:
             self.tabs.remove(tab)
-
-    def opens(self) -> None:
-        """A tab has asked for a window; it is waited for."""
-        self.windows += 1
 
     async def _popup(self, page: Any) -> None:
         self.opening += 1

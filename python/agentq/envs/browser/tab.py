@@ -58,7 +58,7 @@ class Tab:
         page.on("close", lambda _: session.closed(tab))
         page.on("crash", lambda _: session.crash())
         page.on("framenavigated", lambda frame: tab.outside.pop(frame, None))
-        tab.cdp.on("Page.windowOpen", lambda _: session.opens())
+        tab.cdp.on("Page.windowOpen", tab._opens)
         await tab._listen(tab.cdp)
         tab.frame = (await tab.cdp.send("Page.getFrameTree"))["frameTree"]["frame"]["id"]
         return tab
@@ -87,6 +87,9 @@ class Tab:
         if not (cleared and self.loading.get(event["frameId"])):
             self.loading.pop(event["frameId"], None)
             self.moved.set()
+
+    def _opens(self, _: Any) -> None:
+        self.session.windows += 1  # it is waited for
 
     def _world(self, cdp: Any, context: dict[str, Any]) -> None:
         if context["name"] == _WORLD:
@@ -137,11 +140,14 @@ class Tab:
                 scripted = await self.evaluate("new Promise(setTimeout).then(agentq.scripted)")
             except self.session.Error:  # the document was replaced while it was asked
                 scripted = None
-            if self.loading or self.session.windows:
+            gone = self.session.crashed or self.page.is_closed()
+            if not gone and (self.loading or self.session.windows):
                 await self._until(lambda: not self.loading and not self.session.windows)
                 continue
             if self.session.tabs[-1] is not self:
                 return str((await self.session.tabs[-1].settle(quiet_ms))["rule"])
+            if gone:
+                return "cap"
             if scripted is None:
                 continue
             if not scripted:
@@ -155,7 +161,7 @@ class Tab:
             await self._until(lambda: not self.session.open_requests)
 
     async def _until(self, holds: Any) -> None:
-        while not holds():
+        while not holds() and not self.session.crashed:
             self.moved.clear()
             await self.moved.wait()
 
