@@ -201,10 +201,11 @@ def test_closing_the_pool_leaves_nothing(browser: BrowserPool) -> None:
 
 def test_a_session_let_go_is_closed_by_the_next_that_opens(browser: BrowserPool) -> None:
     env = lab_env(browser, PAGES)
-    held = browser._workers[0].sessions
+    held, visitors = browser._workers[0].sessions, env._driver.host.server.visitors  # type: ignore[attr-defined]
+    assert len(visitors) == 1
     del env
     lab_env(browser, PAGES).close()
-    assert browser._workers[0].sessions == held - 1
+    assert browser._workers[0].sessions == held - 1 and visitors == {}
 
 
 def test_a_missing_browser_names_both_install_commands() -> None:

@@ -127,6 +127,12 @@ class Driver:
         if session is not None:
             session.close()
 
+    def abandon(self) -> None:
+        """As drop, from a finalizer: the pool closes the session when it next opens one."""
+        self.host.dismiss(self._visitor)
+        if self.session is not None:
+            self.session.abandon()
+
     def _ways(self, state: Snapshot) -> Iterator[tuple[str, str]]:
         if state.memory is not None:
             yield "token", "exact"

@@ -127,9 +127,8 @@ class BrowserEnv:
         self._state = None
 
     def __del__(self) -> None:
-        driver = self.__dict__.get("_driver")
-        if driver is not None and driver.session is not None:
-            driver.session.abandon()
+        if "_driver" in self.__dict__:
+            self._driver.abandon()
 
     def _text(self, view: View) -> tuple[str, int]:
         """The observation's text, and how many lines of the window the token budget cut."""

@@ -26,7 +26,7 @@ class SiteServer:
     def __init__(self, site: Site) -> None:
         self.site = site
         self.visitors: dict[str, Session] = {}
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # a finalizer may dismiss while its thread answers
 
         class Handler(_Handler):
             owner = self

@@ -114,6 +114,9 @@ class Tab:
         """The value of an expression in the isolated world of a document, the main one by default."""
         place = place or Place(self.cdp, self.frame)
         context = self.contexts.get((id(place.cdp), place.frame))
+        if context is None:  # never the page's own world: whoever asks again finds it once it is there
+            await place.cdp.send("Runtime.evaluate", {"expression": "0"})
+            raise self.session.Error("the document has no isolated world yet")
         args = {"expression": expression, "contextId": context, "returnByValue": True, "awaitPromise": True}
         reply = await place.cdp.send("Runtime.evaluate", args)
         if "exceptionDetails" in reply:
