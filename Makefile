@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 
 CORE := CMakeLists.txt $(wildcard csrc/*) $(wildcard bindings/*)
 
-.PHONY: setup demo test lint build bench bench-setup sanitize mutants clean
+.PHONY: setup browser demo test lint build bench bench-setup sanitize mutants clean
 
 setup: $(VENV)/.core
 
@@ -28,6 +28,14 @@ $(VENV)/.deps: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/.core: $(VENV)/.deps $(CORE)
 	$(PIP) install -q --no-build-isolation --no-deps -e .
 	@touch $@
+
+# What the browser tests need: Playwright, the MiniWoB++ pages, a Chromium (Debian's if there is none). Optional.
+browser: setup
+	$(PIP) install -q -c constraints.txt playwright
+	$(PIP) install -q -c constraints.txt --no-deps miniwob
+	command -v chromium-headless-shell chromium google-chrome >/dev/null || \
+	    { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium-headless-shell fonts-liberation; } || \
+	    $(BIN)/playwright install --with-deps --only-shell chromium
 
 demo: setup
 	$(BIN)/agentq demo $(ARGS)

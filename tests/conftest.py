@@ -1,9 +1,15 @@
-"""What every test run prints first: the versions that a failure may depend on."""
+"""What every test run prints first (the versions that a failure may depend on), and the browser that tests share."""
 
 from __future__ import annotations
 
 import platform
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
+
+import pytest
+
+from agentq.envs.browser.pool import BrowserPool
+from agentq.errors import MissingExtra
 
 NAMES = ("agentq", "numpy", "pydantic", "torch", "transformers", "playwright", "hypothesis")
 
@@ -16,3 +22,15 @@ def pytest_report_header() -> str:
         except PackageNotFoundError:
             found.append(f"{name} absent")
     return ", ".join(found)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[BrowserPool]:
+    """One Chromium for all tests; they are skipped, with the install lines, where there is none."""
+    with BrowserPool() as pool:
+        try:
+            pool.open(["http://127.0.0.1"]).close()
+        except MissingExtra as error:
+            pytest.skip(str(error))
+        yield pool
+        assert pool.replaced == [], "tests that break browsers must use a pool of their own"

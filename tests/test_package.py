@@ -93,6 +93,14 @@ def test_imports_run_one_way():
     assert wrong == []
 
 
+def test_only_the_worker_process_imports_playwright():
+    importing = [f for f in python_files() if any(m.startswith("playwright") for m in imported_modules(f))]
+    assert [str(f.relative_to(PACKAGE)) for f in importing] == ["envs/browser/worker.py"]
+    assert not [
+        f for f in python_files() if any(m.startswith("agentq.envs.browser.worker") for m in imported_modules(f))
+    ]
+
+
 def test_nothing_imports_the_public_names_from_the_package_root():
     public = {"agentq"} | {f"agentq.{name}" for name in agentq.__all__}
     for source in python_files():

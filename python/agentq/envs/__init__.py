@@ -1,39 +1,89 @@
 """Environments by name: the registry of the built-in sites, their tasks and their experts.
 
+`booking` is the site in process; `chromium/booking` is the same site and tasks over HTTP in a real browser;
+`miniwob/TASK` is a page of the miniwob package in that browser.
+
 A task is (environment, split, index); its seed is one integer and the split follows from it:
 train [0, 1e9), validation [1e9, 2e9), test [2e9, 3e9), base [3e9, 4e9).
 """
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
+from typing import TYPE_CHECKING
 
+from agentq.envs.protocol import SiteEnv
 from agentq.envs.web_env import Advice, Expert, SiteKit, WebEnv
 from agentq.errors import ConfigError, did_you_mean
 from agentq.types import Split, Task
 
-__all__ = ["SPLIT_SIZE", "Advice", "Expert", "WebEnv", "expert", "make", "names", "task", "task_from_seed", "tasks"]
+__all__ = [
+    "SPLIT_SIZE",
+    "Advice",
+    "Expert",
+    "SiteEnv",
+    "WebEnv",
+    "default_browser",
+    "expert",
+    "make",
+    "names",
+    "task",
+    "task_from_seed",
+    "tasks",
+]
+
+if TYPE_CHECKING:
+    from agentq.envs.browser.pool import BrowserPool
 
 SPLIT_SIZE = 1_000_000_000
 _ORDER = (Split.TRAIN, Split.VALIDATION, Split.TEST, Split.BASE)
+_CHROMIUM = "chromium/"
+_MINIWOB = "miniwob/"
 _KITS = {"booking": "agentq.envs.booking.kit", "shop": "agentq.envs.shop.kit"}
 
 
-def names() -> tuple[str, ...]:
-    """The names of the built-in environments."""
-    return tuple(_KITS)
+def names(family: str = "") -> tuple[str, ...]:
+    """The built-in environments; of family `chromium` the same in a browser, of family `miniwob` one name a page."""
+    if family == "miniwob":
+        from agentq.envs.browser import miniwob
+
+        return miniwob.names()
+    if family not in ("", "chromium"):
+        raise ConfigError(f"family must be '', 'chromium' or 'miniwob'; got '{family}'")
+    return tuple(_CHROMIUM + name if family else name for name in _KITS)
 
 
 def _kit(name: str) -> SiteKit:
-    if name not in _KITS:
-        raise ConfigError(f"no environment '{name}'{did_you_mean(name, _KITS)}")
-    kit: SiteKit = import_module(_KITS[name]).KIT
+    """The kit of a site, whichever way it is reached."""
+    site = name.removeprefix(_CHROMIUM)
+    if site not in _KITS:
+        raise ConfigError(f"no environment '{name}'{did_you_mean(site, _KITS)}")
+    kit: SiteKit = import_module(_KITS[site]).KIT
     return kit
 
 
-def make(name: str) -> WebEnv:
-    """A new session of environment `name`; call `reset(task)` on it. Raises ConfigError for an unknown name."""
-    return WebEnv(_kit(name))
+@cache
+def default_browser() -> BrowserPool:
+    """The pool of `make('chromium/...')` without a pool: one browser, closed when the process ends."""
+    from agentq.envs.browser.pool import BrowserPool
+
+    return BrowserPool()
+
+
+def make(name: str, browser: BrowserPool | None = None) -> SiteEnv:
+    """A new session of environment `name`; call `reset(task)` on it.
+
+    With `browser`, or as `chromium/NAME`, its pages are read from Chromium. Raises ConfigError for an unknown name.
+    """
+    if browser is None and not name.startswith((_CHROMIUM, _MINIWOB)):
+        return WebEnv(_kit(name))
+    from agentq.envs.browser.env import BrowserEnv
+    from agentq.envs.browser.hosts import site_host
+    from agentq.envs.browser.miniwob import MiniwobHost
+
+    host = MiniwobHost(name) if name.startswith(_MINIWOB) else site_host(_kit(name).name)
+    return BrowserEnv(host, browser or default_browser())
 
 
 def task(name: str, split: Split | str, index: int) -> Task:
@@ -47,11 +97,19 @@ def task(name: str, split: Split | str, index: int) -> Task:
 
 
 def task_from_seed(name: str, seed: int) -> Task:
-    """The task of a seed. Raises ConfigError for an unknown name or a seed outside [0, 4e9)."""
-    kit = _kit(name)
+    """The task of a seed. Raises ConfigError for an unknown name or a seed outside [0, 4e9).
+
+    The instruction of a `miniwob` task is what its page says, which takes a browser: that of `default_browser`.
+    """
     if not 0 <= seed < SPLIT_SIZE * len(_ORDER):
         raise ConfigError(f"task seed must be in [0, {SPLIT_SIZE * len(_ORDER)}); got {seed}")
-    return Task(name, seed, _ORDER[seed // SPLIT_SIZE], kit.instruction(seed))
+    split = _ORDER[seed // SPLIT_SIZE]
+    if name.startswith(_MINIWOB):
+        from agentq.envs.browser.miniwob import instruction
+
+        return Task(name, seed, split, instruction(name, seed, default_browser()))
+    kit = _kit(name)
+    return Task(kit.name, seed, split, kit.instruction(seed))
 
 
 def tasks(name: str, split: Split | str, n: int, start: int = 0) -> list[Task]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from agentq.envs.protocol import Ability, Env
-from agentq.envs.web_env import WebEnv
+from agentq.envs.protocol import Ability, Env, SiteEnv
 from agentq.errors import EnvError
 from agentq.types import Command, EnvAction, Observation, Task
 
 
 def random_walk(
-    env: WebEnv, task: Task, rng: random.Random, steps: int
+    env: SiteEnv, task: Task, rng: random.Random, steps: int
 ) -> list[tuple[Observation, EnvAction, Observation]]:
     """`steps` random actions from `task`'s first page on; starts again where the episode ends.
 
@@ -29,7 +28,7 @@ def random_walk(
     return walk
 
 
-def random_action(env: WebEnv, task: Task, rng: random.Random) -> EnvAction:
+def random_action(env: SiteEnv, task: Task, rng: random.Random) -> EnvAction:
     """An action the shown page takes: a random control, a field that is still empty rather than one that is filled."""
     view = env.view
     controls = [(i, c) for i, c in enumerate(view.page.controls, 1) if not c.disabled]

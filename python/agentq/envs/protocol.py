@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from enum import Flag, auto
 from typing import Any, Protocol
 
+from agentq.envs.tab import View
 from agentq.types import EnvAction, Observation, StepResult, Task
 
 
@@ -45,4 +47,17 @@ class Env(Protocol):
 
     def close(self) -> None:
         """Release everything; the session cannot be used after."""
+        ...
+
+
+class SiteEnv(Env, Protocol):
+    """An Env that shows what its tab holds, for experts and random walks."""
+
+    @property
+    def view(self) -> View:
+        """The page, its url and what its controls hold now."""
+        ...
+
+    def random_query(self, rng: random.Random) -> str:
+        """Something a visitor of this site may search for."""
         ...

@@ -12,6 +12,12 @@ from agentq.types import ELEMENT_COMMANDS, Command, EnvAction
 VIEWPORT_LINES = 40
 _SCROLL_LINES = 20
 _MAX_REDIRECTS = 5
+_ROLES = {
+    Command.CLICK: ("link", "button", "checkbox"),
+    Command.TYPE: ("textbox",),
+    Command.CLEAR: ("textbox",),
+    Command.SELECT: ("combobox",),
+}
 _URL_CHARACTERS = "/?&=%+:,;@!$'()*~-._"
 
 
@@ -51,46 +57,57 @@ def act(site: Site, session: Session, view: View, action: EnvAction) -> View:
     if action.command in ELEMENT_COMMANDS:
         return _act_on_element(site, session, view, action)
     if action.command is Command.GOTO:
-        return open_url(site, session, _local_url(view, action.text or ""))
+        return open_url(site, session, local_url(view, action.text or ""))
     if action.command is Command.SCROLL:
-        return _scroll(view, action.text or "")
+        return scroll(view, action.text or "")
     return view
 
 
-def _act_on_element(site: Site, session: Session, view: View, action: EnvAction) -> View:
+def resolve(view: View, action: EnvAction, *, strict: bool = True) -> tuple[Control, str]:
+    """The control that an element command names and what it puts there; `ActionError` where the page does not take it.
+
+    Without `strict` anything may be clicked: in a real browser, scripts may wait for it.
+    """
     element = action.element or 0
     control = view.page.control(element)
-    if control is None:
+    if control is None or not control.role:
         raise ActionError("no_such_element", f"no element [{element}]")
     if control.disabled:
         raise ActionError("disabled", f"{control.role} [{element}] is disabled")
+    roles = _ROLES.get(action.command, (control.role,))
+    if control.role not in roles and (strict or action.command is not Command.CLICK):
+        raise ActionError("wrong_role", f"cannot {action.command} {control.role} [{element}]")
+    submits = action.command is Command.SUBMIT or (strict and action.command is Command.CLICK and control.submits)
+    if submits and control.form is None:
+        raise ActionError("wrong_role", f"{control.role} [{element}] has no form")
+    if action.command is Command.SELECT:
+        return control, _option(control, action.text or "")
+    return control, printable(action.text or "") if action.command is Command.TYPE else ""
+
+
+def _act_on_element(site: Site, session: Session, view: View, action: EnvAction) -> View:
+    control, value = resolve(view, action)
+    element = action.element or 0
     match action.command:
         case Command.CLICK:
             return _click(site, session, view, element, control)
         case Command.SUBMIT:
             return _submit(site, session, view, element, control)
-        case Command.TYPE:
-            return _put(view, element, control, "textbox", action, printable(action.text or ""))
-        case Command.CLEAR:
-            return _put(view, element, control, "textbox", action, "")
         case _:
-            return _put(view, element, control, "combobox", action, _option(control, action.text or ""))
+            return _with_value(view, element, value)
 
 
 def _click(site: Site, session: Session, view: View, element: int, control: Control) -> View:
     if control.role == "link":
-        return open_url(site, session, _local_url(view, control.href))
+        return open_url(site, session, local_url(view, control.href))
     if control.role == "checkbox":
         return _with_value(view, element, "" if view.values[element - 1] else CHECKED)
-    if control.role == "button":
-        return _submit(site, session, view, element, control) if control.submits else view
-    raise ActionError("wrong_role", f"cannot CLICK {control.role} [{element}]")
+    return _submit(site, session, view, element, control) if control.submits else view
 
 
 def _submit(site: Site, session: Session, view: View, element: int, control: Control) -> View:
     """Submit the form of `element`; the clicked button, else the form's first one, sends its own name and value."""
-    if control.form is None:
-        raise ActionError("wrong_role", f"{control.role} [{element}] has no form")
+    assert control.form is not None
     form = view.page.forms[control.form]
     button = element if control.submits else _default_button(view.page, control.form)
     params: dict[str, str] = {}
@@ -98,7 +115,7 @@ def _submit(site: Site, session: Session, view: View, element: int, control: Con
         sent = _sent(view, field_id, button) if field_id else hidden_value
         if sent is not None:
             params[name] = sent
-    return _fetch(site, session, form.method.upper(), _local_url(view, form.action or view.url), params)
+    return _fetch(site, session, form.method.upper(), local_url(view, form.action or view.url), params)
 
 
 def _default_button(page: Page, form: int) -> int:
@@ -123,8 +140,6 @@ def _sent(view: View, element: int, button: int) -> str | None:
 
 def _option(control: Control, wanted: str) -> str:
     """The label of the option meant by `wanted` (case does not matter)."""
-    if control.role != "combobox":
-        return ""
     wanted = printable(wanted)
     for label, _ in control.options:
         if label.casefold() == wanted.casefold() and label:
@@ -132,17 +147,12 @@ def _option(control: Control, wanted: str) -> str:
     raise ActionError("no_such_option", f"no option {wanted or 'without name'}")
 
 
-def _put(view: View, element: int, control: Control, role: str, action: EnvAction, value: str) -> View:
-    if control.role != role:
-        raise ActionError("wrong_role", f"cannot {action.command} {control.role} [{element}]")
-    return _with_value(view, element, value)
-
-
 def _with_value(view: View, element: int, value: str) -> View:
     return replace(view, status=0, values=(*view.values[: element - 1], value, *view.values[element:]))
 
 
-def _scroll(view: View, direction: str) -> View:
+def scroll(view: View, direction: str) -> View:
+    """The view 20 lines further UP or DOWN."""
     step = {"UP": -_SCROLL_LINES, "DOWN": _SCROLL_LINES}.get(direction.strip().upper())
     if step is None:
         raise ActionError("bad_argument", "SCROLL needs UP or DOWN")
@@ -150,8 +160,8 @@ def _scroll(view: View, direction: str) -> View:
     return replace(view, status=0, scroll=min(max(view.scroll + step, 0), last))
 
 
-def _local_url(view: View, target: str) -> str:
-    """`target` as path and query on this site."""
+def local_url(view: View, target: str) -> str:
+    """`target` as path and query on this site; `ActionError` if it leads elsewhere."""
     try:
         parts = urlsplit(urljoin(view.url, quote(printable(target), safe=_URL_CHARACTERS)))
     except ValueError:

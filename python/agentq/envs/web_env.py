@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from agentq.envs.protocol import Ability
+from agentq.envs.protocol import Ability, SiteEnv
 from agentq.envs.site import Session, Site
 from agentq.envs.tab import ActionError, View, act, open_url
 from agentq.errors import ConfigError, EnvError
@@ -33,7 +33,7 @@ class Expert:
     plan: str
     advise: Callable[[Task, View], Advice]
 
-    def __call__(self, task: Task, env: WebEnv) -> Advice:
+    def __call__(self, task: Task, env: SiteEnv) -> Advice:
         """The next step for `task` from whatever page `env` shows."""
         return self.advise(task, env.view)
 

@@ -1,0 +1,31 @@
+"""How much of a page an observation holds."""
+
+from __future__ import annotations
+
+import re
+
+_TOKEN = re.compile(r"\w{1,6}|[^\w\s]")  # a word piece has about six letters; close to what subword tokenizers count
+
+
+def tokens(text: str) -> int:
+    """An estimate of the tokens of `text`, the same for every model."""
+    return sum(1 for _ in _TOKEN.finditer(text))
+
+
+def fit(lines: list[str], max_tokens: int) -> tuple[list[str], int]:
+    """As many whole lines as fit `max_tokens`, and how many were cut; then the last line says so.
+
+    A first line that alone is too long is cut within.
+    """
+    room = max_tokens
+    for i, line in enumerate(lines):
+        room -= tokens(line)
+        if room < 0:
+            kept = lines[:i] or [_head(line, max_tokens)]
+            return [*kept, f"cut {len(lines) - i} lines"], len(lines) - i
+    return lines, 0
+
+
+def _head(line: str, max_tokens: int) -> str:
+    ends = [match.end() for match in _TOKEN.finditer(line)]
+    return line[: ends[max_tokens - 1]]

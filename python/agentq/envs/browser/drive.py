@@ -1,0 +1,195 @@
+"""Where the browser session of an environment is, and how it is brought where it should be: the cheapest way first.
+
+    token    the server's memory of the visitor copied, the url (or its form) sent again, the fields filled again
+    storage  cookies and storage of the context, the url, the fields; only while nothing unsafe was sent since
+    replay   the actions from reset on, every page checked
+
+Each way is checked by the page's fingerprint; a Return in `log` records which one led there and what that is worth.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from agentq.envs.browser.hosts import Host, Start
+from agentq.envs.browser.pool import BrowserPool, RemoteSession
+from agentq.envs.browser.states import Document, Lineage, Return, Snapshot, StepLog, page_print
+from agentq.envs.browser.views import Call, command_call, fill_calls, read_view
+from agentq.envs.tab import ActionError, View
+from agentq.errors import EnvError
+from agentq.types import Observation, Task
+
+Reply = dict[str, Any]
+_ATTEMPTS = 2
+
+
+class Driver:
+    """`live` is the state that the session shows, None where that is not known."""
+
+    def __init__(self, host: Host, pool: BrowserPool) -> None:
+        self.host, self.pool = host, pool
+        self.log: list[StepLog | Return] = []
+        self.live: Snapshot | None = None
+        self.session: RemoteSession | None = None
+        self.lineage = Lineage()
+        self._visitor = ""
+        self._unsafe = 0  # of the session, as last told
+
+    @property
+    def memory(self) -> Any:
+        """What the server remembers of the visitor now."""
+        return self.host.memory(self._visitor)
+
+    def start(self, task: Task, name: str) -> Snapshot:
+        """The first page of `task`, in a session that shares nothing with what was before. Tries twice."""
+        start = self.host.start(task)
+        for attempt in range(_ATTEMPTS):
+            try:
+                view, reply = self._start(start if attempt == 0 else self.host.start(task))
+                break
+            except EnvError:
+                self.drop()
+                if attempt == _ATTEMPTS - 1:
+                    raise
+        document = Document(reply["url"])
+        shown = Observation("", view.url)
+        self.live = Snapshot(name, task, view, 0, False, shown, document, self.memory, self.lineage, 0)
+        self.log.append(StepLog("reset", 0.0, reply["settle"]["rule"], reply["settle"]["ms"]))
+        return self.live
+
+    def call(self, state: Snapshot, call: Call, lost: list[str]) -> Reply:
+        """The browser's reply at `state`. A worker that is lost is replaced and, where that is safe, the call repeated.
+
+        Raises ActionError when it does not answer; `lost` then holds why.
+        """
+        for _ in range(_ATTEMPTS if self.host.repeatable else 1):
+            try:
+                self.sync(state)
+                reply: Reply = self._call(*call)
+                return reply
+            except EnvError as error:
+                lost.append(str(error))
+                self.drop()
+        raise ActionError("browser_lost", "the page does not answer")
+
+    def look(self, reply: Reply, before: View | None) -> View:
+        """What a reply shows; the lineage hears of unsafe requests."""
+        self.lineage.unsafe += reply.get("unsafe", self._unsafe) - self._unsafe
+        self._unsafe = reply.get("unsafe", self._unsafe)
+        if "lines" not in reply:
+            assert before is not None
+            return before
+        view = read_view(reply, self.host.shown_url(reply["url"]))
+        return view if before is None or reply["new"] else replace(view, scroll=before.scroll)
+
+    def sync(self, state: Snapshot) -> None:
+        """Bring the session to `state` unless it is there. Raises EnvError if no way leads there."""
+        if self.live is not state and self.bring(state).outcome == "failed":
+            raise EnvError("the browser must come back to the page; no way led there")
+
+    def bring(self, state: Snapshot) -> Return:
+        """Bring the session to `state`."""
+        begun, tried = time.perf_counter(), []
+        found, outcome = "none", "failed"
+        for way, would_be in self._ways(state):
+            try:
+                view = getattr(self, f"_by_{way}")(state)
+                if view is not None and page_print(view) == state.print:
+                    found, outcome = way, would_be
+                    break
+                tried.append(way)
+            except EnvError as error:
+                tried.append(f"{way}: {error}")
+                self.drop()
+        self.live = state if outcome != "failed" else None
+        back = Return(found, outcome, round((time.perf_counter() - begun) * 1000, 1), tuple(tried))
+        self.log.append(back)
+        return back
+
+    def storage(self) -> Any:
+        """Cookies and storage of the context."""
+        return self._call("storage")
+
+    def screenshot(self, state: Snapshot) -> str:
+        """The viewport at `state` as a PNG, base64."""
+        self.sync(state)
+        return str(self._call("screenshot"))
+
+    def drop(self) -> None:
+        """Let go of the session; what it showed can be rebuilt."""
+        session, self.session, self.live = self.session, None, None
+        self.host.dismiss(self._visitor)
+        self._visitor = ""
+        if session is not None:
+            session.close()
+
+    def abandon(self) -> None:
+        """As drop, from a finalizer: the pool closes the session when it next opens one."""
+        self.host.dismiss(self._visitor)
+        if self.session is not None:
+            self.session.abandon()
+
+    def _ways(self, state: Snapshot) -> Iterator[tuple[str, str]]:
+        if state.memory is not None:
+            yield "token", "exact"
+        unchanged = state.lineage.unsafe == state.unsafe
+        if state.storage is not None and unchanged and state.document.post is None:
+            yield "storage", "approximate"
+        yield "replay", "exact" if self.host.repeatable else "approximate"
+
+    def _by_token(self, state: Snapshot) -> View | None:
+        asked = state.document
+        start = self.host.resume(state.memory if asked.post is None else asked.before)
+        reply = self._visit(replace(start, url=asked.url), asked.post, fill_calls(state.view))
+        return self.look(reply, state.view) if "lines" in reply and self.memory == state.memory else None
+
+    def _by_storage(self, state: Snapshot) -> View | None:
+        self.drop()
+        self.session, self.lineage = self._open(state.storage), state.lineage
+        reply = self._visit(Start(state.document.url), None, fill_calls(state.view))
+        return self.look(reply, state.view) if "lines" in reply else None
+
+    def _by_replay(self, state: Snapshot) -> View | None:
+        path = state.path()
+        live, _ = self._start(self.host.start(state.task))
+        for before, after in itertools.pairwise(path):
+            if page_print(live) != before.print:
+                return None
+            try:
+                if after.action is not None:
+                    live, call = command_call(self.host, live, after.action)
+                    live = live if call is None else self.look(self._call(*call), live)
+            except ActionError:
+                pass  # as it was refused then
+        return live
+
+    def _start(self, start: Start) -> tuple[View, Reply]:
+        if not self.host.repeatable:
+            self.drop()  # a fresh context, and with it a fresh session of the server's
+        self.lineage, self._unsafe = Lineage(), 0 if self.session is None else self._unsafe
+        reply = self._visit(start, None, [])
+        if "lines" not in reply or reply["refused"]:
+            raise EnvError(f"the first page must load; got {reply['refused'][1]}")
+        return self.look(reply, None), reply
+
+    def _visit(self, start: Start, post: str | None, fill: list[list[Any]]) -> Reply:
+        self.host.dismiss(self._visitor)
+        self._visitor = start.visitor
+        args = {"cookies": start.cookies or None, "post": post, "fill": fill, "script": start.script}
+        reply: Reply = self._call("visit", {"url": start.url, **args})
+        return reply
+
+    def _call(self, call: str, args: dict[str, Any] | None = None) -> Any:
+        if self.session is None:
+            self.session = self._open(None)
+        if call in ("visit", "act"):
+            self.live = None
+        return self.session.call(call, **(args or {}))
+
+    def _open(self, storage: Any) -> RemoteSession:
+        self._unsafe = 0
+        return self.pool.open(self.host.allow, storage=storage, probe=self.host.probe, quiet_ms=self.host.quiet_ms)

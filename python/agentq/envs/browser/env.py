@@ -1,0 +1,200 @@
+"""The Env over Chromium: same tasks, commands and texts as in process.
+
+The state of the episode is kept here, not in the browser; drive.py knows what the browser shows and brings it where it
+should be. So a session can be restored, forked, or lost with its worker, and the episode goes on.
+"""
+
+from __future__ import annotations
+
+import base64
+import random
+import time
+from dataclasses import replace
+
+from agentq.envs.browser.budget import fit
+from agentq.envs.browser.drive import Driver, Reply
+from agentq.envs.browser.hosts import Host
+from agentq.envs.browser.pool import BrowserPool
+from agentq.envs.browser.states import Document, Return, Snapshot, StepLog
+from agentq.envs.browser.views import command_call
+from agentq.envs.protocol import Ability
+from agentq.envs.tab import ActionError, View
+from agentq.errors import ConfigError, EnvError
+from agentq.types import Command, EnvAction, Observation, StepResult, Task
+
+MAX_TOKENS = 4000
+
+
+class BrowserEnv:
+    """One live session; see `agentq.envs.protocol.Env`. `max_tokens` bounds the text of an observation.
+
+    `log` has a StepLog for each step of the episode and a Return for each way back, in order.
+    """
+
+    abilities = Ability.RESTORE | Ability.FORK
+
+    def __init__(self, host: Host, pool: BrowserPool, max_tokens: int = MAX_TOKENS) -> None:
+        if max_tokens < 1:
+            raise ConfigError(f"max_tokens must be at least 1; got {max_tokens}")
+        self.name, self.max_steps, self.max_tokens = host.name, host.max_steps, max_tokens
+        self._driver = Driver(host, pool)
+        self._state: Snapshot | None = None
+        self._astray = False  # the last restore failed
+
+    @property
+    def view(self) -> View:
+        """The page, its url and what its controls hold now."""
+        return self._present().view
+
+    @property
+    def log(self) -> list[StepLog | Return]:
+        """What happened since reset."""
+        return self._driver.log
+
+    def random_query(self, rng: random.Random) -> str:
+        """Something a visitor of this site may search for."""
+        return self._driver.host.random_query(rng)
+
+    def reset(self, task: Task) -> Observation:
+        """Start `task` afresh. Raises ConfigError for another environment's task, MissingExtra without a browser."""
+        self.log.clear()
+        self._astray = False
+        state = self._driver.start(task, self.name)
+        text, _ = self._text(state.view)
+        self._state = self._driver.live = replace(state, observation=Observation(text, state.view.url))
+        return self._state.observation
+
+    def step(self, env_action: EnvAction | None) -> StepResult:
+        """Act; what the page does not take, and a page that never answers, is data on the result."""
+        state, begun = self._present(), time.perf_counter()
+        if state.over:
+            raise EnvError("step needs a running episode; this one is over, call reset")
+        if self._astray:
+            message = "the page of the snapshot was not reached again"
+            self._state = replace(state, over=True)
+            return StepResult(state.observation, truncated=True, error_kind="replay_mismatch", error_message=message)
+        lost: list[str] = []
+        reply: Reply = {}
+        view, kind, message = state.view, None, ""
+        try:
+            if env_action is None:
+                raise ActionError("unreadable", "unreadable action")
+            view, call = command_call(self._driver.host, state.view, env_action)
+            if call is not None:
+                reply = self._driver.call(state, call, lost)
+                view = self._driver.look(reply, view)
+            if reply.get("refused"):
+                raise ActionError(*reply["refused"])
+        except ActionError as error:
+            kind, message = error.kind, str(error)
+        note = self._note(state, env_action, message)
+        after, cut = self._after(state, env_action, view, reply, note)
+        if kind is None and reply and view.status >= 400:
+            kind, message = f"http_{view.status}", view.text().split("\n", 1)[0]
+        self._record(env_action, reply, cut, begun, lost)
+        return self._result(after, env_action, reply, kind, message)
+
+    def snapshot(self) -> Snapshot:
+        """The present state, immutable. Asks the browser only where neither token nor replay is exact."""
+        state = self._present()
+        exact = state.memory is not None or self._driver.host.repeatable
+        if not exact and state.storage is None and self._driver.live is state:
+            state = self._state = self._driver.live = replace(state, storage=self._driver.storage())
+        return state
+
+    def restore(self, token: Snapshot) -> Observation:
+        """Go back to a snapshot; `log[-1]` says by which way. If none leads there, the next step says so and ends."""
+        if token.env != self.name:
+            raise ConfigError(f"snapshot must be of '{self.name}'; got one of '{token.env}'")
+        self._state = token
+        live = self._driver.live is token or token.over  # nothing can be done in an episode that is over
+        self._astray = not live and self._driver.bring(token).outcome == "failed"
+        return token.observation
+
+    def fork(self) -> BrowserEnv:
+        """An independent session in the same state; it opens when it is first used."""
+        twin = BrowserEnv(self._driver.host, self._driver.pool, self.max_tokens)
+        twin._state = self.snapshot() if self._state is not None else None
+        return twin
+
+    def screenshot(self) -> bytes:
+        """The viewport as a PNG."""
+        return base64.b64decode(self._driver.screenshot(self._present()))
+
+    def close(self) -> None:
+        """Release the session."""
+        self._driver.drop()
+        self._state = None
+
+    def __del__(self) -> None:
+        if "_driver" in self.__dict__:
+            self._driver.abandon()
+
+    def _text(self, view: View) -> tuple[str, int]:
+        """The observation's text, and how many lines of the window the token budget cut."""
+        lines, cut = fit(view.text().split("\n"), self.max_tokens)
+        return "\n".join(lines), cut
+
+    def _note(self, state: Snapshot, action: EnvAction | None, message: str) -> str:
+        if message:
+            return f"\nerror {message}"
+        if action is not None and action.command is Command.ASK_USER:
+            return f"\nuser {self._driver.host.answer(state.task, action.text or '')}"
+        return ""
+
+    def _after(
+        self, state: Snapshot, action: EnvAction | None, view: View, reply: Reply, note: str
+    ) -> tuple[Snapshot, int]:
+        """The state after a step, and how many lines were cut."""
+        text, cut = self._text(view)
+        after = replace(
+            state,
+            view=view,
+            steps=state.steps + 1,
+            observation=Observation(text + note, view.url),
+            action=None if view is state.view else action,  # what did nothing is not repeated in a replay
+            parent=state,
+        )
+        if "lines" in reply:
+            driver = self._driver
+            after = replace(
+                after,
+                document=_document(state, reply),
+                memory=driver.memory,
+                lineage=driver.lineage,
+                unsafe=driver.lineage.unsafe,
+                storage=None,
+            )
+        return after, cut
+
+    def _result(
+        self, after: Snapshot, action: EnvAction | None, reply: Reply, kind: str | None, message: str
+    ) -> StepResult:
+        """The verdict on `after`, which becomes the present state."""
+        stopped = action is not None and action.command is Command.STOP
+        verdict = self._driver.host.judge(after.task, after.memory, reply.get("probe"), stopped)
+        truncated = not verdict.terminated and after.steps >= self.max_steps
+        after = replace(after, over=verdict.terminated or truncated)
+        if "lines" in reply or self._driver.live is after.parent:
+            self._driver.live = after
+        self._state = after
+        reward, success = (verdict.reward, verdict.success) if verdict.terminated else (0.0, False)
+        return StepResult(after.observation, reward, verdict.terminated, truncated, success, kind, message)
+
+    def _record(self, action: EnvAction | None, reply: Reply, cut: int, begun: float, lost: list[str]) -> None:
+        settled = reply.get("settle", {"rule": "", "ms": 0.0})
+        blocked, dialogs = tuple(reply.get("blocked", ())), tuple(reply.get("dialogs", ()))
+        ms = round((time.perf_counter() - begun) * 1000, 1)
+        self.log.append(StepLog(str(action), ms, settled["rule"], settled["ms"], cut, blocked, dialogs, tuple(lost)))
+
+    def _present(self) -> Snapshot:
+        if self._state is None:
+            raise EnvError("the environment needs a session; call reset first")
+        return self._state
+
+
+def _document(state: Snapshot, reply: Reply) -> Document:
+    """How the document that a reply shows was asked for."""
+    if reply["status"]:
+        return Document(reply["url"], reply["post"], state.memory if reply["post"] is not None else None)
+    return state.document if state.document.post is not None else Document(reply["url"])

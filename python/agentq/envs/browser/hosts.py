@@ -1,0 +1,137 @@
+"""What stands behind a BrowserEnv: where an episode starts, what the server remembers, how it is scored."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import urlsplit
+
+from agentq.envs.browser.server import COOKIE, SiteServer
+from agentq.envs.tab import View, local_url
+from agentq.envs.web_env import SiteKit
+from agentq.errors import ConfigError
+from agentq.types import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a session begins: the first page, cookies, a script to run there; `visitor` names the server's session."""
+
+    url: str
+    cookies: list[dict[str, str]] = field(default_factory=list)
+    script: str = ""
+    visitor: str = ""
+
+
+class Verdict(NamedTuple):
+    """Whether the task is over, and what for."""
+
+    terminated: bool
+    reward: float = 0.0
+    success: bool = False
+
+
+class Host(Protocol):
+    """`probe`: an expression read in the page at every step. `strict`: commands fit roles as in the in-process browser.
+
+    `repeatable`: starting again and taking the same actions harms nobody and leads to the same pages.
+    """
+
+    name: str
+    max_steps: int
+    allow: list[str]
+    probe: str
+    quiet_ms: int
+    strict: bool
+    repeatable: bool
+
+    def start(self, task: Task) -> Start:
+        """Where `task` begins. Raises ConfigError if it belongs to another environment."""
+        ...
+
+    def memory(self, visitor: str) -> Any:
+        """An immutable copy of what the server remembers of the visitor; None if the site does not offer it."""
+        ...
+
+    def resume(self, memory: Any) -> Start:
+        """A new visitor of whom the server remembers `memory`."""
+        ...
+
+    def dismiss(self, visitor: str) -> None:
+        """The visitor does not come back."""
+        ...
+
+    def shown_url(self, url: str) -> str:
+        """The url as observations have it."""
+        ...
+
+    def target(self, view: View, text: str) -> str:
+        """The full url that GOTO `text` means. Raises ActionError."""
+        ...
+
+    def judge(self, task: Task, memory: Any, probe: Any, stopped: bool) -> Verdict:
+        """The state of the task; `stopped`: the agent said STOP."""
+        ...
+
+    def answer(self, task: Task, question: str) -> str:
+        """The simulated user's reply."""
+        ...
+
+    def random_query(self, rng: random.Random) -> str:
+        """Something a visitor may search for."""
+        ...
+
+
+class SiteHost:
+    """A built-in site behind a SiteServer."""
+
+    probe = ""
+    quiet_ms = 0
+    strict = True
+    repeatable = True
+
+    def __init__(self, kit: SiteKit) -> None:
+        self.name, self.max_steps = f"chromium/{kit.name}", kit.max_steps
+        self.kit, self.server = kit, SiteServer(kit.site)
+        self.allow = [self.server.origin]
+
+    def start(self, task: Task) -> Start:
+        if task.env != self.kit.name:
+            raise ConfigError(f"task.env must be '{self.kit.name}'; got '{task.env}'")
+        return self.resume(self.kit.new_session())
+
+    def memory(self, visitor: str) -> Any:
+        return self.server.memory(visitor)
+
+    def resume(self, memory: Any) -> Start:
+        visitor = self.server.admit(memory)
+        cookies = [{"name": COOKIE, "value": visitor, "url": self.server.origin}]
+        return Start(self.server.origin + "/", cookies, visitor=visitor)
+
+    def dismiss(self, visitor: str) -> None:
+        self.server.dismiss(visitor)
+
+    def shown_url(self, url: str) -> str:
+        parts = urlsplit(url)
+        return f"{parts.path}?{parts.query}" if parts.query else parts.path
+
+    def target(self, view: View, text: str) -> str:
+        return self.server.origin + local_url(view, text)
+
+    def judge(self, task: Task, memory: Any, probe: Any, stopped: bool) -> Verdict:
+        return Verdict(True, *self.kit.score(memory, task)) if stopped else Verdict(False)
+
+    def answer(self, task: Task, question: str) -> str:
+        return self.kit.answer(task, question)
+
+    def random_query(self, rng: random.Random) -> str:
+        return self.kit.random_query(rng)
+
+
+@cache
+def site_host(name: str) -> SiteHost:
+    """The host of a built-in site: one server a process."""
+    return SiteHost(import_module(f"agentq.envs.{name}.kit").KIT)

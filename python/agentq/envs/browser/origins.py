@@ -1,0 +1,54 @@
+"""Which addresses a browser session may touch: an exact list of web origins, and nothing but http and https."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from agentq.errors import ConfigError
+
+_PORTS = {"http": 80, "https": 443}
+
+
+class Origin(NamedTuple):
+    """Scheme, host and port, as a browser compares them."""
+
+    scheme: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}" + ("" if self.port == _PORTS[self.scheme] else f":{self.port}")
+
+
+def origin_of(url: str) -> Origin | None:
+    """The origin of an http or https url; None for every other scheme and for what is no url.
+
+    So is what this parser and a browser might read differently: backslashes, white space, a user before the host.
+    """
+    if any(character in "\\@" or character <= " " for character in url.partition("?")[0]):
+        return None
+    try:
+        parts = urlsplit(url)
+        scheme, host, port = parts.scheme.lower(), (parts.hostname or "").rstrip("."), parts.port
+    except ValueError:
+        return None
+    return Origin(scheme, host, port or _PORTS[scheme]) if scheme in _PORTS and host else None
+
+
+def read_origins(urls: Iterable[str]) -> frozenset[Origin]:
+    """The origins of an allow-list such as `["https://shop.test", "http://127.0.0.1:8000"]`. Raises ConfigError."""
+    origins = set()
+    for url in urls:
+        origin = origin_of(url)
+        if origin is None or "*" in url:
+            raise ConfigError(f"an allowed origin must be an exact one such as https://shop.test; got '{url}'")
+        origins.add(origin)
+    return frozenset(origins)
+
+
+def is_allowed(url: str, allowed: frozenset[Origin]) -> bool:
+    """Whether a document of `url` may be loaded and read. data:, blob:, javascript:, file: and the rest may not."""
+    return url in ("about:blank", "about:srcdoc") or origin_of(url) in allowed

@@ -1,0 +1,52 @@
+"""Reads a tab's documents into one page, and numbers its elements. A number stays with its element while it lives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentq.envs.browser.tab import Place, Tab
+
+
+class Reader:
+    """Numbers run from 1 in document order and start again with every new main document; they are never reused."""
+
+    def __init__(self) -> None:
+        self.places: dict[int, tuple[Place, int]] = {}  # element id -> (its document, its key there)
+        self._numbers: dict[tuple[str, int], int] = {}  # (document, key) -> element id
+        self._world = ""
+
+    async def read(self, tab: Tab) -> dict[str, Any]:
+        """Lines, a text or an element id each, and the controls by id; `new`: the main document is another one."""
+        root = Place(tab.cdp, tab.frame)
+        seen = await tab.evaluate("agentq.observe()", root)
+        new = seen["world"] != self._world
+        if new:
+            self._world = seen["world"]
+            self._numbers.clear()
+            self.places.clear()
+        lines, controls, cut = await self._merge(tab, root, seen)
+        page = {"url": seen["url"], "lines": lines, "controls": controls, "cut": cut}
+        return page | {"numbers": len(self._numbers), "new": new}
+
+    async def _merge(self, tab: Tab, place: Place, seen: dict[str, Any]) -> tuple[list[Any], dict[int, Any], int]:
+        """Lines with element ids for controls, framed documents in their places; the controls; lines left out."""
+        lines: list[Any] = []
+        controls: dict[int, Any] = {}
+        cut = seen["cut"]
+        framed: dict[int, Place] | None = None
+        for line in seen["lines"]:
+            if isinstance(line, str):
+                lines.append(line)
+            elif "control" in line:
+                key = line["control"].pop("key")
+                number = self._numbers.setdefault((seen["world"], key), len(self._numbers) + 1)
+                self.places[number] = (place, key)
+                controls[number] = line["control"]
+                lines.append(number)
+            else:
+                framed = await tab.documents(place) if framed is None else framed
+                if line["frame"] in framed:
+                    inner = framed[line["frame"]]
+                    part = await self._merge(tab, inner, await tab.evaluate("agentq.observe()", inner))
+                    lines, controls, cut = lines + part[0], controls | part[1], cut + part[2]
+        return lines, controls, cut

@@ -1,0 +1,298 @@
+"""One browser session inside a worker: a context, its tabs, its way out (proxy.py).
+
+Every call that can change the page ends with the settle rule and answers with what the page then shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+from collections.abc import Coroutine
+from typing import Any
+
+from agentq.envs.browser.origins import is_allowed, read_origins
+from agentq.envs.browser.proxy import open_proxy
+from agentq.envs.browser.reader import Reader
+from agentq.envs.browser.tab import QUIET_MS, Place, Tab, source
+
+CALLS = ("visit", "act", "observe", "storage", "screenshot", "close")
+MAX_TABS = 5
+VIEWPORT = {"width": 1280, "height": 800}
+_COUNTED = ("xhr", "fetch", "script", "stylesheet")
+
+
+class Gone(Exception):
+    """The session cannot be used any more; what it held must be rebuilt elsewhere."""
+
+
+class Refusal(Exception):
+    """What the page does not take: data on the step."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class Session:
+    """The newest tab is shown; when it closes, the one before it.
+
+    `Error` is the class of Playwright's errors; `probe` an expression whose value in the page each reply carries.
+    """
+
+    def __init__(self, error: type[Exception], allow: list[str], probe: str, quiet_ms: int) -> None:
+        self.Error, self.probe, self.quiet_ms = error, probe, quiet_ms
+        self.allowed = read_origins(allow)
+        self.context: Any = None
+        self.proxy: Any = None
+        self.tabs: list[Tab] = []
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.open_requests: set[Any] = set()
+        self.windows = self.opening = 0  # asked for; being attached
+        self.early: Any = None  # the first request of a tab that is being opened
+        self.unsafe = 0  # requests so far that may have changed the server: neither GET nor HEAD
+        self.blocked: list[str] = []
+        self.barred = ""
+        self.dialogs: list[str] = []
+        self.crashed = False
+        self.reader = Reader()
+
+    @classmethod
+    async def open(
+        cls, browser: Any, error: type[Exception], allow: list[str], storage: Any, probe: str, quiet_ms: int = QUIET_MS
+    ) -> Session:
+        """A fresh context that may touch the origins `allow` only; `storage` is an earlier `storage()`, or None."""
+        self = cls(error, allow, probe, quiet_ms)
+        self.proxy = await open_proxy(self.allowed, self.block)
+        port = self.proxy.sockets[0].getsockname()[1]
+        self.context = await browser.new_context(
+            accept_downloads=False,
+            permissions=[],
+            service_workers="block",
+            storage_state=storage,
+            viewport=VIEWPORT,
+            locale="en-US",
+            timezone_id="UTC",
+            proxy={"server": f"socks5://127.0.0.1:{port}", "bypass": "<-loopback>"},
+        )
+        await self.context.add_init_script(source("listeners.js"))
+        self.context.on("request", self._request)
+        self.context.on("requestfinished", self._request_ends)
+        self.context.on("requestfailed", self._request_ends)
+        self.context.on("dialog", self._dialog)
+        self.tabs.append(await Tab.attach(self, await self.context.new_page()))
+        self.context.on("page", lambda page: self.spawn(self._popup(page)))
+        return self
+
+    # What the browser tells, between calls and during them.
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Let `work` run beside; its failures are the page's, and show in what the page shows."""
+
+        async def quietly() -> None:
+            with contextlib.suppress(self.Error):
+                await work
+
+        task = asyncio.create_task(quietly())
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    def may_load(self, url: str) -> bool:
+        """Whether a document of `url` may be loaded and read."""
+        return is_allowed(url, self.allowed)
+
+    def block(self, what: str, *, barred: bool = False) -> None:
+        """Record what was not allowed; `barred`: it was the page itself, not a part of one."""
+        self.blocked.append(what[:200])
+        self.barred = self.barred or (what[:200] if barred else "")
+
+    def crash(self) -> None:
+        """A renderer has died."""
+        self.crashed = True
+        self._moved()
+
+    def closed(self, tab: Tab) -> None:
+        """A tab is gone; the one before it is shown."""
+        if tab in self.tabs[1:]:
+            self.tabs.remove(tab)
+
+    async def _popup(self, page: Any) -> None:
+        self.opening += 1
+        try:
+            if len(self.tabs) + self.opening > MAX_TABS:
+                self.block("a new tab beyond the limit")
+                await page.close()
+            else:
+                tab = await Tab.attach(self, page)
+                tab.requested, self.early = self.early, None
+                self.tabs.append(tab)
+        finally:
+            self.opening, self.windows = self.opening - 1, max(0, self.windows - 1)
+            self._moved()
+
+    def _moved(self) -> None:
+        for tab in self.tabs:
+            tab.moved.set()
+
+    def _request(self, request: Any) -> None:
+        self.unsafe += request.method not in ("GET", "HEAD", "OPTIONS")
+        if request.resource_type in _COUNTED:
+            self.open_requests.add(request)
+        if not request.is_navigation_request():
+            return
+        try:
+            frame = request.frame
+        except self.Error:  # it is older than the tab it opens
+            self.early = request
+            return
+        for tab in self.tabs:
+            if frame == tab.page.main_frame:
+                tab.requested = request
+
+    def _request_ends(self, request: Any) -> None:
+        self.open_requests.discard(request)
+        self._moved()
+
+    def _dialog(self, dialog: Any) -> None:
+        self.dialogs.append(dialog.message[:200])
+        self.spawn(dialog.accept() if dialog.type == "beforeunload" else dialog.dismiss())
+
+    # What the pool may call.
+
+    async def visit(
+        self,
+        url: str,
+        cookies: list[dict[str, str]] | None = None,
+        post: str | None = None,
+        fill: list[list[Any]] | None = None,
+        script: str = "",
+    ) -> dict[str, Any]:
+        """Go to `url` (as a POST of the form `post`), run `script` there, put `fill` into its controls, and look.
+
+        `cookies`, if given, replace those of the session. `fill`: [element id, verb of page.js, value] each.
+        """
+        if cookies is not None:
+            await self.context.clear_cookies()
+            await self.context.add_cookies(cookies)
+        self._begin()
+        for tab in self.tabs[1:]:
+            await tab.page.close()
+        if not self.may_load(url):
+            raise Refusal("blocked", f"{url[:200]} is not allowed")
+        failure = await self.tabs[0].navigate(url, None if post is None else ("POST", post))
+        if script:
+            await self.tabs[0].settle(0)
+            await self.tabs[0].page.evaluate(script)
+        if not fill:
+            return await self._look(failure)
+        await self._look("")
+        for element, verb, value in fill:
+            await self._dom(verb, element, value)
+        return await self._look(failure)
+
+    async def act(self, command: str, element: int, value: Any = None) -> dict[str, Any]:
+        """Click, or do a verb of page.js on a control, and look."""
+        self._begin()
+        refusal = None
+        try:
+            if command == "click":
+                await self._click(element)
+            else:
+                await self._dom(command, element, value)
+        except Refusal as error:
+            refusal = (error.kind, str(error))
+        return await self._look("", refusal)
+
+    async def observe(self) -> dict[str, Any]:
+        """Look, without doing anything."""
+        self._begin()
+        return await self._look("")
+
+    async def storage(self) -> dict[str, Any]:
+        """Cookies, local storage and IndexedDB of the context."""
+        return dict(await self.context.storage_state(indexed_db=True))
+
+    async def screenshot(self) -> str:
+        """The viewport as a PNG, base64."""
+        return base64.b64encode(await self._tab().page.screenshot()).decode()
+
+    async def close(self) -> None:
+        """Release the context and its way out."""
+        self.proxy.close()
+        await self.context.close()
+
+    # How they do it.
+
+    def _tab(self) -> Tab:
+        if self.crashed or self.tabs[0].page.is_closed():
+            raise Gone("the page crashed" if self.crashed else "the page closed itself")
+        return self.tabs[-1]
+
+    def _begin(self) -> None:
+        self._tab()
+        self.blocked.clear()
+        self.barred = ""
+        self.dialogs.clear()
+        self.open_requests.clear()
+        self.windows = 0
+
+    def _place(self, element: int) -> tuple[Place, int]:
+        if element not in self.reader.places:
+            raise Refusal("no_such_element", f"no element [{element}]")
+        return self.reader.places[element]
+
+    async def _dom(self, verb: str, element: int, value: Any) -> None:
+        place, key = self._place(element)
+        if not await self._tab().evaluate(f"agentq.act({json.dumps(verb)}, {key}, {json.dumps(value)})", place):
+            raise Refusal("no_such_element", f"no element [{element}]")
+
+    async def _click(self, element: int) -> None:
+        """Press the mouse in the middle of the element, where nothing else may lie over it."""
+        place: Place | None
+        place, key = self._place(element)
+        tab = self._tab()
+        spot = await tab.evaluate(f"agentq.point({key})", place)
+        if spot is None:
+            raise Refusal("no_such_element", f"no element [{element}]")
+        if "over" in spot:
+            raise Refusal("covered", f"[{element}] is covered by {spot['over']}")
+        while place is not None and place.owner is not None:
+            corner = await tab.evaluate(f"agentq.corner({place.key})", place.owner)
+            spot = {"x": spot["x"] + corner["x"], "y": spot["y"] + corner["y"]}
+            place = place.owner
+        await tab.page.mouse.click(spot["x"], spot["y"])
+
+    async def _look(self, failure: str, refusal: tuple[str, str] | None = None) -> dict[str, Any]:
+        """Settle, leave what may not be shown, and read the page."""
+        settled = await self._tab().settle(self.quiet_ms)
+        tab = self._tab()
+        status = await tab.status()
+        if not self.may_load(tab.page.url):
+            self.block(tab.page.url, barred=True)
+            await self._leave(tab)
+            tab = self._tab()
+        if self.barred and refusal is None:
+            refusal = ("blocked", f"{self.barred} is not allowed")
+        if failure and refusal is None:
+            refusal = ("network", failure)
+        reply = await self.reader.read(tab)
+        method, body = tab.document
+        return reply | {
+            "status": status,
+            "post": body if method == "POST" else None,
+            "settle": settled,
+            "refused": refusal,
+            "blocked": self.blocked,
+            "dialogs": self.dialogs,
+            "unsafe": self.unsafe,
+            "probe": await tab.page.evaluate(self.probe) if self.probe else None,
+        }
+
+    async def _leave(self, tab: Tab) -> None:
+        """Close a tab that shows a page of a foreign origin or scheme; in the first tab, go back."""
+        if tab is not self.tabs[0]:
+            await tab.page.close()
+            self.closed(tab)
+            return
+        await tab.go_back(self.quiet_ms)

@@ -1,0 +1,234 @@
+"""One tab inside a worker: its documents, the settle rule, and the gate that documents of foreign origins do not pass.
+
+Observation and acts run in an isolated world of each document (page.js) over the tab's own DevTools session, so their
+order relative to the page's events is the renderer's own: after an act, one round trip through the page's task queue
+tells whether the act began a navigation or opened a window. That is what makes a settle rule without sleeps possible.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import time
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+SETTLE_CAP_S = 5.0
+QUIET_MS = 50  # a page with scripts is settled when nothing has changed for so long and no request of it is open
+_WORLD = "agentq"
+
+
+@cache
+def source(name: str) -> str:
+    """A script beside this file."""
+    return (Path(__file__).parent / name).read_text()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A document that can be evaluated in; `owner` and `key`: the document that frames it, and its frame there."""
+
+    cdp: Any
+    frame: str
+    owner: Place | None = None
+    key: int = 0
+
+
+class Tab:
+    """`session` is told of what is blocked; `loading` are the frames that a navigation keeps busy."""
+
+    def __init__(self, session: Any, page: Any, cdp: Any) -> None:
+        self.session, self.page, self.cdp = session, page, cdp
+        self.contexts: dict[tuple[int, str], int] = {}  # (DevTools session, frame) -> isolated world
+        self.outside: dict[Any, Any] = {}  # frames in a process of their own -> their DevTools session, if any
+        self.loading: dict[str, bool] = {}  # frame -> whether it has started to load, or only asked to
+        self.moved = asyncio.Event()
+        self.requested: Any = None  # the latest request for the main document
+        self.document = ("GET", None)  # method and body that led to the present one
+        self.override: tuple[str, str] | None = None
+        self.frame = ""
+
+    @classmethod
+    async def attach(cls, session: Any, page: Any) -> Tab:
+        """Put the gate, the isolated world and the listeners in place."""
+        tab = cls(session, page, await session.context.new_cdp_session(page))
+        page.on("close", lambda _: session.closed(tab))
+        page.on("crash", lambda _: session.crash())
+        page.on("framenavigated", lambda frame: tab.outside.pop(frame, None))
+        tab.cdp.on("Page.windowOpen", tab._opens)
+        await tab._listen(tab.cdp)
+        tab.frame = (await tab.cdp.send("Page.getFrameTree"))["frameTree"]["frame"]["id"]
+        return tab
+
+    async def _listen(self, cdp: Any) -> None:
+        for event in ("frameScheduledNavigation", "frameRequestedNavigation", "frameStartedLoading"):
+            cdp.on(f"Page.{event}", partial(self._starts, event == "frameStartedLoading"))
+        for event in ("frameStoppedLoading", "frameClearedScheduledNavigation", "frameDetached"):
+            cdp.on(f"Page.{event}", partial(self._stops, event == "frameClearedScheduledNavigation"))
+        cdp.on("Runtime.executionContextCreated", lambda event: self._world(cdp, event["context"]))
+        cdp.on("Fetch.requestPaused", lambda event: self._gate(cdp, event))
+        world = {"source": source("page.js"), "worldName": _WORLD, "runImmediately": True}
+        await asyncio.gather(
+            cdp.send("Page.enable"),
+            cdp.send("Runtime.enable"),
+            cdp.send("Fetch.enable", {"patterns": [{"resourceType": "Document"}]}),
+            cdp.send("Page.addScriptToEvaluateOnNewDocument", world),
+        )
+
+    def _starts(self, started: bool, event: dict[str, Any]) -> None:
+        if event.get("disposition", "currentTab") == "currentTab":
+            self.loading[event["frameId"]] = started or self.loading.get(event["frameId"], False)
+
+    def _stops(self, cleared: bool, event: dict[str, Any]) -> None:
+        """A scheduled navigation is cleared when it starts, too; only one that has not started is given up."""
+        if not (cleared and self.loading.get(event["frameId"])):
+            self.loading.pop(event["frameId"], None)
+            self.moved.set()
+
+    def _opens(self, _: Any) -> None:
+        self.session.windows += 1  # it is waited for
+
+    def _world(self, cdp: Any, context: dict[str, Any]) -> None:
+        if context["name"] == _WORLD:
+            self.contexts[id(cdp), context["auxData"]["frameId"]] = context["id"]
+
+    def _gate(self, cdp: Any, event: dict[str, Any]) -> None:
+        """Every request for a document stops here, each hop of a redirect too."""
+        request, answer = event["request"], {"requestId": event["requestId"]}
+        if not self.session.may_load(request["url"]):
+            self.session.block(request["url"], barred=event["frameId"] == self.frame)
+            self.session.spawn(cdp.send("Fetch.failRequest", answer | {"errorReason": "Aborted"}))
+            return
+        if self.override and event["frameId"] == self.frame:
+            method, body = self.override
+            headers = [{"name": key, "value": value} for key, value in request["headers"].items()]
+            headers.append({"name": "Content-Type", "value": "application/x-www-form-urlencoded"})
+            answer |= {"method": method, "postData": base64.b64encode(body.encode()).decode(), "headers": headers}
+            self.override = None
+        self.session.spawn(cdp.send("Fetch.continueRequest", answer))
+
+    async def evaluate(self, expression: str, place: Place | None = None) -> Any:
+        """The value of an expression in the isolated world of a document, the main one by default."""
+        place = place or Place(self.cdp, self.frame)
+        context = self.contexts.get((id(place.cdp), place.frame))
+        if context is None:  # never the page's own world: whoever asks again finds it once it is there
+            await place.cdp.send("Runtime.evaluate", {"expression": "0"})
+            raise self.session.Error("the document has no isolated world yet")
+        args = {"expression": expression, "contextId": context, "returnByValue": True, "awaitPromise": True}
+        reply = await place.cdp.send("Runtime.evaluate", args)
+        if "exceptionDetails" in reply:
+            details = reply["exceptionDetails"]
+            raise RuntimeError(details.get("exception", {}).get("description", details["text"]))
+        return reply["result"].get("value")
+
+    async def settle(self, quiet_ms: int = QUIET_MS) -> dict[str, Any]:
+        """Wait until the page has settled; which rule said so, and after how many milliseconds.
+
+        loaded: no frame is loading and the document has no script. quiet: besides, no node changed for `quiet_ms` and
+        no request that began meanwhile is open. cap: neither within SETTLE_CAP_S.
+        """
+        start = time.monotonic()
+        rule = "cap"
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SETTLE_CAP_S):
+                rule = await self._settle(quiet_ms)
+        return {"rule": rule, "ms": round((time.monotonic() - start) * 1000, 1)}
+
+    async def _settle(self, quiet_ms: int) -> str:
+        while True:
+            try:  # whatever the act began has begun once the page's task queue has come round
+                scripted = await self.evaluate("new Promise(setTimeout).then(agentq.scripted)")
+            except self.session.Error:  # the document was replaced while it was asked
+                scripted = None
+            gone = self.session.crashed or self.page.is_closed()
+            if not gone and (self.loading or self.session.windows):
+                await self._until(lambda: not self.loading and not self.session.windows)
+                continue
+            if self.session.tabs[-1] is not self:
+                return str((await self.session.tabs[-1].settle(quiet_ms))["rule"])
+            if gone:
+                return "cap"
+            if scripted is None:
+                continue
+            if not scripted:
+                return "loaded"
+            try:
+                calm = await self.evaluate(f"agentq.quiet({quiet_ms}, {SETTLE_CAP_S * 1000})")
+            except self.session.Error:
+                continue
+            if calm and not self.loading and not self.session.open_requests:
+                return "quiet"
+            await self._until(lambda: not self.session.open_requests)
+
+    async def _until(self, holds: Any) -> None:
+        while not holds() and not self.session.crashed:
+            self.moved.clear()
+            await self.moved.wait()
+
+    async def navigate(self, url: str, override: tuple[str, str] | None = None) -> str:
+        """Load `url`, or post `override` (method, form) to it; what the network said, if it failed."""
+        self.override = override
+        reply = await self.cdp.send("Page.navigate", {"url": url})
+        self.override = None
+        return str(reply.get("errorText", ""))
+
+    async def go_back(self, quiet_ms: int) -> None:
+        """To the latest page that may be shown."""
+        history = await self.cdp.send("Page.getNavigationHistory")
+        for entry in reversed(history["entries"][: history["currentIndex"]]):
+            if self.session.may_load(entry["url"]):
+                await self.cdp.send("Page.navigateToHistoryEntry", {"entryId": entry["id"]})
+                break
+        else:
+            await self.navigate("about:blank")
+        await self.settle(quiet_ms)
+
+    async def status(self) -> int:
+        """The HTTP status of the main document if one was loaded since the last call, else 0."""
+        request, self.requested = self.requested, None
+        if request is None:
+            return 0
+        with contextlib.suppress(self.session.Error):
+            if (response := await request.response()) is not None:
+                self.document = (request.method, request.post_data)
+                return int(response.status)
+        return 0
+
+    async def documents(self, place: Place) -> dict[int, Place]:
+        """The documents of other origins framed in `place`, by the key of their frame."""
+        framed: dict[int, Place] = {}
+        for cdp, frame in await self._frames():
+            if (cdp, frame) == (place.cdp, place.frame):
+                continue
+            with contextlib.suppress(self.session.Error):
+                node = await place.cdp.send("DOM.getFrameOwner", {"frameId": frame})
+                context = self.contexts[id(place.cdp), place.frame]
+                args = {"backendNodeId": node["backendNodeId"], "executionContextId": context}
+                element = (await place.cdp.send("DOM.resolveNode", args))["object"]["objectId"]
+                call = {"functionDeclaration": "function() { return agentq.keyOf(this) }", "objectId": element}
+                key = (await place.cdp.send("Runtime.callFunctionOn", call))["result"]["value"]
+                framed[key] = Place(cdp, frame, place, key)
+        return framed
+
+    async def _frames(self) -> list[tuple[Any, str]]:
+        """Every frame that may be read, with the DevTools session that reaches it."""
+        found = []
+        for frame in self.page.frames[1:]:
+            if frame not in self.outside:
+                try:
+                    cdp = await self.session.context.new_cdp_session(frame)
+                    await self._listen(cdp)
+                except self.session.Error:
+                    cdp = None  # it lives in its parent's process
+                self.outside[frame] = cdp
+        for cdp in [self.cdp, *filter(None, self.outside.values())]:
+            trees = [(await cdp.send("Page.getFrameTree"))["frameTree"]]
+            while trees:
+                tree = trees.pop()
+                trees += tree.get("childFrames", [])
+                if self.session.may_load(tree["frame"]["url"]):
+                    found.append((cdp, tree["frame"]["id"]))
+        return found

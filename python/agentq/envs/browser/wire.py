@@ -1,0 +1,48 @@
+"""Messages between the pool and a worker: a length of four bytes, big-endian, then that many bytes of JSON.
+
+    pool -> worker   {"id": 7, "session": 2, "call": "act", "args": {...}}
+    worker -> pool   {"id": 7, "result": {...}}   or   {"id": 7, "error": "one line", "gone": whether the session died}
+
+Replies come in any order. The worker's first message has id 0. An end of file on either side ends the other.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import IO, Any
+
+MAX_BYTES = 1 << 26  # of one message; a larger one is a fault of the page that made it
+
+Message = dict[str, Any]
+
+
+def write(stream: IO[bytes], message: Message) -> None:
+    """Send one message. Raises OSError if nobody reads."""
+    body = _encode(message)
+    if len(body) > MAX_BYTES:
+        error = f"a message must fit {MAX_BYTES} bytes; got {len(body)}"
+        body = _encode({"id": message["id"], "error": error})
+    stream.write(len(body).to_bytes(4, "big") + body)
+    stream.flush()
+
+
+def _encode(message: Message) -> bytes:
+    """JSON in UTF-8; half a character, which a page's strings may hold, becomes a question mark."""
+    return json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
+
+
+def read(stream: IO[bytes]) -> Message | None:
+    """The next message; None at the end of the stream. Raises ValueError for what is no message."""
+    head = stream.read(4)
+    size = int.from_bytes(head, "big")
+    if len(head) < 4:
+        return None
+    if size > MAX_BYTES:
+        raise ValueError(f"a message must fit {MAX_BYTES} bytes; got {size}")
+    body = stream.read(size)
+    if len(body) < size:
+        return None
+    message = json.loads(body)
+    if not isinstance(message, dict):
+        raise ValueError(f"a message must be an object; got {type(message).__name__}")
+    return message

@@ -1,0 +1,117 @@
+"""The worker process: one Chromium under Playwright, many sessions. The only file that imports Playwright.
+
+Started by pool.py as `python -m agentq.envs.browser.worker`; speaks wire.py over stdin and stdout. A thread reads the
+pool's messages. When the pool is gone the stream ends, and that thread ends everything at once, whatever the event loop
+is stuck in: no browser outlives its owner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import sys
+import threading
+from typing import Any
+
+from playwright.async_api import Error, async_playwright
+
+from agentq.envs.browser import processes, wire
+from agentq.envs.browser.session import CALLS, Gone, Refusal, Session
+
+PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+ARGS = [
+    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",  # names are resolved by proxy.py only
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+    "--dns-prefetch-disable",
+    "--disable-dev-shm-usage",  # 64 MB in most containers
+    "--disable-gpu",
+]
+
+
+async def launch(playwright: Any, executable: str) -> Any:
+    """Chromium from the setting ("" for none), Playwright's own, or PATH. Raises Error if there is none."""
+    found = next(filter(None, map(shutil.which, PROGRAMS)), None)
+    choices = [executable] if executable else [None, found] if found else [None]
+    for choice in choices:
+        for sandbox in (False,) if os.geteuid() == 0 else (True, False):  # Chromium's own needs a user that is not root
+            try:
+                return await playwright.chromium.launch(executable_path=choice, args=ARGS, chromium_sandbox=sandbox)
+            except Error as error:
+                last = error
+                if "xecutable doesn't exist" in error.message:
+                    break
+    raise last
+
+
+class Worker:
+    """The sessions of one browser, and the loop that serves calls on them."""
+
+    def __init__(self, browser: Any, output: Any) -> None:
+        self.browser, self.output = browser, output
+        self.sessions: dict[int, Session] = {}
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def accept(self, message: wire.Message) -> None:
+        """Serve one call beside the others; the pool sends one at a time for each session."""
+        task = asyncio.create_task(self._serve(message))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def _serve(self, message: wire.Message) -> None:
+        reply: wire.Message = {"id": message["id"]}
+        try:
+            reply["result"] = await self._call(message["session"], message["call"], message["args"])
+        except Refusal as error:
+            reply["result"] = {"refused": (error.kind, str(error))}
+        except Exception as error:  # whatever it is, the pool must hear of it and not wait for its deadline
+            session = self.sessions.get(message["session"])
+            gone = isinstance(error, Gone) or session is None or session.crashed
+            reply |= {"error": str(error).split("\n", 1)[0], "gone": gone}
+        wire.write(self.output, reply)
+
+    async def _call(self, number: int, call: str, args: dict[str, Any]) -> Any:
+        if call == "open":
+            self.sessions[number] = await Session.open(self.browser, Error, **args)
+            return {}
+        if call not in CALLS or number not in self.sessions:
+            raise Gone(f"a call must be one of {', '.join(CALLS)} on an open session; got {call} on {number}")
+        if call == "close":
+            await self.sessions.pop(number).close()
+            return {}
+        return await getattr(self.sessions[number], call)(**args)
+
+
+def _read(loop: asyncio.AbstractEventLoop, inbox: asyncio.Queue[wire.Message]) -> None:
+    """The reading thread. At the end of the stream: end all descendants, remove the temporary folder, end."""
+    with contextlib.suppress(Exception):
+        while (message := wire.read(sys.stdin.buffer)) is not None:
+            loop.call_soon_threadsafe(inbox.put_nowait, message)
+    processes.end(os.getpid(), os.environ[processes.MARK])
+    shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
+    os._exit(0)
+
+
+async def main() -> None:
+    """Launch, say hello, serve until the stream ends."""
+    output = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever prints, prints to the log
+    inbox: asyncio.Queue[wire.Message] = asyncio.Queue()
+    threading.Thread(target=_read, args=(asyncio.get_running_loop(), inbox), daemon=True).start()
+    async with async_playwright() as playwright:
+        try:
+            browser = await launch(playwright, sys.argv[1])
+        except Error as error:
+            missing = "xecutable doesn't exist" in error.message
+            wire.write(output, {"id": 0, "error": error.message.strip().split("\n", 1)[0], "missing": missing})
+            return
+        browser.on("disconnected", lambda _: os._exit(1))
+        wire.write(output, {"id": 0, "result": {"version": browser.version}})
+        worker = Worker(browser, output)
+        while True:
+            worker.accept(await inbox.get())
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
