@@ -158,6 +158,7 @@ def test_check_env_holds_and_goes_back_by_replay(browser: BrowserPool) -> None:
 def test_the_pages_clock_does_not_end_an_episode_unless_it_is_asked_for(browser: BrowserPool) -> None:
     for timed, limit in ((False, 1e7), (True, 10_000)):
         host = miniwob.MiniwobHost("miniwob/click-test", timed)
+        assert host.repeatable is not timed
         session = browser.open(host.allow, probe="core.EPISODE_MAX_TIME")
         start = host.start(task("click-test", 0))
         assert session.call("visit", url=start.url, script=start.script)["probe"] == limit

@@ -76,13 +76,12 @@ class MiniwobHost:
 
     max_steps = MAX_STEPS
     strict = False
-    repeatable = True
     quiet_ms = 35  # two frames: animations change something in each
 
     def __init__(self, name: str, timed: bool = False) -> None:
         if name not in names():
             raise ConfigError(f"no environment '{name}'{did_you_mean(name, names())}")
-        self.name, self.timed = name, timed
+        self.name, self.timed, self.repeatable = name, timed, not timed
         self.allow = [_origin()]
         self.url = f"{_origin()}/miniwob/{name.removeprefix(PREFIX)}.html"
         self.probe = f"[WOB_DONE_GLOBAL, {'WOB_REWARD_GLOBAL' if timed else 'WOB_RAW_REWARD_GLOBAL'}]"
