@@ -18,7 +18,8 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-TESTS = [f"test_forest{part}.py" for part in ("", "_damage", "_draws", "_oracle", "_refusals", "_snapshot", "_states")]
+PARTS = ("", "_draws", "_states", "_threads", "_refusals", "_damage", "_snapshot", "_oracle")  # the slow ones last
+TESTS = [f"test_forest{part}.py" for part in PARTS]
 
 FAULTS = [  # file, what stands there, what is put there
     ("score.h", "1.0 / std::sqrt(1.0 + static_cast<double>(n))", "1.0 / std::sqrt(static_cast<double>(n > 0 ? n : 1))"),
