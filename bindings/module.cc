@@ -126,11 +126,21 @@ NodeId root(SharedForest& self, std::int64_t tree) {
   return self.locked_briefly([&](const Forest& forest) { return forest.root(tree_of(tree)); });
 }
 
-py::tuple ask(SharedForest& self, const py::object& trees, std::int64_t n) {
-  const std::size_t count = at_least(n, 1, "n");
+py::tuple ask(SharedForest& self, const py::object& trees, const py::object& n) {
   Trees ids(trees);
-  Leaves leaves = self.locked_for(
-      ids.size() * count, [&](Forest& forest) { return forest.ask(ids.span(), count); }, ids);
+  Leaves leaves;
+  if (PyIndex_Check(n.ptr()) && !py::isinstance<py::array>(n)) {
+    const std::size_t count = at_least(n.cast<std::int64_t>(), 1, "n");
+    leaves = self.locked_for(
+        ids.size() * count, [&](Forest& forest) { return forest.ask(ids.span(), count); }, ids);
+  } else {
+    Input<std::uint32_t> quotas(n, "n", [](std::int64_t value) {
+      throw std::invalid_argument("n must be at least 0 for each tree; got " + std::to_string(value));
+    });
+    std::size_t all = 0;
+    for (const std::uint32_t quota : quotas.span()) all += quota;
+    leaves = self.locked_for(all, [&](Forest& forest) { return forest.ask(ids.span(), quotas.span()); }, ids, quotas);
+  }
   return py::make_tuple(to_numpy(std::move(leaves.ticket)), to_numpy(std::move(leaves.node)),
                         to_numpy(std::move(leaves.tree)), to_numpy(std::move(leaves.depth)),
                         to_numpy(std::move(leaves.status)));

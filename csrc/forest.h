@@ -56,6 +56,8 @@ class Forest {
   /// Descends to up to `n` leaves of each tree and puts the path to each in flight. A tree may be listed once.
   /// A leaf that is already in flight ends that tree's batch (a collision); a terminal leaf is a leaf like any other.
   Leaves ask(std::span<const TreeId> trees, std::size_t n);
+  /// The same with a number for each tree, which may be 0.
+  Leaves ask(std::span<const TreeId> trees, std::span<const std::uint32_t> quotas);
 
   struct One {
     AskStatus status;
@@ -195,6 +197,15 @@ class Forest {
     AskStatus status;
     NodeId node;
   };
+  /// What is asked for and what has been found: row r's leaves lie from from[r] on, found[r] of them.
+  struct Batch {
+    std::span<const TreeId> trees;
+    std::span<const std::uint32_t> quotas;
+    std::vector<std::size_t> from;
+    std::vector<std::uint32_t> found;
+    std::uint32_t most;  // of the quotas
+    Leaves leaves;
+  };
   struct Rows {
     std::size_t first, last;
   };
@@ -244,8 +255,8 @@ class Forest {
   }
 
   template <typename Rule, bool kPlain, bool kSkips>
-  void descend(std::span<const TreeId> trees, Rows rows, std::size_t n, Leaves& leaves, std::uint32_t* found) noexcept;
-  void arrive(TreeId tree, Lane lane, std::int32_t depth, std::size_t n, Leaves& leaves, std::uint32_t* found) noexcept;
+  void descend(Batch& batch, Rows rows) noexcept;
+  void arrive(Batch& batch, Lane lane, std::int32_t depth) noexcept;
   template <typename Rule, bool kPlain, bool kSkips>
   NodeId select_child(NodeId block, std::uint32_t node_visits, const State* states) const noexcept;
   template <typename Go>
@@ -270,7 +281,7 @@ class Forest {
   Found walk(TreeId tree) noexcept;
   NodeId gumbel_child(TreeId tree, NodeId node, bool recommended) const noexcept;
   NodeId thompson_child(Draws& draws, NodeId node) const noexcept;
-  void walk(std::span<const TreeId> trees, Rows rows, std::size_t n, Leaves& leaves, std::uint32_t* found) noexcept;
+  void walk(Batch& batch, Rows rows) noexcept;
   void make_room(TreeId tree, std::size_t width);
   void offer(TreeId tree, NodeId leaf) noexcept;
   void offer_all(TreeId tree);

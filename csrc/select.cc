@@ -100,20 +100,21 @@ Ticket Forest::open_rollout(TreeId tree, NodeId node) noexcept {
   return std::uint64_t{rollout.generation} << 32 | index;
 }
 
-/// Trees go down side by side, a level at a time, so that the memory of one is fetched while others choose. Row r finds
-/// its leaves into found[r] places from r * n on; only its own tree is written to.
+/// Trees go down side by side, a level at a time, so that the memory of one is fetched while others choose. A row of the
+/// batch writes to its own tree and its own places alone.
 template <typename Rule, bool kPlain, bool kSkips>
-void Forest::descend(std::span<const TreeId> trees, Rows rows, std::size_t n, Leaves& leaves,
-                     std::uint32_t* found) noexcept {
+void Forest::descend(Batch& batch, Rows rows) noexcept {
+  const std::span<const TreeId> trees = batch.trees;
+  std::vector<std::uint8_t>& status = batch.leaves.status;
   std::array<Lane, kLanes> lanes, arrived;
   for (std::size_t begin = rows.first; begin < rows.last; begin += kLanes)
-    for (std::size_t round = 0; round < n; ++round) {
+    for (std::size_t round = 0; round < batch.most; ++round) {
       std::size_t count = 0;
       for (std::size_t row = begin; row < std::min(begin + kLanes, rows.last); ++row) {
-        if (leaves.status[row] != static_cast<std::uint8_t>(AskStatus::kOk)) continue;
+        if (round >= batch.quotas[row] || status[row] != static_cast<std::uint8_t>(AskStatus::kOk)) continue;
         const NodeId root = trees_[static_cast<std::size_t>(trees[row])].root;
         if (link::is_exhausted(slot(root).link)) {
-          leaves.status[row] = static_cast<std::uint8_t>(AskStatus::kExhausted);
+          status[row] = static_cast<std::uint8_t>(AskStatus::kExhausted);
           continue;
         }
         ++slot(root).started;
@@ -128,7 +129,7 @@ void Forest::descend(std::span<const TreeId> trees, Rows rows, std::size_t n, Le
           arrived[there] = lanes[inner] = lane;
           there += leaf, inner += !leaf;
         }
-        for (std::size_t i = 0; i < there; ++i) arrive(trees[arrived[i].row], arrived[i], depth, n, leaves, found);
+        for (std::size_t i = 0; i < there; ++i) arrive(batch, arrived[i], depth);
         for (std::size_t i = 0; i < inner; ++i) {
           const Slot& here = slot(lanes[i].node);
           const NodeId block = link::block(here.link);
@@ -147,20 +148,19 @@ void Forest::descend(std::span<const TreeId> trees, Rows rows, std::size_t n, Le
 }
 
 /// A descent has come to a leaf: it waits there, or it is undone where one waits already.
-void Forest::arrive(TreeId tree, Lane lane, std::int32_t depth, std::size_t n, Leaves& leaves,
-                    std::uint32_t* found) noexcept {
+void Forest::arrive(Batch& batch, Lane lane, std::int32_t depth) noexcept {
   const auto [node, row] = lane;
   Slot& leaf = slot(node);
   if ((leaf.link & link::kPending) != 0) {
-    leaves.status[row] = static_cast<std::uint8_t>(AskStatus::kBlocked);
+    batch.leaves.status[row] = static_cast<std::uint8_t>(AskStatus::kBlocked);
     unstart(node);
     return;
   }
   leaf.link += link::kPendingOne;
-  if (state_) count_states(tree, node, 1);
-  const std::size_t at = row * n + found[row]++;
-  leaves.node[at] = node;
-  leaves.depth[at] = depth;
+  if (state_) count_states(batch.trees[row], node, 1);
+  const std::size_t at = batch.from[row] + batch.found[row]++;
+  batch.leaves.node[at] = node;
+  batch.leaves.depth[at] = depth;
 }
 
 // Best-first search keeps the open leaves of a tree in a heap. An entry may be out of date (its leaf is in flight, or has
@@ -185,16 +185,15 @@ Forest::Found Forest::take_best(TreeId id, bool busy) noexcept {
 }
 
 /// Leaf by leaf, for the rules that do not go down side by side.
-void Forest::walk(std::span<const TreeId> trees, Rows rows, std::size_t n, Leaves& leaves,
-                  std::uint32_t* found) noexcept {
+void Forest::walk(Batch& batch, Rows rows) noexcept {
   for (std::size_t row = rows.first; row < rows.last; ++row)
-    for (std::size_t i = 0; i < n; ++i) {
-      const auto [status, node] = walk_one(trees[row], i > 0);
-      leaves.status[row] = static_cast<std::uint8_t>(status);
+    for (std::uint32_t i = 0; i < batch.quotas[row]; ++i) {
+      const auto [status, node] = walk_one(batch.trees[row], i > 0);
+      batch.leaves.status[row] = static_cast<std::uint8_t>(status);
       if (status != AskStatus::kOk) break;
-      const std::size_t at = row * n + found[row]++;
-      leaves.node[at] = node;
-      for (NodeId above = parent_of(node); above != kNoNode; above = parent_of(above)) ++leaves.depth[at];
+      const std::size_t at = batch.from[row] + batch.found[row]++;
+      batch.leaves.node[at] = node;
+      for (NodeId above = parent_of(node); above != kNoNode; above = parent_of(above)) ++batch.leaves.depth[at];
     }
 }
 
@@ -228,17 +227,25 @@ void Forest::reserve_rollouts(std::size_t more) {
   if (want > rollouts_.capacity()) rollouts_.reserve(std::max(want, 2 * rollouts_.capacity()));
 }
 
-/// Leaves of every tree, found side by side, then tickets for them in the order of the trees: neither the leaves nor the
-/// tickets depend on the number of threads.
 Leaves Forest::ask(std::span<const TreeId> trees, std::size_t n) {
   if (n < 1) throw std::invalid_argument("n must be at least 1; got 0");
-  for (const TreeId id : trees) {
-    const Tree& tree = live_tree(id);
-    if (slot(tree.root).started > kMaxRollouts - std::min<std::size_t>(n, kMaxRollouts))
+  return ask(trees, std::vector<std::uint32_t>(trees.size(), static_cast<std::uint32_t>(std::min<std::size_t>(n, kMaxRollouts))));
+}
+
+/// Leaves of every tree, found side by side, then tickets for them in the order of the trees: neither the leaves nor the
+/// tickets depend on the number of threads.
+Leaves Forest::ask(std::span<const TreeId> trees, std::span<const std::uint32_t> quotas) {
+  check_length("quotas", quotas.size(), "tree", trees.size());
+  Batch batch{trees, quotas, std::vector<std::size_t>(trees.size() + 1), std::vector<std::uint32_t>(trees.size()), 0, {}};
+  for (std::size_t row = 0; row < trees.size(); ++row) {
+    if (slot(live_tree(trees[row]).root).started > kMaxRollouts - quotas[row])
       throw std::invalid_argument("a tree must have at most " + std::to_string(kMaxRollouts) + " rollouts; tree " +
-                                  std::to_string(id) + " would have more");
+                                  std::to_string(trees[row]) + " would have more");
+    batch.from[row + 1] = batch.from[row] + quotas[row];
+    batch.most = std::max(batch.most, quotas[row]);
   }
-  gather(trees.size() * n);
+  const std::size_t all = batch.from.back();
+  gather(all);
   ++asks_;
   for (const TreeId id : trees) {
     Tree& tree = trees_[static_cast<std::size_t>(id)];
@@ -246,29 +253,26 @@ Leaves Forest::ask(std::span<const TreeId> trees, std::size_t n) {
       throw std::invalid_argument("a tree must be listed once a call; got tree " + std::to_string(id) + " twice");
     tree.stamp = asks_;
   }
-  const std::size_t most = trees.size() * n;
-  Leaves leaves{std::vector<Ticket>(most), std::vector<NodeId>(most), std::vector<TreeId>(most),
-                std::vector<std::int32_t>(most), std::vector<std::uint8_t>(trees.size())};
-  std::vector<std::uint32_t> found(trees.size());
-  reserve_rollouts(most);
-  split(trees.size(), most, [&](Rows rows) {
-    if (is_walked()) return walk(trees, rows, n, leaves, found.data());
-    by_rule([&]<typename Rule, bool kPlain, bool kSkips>(Rule, std::bool_constant<kPlain>,
-                                                                std::bool_constant<kSkips>) {
-      descend<Rule, kPlain, kSkips>(trees, rows, n, leaves, found.data());
+  Leaves& leaves = batch.leaves;
+  leaves = {std::vector<Ticket>(all), std::vector<NodeId>(all), std::vector<TreeId>(all), std::vector<std::int32_t>(all),
+            std::vector<std::uint8_t>(trees.size())};
+  reserve_rollouts(all);
+  split(trees.size(), all, [&](Rows rows) {
+    if (is_walked()) return walk(batch, rows);
+    by_rule([&]<typename Rule, bool kPlain, bool kSkips>(Rule, std::bool_constant<kPlain>, std::bool_constant<kSkips>) {
+      descend<Rule, kPlain, kSkips>(batch, rows);
     });
   });
   std::size_t size = 0;
   for (std::size_t row = 0; row < trees.size(); ++row)
-    for (std::size_t i = 0; i < found[row]; ++i, ++size) {
-      const std::size_t at = row * n + i;
+    for (std::size_t at = batch.from[row]; at < batch.from[row] + batch.found[row]; ++at, ++size) {
       leaves.node[size] = leaves.node[at];
       leaves.depth[size] = leaves.depth[at];
       leaves.tree[size] = trees[row];
       leaves.ticket[size] = open_rollout(trees[row], leaves.node[size]);
     }
   leaves.ticket.resize(size), leaves.node.resize(size), leaves.tree.resize(size), leaves.depth.resize(size);
-  return leaves;
+  return std::move(leaves);
 }
 
 Forest::One Forest::ask_one(TreeId id) {

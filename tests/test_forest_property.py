@@ -60,6 +60,12 @@ class ForestMachine(RuleBasedStateMachine):
         self.twins.ask(sorted({self.pick_tree(seed), self.pick_tree(seed + 1)}), n)
 
     @precondition(lambda self: self.twins.roots)
+    @rule(quotas=st.lists(st.integers(0, 4), min_size=8, max_size=8))
+    def ask_by_quota(self, quotas):
+        trees = sorted(self.twins.roots)[:8]
+        self.twins.ask(trees, quotas[: len(trees)])
+
+    @precondition(lambda self: self.twins.roots)
     @rule(seed=st.integers(0, 99))
     def ask_one(self, seed):
         twins, tree = self.twins, self.pick_tree(seed)

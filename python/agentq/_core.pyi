@@ -123,9 +123,11 @@ class Forest:
         """The root node of a tree."""
 
     def ask(
-        self, trees: Ids, n: int = 1
+        self, trees: Ids, n: int | Ids = 1
     ) -> tuple[NDArray[np.uint64], NDArray[np.uint32], NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8]]:
         """Descends to up to n leaves of each tree listed and puts the path to each, root included, in flight.
+
+        One n for all trees, at least 1, or one for each, at least 0.
 
         Returns ticket, node, tree and depth of each leaf `[M]`, those of one tree together in the order found, and a
         status for each tree listed: OK, ALL_EXHAUSTED or BLOCKED. A leaf that is already in flight ends its tree's

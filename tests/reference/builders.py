@@ -33,9 +33,10 @@ class Twins:
             self.ids[root] = self.forest.root(self.planted)
             self.planted += 1
 
-    def ask(self, trees: Sequence[int], n: int = 1) -> list[int]:
+    def ask(self, trees: Sequence[int], n: int | list[int] = 1) -> list[int]:
         tickets, nodes, asked, depths, status = (a.tolist() for a in self.forest.ask(list(trees), n))
-        want = [self.reference.ask(self.roots[tree], n) for tree in trees]
+        quotas = [n] * len(trees) if isinstance(n, int) else n
+        want = [self.reference.ask(self.roots[tree], k) for tree, k in zip(trees, quotas, strict=True)]
         assert status == [why for _, why in want]
         leaves = [(tree, t) for tree, (found, _) in zip(trees, want, strict=True) for t in found]
         assert asked == [tree for tree, _ in leaves]
