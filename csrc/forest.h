@@ -203,7 +203,7 @@ class Forest {
     std::span<const std::uint32_t> quotas;
     std::vector<std::size_t> from;
     std::vector<std::uint32_t> found;
-    std::uint32_t most;  // of the quotas
+    std::uint32_t most = 0;  // of the quotas
     Leaves leaves;
   };
   struct Rows {
@@ -382,6 +382,8 @@ class Forest {
   std::vector<Rollout> rollouts_;
   std::uint32_t free_rollout_ = kNoNode;
   std::uint32_t asks_ = 0;
+  std::vector<std::uint32_t> quotas_;
+  Batch batch_;
 };
 
 }  // namespace agentq
