@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from agentq._core import Forest
+from tests.reference.builders import Twins
 from tests.reference.sampled import Draws, considered_visits, draw_mean
 
 GOLDEN = 0x9E3779B9
@@ -176,3 +177,35 @@ def test_further_children_keep_ids_and_order():
     assert forest.extend(waiting, [0, 4, 5, 9, 303]).tolist() == [ids[rank] for rank in (0, 4, 5, 9, 303)]
     forest.cancel(tickets)
     assert forest.started[ids].tolist() == [0] * 4 + [1] * 300
+
+
+def test_thompson_passes_over_what_has_ended():
+    forest = Forest(selection="thompson_gaussian")
+    forest.add_trees(1)
+    tickets = forest.ask([0], 2)[0]
+    children = forest.widen(tickets)
+    forest.set_terminal(tickets[:1])
+    forest.tell(tickets, [1.0, 0.9])
+    grandchild = [ticket for ticket, node in zip(*forest.ask([0], 200)[:2], strict=True) if node == children[1]]
+    assert grandchild  # deeper pays, and the second child alone is left
+    assert forest.started[children].tolist() == [1, 1 + len(grandchild)]
+
+
+def test_gumbel_counts_from_the_new_root_on():
+    twins = Twins(selection="gumbel", num_simulations=16, max_considered=4, seed=2)
+    twins.add_trees(1)
+
+    def search(rollouts: int) -> None:
+        for i in range(rollouts):
+            (ticket,) = twins.ask([0])
+            if not twins.node(ticket).children:
+                twins.expand([ticket], [[(0.0, 0.0, 0.25)] * 4])
+            twins.tell([ticket], [(i * 7 % 5) / 4])
+
+    search(40)
+    root = twins.roots[0]
+    new = max(root.children, key=lambda child: len(child.returns))
+    assert sum(child.started() for child in new.children) > 4
+    twins.reroot(0, new)
+    search(24)  # past the new budget
+    twins.check()
