@@ -27,7 +27,7 @@ from typing import Any
 import learner_workload as workload
 
 ROOT = Path(__file__).resolve().parents[1]
-PEERS = ROOT / "build" / "bench" / "bin" / "python"
+PEERS = ROOT / "build" / "peers" / "bin" / "python"
 
 DPO = ("packed", "one_pair_at_a_time", "trl_best", "trl_default")
 GROUP = ("packed_group", "one_episode_at_a_time", "one_step_at_a_time")

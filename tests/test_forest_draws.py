@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agentq._core import Forest
+from agentq._core import EXHAUSTED, TERMINAL, Forest
 from tests.reference.builders import Twins
 from tests.reference.sampled import Draws, considered_visits, draw_mean
 
@@ -209,3 +209,14 @@ def test_gumbel_counts_from_the_new_root_on():
     twins.reroot(0, new)
     search(24)  # past the new budget
     twins.check()
+
+
+def test_thompson_can_always_go_wider():
+    forest = Forest(selection="thompson_beta")
+    forest.add_trees(1)
+    tickets = forest.ask([0])[0]
+    forest.widen(tickets)
+    forest.set_terminal(tickets)
+    forest.tell(tickets, [1.0])
+    assert forest.table(0)["flags"].tolist() == [0, TERMINAL | EXHAUSTED]
+    assert forest.ask_one(0)[1] == forest.root(0)
