@@ -129,3 +129,13 @@ def test_table_tells_what_was_told_at_a_node_itself():
     assert table["own_sum"].tolist() == [1.0, 0.5, 0.0]
     assert table["value_sum"].tolist() == [1.25, 0.5, 0.0]
     forest.cancel([waiting])
+
+
+def test_merged_roots_are_the_state_that_one_of_them_is():
+    forest = Forest(exhaust=False)
+    forest.add_trees(2)
+    forest.set_states([forest.root(1)], [9])
+    for tree, value in ((0, 1.0), (1, 0.5), (1, 0.25)):
+        forest.tell_one(forest.ask_one(tree)[0], value)
+    forest.merge(0, 1)
+    assert [column.tolist() for column in forest.states(0)] == [[9], [3], [1.75]]
