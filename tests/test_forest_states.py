@@ -139,3 +139,22 @@ def test_merged_roots_are_the_state_that_one_of_them_is():
         forest.tell_one(forest.ask_one(tree)[0], value)
     forest.merge(0, 1)
     assert [column.tolist() for column in forest.states(0)] == [[9], [3], [1.75]]
+
+
+def test_merge_lays_one_node_over_one_and_counts_what_ended_at_leaves():
+    forest = Forest(exhaust=False)
+    forest.add_trees(2)
+    forest.tell_one(forest.ask_one(1)[0], 1.0)  # at the root itself, then two children that are one state
+    for tree, width in ((0, 1), (1, 2)):
+        tickets = forest.ask([tree])[0]
+        forest.expand(tickets, [width])
+        forest.set_states(forest.children(forest.root(tree)), [5] * width)
+        forest.cancel(tickets)
+    (leaf,) = forest.add_trees(1).tolist()
+    forest.tell([forest.ask_one(leaf)[0], *forest.ask([1], 2)[0]], [0.5, 1.0, 1.0])
+    forest.merge(0, 1)
+    assert forest.table(0)["visit_count"].tolist() == [3, 1, 1]
+    assert forest.table(0)["own_count"].tolist() == [1, 1, 1]
+    forest.merge(leaf, 0)
+    assert forest.table(leaf)["own_count"].tolist() == [2, 1, 1]
+    assert forest.table(leaf)["own_sum"].tolist() == [1.5, 1.0, 1.0]
