@@ -21,7 +21,7 @@ from agentq.learn.loop import count_steps
 from agentq.learn.loop import train as train_epochs
 from agentq.policies.engine import TransformersEngine
 from agentq.policies.transformers import TransformersPolicy
-from agentq.search.collect import Collector
+from agentq.search.collect import Collector, StragglerCut
 from agentq.search.rollout import RolloutSettings
 from agentq.search.tree import SearchSettings
 from agentq.store.records import TreeRecord
@@ -76,7 +76,8 @@ class Pipeline:
     def engine(self, checkpoint: Path) -> TransformersEngine:
         """The engine of a checkpoint; only the base's (the critic's too) and the latest stay loaded."""
         if checkpoint not in self.engines:
-            self.engines = {path: engine for path, engine in self.engines.items() if path == self.base}
+            if checkpoint != self.base:
+                self.engines = {path: engine for path, engine in self.engines.items() if path == self.base}
             self.engines[checkpoint] = TransformersEngine(checkpoint)
         return self.engines[checkpoint]
 
@@ -100,14 +101,30 @@ class Pipeline:
         return envs.tasks(self.config.run.env, split, n, start)
 
     def rollouts(
-        self, stage: str, checkpoint: Path, tasks: Sequence[Task], *, attempts: int, temperature: float
+        self,
+        stage: str,
+        checkpoint: Path,
+        tasks: Sequence[Task],
+        *,
+        attempts: int,
+        temperature: float,
+        cut: StragglerCut | None = None,
     ) -> None:
         """Episodes of a checkpoint's policy."""
         if self._finished(stage, len(tasks) * attempts):
             return
         settings = RolloutSettings(temperature=temperature, seed=self.config.run.seed)
         on_item = self._on_item(stage, len(tasks) * attempts, "episodes")
-        self.collector.rollouts(stage, tasks, self.policy(checkpoint), settings, attempts=attempts, on_item=on_item)
+        policy = self.policy(checkpoint)
+        self.collector.rollouts(stage, tasks, policy, settings, attempts=attempts, cut=cut, on_item=on_item)
+
+    def demonstrations(self, stage: str, checkpoint: Path, tasks: Sequence[Task]) -> None:
+        """The scripted expert's episodes, in the tokens of a checkpoint's policy."""
+        if self._finished(stage, len(tasks)):
+            return
+        name, on_item = self.config.run.env, self._on_item(stage, len(tasks), "episodes")
+        env, expert, policy = envs.make(name), envs.expert(name), self.policy(checkpoint)
+        self.collector.demonstrations(stage, tasks, env, expert, policy, on_item=on_item)
 
     def search(
         self, stage: str, checkpoint: Path, tasks: Sequence[Task], *, iterations: int, critic: bool, stop: bool = False
