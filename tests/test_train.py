@@ -19,23 +19,43 @@ import torch
 from safetensors.torch import load_file
 
 from agentq import envs
+from agentq.agent.actions import parse_action
 from agentq.cli import main
 from agentq.config import Config, load
-from agentq.credit.episodes import credited, step_columns, turns_waited_for
+from agentq.credit.episodes import credited, credited_branches, step_columns, turns_waited_for, with_replay
+from agentq.credit.pairs import inspection_pairs
 from agentq.errors import ConfigError
+from agentq.learn.features import features
 from agentq.learn.learner import Learner
 from agentq.learn.policy_gradient import reciprocal_clip
+from agentq.policies.engine import TransformersEngine
 from agentq.policies.protocol import Policy
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.recipes import loop, policy_gradient, rounds
+from agentq.policies.transformers import TransformersPolicy
+from agentq.recipes import loop, policy_gradient, ppo, rounds, step_agent_inverse
 from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.presets import RECIPES
-from agentq.recipes.recipe import Recipe
+from agentq.recipes.recipe import Recipe, Round
 from agentq.recipes.rounds import train
+from agentq.search.batching import Batcher
+from agentq.search.branching import Branching, at_random, branched, where_unsure
 from agentq.search.collect import Collector, StragglerCut
+from agentq.search.demonstrate import demonstrate, inspect
 from agentq.search.rollout import RolloutSettings
+from agentq.search.run import run_all
+from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
-from agentq.types import CreditedTrajectory, History, Split, Trajectory
+from agentq.types import (
+    CreditedTrajectory,
+    History,
+    Observation,
+    Proposal,
+    Split,
+    Step,
+    StepResult,
+    StopReason,
+    Trajectory,
+)
 from tests.learn_factory import plain_logps, sample, tiny_llama
 from tests.recipes_factory import PrefersTheLongest, Teacher, expert_texts, tiny_checkpoint
 
@@ -110,7 +130,8 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 @pytest.mark.parametrize("env", envs.names())
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_trains_on_every_site(name: str, env: str, base: Path, tmp_path: Path) -> None:
-    run(name, base, tmp_path / "run", [*TINY, f"--run.env={env}"])
+    more = ["--run.group_size=6"] if name in ("tree_grpo", "arpo_entropy") else []
+    run(name, base, tmp_path / "run", [*TINY, f"--run.env={env}", *more])
     (row,) = [r for r in json.loads((tmp_path / "run" / "summary.json").read_text()) if r["name"] == name]
     assert row["n"] == 1 and 0 <= row["low"] <= row["high"] <= 1 and row["env_steps"] > 0
     with RunStore.read(tmp_path / "run") as store:
@@ -133,15 +154,15 @@ def uninterrupted(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("stage", "at"),
-    [("round1/collect", 2), ("round1/learn", 3), ("round2/collect", 5), ("round2/learn", 1), ("eval", 1)],
+    ("stage", "at", "every"),
+    [
+        *[("round1/collect", 2, 1), ("round1/learn", 3, 1), ("round1/learn", 3, 20)],
+        *[("round2/collect", 5, 1), ("round2/learn", 1, 1), ("round2/learn", 1, 20), ("eval", 1, 1)],
+    ],
 )
-@pytest.mark.parametrize("every", [1, 20], ids=["each step kept", "only the last kept"])
 def test_an_interrupted_run_ends_with_the_weights_of_an_uninterrupted_one(
     stage: str, at: int, every: int, base: Path, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if every == 20 and "learn" not in stage:
-        pytest.skip("the same as with each step kept")
     monkeypatch.setattr(rounds, "CHECKPOINT_EVERY", every)
     with pytest.raises(KeyboardInterrupt):
         run("grpo", base, tmp_path / "run", TWO_ROUNDS, Interrupts(f"grpo/{stage}", at))
@@ -377,3 +398,208 @@ def test_credit_drops_after_the_baseline_and_keeps_rows_with_their_trajectory(un
 def test_an_unknown_setting_of_a_recipe_is_named() -> None:
     with pytest.raises(ConfigError, match=r"recipe: unknown key 'run\.groups'"):
         load(None, [], ["--run.groups=3"])
+
+
+# replay and inspection
+
+
+def episode(seed: int, success: bool, mark: int) -> Trajectory:
+    """One turn of task `seed`."""
+    task = envs.task("booking", Split.TRAIN, seed)
+    page = Observation("page")
+    proposal = Proposal(
+        parse_action("COMMANDS: STOP"),
+        *(np.array([5], np.int32), np.array([mark, 3], np.int32), np.full(2, -0.5, np.float32)),
+        *(StopReason.EOS, 0, 1.0),
+    )
+    reward = float(success)
+    return Trajectory(
+        task, (Step(page, proposal, StepResult(page, reward, terminated=True, success=success)),), reward, success
+    )
+
+
+def test_with_replay_puts_a_success_where_none_succeeded() -> None:
+    episodes = [episode(s, s == 2 and m == 11, m) for s in (1, 2, 3) for m in (10, 11)]
+    old = [episode(1, True, m) for m in range(20, 25)] + [episode(2, True, 30)]
+    found, replayed = with_replay(episodes, old, capacity=2, seed=0)
+    assert replayed == [True, False, False, False, False, False]  # task 2 has a success, task 3 no stored one
+    assert all(a is b for a, b in zip(found[1:], episodes[1:], strict=True))
+    drawn = [with_replay(episodes, old, capacity=2, seed=s)[0][0] for s in range(20)]
+    assert {int(t.steps[0].proposal.token_ids[0]) for t in drawn} == {23, 24}  # the last two of task 1
+    assert with_replay(episodes, [], capacity=2, seed=0)[1] == [False] * 6
+    with pytest.raises(ValueError, match="capacity must be at least 1"):
+        with_replay(episodes, old, capacity=0, seed=0)
+
+
+def test_arpo_replay_keeps_the_recorded_logps_of_what_it_replays(base: Path, tmp_path: Path) -> None:
+    with RunStore.open(tmp_path / "run", {}) as store:
+        config = load(None, ["--run.group_size=2"], recipe_of("arpo_replay").defaults)
+        for name, t in (("1/0", episode(1, True, 20)), ("1/1", episode(1, False, 10))):
+            store.add_trajectory("arpo_replay/round1/collect", name, t)
+        for i, mark in enumerate((11, 12)):
+            store.add_trajectory("arpo_replay/round2/collect", f"1/{i}", episode(1, False, mark))
+        learner = Learner(tiny_llama(), learning_rate=1e-3)
+        r = Round(Pipeline(store, config, base, Quiet()), "arpo_replay", 2, base, learner)
+        fresh, replayed = recipe_of("arpo_replay").credit(r)
+    assert fresh.samples[0].token_ids.tolist() == [12, 3] and replayed.samples[0].token_ids.tolist() == [20, 3]
+    assert fresh.advantages == pytest.approx([-(0.5**0.5)], rel=1e-5) and replayed.advantages == -fresh.advantages
+    assert replayed.samples[0].logps.tolist() == [-0.5, -0.5]
+    assert fresh.samples[0].logps == pytest.approx(plain_logps(learner.model, fresh.samples[0]).detach().numpy())
+
+
+def test_inspection_lets_the_agent_act_at_every_state_of_the_expert(base: Path) -> None:
+    task, env = envs.task("shop", Split.TRAIN, 0), envs.make("shop")
+    policy = TransformersPolicy(TransformersEngine(base))
+    demonstration = demonstrate(env, envs.expert("shop"), task, policy.write)
+    assert demonstration.success and np.isnan(demonstration.steps[0].proposal.logps).all()
+    written = demonstration.steps[0].proposal
+    assert policy.engine.decode(written.token_ids) == written.action.text
+    assert written.token_ids[-1] in policy.engine.eos_ids
+    seen: list[History] = []
+    expert = [step.proposal.action.text for step in demonstration.steps]
+
+    def act(history: History, rng: np.random.Generator) -> tuple[str, float]:
+        seen.append(history)  # the expert's own action at its first state, STOP at all others
+        return (expert[0] if not history.actions else "COMMANDS: STOP"), -1.0
+
+    found: list[TreeRecord] = []
+    batcher = Batcher(ScriptedPolicy(act))
+    run_all(
+        [demonstration],
+        lambda t: inspect(t, batcher, RolloutSettings()),
+        batcher=batcher,
+        in_flight=1,
+        on_done=found.append,
+    )
+    assert [list(h.actions) for h in seen] == [expert[:t] for t in range(len(expert))]
+    assert [h.observation for h in seen] == [step.observation for step in demonstration.steps]
+    (tree,) = found
+    assert tree.path(2 * len(expert) - 1) == [0, *range(1, 2 * len(expert), 2)]
+    pairs = inspection_pairs(tree)
+    stops = ["COMMANDS: STOP" in text for text in expert]
+    assert len(pairs) == len(expert) - 1 - sum(stops[1:]) > 0  # the same actions at the first state and at the end
+    assert [p.chosen[0].token_ids.tolist() for p in pairs] == [
+        step.proposal.token_ids.tolist() for step in demonstration.steps[1 : 1 + len(pairs)]
+    ]
+    assert all(p.rejected[0].logps.tolist() == [-1.0] for p in pairs)
+
+
+# branching
+
+
+def branch(
+    act: Callable[[History, np.random.Generator], tuple[str, float]], branching: Branching, *, initial: int, total: int
+) -> TreeRecord:
+    """A branched tree of a booking task."""
+    found: list[TreeRecord] = []
+    batcher, task = Batcher(ScriptedPolicy(act)), envs.task("booking", Split.TRAIN, 0)
+    settings = RolloutSettings(seed=1)
+
+    async def work(_: int) -> TreeRecord:
+        env = envs.make("booking")
+        return await branched(env, task, batcher, settings, initial=initial, total=total, branching=branching)
+
+    run_all([0], work, batcher=batcher, in_flight=1, on_done=found.append)
+    return found[0]
+
+
+def scrolls(history: History, rng: np.random.Generator) -> tuple[str, float]:
+    """Four actions, then STOP; the third is unsure (2 nats), the others say a tenth."""
+    turn = len(history.actions)
+    return ("COMMANDS: STOP" if turn == 4 else f"COMMANDS: ASK_USER {rng.random()}"), -2.0 if turn == 2 else -0.1
+
+
+def test_branches_go_on_from_the_state_of_their_node() -> None:
+    tree = branch(scrolls, at_random(2), initial=2, total=8)
+    ends, labels = tree.info["ends"], tree.info["trees"]
+    assert len(ends) == 8 and labels == [0, 1] * 4 and tree.visit_count[0] == 8
+    assert all(tree.depth[end] == 5 for end in ends)  # what was done before a branch counts
+    for end in ends[2:]:
+        task, env = tree.task, envs.make("booking")
+        pages = [env.reset(task)]
+        for node in tree.path(end)[1:]:
+            proposal = tree.proposal[node]
+            assert proposal is not None
+            pages.append(env.step(proposal.action.env_action).observation)
+        assert pages == [tree.observation[node] for node in tree.path(end)]
+    shared = [len(set(tree.path(a)) & set(tree.path(b))) for i, a in enumerate(ends) for b in ends[:i]]
+    assert max(shared) > 1  # not all from the root
+    again = branch(scrolls, at_random(2), initial=2, total=8)
+    assert again.parent.tolist() == tree.parent.tolist()
+
+
+def test_where_unsure_branches_after_the_page_that_surprised_and_then_starts_afresh() -> None:
+    tree = branch(scrolls, where_unsure, initial=2, total=6)
+    ends = tree.info["ends"]
+    # two rollouts, one place each: the node before the unsure third action; then no place is left
+    assert [tree.parent[tree.path(end)[3]] for end in ends[2:4]] == [tree.path(ends[0])[2], tree.path(ends[1])[2]]
+    assert tree.info["trees"] == [0, 1, 0, 1, 4, 5]
+    assert [len(set(tree.path(ends[0])) & set(tree.path(end))) for end in ends] == [6, 1, 3, 1, 1, 1]
+    sure = branch(lambda h, rng: (scrolls(h, rng)[0], -0.1), where_unsure, initial=2, total=4)
+    assert sure.info["trees"] == [0, 1, 2, 3]
+
+
+def test_branching_refuses_what_it_cannot_do() -> None:
+    with pytest.raises(ConfigError, match=r"initial must be in \[1, 2\]; got 3"):
+        branch(scrolls, where_unsure, initial=3, total=2)
+
+
+def test_credited_branches_puts_a_shared_beginning_in_each_rollout() -> None:
+    tree = branch(scrolls, where_unsure, initial=2, total=4)
+    tree.info["returns"] = [1.0, 0.0, 0.0, 0.0]
+
+    def advantages(returns: np.ndarray, trees: np.ndarray, tasks: np.ndarray) -> np.ndarray:
+        assert trees.tolist() == [0, 1, 0, 1] and set(tasks) == {tree.task.seed}
+        return returns - [0.0, 0.5, 0.25, 0.0]
+
+    first, second, third = credited_branches([tree], advantages)
+    assert first.advantages.tolist() == [1.0] * 5 and third.advantages.tolist() == [-0.25] * 5
+    assert [a is b for a, b in zip(first.samples, third.samples, strict=True)] == [False] * 5  # new objects
+    shared = [a.token_ids is b.token_ids for a, b in zip(first.samples, third.samples, strict=True)]
+    assert shared == [True, True, False, False, False]
+    assert not any(a.token_ids is b.token_ids for a, b in zip(first.samples, second.samples, strict=True))
+
+
+# heads beside the model
+
+
+@pytest.mark.parametrize("max_tokens", [None, 24])
+def test_features_are_the_hidden_states_before_and_at_the_end_of_an_action(max_tokens: int | None) -> None:
+    learner = Learner(tiny_llama(), learning_rate=1e-3, max_tokens=max_tokens)
+    first = sample([5, 6, 7], [8, 9, 10, 3])
+    samples = [first, sample([5, 6, 7], [11, 3]), sample([5, 9], [3]), first]
+    before, after = features(learner, samples)
+    for i, s in enumerate(samples):
+        ids = torch.tensor([[*s.prompt_ids.tolist(), *s.token_ids[:-1].tolist()]])
+        with torch.no_grad():
+            hidden = learner.model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state[0]
+        assert torch.allclose(before[i], hidden[len(s.prompt_ids) - 1], atol=1e-5)
+        assert torch.allclose(after[i], hidden[-1], atol=1e-5)
+    assert features(learner, [])[0].shape == (0, 32)
+
+
+def test_ppo_value_head_learns_returns_and_keeps_them_in_range() -> None:
+    states = torch.randn(400, 8, generator=torch.Generator().manual_seed(0))
+    returns = (states[:, 0] > 0).double()
+    weight = ppo.fit(states, returns)
+    guess = ppo.values(states, weight)
+    assert guess.min() >= 0 and guess.max() <= 1
+    assert ppo.explained_variance(guess, returns.numpy()) > 0.5
+    assert ppo.explained_variance(np.full(400, 0.5), returns.numpy()) == pytest.approx(0.0, abs=1e-9)
+    assert ppo.fit(torch.zeros(4, 2), torch.tensor([1.0, 0.0, 1.0, 0.0]))[-1] == pytest.approx(0.5)  # the bias is free
+
+
+def test_ppo_uses_the_head_of_the_round_before(base: Path, tmp_path: Path) -> None:
+    run("ppo", base, tmp_path / "run", [*TINY, "--run.num_rounds=2"])
+    with RunStore.read(tmp_path / "run") as store:
+        explained = [line["explained_variance"] for line in store.metrics() if line["stage"] == "ppo/value"]
+    assert explained[0] == pytest.approx(0.0, abs=1e-9) and explained[1] != 0.0
+
+
+def test_a_discriminator_tells_what_can_be_told() -> None:
+    states = torch.randn(100, 4, generator=torch.Generator().manual_seed(0))
+    is_expert = torch.tensor([1.0, 0.0]).repeat(50)
+    states[:, 0] += 3.0 * is_expert
+    logits = step_agent_inverse.discriminate(states, is_expert)
+    assert ((logits > 0) == is_expert.bool()).double().mean() > 0.85
+    assert torch.equal(logits, step_agent_inverse.discriminate(states, is_expert))  # no draws

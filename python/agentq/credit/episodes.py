@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from agentq.credit.pairs import sample_of
+from agentq.store.records import TreeRecord
 from agentq.types import CreditedTrajectory, Trajectory
 
 
@@ -88,3 +89,64 @@ def turns_waited_for(lengths: Mapping[int, Sequence[int]], *, attempts: int, of_
         return never
     ended = sorted(length for found in turns for length in found)
     return max([0, *(found[each - 1] for found in turns if each), *([ended[total - 1]] if total else [])])
+
+
+def with_replay(
+    episodes: Sequence[Trajectory],
+    successes: Sequence[Trajectory],
+    *,
+    capacity: int,
+    seed: int,
+    mean_below: float = 0.2,
+    std_below: float = 0.05,
+) -> tuple[list[Trajectory], list[bool]]:
+    """The episodes, with an earlier success in place of the first one of each task all of whose rollouts failed alike.
+
+    Args:
+        episodes: of any tasks.
+        successes: earlier ones, oldest first: the buffer, of which the last `capacity` of each task count.
+        seed: the draw from a task's buffer follows from it and the task.
+        mean_below: a group's mean return must be lower, in reward units,
+        std_below: and its (population's) standard deviation.
+
+    Returns:
+        The episodes and, for each, whether it is a replayed one.
+
+    Source: Lu et al. 2025, arXiv:2505.16282, released code (`apply_replay`).
+    """
+    if capacity < 1:
+        raise ValueError(f"capacity must be at least 1; got {capacity}")
+    found, replayed = list(episodes), [False] * len(episodes)
+    groups: dict[int, list[int]] = {}
+    for i, t in enumerate(episodes):
+        groups.setdefault(t.task.seed, []).append(i)
+    for task, group in groups.items():
+        returns = [episodes[i].return_ for i in group]
+        buffer = [t for t in successes if t.task.seed == task][-capacity:]
+        if buffer and np.mean(returns) < mean_below and np.std(returns) < std_below:
+            drawn = int(np.random.default_rng([seed, task]).integers(len(buffer)))
+            found[group[0]], replayed[group[0]] = buffer[drawn], True
+    return found, replayed
+
+
+def credited_branches(
+    trees: Sequence[TreeRecord], advantages: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+) -> list[CreditedTrajectory]:
+    """The rollouts of branched trees as whole trajectories; a shared beginning is in each and gets each one's credit.
+
+    Args:
+        trees: one a task, as `search.branching.branched` makes them.
+        advantages: `[R]` from the rollouts' returns, trees and tasks, all `[R]`.
+            Rollouts with advantage 0 are left out.
+    """
+    ends = [(tree, end) for tree in trees for end in tree.info["ends"]]
+    returns = np.array([value for tree in trees for value in tree.info["returns"]], dtype=np.float64)
+    labels = np.array([label for tree in trees for label in tree.info["trees"]], dtype=np.int64)
+    tasks = np.array([tree.task.seed for tree, _ in ends], dtype=np.int64)
+    found = []
+    for (tree, end), own in zip(ends, advantages(returns, labels, tasks).tolist(), strict=True):
+        proposals = [tree.proposal[node] for node in tree.path(end)[1:]]
+        samples = tuple(sample_of(proposal) for proposal in proposals if proposal is not None)
+        if own:
+            found.append(CreditedTrajectory(samples, np.full(len(samples), own)))
+    return found

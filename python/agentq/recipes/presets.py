@@ -13,5 +13,6 @@ DEMO = (
 # agentq train RECIPE: one module each, whose RECIPE it runs
 RECIPES = (
     *("sft", "rft", "ei", "outcome_dpo", "agent_q"),
-    *("reinforce", "rloo", "loop", "grpo", "dapo", "gspo", "gigpo"),
+    *("reinforce", "rloo", "loop", "grpo", "dapo", "gspo", "gigpo", "arpo_replay"),
+    *("tree_grpo", "arpo_entropy", "ppo", "step_agent_implicit", "step_agent_inverse"),
 )

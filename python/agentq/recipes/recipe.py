@@ -11,6 +11,8 @@ from agentq.config import Config
 from agentq.errors import ConfigError
 from agentq.learn.learner import Learner, Metrics
 from agentq.recipes.pipeline import Pipeline
+from agentq.search.batching import request_seed
+from agentq.search.branching import Branching
 from agentq.search.collect import StragglerCut
 from agentq.store.run import RunStore
 from agentq.types import Split, Task
@@ -38,6 +40,11 @@ class Round:
     def stage(self) -> str:
         """Where the round's data lie in the store."""
         return stage_of(self.recipe, self.number)
+
+    @property
+    def seed(self) -> int:
+        """What the round's samples are drawn by: with the same tasks again, others than before."""
+        return request_seed(self.config.run.seed, self.number)
 
     def tasks(self, *, again: bool = False) -> list[Task]:
         """Training tasks of this round: new ones each round, or with `again` the first round's."""
@@ -100,7 +107,7 @@ def rollout_groups(cut: StragglerCut | None = None, *, again: bool = False) -> C
     def collect(r: Round) -> None:
         size, temperature = r.config.run.group_size, r.config.search.temperature
         tasks = r.tasks(again=again)
-        r.pipeline.rollouts(r.stage, r.policy, tasks, attempts=size, temperature=temperature, cut=cut)
+        r.pipeline.rollouts(r.stage, r.policy, tasks, attempts=size, temperature=temperature, cut=cut, seed=r.seed)
 
     return collect
 
@@ -114,3 +121,26 @@ def search_trees(r: Round) -> None:
 def demonstrations(r: Round) -> None:
     """Collect the scripted expert's episode of each of the round's tasks."""
     r.pipeline.demonstrations(r.stage, r.policy, r.tasks())
+
+
+def inspections(r: Round) -> None:
+    """Collect what the policy does at each state of the expert, on the same tasks every round."""
+    temperature = r.config.search.temperature
+    r.pipeline.inspections(r.stage, r.policy, r.tasks(again=True), temperature=temperature, seed=r.seed)
+
+
+def branched_rollouts(branching: Branching, initial: Callable[[int], int]) -> Callable[[Round], None]:
+    """Collect `run.group_size` rollouts of each task, of which `initial(group_size)` start at the root."""
+
+    def collect(r: Round) -> None:
+        size, temperature = r.config.run.group_size, r.config.search.temperature
+        r.pipeline.branched(
+            *(r.stage, r.policy, r.tasks()),
+            initial=initial(size),
+            total=size,
+            branching=branching,
+            temperature=temperature,
+            seed=r.seed,
+        )
+
+    return collect

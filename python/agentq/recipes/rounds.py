@@ -2,7 +2,8 @@
 
 Killed at any moment, the same command goes on and ends with the weights of an uninterrupted run. What a round needs is
 in the run directory: its rollouts in the store, weights and optimiser at its start and at its newest step beside the
-checkpoints. Samples and the order of items follow from the seed, the task and the round.
+checkpoints. Samples and the order of items follow from the seed, the task and the round. (A rollout that was cut off
+is sampled again in another batch: equal up to the rounding of its log-probabilities, which the learner computes anew.)
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from agentq.policies.engine import TransformersEngine
 from agentq.recipes.metrics import collected
 from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.recipe import Recipe, Round, stage_of
-from agentq.search.batching import request_seed
 from agentq.store.files import write_json
 from agentq.types import Split
 
@@ -99,7 +99,7 @@ def _learn(r: Round, recipe: Recipe, states: Path) -> None:
             step_fn=lambda batch: recipe.loss(r.learner, batch, c),
             epochs=c.train.epochs,
             batch_size=c.train.batch_size,
-            seed=request_seed(c.run.seed, r.number),
+            seed=r.seed,
             on_step=on_step,
             checkpoint_dir=_state(states, r.number),
             checkpoint_every=CHECKPOINT_EVERY,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from agentq.credit.episodes import turns_waited_for
@@ -12,7 +12,8 @@ from agentq.envs.protocol import Env
 from agentq.envs.web_env import Expert, WebEnv
 from agentq.policies.protocol import Policy
 from agentq.search.batching import Batcher
-from agentq.search.demonstrate import Writer, demonstrate
+from agentq.search.branching import Branching, branched
+from agentq.search.demonstrate import Writer, demonstrate, inspect
 from agentq.search.rollout import RolloutSettings, rollout
 from agentq.search.run import run_all
 from agentq.search.tree import SearchSettings, TreeSearch, forest_for
@@ -86,6 +87,43 @@ class Collector:
                 self.store.add_trajectory(stage, _key(task, 0), t)
                 progress.add(t.success)
 
+    def inspections(
+        self,
+        stage: str,
+        demonstrations: Sequence[Trajectory],
+        policy: Policy,
+        settings: RolloutSettings,
+        *,
+        on_item: OnItem,
+    ) -> None:
+        """One inspection of each task's demonstration: a tree, as `demonstrate.inspect` makes it."""
+        by_task = {t.task.seed: t for t in demonstrations}
+
+        def search(task: Task, batcher: Batcher) -> Awaitable[TreeRecord]:
+            return inspect(by_task[task.seed], batcher, settings)
+
+        self._trees(stage, [t.task for t in demonstrations], Batcher(policy), search, on_item)
+
+    def branched(
+        self,
+        stage: str,
+        tasks: Sequence[Task],
+        policy: Policy,
+        settings: RolloutSettings,
+        *,
+        initial: int,
+        total: int,
+        branching: Branching,
+        on_item: OnItem,
+    ) -> None:
+        """Rollouts of each task that share beginnings: a tree, as `branching.branched` makes it."""
+
+        def search(task: Task, batcher: Batcher) -> Awaitable[TreeRecord]:
+            env = self.make_env()
+            return branched(env, task, batcher, settings, initial=initial, total=total, branching=branching)
+
+        self._trees(stage, tasks, Batcher(policy), search, on_item)
+
     def trees(
         self,
         stage: str,
@@ -97,13 +135,28 @@ class Collector:
         on_item: OnItem,
     ) -> None:
         """One search tree of each task."""
+        forest = forest_for(settings)
+
+        def search(task: Task, batcher: Batcher) -> Awaitable[TreeRecord]:
+            return TreeSearch(self.make_env(), task, batcher, settings, forest).run()
+
+        self._trees(stage, tasks, Batcher(policy, critic), search, on_item)
+
+    def _trees(
+        self,
+        stage: str,
+        tasks: Sequence[Task],
+        batcher: Batcher,
+        search: Callable[[Task, Batcher], Awaitable[TreeRecord]],
+        on_item: OnItem,
+    ) -> None:
+        """One tree of each task that the stage has none of yet."""
         done = self.store.done(stage, TREE)
         todo = [task for task in tasks if task.seed not in done]
         progress = _Progress(self.store, stage, len(tasks), len(tasks) - len(todo), on_item)
-        batcher, forest = Batcher(policy, critic), forest_for(settings)
 
         async def work(task: Task) -> TreeRecord:
-            return await TreeSearch(self.make_env(), task, batcher, settings, forest).run()
+            return await search(task, batcher)
 
         def keep(tree: TreeRecord) -> None:
             self.store.add_tree(stage, tree)
