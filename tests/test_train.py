@@ -347,8 +347,9 @@ def test_turns_waited_for_by_hand() -> None:
         turns_waited_for(lengths, attempts=4, of_all=1.5, of_task=0.5)
 
 
-@pytest.mark.parametrize("in_flight", [1, 3, 64])
-def test_the_straggler_cut_keeps_the_same_rollouts_in_any_order(in_flight: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("in_flight", [1, 5, 64])
+def test_the_straggler_cut_keeps_the_same_rollouts_in_any_order(in_flight: int, seed: int, tmp_path: Path) -> None:
     def act(history: History, rng: np.random.Generator) -> tuple[str, float]:
         stop = rng.random() < 0.2
         return ("COMMANDS: STOP" if stop else "COMMANDS: SCROLL DOWN"), -1.0
@@ -359,7 +360,7 @@ def test_the_straggler_cut_keeps_the_same_rollouts_in_any_order(in_flight: int, 
     for name, chosen in (("all", None), ("cut", cut)):
         with RunStore.open(tmp_path / name, {}) as store:
             collector = Collector(store, lambda: envs.make("booking"), in_flight)
-            policy, settings = ScriptedPolicy(act), RolloutSettings(seed=3)
+            policy, settings = ScriptedPolicy(act), RolloutSettings(seed=seed)
             seen: list[int] = []
 
             def on_item(done: int, total: int, won: bool, seen: list[int] = seen) -> None:
@@ -503,14 +504,17 @@ def branch(
     return found[0]
 
 
-def scrolls(history: History, rng: np.random.Generator) -> tuple[str, float]:
-    """Four actions, then STOP; the third is unsure (2 nats), the others say a tenth."""
+EXPERT = expert_texts(envs.task("booking", Split.TRAIN, 0))
+
+
+def follows(history: History, rng: np.random.Generator) -> tuple[str, float]:
+    """The expert's first four actions, then STOP; the third is unsure (2 nats), the others say a tenth."""
     turn = len(history.actions)
-    return ("COMMANDS: STOP" if turn == 4 else f"COMMANDS: ASK_USER {rng.random()}"), -2.0 if turn == 2 else -0.1
+    return ("COMMANDS: STOP" if turn == 4 else EXPERT[turn]), -2.0 if turn == 2 else -0.1
 
 
 def test_branches_go_on_from_the_state_of_their_node() -> None:
-    tree = branch(scrolls, at_random(2), initial=2, total=8)
+    tree = branch(follows, at_random(2), initial=2, total=8)
     ends, labels = tree.info["ends"], tree.info["trees"]
     assert len(ends) == 8 and labels == [0, 1] * 4 and tree.visit_count[0] == 8
     assert all(tree.depth[end] == 5 for end in ends)  # what was done before a branch counts
@@ -524,28 +528,28 @@ def test_branches_go_on_from_the_state_of_their_node() -> None:
         assert pages == [tree.observation[node] for node in tree.path(end)]
     shared = [len(set(tree.path(a)) & set(tree.path(b))) for i, a in enumerate(ends) for b in ends[:i]]
     assert max(shared) > 1  # not all from the root
-    again = branch(scrolls, at_random(2), initial=2, total=8)
+    again = branch(follows, at_random(2), initial=2, total=8)
     assert again.parent.tolist() == tree.parent.tolist()
 
 
 def test_where_unsure_branches_after_the_page_that_surprised_and_then_starts_afresh() -> None:
-    tree = branch(scrolls, where_unsure, initial=2, total=6)
+    tree = branch(follows, where_unsure, initial=2, total=6)
     ends = tree.info["ends"]
     # two rollouts, one place each: the node before the unsure third action; then no place is left
     assert [tree.parent[tree.path(end)[3]] for end in ends[2:4]] == [tree.path(ends[0])[2], tree.path(ends[1])[2]]
     assert tree.info["trees"] == [0, 1, 0, 1, 4, 5]
     assert [len(set(tree.path(ends[0])) & set(tree.path(end))) for end in ends] == [6, 1, 3, 1, 1, 1]
-    sure = branch(lambda h, rng: (scrolls(h, rng)[0], -0.1), where_unsure, initial=2, total=4)
+    sure = branch(lambda h, rng: (follows(h, rng)[0], -0.1), where_unsure, initial=2, total=4)
     assert sure.info["trees"] == [0, 1, 2, 3]
 
 
 def test_branching_refuses_what_it_cannot_do() -> None:
     with pytest.raises(ConfigError, match=r"initial must be in \[1, 2\]; got 3"):
-        branch(scrolls, where_unsure, initial=3, total=2)
+        branch(follows, where_unsure, initial=3, total=2)
 
 
 def test_credited_branches_puts_a_shared_beginning_in_each_rollout() -> None:
-    tree = branch(scrolls, where_unsure, initial=2, total=4)
+    tree = branch(follows, where_unsure, initial=2, total=4)
     tree.info["returns"] = [1.0, 0.0, 0.0, 0.0]
 
     def advantages(returns: np.ndarray, trees: np.ndarray, tasks: np.ndarray) -> np.ndarray:
@@ -593,7 +597,7 @@ def test_ppo_uses_the_head_of_the_round_before(base: Path, tmp_path: Path) -> No
     run("ppo", base, tmp_path / "run", [*TINY, "--run.num_rounds=2"])
     with RunStore.read(tmp_path / "run") as store:
         explained = [line["explained_variance"] for line in store.metrics() if line["stage"] == "ppo/value"]
-    assert explained[0] == pytest.approx(0.0, abs=1e-9) and explained[1] != 0.0
+    assert explained[0] == pytest.approx(0.0, abs=1e-9) and abs(explained[1]) > 1e-6
 
 
 def test_a_discriminator_tells_what_can_be_told() -> None:
