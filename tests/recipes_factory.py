@@ -16,6 +16,7 @@ from agentq.base.tokenizer import train_tokenizer
 from agentq.critics.ranker import RankerStats
 from agentq.learn.learner import Learner
 from agentq.policies.engine import TransformersEngine
+from agentq.policies.transformers import TransformersPolicy
 from agentq.types import Command, EnvAction, History, Proposal, Sample, Split, Status, StopReason, Task
 
 STOP = format_action(EnvAction(Command.STOP), status=Status.DONE)
@@ -82,8 +83,10 @@ class Teacher:
 
     version = 0
 
-    def __init__(self, engine: TransformersEngine, scripts: dict[str, list[str]], *, learnt: bool) -> None:
-        self.engine, self.scripts, self.learnt = engine, scripts, learnt
+    def __init__(
+        self, engine: TransformersEngine, scripts: dict[str, list[str]], *, learnt: bool, follows: float = 0.96
+    ) -> None:
+        self.engine, self.scripts, self.learnt, self.follows = engine, scripts, learnt, follows
 
     def propose(
         self, histories: Sequence[History], k: int, *, seeds: Sequence[int], temperature: float = 1.0
@@ -94,9 +97,13 @@ class Teacher:
             for history, rng in zip(histories, map(np.random.default_rng, seeds), strict=True)
         ]
 
+    def write(self, history: History, text: str) -> Proposal:
+        """See `TransformersPolicy.write`."""
+        return TransformersPolicy(self.engine).write(history, text)
+
     def _one(self, history: History, rng: np.random.Generator, temperature: float) -> Proposal:
         script, n = self.scripts[history.instruction], len(history.actions)
-        follows = rng.random() < 0.96 if temperature else self.learnt
+        follows = rng.random() < self.follows if temperature else self.learnt
         on_the_way = n < len(script) and list(history.actions) == script[:n]
         text = script[n] if follows and on_the_way else STOP
         prompt = self.engine.encode(policy_messages(history))

@@ -9,12 +9,19 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agentq import __version__
 from agentq.config import Config, load, settings
-from agentq.errors import AgentqError, ConfigError, require
+from agentq.errors import AgentqError, ConfigError, did_you_mean, require
+from agentq.recipes.presets import DEMO, RECIPES
+
+if TYPE_CHECKING:
+    from agentq.evaluate.stats import RungResult
+    from agentq.recipes.pipeline import Pipeline
 
 DONE, USAGE, INTERRUPTED = 0, 2, 130
 
@@ -47,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
             "the whole loop on a built-in site: base, RFT, Agent Q, search at test time; a table and a report",
         ),
         ("ladder", _ladder, "every rung of the paper's ladder on one environment; for hours, resumable"),
+        ("train", _train, "train by a recipe: rounds of collecting and learning, then held-out tasks; resumable"),
         ("base", _base, "make the embedded base model again, from its seed"),
         ("report", _report, "write report.html of a run directory"),
         ("settings", _settings, "list every setting with its default"),
@@ -54,7 +62,9 @@ def _parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text, description=text, epilog="settings: --section.key value")
         command.set_defaults(run=run)
         command.add_argument("--json", action="store_true", help="print one JSON object as the result")
-        if name in ("demo", "ladder"):
+        if name == "train":
+            command.add_argument("recipe", metavar="RECIPE", help=f"one of {', '.join(RECIPES)}")
+        if name in ("demo", "ladder", "train"):
             command.add_argument("--config", type=Path, help="a TOML file of settings")
             command.add_argument("--base", type=Path, help="checkpoint to start from; default: the embedded base")
             command.add_argument("--clean", action="store_true", help="delete an earlier run in the same directory")
@@ -71,8 +81,6 @@ def embedded_base() -> Path:
 
 
 def _demo(args: argparse.Namespace, overrides: list[str]) -> int:
-    from agentq.recipes.presets import DEMO
-
     return _climb(args, load(args.config, [*DEMO, *overrides]), demo=True)
 
 
@@ -80,21 +88,42 @@ def _ladder(args: argparse.Namespace, overrides: list[str]) -> int:
     return _climb(args, load(args.config, overrides), demo=False)
 
 
+def _train(args: argparse.Namespace, overrides: list[str]) -> int:
+    name = args.recipe.replace("-", "_")
+    if name not in RECIPES:
+        raise ConfigError(f"no recipe '{args.recipe}'{did_you_mean(name, RECIPES)}")
+    _use_threads()
+    _require_train("train")
+    recipe = import_module(f"agentq.recipes.{name}").RECIPE
+    config = load(args.config, overrides, recipe.defaults)
+    recipe.check(config)
+    from agentq.recipes.rounds import train
+
+    return _in_run(args, config, lambda p: train(p, recipe), recipe=name)
+
+
 def _climb(args: argparse.Namespace, config: Config, *, demo: bool) -> int:
     _use_threads()
     _require_train(args.command)
+    from agentq.recipes.ladder import DEMO_RUNGS, RUNGS, ladder
+
+    return _in_run(args, config, lambda p: ladder(p, DEMO_RUNGS if demo else RUNGS))
+
+
+def _in_run(
+    args: argparse.Namespace, config: Config, work: Callable[[Pipeline], list[RungResult]], **identity: str
+) -> int:
+    """Do the work in the run directory, write the report and print the rows; `identity` joins the stored settings."""
     from agentq import envs
     from agentq.progress import RichStatus, ladder_table, main_console
-    from agentq.recipes.ladder import DEMO_RUNGS, RUNGS, ladder
     from agentq.recipes.pipeline import Pipeline
     from agentq.report import write_report
     from agentq.store.run import RunStore
 
     envs.make(config.run.env)  # an unknown name is told before anything is written
     out = Path(config.run.out)
-    with RunStore.open(out, config.to_dict(), clean=args.clean) as store, RichStatus() as status:
-        base = args.base or embedded_base()
-        rows = ladder(Pipeline(store, config, base, status), DEMO_RUNGS if demo else RUNGS)
+    with RunStore.open(out, config.to_dict() | identity, clean=args.clean) as store, RichStatus() as status:
+        rows = work(Pipeline(store, config, args.base or embedded_base(), status))
     report = write_report(out)
     if args.json:
         print(json.dumps({"rungs": [row.to_dict() for row in rows], "report": str(report)}))

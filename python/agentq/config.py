@@ -83,7 +83,8 @@ class RunConfig(_Section):
     seed: int = Field(default=0, ge=0, description="Every random choice of the run follows from it.")
     out: str = Field(default="runs/demo", min_length=1, description="The run directory.")
     num_rounds: int = Field(default=1, ge=1, description="Rounds of search and training.")
-    num_tasks: int = Field(default=100, ge=1, description="Training tasks searched in each round.")
+    num_tasks: int = Field(default=100, ge=1, description="Training tasks of each round.")
+    group_size: int = Field(default=8, ge=1, description="Rollouts of each task in a round that makes no trees.")
 
 
 class Config(_Section):
@@ -118,16 +119,19 @@ def settings() -> list[Setting]:
     return [Setting(key, info.default, info.description or "") for key, info in _fields()]
 
 
-def load(file: Path | None = None, overrides: Sequence[str] = ()) -> Config:
+def load(file: Path | None = None, overrides: Sequence[str] = (), defaults: Sequence[str] = ()) -> Config:
     """Settings from the defaults, then `file` (TOML), then `overrides`.
 
     Args:
         overrides: command-line words, `--section.key value` or `--section.key=value`; the last of a key counts.
+        defaults: a recipe's own defaults, as such words: they come before `file`.
 
     Raises:
         ConfigError: one line that names the source, the key, what must hold and what was given.
     """
     values: dict[str, dict[str, Any]] = {section: {} for section in Config.model_fields}
+    for key, value in _read_overrides(defaults):
+        _set(values, key, value, source="recipe", from_text=True)
     for key, value in _read_toml(file) if file is not None else ():
         _set(values, key, value, source=Path(file).name if file else "", from_text=False)
     for key, value in _read_overrides(overrides):

@@ -200,6 +200,20 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
+class CreditedTrajectory:
+    """A trajectory to learn from by its advantages.
+
+    `samples`: one a turn, in order; their `logps` are the old ones that ratios are taken against. `advantages` `[n]`
+    float64, one a turn, in the method's own scale. `reference`: `[T]` log-probabilities of each turn's tokens under the
+    reference policy, in nats; None where no loss asks for them.
+    """
+
+    samples: tuple[Sample, ...]
+    advantages: np.ndarray
+    reference: tuple[np.ndarray, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PreferencePair:
     """Chosen over rejected. One sample a side for a node pair, one a step for a trajectory pair.
 

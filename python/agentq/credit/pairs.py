@@ -12,6 +12,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 
+from agentq.agent.actions import same_action
 from agentq.store.records import TreeRecord
 from agentq.types import EnvAction, Observation, PreferencePair, Proposal, Sample, Task, Trajectory
 
@@ -66,6 +67,28 @@ def node_pairs(
         found.sort(key=lambda pair: (-pair[0], pair[1], pair[2]))
         pairs += found[: max_pairs_per_node or None]
     return [PreferencePair((_sample(tree, c),), (_sample(tree, r),), gap) for gap, c, r in pairs]
+
+
+def inspection_pairs(tree: TreeRecord) -> list[PreferencePair]:
+    """The expert's action over the agent's at each state of a demonstration: StepAgent's implicit reward.
+
+    Where both do the same there is no pair (ours): it would push the same action up and down.
+
+    Args:
+        tree: as `search.demonstrate.inspect` makes it: nodes 1, 3, .. the expert's, each followed by the agent's. The
+            expert's log-probabilities are unknown (NaN): a learner must recompute the reference.
+
+    Returns:
+        Pairs in the order of the demonstration, each with gap 1.
+
+    Source: Deng et al. 2024, arXiv:2411.03817 (StepAgent).
+    """
+    found = []
+    for expert in range(1, len(tree), 2):
+        first, second = (_proposal(tree, node).action.env_action for node in (expert, expert + 1))
+        if not same_action(first, second):
+            found.append(PreferencePair((_sample(tree, expert),), (_sample(tree, expert + 1),), 1.0))
+    return found
 
 
 def trajectory_pairs(

@@ -29,10 +29,7 @@ def action_logps(model: Any, batch: MicroBatch, *, bf16: bool = False) -> Tensor
 
 
 def _action_logps(base: Any, batch: MicroBatch) -> Tensor:
-    # Plain causal attention needs no mask and no positions, and takes the fastest kernel without them.
-    extra = {} if batch.tree is None else {"position_ids": batch.position_ids, "tree": batch.tree}
-    hidden = base.get_decoder()(input_ids=batch.input_ids, use_cache=False, **extra).last_hidden_state
-    rows = hidden.flatten(0, 1).index_select(0, batch.predictors)
+    rows = predictor_states(base, batch)
     head = base.get_output_embeddings()
     chunk = max(1, CHUNK_ELEMENTS // head.weight.shape[0])
     if len(rows) <= chunk:
@@ -44,6 +41,15 @@ def _action_logps(base: Any, batch: MicroBatch) -> Tensor:
         by, targets = batch.predicted_by[first:last] - start, batch.targets[first:last]
         found.append(checkpoint(token_logps, head, rows[start : start + chunk], by, targets, use_reentrant=False))
     return torch.cat(found)
+
+
+def predictor_states(base: Any, batch: MicroBatch) -> Tensor:
+    """`[R, d]` last hidden states of a base model at the positions that predict action tokens."""
+    # Plain causal attention needs no mask and no positions, and takes the fastest kernel without them.
+    extra = {} if batch.tree is None else {"position_ids": batch.position_ids, "tree": batch.tree}
+    hidden = base.get_decoder()(input_ids=batch.input_ids, use_cache=False, **extra).last_hidden_state
+    found: Tensor = hidden.flatten(0, 1).index_select(0, batch.predictors)
+    return found
 
 
 def token_logps(head: Any, rows: Tensor, predicted_by: Tensor, targets: Tensor) -> Tensor:

@@ -14,9 +14,10 @@ import numpy as np
 from agentq.errors import ConfigError
 from agentq.learn.checkpoint import load_position, load_state, save_state
 from agentq.learn.learner import Learner, Metrics
-from agentq.types import PreferencePair, Sample
+from agentq.types import CreditedTrajectory, PreferencePair, Sample
 
-Item = TypeVar("Item", bound=Sample | PreferencePair)
+Trainable = Sample | PreferencePair | CreditedTrajectory
+Item = TypeVar("Item", bound=Trainable)
 
 
 def train(
@@ -78,7 +79,7 @@ class Plan:
     items: str  # their digest
 
     @classmethod
-    def of(cls, items: Sequence[Sample | PreferencePair], *, epochs: int, batch_size: int, seed: int) -> Plan:
+    def of(cls, items: Sequence[Trainable], *, epochs: int, batch_size: int, seed: int) -> Plan:
         """The plan of a run over `items`."""
         if epochs < 1 or batch_size < 1 or not items:
             raise ValueError(
@@ -99,17 +100,24 @@ class Plan:
             yield from np.array_split(order, self.num_steps // self.epochs)
 
 
-def digest(items: Sequence[Sample | PreferencePair]) -> str:
-    """16 hex digits that differ where prompts, actions or their order do; recorded log-probabilities are left out."""
+def digest(items: Sequence[Trainable]) -> str:
+    """16 hex digits that differ where prompts, actions, advantages or their order do; log-probabilities stay out."""
     found = hashlib.sha256()
     for item in items:
-        sides = (item.chosen, item.rejected) if isinstance(item, PreferencePair) else ((item,),)
-        for side in sides:
+        if isinstance(item, CreditedTrajectory):
+            found.update(np.asarray(item.advantages, dtype=np.float64).tobytes())
+        for side in _sides(item):
             for sample in side:
                 for ids in (sample.prompt_ids, sample.token_ids):
                     found.update(len(ids).to_bytes(8, "little") + np.asarray(ids, dtype=np.int64).tobytes())
             found.update(b"/")
     return found.hexdigest()[:16]
+
+
+def _sides(item: Trainable) -> tuple[tuple[Sample, ...], ...]:
+    if isinstance(item, PreferencePair):
+        return item.chosen, item.rejected
+    return (item.samples,) if isinstance(item, CreditedTrajectory) else ((item,),)
 
 
 def _resume(directory: Path, plan: Plan, learner: Learner) -> int:

@@ -98,6 +98,11 @@ class TransformersEngine:
             prompt = self.encode(render(history))
         return prompt
 
+    def encode_answer(self, text: str) -> np.ndarray:
+        """`[T]` int32 ids of a whole answer, the end token last: what the model would have had to sample."""
+        ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        return np.asarray([*ids, int(self.eos_ids[0])], dtype=np.int32)
+
     def decode(self, token_ids: np.ndarray) -> str:
         """The text of sampled tokens, without special tokens."""
         return str(self.tokenizer.decode(token_ids.tolist(), skip_special_tokens=True))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from agentq.agent.actions import parse_action
 from agentq.agent.prompts import policy_messages
 from agentq.policies.engine import TransformersEngine
-from agentq.types import History, Proposal
+from agentq.types import History, Proposal, StopReason
 
 
 class TransformersPolicy:
@@ -45,3 +47,16 @@ class TransformersPolicy:
             ]
             for prompt, samples in zip(prompts, generated, strict=True)
         ]
+
+    def write(self, history: History, text: str) -> Proposal:
+        """Another's action as this policy would have sampled it; its log-probabilities are unknown (NaN)."""
+        tokens = self.engine.encode_answer(text)
+        return Proposal(
+            action=parse_action(text),
+            prompt_ids=self.engine.encode_history(history, policy_messages, max_new_tokens=self.max_new_tokens),
+            token_ids=tokens,
+            logps=np.full(len(tokens), np.nan, dtype=np.float32),
+            stop_reason=StopReason.EOS,
+            policy_version=self.version,
+            temperature=1.0,
+        )

@@ -7,15 +7,14 @@ drive actions out that other paths to success need, and what the policy no longe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from agentq.config import Config
 from agentq.credit.pairs import node_pairs, tree_success_samples
+from agentq.learn.learner import Learner, Metrics
+from agentq.recipes.recipe import Recipe, Round, search_trees
 from agentq.store.run import RunStore
 from agentq.types import PreferencePair, Sample
-
-if TYPE_CHECKING:
-    from agentq.learn.learner import Learner, Metrics
 
 
 def items(store: RunStore, stage: str, config: Config) -> list[PreferencePair | Sample]:
@@ -40,3 +39,12 @@ def step(learner: Learner, batch: list[PreferencePair | Sample], config: Config)
     pairs = [item for item in batch if isinstance(item, PreferencePair)]
     replay = [item for item in batch if isinstance(item, Sample)]
     return learner.step_dpo(pairs, replay, beta=config.train.beta, sft_weight=config.train.sft_weight)
+
+
+def with_learners_reference(r: Round, found: Sequence[PreferencePair | Sample]) -> list[PreferencePair | Sample]:
+    """The items, their reference computed by the learner for the round's first weights: the loss starts at ln 2."""
+    again = iter(r.learner.recompute_reference([item for item in found if isinstance(item, PreferencePair)]))
+    return [next(again) if isinstance(item, PreferencePair) else item for item in found]
+
+
+RECIPE = Recipe("agent_q", search_trees, lambda r: with_learners_reference(r, items(r.store, r.stage, r.config)), step)

@@ -9,7 +9,8 @@ from itertools import groupby
 
 from agentq.config import Config
 from agentq.credit.pairs import trajectory_pairs
-from agentq.recipes.agent_q import step
+from agentq.recipes.agent_q import step, with_learners_reference
+from agentq.recipes.recipe import Recipe, rollout_groups
 from agentq.store.run import RunStore
 from agentq.types import PreferencePair
 
@@ -26,3 +27,13 @@ def items(store: RunStore, stage: str, config: Config) -> list[PreferencePair]:
         for _, episodes in by_task
         for pair in trajectory_pairs(list(episodes), max_pairs=MAX_PAIRS_PER_TASK, seed=config.run.seed)
     ]
+
+
+RECIPE = Recipe(
+    "outcome_dpo",
+    rollout_groups(),
+    lambda r: with_learners_reference(r, items(r.store, r.stage, r.config)),
+    step,
+    defaults=("--train.learning_rate=1e-5",),  # ours, as in the ladder
+    min_group=2,
+)

@@ -21,7 +21,9 @@ from agentq.learn.loop import count_steps
 from agentq.learn.loop import train as train_epochs
 from agentq.policies.engine import TransformersEngine
 from agentq.policies.transformers import TransformersPolicy
-from agentq.search.collect import Collector
+from agentq.search.branching import Branching
+from agentq.search.collect import Collector, StragglerCut
+from agentq.search.demonstrate import demonstrate
 from agentq.search.rollout import RolloutSettings
 from agentq.search.tree import SearchSettings
 from agentq.store.records import TreeRecord
@@ -76,7 +78,8 @@ class Pipeline:
     def engine(self, checkpoint: Path) -> TransformersEngine:
         """The engine of a checkpoint; only the base's (the critic's too) and the latest stay loaded."""
         if checkpoint not in self.engines:
-            self.engines = {path: engine for path, engine in self.engines.items() if path == self.base}
+            if checkpoint != self.base:
+                self.engines = {path: engine for path, engine in self.engines.items() if path == self.base}
             self.engines[checkpoint] = TransformersEngine(checkpoint)
         return self.engines[checkpoint]
 
@@ -100,14 +103,64 @@ class Pipeline:
         return envs.tasks(self.config.run.env, split, n, start)
 
     def rollouts(
-        self, stage: str, checkpoint: Path, tasks: Sequence[Task], *, attempts: int, temperature: float
+        self,
+        stage: str,
+        checkpoint: Path,
+        tasks: Sequence[Task],
+        *,
+        attempts: int,
+        temperature: float,
+        cut: StragglerCut | None = None,
+        seed: int | None = None,
     ) -> None:
-        """Episodes of a checkpoint's policy."""
+        """Episodes of a checkpoint's policy; `seed` in place of the run's draws others."""
         if self._finished(stage, len(tasks) * attempts):
             return
-        settings = RolloutSettings(temperature=temperature, seed=self.config.run.seed)
+        settings = RolloutSettings(temperature=temperature, seed=self.config.run.seed if seed is None else seed)
         on_item = self._on_item(stage, len(tasks) * attempts, "episodes")
-        self.collector.rollouts(stage, tasks, self.policy(checkpoint), settings, attempts=attempts, on_item=on_item)
+        policy = self.policy(checkpoint)
+        self.collector.rollouts(stage, tasks, policy, settings, attempts=attempts, cut=cut, on_item=on_item)
+
+    def demonstrations(self, stage: str, checkpoint: Path, tasks: Sequence[Task]) -> None:
+        """The scripted expert's episodes, in the tokens of a checkpoint's policy."""
+        if self._finished(stage, len(tasks)):
+            return
+        name, on_item = self.config.run.env, self._on_item(stage, len(tasks), "episodes")
+        env, expert, policy = envs.make(name), envs.expert(name), self.policy(checkpoint)
+        self.collector.demonstrations(stage, tasks, env, expert, policy, on_item=on_item)
+
+    def inspections(
+        self, stage: str, checkpoint: Path, tasks: Sequence[Task], *, temperature: float, seed: int
+    ) -> None:
+        """Inspection: what a checkpoint's policy does at each state of the scripted expert."""
+        if self._finished(stage, len(tasks)):
+            return
+        name, on_item = self.config.run.env, self._on_item(stage, len(tasks), "tasks")
+        settings, policy = RolloutSettings(temperature=temperature, seed=seed), self.policy(checkpoint)
+        demos = [demonstrate(envs.make(name), envs.expert(name), task, policy.write) for task in tasks]
+        self.collector.inspections(stage, demos, policy, settings, on_item=on_item)
+
+    def branched(
+        self,
+        stage: str,
+        checkpoint: Path,
+        tasks: Sequence[Task],
+        *,
+        initial: int,
+        total: int,
+        branching: Branching,
+        temperature: float,
+        seed: int,
+    ) -> None:
+        """`total` rollouts of each task, all but `initial` of which go on from the middle of others."""
+        if self._finished(stage, len(tasks)):
+            return
+        settings = RolloutSettings(temperature=temperature, seed=seed)
+        on_item = self._on_item(stage, len(tasks), "trees")
+        policy = self.policy(checkpoint)
+        self.collector.branched(
+            stage, tasks, policy, settings, initial=initial, total=total, branching=branching, on_item=on_item
+        )
 
     def search(
         self, stage: str, checkpoint: Path, tasks: Sequence[Task], *, iterations: int, critic: bool, stop: bool = False

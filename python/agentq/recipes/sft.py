@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from agentq.config import Config
 from agentq.credit.pairs import sample_of
+from agentq.learn.learner import Learner, Metrics
+from agentq.recipes.recipe import Recipe, demonstrations
 from agentq.store.run import RunStore
 from agentq.types import Sample
-
-if TYPE_CHECKING:
-    from agentq.learn.learner import Learner, Metrics
 
 
 def items(store: RunStore, stage: str, config: Config) -> list[Sample]:
@@ -21,3 +18,6 @@ def items(store: RunStore, stage: str, config: Config) -> list[Sample]:
 def step(learner: Learner, batch: list[Sample], config: Config) -> Metrics:
     """One step down the mean negative log-likelihood of the batch's action tokens."""
     return learner.step_sft(batch)
+
+
+RECIPE = Recipe("sft", demonstrations, lambda r: items(r.store, r.stage, r.config), step)

@@ -17,7 +17,10 @@ from agentq.report.examples import pick_examples
 from agentq.store.files import flatten, read_json, read_metrics
 from agentq.store.run import TRAJECTORY, TREE, RunStore
 
-CURVES = ("loss", "rewards/accuracies", "rewards/margins", "success")
+CURVES = (
+    *("reward/mean", "success", "group_collapse", "entropy"),  # of a round
+    *("loss", "rewards/accuracies", "rewards/margins", "kl", "clip_fraction", "grad_norm"),  # of an optimiser step
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 
+from agentq.credit.episodes import turns_waited_for
 from agentq.critics.protocol import Critic
 from agentq.envs.protocol import Env
+from agentq.envs.web_env import Expert, WebEnv
 from agentq.policies.protocol import Policy
 from agentq.search.batching import Batcher
+from agentq.search.branching import Branching, branched
+from agentq.search.demonstrate import Writer, demonstrate, inspect
 from agentq.search.rollout import RolloutSettings, rollout
 from agentq.search.run import run_all
 from agentq.search.tree import SearchSettings, TreeSearch, forest_for
@@ -18,6 +22,14 @@ from agentq.store.run import TRAJECTORY, TREE, RunStore
 from agentq.types import Task, Trajectory
 
 OnItem = Callable[[int, int, bool], None]  # items done, items in all, whether this one succeeded
+
+
+@dataclass(frozen=True, slots=True)
+class StragglerCut:
+    """Share of all rollouts, and of each task's, that are waited for; see `credit.episodes.turns_waited_for`."""
+
+    of_all: float
+    of_task: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +48,81 @@ class Collector:
         settings: RolloutSettings,
         *,
         attempts: int,
+        cut: StragglerCut | None = None,
         on_item: OnItem,
     ) -> None:
-        """`attempts` episodes of each task under the policy."""
+        """`attempts` episodes of each task under the policy, less the stragglers that `cut` does not wait for."""
         keys = self.store.keys(stage, TRAJECTORY)
         todo = [(task, i) for i in range(attempts) for task in tasks if _key(task, i) not in keys]
         progress = _Progress(self.store, stage, len(tasks) * attempts, len(tasks) * attempts - len(todo), on_item)
         batcher = Batcher(policy)
+        lengths: dict[int, list[int]] = {task.seed: [] for task in tasks}
+        for known in self.store.trajectories(stage) if cut and keys else ():
+            lengths[known.task.seed].append(len(known.steps))
 
-        async def work(item: tuple[Task, int]) -> Trajectory:
-            return await rollout(self.make_env(), item[0], batcher, replace(settings, attempt=item[1]))
+        def give_up(turns: int) -> bool:
+            return cut is not None and turns >= turns_waited_for(lengths, attempts=attempts, **asdict(cut))
 
-        def keep(t: Trajectory) -> None:
-            self.store.add_trajectory(stage, _key(t.task, t.info["attempt"]), t)
-            progress.add(t.success)
+        async def work(item: tuple[Task, int]) -> Trajectory | None:
+            return await rollout(self.make_env(), item[0], batcher, replace(settings, attempt=item[1]), give_up)
+
+        def keep(t: Trajectory | None) -> None:
+            if t is not None:
+                self.store.add_trajectory(stage, _key(t.task, t.info["attempt"]), t)
+                lengths[t.task.seed].append(len(t.steps))
+            progress.add(t is not None and t.success)
 
         with progress:
             run_all(todo, work, batcher=batcher, in_flight=self.in_flight, on_done=keep)
+
+    def demonstrations(
+        self, stage: str, tasks: Sequence[Task], env: WebEnv, expert: Expert, policy: Writer, *, on_item: OnItem
+    ) -> None:
+        """The expert's episode of each task, in the policy's tokens."""
+        keys = self.store.keys(stage, TRAJECTORY)
+        todo = [task for task in tasks if _key(task, 0) not in keys]
+        with _Progress(self.store, stage, len(tasks), len(tasks) - len(todo), on_item) as progress:
+            for task in todo:
+                t = demonstrate(env, expert, task, policy.write)
+                self.store.add_trajectory(stage, _key(task, 0), t)
+                progress.add(t.success)
+
+    def inspections(
+        self,
+        stage: str,
+        demonstrations: Sequence[Trajectory],
+        policy: Policy,
+        settings: RolloutSettings,
+        *,
+        on_item: OnItem,
+    ) -> None:
+        """One inspection of each task's demonstration: a tree, as `demonstrate.inspect` makes it."""
+        by_task = {t.task.seed: t for t in demonstrations}
+
+        def search(task: Task, batcher: Batcher) -> Awaitable[TreeRecord]:
+            return inspect(by_task[task.seed], batcher, settings)
+
+        self._trees(stage, [t.task for t in demonstrations], Batcher(policy), search, on_item)
+
+    def branched(
+        self,
+        stage: str,
+        tasks: Sequence[Task],
+        policy: Policy,
+        settings: RolloutSettings,
+        *,
+        initial: int,
+        total: int,
+        branching: Branching,
+        on_item: OnItem,
+    ) -> None:
+        """Rollouts of each task that share beginnings: a tree, as `branching.branched` makes it."""
+
+        def search(task: Task, batcher: Batcher) -> Awaitable[TreeRecord]:
+            env = self.make_env()
+            return branched(env, task, batcher, settings, initial=initial, total=total, branching=branching)
+
+        self._trees(stage, tasks, Batcher(policy), search, on_item)
 
     def trees(
         self,
@@ -65,13 +135,28 @@ class Collector:
         on_item: OnItem,
     ) -> None:
         """One search tree of each task."""
+        forest = forest_for(settings)
+
+        def search(task: Task, batcher: Batcher) -> Awaitable[TreeRecord]:
+            return TreeSearch(self.make_env(), task, batcher, settings, forest).run()
+
+        self._trees(stage, tasks, Batcher(policy, critic), search, on_item)
+
+    def _trees(
+        self,
+        stage: str,
+        tasks: Sequence[Task],
+        batcher: Batcher,
+        search: Callable[[Task, Batcher], Awaitable[TreeRecord]],
+        on_item: OnItem,
+    ) -> None:
+        """One tree of each task that the stage has none of yet."""
         done = self.store.done(stage, TREE)
         todo = [task for task in tasks if task.seed not in done]
         progress = _Progress(self.store, stage, len(tasks), len(tasks) - len(todo), on_item)
-        batcher, forest = Batcher(policy, critic), forest_for(settings)
 
         async def work(task: Task) -> TreeRecord:
-            return await TreeSearch(self.make_env(), task, batcher, settings, forest).run()
+            return await search(task, batcher)
 
         def keep(tree: TreeRecord) -> None:
             self.store.add_tree(stage, tree)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from agentq.envs.protocol import Env
@@ -18,11 +19,20 @@ class RolloutSettings:
     attempt: int = 0
 
 
-async def rollout(env: Env, task: Task, batcher: Batcher, settings: RolloutSettings) -> Trajectory:
-    """One episode of `task`, from reset to its end (STOP, the site's end, or the step budget)."""
+async def rollout(
+    env: Env,
+    task: Task,
+    batcher: Batcher,
+    settings: RolloutSettings,
+    give_up: Callable[[int], bool] = lambda turns: False,
+) -> Trajectory | None:
+    """One episode of `task`, from reset to its end (STOP, the site's end, or the step budget).
+
+    Before each turn `give_up` is asked, with the turns taken; where it says so there is no episode.
+    """
     history = History(task.instruction, env.reset(task))
     steps: list[Step] = []
-    while True:
+    while not give_up(len(steps)):
         seed = request_seed(settings.seed, task.seed, task.seed >> 32, settings.attempt, len(steps))
         (proposal,) = await batcher.propose(history, 1, seed=seed, temperature=settings.temperature)
         result = env.step(proposal.action.env_action)
@@ -31,3 +41,4 @@ async def rollout(env: Env, task: Task, batcher: Batcher, settings: RolloutSetti
             total = sum(step.result.reward for step in steps)
             return Trajectory(task, tuple(steps), total, result.success, {"attempt": settings.attempt})
         history = history.then(proposal.action.text, result.observation)
+    return None

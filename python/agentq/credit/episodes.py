@@ -1,0 +1,152 @@
+"""Columns of a stage's episodes for `credit/advantages.py`, and its advantages back on them. Pure; knows no method."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from agentq.credit.pairs import sample_of
+from agentq.store.records import TreeRecord
+from agentq.types import CreditedTrajectory, Trajectory
+
+
+class StepColumns(NamedTuple):
+    """Labels and rewards, `[S]` one a step of any of the N episodes, all the steps of an episode in a row.
+
+    `trajectory` counts episodes from 0; `group` is the task's seed; `anchor` is the page acted on. `returns` and
+    `group_of` are `[N]`, one an episode.
+    """
+
+    reward: np.ndarray
+    trajectory: np.ndarray
+    group: np.ndarray
+    anchor: np.ndarray
+    returns: np.ndarray
+    group_of: np.ndarray
+
+
+def step_columns(episodes: Sequence[Trajectory]) -> StepColumns:
+    """The columns of episodes, in their order."""
+    steps = [(i, t, step) for i, t in enumerate(episodes) for step in t.steps]
+    return StepColumns(
+        reward=np.array([step.result.reward for _, _, step in steps], dtype=np.float64),
+        trajectory=np.array([i for i, _, _ in steps], dtype=np.int64),
+        group=np.array([t.task.seed for _, t, _ in steps], dtype=np.int64),
+        anchor=np.array([step.observation.fingerprint for _, _, step in steps], dtype=np.str_),
+        returns=np.array([t.return_ for t in episodes], dtype=np.float64),
+        group_of=np.array([t.task.seed for t in episodes], dtype=np.int64),
+    )
+
+
+def credited(
+    episodes: Sequence[Trajectory], advantages: np.ndarray, *, drop_below: float = 0.0
+) -> list[CreditedTrajectory]:
+    """The episodes with their advantages; those that would teach nothing are left out, after the baseline was taken.
+
+    Args:
+        advantages: `[S]` one a step, as in `step_columns`.
+        drop_below: episodes none of whose steps has a larger absolute advantage are dropped (LOOP's filter is 0.01);
+            at least 0, where only advantages of exactly 0 are.
+
+    Raises:
+        ValueError: if there is not one advantage a step, or drop_below is negative.
+    """
+    counts = [len(t.steps) for t in episodes]
+    if len(advantages) != sum(counts):
+        raise ValueError(f"advantages must have one entry a step ({sum(counts)}); got {len(advantages)}")
+    if not drop_below >= 0:
+        raise ValueError(f"drop_below must be at least 0; got {drop_below}")
+    found = []
+    for t, own in zip(episodes, np.split(np.asarray(advantages, np.float64), np.cumsum(counts)[:-1]), strict=True):
+        if len(own) and np.abs(own).max() > drop_below:
+            found.append(CreditedTrajectory(tuple(sample_of(step.proposal) for step in t.steps), own))
+    return found
+
+
+def turns_waited_for(lengths: Mapping[int, Sequence[int]], *, attempts: int, of_all: float, of_task: float) -> int:
+    """LOOP's straggler cut, in turns: the fewest by which enough rollouts have ended; longer ones are left out.
+
+    Ours: the paper waits for wall-clock order. Turns make the same cut whatever the load, on every resume.
+
+    Args:
+        lengths: for each task's seed, the turns of its rollouts that have ended so far.
+        attempts: rollouts started of each task.
+        of_all: share of all rollouts that must have ended, in [0, 1]; LOOP's 0.9.
+        of_task: share of each task's, in [0, 1]; LOOP's 0.75, of 6 rollouts 4 (half to even, as its code rounds).
+
+    Returns:
+        A number of turns; a very large one where too few have ended yet.
+    """
+    if not (0 <= of_all <= 1 and 0 <= of_task <= 1):
+        raise ValueError(f"of_all and of_task must be in [0, 1]; got {of_all} and {of_task}")
+    each, total = round(of_task * attempts), math.ceil(of_all * attempts * len(lengths) - 1e-9)
+    never = 1 << 30
+    turns = [sorted(found) for found in lengths.values()]
+    if any(len(found) < each for found in turns) or sum(map(len, turns)) < total:
+        return never
+    ended = sorted(length for found in turns for length in found)
+    return max([0, *(found[each - 1] for found in turns if each), *([ended[total - 1]] if total else [])])
+
+
+def with_replay(
+    episodes: Sequence[Trajectory],
+    successes: Sequence[Trajectory],
+    *,
+    capacity: int,
+    seed: int,
+    mean_below: float = 0.2,
+    std_below: float = 0.05,
+) -> tuple[list[Trajectory], list[bool]]:
+    """The episodes, with an earlier success in place of the first one of each task all of whose rollouts failed alike.
+
+    Args:
+        episodes: of any tasks.
+        successes: earlier ones, oldest first: the buffer, of which the last `capacity` of each task count.
+        seed: the draw from a task's buffer follows from it and the task.
+        mean_below: a group's mean return must be lower, in reward units,
+        std_below: and its (population's) standard deviation.
+
+    Returns:
+        The episodes and, for each, whether it is a replayed one.
+
+    Source: Lu et al. 2025, arXiv:2505.16282, released code (`apply_replay`).
+    """
+    if capacity < 1:
+        raise ValueError(f"capacity must be at least 1; got {capacity}")
+    found, replayed = list(episodes), [False] * len(episodes)
+    groups: dict[int, list[int]] = {}
+    for i, t in enumerate(episodes):
+        groups.setdefault(t.task.seed, []).append(i)
+    for task, group in groups.items():
+        returns = [episodes[i].return_ for i in group]
+        buffer = [t for t in successes if t.task.seed == task][-capacity:]
+        if buffer and np.mean(returns) < mean_below and np.std(returns) < std_below:
+            drawn = int(np.random.default_rng([seed, task]).integers(len(buffer)))
+            found[group[0]], replayed[group[0]] = buffer[drawn], True
+    return found, replayed
+
+
+def credited_branches(
+    trees: Sequence[TreeRecord], advantages: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+) -> list[CreditedTrajectory]:
+    """The rollouts of branched trees as whole trajectories; a shared beginning is in each and gets each one's credit.
+
+    Args:
+        trees: one a task, as `search.branching.branched` makes them.
+        advantages: `[R]` from the rollouts' returns, trees and tasks, all `[R]`.
+            Rollouts with advantage 0 are left out.
+    """
+    ends = [(tree, end) for tree in trees for end in tree.info["ends"]]
+    returns = np.array([value for tree in trees for value in tree.info["returns"]], dtype=np.float64)
+    labels = np.array([label for tree in trees for label in tree.info["trees"]], dtype=np.int64)
+    tasks = np.array([tree.task.seed for tree, _ in ends], dtype=np.int64)
+    found = []
+    for (tree, end), own in zip(ends, advantages(returns, labels, tasks).tolist(), strict=True):
+        proposals = [tree.proposal[node] for node in tree.path(end)[1:]]
+        samples = tuple(sample_of(proposal) for proposal in proposals if proposal is not None)
+        if own:
+            found.append(CreditedTrajectory(samples, np.full(len(samples), own)))
+    return found

@@ -1,0 +1,37 @@
+"""ARPO, entropy-based: rollouts branch where the agent is less sure after a page than at the start; then GRPO.
+
+Source: Dong et al. 2025, arXiv:2507.19849: 16 rollouts, 8 from the root, the rest branches, fresh rollouts where there
+are too few places to branch; soft advantage estimation, plain GRPO over whole trajectories, a shared beginning in each.
+Ours: the entropy's estimate (`search.branching.where_unsure`), the environment's own reward, clip 0.2, no KL; batch,
+tasks and rounds.
+"""
+
+from __future__ import annotations
+
+from agentq.credit.advantages import group_relative
+from agentq.credit.episodes import credited_branches
+from agentq.recipes import policy_gradient
+from agentq.recipes.recipe import Recipe, Round, branched_rollouts
+from agentq.search.branching import where_unsure
+from agentq.types import CreditedTrajectory
+
+
+def credit(r: Round) -> list[CreditedTrajectory]:
+    """GRPO's advantages over all rollouts of a task."""
+    trees = list(r.store.trees(r.stage))
+    items = credited_branches(trees, lambda returns, _, tasks: group_relative(returns, tasks, ddof=1))
+    return policy_gradient.with_old_logps(r.learner, items)
+
+
+RECIPE = Recipe(
+    "arpo_entropy",
+    branched_rollouts(where_unsure, lambda size: (size + 1) // 2),
+    credit,
+    policy_gradient.policy_gradient(ratio="token", clip=(0.2, 0.2), average="sequence"),
+    defaults=(
+        *("--search.temperature=1", "--run.group_size=16", "--run.num_tasks=16"),
+        *("--train.batch_size=64", "--run.num_rounds=10"),
+    ),
+    on_policy=True,
+    min_group=2,
+)

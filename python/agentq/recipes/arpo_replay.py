@@ -1,0 +1,46 @@
+"""ARPO with experience replay: GRPO on the same tasks every round; a stored success joins a group in which all failed.
+
+Source: Lu et al. 2025, arXiv:2505.16282, released code: group 8; a group with mean below 0.2 and standard deviation
+below 0.05 has its first rollout replaced by one of the task's last 8 successes, drawn uniformly; clip 0.2 / 0.3; no KL.
+Ours: old log-probabilities of a replayed rollout are those recorded when it was sampled (theirs: the present policy's,
+as if it were on-policy), so its ratio is honest and clipped; batch, tasks and rounds.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from agentq.credit.advantages import group_relative
+from agentq.credit.episodes import credited, step_columns, with_replay
+from agentq.recipes import policy_gradient
+from agentq.recipes.recipe import Recipe, Round, rollout_groups, stage_of
+from agentq.types import CreditedTrajectory
+
+advantages = policy_gradient.per_trajectory(partial(group_relative, ddof=1))
+
+
+def credit(r: Round) -> list[CreditedTrajectory]:
+    """GRPO's advantages over groups that a success of an earlier round may have joined."""
+    stages = [stage_of(r.recipe, number) for number in range(1, r.number)]
+    earlier = [t for stage in stages for t in r.store.trajectories(stage) if t.success]
+    episodes, replayed = with_replay(list(r.store.trajectories(r.stage)), earlier, capacity=8, seed=r.seed)
+    columns = step_columns(episodes)
+    own, is_old = advantages(columns), np.array(replayed)[columns.trajectory]
+    fresh = policy_gradient.with_old_logps(r.learner, credited(episodes, np.where(is_old, 0.0, own)))
+    return fresh + credited(episodes, np.where(is_old, own, 0.0))
+
+
+RECIPE = Recipe(
+    "arpo_replay",
+    rollout_groups(again=True),
+    credit,
+    policy_gradient.policy_gradient(ratio="token", clip=(0.2, 0.3), average="sequence"),
+    defaults=(
+        *("--search.temperature=1", "--run.group_size=8", "--run.num_tasks=32"),
+        *("--train.batch_size=64", "--run.num_rounds=10"),
+    ),
+    on_policy=True,
+    min_group=2,
+)

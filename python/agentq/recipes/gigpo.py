@@ -1,0 +1,29 @@
+"""GiGPO: GRPO's episode advantage plus a step's advantage against the steps of its group that saw the same page.
+
+Source: Feng et al. 2025, arXiv:2505.10978, eqs. 3, 5-8, without division by the standard deviation, its better setting
+on WebShop; discount 0.95, weight 1, group 8. Ours: no KL term (theirs: 0.01), no penalty of unreadable actions (theirs:
+0.1 of a reward of 10), tasks, batch and rounds.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from agentq.credit.advantages import gigpo
+from agentq.credit.episodes import StepColumns
+from agentq.recipes import policy_gradient
+
+
+def advantages(c: StepColumns) -> np.ndarray:
+    """`[S]`: episode and step advantages, `credit.advantages.gigpo`."""
+    return gigpo(c.reward, c.trajectory, c.group, c.anchor, discount=0.95, step_weight=1.0)
+
+
+RECIPE = policy_gradient.recipe(
+    "gigpo",
+    advantages=advantages,
+    ratio="token",
+    clip=(0.2, 0.2),
+    average="sequence",
+    defaults=("--run.group_size=8", "--run.num_tasks=32", "--train.batch_size=64", "--run.num_rounds=10"),
+)

@@ -1,0 +1,22 @@
+"""GSPO: GRPO whose ratio is the trajectory's, to the power 1 / its tokens, and is clipped very narrowly.
+
+Source: Zheng et al. 2025, arXiv:2507.18071, eqs. 5 and 7; clip 3e-4 / 4e-4, four minibatches a round: section 5.1.
+Ours: a sequence is all actions of a trajectory; group, tasks and rounds.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from agentq.credit.advantages import group_relative
+from agentq.recipes import policy_gradient
+
+RECIPE = policy_gradient.recipe(
+    "gspo",
+    advantages=policy_gradient.per_trajectory(partial(group_relative, ddof=1)),
+    ratio="sequence",
+    geometric_mean=True,
+    clip=(3e-4, 4e-4),
+    average="sequence",
+    defaults=("--run.group_size=8", "--run.num_tasks=32", "--train.batch_size=64", "--run.num_rounds=10"),
+)

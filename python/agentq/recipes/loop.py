@@ -1,0 +1,27 @@
+"""LOOP: leave-one-out advantages, PPO's clip a token, two epochs of mixed minibatches; no critic, no reference.
+
+Source: Chen et al. 2025, arXiv:2502.01600, eqs. 3 and 5, algorithm 1. Group, tasks: appendix D. Clip, epochs, batch,
+filter and straggler cut: the released code. Ours: the loss is divided by the trajectories of the step, not by a
+constant 32; the cut counts turns, not seconds; rounds and the learning rate (theirs: 5e-5 with LoRA of rank 16).
+"""
+
+from __future__ import annotations
+
+from agentq.credit.advantages import leave_one_out
+from agentq.learn.policy_gradient import reciprocal_clip
+from agentq.recipes import policy_gradient
+from agentq.search.collect import StragglerCut
+
+RECIPE = policy_gradient.recipe(
+    "loop",
+    advantages=policy_gradient.per_trajectory(leave_one_out),
+    ratio="token",
+    clip=reciprocal_clip(0.1),
+    average="sequence",
+    drop_below=0.01,
+    cut=StragglerCut(of_all=0.9, of_task=0.75),
+    defaults=(
+        *("--run.group_size=6", "--run.num_tasks=40", "--run.num_rounds=10"),
+        *("--train.epochs=2", "--train.batch_size=32"),
+    ),
+)

@@ -1,0 +1,50 @@
+"""What a round's data look like, under the names people know from other trainers. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from agentq.credit.advantages import collapsed
+from agentq.store.records import TreeRecord
+from agentq.store.run import RunStore
+from agentq.types import Trajectory
+
+
+def collected(store: RunStore, stage: str) -> dict[str, float]:
+    """Metrics of a stage's episodes, or of its search trees; none where it is empty."""
+    episodes = list(store.trajectories(stage))
+    return of_episodes(episodes) if episodes else of_trees(list(store.trees(stage)))
+
+
+def of_episodes(episodes: Sequence[Trajectory]) -> dict[str, float]:
+    """Means over episodes.
+
+    `entropy` is the mean of -log pi over sampled tokens, in nats: without bias where they were sampled at temperature
+    1. `group_collapse` is the share of episodes whose task's returns are all equal, so that no comparison teaches.
+    """
+    if not episodes:
+        return {}
+    returns = [t.return_ for t in episodes]
+    proposals = [step.proposal for t in episodes for step in t.steps]
+    logps = np.concatenate([p.logps for p in proposals])
+    return {
+        "reward/mean": float(np.mean(returns)),
+        "reward/std": float(np.std(returns)),
+        "success": float(np.mean([t.success for t in episodes])),
+        "group_collapse": float(np.mean(collapsed(returns, [t.task.seed for t in episodes]))),
+        "entropy": -float(logps.mean()),
+        "turns/mean": float(np.mean([len(t.steps) for t in episodes])),
+        "unreadable": float(np.mean([p.action.env_action is None for p in proposals])),
+    }
+
+
+def of_trees(trees: Sequence[TreeRecord]) -> dict[str, float]:
+    """Means over trees: the root's mean return, and whether any of its rollouts succeeded."""
+    if not trees:
+        return {}
+    return {
+        "reward/mean": float(np.mean([tree.mean_value[0] for tree in trees])),
+        "success": float(np.mean([tree.success.any() for tree in trees])),
+    }

@@ -1,0 +1,86 @@
+"""PPO: a value head on the policy's hidden state before each action; generalized advantages; PPO's clip a token.
+
+Source: Schulman et al. 2017, arXiv:1707.06347; with language-model agents as in Chen et al. 2025, arXiv:2502.01600,
+appendix C.5: no value gradient into the policy, values in [0, 1], discount 1, lambda 1 (below it theirs diverged).
+Ours: the head is linear (theirs: three layers) and fitted to each round's returns by ridge regression, after it gave
+that round's values, so it never judges what it was fitted to; before the first round every value is the mean return of
+the round. Advantages are whitened over the round. Group, tasks, batch and rounds.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from agentq.credit.advantages import gae, group_relative, reward_to_go
+from agentq.credit.episodes import credited, step_columns
+from agentq.credit.pairs import sample_of
+from agentq.learn.features import features
+from agentq.recipes import policy_gradient
+from agentq.recipes.recipe import Recipe, Round, rollout_groups
+from agentq.types import CreditedTrajectory
+
+RIDGE = 1.0
+
+
+def credit(r: Round) -> list[CreditedTrajectory]:
+    """Advantages by the earlier rounds' value head; then the head is fitted to this round's returns and kept."""
+    episodes = list(r.store.trajectories(r.stage))
+    columns = step_columns(episodes)
+    states, _ = features(r.learner, [sample_of(step.proposal) for t in episodes for step in t.steps])
+    to_go = reward_to_go(columns.reward, columns.trajectory)
+    head, kept = _head_file(r, r.number - 1), _head_file(r, r.number)
+    guess = values(states, load_file(head)["weight"]) if head.exists() else np.full(len(to_go), columns.returns.mean())
+    advantages = gae(columns.reward, guess, columns.trajectory, discount=1.0, gae_lambda=1.0)
+    r.store.log(f"{r.recipe}/value", r.number, explained_variance=explained_variance(guess, to_go))
+    beside = kept.with_name(f".{kept.name}")
+    save_file({"weight": fit(states, torch.from_numpy(to_go))}, beside)
+    beside.replace(kept)
+    whitened = group_relative(advantages, np.zeros(len(advantages)), ddof=1)
+    return policy_gradient.with_old_logps(r.learner, credited(episodes, whitened))
+
+
+def fit(states: Tensor, returns: Tensor) -> Tensor:
+    """`[d + 1]` float64: the ridge regression of `[S]` returns on `[S, d]` states; the last entry is the bias."""
+    x = _with_bias(states)
+    penalty = RIDGE * torch.eye(x.shape[1], dtype=torch.float64)
+    penalty[-1, -1] = 0.0
+    found: Tensor = torch.linalg.solve(x.T @ x + penalty, x.T @ returns.double())
+    return found
+
+
+def values(states: Tensor, weight: Tensor) -> np.ndarray:
+    """`[S]` V of each state, cut to [0, 1]."""
+    found: np.ndarray = (_with_bias(states) @ weight).clamp(0.0, 1.0).numpy()
+    return found
+
+
+def explained_variance(guess: np.ndarray, returns: np.ndarray) -> float:
+    """1 - Var(returns - values) / Var(returns); 0 where all returns are equal."""
+    spread = float(np.var(returns))
+    return 1.0 - float(np.var(returns - guess)) / spread if spread > 0 else 0.0
+
+
+def _with_bias(states: Tensor) -> Tensor:
+    return torch.cat([states.double(), torch.ones(len(states), 1, dtype=torch.float64)], dim=1)
+
+
+def _head_file(r: Round, number: int) -> Path:
+    return r.store.path / "checkpoints" / f"{r.recipe}.value-round{number}.safetensors"
+
+
+RECIPE = Recipe(
+    "ppo",
+    rollout_groups(),
+    credit,
+    policy_gradient.policy_gradient(ratio="token", clip=(0.2, 0.2), average="sequence"),
+    defaults=(
+        *("--search.temperature=1", "--run.group_size=8", "--run.num_tasks=32"),
+        *("--train.batch_size=64", "--run.num_rounds=10"),
+    ),
+    on_policy=True,
+)

@@ -1,0 +1,18 @@
+"""RLOO: each rollout against the mean of the others of its task, strictly on-policy, one optimiser step a round.
+
+Source: Ahmadian et al. 2024, arXiv:2402.14740; group and tasks as LOOP's RLOO (Chen et al. 2025, arXiv:2502.01600,
+appendix D). Rounds are ours.
+"""
+
+from __future__ import annotations
+
+from agentq.credit.advantages import leave_one_out
+from agentq.recipes import policy_gradient
+
+RECIPE = policy_gradient.recipe(
+    "rloo",
+    advantages=policy_gradient.per_trajectory(leave_one_out),
+    ratio=None,
+    average="constant",  # the sum over a trajectory's tokens: the gradient of its log-probability
+    defaults=("--run.group_size=6", "--run.num_tasks=40", "--train.batch_size=240", "--run.num_rounds=10"),
+)

@@ -1,0 +1,138 @@
+"""Runs any recipe: rounds of collect, credit, learn, publish; then the held-out tasks. Knows no method.
+
+Killed at any moment, the same command goes on and ends with the weights of an uninterrupted run. What a round needs is
+in the run directory: its rollouts in the store, weights and optimiser at its start and at its newest step beside the
+checkpoints. Samples and the order of items follow from the seed, the task and the round. (A rollout that was cut off
+is sampled again in another batch: equal up to the rounding of its log-probabilities, which the learner computes anew.)
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+from agentq.evaluate.stats import RungResult
+from agentq.learn.checkpoint import load_position, load_state
+from agentq.learn.learner import Learner, Metrics
+from agentq.learn.loop import count_steps
+from agentq.learn.loop import train as train_epochs
+from agentq.policies.engine import TransformersEngine
+from agentq.recipes.metrics import collected
+from agentq.recipes.pipeline import Pipeline
+from agentq.recipes.recipe import Recipe, Round, stage_of
+from agentq.store.files import write_json
+from agentq.types import Split
+
+CHECKPOINT_EVERY = 20  # optimiser steps
+
+
+def train(p: Pipeline, recipe: Recipe) -> list[RungResult]:
+    """Train the base by a recipe; returns, and writes to summary.json, the base's row and the trained model's.
+
+    Raises:
+        ConfigError: if the recipe cannot work with the run's settings.
+    """
+    recipe.check(p.config)
+    out = p.store.path / "checkpoints" / recipe.name
+    held_out = p.tasks(Split.TEST, p.config.eval.num_tasks)
+    rows = [p.evaluate("base", "base/eval", p.base, held_out)]
+    write_json(p.store.path / "summary.json", [row.to_dict() for row in rows])
+    if not (p.store.note(f"{recipe.name}/train") or {}).get("finished"):
+        _rounds(p, recipe, out)
+    numbers = range(1, p.config.run.num_rounds + 1)
+    stages = [stage for n in numbers for stage in (stage_of(recipe.name, n), _learning(recipe, n))]
+    rows.append(p.evaluate(recipe.name, f"{recipe.name}/eval", out, held_out, spent=p.cost(*stages)))
+    write_json(p.store.path / "summary.json", [row.to_dict() for row in rows])
+    return rows
+
+
+def _rounds(p: Pipeline, recipe: Recipe, out: Path) -> None:
+    """All rounds, from wherever the run stands; then the checkpoint `out`."""
+    states = out.with_name(f"{recipe.name}.states")
+    t = p.config.train
+    learner = Learner.from_checkpoint(
+        p.base,
+        learning_rate=t.learning_rate,
+        max_grad_norm=t.max_grad_norm,
+        lora_rank=t.lora_rank,
+        seed=p.config.run.seed,
+    )
+    p.engine(p.base)  # a critic's; loaded first, it stays
+    engine = p.engines[out] = TransformersEngine(p.base)
+    for number in range(1, p.config.run.num_rounds + 1):
+        if (p.store.note(_learning(recipe, number)) or {}).get("finished"):
+            continue
+        _load(states, number, learner)
+        engine.publish(learner.state_dict())
+        r = Round(p, recipe.name, number, out, learner)
+        recipe.collect(r)
+        p.store.log(recipe.name, number, **collected(p.store, r.stage))
+        _learn(r, recipe, states)
+    _load(states, p.config.run.num_rounds + 1, learner)
+    engine.publish(learner.state_dict())
+    learner.save(out)
+    p.store.set_note(f"{recipe.name}/train", {"finished": True})
+    shutil.rmtree(states, ignore_errors=True)
+
+
+def _learn(r: Round, recipe: Recipe, states: Path) -> None:
+    """Credit, then the round's optimiser steps; the learner must be as at the round's start."""
+    stage, c = _learning(recipe, r.number), r.config
+    began, before = time.monotonic(), float((r.store.note(stage) or {}).get("seconds", 0.0))
+    items = recipe.credit(r)
+    note: dict[str, Any] = {"items": len(items)}
+    if items:
+        num_steps = count_steps(len(items), epochs=c.train.epochs, batch_size=c.train.batch_size)
+        r.learner.warmup_steps = _warmup(r, recipe, num_steps)
+        show = r.pipeline.status.stage(stage, num_steps, "steps")
+
+        def on_step(number: int, _: int, metrics: Metrics) -> None:
+            r.store.log(f"{recipe.name}/learn", r.learner.step_count, round=r.number, **metrics)
+            show(number, f"loss {metrics['loss']:.3f}")
+            r.store.set_note(stage, note | {"seconds": before + time.monotonic() - began})
+
+        train_epochs(
+            r.learner,
+            items,
+            step_fn=lambda batch: recipe.loss(r.learner, batch, c),
+            epochs=c.train.epochs,
+            batch_size=c.train.batch_size,
+            seed=r.seed,
+            on_step=on_step,
+            checkpoint_dir=_state(states, r.number),
+            checkpoint_every=CHECKPOINT_EVERY,
+        )
+    r.store.set_note(stage, note | {"finished": True, "seconds": before + time.monotonic() - began})
+    if items:
+        for number in range(1, r.number):
+            shutil.rmtree(_state(states, number), ignore_errors=True)
+
+
+def _warmup(r: Round, recipe: Recipe, num_steps: int) -> int:
+    """Steps of the one warm-up: a part of the first round that had something to learn from."""
+    key = f"{recipe.name}/warmup"
+    note = r.store.note(key)
+    if note is None:
+        note = {"warmup_steps": int(r.config.train.warmup_fraction * num_steps)}
+        r.store.set_note(key, note)
+    return int(note["warmup_steps"])
+
+
+def _load(states: Path, number: int, learner: Learner) -> None:
+    """Put what the rounds before `number` learnt into the learner; nothing where they learnt nothing yet."""
+    for earlier in range(number - 1, 0, -1):
+        position = load_position(_state(states, earlier))
+        if position is not None:
+            load_state(_state(states, earlier), learner.parameters, learner.optimizer)
+            learner.step_count = int(position["step_count"])
+            return
+
+
+def _state(states: Path, number: int) -> Path:
+    return states / f"round{number}"
+
+
+def _learning(recipe: Recipe, number: int) -> str:
+    return f"{recipe.name}/round{number}/learn"

@@ -1,0 +1,27 @@
+"""StepAgent-Implicit: at each state of the expert, DPO of the expert's action over the agent's own.
+
+Source: Deng et al. 2024, arXiv:2411.03817: inspection, then the implicit reward; every round the agent acts anew, and
+the reference is the policy that starts the round. Start from an SFT model (`--base`). The paper's hyper-parameters
+could not be had: temperature, tasks and rounds are ours.
+"""
+
+from __future__ import annotations
+
+from agentq.credit.pairs import inspection_pairs
+from agentq.recipes.agent_q import step, with_learners_reference
+from agentq.recipes.recipe import Recipe, Round, inspections
+from agentq.types import PreferencePair, Sample
+
+
+def credit(r: Round) -> list[PreferencePair | Sample]:
+    """(expert's action, agent's action) wherever they differ."""
+    return with_learners_reference(r, [pair for tree in r.store.trees(r.stage) for pair in inspection_pairs(tree)])
+
+
+RECIPE = Recipe(
+    "step_agent_implicit",
+    inspections,
+    credit,
+    step,
+    defaults=("--search.temperature=1", "--train.sft_weight=0", "--run.num_rounds=3"),
+)

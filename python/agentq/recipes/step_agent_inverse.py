@@ -1,0 +1,75 @@
+"""StepAgent-Inverse: a discriminator of the expert's and the agent's actions gives step rewards, PPO's clip the step.
+
+Source: Deng et al. 2024, arXiv:2411.03817: inspection, then inverse reinforcement learning as in Ho and Ermon 2016,
+arXiv:1606.03476, in turns. The paper's form of the reward, networks and hyper-parameters could not be had. Ours: the
+discriminator is linear on the policy's own hidden state at the end of the environment command, which is all it sees of
+an action (not the thought: it would learn the expert's style), fitted anew each round; the reward is its logit (airl);
+a step counts for its own reward, whitened over the round; all defaults. Start from an SFT model (`--base`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from agentq.agent.actions import same_action
+from agentq.credit.advantages import group_relative
+from agentq.credit.discriminator import discriminator_rewards
+from agentq.credit.pairs import sample_of
+from agentq.learn.features import features
+from agentq.learn.losses import discriminator_loss
+from agentq.recipes import policy_gradient
+from agentq.recipes.recipe import Recipe, Round, inspections
+from agentq.types import CreditedTrajectory, Proposal, Sample
+
+STEPS, RATE, WEIGHT_DECAY, LABEL_SMOOTHING = 200, 0.05, 1e-2, 0.1  # of the discriminator
+
+
+def credit(r: Round) -> list[CreditedTrajectory]:
+    """The agent's action at each state of the expert, by how much it looks like the expert's."""
+    inspected = [node for tree in r.store.trees(r.stage) for node in tree.proposal[1:] if node is not None]
+    expert, agent = inspected[::2], inspected[1::2]
+    _, states = features(r.learner, [_command(r, proposal) for proposal in inspected])
+    is_expert = torch.tensor([1.0, 0.0]).repeat(len(expert))
+    logits = discriminate(states, is_expert)
+    differ = [not same_action(a.action.env_action, b.action.env_action) for a, b in zip(expert, agent, strict=True)]
+    right = ((logits > 0) == is_expert.bool()).double().view(-1, 2).mean(dim=1)
+    accuracy = float(right[torch.tensor(differ)].mean()) if any(differ) else 0.5
+    r.store.log(f"{r.recipe}/discriminator", r.number, accuracy=accuracy, agreement=1.0 - float(np.mean(differ)))
+    rewards = discriminator_rewards(logits[1::2].numpy(), form="airl")
+    advantages = group_relative(rewards, np.zeros(len(rewards)), ddof=1)
+    items = [CreditedTrajectory((sample_of(p),), np.array([a])) for p, a in zip(agent, advantages, strict=True)]
+    return policy_gradient.with_old_logps(r.learner, items)
+
+
+def discriminate(states: Tensor, is_expert: Tensor) -> Tensor:
+    """`[N]` logits of a linear discriminator fitted to `[N, d]` states; higher is more like the expert."""
+    x = (states - states.mean(dim=0)) / (states.std(dim=0) + 1e-6)
+    weight, bias = torch.zeros(x.shape[1], requires_grad=True), torch.zeros((), requires_grad=True)
+    optimizer = torch.optim.AdamW([weight, bias], lr=RATE, weight_decay=WEIGHT_DECAY)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = discriminator_loss(x @ weight + bias, is_expert, label_smoothing=LABEL_SMOOTHING).mean()
+        torch.autograd.backward(loss)
+        optimizer.step()
+    with torch.no_grad():
+        found: Tensor = x @ weight + bias
+    return found
+
+
+def _command(r: Round, proposal: Proposal) -> Sample:
+    """The environment command alone, as an action at the same history."""
+    text = f"COMMANDS: {proposal.action.env_action or 'unreadable'}"
+    ids = r.pipeline.engine(r.policy).encode_answer(text)
+    return Sample(proposal.prompt_ids, ids, np.full(len(ids), np.nan, dtype=np.float32))
+
+
+RECIPE = Recipe(
+    "step_agent_inverse",
+    inspections,
+    credit,
+    policy_gradient.policy_gradient(ratio="token", clip=(0.2, 0.2), average="sequence"),
+    defaults=("--search.temperature=1", "--run.num_rounds=3", "--train.batch_size=64"),
+    on_policy=True,
+)

@@ -1,0 +1,609 @@
+"""`agentq train`: every recipe on both sites, exact resume, refusals; credit reaches the loss with its sign."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from agentq import envs
+from agentq.agent.actions import parse_action
+from agentq.cli import main
+from agentq.config import Config, load
+from agentq.credit.episodes import credited, credited_branches, step_columns, turns_waited_for, with_replay
+from agentq.credit.pairs import inspection_pairs
+from agentq.errors import ConfigError
+from agentq.learn.features import features
+from agentq.learn.learner import Learner
+from agentq.learn.policy_gradient import reciprocal_clip
+from agentq.policies.engine import TransformersEngine
+from agentq.policies.protocol import Policy
+from agentq.policies.scripted import ScriptedPolicy
+from agentq.policies.transformers import TransformersPolicy
+from agentq.recipes import loop, policy_gradient, ppo, rounds, step_agent_inverse
+from agentq.recipes.pipeline import Pipeline
+from agentq.recipes.presets import RECIPES
+from agentq.recipes.recipe import Recipe, Round
+from agentq.recipes.rounds import train
+from agentq.search.batching import Batcher
+from agentq.search.branching import Branching, at_random, branched, where_unsure
+from agentq.search.collect import Collector, StragglerCut
+from agentq.search.demonstrate import demonstrate, inspect
+from agentq.search.rollout import RolloutSettings
+from agentq.search.run import run_all
+from agentq.store.records import TreeRecord
+from agentq.store.run import RunStore
+from agentq.types import (
+    CreditedTrajectory,
+    History,
+    Observation,
+    Proposal,
+    Split,
+    Step,
+    StepResult,
+    StopReason,
+    Trajectory,
+)
+from tests.learn_factory import plain_logps, sample, tiny_llama
+from tests.recipes_factory import PrefersTheLongest, Teacher, expert_texts, tiny_checkpoint
+
+TINY = [
+    *("--run.num_rounds=1", "--run.num_tasks=2", "--run.group_size=3", "--run.seed=4", "--eval.num_tasks=1"),
+    *("--train.batch_size=6", "--train.epochs=1", "--search.num_iterations=3", "--search.num_proposals=2"),
+]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_checkpoint(tmp_path_factory.mktemp("base"))
+
+
+class Quiet:
+    def stage(self, name: str, total: int, unit: str) -> Callable[[int, str], None]:
+        return lambda done, note: None
+
+
+class Interrupts:
+    """Ctrl-C when a stage has done so much."""
+
+    def __init__(self, stage: str, at: int) -> None:
+        self.where, self.at = stage, at
+
+    def stage(self, name: str, total: int, unit: str) -> Callable[[int, str], None]:
+        def show(done: int, note: str) -> None:
+            if name == self.where and done == self.at:
+                raise KeyboardInterrupt
+
+        return show
+
+
+class Taught(Pipeline):
+    """Its policies follow the expert, mostly, whatever their weights: groups with successes and failures."""
+
+    def policy(self, checkpoint: Path) -> Policy:  # type: ignore[override]
+        c = self.config.run
+        held_out = self.tasks(Split.TEST, self.config.eval.num_tasks)
+        tasks = [*self.tasks(Split.TRAIN, c.num_rounds * c.num_tasks), *held_out]
+        return Teacher(
+            self.engine(checkpoint), {t.instruction: expert_texts(t) for t in tasks}, learnt=True, follows=0.9
+        )
+
+    @cached_property
+    def critic(self) -> PrefersTheLongest:  # type: ignore[override]
+        return PrefersTheLongest()
+
+
+def recipe_of(name: str) -> Recipe:
+    found: Recipe = import_module(f"agentq.recipes.{name}").RECIPE
+    return found
+
+
+def run(name: str, base: Path, out: Path, words: Sequence[str], status: Any = None) -> Config:
+    recipe = recipe_of(name)
+    config = load(None, words, recipe.defaults)
+    with RunStore.open(out, config.to_dict()) as store:
+        train(Taught(store, config, base, status or Quiet()), recipe)
+    return config
+
+
+def weights(out: Path, name: str) -> dict[str, torch.Tensor]:
+    found: dict[str, torch.Tensor] = load_file(out / "checkpoints" / name / "model.safetensors")
+    return found
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
+
+
+@pytest.mark.parametrize("env", envs.names())
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_trains_on_every_site(name: str, env: str, base: Path, tmp_path: Path) -> None:
+    more = ["--run.group_size=6"] if name in ("tree_grpo", "arpo_entropy") else []
+    run(name, base, tmp_path / "run", [*TINY, f"--run.env={env}", *more])
+    (row,) = [r for r in json.loads((tmp_path / "run" / "summary.json").read_text()) if r["name"] == name]
+    assert row["n"] == 1 and 0 <= row["low"] <= row["high"] <= 1 and row["env_steps"] > 0
+    with RunStore.read(tmp_path / "run") as store:
+        assert (store.note(f"{name}/round1/learn") or {})["items"] > 0
+        logged = {line["stage"]: line for line in store.metrics()}
+    assert logged[f"{name}/learn"]["grad_norm"] > 0
+    assert {"reward/mean", "success"} <= logged[name].keys()
+    assert not same(weights(tmp_path / "run", name), load_file(base / "model.safetensors"))
+    assert not (tmp_path / "run" / "checkpoints" / f"{name}.states").exists()
+
+
+TWO_ROUNDS = [*TINY, "--run.num_rounds=2", "--train.batch_size=2", "--train.epochs=2"]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("whole") / "run"
+    run("grpo", base, out, TWO_ROUNDS)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("stage", "at", "every"),
+    [
+        *[("round1/collect", 2, 1), ("round1/learn", 3, 1), ("round1/learn", 3, 20)],
+        *[("round2/collect", 5, 1), ("round2/learn", 1, 1), ("round2/learn", 1, 20), ("eval", 1, 1)],
+    ],
+)
+def test_an_interrupted_run_ends_with_the_weights_of_an_uninterrupted_one(
+    stage: str, at: int, every: int, base: Path, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "CHECKPOINT_EVERY", every)
+    with pytest.raises(KeyboardInterrupt):
+        run("grpo", base, tmp_path / "run", TWO_ROUNDS, Interrupts(f"grpo/{stage}", at))
+    run("grpo", base, tmp_path / "run", TWO_ROUNDS)
+    assert same(weights(tmp_path / "run", "grpo"), weights(uninterrupted, "grpo"))
+    lines = [
+        [{k: v for k, v in line.items() if line["stage"] == "grpo/learn"} for line in store.metrics()]
+        for store in (RunStore.read(tmp_path / "run"), RunStore.read(uninterrupted))
+    ]
+    assert lines[0] == lines[1]
+
+
+def test_a_finished_run_does_nothing_again(base: Path, uninterrupted: Path) -> None:
+    class Idle(Pipeline):
+        def engine(self, checkpoint: Path) -> Any:
+            raise AssertionError("a finished run must load no model")
+
+    before = (uninterrupted / "summary.json").read_bytes()
+    recipe = recipe_of("grpo")
+    config = load(None, TWO_ROUNDS, recipe.defaults)
+    with RunStore.open(uninterrupted, config.to_dict()) as store:
+        train(Idle(store, config, base, Quiet()), recipe)
+    assert (uninterrupted / "summary.json").read_bytes() == before
+
+
+def test_a_killed_command_goes_on_and_ends_with_the_same_weights(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        "--run.num_rounds=2",
+        "--run.num_tasks=3",
+        "--train.batch_size=1",
+        "--train.epochs=2",
+        "--eval.num_tasks=1",
+    ]
+
+    def command(name: str) -> list[str]:
+        return ["train", "sft", "--json", "--base", str(base), f"--run.out={tmp_path / name}", *words]
+
+    metrics = tmp_path / "cut" / "metrics.jsonl"
+    with subprocess.Popen([sys.executable, "-m", "agentq.cli", *command("cut")], stderr=subprocess.DEVNULL) as process:
+        while process.poll() is None and (not metrics.exists() or metrics.read_text().count("sft/learn") < 12):
+            time.sleep(0.005)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    assert not (tmp_path / "cut" / "checkpoints" / "sft").exists()
+    rows = {}
+    for name in ("whole", "cut"):
+        assert main(command(name)) == 0
+        rows[name] = json.loads(capsys.readouterr().out)["rungs"]
+        assert [row["name"] for row in rows[name]] == ["base", "sft"]
+        assert all(row.pop("seconds") > 0 for row in rows[name])
+    assert rows["cut"] == rows["whole"]
+    assert same(weights(tmp_path / "cut", "sft"), weights(tmp_path / "whole", "sft"))
+    page = (tmp_path / "cut" / "report.html").read_text()
+    assert "sft/learn" in page and "reward/mean" in page
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["grpoo"], "no recipe 'grpoo'; did you mean 'grpo'?"),
+        (
+            ["grpo", "--search.temperature=0.8"],
+            "search.temperature must be 1 for grpo, whose ratios are of the policy at temperature 1; got 0.8",
+        ),
+        (
+            ["rloo", "--run.group_size=1"],
+            "run.group_size must be at least 2 for rloo, which compares rollouts of a task; got 1",
+        ),
+        (
+            ["rloo", "--train.epochs=2"],
+            "train.epochs must be 1 and train.batch_size at least run.num_tasks * run.group_size (240) for rloo, "
+            "which is strictly on-policy; got 2 and 240",
+        ),
+        (["grpo", "--run.env=shpo"], "no environment 'shpo'; did you mean 'shop'?"),
+    ],
+)
+def test_train_refuses_in_one_line_and_writes_nothing(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", *words, f"--run.out={tmp_path / 'run'}"]) == 2
+    assert capsys.readouterr().err == f"agentq: {message}\n"
+    assert not (tmp_path / "run").exists()
+
+
+def test_train_refuses_a_directory_of_another_recipe(base: Path, tmp_path: Path) -> None:
+    with RunStore.open(tmp_path / "run", {"recipe": "loop"}):
+        pass
+    with RunStore.open(tmp_path / "run", {"recipe": "loop"}), pytest.raises(ValueError, match="recipe"):
+        RunStore.open(tmp_path / "run", {"recipe": "grpo"})
+
+
+def test_recipe_defaults_lie_between_the_defaults_and_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("[run]\ngroup_size = 3\nnum_tasks = 4\n")
+    config = load(file, ["--run.num_tasks=5"], loop.RECIPE.defaults)
+    assert (config.run.group_size, config.run.num_tasks, config.train.batch_size) == (3, 5, 32)
+    for name in RECIPES:
+        recipe_of(name).check(load(None, [], recipe_of(name).defaults))
+        assert recipe_of(name).name == name
+
+
+# credit and loss, by hand
+
+
+def pair_of_trajectories() -> list[CreditedTrajectory]:
+    """A success and a failure of two turns each; the first turn is the same."""
+    first = sample([5, 6, 7], [8, 9, 3], [-1.0, -1.0, -1.0])
+    good = (first, sample([5, 6, 8], [10, 3], [-1.0, -1.0]))
+    bad = (first, sample([5, 6, 9], [11, 12, 3], [-1.0, -1.0, -1.0]))
+    return [CreditedTrajectory(good, np.array([1.0, 1.0])), CreditedTrajectory(bad, np.array([-1.0, -1.0]))]
+
+
+@pytest.mark.parametrize("ratio", [None, "token", "turn", "sequence"])
+def test_an_update_raises_a_success_and_lowers_a_failure(ratio: Any) -> None:
+    learner = Learner(tiny_llama(), learning_rate=1e-3)
+    items = policy_gradient.with_old_logps(learner, pair_of_trajectories())
+    before = [float(plain_logps(learner.model, item.samples[1]).sum().detach()) for item in items]
+    step = policy_gradient.policy_gradient(ratio=ratio, clip=(0.2, 0.2), average="sequence")
+    metrics = step(learner, items, load())
+    after = [float(plain_logps(learner.model, item.samples[1]).sum().detach()) for item in items]
+    assert after[0] > before[0] and after[1] < before[1]
+    assert metrics["ratio"] == pytest.approx(1.0, abs=1e-5) and metrics["clip_fraction"] == 0
+    assert metrics["loss"] == pytest.approx(0.0, abs=1e-5)  # both means are 1, the advantages 1 and -1
+
+
+@pytest.mark.parametrize("max_tokens", [None, 4])
+@pytest.mark.parametrize("average", ["token", "sequence", "constant"])
+def test_the_loss_of_a_step_is_the_formula(average: Any, max_tokens: int | None) -> None:
+    """REINFORCE's gradient: - sum_i A_i sum_t log pi / what the averaging says; shared turns count in both."""
+    items = pair_of_trajectories()
+    items[0] = CreditedTrajectory(items[0].samples, np.array([2.0, 0.5]))
+    slow = tiny_llama()
+    own = {"token": [1 / 11, 1 / 11], "sequence": [1 / 5 / 2, 1 / 6 / 2], "constant": [1 / 2, 1 / 2]}[average]
+    total = sum(
+        -(weight * a * plain_logps(slow, s).sum())
+        for item, weight in zip(items, own, strict=True)
+        for s, a in zip(item.samples, item.advantages.tolist(), strict=True)
+    )
+    assert isinstance(total, torch.Tensor)
+    total.backward()
+    wanted = torch.cat([p.grad.flatten() for p in slow.parameters() if p.grad is not None])
+
+    learner = Learner(tiny_llama(), learning_rate=1e-3, max_grad_norm=1e9, max_tokens=max_tokens)
+    step = policy_gradient.policy_gradient(ratio=None, average=average)
+    metrics = step(learner, items, load())
+    found = torch.cat([p.grad.flatten() for p in learner.model.parameters() if p.grad is not None])
+    assert torch.allclose(found, wanted, atol=1e-5)
+    assert metrics["grad_norm"] == pytest.approx(float(wanted.norm()), rel=1e-4)
+
+
+def test_a_clipped_ratio_stops_a_token_that_has_moved_enough() -> None:
+    """Old log-probabilities 1 nat below: the success's ratio e is past 1.1 and has no gradient, the failure's has."""
+    learner = Learner(tiny_llama(), learning_rate=1e-3)
+    items = policy_gradient.with_old_logps(learner, pair_of_trajectories())
+    moved = [
+        CreditedTrajectory(
+            tuple(sample(s.prompt_ids, s.token_ids, s.logps - 1) for s in i.samples[1:]), i.advantages[1:]
+        )
+        for i in items
+    ]
+    step = policy_gradient.policy_gradient(ratio="token", clip=reciprocal_clip(0.1), average="sequence")
+    metrics = step(learner, moved, load())
+    assert metrics["ratio"] == pytest.approx(np.e, rel=1e-4) and metrics["clip_fraction"] == pytest.approx(0.5)
+    assert metrics["kl"] == pytest.approx(np.expm1(1.0) - 1.0, rel=1e-4)
+
+
+# the straggler cut
+
+
+def test_turns_waited_for_by_hand() -> None:
+    lengths = {1: [3, 5, 9, 4], 2: [2, 8, 6]}  # one rollout of task 2 has not ended
+    # 3 of 4 each: after 5 turns of task 1, 8 of task 2; 6 of all 8: after 8
+    assert turns_waited_for(lengths, attempts=4, of_all=0.75, of_task=0.75) == 8
+    assert turns_waited_for(lengths, attempts=4, of_all=0.75, of_task=0.25) == 8
+    assert turns_waited_for(lengths, attempts=4, of_all=0.5, of_task=0.5) == 6
+    assert turns_waited_for(lengths, attempts=4, of_all=0.5, of_task=0.25) == 5
+    assert turns_waited_for(lengths, attempts=4, of_all=1.0, of_task=0.5) > 10**6
+    assert turns_waited_for({1: [1, 2, 3, 4]}, attempts=6, of_all=0.0, of_task=0.75) == 4  # round(4.5), half to even
+    with pytest.raises(ValueError, match="of_all and of_task must be in"):
+        turns_waited_for(lengths, attempts=4, of_all=1.5, of_task=0.5)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("in_flight", [1, 5, 64])
+def test_the_straggler_cut_keeps_the_same_rollouts_in_any_order(in_flight: int, seed: int, tmp_path: Path) -> None:
+    def act(history: History, rng: np.random.Generator) -> tuple[str, float]:
+        stop = rng.random() < 0.2
+        return ("COMMANDS: STOP" if stop else "COMMANDS: SCROLL DOWN"), -1.0
+
+    tasks = envs.tasks("booking", Split.TRAIN, 3)
+    cut, limits = StragglerCut(0.7, 0.5), {"attempts": 8, "of_all": 0.7, "of_task": 0.5}
+    kept = []
+    for name, chosen in (("all", None), ("cut", cut)):
+        with RunStore.open(tmp_path / name, {}) as store:
+            collector = Collector(store, lambda: envs.make("booking"), in_flight)
+            policy, settings = ScriptedPolicy(act), RolloutSettings(seed=seed)
+            seen: list[int] = []
+
+            def on_item(done: int, total: int, won: bool, seen: list[int] = seen) -> None:
+                seen.append(done)
+
+            collector.rollouts("x", tasks, policy, settings, attempts=8, cut=chosen, on_item=on_item)
+            assert seen == list(range(1, 25)) and (store.note("x") or {})["done"] == 24
+            found = list(store.trajectories("x"))
+        lengths: dict[int, list[int]] = {}
+        for t in found:
+            lengths.setdefault(t.task.seed, []).append(len(t.steps))
+        turns = turns_waited_for(lengths, **limits)  # type: ignore[arg-type]
+        kept.append([(t.task.seed, t.info["attempt"]) for t in found if len(t.steps) <= turns])
+        if chosen and in_flight == 64:
+            assert len(found) < 24  # some were not even finished
+    assert kept[0] == kept[1] and 17 <= len(kept[0]) < 24
+
+
+def test_credit_drops_after_the_baseline_and_keeps_rows_with_their_trajectory(uninterrupted: Path) -> None:
+    with RunStore.read(uninterrupted) as store:
+        episodes: list[Trajectory] = list(store.trajectories("grpo/round1/collect"))
+    columns = step_columns(episodes)
+    assert len(columns.reward) == sum(len(t.steps) for t in episodes) == len(columns.anchor)
+    assert [columns.reward[columns.trajectory == i].sum() for i in range(len(episodes))] == columns.returns.tolist()
+    advantages = columns.trajectory.astype(float)  # 0 for the first episode, which is dropped
+    items = credited(episodes, advantages)
+    assert [len(item.samples) for item in items] == [len(t.steps) for t in episodes[1:]]
+    assert [set(item.advantages) for item in items] == [{float(i)} for i in range(1, len(episodes))]
+    assert len(credited(episodes, advantages, drop_below=1.5)) == len(episodes) - 2
+    with pytest.raises(ValueError, match="one entry a step"):
+        credited(episodes, advantages[1:])
+    with pytest.raises(ValueError, match="at least 0"):
+        credited(episodes, advantages, drop_below=-1)
+
+
+def test_an_unknown_setting_of_a_recipe_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"recipe: unknown key 'run\.groups'"):
+        load(None, [], ["--run.groups=3"])
+
+
+# replay and inspection
+
+
+def episode(seed: int, success: bool, mark: int) -> Trajectory:
+    """One turn of task `seed`."""
+    task = envs.task("booking", Split.TRAIN, seed)
+    page = Observation("page")
+    proposal = Proposal(
+        parse_action("COMMANDS: STOP"),
+        *(np.array([5], np.int32), np.array([mark, 3], np.int32), np.full(2, -0.5, np.float32)),
+        *(StopReason.EOS, 0, 1.0),
+    )
+    reward = float(success)
+    return Trajectory(
+        task, (Step(page, proposal, StepResult(page, reward, terminated=True, success=success)),), reward, success
+    )
+
+
+def test_with_replay_puts_a_success_where_none_succeeded() -> None:
+    episodes = [episode(s, s == 2 and m == 11, m) for s in (1, 2, 3) for m in (10, 11)]
+    old = [episode(1, True, m) for m in range(20, 25)] + [episode(2, True, 30)]
+    found, replayed = with_replay(episodes, old, capacity=2, seed=0)
+    assert replayed == [True, False, False, False, False, False]  # task 2 has a success, task 3 no stored one
+    assert all(a is b for a, b in zip(found[1:], episodes[1:], strict=True))
+    drawn = [with_replay(episodes, old, capacity=2, seed=s)[0][0] for s in range(20)]
+    assert {int(t.steps[0].proposal.token_ids[0]) for t in drawn} == {23, 24}  # the last two of task 1
+    assert with_replay(episodes, [], capacity=2, seed=0)[1] == [False] * 6
+    with pytest.raises(ValueError, match="capacity must be at least 1"):
+        with_replay(episodes, old, capacity=0, seed=0)
+
+
+def test_arpo_replay_keeps_the_recorded_logps_of_what_it_replays(base: Path, tmp_path: Path) -> None:
+    with RunStore.open(tmp_path / "run", {}) as store:
+        config = load(None, ["--run.group_size=2"], recipe_of("arpo_replay").defaults)
+        for name, t in (("1/0", episode(1, True, 20)), ("1/1", episode(1, False, 10))):
+            store.add_trajectory("arpo_replay/round1/collect", name, t)
+        for i, mark in enumerate((11, 12)):
+            store.add_trajectory("arpo_replay/round2/collect", f"1/{i}", episode(1, False, mark))
+        learner = Learner(tiny_llama(), learning_rate=1e-3)
+        r = Round(Pipeline(store, config, base, Quiet()), "arpo_replay", 2, base, learner)
+        fresh, replayed = recipe_of("arpo_replay").credit(r)
+    assert fresh.samples[0].token_ids.tolist() == [12, 3] and replayed.samples[0].token_ids.tolist() == [20, 3]
+    assert fresh.advantages == pytest.approx([-(0.5**0.5)], rel=1e-5) and replayed.advantages == -fresh.advantages
+    assert replayed.samples[0].logps.tolist() == [-0.5, -0.5]
+    assert fresh.samples[0].logps == pytest.approx(plain_logps(learner.model, fresh.samples[0]).detach().numpy())
+
+
+def test_inspection_lets_the_agent_act_at_every_state_of_the_expert(base: Path) -> None:
+    task, env = envs.task("shop", Split.TRAIN, 0), envs.make("shop")
+    policy = TransformersPolicy(TransformersEngine(base))
+    demonstration = demonstrate(env, envs.expert("shop"), task, policy.write)
+    assert demonstration.success and np.isnan(demonstration.steps[0].proposal.logps).all()
+    written = demonstration.steps[0].proposal
+    assert policy.engine.decode(written.token_ids) == written.action.text
+    assert written.token_ids[-1] in policy.engine.eos_ids
+    seen: list[History] = []
+    expert = [step.proposal.action.text for step in demonstration.steps]
+
+    def act(history: History, rng: np.random.Generator) -> tuple[str, float]:
+        seen.append(history)  # the expert's own action at its first state, STOP at all others
+        return (expert[0] if not history.actions else "COMMANDS: STOP"), -1.0
+
+    found: list[TreeRecord] = []
+    batcher = Batcher(ScriptedPolicy(act))
+    run_all(
+        [demonstration],
+        lambda t: inspect(t, batcher, RolloutSettings()),
+        batcher=batcher,
+        in_flight=1,
+        on_done=found.append,
+    )
+    assert [list(h.actions) for h in seen] == [expert[:t] for t in range(len(expert))]
+    assert [h.observation for h in seen] == [step.observation for step in demonstration.steps]
+    (tree,) = found
+    assert tree.path(2 * len(expert) - 1) == [0, *range(1, 2 * len(expert), 2)]
+    pairs = inspection_pairs(tree)
+    stops = ["COMMANDS: STOP" in text for text in expert]
+    assert len(pairs) == len(expert) - 1 - sum(stops[1:]) > 0  # the same actions at the first state and at the end
+    assert [p.chosen[0].token_ids.tolist() for p in pairs] == [
+        step.proposal.token_ids.tolist() for step in demonstration.steps[1 : 1 + len(pairs)]
+    ]
+    assert all(p.rejected[0].logps.tolist() == [-1.0] for p in pairs)
+
+
+# branching
+
+
+def branch(
+    act: Callable[[History, np.random.Generator], tuple[str, float]], branching: Branching, *, initial: int, total: int
+) -> TreeRecord:
+    """A branched tree of a booking task."""
+    found: list[TreeRecord] = []
+    batcher, task = Batcher(ScriptedPolicy(act)), envs.task("booking", Split.TRAIN, 0)
+    settings = RolloutSettings(seed=1)
+
+    async def work(_: int) -> TreeRecord:
+        env = envs.make("booking")
+        return await branched(env, task, batcher, settings, initial=initial, total=total, branching=branching)
+
+    run_all([0], work, batcher=batcher, in_flight=1, on_done=found.append)
+    return found[0]
+
+
+EXPERT = expert_texts(envs.task("booking", Split.TRAIN, 0))
+
+
+def follows(history: History, rng: np.random.Generator) -> tuple[str, float]:
+    """The expert's first four actions, then STOP; the third is unsure (2 nats), the others say a tenth."""
+    turn = len(history.actions)
+    return ("COMMANDS: STOP" if turn == 4 else EXPERT[turn]), -2.0 if turn == 2 else -0.1
+
+
+def test_branches_go_on_from_the_state_of_their_node() -> None:
+    tree = branch(follows, at_random(2), initial=2, total=8)
+    ends, labels = tree.info["ends"], tree.info["trees"]
+    assert len(ends) == 8 and labels == [0, 1] * 4 and tree.visit_count[0] == 8
+    assert all(tree.depth[end] == 5 for end in ends)  # what was done before a branch counts
+    for end in ends[2:]:
+        task, env = tree.task, envs.make("booking")
+        pages = [env.reset(task)]
+        for node in tree.path(end)[1:]:
+            proposal = tree.proposal[node]
+            assert proposal is not None
+            pages.append(env.step(proposal.action.env_action).observation)
+        assert pages == [tree.observation[node] for node in tree.path(end)]
+    shared = [len(set(tree.path(a)) & set(tree.path(b))) for i, a in enumerate(ends) for b in ends[:i]]
+    assert max(shared) > 1  # not all from the root
+    again = branch(follows, at_random(2), initial=2, total=8)
+    assert again.parent.tolist() == tree.parent.tolist()
+
+
+def test_where_unsure_branches_after_the_page_that_surprised_and_then_starts_afresh() -> None:
+    tree = branch(follows, where_unsure, initial=2, total=6)
+    ends = tree.info["ends"]
+    # two rollouts, one place each: the node before the unsure third action; then no place is left
+    assert [tree.parent[tree.path(end)[3]] for end in ends[2:4]] == [tree.path(ends[0])[2], tree.path(ends[1])[2]]
+    assert tree.info["trees"] == [0, 1, 0, 1, 4, 5]
+    assert [len(set(tree.path(ends[0])) & set(tree.path(end))) for end in ends] == [6, 1, 3, 1, 1, 1]
+    sure = branch(lambda h, rng: (follows(h, rng)[0], -0.1), where_unsure, initial=2, total=4)
+    assert sure.info["trees"] == [0, 1, 2, 3]
+
+
+def test_branching_refuses_what_it_cannot_do() -> None:
+    with pytest.raises(ConfigError, match=r"initial must be in \[1, 2\]; got 3"):
+        branch(follows, where_unsure, initial=3, total=2)
+
+
+def test_credited_branches_puts_a_shared_beginning_in_each_rollout() -> None:
+    tree = branch(follows, where_unsure, initial=2, total=4)
+    tree.info["returns"] = [1.0, 0.0, 0.0, 0.0]
+
+    def advantages(returns: np.ndarray, trees: np.ndarray, tasks: np.ndarray) -> np.ndarray:
+        assert trees.tolist() == [0, 1, 0, 1] and set(tasks) == {tree.task.seed}
+        return returns - [0.0, 0.5, 0.25, 0.0]
+
+    first, second, third = credited_branches([tree], advantages)
+    assert first.advantages.tolist() == [1.0] * 5 and third.advantages.tolist() == [-0.25] * 5
+    assert [a is b for a, b in zip(first.samples, third.samples, strict=True)] == [False] * 5  # new objects
+    shared = [a.token_ids is b.token_ids for a, b in zip(first.samples, third.samples, strict=True)]
+    assert shared == [True, True, False, False, False]
+    assert not any(a.token_ids is b.token_ids for a, b in zip(first.samples, second.samples, strict=True))
+
+
+# heads beside the model
+
+
+@pytest.mark.parametrize("max_tokens", [None, 24])
+def test_features_are_the_hidden_states_before_and_at_the_end_of_an_action(max_tokens: int | None) -> None:
+    learner = Learner(tiny_llama(), learning_rate=1e-3, max_tokens=max_tokens)
+    first = sample([5, 6, 7], [8, 9, 10, 3])
+    samples = [first, sample([5, 6, 7], [11, 3]), sample([5, 9], [3]), first]
+    before, after = features(learner, samples)
+    for i, s in enumerate(samples):
+        ids = torch.tensor([[*s.prompt_ids.tolist(), *s.token_ids[:-1].tolist()]])
+        with torch.no_grad():
+            hidden = learner.model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state[0]
+        assert torch.allclose(before[i], hidden[len(s.prompt_ids) - 1], atol=1e-5)
+        assert torch.allclose(after[i], hidden[-1], atol=1e-5)
+    assert features(learner, [])[0].shape == (0, 32)
+
+
+def test_ppo_value_head_learns_returns_and_keeps_them_in_range() -> None:
+    states = torch.randn(400, 8, generator=torch.Generator().manual_seed(0))
+    returns = (states[:, 0] > 0).double()
+    weight = ppo.fit(states, returns)
+    guess = ppo.values(states, weight)
+    assert guess.min() >= 0 and guess.max() <= 1
+    assert ppo.explained_variance(guess, returns.numpy()) > 0.5
+    assert ppo.explained_variance(np.full(400, 0.5), returns.numpy()) == pytest.approx(0.0, abs=1e-9)
+    assert ppo.fit(torch.zeros(4, 2), torch.tensor([1.0, 0.0, 1.0, 0.0]))[-1] == pytest.approx(0.5)  # the bias is free
+
+
+def test_ppo_uses_the_head_of_the_round_before(base: Path, tmp_path: Path) -> None:
+    run("ppo", base, tmp_path / "run", [*TINY, "--run.num_rounds=2"])
+    with RunStore.read(tmp_path / "run") as store:
+        explained = [line["explained_variance"] for line in store.metrics() if line["stage"] == "ppo/value"]
+    assert explained[0] == pytest.approx(0.0, abs=1e-9) and abs(explained[1]) > 1e-6
+
+
+def test_a_discriminator_tells_what_can_be_told() -> None:
+    states = torch.randn(100, 4, generator=torch.Generator().manual_seed(0))
+    is_expert = torch.tensor([1.0, 0.0]).repeat(50)
+    states[:, 0] += 3.0 * is_expert
+    logits = step_agent_inverse.discriminate(states, is_expert)
+    assert ((logits > 0) == is_expert.bool()).double().mean() > 0.85
+    assert torch.equal(logits, step_agent_inverse.discriminate(states, is_expert))  # no draws
