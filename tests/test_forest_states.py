@@ -151,7 +151,7 @@ def test_merge_lays_one_node_over_one_and_counts_what_ended_at_leaves():
         forest.set_states(forest.children(forest.root(tree)), [5] * width)
         forest.cancel(tickets)
     (leaf,) = forest.add_trees(1).tolist()
-    forest.tell([forest.ask_one(leaf)[0], *forest.ask([1], 2)[0]], [0.5, 1.0, 1.0])
+    forest.tell([forest.ask_one(leaf)[0], *forest.ask([1], 2)[0].tolist()], [0.5, 1.0, 1.0])
     forest.merge(0, 1)
     assert forest.table(0)["visit_count"].tolist() == [3, 1, 1]
     assert forest.table(0)["own_count"].tolist() == [1, 1, 1]
