@@ -158,3 +158,20 @@ def test_merge_lays_one_node_over_one_and_counts_what_ended_at_leaves():
     forest.merge(leaf, 0)
     assert forest.table(leaf)["own_count"].tolist() == [2, 1, 1]
     assert forest.table(leaf)["own_sum"].tolist() == [1.5, 1.0, 1.0]
+
+
+def test_merge_that_fails_half_way_forgets_the_states_it_met():
+    forest = Forest(max_bytes=8192)
+    forest.add_trees(2)
+    for tree in (0, 1):
+        tickets = forest.ask([tree])[0]
+        forest.expand(tickets, [20])
+        forest.set_states(forest.children(forest.root(tree)), np.arange(20) + 20 * tree)
+        if tree == 1:
+            forest.extend(tickets)
+            assert forest.expand(tickets, [120])[0] != NO_NODE
+        forest.cancel(tickets)
+    before = state(forest), [c.tolist() for c in forest.states(0)]
+    with pytest.raises(MemoryError):
+        forest.merge(0, 1)
+    assert before == (state(forest), [c.tolist() for c in forest.states(0)])
