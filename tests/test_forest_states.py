@@ -175,3 +175,14 @@ def test_merge_that_fails_half_way_forgets_the_states_it_met():
     with pytest.raises(MemoryError):
         forest.merge(0, 1)
     assert before == (state(forest), [c.tolist() for c in forest.states(0)])
+
+
+def test_saying_a_state_again_changes_nothing():
+    forest = fan(2, exhaust=False)
+    children = forest.children(forest.root(0)).tolist()
+    visit_child(forest, 0, 0, 1.0)
+    for _ in range(2):
+        forest.set_states([children[0], children[0]], [5, 5])
+    assert [column.tolist() for column in forest.states(0)] == [[5], [1], [1.0]]
+    with pytest.raises(ValueError, match="a node must be one state; node .* is another already"):
+        forest.set_states(children, [6, 5])

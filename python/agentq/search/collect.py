@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, replace
 
 from agentq.credit.episodes import turns_waited_for
 from agentq.critics.protocol import Critic
-from agentq.envs.protocol import Env
-from agentq.envs.web_env import Expert, WebEnv
+from agentq.envs.protocol import Env, SiteEnv
+from agentq.envs.web_env import Expert
 from agentq.policies.protocol import Policy
 from agentq.search.batching import Batcher
 from agentq.search.branching import Branching, branched
@@ -76,7 +76,7 @@ class Collector:
             run_all(todo, work, batcher=batcher, in_flight=self.in_flight, on_done=keep)
 
     def demonstrations(
-        self, stage: str, tasks: Sequence[Task], env: WebEnv, expert: Expert, policy: Writer, *, on_item: OnItem
+        self, stage: str, tasks: Sequence[Task], env: SiteEnv, expert: Expert, policy: Writer, *, on_item: OnItem
     ) -> None:
         """The expert's episode of each task, in the policy's tokens."""
         keys = self.store.keys(stage, TRAJECTORY)

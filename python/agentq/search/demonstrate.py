@@ -9,7 +9,8 @@ from typing import Protocol
 import numpy as np
 
 from agentq.agent.actions import format_action
-from agentq.envs.web_env import Expert, WebEnv
+from agentq.envs.protocol import SiteEnv
+from agentq.envs.web_env import Expert
 from agentq.search.batching import Batcher, request_seed
 from agentq.search.rollout import RolloutSettings
 from agentq.store.records import TERMINAL, TreeRecord
@@ -22,7 +23,7 @@ class Writer(Protocol):
     def write(self, history: History, text: str) -> Proposal: ...
 
 
-def demonstrate(env: WebEnv, expert: Expert, task: Task, write: Callable[[History, str], Proposal]) -> Trajectory:
+def demonstrate(env: SiteEnv, expert: Expert, task: Task, write: Callable[[History, str], Proposal]) -> Trajectory:
     """The expert's episode of `task`, its actions in the policy's tokens with unknown (NaN) log-probabilities."""
     history = History(task.instruction, env.reset(task))
     steps: list[Step] = []
