@@ -184,5 +184,5 @@ def test_saying_a_state_again_changes_nothing():
     for _ in range(2):
         forest.set_states([children[0], children[0]], [5, 5])
     assert [column.tolist() for column in forest.states(0)] == [[5], [1], [1.0]]
-    with pytest.raises(ValueError, match="a node must be one state; node .* is another already"):
+    with pytest.raises(ValueError, match=r"a node must be one state; node .* is another already"):
         forest.set_states(children, [6, 5])
