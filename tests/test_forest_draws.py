@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agentq._core import EXHAUSTED, TERMINAL, Forest
+from agentq._core import ALL_EXHAUSTED, EXHAUSTED, TERMINAL, Forest
 from tests.reference.builders import Twins
 from tests.reference.sampled import Draws, considered_visits, draw_mean
 
@@ -220,3 +220,19 @@ def test_thompson_can_always_go_wider():
     forest.tell(tickets, [1.0])
     assert forest.table(0)["flags"].tolist() == [0, TERMINAL | EXHAUSTED]
     assert forest.ask_one(0)[1] == forest.root(0)
+
+
+def test_widening_reopens_what_was_exhausted():
+    forest = Forest()
+    forest.add_trees(1)
+    waiting, root = forest.ask_one(0)
+    forest.expand_one(waiting, 1)
+    ticket, _ = forest.ask_one(0)
+    forest.set_terminal([ticket])
+    forest.tell_one(ticket, 1.0)
+    assert forest.ask_one(0) == (0, -ALL_EXHAUSTED)
+    (child,) = forest.widen([waiting]).tolist()
+    forest.tell_one(waiting, 0.0)
+    assert forest.table(0)["flags"].tolist() == [0, TERMINAL | EXHAUSTED, 0]
+    assert forest.ask_one(0)[1] == child
+    assert forest.path(child).tolist() == [root, child]
