@@ -263,3 +263,13 @@ def test_a_block_may_lie_over_several_pages():
     forest = fan(2000)
     visit(forest, 1999, 0.5)
     assert Forest.from_bytes(forest.to_bytes()).to_bytes() == forest.to_bytes()
+
+
+def test_a_loaded_forest_uses_the_places_of_dropped_trees_again():
+    forest = Forest(max_bytes=8192)
+    forest.add_trees(16)  # a tree's first chunk is 512 bytes
+    forest.drop(range(0, 16, 2))
+    loaded = Forest.from_bytes(forest.to_bytes())
+    assert len(loaded.add_trees(8)) == 8
+    with pytest.raises(MemoryError):
+        loaded.add_trees(1)

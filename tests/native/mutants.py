@@ -134,7 +134,7 @@ FAULTS = [  # file, what stands there, what is put there
     ("validate.cc", "through_[i] > states_[i].started ||", ""),
     ("validate.cc", "(states_[i].started == 0 && states_[i].value_sum != f_.nothing())", "false"),
     ("validate.cc", "if (f_.successes_ && f_.successes_->as<std::uint32_t>()[node] > s.started)", "if (false)"),
-    ("select.cc", "if (state_) count_states(tree, node, 1);", ""),
+    ("select.cc", "if (state_) count_states(batch.trees[row], node, 1);", ""),
     ("rollouts.cc", "if (state_) count_states(rollouts_[index].tree, at, -1u);", ""),
     ("rollouts.cc", "% crew_->size() == k)", "% crew_->size() >= k)"),
     ("validate.cc", "if (head.parent != kNoNode ||", "if ("),
