@@ -56,7 +56,10 @@ def test_group_relative_golden() -> None:
 
 
 def test_leave_one_out_is_k_over_k_minus_1_of_the_group_mean() -> None:
-    np.testing.assert_allclose(leave_one_out(RETURNS, ONE), 6 / 5 * group_relative(RETURNS, ONE))
+    for ddof in (None, 0, 1):
+        np.testing.assert_allclose(
+            leave_one_out(RETURNS, ONE, ddof=ddof), 6 / 5 * group_relative(RETURNS, ONE, ddof=ddof)
+        )
 
 
 def test_groups_do_not_see_one_another_and_may_be_named_by_strings() -> None:

@@ -95,7 +95,7 @@ class Taught(Pipeline):
     def policy(self, checkpoint: Path) -> Policy:  # type: ignore[override]
         c = self.config.run
         held_out = self.tasks(Split.TEST, self.config.eval.num_tasks)
-        tasks = [*self.tasks(Split.TRAIN, c.num_rounds * c.num_tasks), *held_out]
+        tasks = [*self.tasks(Split.TRAIN, 3 * c.num_rounds * c.num_tasks), *held_out]  # DAPO may take three times
         return Teacher(
             self.engine(checkpoint), {t.instruction: expert_texts(t) for t in tasks}, learnt=True, follows=0.9
         )
@@ -277,16 +277,19 @@ def pair_of_trajectories() -> list[CreditedTrajectory]:
     return [CreditedTrajectory(good, np.array([1.0, 1.0])), CreditedTrajectory(bad, np.array([-1.0, -1.0]))]
 
 
-@pytest.mark.parametrize("ratio", [None, "token", "turn", "sequence"])
+@pytest.mark.parametrize("ratio", ["none", "token", "turn", "sequence"])
 def test_an_update_raises_a_success_and_lowers_a_failure(ratio: Any) -> None:
     learner = Learner(tiny_llama(), learning_rate=1e-3)
     items = policy_gradient.with_old_logps(learner, pair_of_trajectories())
     before = [float(plain_logps(learner.model, item.samples[1]).sum().detach()) for item in items]
-    step = policy_gradient.policy_gradient(ratio=ratio, clip=(0.2, 0.2), average="sequence")
-    metrics = step(learner, items, load())
+    step = policy_gradient.policy_gradient()
+    metrics = step(learner, items, load(None, policy_gradient.words(ratio=ratio)))
     after = [float(plain_logps(learner.model, item.samples[1]).sum().detach()) for item in items]
     assert after[0] > before[0] and after[1] < before[1]
-    assert metrics["ratio"] == pytest.approx(1.0, abs=1e-5) and metrics["clip_fraction"] == 0
+    assert (
+        metrics["ratio"] == pytest.approx(1.0, abs=1e-5)
+        and metrics["clip_ratio/low_mean"] == metrics["clip_ratio/high_mean"] == 0
+    )
     assert metrics["loss"] == pytest.approx(0.0, abs=1e-5)  # both means are 1, the advantages 1 and -1
 
 
@@ -308,8 +311,8 @@ def test_the_loss_of_a_step_is_the_formula(average: Any, max_tokens: int | None)
     wanted = torch.cat([p.grad.flatten() for p in slow.parameters() if p.grad is not None])
 
     learner = Learner(tiny_llama(), learning_rate=1e-3, max_grad_norm=1e9, max_tokens=max_tokens)
-    step = policy_gradient.policy_gradient(ratio=None, average=average)
-    metrics = step(learner, items, load())
+    step = policy_gradient.policy_gradient()
+    metrics = step(learner, items, load(None, policy_gradient.words(ratio="none", average=average)))
     found = torch.cat([p.grad.flatten() for p in learner.model.parameters() if p.grad is not None])
     assert torch.allclose(found, wanted, atol=1e-5)
     assert metrics["grad_norm"] == pytest.approx(float(wanted.norm()), rel=1e-4)
@@ -325,10 +328,11 @@ def test_a_clipped_ratio_stops_a_token_that_has_moved_enough() -> None:
         )
         for i in items
     ]
-    step = policy_gradient.policy_gradient(ratio="token", clip=reciprocal_clip(0.1), average="sequence")
-    metrics = step(learner, moved, load())
-    assert metrics["ratio"] == pytest.approx(np.e, rel=1e-4) and metrics["clip_fraction"] == pytest.approx(0.5)
-    assert metrics["kl"] == pytest.approx(np.expm1(1.0) - 1.0, rel=1e-4)
+    step = policy_gradient.policy_gradient()
+    metrics = step(learner, moved, load(None, policy_gradient.words(clip=reciprocal_clip(0.1))))
+    assert metrics["ratio"] == pytest.approx(np.e, rel=1e-4)
+    assert metrics["clip_ratio/high_mean"] == pytest.approx(0.5) and metrics["clip_ratio/low_mean"] == 0
+    assert metrics["approx_kl"] == pytest.approx(np.expm1(1.0) - 1.0, rel=1e-4)
 
 
 # the straggler cut

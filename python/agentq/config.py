@@ -9,7 +9,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
@@ -53,6 +53,21 @@ class TrainConfig(_Section):
     warmup_fraction: float = Field(default=0.1, ge=0, le=1, description="Part of the steps in which the rate rises.")
 
 
+class PolicyGradientConfig(_Section):
+    """The loss and the advantages of REINFORCE's family. A recipe sets what its paper says."""
+
+    ratio: Literal["none", "token", "turn", "sequence"] = Field(
+        default="token", description="What shares a ratio to the sampling policy; none: strictly on-policy."
+    )
+    clip_low: float = Field(default=0.2, ge=0, le=1, description="The ratio counts down to 1 less this.")
+    clip_high: float = Field(default=0.2, ge=0, description="The ratio counts up to 1 plus this.")
+    average: Literal["token", "sequence", "constant"] = Field(
+        default="sequence", description="Mean over tokens, over trajectories' means, or over their sums."
+    )
+    divide_by_std: bool = Field(default=False, description="Advantages are divided by their group's deviation.")
+    kl_weight: float = Field(default=0.0, ge=0, description="Weight of the KL divergence to the start of the run.")
+
+
 class RftConfig(_Section):
     """Rejection-sampling fine-tuning of the base on its own successes; every other method starts from its result."""
 
@@ -74,6 +89,7 @@ class EvalConfig(_Section):
 
     num_tasks: int = Field(default=200, ge=1, description="Held-out tasks.")
     num_iterations: int = Field(default=20, ge=1, description="Rollouts of each tree in search at test time.")
+    measure_base: bool = Field(default=True, description="Whether the policy before training is measured too.")
 
 
 class RunConfig(_Section):
@@ -83,6 +99,7 @@ class RunConfig(_Section):
     seed: int = Field(default=0, ge=0, description="Every random choice of the run follows from it.")
     out: str = Field(default="runs/demo", min_length=1, description="The run directory.")
     num_rounds: int = Field(default=1, ge=1, description="Rounds of search and training.")
+    max_env_steps: int = Field(default=0, ge=0, description="No round begins that would take more; 0: no limit.")
     num_tasks: int = Field(default=100, ge=1, description="Training tasks of each round.")
     group_size: int = Field(default=8, ge=1, description="Rollouts of each task in a round that makes no trees.")
 
@@ -93,6 +110,7 @@ class Config(_Section):
     search: SearchConfig = SearchConfig()
     pairs: PairsConfig = PairsConfig()
     train: TrainConfig = TrainConfig()
+    policy_gradient: PolicyGradientConfig = PolicyGradientConfig()
     rft: RftConfig = RftConfig()
     outcome_dpo: OutcomeDpoConfig = OutcomeDpoConfig()
     eval: EvalConfig = EvalConfig()

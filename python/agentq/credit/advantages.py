@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 
-def leave_one_out(returns: ArrayLike, groups: ArrayLike) -> np.ndarray:
+def leave_one_out(
+    returns: ArrayLike, groups: ArrayLike, *, ddof: int | None = None, epsilon: float = 1e-6
+) -> np.ndarray:
     """`[N]`: each return against the mean of the others of its group; unbiased, for the baseline ignores the action.
 
         A_k = R_k - 1/(K-1) * sum_{i != k} R_i = K/(K-1) * (R_k - mean R)
@@ -22,15 +24,16 @@ def leave_one_out(returns: ArrayLike, groups: ArrayLike) -> np.ndarray:
     Args:
         returns: `[N]` in reward units, one a rollout, not one a step: else K counts steps.
         groups: `[N]` labels; rollouts of one task are one group.
+        ddof, epsilon: as in `group_relative`; with ddof no longer unbiased, for the group's scale knows the action.
 
     Raises:
-        ValueError: if a return is not finite or there is not one label a return.
+        ValueError: if a return is not finite, there is not one label a return, or as `group_relative`.
 
     Source: Ahmadian et al. 2024, arXiv:2402.14740 (RLOO); Chen et al. 2025, arXiv:2502.01600, eq. 3 (LOOP).
     """
-    x, group, count = _grouped(returns, groups)
-    baseline = (np.bincount(group, x)[group] - x) / np.maximum(count - 1, 1)
-    advantages: np.ndarray = x - baseline
+    centred = group_relative(returns, groups, ddof=ddof, epsilon=epsilon)
+    _, _, count = _grouped(returns, groups)
+    advantages: np.ndarray = centred * count / np.maximum(count - 1, 1)
     return advantages
 
 

@@ -18,19 +18,19 @@ from agentq.types import CreditedTrajectory
 
 def credit(r: Round) -> list[CreditedTrajectory]:
     """GRPO's advantages over all rollouts of a task."""
-    trees = list(r.store.trees(r.stage))
-    items = credited_branches(trees, lambda returns, _, tasks: group_relative(returns, tasks, ddof=1))
-    return policy_gradient.with_old_logps(r.learner, items)
+    trees, ddof = list(r.store.trees(r.stage)), policy_gradient.ddof(r.config)
+    items = credited_branches(trees, lambda returns, _, tasks: group_relative(returns, tasks, ddof=ddof))
+    return policy_gradient.prepared(r, items)
 
 
 RECIPE = Recipe(
     "arpo_entropy",
     branched_rollouts(where_unsure, lambda size: (size + 1) // 2),
     credit,
-    policy_gradient.policy_gradient(ratio="token", clip=(0.2, 0.2), average="sequence"),
+    policy_gradient.policy_gradient(),
     defaults=(
-        *("--search.temperature=1", "--run.group_size=16", "--run.num_tasks=16"),
-        *("--train.batch_size=64", "--run.num_rounds=10"),
+        *policy_gradient.words(divide_by_std=True),
+        *("--run.group_size=16", "--run.num_tasks=16", "--train.batch_size=64", "--run.num_rounds=10"),
     ),
     on_policy=True,
     min_group=2,

@@ -8,8 +8,6 @@ as if it were on-policy), so its ratio is honest and clipped; batch, tasks and r
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from agentq.credit.advantages import group_relative
@@ -18,7 +16,7 @@ from agentq.recipes import policy_gradient
 from agentq.recipes.recipe import Recipe, Round, rollout_groups, stage_of
 from agentq.types import CreditedTrajectory
 
-advantages = policy_gradient.per_trajectory(partial(group_relative, ddof=1))
+advantages = policy_gradient.per_trajectory(group_relative)
 
 
 def credit(r: Round) -> list[CreditedTrajectory]:
@@ -27,19 +25,19 @@ def credit(r: Round) -> list[CreditedTrajectory]:
     earlier = [t for stage in stages for t in r.store.trajectories(stage) if t.success]
     episodes, replayed = with_replay(list(r.store.trajectories(r.stage)), earlier, capacity=8, seed=r.seed)
     columns = step_columns(episodes)
-    own, is_old = advantages(columns), np.array(replayed)[columns.trajectory]
+    own, is_old = advantages(columns, policy_gradient.ddof(r.config)), np.array(replayed)[columns.trajectory]
     fresh = policy_gradient.with_old_logps(r.learner, credited(episodes, np.where(is_old, 0.0, own)))
-    return fresh + credited(episodes, np.where(is_old, own, 0.0))
+    return policy_gradient.with_reference(r, fresh + credited(episodes, np.where(is_old, own, 0.0)))
 
 
 RECIPE = Recipe(
     "arpo_replay",
     rollout_groups(again=True),
     credit,
-    policy_gradient.policy_gradient(ratio="token", clip=(0.2, 0.3), average="sequence"),
+    policy_gradient.policy_gradient(),
     defaults=(
-        *("--search.temperature=1", "--run.group_size=8", "--run.num_tasks=32"),
-        *("--train.batch_size=64", "--run.num_rounds=10"),
+        *policy_gradient.words(clip=(0.2, 0.3), divide_by_std=True),
+        *("--run.group_size=8", "--run.num_tasks=32", "--train.batch_size=64", "--run.num_rounds=10"),
     ),
     on_policy=True,
     min_group=2,

@@ -1,22 +1,41 @@
 """DAPO: GRPO with clip-higher, the mean over all tokens of the step, and no group without variance.
 
-Source: Yu et al. 2025, arXiv:2503.14476: clip 0.2 / 0.28, token-level loss, dynamic sampling, no KL. Ours: groups whose
-returns are all equal are dropped and not replaced by new ones, nothing is done about overlong answers; group, tasks,
-batch and rounds.
+Source: Yu et al. 2025, arXiv:2503.14476: clip 0.2 / 0.28, token-level loss, dynamic sampling (groups whose returns are
+all equal are replaced by those of other tasks), no KL. Ours: at most three times the tasks are tried, nothing is done
+about overlong answers; group, tasks, batch and rounds.
 """
 
 from __future__ import annotations
 
-from functools import partial
+import numpy as np
 
-from agentq.credit.advantages import group_relative
+from agentq.credit.advantages import collapsed, group_relative
 from agentq.recipes import policy_gradient
+from agentq.recipes.recipe import Round
+
+MAX_TRIED = 3  # times run.num_tasks
+
+
+def dynamic_sampling(r: Round) -> None:
+    """Collect rollout groups until `run.num_tasks` of them have both successes and failures, wave by wave."""
+    size, wanted, every = r.config.run.group_size, r.config.run.num_tasks, r.tasks(up_to=MAX_TRIED)
+    tried = wanted
+    while True:
+        r.pipeline.rollouts(r.stage, r.policy, every[:tried], attempts=size, temperature=1.0, seed=r.seed)
+        tasks = {task.seed for task in every[:tried]}
+        episodes = [t for t in r.store.trajectories(r.stage) if t.task.seed in tasks]  # a killed run has later waves'
+        groups = [t.task.seed for t in episodes]
+        equal = collapsed([t.return_ for t in episodes], groups)
+        teaching = len(np.unique(np.array(groups)[~equal]))
+        if teaching >= wanted or tried == len(every):
+            return
+        tried = min(len(every), tried + wanted - teaching)
+
 
 RECIPE = policy_gradient.recipe(
     "dapo",
-    advantages=policy_gradient.per_trajectory(partial(group_relative, ddof=1)),
-    ratio="token",
-    clip=(0.2, 0.28),
-    average="token",
+    advantages=policy_gradient.per_trajectory(group_relative),
+    settings=policy_gradient.words(clip=(0.2, 0.28), average="token", divide_by_std=True),
+    collect=dynamic_sampling,
     defaults=("--run.group_size=8", "--run.num_tasks=32", "--train.batch_size=64", "--run.num_rounds=10"),
 )

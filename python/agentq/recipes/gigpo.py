@@ -14,16 +14,14 @@ from agentq.credit.episodes import StepColumns
 from agentq.recipes import policy_gradient
 
 
-def advantages(c: StepColumns) -> np.ndarray:
+def advantages(c: StepColumns, ddof: int | None) -> np.ndarray:
     """`[S]`: episode and step advantages, `credit.advantages.gigpo`."""
-    return gigpo(c.reward, c.trajectory, c.group, c.anchor, discount=0.95, step_weight=1.0)
+    return gigpo(c.reward, c.trajectory, c.group, c.anchor, discount=0.95, step_weight=1.0, ddof=ddof)
 
 
 RECIPE = policy_gradient.recipe(
     "gigpo",
     advantages=advantages,
-    ratio="token",
-    clip=(0.2, 0.2),
-    average="sequence",
+    settings=policy_gradient.words(),
     defaults=("--run.group_size=8", "--run.num_tasks=32", "--train.batch_size=64", "--run.num_rounds=10"),
 )

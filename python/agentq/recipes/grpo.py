@@ -6,16 +6,12 @@ KL term (theirs: 0.04; LOOP's ablation, arXiv:2502.01600 table 1, finds none bet
 
 from __future__ import annotations
 
-from functools import partial
-
 from agentq.credit.advantages import group_relative
 from agentq.recipes import policy_gradient
 
 RECIPE = policy_gradient.recipe(
     "grpo",
-    advantages=policy_gradient.per_trajectory(partial(group_relative, ddof=1)),
-    ratio="token",
-    clip=(0.2, 0.2),
-    average="sequence",
+    advantages=policy_gradient.per_trajectory(group_relative),
+    settings=policy_gradient.words(divide_by_std=True),
     defaults=("--run.group_size=8", "--run.num_tasks=32", "--train.batch_size=64", "--run.num_rounds=10"),
 )

@@ -6,17 +6,13 @@ Ours: a sequence is all actions of a trajectory; group, tasks and rounds.
 
 from __future__ import annotations
 
-from functools import partial
-
 from agentq.credit.advantages import group_relative
 from agentq.recipes import policy_gradient
 
 RECIPE = policy_gradient.recipe(
     "gspo",
-    advantages=policy_gradient.per_trajectory(partial(group_relative, ddof=1)),
-    ratio="sequence",
+    advantages=policy_gradient.per_trajectory(group_relative),
+    settings=policy_gradient.words(ratio="sequence", clip=(3e-4, 4e-4), divide_by_std=True),
     geometric_mean=True,
-    clip=(3e-4, 4e-4),
-    average="sequence",
     defaults=("--run.group_size=8", "--run.num_tasks=32", "--train.batch_size=64", "--run.num_rounds=10"),
 )

@@ -15,9 +15,7 @@ from agentq.search.collect import StragglerCut
 RECIPE = policy_gradient.recipe(
     "loop",
     advantages=policy_gradient.per_trajectory(leave_one_out),
-    ratio="token",
-    clip=reciprocal_clip(0.1),
-    average="sequence",
+    settings=policy_gradient.words(clip=reciprocal_clip(0.1)),
     drop_below=0.01,
     cut=StragglerCut(of_all=0.9, of_task=0.75),
     defaults=(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Literal
+from dataclasses import replace
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -15,54 +16,87 @@ from agentq.credit.episodes import StepColumns, credited, step_columns, turns_wa
 from agentq.learn.batch import Part
 from agentq.learn.learner import Learner, Metrics
 from agentq.learn.losses import weighted_mean
-from agentq.learn.policy_gradient import Level, averaging, kl_estimate, policy_gradient_loss
+from agentq.learn.policy_gradient import averaging, kl_estimate, policy_gradient_loss
+from agentq.learn.reference import reference_logps
 from agentq.recipes.recipe import Recipe, Round, rollout_groups
 from agentq.search.collect import StragglerCut
 from agentq.types import CreditedTrajectory, Trajectory
 
-Advantages = Callable[[StepColumns], np.ndarray]
-Averaging = Literal["token", "sequence", "constant"]
+Ddof = int | None  # 1 where `policy_gradient.divide_by_std`, None where not; as in `group_relative`
+Advantages = Callable[[StepColumns, Ddof], np.ndarray]
+Loss = Callable[[Learner, list[CreditedTrajectory], Config], Metrics]
+
+
+class Estimate(Protocol):
+    """Advantages `[N]` of rollouts from their returns and groups, such as `leave_one_out`."""
+
+    def __call__(self, returns: ArrayLike, groups: ArrayLike, *, ddof: Ddof) -> np.ndarray: ...
 
 
 def recipe(
     name: str,
     *,
     advantages: Advantages,
-    ratio: Level | None = "token",
+    settings: tuple[str, ...],
+    defaults: tuple[str, ...],
     geometric_mean: bool = False,
-    clip: tuple[float, float] | None = None,
-    average: Averaging = "sequence",
-    constant: float = 1.0,
     drop_below: float = 0.0,
     cut: StragglerCut | None = None,
-    defaults: tuple[str, ...] = (),
+    collect: Callable[[Round], None] | None = None,
     min_group: int = 2,
 ) -> Recipe:
     """A recipe over rollout groups of `run.group_size`; one item is a trajectory, an update's batch is of those.
 
     Args:
         advantages: `[S]` one a step, from the round's columns.
-        ratio: what shares a ratio, as in `policy_gradient_loss`; None: strictly on-policy, no ratio.
-        geometric_mean, clip: as in `policy_gradient_loss`.
-        average, constant: as in `averaging`, over the trajectories of the step.
+        settings: of the loss, by `words`.
+        defaults: other settings, as in `Recipe`.
+        geometric_mean: as in `policy_gradient_loss`.
         drop_below: trajectories whose advantages are all at most this are dropped, as in `credited`.
         cut: stragglers that are not waited for.
-        defaults: settings, as in `Recipe`.
+        collect: None: `rollout_groups`.
     """
 
     def credit(r: Round) -> list[CreditedTrajectory]:
-        return credit_groups(r, waited_for(r, cut), advantages, drop_below=drop_below)
+        episodes = waited_for(r, cut)
+        own = advantages(step_columns(episodes), ddof(r.config))
+        return prepared(r, credited(episodes, own, drop_below=drop_below))
 
-    loss = policy_gradient(ratio=ratio, geometric_mean=geometric_mean, clip=clip, average=average, constant=constant)
-    words = ("--search.temperature=1", *defaults)
     return Recipe(
-        name, rollout_groups(cut), credit, loss, words, on_policy=True, min_group=min_group, one_step=ratio is None
+        name,
+        collect or rollout_groups(cut),
+        credit,
+        policy_gradient(geometric_mean=geometric_mean),
+        (*settings, *defaults),
+        on_policy=True,
+        min_group=min_group,
     )
 
 
-def per_trajectory(estimate: Callable[[ArrayLike, ArrayLike], np.ndarray]) -> Advantages:
+def words(
+    *,
+    ratio: Literal["none", "token", "turn", "sequence"] = "token",
+    clip: tuple[float, float] = (0.2, 0.2),
+    average: Literal["token", "sequence", "constant"] = "sequence",
+    divide_by_std: bool = False,
+) -> tuple[str, ...]:
+    """The settings of a policy gradient as command-line words, and the temperature that its ratios need."""
+    section = "--policy_gradient."
+    return (
+        "--search.temperature=1",
+        *(f"{section}ratio={ratio}", f"{section}clip_low={clip[0]}", f"{section}clip_high={clip[1]}"),
+        *(f"{section}average={average}", f"{section}divide_by_std={divide_by_std}"),
+    )
+
+
+def ddof(config: Config) -> Ddof:
+    """What an estimate divides by, by the settings."""
+    return 1 if config.policy_gradient.divide_by_std else None
+
+
+def per_trajectory(estimate: Estimate) -> Advantages:
     """An estimate from `[N]` returns and groups, given to every step of the trajectory."""
-    return lambda columns: estimate(columns.returns, columns.group_of)[columns.trajectory]
+    return lambda columns, ddof: estimate(columns.returns, columns.group_of, ddof=ddof)[columns.trajectory]
 
 
 def waited_for(r: Round, cut: StragglerCut | None) -> list[Trajectory]:
@@ -78,56 +112,68 @@ def waited_for(r: Round, cut: StragglerCut | None) -> list[Trajectory]:
     return [t for t in episodes if len(t.steps) <= turns]
 
 
-def credit_groups(
-    r: Round, episodes: list[Trajectory], advantages: Advantages, *, drop_below: float = 0.0
-) -> list[CreditedTrajectory]:
-    """Episodes with their advantages, old log-probabilities by the learner: the ratio is 1 before the first step."""
-    return with_old_logps(r.learner, credited(episodes, advantages(step_columns(episodes)), drop_below=drop_below))
+def prepared(r: Round, items: list[CreditedTrajectory]) -> list[CreditedTrajectory]:
+    """The items with old log-probabilities by the learner, so that the ratio is 1 before the first step; see also
+    `with_reference`."""
+    return with_reference(r, with_old_logps(r.learner, items))
 
 
 def with_old_logps(learner: Learner, items: list[CreditedTrajectory]) -> list[CreditedTrajectory]:
     """The items with log-probabilities under the learner's present weights, instead of the sampler's."""
     flat = iter(learner.recompute_logps([sample for item in items for sample in item.samples]))
-    return [
-        CreditedTrajectory(tuple(next(flat) for _ in item.samples), item.advantages, item.reference) for item in items
-    ]
+    return [replace(item, samples=tuple(next(flat) for _ in item.samples)) for item in items]
 
 
-def policy_gradient(
-    *,
-    ratio: Level | None,
-    geometric_mean: bool = False,
-    clip: tuple[float, float] | None = None,
-    average: Averaging = "sequence",
-    constant: float = 1.0,
-) -> Callable[[Learner, list[CreditedTrajectory], Config], Metrics]:
-    """The `loss` part of a recipe; arguments as in `recipe`.
+def with_reference(r: Round, items: list[CreditedTrajectory]) -> list[CreditedTrajectory]:
+    """The items with log-probabilities under the start of the run, where `policy_gradient.kl_weight` asks for them."""
+    if not r.config.policy_gradient.kl_weight:
+        return items
+    samples = [sample for item in items for sample in item.samples]
+    flat = iter(reference_logps(r.learner, r.pipeline.base, samples))
+    return [replace(item, reference=tuple(next(flat) for _ in item.samples)) for item in items]
 
-    Besides what `Learner.update` reports: ratio, clip_fraction, and kl, the k3 estimate of KL(old || new) a token.
+
+def policy_gradient(*, geometric_mean: bool = False) -> Loss:
+    """The `loss` part of a recipe, by the settings of `config.policy_gradient`.
+
+        policy gradient loss + kl_weight * KL(pi || start of the run), by k2, whose gradient in a loss is the KL's
+
+    Besides what `Learner.update` reports: ratio, clip_ratio/low_mean and /high_mean (shares of tokens past a bound),
+    approx_kl, the k3 estimate of KL(old || new) a token, and with kl_weight kl, the k3 estimate of KL(pi || start).
     """
 
     def step(learner: Learner, batch: list[CreditedTrajectory], config: Config) -> Metrics:
+        c = config.policy_gradient
         rows = _Rows(batch)
-        weights, normalizer = averaging(rows.lengths, average, trajectories=rows.trajectory, constant=constant)
+        weights, normalizer = averaging(rows.lengths, c.average, trajectories=rows.trajectory)
 
         def loss(part: Part, logps: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
             at, taken = rows.of(part)
             lp, mask, old = logps[taken], part.action_mask[taken], rows.old(at, logps)
             own = weights[at].to(lp.device)
+
+            def mean(values: Tensor) -> Tensor:
+                return weighted_mean(values, mask, weights=own, normalizer=normalizer)
+
             out = policy_gradient_loss(
                 lp,
-                None if ratio is None else old,
+                None if c.ratio == "none" else old,
                 rows.advantages[at].to(lp.device),
                 mask,
-                ratio=ratio or "token",
+                ratio="token" if c.ratio == "none" else c.ratio,
                 geometric_mean=geometric_mean,
                 trajectories=rows.trajectory[at].to(lp.device),
-                clip=clip,
+                clip=(c.clip_low, c.clip_high),
                 weights=own,
                 normalizer=normalizer,
             )
-            kl = weighted_mean(kl_estimate(old, lp.detach(), "k3"), mask, weights=own, normalizer=normalizer)
-            return out.loss, {"ratio": out.ratio, "clip_fraction": out.clip_low + out.clip_high, "kl": kl}
+            shares = {"clip_ratio/low_mean": out.clip_low, "clip_ratio/high_mean": out.clip_high}
+            metrics = {"ratio": out.ratio, **shares, "approx_kl": mean(kl_estimate(old, lp.detach(), "k3"))}
+            if not c.kl_weight:
+                return out.loss, metrics
+            start = rows.reference(at, logps)
+            metrics["kl"] = mean(kl_estimate(lp.detach(), start, "k3"))
+            return out.loss + c.kl_weight * mean(kl_estimate(lp, start, "k2")), metrics
 
         return learner.update([item.samples for item in batch], loss)
 
@@ -144,6 +190,7 @@ class _Rows:
         self.trajectory = torch.tensor([i for i, _ in turns])
         self.lengths = torch.tensor([len(sample.token_ids) for sample in self.samples])
         self.advantages = torch.from_numpy(np.concatenate([item.advantages for item in batch]))
+        self._references = [logps for item in batch for logps in item.reference or ()]
 
     def of(self, part: Part) -> tuple[list[int], list[int]]:
         """(row here, row of the part's tensors) of each turn of the part's items."""
@@ -152,7 +199,15 @@ class _Rows:
 
     def old(self, at: list[int], like: Tensor) -> Tensor:
         """`[len(at), T]` old log-probabilities, 0 behind a row's end."""
-        padded = np.zeros((len(at), like.shape[1]), dtype=np.float64)
-        for row, i in enumerate(at):
-            padded[row, : len(self.samples[i].logps)] = self.samples[i].logps
-        return torch.from_numpy(padded).to(like)
+        return _padded([self.samples[i].logps for i in at], like)
+
+    def reference(self, at: list[int], like: Tensor) -> Tensor:
+        """`[len(at), T]` log-probabilities under the start of the run, 0 behind a row's end."""
+        return _padded([self._references[i] for i in at], like)
+
+
+def _padded(rows: list[np.ndarray], like: Tensor) -> Tensor:
+    padded = np.zeros((len(rows), like.shape[1]), dtype=np.float64)
+    for row, values in zip(padded, rows, strict=True):
+        row[: len(values)] = values
+    return torch.from_numpy(padded).to(like)

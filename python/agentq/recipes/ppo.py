@@ -77,10 +77,10 @@ RECIPE = Recipe(
     "ppo",
     rollout_groups(),
     credit,
-    policy_gradient.policy_gradient(ratio="token", clip=(0.2, 0.2), average="sequence"),
+    policy_gradient.policy_gradient(),
     defaults=(
-        *("--search.temperature=1", "--run.group_size=8", "--run.num_tasks=32"),
-        *("--train.batch_size=64", "--run.num_rounds=10"),
+        *policy_gradient.words(),
+        *("--run.group_size=8", "--run.num_tasks=32", "--train.batch_size=64", "--run.num_rounds=10"),
     ),
     on_policy=True,
 )

@@ -46,9 +46,12 @@ class Round:
         """What the round's samples are drawn by: with the same tasks again, others than before."""
         return request_seed(self.config.run.seed, self.number)
 
-    def tasks(self, *, again: bool = False) -> list[Task]:
-        """Training tasks of this round: new ones each round, or with `again` the first round's."""
-        n = self.config.run.num_tasks
+    def tasks(self, *, again: bool = False, up_to: int = 1) -> list[Task]:
+        """Training tasks of this round: new ones each round, or with `again` the first round's.
+
+        `up_to` times `run.num_tasks` is what the round may take at most; so many are returned.
+        """
+        n = self.config.run.num_tasks * up_to
         return self.pipeline.tasks(Split.TRAIN, n, 0 if again else (self.number - 1) * n)
 
 
@@ -64,7 +67,6 @@ class Recipe:
         defaults: settings that differ from the defaults of `config.py`, as command-line words.
         on_policy: actions must be sampled from the very density that is trained, that is at temperature 1.
         min_group: rollouts of a task that the credit needs at least, to compare them.
-        one_step: the loss has no ratio, so a round's data serve for one optimiser step only.
     """
 
     name: str
@@ -74,7 +76,6 @@ class Recipe:
     defaults: tuple[str, ...] = ()
     on_policy: bool = False
     min_group: int = 1
-    one_step: bool = False
 
     def check(self, config: Config) -> None:
         """Raises ConfigError if the recipe cannot work with these settings."""
@@ -89,7 +90,8 @@ class Recipe:
                 f"got {config.run.group_size}"
             )
         most, t = config.run.num_tasks * config.run.group_size, config.train
-        if self.one_step and (t.epochs > 1 or t.batch_size < most):
+        strict = self.on_policy and config.policy_gradient.ratio == "none"  # no ratio: the data serve for one step only
+        if strict and (t.epochs > 1 or t.batch_size < most):
             raise ConfigError(
                 f"train.epochs must be 1 and train.batch_size at least run.num_tasks * run.group_size ({most}) for "
                 f"{self.name}, which is strictly on-policy; got {t.epochs} and {t.batch_size}"

@@ -12,7 +12,6 @@ from agentq.recipes import policy_gradient
 RECIPE = policy_gradient.recipe(
     "rloo",
     advantages=policy_gradient.per_trajectory(leave_one_out),
-    ratio=None,
-    average="constant",  # the sum over a trajectory's tokens: the gradient of its log-probability
+    settings=policy_gradient.words(ratio="none", average="constant"),  # the gradient of a trajectory's log-probability
     defaults=("--run.group_size=6", "--run.num_tasks=40", "--train.batch_size=240", "--run.num_rounds=10"),
 )

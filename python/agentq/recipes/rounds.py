@@ -37,7 +37,7 @@ def train(p: Pipeline, recipe: Recipe) -> list[RungResult]:
     recipe.check(p.config)
     out = p.store.path / "checkpoints" / recipe.name
     held_out = p.tasks(Split.TEST, p.config.eval.num_tasks)
-    rows = [p.evaluate("base", "base/eval", p.base, held_out)]
+    rows = [p.evaluate("base", "base/eval", p.base, held_out)] if p.config.eval.measure_base else []
     write_json(p.store.path / "summary.json", [row.to_dict() for row in rows])
     if not (p.store.note(f"{recipe.name}/train") or {}).get("finished"):
         _rounds(p, recipe, out)
@@ -67,6 +67,8 @@ def _rounds(p: Pipeline, recipe: Recipe, out: Path) -> None:
         _load(states, number, learner)
         engine.publish(learner.state_dict())
         r = Round(p, recipe.name, number, out, learner)
+        if not _affordable(r):
+            break
         recipe.collect(r)
         p.store.log(recipe.name, number, **collected(p.store, r.stage))
         _learn(r, recipe, states)
@@ -82,7 +84,7 @@ def _learn(r: Round, recipe: Recipe, states: Path) -> None:
     stage, c = _learning(recipe, r.number), r.config
     began, before = time.monotonic(), float((r.store.note(stage) or {}).get("seconds", 0.0))
     items = recipe.credit(r)
-    note: dict[str, Any] = {"items": len(items)}
+    note: dict[str, Any] = {"items": len(items), "env_steps": r.pipeline.cost(r.stage).env_steps}
     if items:
         num_steps = count_steps(len(items), epochs=c.train.epochs, batch_size=c.train.batch_size)
         r.learner.warmup_steps = _warmup(r, recipe, num_steps)
@@ -108,6 +110,13 @@ def _learn(r: Round, recipe: Recipe, states: Path) -> None:
     if items:
         for number in range(1, r.number):
             shutil.rmtree(_state(states, number), ignore_errors=True)
+
+
+def _affordable(r: Round) -> bool:
+    """Whether a round as large as those before it, on average, stays within `run.max_env_steps`."""
+    before = [(r.store.note(f"{r.recipe}/round{n}/learn") or {}).get("env_steps", 0) for n in range(1, r.number)]
+    limit = r.config.run.max_env_steps
+    return not limit or not before or sum(before) * r.number <= limit * len(before)
 
 
 def _warmup(r: Round, recipe: Recipe, num_steps: int) -> int:

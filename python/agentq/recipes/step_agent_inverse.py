@@ -40,7 +40,7 @@ def credit(r: Round) -> list[CreditedTrajectory]:
     rewards = discriminator_rewards(logits[1::2].numpy(), form="airl")
     advantages = group_relative(rewards, np.zeros(len(rewards)), ddof=1)
     items = [CreditedTrajectory((sample_of(p),), np.array([a])) for p, a in zip(agent, advantages, strict=True)]
-    return policy_gradient.with_old_logps(r.learner, items)
+    return policy_gradient.prepared(r, items)
 
 
 def discriminate(states: Tensor, is_expert: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ RECIPE = Recipe(
     "step_agent_inverse",
     inspections,
     credit,
-    policy_gradient.policy_gradient(ratio="token", clip=(0.2, 0.2), average="sequence"),
-    defaults=("--search.temperature=1", "--run.num_rounds=3", "--train.batch_size=64"),
+    policy_gradient.policy_gradient(),
+    defaults=(*policy_gradient.words(), "--run.num_rounds=3", "--train.batch_size=64"),
     on_policy=True,
 )

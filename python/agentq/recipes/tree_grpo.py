@@ -7,6 +7,8 @@ intra-tree part, clip 0.2, no KL; batch, tasks and rounds.
 
 from __future__ import annotations
 
+from functools import partial
+
 from agentq.credit.episodes import credited_branches
 from agentq.credit.trees import tree_grpo
 from agentq.recipes import policy_gradient
@@ -19,18 +21,19 @@ TREES = 2
 
 def credit(r: Round) -> list[CreditedTrajectory]:
     """Inter-tree and intra-tree advantages, `credit.trees.tree_grpo`."""
-    items = credited_branches(list(r.store.trees(r.stage)), tree_grpo)
-    return policy_gradient.with_old_logps(r.learner, items)
+    advantages = partial(tree_grpo, ddof=policy_gradient.ddof(r.config))
+    items = credited_branches(list(r.store.trees(r.stage)), advantages)
+    return policy_gradient.prepared(r, items)
 
 
 RECIPE = Recipe(
     "tree_grpo",
     branched_rollouts(at_random(TREES), lambda size: TREES),
     credit,
-    policy_gradient.policy_gradient(ratio="token", clip=(0.2, 0.2), average="sequence"),
+    policy_gradient.policy_gradient(),
     defaults=(
-        *("--search.temperature=1", "--run.group_size=6", "--run.num_tasks=32"),
-        *("--train.batch_size=64", "--run.num_rounds=10"),
+        *policy_gradient.words(divide_by_std=True),
+        *("--run.group_size=6", "--run.num_tasks=32", "--train.batch_size=64", "--run.num_rounds=10"),
     ),
     on_policy=True,
     min_group=TREES,

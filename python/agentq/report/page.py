@@ -19,7 +19,8 @@ from agentq.store.run import TRAJECTORY, TREE, RunStore
 
 CURVES = (
     *("reward/mean", "success", "group_collapse", "entropy"),  # of a round
-    *("loss", "rewards/accuracies", "rewards/margins", "kl", "clip_fraction", "grad_norm"),  # of an optimiser step
+    *("loss", "rewards/accuracies", "rewards/margins", "grad_norm"),  # of an optimiser step
+    *("kl", "approx_kl", "clip_ratio/low_mean", "clip_ratio/high_mean"),
 )
 
 

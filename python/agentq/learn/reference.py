@@ -1,0 +1,24 @@
+"""Log-probabilities under the policy that a run began with: what a KL term holds on to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from agentq.learn.learner import Learner
+from agentq.types import Sample
+
+
+def reference_logps(learner: Learner, start: Path | str, samples: Sequence[Sample]) -> list[np.ndarray]:
+    """`[T]` float32 in nats for each sample, under the checkpoint that the learner began with.
+
+    With adapters the learner itself has those weights, below the adapters; else `start` is loaded beside it for this
+    call.
+    """
+    if learner.lora_rank:
+        with learner.model.disable_adapter():
+            return [sample.logps for sample in learner.recompute_logps(samples)]
+    other = Learner.from_checkpoint(start, device=str(learner.device), learning_rate=1.0, bf16=learner.bf16)
+    return [sample.logps for sample in other.recompute_logps(samples)]

@@ -1,0 +1,135 @@
+"""What the settings of a run change: the KL term, the budget, DAPO's dynamic sampling, the base's row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from agentq.cli import main
+from agentq.config import load
+from agentq.credit.advantages import collapsed
+from agentq.learn.learner import Learner
+from agentq.learn.reference import reference_logps
+from agentq.recipes import policy_gradient
+from agentq.store.run import RunStore
+from agentq.types import CreditedTrajectory
+from tests.learn_factory import plain_logps, sample, tiny_llama
+from tests.recipes_factory import tiny_checkpoint
+from tests.test_train import TINY, Interrupts, run, same, weights
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_checkpoint(tmp_path_factory.mktemp("base"))
+
+
+TURNS = (sample([5, 6, 7], [8, 9, 3], [0.0] * 3), sample([5, 6, 8], [10, 3], [0.0] * 2), sample([9, 4], [3], [0.0]))
+
+
+@pytest.mark.parametrize("average", ["token", "sequence"])
+def test_the_kl_term_is_half_the_squared_log_ratio_to_the_start(average: str) -> None:
+    """Two trajectories, of two turns and of one; advantage 0, so that the KL term is all there is."""
+    start, now = tiny_llama(seed=1), tiny_llama()
+    references = [plain_logps(start, s).detach() for s in TURNS]
+    rows = [
+        0.5 * (plain_logps(now, s) - reference).square().sum() for s, reference in zip(TURNS, references, strict=True)
+    ]
+    wanted = sum(rows) / 6 if average == "token" else ((rows[0] + rows[1]) / 5 + rows[2]) / 2
+    assert isinstance(wanted, torch.Tensor)
+    torch.autograd.backward(0.3 * wanted)
+    gradient = torch.cat([p.grad.flatten() for p in now.parameters() if p.grad is not None])
+
+    learner = Learner(tiny_llama(), learning_rate=1e-3, max_grad_norm=1e9)
+    kept = [reference.numpy() for reference in references]
+    items = [
+        CreditedTrajectory(TURNS[:2], np.zeros(2), (kept[0], kept[1])),
+        CreditedTrajectory(TURNS[2:], np.zeros(1), (kept[2],)),
+    ]
+    items = policy_gradient.with_old_logps(learner, items)
+    assert items[0].reference is not None
+    config = load(None, [*policy_gradient.words(average=average), "--policy_gradient.kl_weight=0.3"])  # type: ignore[arg-type]
+    metrics = policy_gradient.policy_gradient()(learner, items, config)
+    found = torch.cat([p.grad.flatten() for p in learner.model.parameters() if p.grad is not None])
+    assert metrics["loss"] == pytest.approx(0.3 * wanted.item(), rel=1e-4)
+    assert torch.allclose(found, gradient, atol=1e-5) and metrics["kl"] > 0 and metrics["approx_kl"] < 1e-9
+
+
+@pytest.mark.parametrize("lora_rank", [0, 4])
+def test_reference_logps_are_those_of_the_start_whatever_the_learner_learnt(lora_rank: int, base: Path) -> None:
+    learner = Learner.from_checkpoint(base, learning_rate=1e-2, lora_rank=lora_rank)
+    before = [s.logps for s in learner.recompute_logps(TURNS)]
+    for _ in range(3):
+        learner.step_sft(TURNS)
+    found = reference_logps(learner, base, TURNS)
+    for row, was, now in zip(found, before, learner.recompute_logps(TURNS), strict=True):
+        np.testing.assert_allclose(row, was, atol=1e-5)
+        assert np.abs(now.logps - was).max() > 0.01
+
+
+def test_a_run_with_a_kl_weight_reports_it_and_starts_at_zero(base: Path, tmp_path: Path) -> None:
+    words = [*TINY, "--run.num_rounds=2", "--train.batch_size=2", "--policy_gradient.kl_weight=0.1"]
+    run("grpo", base, tmp_path / "run", words)
+    with RunStore.read(tmp_path / "run") as store:
+        kl = [line["kl"] for line in store.metrics() if line["stage"] == "grpo/learn"]
+    assert kl[0] == pytest.approx(0.0, abs=1e-9) and all(value > 1e-6 for value in kl[2:])
+
+
+def test_no_round_begins_that_would_exceed_the_budget(base: Path, tmp_path: Path) -> None:
+    def steps(name: str) -> list[int]:
+        with RunStore.read(tmp_path / name) as store:
+            notes = [store.note(f"rloo/round{n}/learn") for n in range(1, 9)]
+            used = [note["env_steps"] for note in notes if note]
+            collected = [t for n in range(1, 9) for t in store.trajectories(f"rloo/round{n}/collect")]
+            assert sum(used) == sum(len(t.steps) for t in collected)
+        return used
+
+    words = [*TINY, "--run.num_rounds=4", "--eval.measure_base=false"]
+    run("rloo", base, tmp_path / "all", words)
+    each = steps("all")
+    assert len(each) == 4 and min(each) > 0
+    limit = sum(each[:2]) * 3 // 2  # exactly what a third round of mean size would reach
+    run("rloo", base, tmp_path / "exact", [*words, f"--run.max_env_steps={limit}"])
+    assert steps("exact") == each[: 3 if sum(each[:2]) % 2 == 0 else 2]
+    run("rloo", base, tmp_path / "less", [*words, f"--run.max_env_steps={limit - 1}"])
+    assert steps("less") == each[:2]
+    assert (tmp_path / "less" / "checkpoints" / "rloo").exists()
+    with RunStore.read(tmp_path / "less") as store:
+        assert "base/eval" not in store.stages()
+
+
+def test_dapo_samples_other_tasks_in_place_of_groups_that_teach_nothing(base: Path, tmp_path: Path) -> None:
+    words = [*TINY, "--run.num_tasks=4", "--run.group_size=2", "--run.num_rounds=2"]
+
+    def groups(name: str, number: int) -> tuple[list[int], list[int]]:
+        """(tasks tried, those that teach)."""
+        with RunStore.read(tmp_path / name) as store:
+            episodes = list(store.trajectories(f"dapo/round{number}/collect"))
+        seeds = np.array([t.task.seed for t in episodes])
+        equal = collapsed([t.return_ for t in episodes], seeds)
+        return np.unique(seeds).tolist(), np.unique(seeds[~equal]).tolist()
+
+    run("dapo", base, tmp_path / "run", words)
+    tried, teaching = zip(*(groups("run", number) for number in (1, 2)), strict=True)
+    assert all(4 < len(t) <= 12 for t in tried) and not set(tried[0]) & set(tried[1])
+    assert all(len(taught) == 4 or len(t) == 12 for t, taught in zip(tried, teaching, strict=True))
+    with RunStore.read(tmp_path / "run") as store:
+        assert (store.note("dapo/round1/learn") or {})["items"] == 2 * len(teaching[0])
+    with pytest.raises(KeyboardInterrupt):  # in the second wave
+        run("dapo", base, tmp_path / "cut", words, Interrupts("dapo/round1/collect", 9))
+    run("dapo", base, tmp_path / "cut", words)
+    assert groups("cut", 1) == (tried[0], teaching[0])
+    assert same(weights(tmp_path / "cut", "dapo"), weights(tmp_path / "run", "dapo"))
+
+
+def test_a_ratio_given_on_the_command_line_is_held_to_what_it_needs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "loop", "--policy_gradient.ratio=none", f"--run.out={tmp_path / 'run'}"]) == 2
+    assert "for loop, which is strictly on-policy; got 2 and 32" in capsys.readouterr().err
+    assert main(["train", "loop", "--policy_gradient.ratio=word", f"--run.out={tmp_path / 'run'}"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("agentq: command line: policy_gradient.ratio must be 'none', 'token', 'turn' or 'sequence'")
+    assert not (tmp_path / "run").exists()
