@@ -436,7 +436,7 @@ def test_bf16_changes_the_arithmetic_and_nothing_else() -> None:
 
 def test_learner_takes_fewer_tokens_at_once_where_a_large_model_is_on_a_cpu() -> None:
     model = tiny_llama()
-    assert Learner(model, learning_rate=1e-3).max_tokens == 16384
+    assert Learner(model, learning_rate=1e-3).max_tokens == 8192
     assert Learner(model, learning_rate=1e-3, max_tokens=7).max_tokens == 7
     model.config.hidden_size, model.config.num_hidden_layers = 384, 6
     assert Learner(model, learning_rate=1e-3).max_tokens == 2**24 // (384 * 6)

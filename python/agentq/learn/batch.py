@@ -86,12 +86,12 @@ def plan_step(
 
 
 def default_tokens(model: Any) -> int:
-    """A budget for a transformers causal LM: 16384; on a CPU what keeps activations under 2 GiB, but 2048 at least."""
+    """A budget for a transformers causal LM: 16384; on a CPU 8192, less where activations would exceed 2 GiB."""
     if model.device.type != "cpu":
         return 16384
     config = model.get_decoder().config
     # a token's activations are about 20 numbers an embedding dimension and layer
-    return min(16384, max(2048, 2**24 // int(config.hidden_size * config.num_hidden_layers)))
+    return min(8192, max(2048, 2**24 // int(config.hidden_size * config.num_hidden_layers)))
 
 
 def _unique(items: Sequence[Sequence[Sample]]) -> tuple[list[Sample], list[tuple[int, ...]]]:
