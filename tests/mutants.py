@@ -25,8 +25,8 @@ PYTEST = ["-x", "-q", "-p", "no:cacheprovider", "-W", "ignore:Module already imp
 
 FAULTS: dict[tuple[str, str], list[tuple[str, str]]] = {  # module, its tests: what stands there, what is put there
     ("credit.advantages", "test_credit_advantages test_credit_trees"): [
-        ("- x) / np.maximum(count - 1, 1)", ") / np.maximum(count - 1, 1)"),
-        ("np.maximum(count - 1, 1)\n    advantages", "count\n    advantages"),
+        ("centred * count / np.maximum(count - 1, 1)", "centred * count / np.maximum(count, 1)"),
+        ("groups, ddof=ddof, epsilon=epsilon)\n    _, _, count", "groups, epsilon=epsilon)\n    _, _, count"),
         ("np.bincount(group, x)[group] / count", "x.mean()"),
         ("    if ddof is None:\n        return centred", "    if not ddof:\n        return centred"),
         ("np.maximum(count - ddof, 1)", "count"),
@@ -35,10 +35,10 @@ FAULTS: dict[tuple[str, str], list[tuple[str, str]]] = {  # module, its tests: w
         ("x - least[group], group", "x, group"),
         ("np.minimum.at(least, group, x)", "least[:] = 0"),
         ("same: np.ndarray = np.bincount(group, x != 0)[group] == 0", "same: np.ndarray = x == 0"),
-        ("r[t] + discount * out", "r[t] + out"),
-        ("out[t] = r[t] + discount * out[following[t]]", "out[t] = discount**t * r[t] + out[following[t]]"),
-        ("delta[t] + discount * gae_lambda", "delta[t] + gae_lambda"),
-        ("delta[t] + discount * gae_lambda", "delta[t] + discount"),
+        ("_summed_back(r, following, discount)", "_summed_back(r, following, 1.0)"),
+        ("out[t] = x[t] + factor * out[following[t]]", "out[t] = factor**t * x[t] + out[following[t]]"),
+        ("following, discount * gae_lambda", "following, gae_lambda"),
+        ("following, discount * gae_lambda", "following, discount"),
         ("np.where(last, final,", "np.where(last, 0.0,"),
         ("np.where(last, final,", "np.where(True, final,"),
         ("[following]) - v", "[following])"),

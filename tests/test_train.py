@@ -32,7 +32,7 @@ from agentq.policies.engine import TransformersEngine
 from agentq.policies.protocol import Policy
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.policies.transformers import TransformersPolicy
-from agentq.recipes import loop, policy_gradient, ppo, rounds, step_agent_inverse
+from agentq.recipes import learning, loop, policy_gradient, ppo, step_agent_inverse
 from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.presets import RECIPES
 from agentq.recipes.recipe import Recipe, Round
@@ -163,7 +163,7 @@ def uninterrupted(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_interrupted_run_ends_with_the_weights_of_an_uninterrupted_one(
     stage: str, at: int, every: int, base: Path, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds, "CHECKPOINT_EVERY", every)
+    monkeypatch.setattr(learning, "CHECKPOINT_EVERY", every)
     with pytest.raises(KeyboardInterrupt):
         run("grpo", base, tmp_path / "run", TWO_ROUNDS, Interrupts(f"grpo/{stage}", at))
     run("grpo", base, tmp_path / "run", TWO_ROUNDS)

@@ -92,12 +92,9 @@ def reward_to_go(rewards: ArrayLike, trajectories: ArrayLike, *, discount: float
     Raises:
         ValueError: if discount is outside [0, 1], a reward is not finite or there is not one label a reward.
     """
-    r, trajectory, following = _steps(rewards, trajectories)
+    r, _, following = _steps(rewards, trajectories)
     _in_unit("discount", discount)
-    out = np.zeros(len(r) + 1)  # the last entry follows the last step of every trajectory
-    for t in reversed(range(len(trajectory))):
-        out[t] = r[t] + discount * out[following[t]]
-    return out[:-1]
+    return _summed_back(r, following, discount)
 
 
 def gae(
@@ -127,17 +124,14 @@ def gae(
 
     Source: Schulman et al. 2015, arXiv:1506.02438, eq. 16.
     """
-    r, trajectory, following = _steps(rewards, trajectories)
+    r, _, following = _steps(rewards, trajectories)
     _in_unit("discount", discount)
     _in_unit("gae_lambda", gae_lambda)
     v = _column("values", values, len(r))
     final = np.zeros(len(r)) if final_values is None else _column("final_values", final_values, len(r))
     last = following == len(r)
-    out = np.zeros(len(r) + 1)
     delta = r + discount * np.where(last, final, np.append(v, 0.0)[following]) - v
-    for t in reversed(range(len(trajectory))):
-        out[t] = delta[t] + discount * gae_lambda * out[following[t]]
-    return out[:-1]
+    return _summed_back(delta, following, discount * gae_lambda)
 
 
 def gigpo(
@@ -266,6 +260,14 @@ def _steps(rewards: ArrayLike, trajectories: ArrayLike) -> tuple[np.ndarray, np.
     same = trajectory[order[:-1]] == trajectory[order[1:]]
     following[order[:-1][same]] = order[1:][same]
     return r, trajectory, following
+
+
+def _summed_back(x: np.ndarray, following: np.ndarray, factor: float) -> np.ndarray:
+    """`[S]`: out_t = x_t + factor * out of the step that follows; it comes later in the column."""
+    out = np.zeros(len(x) + 1)  # the last entry follows the last step of every trajectory
+    for t in reversed(range(len(x))):
+        out[t] = x[t] + factor * out[following[t]]
+    return out[:-1]
 
 
 def _column(name: str, values: ArrayLike, length: int | None = None) -> np.ndarray:

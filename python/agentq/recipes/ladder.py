@@ -9,16 +9,29 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any, Protocol
 
 from agentq.config import Config
 from agentq.evaluate.stats import RungResult
+from agentq.learn.learner import Learner, Metrics
+from agentq.learn.loop import count_steps
 from agentq.recipes import agent_q, outcome_dpo, rft
-from agentq.recipes.pipeline import Cost, Pipeline, Recipe
+from agentq.recipes.learning import learn, learner_of
+from agentq.recipes.pipeline import Cost, Pipeline
 from agentq.store.files import write_json
+from agentq.store.run import RunStore
 from agentq.types import Split, Task
 
 RUNGS = ("base", "rft", "outcome_dpo", "agent_q_no_critic", "agent_q", "rft_mcts", "agent_q_mcts")
 DEMO_RUNGS = ("base", "rft", "agent_q", "agent_q_mcts")
+
+
+class Method(Protocol):
+    """What a recipe's module offers: training items from a stage of the store, one optimiser step on some of them."""
+
+    def items(self, store: RunStore, stage: str, config: Config) -> list[Any]: ...
+
+    def step(self, learner: Learner, batch: list[Any], config: Config) -> Metrics: ...
 
 
 def ladder(p: Pipeline, rungs: Sequence[str] = RUNGS) -> list[RungResult]:
@@ -49,7 +62,7 @@ def _rft(p: Pipeline, start: Path) -> tuple[Path, Cost]:
     tasks = p.tasks(Split.TRAIN, c.rft.num_tasks)
     p.rollouts(data, start, tasks, attempts=c.rft.attempts, temperature=c.search.temperature)
     rate, epochs = c.rft.learning_rate, c.rft.epochs
-    return p.train(train, start, rft, data, c, learning_rate=rate, epochs=epochs), p.cost(data, train)
+    return _learn(p, train, start, rft, data, c, learning_rate=rate, epochs=epochs), p.cost(data, train)
 
 
 def _outcome_dpo(p: Pipeline, start: Path) -> tuple[Path, Cost]:
@@ -79,13 +92,13 @@ def _agent_q(p: Pipeline, start: Path, *, critic: bool = True) -> tuple[Path, Co
 def _rounds(
     p: Pipeline,
     rung: str,
-    recipe: Recipe,
+    method: Method,
     start: Path,
     config: Config,
     collect: Callable[[str, Path, list[Task]], None],
     learning_rate: float,
 ) -> tuple[Path, Cost]:
-    """Rounds of: collect with the latest policy on new tasks, then train on what the recipe makes of it."""
+    """Rounds of: collect with the latest policy on new tasks, then train on what the method makes of it."""
     c, checkpoint, stages = config, start, []
     for number in range(1, c.run.num_rounds + 1):
         data, train = f"{rung}/round{number}/collect", f"{rung}/round{number}/train"
@@ -93,8 +106,39 @@ def _rounds(
         first = c.rft.num_tasks + (number - 1) * c.run.num_tasks
         collect(data, checkpoint, p.tasks(Split.TRAIN, c.run.num_tasks, first))
         epochs = c.train.epochs
-        checkpoint = p.train(train, checkpoint, recipe, data, c, learning_rate=learning_rate, epochs=epochs)
+        checkpoint = _learn(p, train, checkpoint, method, data, c, learning_rate=learning_rate, epochs=epochs)
     return checkpoint, p.cost(*stages)
+
+
+def _learn(
+    p: Pipeline,
+    stage: str,
+    start: Path,
+    method: Method,
+    data_stage: str,
+    config: Config,
+    *,
+    learning_rate: float,
+    epochs: int,
+) -> Path:
+    """Train from `start` on what the method makes of a stage; the new checkpoint, or `start` if that is nothing."""
+    out = p.store.path / "checkpoints" / stage.replace("/", "-")
+    note = p.store.note(stage)
+    if note is not None and note.get("finished"):
+        return out if note["items"] else start
+    t, items = config.train, method.items(p.store, data_stage, config)
+    warmup = int(t.warmup_fraction * count_steps(len(items), epochs=epochs, batch_size=t.batch_size))
+    learner = learner_of(config, start, learning_rate=learning_rate, warmup_steps=warmup)
+    learn(
+        *(p, stage, learner, items, method.step),
+        config=config,
+        directory=out.with_name(out.name + ".partial"),
+        epochs=epochs,
+        seed=config.run.seed,
+        log=lambda number, metrics: p.store.log(stage, number, **metrics),
+        finish=lambda: learner.save(out),
+    )
+    return out if items else start
 
 
 _TRAIN: dict[str, Callable[[Pipeline, Path], tuple[Path, Cost]]] = {

@@ -1,24 +1,20 @@
-"""The stages every recipe is made of, each resumable: collect, train, evaluate. Owns stage names and costs, no method.
+"""The stages every recipe is made of, each resumable: collect and evaluate (`learning` trains). Owns what stages cost.
 
 A stage that has finished is not done again; one that was interrupted goes on with what is missing.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from agentq import envs
 from agentq.config import Config
 from agentq.critics.ranker import LLMRanker, RankerStats
 from agentq.evaluate.stats import RungResult
-from agentq.learn.learner import Learner
-from agentq.learn.loop import count_steps
-from agentq.learn.loop import train as train_epochs
 from agentq.policies.engine import TransformersEngine
 from agentq.policies.transformers import TransformersPolicy
 from agentq.search.branching import Branching
@@ -28,7 +24,7 @@ from agentq.search.rollout import RolloutSettings
 from agentq.search.tree import SearchSettings
 from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
-from agentq.types import Split, Task
+from agentq.types import Split, Task, Trajectory
 
 
 class Status(Protocol):
@@ -37,14 +33,6 @@ class Status(Protocol):
     def stage(self, name: str, total: int, unit: str) -> Callable[[int, str], None]:
         """Start showing a stage; the returned function takes how much is done and a short note."""
         ...
-
-
-class Recipe(Protocol):
-    """What a method's module offers: training items from a stage of the store, one optimiser step on some of them."""
-
-    def items(self, store: RunStore, stage: str, config: Config) -> list[Any]: ...
-
-    def step(self, learner: Learner, batch: list[Any], config: Config) -> dict[str, float]: ...
 
 
 @dataclass(slots=True)
@@ -137,8 +125,11 @@ class Pipeline:
             return
         name, on_item = self.config.run.env, self._on_item(stage, len(tasks), "tasks")
         settings, policy = RolloutSettings(temperature=temperature, seed=seed), self.policy(checkpoint)
-        demos = [demonstrate(envs.make(name), envs.expert(name), task, policy.write) for task in tasks]
-        self.collector.inspections(stage, demos, policy, settings, on_item=on_item)
+
+        def demonstration(task: Task) -> Trajectory:
+            return demonstrate(envs.make(name), envs.expert(name), task, policy.write)
+
+        self.collector.inspections(stage, tasks, demonstration, policy, settings, on_item=on_item)
 
     def branched(
         self,
@@ -186,59 +177,6 @@ class Pipeline:
         finally:
             if critic:
                 self._note_critic(stage, before)
-
-    def train(
-        self,
-        stage: str,
-        start: Path,
-        recipe: Recipe,
-        data_stage: str,
-        config: Config,
-        *,
-        learning_rate: float,
-        epochs: int,
-    ) -> Path:
-        """Train from `start` on what the recipe makes of a stage; the new checkpoint, or `start` if that is nothing."""
-        out = self.store.path / "checkpoints" / stage.replace("/", "-")
-        note = self.store.note(stage)
-        if note is not None and note.get("finished"):
-            return out if note["items"] else start
-        data, batch_size = recipe.items(self.store, data_stage, config), config.train.batch_size
-        began = time.monotonic()
-        before = float((note or {}).get("seconds", 0.0))
-        if data:
-            t = config.train
-            num_steps = count_steps(len(data), epochs=epochs, batch_size=batch_size)
-            learner = Learner.from_checkpoint(
-                start,
-                learning_rate=learning_rate,
-                max_grad_norm=t.max_grad_norm,
-                lora_rank=t.lora_rank,
-                warmup_steps=int(t.warmup_fraction * num_steps),
-                seed=self.config.run.seed,
-            )
-            show = self.status.stage(stage, num_steps, "steps")
-
-            def on_step(number: int, _: int, metrics: dict[str, float]) -> None:
-                self.store.log(stage, number, **metrics)
-                show(number, f"loss {metrics['loss']:.3f}")
-                self.store.set_note(stage, {"items": len(data), "seconds": before + time.monotonic() - began})
-
-            train_epochs(
-                learner,
-                data,
-                step_fn=lambda batch: recipe.step(learner, batch, config),
-                epochs=epochs,
-                batch_size=batch_size,
-                seed=self.config.run.seed,
-                on_step=on_step,
-                checkpoint_dir=out.with_name(out.name + ".partial"),
-                checkpoint_every=20,
-            )
-            learner.save(out)
-        seconds = before + time.monotonic() - began
-        self.store.set_note(stage, {"finished": True, "items": len(data), "seconds": seconds})
-        return out if data else start
 
     def evaluate(
         self,

@@ -9,23 +9,19 @@ is sampled again in another batch: equal up to the rounding of its log-probabili
 from __future__ import annotations
 
 import shutil
-import time
 from pathlib import Path
-from typing import Any
 
 from agentq.evaluate.stats import RungResult
 from agentq.learn.checkpoint import load_position, load_state
-from agentq.learn.learner import Learner, Metrics
+from agentq.learn.learner import Learner
 from agentq.learn.loop import count_steps
-from agentq.learn.loop import train as train_epochs
 from agentq.policies.engine import TransformersEngine
+from agentq.recipes.learning import learn, learner_of
 from agentq.recipes.metrics import collected
 from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.recipe import Recipe, Round, stage_of
 from agentq.store.files import write_json
 from agentq.types import Split
-
-CHECKPOINT_EVERY = 20  # optimiser steps
 
 
 def train(p: Pipeline, recipe: Recipe) -> list[RungResult]:
@@ -51,14 +47,7 @@ def train(p: Pipeline, recipe: Recipe) -> list[RungResult]:
 def _rounds(p: Pipeline, recipe: Recipe, out: Path) -> None:
     """All rounds, from wherever the run stands; then the checkpoint `out`."""
     states = out.with_name(f"{recipe.name}.states")
-    t = p.config.train
-    learner = Learner.from_checkpoint(
-        p.base,
-        learning_rate=t.learning_rate,
-        max_grad_norm=t.max_grad_norm,
-        lora_rank=t.lora_rank,
-        seed=p.config.run.seed,
-    )
+    learner = learner_of(p.config, p.base)
     p.engine(p.base)  # a critic's; loaded first, it stays
     engine = p.engines[out] = TransformersEngine(p.base)
     for number in range(1, p.config.run.num_rounds + 1):
@@ -81,32 +70,19 @@ def _rounds(p: Pipeline, recipe: Recipe, out: Path) -> None:
 
 def _learn(r: Round, recipe: Recipe, states: Path) -> None:
     """Credit, then the round's optimiser steps; the learner must be as at the round's start."""
-    stage, c = _learning(recipe, r.number), r.config
-    began, before = time.monotonic(), float((r.store.note(stage) or {}).get("seconds", 0.0))
-    items = recipe.credit(r)
-    note: dict[str, Any] = {"items": len(items), "env_steps": r.pipeline.cost(r.stage).env_steps}
+    t, items = r.config.train, recipe.credit(r)
     if items:
-        num_steps = count_steps(len(items), epochs=c.train.epochs, batch_size=c.train.batch_size)
+        num_steps = count_steps(len(items), epochs=t.epochs, batch_size=t.batch_size)
         r.learner.warmup_steps = _warmup(r, recipe, num_steps)
-        show = r.pipeline.status.stage(stage, num_steps, "steps")
-
-        def on_step(number: int, _: int, metrics: Metrics) -> None:
-            r.store.log(f"{recipe.name}/learn", r.learner.step_count, round=r.number, **metrics)
-            show(number, f"loss {metrics['loss']:.3f}")
-            r.store.set_note(stage, note | {"seconds": before + time.monotonic() - began})
-
-        train_epochs(
-            r.learner,
-            items,
-            step_fn=lambda batch: recipe.loss(r.learner, batch, c),
-            epochs=c.train.epochs,
-            batch_size=c.train.batch_size,
-            seed=r.seed,
-            on_step=on_step,
-            checkpoint_dir=_state(states, r.number),
-            checkpoint_every=CHECKPOINT_EVERY,
-        )
-    r.store.set_note(stage, note | {"finished": True, "seconds": before + time.monotonic() - began})
+    learn(
+        *(r.pipeline, _learning(recipe, r.number), r.learner, items, recipe.loss),
+        config=r.config,
+        directory=_state(states, r.number),
+        epochs=t.epochs,
+        seed=r.seed,
+        log=lambda _, m: r.store.log(f"{recipe.name}/learn", r.learner.step_count, round=r.number, **m),
+        note={"env_steps": r.pipeline.cost(r.stage).env_steps},
+    )
     if items:
         for number in range(1, r.number):
             shutil.rmtree(_state(states, number), ignore_errors=True)

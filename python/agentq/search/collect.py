@@ -90,19 +90,19 @@ class Collector:
     def inspections(
         self,
         stage: str,
-        demonstrations: Sequence[Trajectory],
+        tasks: Sequence[Task],
+        demonstration: Callable[[Task], Trajectory],
         policy: Policy,
         settings: RolloutSettings,
         *,
         on_item: OnItem,
     ) -> None:
         """One inspection of each task's demonstration: a tree, as `demonstrate.inspect` makes it."""
-        by_task = {t.task.seed: t for t in demonstrations}
 
         def search(task: Task, batcher: Batcher) -> Awaitable[TreeRecord]:
-            return inspect(by_task[task.seed], batcher, settings)
+            return inspect(demonstration(task), batcher, settings)
 
-        self._trees(stage, [t.task for t in demonstrations], Batcher(policy), search, on_item)
+        self._trees(stage, tasks, Batcher(policy), search, on_item)
 
     def branched(
         self,

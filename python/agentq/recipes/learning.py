@@ -1,0 +1,82 @@
+"""Training inside a run: a learner by its settings, and one stage's optimiser steps, resumable. Knows no method."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from agentq.config import Config
+from agentq.learn.learner import Learner, Metrics
+from agentq.learn.loop import count_steps
+from agentq.learn.loop import train as train_epochs
+from agentq.recipes.pipeline import Pipeline
+
+CHECKPOINT_EVERY = 20  # optimiser steps
+
+
+def learner_of(config: Config, start: Path, *, learning_rate: float | None = None, warmup_steps: int = 0) -> Learner:
+    """A learner over the checkpoint `start` with the settings of `train`."""
+    t = config.train
+    return Learner.from_checkpoint(
+        start,
+        learning_rate=learning_rate or t.learning_rate,
+        max_grad_norm=t.max_grad_norm,
+        lora_rank=t.lora_rank,
+        warmup_steps=warmup_steps,
+        seed=config.run.seed,
+    )
+
+
+def learn(
+    p: Pipeline,
+    stage: str,
+    learner: Learner,
+    items: Sequence[Any],
+    loss: Callable[[Learner, list[Any], Config], Metrics],
+    *,
+    config: Config,
+    directory: Path,
+    epochs: int,
+    seed: int,
+    log: Callable[[int, Metrics], None],
+    finish: Callable[[], object] = lambda: None,
+    note: Mapping[str, Any] | None = None,
+) -> None:
+    """Take the optimiser steps of a stage; a killed one goes on from its newest checkpoint. No items, no steps.
+
+    Args:
+        stage: whose note gets the number of items, the seconds over all interruptions, and `note`.
+        directory: of the checkpoints.
+        log: gets (step from 1, metrics) after each step.
+        finish: called after the last step, before the stage counts as finished.
+    """
+    began, before = time.monotonic(), float((p.store.note(stage) or {}).get("seconds", 0.0))
+    batch_size = config.train.batch_size
+
+    def keep(**more: Any) -> None:
+        seconds = before + time.monotonic() - began
+        p.store.set_note(stage, {"items": len(items), **(note or {}), "seconds": seconds, **more})
+
+    if items:
+        show = p.status.stage(stage, count_steps(len(items), epochs=epochs, batch_size=batch_size), "steps")
+
+        def on_step(number: int, _: int, metrics: Metrics) -> None:
+            log(number, metrics)
+            show(number, f"loss {metrics['loss']:.3f}")
+            keep()
+
+        train_epochs(
+            learner,
+            items,
+            step_fn=lambda batch: loss(learner, batch, config),
+            epochs=epochs,
+            batch_size=batch_size,
+            seed=seed,
+            on_step=on_step,
+            checkpoint_dir=directory,
+            checkpoint_every=CHECKPOINT_EVERY,
+        )
+        finish()
+    keep(finished=True)
