@@ -79,8 +79,8 @@ sanitize:
 
 # One-line faults in csrc/, in credit and in losses, each of which a test must notice.
 mutants: setup
-	$(BIN)/python tests/mutants.py $(ARGS)
-	$(BIN)/python tests/native/mutants.py $(ARGS)
+	$(BIN)/python -m tests.mutants $(ARGS)
+	$(BIN)/python -m tests.native.mutants $(ARGS)
 
 clean:
 	rm -rf build dist $(VENV)

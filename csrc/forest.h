@@ -14,6 +14,7 @@
 // A call that throws has changed nothing. What is random comes from the seed alone. One thread at a time.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -196,6 +197,7 @@ class Forest {
   struct Found {
     AskStatus status;
     NodeId node;
+    std::int32_t depth = 0;
   };
   /// What is asked for and what has been found: row r's leaves lie from from[r] on, found[r] of them.
   struct Batch {
@@ -306,8 +308,20 @@ class Forest {
   bool all_exhausted(NodeId block) const noexcept;
 
   double nothing() const noexcept { return config_.backup == Backup::kMax ? kNothing : 0.0; }
+  /// W of two parts of what was told: sums, returns, or one of each.
+  static double joined(Backup backup, double w, double more) noexcept {
+    return backup == Backup::kMax ? std::max(w, more) : w + more;
+  }
   std::uint32_t state_of(NodeId node) const noexcept { return state_ ? state_->as<std::uint32_t>()[node] : 0; }
   States& states_of(TreeId tree) noexcept { return states_[static_cast<std::size_t>(tree)]; }
+  /// The state of a node of that tree; null if it has none.
+  const State* state_at(TreeId tree, NodeId node) const noexcept {
+    const std::uint32_t state = state_of(node);
+    return state == 0 ? nullptr : &states_[static_cast<std::size_t>(tree)].list[state - 1];
+  }
+  State* state_at(TreeId tree, NodeId node) noexcept {
+    return const_cast<State*>(std::as_const(*this).state_at(tree, node));
+  }
   /// What selection looks a child's state up in; null where it does not.
   const State* shared_states(TreeId tree) const noexcept {
     return config_.transpositions && state_ ? states_[static_cast<std::size_t>(tree)].list.data() : nullptr;

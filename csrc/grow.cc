@@ -18,6 +18,16 @@ void fill(const std::shared_ptr<Reserve>& column, NodeId at, std::span<const flo
     std::copy_n(values.data() + from, width, column->as<float>() + at);
 }
 
+/// What is given of new children is given of all of them, one a `per`; log-probabilities need not be finite.
+void check_values(std::span<const float> critic_values, std::span<const float> logps, std::span<const float> priors,
+                  const char* per, std::size_t children) {
+  if (!critic_values.empty()) check_length("critic_values", critic_values.size(), per, children);
+  if (!logps.empty()) check_length("logps", logps.size(), per, children);
+  if (!priors.empty()) check_length("priors", priors.size(), per, children);
+  check_finite("critic_values", critic_values);
+  check_finite("priors", priors);
+}
+
 }  // namespace
 
 /// The leaves that tickets are to expand, each once; or throws.
@@ -47,11 +57,7 @@ std::vector<NodeId> Forest::expand(std::span<const Ticket> tickets, std::span<co
                                   std::to_string(width));
     total += width;
   }
-  if (!critic_values.empty()) check_length("critic_values", critic_values.size(), "child", total);
-  if (!logps.empty()) check_length("logps", logps.size(), "child", total);
-  if (!priors.empty()) check_length("priors", priors.size(), "child", total);
-  check_finite("critic_values", critic_values);
-  check_finite("priors", priors);
+  check_values(critic_values, logps, priors, "child", total);
   std::vector<NodeId> nodes = leaves_of(tickets);
   if (is_best_first())
     for (const Ticket ticket : tickets) make_room(rollouts_[static_cast<std::uint32_t>(ticket)].tree, total);
@@ -131,11 +137,7 @@ NodeId Forest::append(NodeId node, TreeId id) {
 
 std::vector<NodeId> Forest::widen(std::span<const Ticket> tickets, std::span<const float> critic_values,
                                   std::span<const float> logps, std::span<const float> priors) {
-  if (!critic_values.empty()) check_length("critic_values", critic_values.size(), "ticket", tickets.size());
-  if (!logps.empty()) check_length("logps", logps.size(), "ticket", tickets.size());
-  if (!priors.empty()) check_length("priors", priors.size(), "ticket", tickets.size());
-  check_finite("critic_values", critic_values);
-  check_finite("priors", priors);
+  check_values(critic_values, logps, priors, "ticket", tickets.size());
   take(tickets, "widen");  // each once
   for (const Ticket ticket : tickets) --rollouts_[static_cast<std::uint32_t>(ticket)].generation;
   std::vector<NodeId> nodes = nodes_of(tickets);

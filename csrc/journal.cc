@@ -52,8 +52,6 @@ class Stream {
   std::string gathered_;
 };
 
-std::uint64_t hash_of(std::span<const char> bytes) { return Checksum(bytes.size()).add(bytes).value(); }
-
 }  // namespace
 
 std::vector<Forest::Column> Forest::columns() const {
@@ -277,6 +275,15 @@ Settings Journal::settings_of(const Forest& forest) {
   s.transpositions = c.transpositions;
   if (forest.successes_) s.success_at = c.success_at;
   return s;
+}
+
+std::string Forest::to_bytes() const {
+  Journal journal;
+  std::string bytes;
+  const Journal::Plan plan = journal.plan(*this, false);
+  bytes.reserve(plan.length + 64);
+  journal.write(*this, plan, [&](std::span<const char> part) { bytes.append(part.data(), part.size()); });
+  return bytes;
 }
 
 }  // namespace agentq

@@ -1,5 +1,4 @@
 // What happens to a rollout once it is in flight.
-#include <algorithm>
 #include <stdexcept>
 
 #include "csrc/check.h"
@@ -55,7 +54,7 @@ std::vector<NodeId> Forest::extend(std::span<const Ticket> tickets, std::span<co
       const NodeId child = moved[done], parent = parent_of(child);
       --slot(child).started;
       Rollout& rollout = rollouts_[static_cast<std::uint32_t>(tickets[done])];
-      if (state_of(child) != 0) --states_of(rollout.tree).list[state_of(child) - 1].started;
+      if (State* state = state_at(rollout.tree, child)) --state->started;
       leave(child);
       if (const std::uint32_t at = slot(child).link; !link::is_leaf(at)) --header(link::block(at)).here;
       ++header(link::block(slot(parent).link)).here;
@@ -90,7 +89,7 @@ void Forest::step_down(Rollout& rollout, NodeId child) noexcept {
   else
     ++header(link::block(edge.link)).here;
   ++edge.started;
-  if (state_of(child) != 0) ++states_of(rollout.tree).list[state_of(child) - 1].started;
+  if (State* state = state_at(rollout.tree, child)) ++state->started;
   --header(link::block(slot(rollout.node).link)).here;
   rollout.node = child;
 }
@@ -154,23 +153,20 @@ void Forest::tell_one(Ticket ticket, double value) {
 void Forest::keep(TreeId tree, NodeId node, double value, bool success) noexcept {
   if (squares_) squares_->as<double>()[node] += value * value;
   if (successes_) successes_->as<std::uint32_t>()[node] += success;
-  if (const std::uint32_t state = state_of(node); state != 0) {
-    double& sum = states_of(tree).list[state - 1].value_sum;
-    sum = config_.backup == Backup::kMax ? std::max(sum, value) : sum + value;
-  }
+  if (State* state = state_at(tree, node)) state->value_sum = joined(config_.backup, state->value_sum, value);
 }
 
 /// Ends a rollout whose generation has been raised with a return.
 void Forest::back_up(std::uint32_t index, double value) noexcept {
   const NodeId leaf = rollouts_[index].node;
-  const bool is_max = config_.backup == Backup::kMax;
+  const Backup backup = config_.backup;
   const double discount = config_.discount;
   leave(leaf);
   const bool keeps_more = squares_ || successes_ || state_;
   const bool success = value >= config_.success_at;
   for (NodeId node = leaf, block = block_of(leaf);; value *= discount) {
     double& sum = slot(node).value_sum;
-    sum = is_max ? std::max(sum, value) : sum + value;
+    sum = joined(backup, sum, value);
     if (keeps_more) keep(rollouts_[index].tree, node, value, success);
     const Header& above = header(block);
     node = above.parent;
@@ -194,12 +190,6 @@ void Forest::cancel(std::span<const Ticket> tickets) {
     free_again(index);
     close_rollout(index);
   }
-}
-
-/// A leaf that no rollout waits at any more is open to best-first search.
-void Forest::free_again(std::uint32_t index) noexcept {
-  const auto [leaf, tree, generation] = rollouts_[index];
-  if (is_best_first() && link::is_open(slot(leaf).link)) offer(tree, leaf);
 }
 
 Forest::Counts Forest::waiting() const {

@@ -175,7 +175,8 @@ Forest::Found Forest::walk(TreeId id) noexcept {
   NodeId node = trees_[static_cast<std::size_t>(id)].root;
   if (link::is_exhausted(slot(node).link)) return {AskStatus::kExhausted, kNoNode};
   Draws draws(config_.seed, static_cast<std::uint64_t>(id), slot(node).started);
-  while (true) {
+  std::int32_t depth = 0;
+  for (;; ++depth) {
     ++slot(node).started;
     if (link::is_leaf(slot(node).link)) break;
     const NodeId next = is_thompson() ? thompson_child(draws, node) : gumbel_child(id, node, false);
@@ -194,7 +195,7 @@ Forest::Found Forest::walk(TreeId id) noexcept {
     here.link += link::kPendingOne;
   }
   if (state_) count_states(id, node, 1);
-  return {AskStatus::kOk, node};
+  return {AskStatus::kOk, node, depth};
 }
 
 std::vector<NodeId> Forest::recommend(std::span<const TreeId> trees) const {

@@ -1,4 +1,4 @@
-// Which leaves come next: descent by a rule, or the best open leaf of a tree.
+// Which leaves come next: descent by a score. sampled.cc and best_first.cc choose for the other rules.
 #include <algorithm>
 #include <array>
 #include <stdexcept>
@@ -163,60 +163,17 @@ void Forest::arrive(Batch& batch, Lane lane, std::int32_t depth) noexcept {
   batch.leaves.depth[at] = depth;
 }
 
-// Best-first search keeps the open leaves of a tree in a heap. An entry may be out of date (its leaf is in flight, or has
-// children by now): that shows when it is taken out. A leaf that is free again is put in again; there is room, for the heap
-// always has as much to spare as rollouts are in flight.
-
-/// The best open leaf of a tree. `busy`: rollouts of this call wait in it already.
-Forest::Found Forest::take_best(TreeId id, bool busy) noexcept {
-  const Tree& tree = trees_[static_cast<std::size_t>(id)];
-  std::vector<Open>& heap = open_[static_cast<std::size_t>(id)];
-  while (!heap.empty()) {
-    std::pop_heap(heap.begin(), heap.end());
-    const NodeId leaf = heap.back().node;
-    heap.pop_back();
-    if (!link::is_open(slot(leaf).link)) continue;
-    slot(leaf).link += link::kPendingOne;
-    for (NodeId node = leaf; node != kNoNode; node = parent_of(node)) ++slot(node).started;
-    if (state_) count_states(id, leaf, 1);
-    return {AskStatus::kOk, leaf};
-  }
-  return {busy || tree.open > 0 ? AskStatus::kBlocked : AskStatus::kExhausted, kNoNode};
-}
-
 /// Leaf by leaf, for the rules that do not go down side by side.
 void Forest::walk(Batch& batch, Rows rows) noexcept {
   for (std::size_t row = rows.first; row < rows.last; ++row)
     for (std::uint32_t i = 0; i < batch.quotas[row]; ++i) {
-      const auto [status, node] = walk_one(batch.trees[row], i > 0);
-      batch.leaves.status[row] = static_cast<std::uint8_t>(status);
-      if (status != AskStatus::kOk) break;
+      const Found found = walk_one(batch.trees[row], i > 0);
+      batch.leaves.status[row] = static_cast<std::uint8_t>(found.status);
+      if (found.status != AskStatus::kOk) break;
       const std::size_t at = batch.from[row] + batch.found[row]++;
-      batch.leaves.node[at] = node;
-      for (NodeId above = parent_of(node); above != kNoNode; above = parent_of(above)) ++batch.leaves.depth[at];
+      batch.leaves.node[at] = found.node;
+      batch.leaves.depth[at] = found.depth;
     }
-}
-
-/// Makes room for `width` more open leaves of a tree.
-void Forest::make_room(TreeId tree, std::size_t width) {
-  std::vector<Open>& heap = open_[static_cast<std::size_t>(tree)];
-  const std::size_t want = heap.size() + width + trees_[static_cast<std::size_t>(tree)].open + 1;
-  if (want > heap.capacity()) heap.reserve(std::max(want, 2 * heap.capacity()));
-}
-
-void Forest::offer(TreeId tree, NodeId leaf) noexcept {
-  std::vector<Open>& heap = open_[static_cast<std::size_t>(tree)];
-  heap.push_back({at(critic_, leaf), leaf});
-  std::push_heap(heap.begin(), heap.end());
-}
-
-/// All open leaves of a tree anew.
-void Forest::offer_all(TreeId id) {
-  const std::vector<NodeId> nodes = below(trees_[static_cast<std::size_t>(id)].root);
-  open_[static_cast<std::size_t>(id)].clear();
-  make_room(id, nodes.size());
-  for (const NodeId node : nodes)
-    if (link::is_open(slot(node).link)) offer(id, node);
 }
 
 /// Tickets for so many more rollouts can be had without an exception.
@@ -286,7 +243,7 @@ Forest::One Forest::ask_one(TreeId id) {
   if (free_rollouts_ == 0 && rollouts_.size() == rollouts_.capacity())
     rollouts_.reserve(std::max<std::size_t>(64, 2 * rollouts_.capacity()));
   if (is_walked()) {
-    const auto [status, node] = walk_one(id, false);
+    const auto [status, node, depth] = walk_one(id, false);
     return {status, status == AskStatus::kOk ? open_rollout(id, node) : 0, node};
   }
   NodeId node = tree.root;

@@ -181,7 +181,7 @@ class SnapshotReader {
     Forest& f = forest_;
     for (const auto& body : bodies_) {
       Parts in(body);
-      journal_.trees_.push_back(Checksum(body.size()).add(body).value());
+      journal_.trees_.push_back(hash_of(body));
       f.trees_.emplace_back();
       if (f.state_) f.states_.emplace_back();
       if (body.size() == sizeof(std::uint64_t) && in.get<std::uint64_t>() == kNoNode) continue;
@@ -239,7 +239,7 @@ class SnapshotReader {
             number * kPageCells + at->cells < std::min(chunk.used, (number + 1) * kPageCells))
           damaged("a page is missing");
         if (!journal_.pages_.empty() && journal_.pages_.back().page == number) continue;
-        journal_.pages_.push_back({number, Checksum(at->content.size()).add(at->content).value()});
+        journal_.pages_.push_back({number, hash_of(at->content)});
         Parts in(at->content);
         const std::size_t first = std::size_t{number} * kPageCells;
         const auto fill = [&](const Reserve& memory, std::size_t size) {
@@ -291,15 +291,6 @@ Forest Journal::read(std::span<const char> bytes) {
   Forest forest = SnapshotReader(bytes, journal).read();
   *this = std::move(journal);
   return forest;
-}
-
-std::string Forest::to_bytes() const {
-  Journal journal;
-  std::string bytes;
-  const Journal::Plan plan = journal.plan(*this, false);
-  bytes.reserve(plan.length + 64);
-  journal.write(*this, plan, [&](std::span<const char> part) { bytes.append(part.data(), part.size()); });
-  return bytes;
 }
 
 Forest Forest::from_bytes(std::span<const char> bytes) { return Journal().read(bytes); }

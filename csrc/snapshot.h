@@ -66,6 +66,9 @@ class Checksum {
   std::uint64_t lanes_[4];
 };
 
+/// By which a journal knows a page or an entry again.
+inline std::uint64_t hash_of(std::span<const char> bytes) { return Checksum(bytes.size()).add(bytes).value(); }
+
 struct RecordHead {
   std::array<char, 8> magic = kSnapshotMagic;
   std::uint32_t version = kSnapshotVersion, number = 0;

@@ -11,8 +11,7 @@ void Forest::set_states(std::span<const NodeId> nodes, std::span<const std::uint
   check_length("keys", keys.size(), "node", nodes.size());
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     check_node(nodes[i]);
-    const std::uint32_t known = state_of(nodes[i]);
-    if (known != 0 && states_of(tree_of(nodes[i])).list[known - 1].key != keys[i])
+    if (state_of(nodes[i]) != 0 && state_at(tree_of(nodes[i]), nodes[i])->key != keys[i])
       throw std::invalid_argument("a node must be one state; " + describe(nodes[i]) + " is another already");
   }
   make_states();
@@ -24,8 +23,7 @@ void Forest::set_states(std::span<const NodeId> nodes, std::span<const std::uint
     State& same = states.list[state - 1];
     const Slot& here = slot(nodes[i]);
     same.started += here.started;
-    same.value_sum = config_.backup == Backup::kMax ? std::max(same.value_sum, here.value_sum)
-                                                    : same.value_sum + here.value_sum;
+    same.value_sum = joined(config_.backup, same.value_sum, here.value_sum);
   }
 }
 
@@ -40,16 +38,14 @@ void Forest::make_states() {
 
 /// A rollout is in flight through the node and all above it (+1), or no longer (-1).
 void Forest::count_states(TreeId tree, NodeId node, std::uint32_t more) noexcept {
-  std::vector<State>& list = states_of(tree).list;
   for (; node != kNoNode; node = parent_of(node))
-    if (const std::uint32_t state = state_of(node); state != 0) list[state - 1].started += more;
+    if (State* state = state_at(tree, node)) state->started += more;
 }
 
-/// The state of a node of a tree, if it has one.
+/// The key of a node's state, if it has one.
 std::optional<std::uint64_t> Forest::key_of(TreeId tree, NodeId node) const noexcept {
-  const std::uint32_t state = state_of(node);
-  if (state == 0) return {};
-  return states_[static_cast<std::size_t>(tree)].list[state - 1].key;
+  const State* state = state_at(tree, node);
+  return state == nullptr ? std::nullopt : std::optional(state->key);
 }
 
 std::span<const State> Forest::states(TreeId tree) const {
@@ -123,7 +119,7 @@ void Forest::add_up(TreeId id, NodeId now, NodeId a, TreeId other, NodeId b) {
   for (const NodeId old : {a, b}) {
     if (old == kNoNode) continue;
     const Slot& s = slot(old);
-    here.value_sum = config_.backup == Backup::kMax ? std::max(here.value_sum, s.value_sum) : here.value_sum + s.value_sum;
+    here.value_sum = joined(config_.backup, here.value_sum, s.value_sum);
     here.started += s.started;
     if (link::is_leaf(s.link)) here.link |= s.link & (link::kExhausted | link::kTerminal);
     if (squares_) squares_->as<double>()[now] += squares_->as<double>()[old];
@@ -170,11 +166,11 @@ std::pair<std::vector<NodeId>, std::vector<NodeId>> Forest::merge(TreeId id, Tre
   auto moved = replace(id, tree.root, other, second.root);
   const auto add = [&](State& same, double sum, std::uint32_t started) {
     same.started += started;
-    same.value_sum = config_.backup == Backup::kMax ? std::max(same.value_sum, sum) : same.value_sum + sum;
+    same.value_sum = joined(config_.backup, same.value_sum, sum);
   };
   if (const auto key = key_of(id, tree.root))  // what was told of a root that was no state, or another
     for (const int i : {0, 1})
-      if (keys[i] != key) add(states_of(id).list[state_of(tree.root) - 1], roots[i].value_sum, roots[i].started);
+      if (keys[i] != key) add(*state_at(id, tree.root), roots[i].value_sum, roots[i].started);
   if (state_)
     for (const State& state : states_of(other).list)
       add(states_of(id).list[states_of(id).find_or_add(state.key, nothing())], state.value_sum, state.started);

@@ -1,16 +1,14 @@
 """One-line faults in the Python that decides what is learnt: credit and losses. Each file's tests must fail on each.
 
-    python tests/mutants.py [--only TEXT] [--json]
+    python -m tests.mutants [--only TEXT] [--json]
 
 A fault lives in memory, in a child process of its own; a fault that no test notices ends the program with 1.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import importlib.util
-import json
 import os
 import signal
 import sys
@@ -19,6 +17,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 import torch  # noqa: F401  here, so that no child has to
+
+from tests.mutation import Fault, attempt, chosen
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = ["-x", "-q", "-p", "no:cacheprovider", "-W", "ignore:Module already imported"]  # hypothesis is, before pytest
@@ -236,37 +236,25 @@ def passes(module: str, source: str, tests: str) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="faults whose module or text holds this")
-    parser.add_argument("--json", action="store_true")
-    args = parser.parse_args()
+    tests = dict(FAULTS.keys())
+    faults, as_json = chosen(
+        __doc__, [Fault(module, *texts) for (module, _), lines in FAULTS.items() for texts in lines]
+    )
     os.chdir(ROOT)
     hypothesis.settings.register_profile("mutants", database=None, derandomize=True)
     hypothesis.settings.load_profile("mutants")
-    faults = [
-        (module, tests, old, new)
-        for (module, tests), lines in FAULTS.items()
-        for old, new in lines
-        if args.only in f"{module}: {old}"
-    ]
-    sources = {module: (ROOT / f"python/agentq/{module.replace('.', '/')}.py").read_text() for module, *_ in faults}
-    for module, tests in {(module, tests) for module, tests, *_ in faults}:
-        if not passes(module, sources[module], tests):
+    modules = {fault.place for fault in faults}
+    sources = {module: (ROOT / f"python/agentq/{module.replace('.', '/')}.py").read_text() for module in modules}
+    for module, source in sources.items():
+        if not passes(module, source, tests[module]):
             raise SystemExit(f"the tests of {module} must pass on the source as it is; they fail")
-    survived = []
-    for i, (module, tests, old, new) in enumerate(faults, start=1):
-        if sources[module].count(old) != 1:
-            raise SystemExit(f"a fault must stand once in {module}; got {sources[module].count(old)} times: {old}")
-        source = sources[module].replace(old, new)
-        compile(source, module, "exec")
-        killed = not passes(module, source, tests)
-        shown = f"{module}: {' '.join(old.split())} -> {' '.join(new.split())}"
-        print(f"{i}/{len(faults)} {'killed  ' if killed else 'SURVIVED'} {shown}", file=sys.stderr, flush=True)
-        if not killed:
-            survived.append(shown)
-    if args.json:
-        print(json.dumps({"faults": len(faults), "survived": survived}))
-    raise SystemExit(1 if survived else 0)
+
+    def is_killed(fault: Fault) -> bool:
+        source = fault.within(sources[fault.place])
+        compile(source, fault.place, "exec")
+        return not passes(fault.place, source, tests[fault.place])
+
+    attempt(faults, is_killed, as_json)
 
 
 if __name__ == "__main__":

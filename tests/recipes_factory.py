@@ -1,8 +1,9 @@
-"""What the ladder tests climb with: a tiny checkpoint that says a few actions, a teacher that mostly knows how."""
+"""What the recipes' tests run on: a tiny checkpoint that says a few actions, a teacher that mostly knows how."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from agentq.critics.ranker import RankerStats
 from agentq.learn.learner import Learner
 from agentq.policies.engine import TransformersEngine
 from agentq.policies.transformers import TransformersPolicy
+from agentq.recipes.pipeline import Pipeline
 from agentq.types import Command, EnvAction, History, Proposal, Sample, Split, Status, StopReason, Task
 
 STOP = format_action(EnvAction(Command.STOP), status=Status.DONE)
@@ -129,3 +131,30 @@ class PrefersTheLongest:
         return [
             [float(len(str(action)) == max(len(str(a)) for a in listed)) for action in listed] for listed in proposals
         ]
+
+
+class Quiet:
+    """`Status` that shows nothing."""
+
+    def stage(self, name: str, total: int, unit: str) -> Callable[[int, str], None]:
+        return lambda done, note: None
+
+
+class Schooled(Pipeline):
+    """A pipeline for policies that are teachers; its critic prefers the longest."""
+
+    def scripts(self, num_tasks: int) -> dict[str, list[str]]:
+        """What a teacher knows: the held-out tasks and so many to train on."""
+        tasks = [*self.tasks(Split.TRAIN, num_tasks), *self.tasks(Split.TEST, self.config.eval.num_tasks)]
+        return {task.instruction: expert_texts(task) for task in tasks}
+
+    @cached_property
+    def critic(self) -> PrefersTheLongest:  # type: ignore[override]
+        return PrefersTheLongest()
+
+
+class Idle(Pipeline):
+    """A pipeline that must not need a model."""
+
+    def engine(self, checkpoint: Path) -> TransformersEngine:
+        raise AssertionError(f"a finished run must load no model; got {checkpoint}")

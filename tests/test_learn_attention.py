@@ -62,29 +62,26 @@ def packed(query: Tensor, key: Tensor, value: Tensor, trie: Trie, scale: float) 
     return out.transpose(1, 2)
 
 
-@pytest.mark.parametrize("piece", [1, 2, 4, 256])
-@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (6, 2), (3, 1)])
-def test_cascade_equals_dense_attention(heads: int, kv_heads: int, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "PIECE", piece)
-    trie = forked()
+def check_equals_dense(trie: Trie, heads: int, kv_heads: int, atol: float) -> None:
+    """Outputs to 1e-12, gradients to `atol`."""
     inputs = states(trie, heads, kv_heads)
     want, found = (f(*inputs, trie, 0.7) for f in (dense, packed))
     torch.testing.assert_close(found, want, atol=1e-12, rtol=1e-12)
     weight = torch.randn_like(want)
     want_grads, grads = (torch.autograd.grad((out * weight).sum(), inputs) for out in (want, found))
     for grad, expected in zip(grads, want_grads, strict=True):
-        torch.testing.assert_close(grad, expected, atol=1e-12, rtol=1e-12)
+        torch.testing.assert_close(grad, expected, atol=atol, rtol=atol)
+
+
+@pytest.mark.parametrize("piece", [1, 2, 4, 256])
+@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (6, 2), (3, 1)])
+def test_cascade_equals_dense_attention(heads: int, kv_heads: int, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attention, "PIECE", piece)
+    check_equals_dense(forked(), heads, kv_heads, atol=1e-12)
 
 
 def test_cascade_of_long_segments_equals_dense_attention() -> None:
-    trie = forked(scale=90)  # longer than the kernels' blocks and than PIECE
-    inputs = states(trie, 2, 1)
-    want, found = (f(*inputs, trie, 0.7) for f in (dense, packed))
-    torch.testing.assert_close(found, want, atol=1e-12, rtol=1e-12)
-    weight = torch.randn_like(want)
-    want_grads, grads = (torch.autograd.grad((out * weight).sum(), inputs) for out in (want, found))
-    for grad, expected in zip(grads, want_grads, strict=True):
-        torch.testing.assert_close(grad, expected, atol=1e-11, rtol=1e-11)
+    check_equals_dense(forked(scale=90), 2, 1, atol=1e-11)  # longer than the kernels' blocks and than PIECE
 
 
 def test_cascade_computes_each_visible_pair_once_and_nothing_else_but_the_pieces_own_triangles() -> None:

@@ -8,8 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +16,12 @@ import pytest
 from agentq.cli import main
 from agentq.config import Config, load
 from agentq.errors import StoreError
-from agentq.policies.engine import TransformersEngine
 from agentq.policies.protocol import Policy
 from agentq.recipes import sft
 from agentq.recipes.ladder import DEMO_RUNGS, RUNGS, ladder
-from agentq.recipes.pipeline import Pipeline
 from agentq.store.run import TRAJECTORY, TREE, RunStore
 from agentq.types import Split
-from tests.recipes_factory import PrefersTheLongest, Teacher, expert_texts, tiny_checkpoint
+from tests.recipes_factory import Idle, Quiet, Schooled, Teacher, tiny_checkpoint
 
 SMALL = (  # seed 1: every learner finds pairs in both rounds
     "--run.seed=1 --rft.num_tasks=2 --rft.attempts=2 --rft.epochs=1 --run.num_tasks=1 --run.num_rounds=2 "
@@ -42,31 +38,14 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_checkpoint(tmp_path_factory.mktemp("base"))
 
 
-class Quiet:
-    def stage(self, name: str, total: int, unit: str) -> Callable[[int, str], None]:
-        return lambda done, note: None
-
-
-class Taught(Pipeline):
+class Taught(Schooled):
     """A pipeline whose policies are teachers, and that notes which checkpoint each collection uses."""
 
     def policy(self, checkpoint: Path) -> Policy:  # type: ignore[override]
         c = self.config
-        tasks = [*self.tasks(Split.TRAIN, c.rft.num_tasks + c.run.num_rounds * c.run.num_tasks)]
-        scripts = {t.instruction: expert_texts(t) for t in [*tasks, *self.tasks(Split.TEST, c.eval.num_tasks)]}
         self.__dict__.setdefault("used", []).append("base" if checkpoint == self.base else checkpoint.name)
+        scripts = self.scripts(c.rft.num_tasks + c.run.num_rounds * c.run.num_tasks)
         return Teacher(self.engine(checkpoint), scripts, learnt=checkpoint != self.base)
-
-    @cached_property
-    def critic(self) -> PrefersTheLongest:  # type: ignore[override]
-        return PrefersTheLongest()
-
-
-class Idle(Pipeline):
-    """A pipeline that must not need a model."""
-
-    def engine(self, checkpoint: Path) -> TransformersEngine:
-        raise AssertionError(f"a finished run must load no model; got {checkpoint}")
 
 
 @pytest.fixture(scope="module")

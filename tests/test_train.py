@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -57,7 +56,7 @@ from agentq.types import (
     Trajectory,
 )
 from tests.learn_factory import plain_logps, sample, tiny_llama
-from tests.recipes_factory import PrefersTheLongest, Teacher, expert_texts, tiny_checkpoint
+from tests.recipes_factory import Idle, Quiet, Schooled, Teacher, expert_texts, tiny_checkpoint
 
 TINY = [
     *("--run.num_rounds=1", "--run.num_tasks=2", "--run.group_size=3", "--run.seed=4", "--eval.num_tasks=1"),
@@ -68,11 +67,6 @@ TINY = [
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_checkpoint(tmp_path_factory.mktemp("base"))
-
-
-class Quiet:
-    def stage(self, name: str, total: int, unit: str) -> Callable[[int, str], None]:
-        return lambda done, note: None
 
 
 class Interrupts:
@@ -89,20 +83,13 @@ class Interrupts:
         return show
 
 
-class Taught(Pipeline):
+class Taught(Schooled):
     """Its policies follow the expert, mostly, whatever their weights: groups with successes and failures."""
 
     def policy(self, checkpoint: Path) -> Policy:  # type: ignore[override]
         c = self.config.run
-        held_out = self.tasks(Split.TEST, self.config.eval.num_tasks)
-        tasks = [*self.tasks(Split.TRAIN, 3 * c.num_rounds * c.num_tasks), *held_out]  # DAPO may take three times
-        return Teacher(
-            self.engine(checkpoint), {t.instruction: expert_texts(t) for t in tasks}, learnt=True, follows=0.9
-        )
-
-    @cached_property
-    def critic(self) -> PrefersTheLongest:  # type: ignore[override]
-        return PrefersTheLongest()
+        known = self.scripts(3 * c.num_rounds * c.num_tasks)  # DAPO may take three times as many
+        return Teacher(self.engine(checkpoint), known, learnt=True, follows=0.9)
 
 
 def recipe_of(name: str) -> Recipe:
@@ -176,10 +163,6 @@ def test_an_interrupted_run_ends_with_the_weights_of_an_uninterrupted_one(
 
 
 def test_a_finished_run_does_nothing_again(base: Path, uninterrupted: Path) -> None:
-    class Idle(Pipeline):
-        def engine(self, checkpoint: Path) -> Any:
-            raise AssertionError("a finished run must load no model")
-
     before = (uninterrupted / "summary.json").read_bytes()
     recipe = recipe_of("grpo")
     config = load(None, TWO_ROUNDS, recipe.defaults)

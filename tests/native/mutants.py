@@ -1,14 +1,12 @@
 """One-line faults in csrc/: each is built in a copy of the sources, and the forest's tests must fail on it.
 
-    python tests/native/mutants.py [--only TEXT] [--json]
+    python -m tests.native.mutants [--only TEXT] [--json]
 
 The tests run against a core built from the copy; a fault that no test notices ends the program with 1.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import shutil
 import subprocess
@@ -16,6 +14,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from tests.mutation import Fault, attempt, chosen
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("", "_draws", "_states", "_threads", "_refusals", "_damage", "_snapshot", "_oracle")  # the slow ones last
@@ -34,7 +34,8 @@ FAULTS = [  # file, what stands there, what is put there
     ("select.cc", "here.started - 1 - header(block).here", "here.started - header(block).here"),
     ("select.cc", "here->started - 1 - header(block).here", "here->started - 1"),
     ("rollouts.cc", "value *= discount)", "value += 0.0)"),
-    ("rollouts.cc", "is_max ? std::max(sum, value) : sum + value", "is_max ? value : sum + value"),
+    ("rollouts.cc", "sum = joined(backup, sum, value);", "sum = backup == Backup::kMax ? value : sum + value;"),
+    ("forest.h", "? std::max(w, more) : w + more", "? more : w + more"),
     ("select.cc", "config_.alpha * value + (1.0 - config_.alpha)", "value + (1.0 - config_.alpha)"),
     ("rollouts.cc", "|| rollouts_[index].generation != generation)", ")"),
     ("rollouts.cc", "while (done-- > 0) --rollouts_", "while (false) --rollouts_"),
@@ -75,11 +76,15 @@ FAULTS = [  # file, what stands there, what is put there
     ("sampled.cc", "if (pending != 0 && (!is_thompson()", "if (false && (!is_thompson()"),
     ("sampled.cc", "++header(link::block(here.link)).here;", ""),
     ("grow.cc", "reopen(nodes[i]);", ""),
+    ("grow.cc", "if (!logps.empty()) check_length", "if (false) check_length"),
+    ("grow.cc", "check_finite(\"priors\", priors);", ""),
+    ("best_first.cc", "std::int32_t depth = -1;", "std::int32_t depth = 0;"),
+    ("sampled.cc", "for (;; ++depth)", "for (;;)"),
     ("grow.cc", "lay_slot(child, head.width++);", "lay_slot(child, 0), ++head.width;"),
     ("grow.cc", "lay_block(block, node, header(first).index, 1, more);", "lay_block(block, node, 0, 1, more);"),
     ("rollouts.cc", "is_thompson() || !all_exhausted", "!all_exhausted"),
     ("rollouts.cc", "squares_->as<double>()[node] += value * value;", "squares_->as<double>()[node] += value;"),
-    ("states.cc", "list[state - 1].started += more;", "{}"),
+    ("states.cc", "state->started += more;", "{}"),
     ("states.cc", "if (keys[i] != key)", "if (false)"),
     ("states.cc", "return e.b == kNoNode && state_of", "return state_of"),
     ("states.cc", "here += link::is_leaf(word) ? slot(old).started :", "here += link::is_leaf(word) ? 0 :"),
@@ -228,13 +233,8 @@ def passes(core: Path, timeout: float | None = None) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="faults whose file or text holds this")
-    parser.add_argument("--json", action="store_true")
-    args = parser.parse_args()
+    faults, as_json = chosen(__doc__, [Fault(*texts) for texts in FAULTS])
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # cmake and ninja
-    faults = [fault for fault in FAULTS if args.only in f"{fault[0]}: {fault[1]}"]
-    survived = []
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "agentq"
         for name in ("csrc", "bindings"):
@@ -245,20 +245,16 @@ def main() -> None:
         if not passes(build(copy)):
             raise SystemExit("the tests must pass on the sources as they are; they fail")
         timeout = 5 * (time.monotonic() - start)
-        for i, (name, old, new) in enumerate(faults, start=1):
-            path = copy / "csrc" / name
-            text = path.read_text()
-            if text.count(old) != 1:
-                raise SystemExit(f"a fault must stand once in {name}; got {text.count(old)} times: {old}")
-            path.write_text(text.replace(old, new))
+
+        def is_killed(fault: Fault) -> bool:
+            path = copy / "csrc" / fault.place
+            source = path.read_text()
+            path.write_text(fault.within(source))
             killed = not passes(build(copy), timeout)
-            path.write_text(text)
-            print(f"{i}/{len(faults)} {'killed  ' if killed else 'SURVIVED'} {name}: {old.strip()}", file=sys.stderr)
-            if not killed:
-                survived.append(f"{name}: {old}")
-    if args.json:
-        print(json.dumps({"faults": len(faults), "survived": survived}))
-    raise SystemExit(1 if survived else 0)
+            path.write_text(source)
+            return killed
+
+        attempt(faults, is_killed, as_json)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,58 @@
+// Best-first search: the open leaf of a tree with the largest critic value comes next.
+//
+// The open leaves of a tree are kept in a heap. An entry may be out of date (its leaf is in flight, or has children by now):
+// that shows when it is taken out. A leaf that is free again is put in again; there is room, for the heap always has as much
+// to spare as rollouts are in flight.
+#include <algorithm>
+
+#include "csrc/forest.h"
+
+namespace agentq {
+
+/// The best open leaf of a tree. `busy`: rollouts of this call wait in it already.
+Forest::Found Forest::take_best(TreeId id, bool busy) noexcept {
+  const Tree& tree = trees_[static_cast<std::size_t>(id)];
+  std::vector<Open>& heap = open_[static_cast<std::size_t>(id)];
+  while (!heap.empty()) {
+    std::pop_heap(heap.begin(), heap.end());
+    const NodeId leaf = heap.back().node;
+    heap.pop_back();
+    if (!link::is_open(slot(leaf).link)) continue;
+    slot(leaf).link += link::kPendingOne;
+    std::int32_t depth = -1;
+    for (NodeId node = leaf; node != kNoNode; node = parent_of(node), ++depth) ++slot(node).started;
+    if (state_) count_states(id, leaf, 1);
+    return {AskStatus::kOk, leaf, depth};
+  }
+  return {busy || tree.open > 0 ? AskStatus::kBlocked : AskStatus::kExhausted, kNoNode};
+}
+
+/// Makes room for `width` more open leaves of a tree.
+void Forest::make_room(TreeId tree, std::size_t width) {
+  std::vector<Open>& heap = open_[static_cast<std::size_t>(tree)];
+  const std::size_t want = heap.size() + width + trees_[static_cast<std::size_t>(tree)].open + 1;
+  if (want > heap.capacity()) heap.reserve(std::max(want, 2 * heap.capacity()));
+}
+
+void Forest::offer(TreeId tree, NodeId leaf) noexcept {
+  std::vector<Open>& heap = open_[static_cast<std::size_t>(tree)];
+  heap.push_back({at(critic_, leaf), leaf});
+  std::push_heap(heap.begin(), heap.end());
+}
+
+/// All open leaves of a tree anew.
+void Forest::offer_all(TreeId id) {
+  const std::vector<NodeId> nodes = below(trees_[static_cast<std::size_t>(id)].root);
+  open_[static_cast<std::size_t>(id)].clear();
+  make_room(id, nodes.size());
+  for (const NodeId node : nodes)
+    if (link::is_open(slot(node).link)) offer(id, node);
+}
+
+/// A leaf that no rollout waits at any more is open to best-first search.
+void Forest::free_again(std::uint32_t index) noexcept {
+  const auto [leaf, tree, generation] = rollouts_[index];
+  if (is_best_first() && link::is_open(slot(leaf).link)) offer(tree, leaf);
+}
+
+}  // namespace agentq
