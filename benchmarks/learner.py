@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -25,12 +24,16 @@ from pathlib import Path
 from typing import Any
 
 import learner_workload as workload
+from machine import commit, machine, target
 
 ROOT = Path(__file__).resolve().parents[1]
 PEERS = ROOT / "build" / "peers" / "bin" / "python"
 
-DPO = ("packed", "one_pair_at_a_time", "trl_best", "trl_default")
-GROUP = ("packed_group", "one_episode_at_a_time", "one_step_at_a_time")
+DPO = dict.fromkeys("AC", ("packed", "one_pair_at_a_time", "trl_best", "trl_default"))
+GROUP = {
+    "A": ("packed_group", "one_step_at_a_time"),
+    "C": ("packed_group", "one_episode_at_a_time", "one_step_at_a_time"),  # an episode is one sequence there
+}
 TARGETS = {  # (regime, peer): times as fast as the peer
     ("A", "trl_default"): 15.0,
     ("A", "trl_best"): 8.0,
@@ -51,7 +54,7 @@ def measure(name: str, regime: str, *, size: str, quick: bool, bf16: bool, every
     step, factor = None, 1.0
     for regimes in (workload.QUICK, workload.QUICK if quick else workload.REGIMES):
         model, data = workload.model(size), workload.SIZES[size]["vocab_size"]
-        if name in GROUP:
+        if name in GROUP[regime]:
             episodes = workload.rollouts(regimes[regime], data, group=GROUP_SIZE)
             advantages = [1.0 - 2.0 * (i % 2) for i in range(GROUP_SIZE)]
             step = run(model, episodes, advantages, bf16=bf16)
@@ -88,14 +91,12 @@ def compare() -> dict[str, float]:
             apart = sum(float((g - theirs.gradient[n]).square().sum()) for n, g in ours.gradient.items()) ** 0.5
             found[f"{regime} {name} gradient"] = apart / norm
         episodes = workload.rollouts(shape, vocab, group=4)
-        steps = (
-            [
-                run(workload.model("1M", initializer_range=0.1), episodes, [1.0, -1.0, 0.5, -0.5], bf16=False)
-                for run in (peers.packed_group, peers.one_episode_at_a_time, peers.one_step_at_a_time)
-            ]
-            if shape.append
-            else []
-        )
+        steps = [
+            getattr(peers, name)(
+                workload.model("1M", initializer_range=0.1), episodes, [1.0, -1.0, 0.5, -0.5], bf16=False
+            )
+            for name in GROUP[regime]
+        ]
         for other in steps[1:]:
             apart = sum(float((g - other.gradient[n]).square().sum()) for n, g in steps[0].gradient.items()) ** 0.5
             norm = sum(float(g.square().sum()) for g in steps[0].gradient.values()) ** 0.5
@@ -131,7 +132,7 @@ def _apart(process: str, args: argparse.Namespace, *words: str) -> Any:
 
 def _figures(args: argparse.Namespace) -> list[dict[str, Any]]:
     figures = []
-    for regime, names in (("A", DPO), ("C", DPO), ("C", GROUP)):
+    for regime, names in [(regime, names[regime]) for names in (DPO, GROUP) for regime in ("A", "C")]:
         for name in names if regime in args.regimes else ():
             if name.startswith("trl") and not PEERS.exists():
                 continue
@@ -153,22 +154,16 @@ def _figures(args: argparse.Namespace) -> list[dict[str, Any]]:
 
 def _targets(figures: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     by = {(f["regime"], f["contestant"]): f for f in figures}
-    found = {
-        f"{regime}: times as fast as {peer}": (by[regime, peer]["cpu_s"] / by[regime, "packed"]["cpu_s"], target)
-        for (regime, peer), target in TARGETS.items()
+    met = {
+        f"{regime}: times as fast as {peer}": target(by[regime, peer]["cpu_s"] / by[regime, "packed"]["cpu_s"], least)
+        for (regime, peer), least in TARGETS.items()
         if (regime, peer) in by
     }
-    met = {name: {"value": value, "target": target, "met": value >= target} for name, (value, target) in found.items()}
     for regime in workload.REGIMES:
         if (regime, "trl_default") in by:
             value = by[regime, "packed"]["peak_mib"] / by[regime, "trl_default"]["peak_mib"]
-            met[f"{regime}: peak memory over trl_default's"] = {"value": value, "target": 0.5, "met": value < 0.5}
+            met[f"{regime}: peak memory over trl_default's"] = target(value, 0.5, at_most=True)
     return met
-
-
-def _commit() -> str:
-    out = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    return out.stdout.strip()
 
 
 def main() -> None:
@@ -193,15 +188,14 @@ def main() -> None:
         raise SystemExit(f"losses and gradients must agree to {TOLERANCE}; got {worst}")
     figures = _figures(args)
     targets = _targets(figures) | {
-        f"relative difference: {name}": {"value": value, "target": TOLERANCE, "met": value <= TOLERANCE}
-        for name, value in differences.items()
+        f"relative difference: {name}": target(value, TOLERANCE, at_most=True) for name, value in differences.items()
     }
-    machine = {"platform": platform.platform(), "cpus": os.cpu_count(), "python": platform.python_version()}
     if args.json:
-        print(json.dumps({"figures": figures, "targets": targets, "machine": machine, "commit": _commit()}))
+        found = {"figures": figures, "targets": targets, "machine": machine("torch", "trl"), "commit": commit()}
+        print(json.dumps(found))
         return
-    for name, target in targets.items():
-        print(f"{'met ' if target['met'] else 'MISSED'}  {target['value']:10.3g}  target {target['target']:g}  {name}")
+    for name, goal in targets.items():
+        print(f"{'met ' if goal['met'] else 'MISSED'}  {goal['value']:10.3g}  target {goal['target']:g}  {name}")
 
 
 if __name__ == "__main__":

@@ -94,14 +94,14 @@ def rollouts(regime: Regime, vocab_size: int, *, group: int, seed: int = 0) -> l
     def some(low: int, high: int) -> list[int]:
         return rng.integers(4, vocab_size, rng.integers(low, high + 1)).tolist()
 
-    start = [*some(regime.instruction_tokens, regime.instruction_tokens), *some(*regime.page_tokens)]
+    instruction, first = some(regime.instruction_tokens, regime.instruction_tokens), some(*regime.page_tokens)
     episodes = []
     for _ in range(group):
-        prompt, steps = start, []
+        before, page, steps = instruction, first, []
         for _ in range(regime.nodes):
-            action = [*some(*regime.action_tokens), EOS]
+            prompt, action = [*before, *page], [*some(*regime.action_tokens), EOS]
             steps.append(_sample(prompt, action, vocab_size))
-            prompt = [*prompt, *action, *some(*regime.page_tokens)]
+            before, page = [*(prompt if regime.append else before), *action], some(*regime.page_tokens)
         episodes.append(steps)
     return episodes
 
