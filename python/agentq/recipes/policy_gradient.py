@@ -114,8 +114,14 @@ def waited_for(r: Round, cut: StragglerCut | None) -> list[Trajectory]:
 
 def prepared(r: Round, items: list[CreditedTrajectory]) -> list[CreditedTrajectory]:
     """The items with old log-probabilities by the learner, so that the ratio is 1 before the first step; see also
-    `with_reference`."""
-    return with_reference(r, with_old_logps(r.learner, items))
+    `with_reference`. How far the sampler's own were from those is logged."""
+    found = with_old_logps(r.learner, items)
+    if items:
+        pairs = [(s, t) for a, b in zip(items, found, strict=True) for s, t in zip(a.samples, b.samples, strict=True)]
+        apart = np.abs(np.concatenate([sampled.logps - own.logps for sampled, own in pairs]))
+        name, figures = "sampling_logp_difference", {"mean": float(apart.mean()), "max": float(apart.max())}
+        r.store.log(f"{r.recipe}/sampling", r.number, **{f"{name}/{key}": value for key, value in figures.items()})
+    return with_reference(r, found)
 
 
 def with_old_logps(learner: Learner, items: list[CreditedTrajectory]) -> list[CreditedTrajectory]:
