@@ -3,7 +3,7 @@
     python benchmarks/methods.py {loop,step_agent,all} [--seeds 0 ...] [--jobs 2] [--out runs/methods] [--report]
 
 A row is one run of `agentq train` in a directory of its own; the same command goes on where an earlier one stopped, and
-tables share rows. --report runs nothing and shows what there is. Prints a Markdown table and where its JSON lies.
+tables share rows. --report runs nothing and shows what there is. Prints a Markdown table and writes TABLE.json there.
 
 All rows of a table have the same held-out tasks, seeds, base and budget; the policy gradients also share tasks,
 rounds and learning rate, which was chosen for GRPO by the success of its training rounds. The other methods keep the
@@ -25,6 +25,7 @@ from typing import Any
 from machine import commit, machine
 
 from agentq.evaluate.stats import RungResult, paired_difference, pool_seeds
+from agentq.store.files import write_json
 from agentq.store.run import RunStore
 
 BUDGET = 10_000  # environment steps of training, at most; of demonstrations the expert's
@@ -189,6 +190,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="runs at once, a process of one thread each")
     parser.add_argument("--out", type=Path, default=Path("runs/methods"))
     parser.add_argument("--only", nargs="+", metavar="ROW", help="run these rows alone")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     parser.add_argument("--report", action="store_true", help="show what there is")
     args = parser.parse_args()
     env, table = TABLES[args.table]
@@ -203,9 +205,9 @@ def main() -> int:
                 codes = list(pool.map(lambda job: train(args.out, env, *job, table), todo))
             failed += [f"{row.name}, seed {seed}" for (row, seed), code in zip(todo, codes, strict=True) if code]
     rows = report(args.out, env, table, args.seeds)
-    path = args.out / f"{args.table}.json"
-    path.write_text(json.dumps({"env": env, "commit": commit(), "machine": machine("torch"), "rows": rows}, indent=1))
-    print(markdown(rows), f"\n{path}")
+    found = {"env": env, "figures": rows, "targets": {}, "machine": machine("torch"), "commit": commit()}
+    write_json(args.out / f"{args.table}.json", found)
+    print(json.dumps(found) if args.json else markdown(rows))
     for name in failed:
         print(f"failed, see its log: {name}", file=sys.stderr)
     return bool(failed)
