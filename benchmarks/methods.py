@@ -119,47 +119,51 @@ def result(path: Path, name: str) -> RungResult | None:
     return next((RungResult.from_dict(r) for r in rows if r["name"] == name), None)
 
 
+def read(path: Path, name: str) -> dict[str, Any] | None:
+    """What one run shows of a recipe, or of the base; None where its held-out result is not there yet."""
+    held_out = result(path, name) if (path / "summary.json").exists() else None
+    if held_out is None:
+        return None
+    with RunStore.read(path) as store:
+        own = {t.task.seed: t.success for t in store.trajectories(f"{name}/eval")}
+        lines = list(store.metrics())
+        notes = [note for n in range(1, 100) if (note := store.note(f"{name}/round{n}/learn"))]
+    return {
+        "result": held_out,
+        "outcomes": own,
+        "env_steps": sum(note["env_steps"] for note in notes),
+        "rounds": len(notes),
+        "updates": sum(line["stage"] == f"{name}/learn" for line in lines),
+        "training_success": [line["success"] for line in lines if line["stage"] == name and "success" in line],
+    }
+
+
 def report(out: Path, env: str, table: list[Row], seeds: list[int]) -> list[dict[str, Any]]:
-    """What there is, a dictionary a row, in the table's order."""
+    """What there is, a dictionary a row, in the table's order; the base comes first."""
     by_name = {row.name: row for row in table}
-    base: dict[tuple[int, int], bool] = {}  # held-out success by (seed, task)
-    found = []
+    base: dict[int, dict[int, bool]] = {}  # held-out success by task, by seed
+    figures = []
     for row in table:
         run = row if row.recipe else by_name[str(row.start)]
-        recipe, stage = (row.recipe or "base"), f"{row.recipe or 'base'}/eval"
-        results, own, notes, curves, steps = [], {}, [], [], []
-        for seed in seeds:
-            path = directory(out, env, run, seed)
-            held_out = result(path, recipe) if (path / "summary.json").exists() else None
-            if held_out is None:
-                continue
-            results.append(held_out)
-            with RunStore.read(path) as store:
-                own |= {(seed, t.task.seed): t.success for t in store.trajectories(stage)}
-                lines = list(store.metrics())
-                learnt = [store.note(f"{recipe}/round{n}/learn") for n in range(1, 100)] if row.recipe else []
-            notes.append([note for note in learnt if note])
-            curves.append([line["success"] for line in lines if line["stage"] == recipe and "success" in line])
-            steps.append(sum(line["stage"] == f"{recipe}/learn" for line in lines))
-        if not results:
+        runs = {seed: read(directory(out, env, run, seed), row.recipe or "base") for seed in seeds}
+        found = {seed: shown for seed, shown in runs.items() if shown}
+        if not found:
             continue
-        base = base or own
-        both = sorted(base.keys() & own.keys())
-        pooled = pool_seeds(results)
-        found.append(
+        base = base if row.recipe else {seed: shown["outcomes"] for seed, shown in found.items()}
+        pooled = pool_seeds([shown["result"] for shown in found.values()])
+        pairs = [(won, base[s][task]) for s in found.keys() & base.keys() for task, won in found[s]["outcomes"].items()]
+        less_base = asdict(paired_difference(*zip(*pairs, strict=True))) if row.recipe and pairs else None
+        figures.append(
             {
                 "name": row.name,
                 **{key: getattr(pooled, key) for key in ("successes", "n", "low", "high")},
-                "seeds": len(results),
-                "env_steps": [sum(note["env_steps"] for note in run) for run in notes],
-                "rounds": [len(run) for run in notes],
-                "optimiser_steps": steps,
-                "training_success": curves,
-                "seconds": [r.seconds for r in results],
-                "less_base": asdict(paired_difference([own[key] for key in both], [base[key] for key in both])),
+                **{key: [shown[key] for shown in found.values()] for key in ("env_steps", "rounds", "updates")},
+                "training_success": [shown["training_success"] for shown in found.values()],
+                "seeds": sorted(found),
+                "less_base": less_base,
             }
         )
-    return found
+    return figures
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
@@ -169,14 +173,17 @@ def markdown(rows: list[dict[str, Any]]) -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        n, d = row["n"], row["less_base"]
-        curve = row["training_success"][0] if row["training_success"] else []
+        n, less, curve = row["n"], row["less_base"], row["training_success"][0]
+        shown = "-"
+        if less:
+            low, high = 100 * less["low"], 100 * less["high"]
+            shown = f"{100 * less['diff']:+.1f} ({low:+.1f} to {high:+.1f}), p {less['p_value']:.2g}"
         cells = [
             row["name"],
             f"{row['successes']} of {n}, {100 * row['successes'] / n:.1f} %",
             f"{100 * row['low']:.1f} to {100 * row['high']:.1f}",
-            f"{100 * d['diff']:+.1f} ({100 * d['low']:+.1f} to {100 * d['high']:+.1f}), p {d['p_value']:.2g}",
-            *(", ".join(map(str, row[key])) for key in ("env_steps", "rounds", "optimiser_steps")),
+            shown,
+            *(", ".join(map(str, row[key])) for key in ("env_steps", "rounds", "updates")),
             f"{100 * curve[0]:.0f} to {100 * curve[-1]:.0f} %" if len(curve) > 1 else "-",
         ]
         lines.append(f"| {' | '.join(cells)} |")
