@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ import torch
 from agentq.cli import main
 from agentq.config import load
 from agentq.credit.advantages import collapsed
+from agentq.credit.episodes import StepColumns
 from agentq.learn.learner import Learner
 from agentq.learn.reference import reference_logps
 from agentq.recipes import policy_gradient
@@ -125,6 +128,39 @@ def test_dapo_samples_other_tasks_in_place_of_groups_that_teach_nothing(base: Pa
     run("dapo", base, tmp_path / "cut", words)
     assert groups("cut", 1) == (tried[0], teaching[0])
     assert same(weights(tmp_path / "cut", "dapo"), weights(tmp_path / "run", "dapo"))
+
+
+def test_a_recipe_of_the_users_own_trains(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    example = str(Path(__file__).parents[1] / "examples" / "median_baseline.py")
+    words = ["--run.num_rounds=1", "--run.num_tasks=1", "--run.group_size=2", "--eval.num_tasks=1"]
+    assert main(["train", example, "--json", "--base", str(base), f"--run.out={tmp_path / 'run'}", *words]) == 0
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)["rungs"]] == ["base", "median_baseline"]
+
+    mine = tmp_path / "mine.py"
+    mine.write_text("RECIPE = 3\n")
+    for file, wanted in (
+        (mine, f"{mine} must define RECIPE, an agentq.recipes.recipe.Recipe; got int"),
+        (
+            tmp_path / "no.py",
+            f"RECIPE must be a recipe's name or a Python file; got {tmp_path}/no.py, which is not there",
+        ),
+    ):
+        assert main(["train", str(file), f"--run.out={tmp_path / 'other'}"]) == 2
+        assert capsys.readouterr().err == f"agentq: {wanted}\n"
+    assert not (tmp_path / "other").exists()
+
+
+def test_the_median_is_the_baseline_of_the_example() -> None:
+    recipe = runpy.run_path(str(Path(__file__).parents[1] / "examples" / "median_baseline.py"))
+    columns = StepColumns(
+        reward=np.zeros(5),
+        trajectory=np.array([0, 1, 1, 2, 3]),
+        group=np.array([7, 7, 7, 7, 8]),
+        anchor=np.zeros(5),
+        returns=np.array([1.0, 0.0, 0.0, 1.0]),
+        group_of=np.array([7, 7, 7, 8]),
+    )
+    assert recipe["advantages"](columns, None).tolist() == [1, 0, 0, 0, 0]
 
 
 def test_a_ratio_given_on_the_command_line_is_held_to_what_it_needs(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import runpy
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -22,6 +23,7 @@ from agentq.recipes.presets import DEMO, RECIPES
 if TYPE_CHECKING:
     from agentq.evaluate.stats import RungResult
     from agentq.recipes.pipeline import Pipeline
+    from agentq.recipes.recipe import Recipe
 
 DONE, USAGE, INTERRUPTED = 0, 2, 130
 
@@ -63,7 +65,9 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(run=run)
         command.add_argument("--json", action="store_true", help="print one JSON object as the result")
         if name == "train":
-            command.add_argument("recipe", metavar="RECIPE", help=f"one of {', '.join(RECIPES)}")
+            command.add_argument(
+                "recipe", metavar="RECIPE", help=f"a file that defines RECIPE, or one of {', '.join(RECIPES)}"
+            )
         if name in ("demo", "ladder", "train"):
             command.add_argument("--config", type=Path, help="a TOML file of settings")
             command.add_argument("--base", type=Path, help="checkpoint to start from; default: the embedded base")
@@ -90,16 +94,28 @@ def _ladder(args: argparse.Namespace, overrides: list[str]) -> int:
 
 def _train(args: argparse.Namespace, overrides: list[str]) -> int:
     name = args.recipe.replace("-", "_")
-    if name not in RECIPES:
+    if not name.endswith(".py") and name not in RECIPES:
         raise ConfigError(f"no recipe '{args.recipe}'{did_you_mean(name, RECIPES)}")
     _use_threads()
     _require_train("train")
-    recipe = import_module(f"agentq.recipes.{name}").RECIPE
+    recipe = _recipe_in(args.recipe) if name.endswith(".py") else import_module(f"agentq.recipes.{name}").RECIPE
     config = load(args.config, overrides, recipe.defaults)
     recipe.check(config)
     from agentq.recipes.rounds import train
 
-    return _in_run(args, config, lambda p: train(p, recipe), recipe=name)
+    return _in_run(args, config, lambda p: train(p, recipe), recipe=recipe.name)
+
+
+def _recipe_in(file: str) -> Recipe:
+    """What a file of the user's defines as RECIPE."""
+    from agentq.recipes.recipe import Recipe
+
+    if not Path(file).is_file():
+        raise ConfigError(f"RECIPE must be a recipe's name or a Python file; got {file}, which is not there")
+    found = runpy.run_path(file).get("RECIPE")
+    if not isinstance(found, Recipe):
+        raise ConfigError(f"{file} must define RECIPE, an agentq.recipes.recipe.Recipe; got {type(found).__name__}")
+    return found
 
 
 def _climb(args: argparse.Namespace, config: Config, *, demo: bool) -> int:
