@@ -1,6 +1,6 @@
 """A method of your own in one file: GRPO whose baseline is the group's median.
 
-    agentq train examples/median_baseline.py --run.env booking --run.out runs/median
+    agentq train examples/median_baseline.py --env booking --out runs/median
 
 A recipe is a name, how a round is collected, what is credited, a loss and defaults. Here the family of REINFORCE brings
 all of them but the advantages; `agentq.recipes.recipe.Recipe` takes the parts one by one.

@@ -53,6 +53,8 @@ def test_cli_refuses_an_unknown_command(capsys: pytest.CaptureFixture[str]) -> N
     ("words", "message"),
     [
         (["--run.sed", 3], "command line: unknown key 'run.sed'; did you mean 'run.seed'?"),
+        (["--env", "shpo"], "no environment 'shpo'; did you mean 'shop'?"),
+        (["--seed=x"], "command line: run.seed must be a valid integer; got 'x'"),
         (["--search.c_exp=many"], "command line: search.c_exp must be a valid number; got 'many'"),
         (
             ["--search.num_proposals", 0],
@@ -62,7 +64,16 @@ def test_cli_refuses_an_unknown_command(capsys: pytest.CaptureFixture[str]) -> N
         (["fast"], "command line: settings must be written --section.key value; got 'fast'"),
         (["--run.env", "bokking"], "no environment 'bokking'; did you mean 'booking'?"),
     ],
-    ids=["unknown key", "wrong type", "out of bounds", "no value", "no key", "unknown environment"],
+    ids=[
+        "unknown key",
+        "short name",
+        "short name, wrong type",
+        "wrong type",
+        "out of bounds",
+        "no value",
+        "no key",
+        "unknown environment",
+    ],
 )
 @pytest.mark.parametrize("command", ["ladder", "demo"])
 def test_cli_names_what_is_wrong_with_a_setting_and_writes_nothing(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from agentq.recipes.recipe import Recipe
 
 DONE, USAGE, INTERRUPTED = 0, 2, 130
+SHORT = ("env", "seed", "out")  # of --run.*
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.command is None:
         parser.print_help()
         return USAGE
+    given = {short: getattr(args, short) for short in SHORT} if "config" in args else {}
+    overrides = [*overrides, *(f"--run.{short}={value}" for short, value in given.items() if value is not None)]
     try:
         return int(args.run(args, overrides))
     except AgentqError as error:
@@ -71,6 +74,8 @@ def _parser() -> argparse.ArgumentParser:
         if name in ("demo", "ladder", "train"):
             command.add_argument("--config", type=Path, help="a TOML file of settings")
             command.add_argument("--base", type=Path, help="checkpoint to start from; default: the embedded base")
+            for short in SHORT:
+                command.add_argument(f"--{short}", help=f"short for --run.{short}")
             command.add_argument("--clean", action="store_true", help="delete an earlier run in the same directory")
         if name == "report":
             command.add_argument("path", type=Path, metavar="RUN", help="a run directory")
