@@ -57,7 +57,7 @@ def train(
         metrics = step_fn([items[i] for i in batch])
         if checkpoint_dir and (step == plan.num_steps or (checkpoint_every and step % checkpoint_every == 0)):
             position = {"step": step, "step_count": learner.step_count, **asdict(plan)}
-            save_state(checkpoint_dir, learner.parameters, learner.optimizer, position)
+            save_state(checkpoint_dir, learner.parameters, learner.optimizer, position, ranks=learner.ranks)
         if on_step:
             on_step(step, plan.num_steps, metrics)
     return plan.num_steps
