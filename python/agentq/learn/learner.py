@@ -23,7 +23,7 @@ from agentq.learn.batch import LossFn, MicroBatch, Part, default_tokens, plan_st
 from agentq.learn.logps import action_logps, can_pack, check_head, padded
 from agentq.learn.losses import sft_loss
 from agentq.learn.preferences import preferences
-from agentq.learn.sharding import Placed, Ranks, fingerprint_of, join, recompute_layers, whole
+from agentq.learn.sharding import Placed, Ranks, check_launcher, fingerprint_of, join, recompute_layers, whole
 from agentq.policies.engine import load_checkpoint
 from agentq.types import PreferencePair, Sample
 
@@ -73,6 +73,7 @@ class Learner:
         Raises:
             ValueError: if a number is out of range, or sharded weights or items differ between the processes.
             ModelError: if the model's logits are not simply its head of its last hidden state.
+            ConfigError: if it is sharded, and the configuration of accelerate asks for other settings.
         """
         if not learning_rate > 0 or not max_grad_norm > 0 or weight_decay < 0 or min(lora_rank, warmup_steps) < 0:
             raise ValueError(
@@ -85,6 +86,8 @@ class Learner:
         if gradient_checkpointing:
             recompute_layers(self.model)
         where = base_of(self.model).device if device is None else device
+        if shard:
+            check_launcher(bf16=bf16, gradient_checkpointing=gradient_checkpointing)
         self.ranks = join(where) if shard else Ranks()
         self.placed = Placed(self.model, self.ranks, where)
         self.tokenizer = tokenizer

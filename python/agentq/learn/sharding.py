@@ -24,7 +24,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from agentq.errors import ModelError
+from agentq.errors import ConfigError, ModelError
 from agentq.learn.adapters import base_of, merged
 from agentq.types import Sample
 
@@ -68,6 +68,22 @@ def join(device: torch.device | str) -> Ranks:
         dist.init_process_group()
         atexit.register(dist.destroy_process_group)
     return Ranks(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else Ranks()
+
+
+def check_launcher(*, bf16: bool, gradient_checkpointing: bool) -> None:
+    """The configuration of `accelerate` names things that a learner is told by its own arguments.
+
+    Raises:
+        ConfigError: if it asks for what the learner does not do: nothing that a person wrote is passed over.
+    """
+    for key, variable, ours in (
+        ("mixed_precision", "ACCELERATE_MIXED_PRECISION", "bf16" if bf16 else "no"),
+        ("fsdp_activation_checkpointing", "FSDP_ACTIVATION_CHECKPOINTING", str(gradient_checkpointing).lower()),
+        ("fsdp_offload_params", "FSDP_OFFLOAD_PARAMS", "false"),
+    ):
+        asked = os.environ.get(variable, ours)
+        if asked not in (ours, "no", "false"):
+            raise ConfigError(f"accelerate's {key} must be {ours}, as the learner's own settings say; got {asked}")
 
 
 class Placed:
