@@ -19,6 +19,7 @@ from agentq.learn.batch import Part, plan_step
 from agentq.learn.features import features
 from agentq.learn.learner import Learner, Metrics
 from agentq.learn.loop import train
+from agentq.learn.reference import reference_logps
 from agentq.types import PreferencePair, Sample
 from tests.learn_factory import (
     VOCAB,
@@ -174,6 +175,22 @@ def test_two_ranks_recompute_the_logps_and_features_of_one(ranks: Workers) -> No
         for found, expected in zip(logps, want, strict=True):
             np.testing.assert_allclose(found, expected, atol=1e-4)
         torch.testing.assert_close(torch.tensor(found_states), states, atol=1e-4, rtol=1e-4)
+
+
+def start_and_reference(base: Path, lora_rank: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    trained = Learner.from_checkpoint(base, learning_rate=1e-2, lora_rank=lora_rank, shard=True)
+    items = samples()[:3]
+    (before, *_), _ = trained.recompute_logps(items), trained.step_sft(items)
+    return before.logps, reference_logps(trained, base, items)[0], trained.recompute_logps(items)[0].logps
+
+
+@pytest.mark.parametrize("lora_rank", [0, 3])
+def test_the_reference_of_two_ranks_is_where_they_began(ranks: Workers, tmp_path: Path, lora_rank: int) -> None:
+    tiny_llama().save_pretrained(tmp_path)
+    tokenizer(VOCAB).save_pretrained(tmp_path)
+    for before, reference, after in ranks.run(start_and_reference, tmp_path, lora_rank):
+        np.testing.assert_allclose(reference, before, atol=1e-5)
+        assert np.abs(after - before).max() > 0.01
 
 
 def local_bytes(shard: bool) -> tuple[int, int]:

@@ -61,8 +61,8 @@ class Learner:
             warmup_steps: steps in which the rate rises to its peak.
             max_tokens: of one forward pass; changes memory and speed, never the result. None: `default_tokens`.
             bf16: matrix products in bfloat16; weights, gradients and log-probabilities stay as they are.
-            gradient_checkpointing: keep each layer's input only and repeat the layer in the backward pass: a third
-                more arithmetic, memory of about one layer.
+            gradient_checkpointing: keep each layer's input only and repeat the layer in the backward pass: at most a
+                third more arithmetic, memory of about one layer.
             seed: of the adapters' first values; an all-weights learner draws nothing.
             tokenizer: saved beside the weights.
             device: where to train; None: where the model is.
@@ -92,7 +92,8 @@ class Learner:
         self.placed = Placed(self.model, self.ranks, where)
         self.tokenizer = tokenizer
         self.learning_rate, self.max_grad_norm, self.warmup_steps = learning_rate, max_grad_norm, warmup_steps
-        self.lora_rank, self.bf16, self.step_count = lora_rank, bf16, 0
+        self.lora_rank, self.bf16, self.gradient_checkpointing = lora_rank, bf16, gradient_checkpointing
+        self.step_count = 0
         self.parameters = {name: p for name, p in self.placed.parameters.items() if p.requires_grad}
         self.device = next(iter(self.parameters.values())).device
         self.max_tokens = max_tokens or default_tokens(base_of(self.model))
@@ -178,7 +179,8 @@ class Learner:
         """One optimiser step.
 
         Returns:
-            The loss's own metrics and loss, grad_norm (before clipping), num_tokens (fed, no padding), learning_rate.
+            The loss's own metrics and loss, grad_norm (before clipping), num_tokens (fed, no padding), learning_rate;
+            those of the whole step, in every process.
 
         Raises:
             ValueError: if there are no items, or a sample is empty.

@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import copy
 import os
+import sys
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -66,8 +67,14 @@ def join(device: torch.device | str) -> Ranks:
         if torch.device(device).type != "cpu":
             torch.accelerator.set_device_index(int(os.environ.get("LOCAL_RANK", "0")))
         dist.init_process_group()
-        atexit.register(dist.destroy_process_group)
+        atexit.register(_leave)
     return Ranks(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else Ranks()
+
+
+def _leave() -> None:
+    """Part from the others in order; after an error they may wait for us for ever, and we must not wait for them."""
+    if not hasattr(sys, "last_value") and dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def check_launcher(*, bf16: bool, gradient_checkpointing: bool) -> None:
