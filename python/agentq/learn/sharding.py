@@ -16,6 +16,7 @@ import sys
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
@@ -66,7 +67,7 @@ def join(device: torch.device | str) -> Ranks:
     if not dist.is_initialized() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         if torch.device(device).type != "cpu":
             torch.accelerator.set_device_index(int(os.environ.get("LOCAL_RANK", "0")))
-        dist.init_process_group()
+        dist.init_process_group(timeout=timedelta(hours=1))  # while rank 0 writes a large model the others wait
         atexit.register(_leave)
     return Ranks(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else Ranks()
 
@@ -182,7 +183,9 @@ def fingerprint_of(items: Sequence[Sequence[Sample]]) -> int:
 
 
 def _fingerprint(parameters: Mapping[str, Tensor]) -> int:
-    sums = [(name, float(p.detach().sum(dtype=torch.float64))) for name, p in parameters.items()]
+    """Of sums of the bits as integers, which no machine rounds in its own way."""
+    kinds = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    sums = [(name, int(p.detach().view(kinds[p.element_size()]).sum())) for name, p in parameters.items()]
     return zlib.crc32(repr(sums).encode())
 
 
