@@ -131,7 +131,8 @@ def test_two_ranks_take_the_steps_of_one(ranks: Workers, method: str, settings: 
     for found_metrics, found in ranks.run(three_steps, method, settings):
         assert found.keys() == weights.keys()
         for name, weight in weights.items():
-            torch.testing.assert_close(found[name], weight, rtol=1e-7, atol=1e-9)
+            # The bias of GPT-2's keys has no gradient but rounding, which Adam enlarges: hence atol.
+            torch.testing.assert_close(found[name], weight, rtol=1e-9, atol=1e-9)
         for ours, theirs in zip(metrics, found_metrics, strict=True):
             assert theirs == pytest.approx(ours | {"num_tokens": theirs["num_tokens"]}, rel=1e-9)
 
