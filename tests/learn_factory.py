@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer, models
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
@@ -15,8 +16,11 @@ from transformers import (
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
 )
 
 from agentq.types import PreferencePair, Sample
@@ -63,6 +67,13 @@ def tiny_gpt2(seed: int = 0) -> Any:
     return GPT2LMHeadModel(GPT2Config(**SIZES)).eval()
 
 
+def tiny_moe(seed: int = 0) -> Any:
+    """Four experts of which a token goes to one: a batch of one token leaves three without work."""
+    torch.manual_seed(seed)
+    sizes = {"num_experts": 4, "num_experts_per_tok": 1, "moe_intermediate_size": 16, "head_dim": 8}
+    return Qwen3MoeForCausalLM(Qwen3MoeConfig(**SIZES, **sizes)).eval()
+
+
 def exact(model: Any) -> Any:
     """The model in float64 throughout; the norms of Llama and Qwen2 would round to float32."""
     for parent in list(model.modules()):
@@ -72,6 +83,11 @@ def exact(model: Any) -> Any:
                 norm.weight = child.weight
                 setattr(parent, name, norm)
     return model.double()
+
+
+def tokenizer(size: int) -> Any:
+    vocabulary = {f"w{i}": i for i in range(size)}
+    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(vocabulary, "w0")), eos_token="w3")
 
 
 def sample(prompt: list[int], tokens: list[int], logps: list[float] | None = None) -> Sample:

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tokenizers import Tokenizer, models
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM
 
 from agentq.errors import ConfigError, ModelError
 from agentq.learn.learner import Learner
@@ -29,6 +28,7 @@ from tests.learn_factory import (
     tiny_llama,
     tiny_qwen,
     tiny_windowed,
+    tokenizer,
     trajectory_pairs,
 )
 
@@ -367,11 +367,6 @@ def test_train_visits_every_item_once_an_epoch_in_another_order() -> None:
     assert first != second != list(range(10)) != first
     train(trained, samples, step_fn=step, batch_size=10, seed=4)
     assert seen[-1] != first
-
-
-def tokenizer(size: int) -> Any:
-    vocabulary = {f"w{i}": i for i in range(size)}
-    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(vocabulary, "w0")), eos_token="w3")
 
 
 def test_checkpoint_round_trip_keeps_weights_and_tokenizer(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from agentq.credit.episodes import StepColumns
 from agentq.learn.learner import Learner
 from agentq.learn.reference import reference_logps
 from agentq.recipes import policy_gradient
+from agentq.recipes.learning import learner_of
 from agentq.store.run import RunStore
 from agentq.types import CreditedTrajectory
 from tests.learn_factory import plain_logps, sample, tiny_llama
@@ -81,6 +82,14 @@ def test_a_run_with_a_kl_weight_reports_it_and_starts_at_zero(base: Path, tmp_pa
     apart = [line["sampling_logp_difference/max"] for line in lines if line["stage"] == "grpo/sampling"]
     assert len(apart) == 2 and all(0 <= value < 1e-4 for value in apart)  # engine and learner have the same weights
     assert kl[0] == pytest.approx(0.0, abs=1e-9) and all(value > 1e-6 for value in kl[2:])
+
+
+def test_the_learner_of_a_run_has_its_settings(base: Path) -> None:
+    plain = learner_of(load(), base)
+    assert (plain.bf16, plain.gradient_checkpointing, plain.lora_rank) == (False, False, 0)
+    words = ["--train.bf16=true", "--train.gradient_checkpointing=true", "--train.lora_rank=2"]
+    learner = learner_of(load(None, words), base)
+    assert (learner.bf16, learner.gradient_checkpointing, learner.lora_rank) == (True, True, 2)
 
 
 def test_no_round_begins_that_would_exceed_the_budget(base: Path, tmp_path: Path) -> None:

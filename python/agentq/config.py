@@ -51,6 +51,8 @@ class TrainConfig(_Section):
     max_grad_norm: float = Field(default=1.0, gt=0, description="Gradients are scaled down to this global norm.")
     lora_rank: int = Field(default=0, ge=0, description="Rank of the LoRA adapters; 0 trains all weights.")
     warmup_fraction: float = Field(default=0.1, ge=0, le=1, description="Part of the steps in which the rate rises.")
+    bf16: bool = Field(default=False, description="Matrix products in bfloat16; the weights stay as they are.")
+    gradient_checkpointing: bool = Field(default=False, description="Layers computed twice, for less memory.")
 
 
 class PolicyGradientConfig(_Section):

@@ -33,6 +33,8 @@ def base_of(model: Any) -> Any:
     return model.get_base_model() if hasattr(model, "merge_and_unload") else model
 
 
-def merged(model: Any) -> Any:
+def merged(model: Any, *, in_place: bool = False) -> Any:
     """The model with adapters merged into its weights: a copy where there are adapters, else the model itself."""
-    return copy.deepcopy(model).merge_and_unload() if hasattr(model, "merge_and_unload") else model
+    if not hasattr(model, "merge_and_unload"):
+        return model
+    return (model if in_place else copy.deepcopy(model)).merge_and_unload()

@@ -8,8 +8,8 @@ is not fed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,8 @@ from torch import Tensor
 from agentq.learn.attention import TreePlan
 from agentq.learn.trie import Order, build_trie
 from agentq.types import Sample
+
+Cut = tuple[list[int], list[list[int]]]  # the items of a part, the samples of each of its batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,17 @@ class Part:
     items: tuple[int, ...]  # which items of the step
     samples: tuple[tuple[int, ...], ...]  # for each of them its samples, rows of action_mask
     action_mask: Tensor  # [S, T] bool, 1 where a sample has an action token
-    batches: tuple[MicroBatch, ...]  # several only where one item exceeds the token budget
+    batches: tuple[MicroBatch, ...]  # several only where one item, here or on another rank, exceeds the token budget
+
+    @property
+    def members(self) -> list[tuple[int, tuple[int, ...]]]:
+        """(item, its samples' rows) of each item."""
+        return list(zip(self.items, self.samples, strict=True))
+
+
+LossFn = Callable[[Part, Tensor], tuple[Tensor, Mapping[str, Tensor]]]
+"""A part and its `[S, T]` log-probabilities in, a scalar to minimise and metrics out. Both are added over the parts of
+a step, so they are divided by what the whole step holds, and a step means the same however it is cut."""
 
 
 def plan_step(
@@ -52,14 +64,20 @@ def plan_step(
     max_tokens: int = 4096,
     packed: bool = True,
     device: torch.device | str = "cpu",
+    rank: int = 0,
+    num_ranks: int = 1,
 ) -> list[Part]:
     """Cut one optimiser step into parts of at most `max_tokens` tokens, items that have much in common together.
+
+    Several ranks get as many parts, with as many batches: where a rank has nothing to do its part has no items, its
+    batch no targets. Parts are then of about equal size, and no more of them than the ranks need in as many rounds.
 
     Args:
         items: `[I]` what the loss takes together: a sample for SFT, a pair's samples (chosen, then rejected) for DPO.
         max_tokens: of one forward pass; what parts have in common is in each. Where a single sequence is longer than
             four fifths of it, the budget is five fourths of that sequence, which cannot be cut.
         packed: as a trie; False gives each distinct sample a row of its own.
+        rank: whose parts are returned, in [0, num_ranks); every rank plans the whole step.
 
     Raises:
         ValueError: if a sample has no prompt or no action token, or max_tokens is less than 1.
@@ -70,16 +88,21 @@ def plan_step(
     fed = [_fed(sample) for sample in unique]
     order = Order.of(fed) if packed else Order.by_length(fed)
     limit = max(max_tokens, max(map(len, fed), default=0) * 5 // 4)
+    cuts = _shares(of_item, order, limit, num_ranks)
     parts = []
-    for members, batches in _cut(of_item, order, limit):
+    for first in range(0, len(cuts), num_ranks):
+        at_once = cuts[first : first + num_ranks]
+        members, batches = at_once[rank] if rank < len(at_once) else ([], [])
         place = {sample: i for i, sample in enumerate(dict.fromkeys(s for batch in batches for s in batch))}
-        lengths = np.array([len(unique[sample].token_ids) for sample in place])
+        lengths = np.array([len(unique[sample].token_ids) for sample in place], dtype=np.int64)
+        made = [_micro_batch({place[s]: unique[s] for s in some}, packed, device) for some in batches]
+        idle = max(len(others) for _, others in at_once) - len(made)
         parts.append(
             Part(
                 items=tuple(members),
                 samples=tuple(tuple(place[s] for s in of_item[i]) for i in members),
-                action_mask=torch.from_numpy(np.arange(lengths.max()) < lengths[:, None]).to(device),
-                batches=tuple(_micro_batch({place[s]: unique[s] for s in some}, packed, device) for some in batches),
+                action_mask=torch.from_numpy(np.arange(lengths.max(initial=0)) < lengths[:, None]).to(device),
+                batches=(*made, *(_idle_batch(packed, device) for _ in range(idle))),
             )
         )
     return parts
@@ -124,17 +147,33 @@ def _fed(sample: Sample) -> np.ndarray:
     return np.concatenate([sample.prompt_ids, sample.token_ids[:-1]]).astype(np.int64)
 
 
-def _cut(of_item: list[tuple[int, ...]], order: Order, limit: int) -> list[tuple[list[int], list[list[int]]]]:
-    """(items, the samples of each batch) of each part: neighbours in the trie together, as many as `limit` allows."""
+def _shares(of_item: list[tuple[int, ...]], order: Order, limit: int, num_ranks: int) -> list[Cut]:
+    """The parts of all ranks, `num_ranks` after `num_ranks`, those of several batches first."""
+    cuts = _cut(of_item, order, limit, limit)
+    if num_ranks > 1:
+        # Of all budgets that need no more rounds, the least: then the ranks have about equal shares.
+        rounds, low, high = -(-len(cuts) // num_ranks), 0, limit
+        while high - low > max(1, high // 64):
+            middle = (low + high) // 2
+            tried = _cut(of_item, order, middle, limit)
+            if -(-len(tried) // num_ranks) > rounds:
+                low = middle
+            else:
+                cuts, high = tried, middle
+    return sorted(cuts, key=lambda cut: -len(cut[1]))
+
+
+def _cut(of_item: list[tuple[int, ...]], order: Order, budget: int, limit: int) -> list[Cut]:
+    """Parts of neighbours in the trie, as many as `budget` allows; an item over `limit` in several batches."""
     ranks = [sorted({int(order.rank[s]) for s in samples}) for samples in of_item]
     sample_at = np.argsort(order.rank).tolist()
-    parts: list[tuple[list[int], list[list[int]]]] = []
+    parts: list[Cut] = []
     members: list[int] = []
     taken: list[int] = []
     tokens = 0
     for i in sorted(range(len(ranks)), key=ranks.__getitem__):
         joined, added = order.join(taken, ranks[i])
-        if members and tokens + added > limit:
+        if members and tokens + added > budget:
             parts.append((members, [taken]))
             members, taken, tokens = [], [], 0
             joined, added = order.join([], ranks[i])
@@ -193,3 +232,11 @@ def _micro_batch(samples: dict[int, Sample], packed: bool, device: torch.device 
         columns=tensor(terms[3]),
         num_tokens=input_ids.size if packed else sum(map(len, fed)),
     )
+
+
+def _idle_batch(packed: bool, device: torch.device | str) -> MicroBatch:
+    """One token that goes through the whole model and predicts nothing, to pass the time while another rank works."""
+    token = np.zeros(1, np.int32)
+    batch = _micro_batch({0: Sample(token, token, np.zeros(1, np.float32))}, packed, device)
+    none = batch.targets[:0]
+    return replace(batch, predicted_by=none, targets=none, samples=none, columns=none, num_tokens=0)

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from agentq.errors import ModelError
+from agentq.learn.sharding import Ranks, like, whole
 
 FORMAT = 1
+ALONE = Ranks()
 
 
 @contextmanager
@@ -41,23 +44,32 @@ def replaced(path: Path) -> Iterator[Path]:
 
 
 def save_state(
-    directory: Path, parameters: Mapping[str, Tensor], optimizer: torch.optim.Optimizer, position: Mapping[str, Any]
+    directory: Path,
+    parameters: Mapping[str, Tensor],
+    optimizer: torch.optim.Optimizer,
+    position: Mapping[str, Any],
+    *,
+    ranks: Ranks = ALONE,
 ) -> None:
-    """Write `directory/step-N` for `position["step"]`, then delete earlier ones: at any moment the newest is whole."""
-    step = directory / f"step-{int(position['step']):08d}"
-    if step.exists():
-        return
+    """Write `directory/step-N` for `position["step"]`, then delete earlier ones: at any moment the newest is whole.
+
+    Rank 0 gathers all of a sharded learner's state in its memory and writes what one process would have written.
+    """
+    weights = {name: whole(p, here=ranks.first).contiguous() for name, p in parameters.items()}
     moments = {
-        f"{name}/{key}": value.contiguous()
+        f"{name}/{key}": whole(value, here=ranks.first).contiguous()
         for name, parameter in parameters.items()
         for key, value in optimizer.state[parameter].items()
     }
-    with replaced(step) as beside:
-        save_file({name: p.detach().contiguous() for name, p in parameters.items()}, beside / "weights.safetensors")
-        save_file(moments, beside / "optimizer.safetensors")
-        (beside / "position.json").write_text(json.dumps({"format": FORMAT, **position}, indent=1) + "\n")
-    for earlier in _steps(directory)[:-1]:
-        shutil.rmtree(earlier, ignore_errors=True)
+    step = directory / f"step-{int(position['step']):08d}"
+    if ranks.first and not step.exists():
+        with replaced(step) as beside:
+            save_file(weights, beside / "weights.safetensors")
+            save_file(moments, beside / "optimizer.safetensors")
+            (beside / "position.json").write_text(json.dumps({"format": FORMAT, **position}, indent=1) + "\n")
+        for earlier in _steps(directory)[:-1]:
+            shutil.rmtree(earlier, ignore_errors=True)
+    ranks.wait()
 
 
 def load_position(directory: Path) -> dict[str, Any] | None:
@@ -87,22 +99,31 @@ def load_state(directory: Path, parameters: Mapping[str, Tensor], optimizer: tor
     """
     step = _steps(directory)[-1]
     try:
-        weights, moments = (load_file(step / f"{name}.safetensors") for name in ("weights", "optimizer"))
+        weights, moments = (_Stored(step / f"{name}.safetensors") for name in ("weights", "optimizer"))
     except Exception as error:  # safetensors' own error class is a bare Exception
         raise ModelError(f"{step} must be a training checkpoint; got a damaged file ({error})") from error
-    ours = {name: p.shape for name, p in parameters.items()}
-    theirs = {name: w.shape for name, w in weights.items()}
+    ours = {name: list(p.shape) for name, p in parameters.items()}
+    theirs = weights.shapes
     if ours != theirs:
         differ = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
         raise ModelError(f"{step} must hold this model's weights; got other shapes in {len(differ)}, first {differ[0]}")
     state: dict[str, dict[str, Tensor]] = {name: {} for name in parameters}
-    for name, value in moments.items():
-        parameter, _, key = name.rpartition("/")
-        state[parameter][key] = value.to(parameters[parameter].device)
+    for entry in moments.shapes:
+        name, _, key = entry.rpartition("/")
+        state[name][key] = like(moments.read(entry), parameters[name])
     with torch.no_grad():
         for name, p in parameters.items():
-            p.copy_(weights[name])
+            p.copy_(like(weights.read(name), p))
             optimizer.state[p] = state[name]
+
+
+class _Stored:
+    """A safetensors file read tensor by tensor: the ranks of one machine need not all hold the whole of it."""
+
+    def __init__(self, file: Path) -> None:
+        opened: Any = safe_open(file, "pt")
+        self.read: Callable[[str], Tensor] = opened.get_tensor
+        self.shapes: dict[str, list[int]] = {name: opened.get_slice(name).get_shape() for name in list(opened.keys())}
 
 
 def _steps(directory: Path) -> list[Path]:

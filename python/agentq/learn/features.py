@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from agentq.learn.adapters import base_of
 from agentq.learn.attention import tree_attention_of
-from agentq.learn.batch import plan_step
+from agentq.learn.batch import MicroBatch
 from agentq.learn.learner import Learner
 from agentq.learn.logps import predictor_states
 from agentq.types import Sample
@@ -22,18 +23,23 @@ def features(learner: Learner, samples: Sequence[Sample]) -> tuple[Tensor, Tenso
     token but one, its end token being the last: what a discriminator of actions reads.
     """
     size = base_of(learner.model).config.hidden_size
-    before, after = torch.zeros(len(samples), size), torch.zeros(len(samples), size)
-    items = [(sample,) for sample in samples]
+    own: dict[int, list[Tensor]] = {}
     with torch.no_grad(), tree_attention_of(base_of(learner.model), enabled=learner.packed):
-        limit, packed = learner.max_tokens, learner.packed
-        for part in plan_step(items, max_tokens=limit, packed=packed, device=learner.device) if items else []:
+        for part in learner.plan([(sample,) for sample in samples]) if samples else []:
+            own |= {i: [torch.zeros(size)] * 2 for i in part.items}
             last = part.action_mask.sum(dim=1) - 1
             for batch in part.batches:
-                states = predictor_states(base_of(learner.model), batch).float()
-                for found, wanted in ((before, torch.zeros_like(last)), (after, last)):
+                states = learner.placed.run(_states, batch)
+                for which, wanted in enumerate((torch.zeros_like(last), last)):
                     at = torch.nonzero(batch.columns == wanted[batch.samples])[:, 0]
                     of_row = dict(zip(batch.samples[at].tolist(), batch.predicted_by[at].tolist(), strict=True))
-                    for i, (row,) in zip(part.items, part.samples, strict=True):
+                    for i, (row,) in part.members:
                         if row in of_row:
-                            found[i] = states[of_row[row]].cpu()
-    return before, after
+                            own[i][which] = states[of_row[row]].cpu()
+    found = {i: states for of_rank in learner.ranks.gather(own) for i, states in of_rank.items()}
+    both = torch.stack([torch.stack(found[i]) for i in range(len(samples))]) if samples else torch.zeros(0, 2, size)
+    return both[:, 0], both[:, 1]
+
+
+def _states(model: Any, batch: MicroBatch) -> Tensor:
+    return predictor_states(base_of(model), batch).float()

@@ -6,7 +6,7 @@ The model stays in eval mode (no dropout), so that at step 0 the policy is exact
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -17,18 +17,17 @@ from torch import Tensor
 
 from agentq.errors import ModelError
 from agentq.learn import checkpoint
-from agentq.learn.adapters import base_of, merged, with_adapters
+from agentq.learn.adapters import base_of, with_adapters
 from agentq.learn.attention import tree_attention_of
-from agentq.learn.batch import MicroBatch, Part, default_tokens, plan_step
+from agentq.learn.batch import LossFn, MicroBatch, Part, default_tokens, plan_step
 from agentq.learn.logps import action_logps, can_pack, check_head, padded
-from agentq.learn.losses import dpo_loss, sequence_logps, sft_loss
+from agentq.learn.losses import sft_loss
+from agentq.learn.preferences import preferences
+from agentq.learn.sharding import Placed, Ranks, check_launcher, fingerprint_of, join, recompute_layers, whole
 from agentq.policies.engine import load_checkpoint
 from agentq.types import PreferencePair, Sample
 
 Metrics = dict[str, float]
-LossFn = Callable[[Part, Tensor], tuple[Tensor, Mapping[str, Tensor]]]
-"""A part and its `[S, T]` log-probabilities in, a scalar to minimise and metrics out. Both are added over the parts of
-a step, so they are divided by what the whole step holds, and a step means the same however it is cut."""
 
 
 class Learner:
@@ -45,8 +44,11 @@ class Learner:
         warmup_steps: int = 0,
         max_tokens: int | None = None,
         bf16: bool = False,
+        gradient_checkpointing: bool = False,
         seed: int = 0,
         tokenizer: Any = None,
+        device: torch.device | str | None = None,
+        shard: bool = False,
     ) -> None:
         """Train `model` in place.
 
@@ -59,12 +61,19 @@ class Learner:
             warmup_steps: steps in which the rate rises to its peak.
             max_tokens: of one forward pass; changes memory and speed, never the result. None: `default_tokens`.
             bf16: matrix products in bfloat16; weights, gradients and log-probabilities stay as they are.
+            gradient_checkpointing: keep each layer's input only and repeat the layer in the backward pass: at most a
+                third more arithmetic, memory of about one layer.
             seed: of the adapters' first values; an all-weights learner draws nothing.
             tokenizer: saved beside the weights.
+            device: where to train; None: where the model is.
+            shard: with the processes that `accelerate launch` or `torchrun` started, each of which makes the same
+                calls with the same arguments: steps and weights are divided among them (FSDP2), and a step changes
+                the weights, and returns, what it would on one. Without such a launch it is one process.
 
         Raises:
-            ValueError: if a number is out of range.
+            ValueError: if a number is out of range, or sharded weights or items differ between the processes.
             ModelError: if the model's logits are not simply its head of its last hidden state.
+            ConfigError: if it is sharded, and the configuration of accelerate asks for other settings.
         """
         if not learning_rate > 0 or not max_grad_norm > 0 or weight_decay < 0 or min(lora_rank, warmup_steps) < 0:
             raise ValueError(
@@ -73,12 +82,21 @@ class Learner:
             )
         check_head(model.eval())
         self.model = (with_adapters(model, lora_rank, seed=seed) if lora_rank else model).eval()
+        self.packed = can_pack(self.model)
+        if gradient_checkpointing:
+            recompute_layers(self.model)
+        where = base_of(self.model).device if device is None else device
+        if shard:
+            check_launcher(bf16=bf16, gradient_checkpointing=gradient_checkpointing)
+        self.ranks = join(where) if shard else Ranks()
+        self.placed = Placed(self.model, self.ranks, where)
         self.tokenizer = tokenizer
         self.learning_rate, self.max_grad_norm, self.warmup_steps = learning_rate, max_grad_norm, warmup_steps
-        self.lora_rank, self.bf16, self.step_count = lora_rank, bf16, 0
-        self.parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        self.lora_rank, self.bf16, self.gradient_checkpointing = lora_rank, bf16, gradient_checkpointing
+        self.step_count = 0
+        self.parameters = {name: p for name, p in self.placed.parameters.items() if p.requires_grad}
         self.device = next(iter(self.parameters.values())).device
-        self.max_tokens, self.packed = max_tokens or default_tokens(base_of(self.model)), can_pack(self.model)
+        self.max_tokens = max_tokens or default_tokens(base_of(self.model))
         self.optimizer = torch.optim.AdamW(
             [
                 {"params": [p for p in self.parameters.values() if p.ndim >= 2], "weight_decay": weight_decay},
@@ -94,11 +112,14 @@ class Learner:
     ) -> Self:
         """A learner over a Hugging Face checkpoint, by name or path; `settings` as in `Learner`.
 
+        What is to be sharded is loaded into each process's main memory first.
+
         Raises:
             ModelError: if it cannot be loaded, or its tokenizer has ids that its embedding has no row for.
         """
-        model, tokenizer = load_checkpoint(path, device=device, dtype=dtype)
-        return cls(model, tokenizer=tokenizer, **settings)
+        alone = not settings.get("shard") or join(device).size == 1
+        model, tokenizer = load_checkpoint(path, device=device if alone else "cpu", dtype=dtype)
+        return cls(model, tokenizer=tokenizer, device=device, **settings)
 
     def step_sft(self, samples: Sequence[Sample], weights: Sequence[float] | None = None) -> Metrics:
         """One step down the negative log-likelihood, divided by the step's action tokens whatever the weights.
@@ -152,43 +173,14 @@ class Learner:
             raise ValueError(f"sft_weight must be at least 0; got {sft_weight}")
         if replay and sft_weight == 0:
             raise ValueError(f"sft_weight must be greater than 0 where actions are replayed; got 0 and {len(replay)}")
-        items = [*((*pair.chosen, *pair.rejected) for pair in pairs), *((sample,) for sample in replay)]
-        good = [*(pair.chosen for pair in pairs), *((sample,) for sample in replay)]
-        lengths = torch.tensor([sum(len(s.token_ids) for s in side) for side in good], dtype=torch.float64)
-        reference = torch.tensor([[_recorded(p.chosen), _recorded(p.rejected)] for p in pairs], dtype=torch.float64)
-
-        def loss(part: Part, logps: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
-            total = sequence_logps(logps, part.action_mask)
-            members = _members(part)
-            held_up = torch.stack([total[list(rows[: len(good[i])])].sum() for i, rows in members])
-            per_token = held_up / lengths[list(part.items)].to(total.device)
-            value = -sft_weight * per_token.sum() / len(items)
-            at = [n for n, (i, _) in enumerate(members) if i < len(pairs)]
-            if not at:
-                return value, {}
-            chosen = held_up[at]
-            rejected = torch.stack([total[list(members[n][1][len(good[members[n][0]]) :])].sum() for n in at])
-            ref_chosen, ref_rejected = reference[[members[n][0] for n in at]].to(total.device).T
-            out = dpo_loss(chosen, rejected, ref_chosen, ref_rejected, beta=beta, label_smoothing=label_smoothing)
-            margins = out.chosen_rewards - out.rejected_rewards
-            metrics = {
-                "rewards/chosen": out.chosen_rewards,
-                "rewards/rejected": out.rejected_rewards,
-                "rewards/margins": margins,
-                "rewards/accuracies": (margins > 0).double(),
-                "logps/chosen": chosen,
-                "logps/rejected": rejected,
-            }
-            value = value + out.loss.sum() / len(items)
-            return value, {name: x.detach().sum() / len(pairs) for name, x in metrics.items()}
-
-        return self.update(items, loss)
+        return self.update(*preferences(pairs, replay, beta, label_smoothing, sft_weight))
 
     def update(self, items: Sequence[Sequence[Sample]], loss_fn: LossFn) -> Metrics:
         """One optimiser step.
 
         Returns:
-            The loss's own metrics and loss, grad_norm (before clipping), num_tokens (fed, no padding), learning_rate.
+            The loss's own metrics and loss, grad_norm (before clipping), num_tokens (fed, no padding), learning_rate;
+            those of the whole step, in every process.
 
         Raises:
             ValueError: if there are no items, or a sample is empty.
@@ -198,15 +190,16 @@ class Learner:
         if not items:
             raise ValueError("a step must have at least one item; got 0")
         self.optimizer.zero_grad(set_to_none=True)
-        totals: Metrics = {"loss": 0.0}
-        num_tokens = 0
+        own: Metrics = {"loss": 0.0, "num_tokens": 0.0}
         with tree_attention_of(base_of(self.model), enabled=self.packed):
-            for part in self._plan(items):
+            for part in self.plan(items):
                 loss, metrics = self._backward(part, loss_fn)
-                for name, value in {"loss": loss, **metrics}.items():
-                    totals[name] = totals.get(name, 0.0) + float(value)
-                num_tokens += sum(batch.num_tokens for batch in part.batches)
-        grad_norm = float(torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.max_grad_norm))
+                num_tokens = sum(batch.num_tokens for batch in part.batches)
+                _add(own, {"loss": loss, "num_tokens": num_tokens, **metrics})
+        totals: Metrics = {}
+        for of_rank in self.ranks.gather(own):
+            _add(totals, of_rank)
+        grad_norm = float(whole(torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.max_grad_norm)))
         if not math.isfinite(grad_norm):
             raise FloatingPointError(f"the gradient must be finite; got norm {grad_norm} and loss {totals['loss']}")
         rate = self.learning_rate * min(1.0, (self.step_count + 1) / (self.warmup_steps + 1))
@@ -214,19 +207,19 @@ class Learner:
             group["lr"] = rate
         self.optimizer.step()
         self.step_count += 1
-        return totals | {"grad_norm": grad_norm, "num_tokens": float(num_tokens), "learning_rate": rate}
+        return totals | {"grad_norm": grad_norm, "learning_rate": rate}
 
     def recompute_logps(self, samples: Sequence[Sample]) -> list[Sample]:
         """The samples with log-probabilities under the present weights, instead of the recorded ones."""
-        found: list[Sample] = list(samples)
+        own: dict[int, np.ndarray] = {}
         with torch.no_grad(), tree_attention_of(base_of(self.model), enabled=self.packed):
-            for part in self._plan([(sample,) for sample in samples]) if samples else []:
+            for part in self.plan([(sample,) for sample in samples]) if samples else []:
                 logps = sum(padded(part, batch, self._logps(batch)) for batch in part.batches)
                 assert isinstance(logps, Tensor)
                 values = logps.float().cpu().numpy()
-                for i, (row,) in _members(part):
-                    found[i] = replace(samples[i], logps=values[row, : len(samples[i].token_ids)].copy())
-        return found
+                own |= {i: values[row, : len(samples[i].token_ids)].copy() for i, (row,) in part.members}
+        found = {i: logps for of_rank in self.ranks.gather(own) for i, logps in of_rank.items()}
+        return [replace(sample, logps=found[i]) for i, sample in enumerate(samples)]
 
     def recompute_reference(self, pairs: Sequence[PreferencePair]) -> list[PreferencePair]:
         """The pairs with the present weights as reference: for data of another engine, whose numbers differ a little.
@@ -239,8 +232,8 @@ class Learner:
         return [replace(pair, chosen=next(new), rejected=next(new)) for pair in pairs]
 
     def merged(self) -> Any:
-        """The model with adapters merged into its weights: a copy where there are adapters, else the model itself."""
-        return merged(self.model)
+        """The model with adapters merged into its weights, and whole: a copy where there are adapters or shards."""
+        return self.placed.merged()
 
     def state_dict(self) -> dict[str, Tensor]:
         """The weights under the base model's own names, adapters merged: what a policy publishes."""
@@ -250,32 +243,45 @@ class Learner:
         """Write a Hugging Face checkpoint and tokenizer, adapters merged or in peft's own layout; replaces `path`."""
         if adapters_only and not self.lora_rank:
             raise ValueError("adapters_only must go with lora_rank greater than 0; got 0")
-        with checkpoint.replaced(Path(path)) as beside:
-            (self.model if adapters_only else self.merged()).save_pretrained(beside)
-            if self.tokenizer is not None:
-                self.tokenizer.save_pretrained(beside)
+        first = self.ranks.first
+        model = self.placed.whole(here=first) if adapters_only else self.placed.merged(here=first)
+        if first:
+            with checkpoint.replaced(Path(path)) as beside:
+                model.save_pretrained(beside)
+                if self.tokenizer is not None:
+                    self.tokenizer.save_pretrained(beside)
+        self.ranks.wait()
 
-    def _plan(self, items: Sequence[Sequence[Sample]]) -> list[Part]:
+    def plan(self, items: Sequence[Sequence[Sample]]) -> list[Part]:
+        """This rank's parts of a step; of one rank all parts."""
+        self.ranks.agree("the items of a step", lambda: fingerprint_of(items))
         size = base_of(self.model).get_input_embeddings().weight.shape[0]
         largest = max(int(ids.max()) for item in items for s in item for ids in (s.prompt_ids, s.token_ids) if len(ids))
         if largest >= size:
             raise ModelError(f"token ids must be less than the model's vocabulary ({size}); got {largest}")
-        return plan_step(items, max_tokens=self.max_tokens, packed=self.packed, device=self.device)
+        return plan_step(
+            items,
+            max_tokens=self.max_tokens,
+            packed=self.packed,
+            device=self.device,
+            rank=self.ranks.index,
+            num_ranks=self.ranks.size,
+        )
 
     def _logps(self, batch: MicroBatch) -> Tensor:
-        return action_logps(self.model, batch, bf16=self.bf16)
+        return self.placed.run(action_logps, batch, bf16=self.bf16)
 
     def _backward(self, part: Part, loss_fn: LossFn) -> tuple[Tensor, Mapping[str, Tensor]]:
         """Add the part's gradient. A part of several batches is forwarded twice: one graph is alive at a time."""
         if len(part.batches) == 1:
             logps = padded(part, part.batches[0], self._logps(part.batches[0]))
-            loss, metrics = loss_fn(part, logps)
+            loss, metrics = _loss(loss_fn, part, logps)
             torch.autograd.backward(loss)
             return loss.detach(), metrics
         with torch.no_grad():
             known = [padded(part, batch, self._logps(batch)) for batch in part.batches]
         logps = torch.stack(known).sum(dim=0).requires_grad_()
-        loss, metrics = loss_fn(part, logps)
+        loss, metrics = _loss(loss_fn, part, logps)
         torch.autograd.backward(loss)
         assert logps.grad is not None
         for batch in part.batches:
@@ -283,17 +289,11 @@ class Learner:
         return loss.detach(), metrics
 
 
-def _members(part: Part) -> list[tuple[int, tuple[int, ...]]]:
-    return list(zip(part.items, part.samples, strict=True))
+def _loss(loss_fn: LossFn, part: Part, logps: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
+    """The loss of a part; 0 of one without items, so that it is still backward."""
+    return loss_fn(part, logps) if part.items else (logps.sum(), {})
 
 
-def _recorded(side: Sequence[Sample]) -> float:
-    """log pi_b of one side, in nats."""
-    logps = np.concatenate([np.asarray(sample.logps, dtype=np.float64) for sample in side])
-    if len(logps) != sum(len(sample.token_ids) for sample in side) or not np.isfinite(logps).all():
-        raise ValueError(
-            "a pair must have a recorded, finite log-probability for every action token; got "
-            f"{int(np.isfinite(logps).sum())} for {sum(len(s.token_ids) for s in side)} tokens; "
-            "recompute_reference gives them"
-        )
-    return float(logps.sum())
+def _add(totals: Metrics, metrics: Mapping[str, Tensor | float]) -> None:
+    for name, value in metrics.items():
+        totals[name] = totals.get(name, 0.0) + float(value)

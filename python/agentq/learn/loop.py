@@ -41,8 +41,10 @@ def train(
         step_fn: takes one step, say `learner.step_sft`.
         batch_size: items of a step, at least 1; steps of an epoch differ by one item at most.
         seed: the order of the items follows from it.
-        on_step: gets (step from 1, all steps, metrics) once the step's checkpoint, where one is due, is safe.
-        checkpoint_dir: where the newest state is kept, and looked for first. The last step always writes one.
+        on_step: gets (step from 1, all steps, metrics) once the step's checkpoint, where one is due, is safe; in every
+            process of a sharded learner.
+        checkpoint_dir: where the newest state is kept, and looked for first; all processes must see it. The last step
+            always writes one.
         checkpoint_every: steps between checkpoints; 0 writes the last alone.
 
     Raises:
@@ -57,7 +59,7 @@ def train(
         metrics = step_fn([items[i] for i in batch])
         if checkpoint_dir and (step == plan.num_steps or (checkpoint_every and step % checkpoint_every == 0)):
             position = {"step": step, "step_count": learner.step_count, **asdict(plan)}
-            save_state(checkpoint_dir, learner.parameters, learner.optimizer, position)
+            save_state(checkpoint_dir, learner.parameters, learner.optimizer, position, ranks=learner.ranks)
         if on_step:
             on_step(step, plan.num_steps, metrics)
     return plan.num_steps

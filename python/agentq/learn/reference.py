@@ -20,5 +20,12 @@ def reference_logps(learner: Learner, start: Path | str, samples: Sequence[Sampl
     if learner.lora_rank:
         with learner.model.disable_adapter():
             return [sample.logps for sample in learner.recompute_logps(samples)]
-    other = Learner.from_checkpoint(start, device=str(learner.device), learning_rate=1.0, bf16=learner.bf16)
+    other = Learner.from_checkpoint(
+        start,
+        device=str(learner.device),
+        learning_rate=1.0,
+        bf16=learner.bf16,
+        gradient_checkpointing=learner.gradient_checkpointing,
+        shard=learner.ranks.size > 1,
+    )
     return [sample.logps for sample in other.recompute_logps(samples)]

@@ -24,6 +24,8 @@ def learner_of(config: Config, start: Path, *, learning_rate: float | None = Non
         learning_rate=learning_rate or t.learning_rate,
         max_grad_norm=t.max_grad_norm,
         lora_rank=t.lora_rank,
+        bf16=t.bf16,
+        gradient_checkpointing=t.gradient_checkpointing,
         warmup_steps=warmup_steps,
         seed=config.run.seed,
     )

@@ -1,0 +1,225 @@
+"""One learner in several processes (ranks): each keeps a share of the weights and takes a share of every step.
+
+By torch's FSDP2 (`fully_shard`): a layer's weights are gathered for its forward and backward pass and dropped again;
+gradients are summed over the ranks, since a loss is divided by what the whole step holds. What started the processes
+does not matter: `accelerate launch` and `torchrun` set the same environment variables.
+
+A collective call waits for all ranks, so all must make the same ones in the same order. Alone, each is a no-op.
+"""
+
+from __future__ import annotations
+
+import atexit
+import copy
+import os
+import sys
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.utils.checkpoint import checkpoint
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from agentq.errors import ConfigError, ModelError
+from agentq.learn.adapters import base_of, merged
+from agentq.types import Sample
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """The processes of one learner. `index` is this one's, in [0, size); rank 0 writes files."""
+
+    index: int = 0
+    size: int = 1
+
+    @property
+    def first(self) -> bool:
+        return self.index == 0
+
+    def gather(self, value: T) -> list[T]:
+        """`[size]` every rank's value, on every rank. Collective."""
+        found: list[Any] = [value] * self.size
+        if self.size > 1:
+            dist.all_gather_object(found, value)
+        return found
+
+    def wait(self) -> None:
+        """Until every rank is here. Collective."""
+        self.gather(None)
+
+    def agree(self, what: str, value: Callable[[], int]) -> None:
+        """Raises ValueError unless every rank has the same value. Collective."""
+        if self.size > 1 and len(set(found := self.gather(value()))) > 1:
+            other = next(i for i, theirs in enumerate(found) if theirs != found[0])
+            raise ValueError(f"{what} must be the same in every process; got others in process {other} than in 0")
+
+
+def join(device: torch.device | str) -> Ranks:
+    """The processes started together with this one, by `accelerate launch` or `torchrun`; itself where neither did."""
+    if not dist.is_initialized() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        if torch.device(device).type != "cpu":
+            torch.accelerator.set_device_index(int(os.environ.get("LOCAL_RANK", "0")))
+        dist.init_process_group(timeout=timedelta(hours=1))  # while rank 0 writes a large model the others wait
+        atexit.register(_leave)
+    return Ranks(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else Ranks()
+
+
+def _leave() -> None:
+    """Part from the others in order; after an error they may wait for us for ever, and we must not wait for them."""
+    if not hasattr(sys, "last_value") and dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def check_launcher(*, bf16: bool, gradient_checkpointing: bool) -> None:
+    """The configuration of `accelerate` names things that a learner is told by its own arguments.
+
+    Raises:
+        ConfigError: if it asks for what the learner does not do: nothing that a person wrote is passed over.
+    """
+    for key, variable, ours in (
+        ("mixed_precision", "ACCELERATE_MIXED_PRECISION", "bf16" if bf16 else "no"),
+        ("fsdp_activation_checkpointing", "FSDP_ACTIVATION_CHECKPOINTING", str(gradient_checkpointing).lower()),
+        ("fsdp_offload_params", "FSDP_OFFLOAD_PARAMS", "false"),
+    ):
+        asked = os.environ.get(variable, ours)
+        if asked not in (ours, "no", "false"):
+            raise ConfigError(f"accelerate's {key} must be {ours}, as the learner's own settings say; got {asked}")
+
+
+class Placed:
+    """A model where it is trained: whole on one rank, spread over several."""
+
+    def __init__(self, model: Any, ranks: Ranks, device: torch.device | str) -> None:
+        """Shard `model` in place over more than one rank, layer by layer, so that `device` never holds all of it."""
+        self.model, self.ranks = model, ranks
+        if ranks.size > 1:
+            ranks.agree("a model's first weights", lambda: _fingerprint(dict(model.named_parameters())))
+            self._skeleton = _with_parameters(model, lambda _, p: p.detach().to("meta"))
+            self._root = _shard(model, torch.device(device))
+        elif base_of(model).device != torch.device(device):
+            model.to(device)
+        self.parameters: dict[str, torch.nn.Parameter] = dict(model.named_parameters())
+
+    def run(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
+        """`function(model, ...)`, in which the model may be called. Collective, and so is a backward pass from it."""
+        if self.ranks.size == 1:
+            return function(self.model, *args, **options)
+        found: T = self._root(function, *args, **options)
+        if not torch.is_grad_enabled():  # no backward pass will drop what was gathered, and it would grow old
+            self._root.reshard()
+        return found
+
+    def whole(self, *, here: bool = True) -> Any:
+        """The model unsharded: itself if alone, else a copy on the CPU, or None where not `here`. Collective."""
+        if self.ranks.size == 1:
+            return self.model
+        full = {name: whole(p, here=here) for name, p in self.parameters.items()}
+        return _with_parameters(self._skeleton, lambda name, _: full[name]) if here else None
+
+    def merged(self, *, here: bool = True) -> Any:
+        """`whole` with adapters merged; never changes the model that is trained. Collective."""
+        model = self.whole(here=here)
+        return merged(model, in_place=model is not self.model) if here else None
+
+
+def whole(x: Tensor, *, here: bool = True) -> Tensor:
+    """All of a sharded tensor, on the CPU, where `here` (elsewhere nothing); any other tensor as it is. Collective."""
+    if not isinstance(x, DTensor):
+        return x.detach()
+    full: Tensor = x.full_tensor().detach()
+    return full.cpu() if here else full.new_empty(0)
+
+
+def like(x: Tensor, other: Tensor) -> Tensor:
+    """All of `x`, known to every rank, on the device of `other` and sharded as that is; a scalar is not sharded."""
+    x = x.to(other.device)
+    if not isinstance(other, DTensor) or x.shape != other.shape:
+        return x
+    return distribute_tensor(x, other.device_mesh, other.placements, src_data_rank=None)
+
+
+def recompute_layers(model: Any) -> None:
+    """Gradient checkpointing: keep a layer's input alone of its forward pass and repeat it in the backward pass.
+
+    A layer is called again with its own arguments, so with its own batch's tree plan, whatever was forwarded since.
+
+    Raises:
+        ModelError: if transformers does not know the model's layers.
+    """
+    layers = _layers(model)
+    if not layers:
+        raise ModelError(f"gradient_checkpointing needs a model made of layers; got {type(base_of(model)).__name__}")
+    for layer in layers:
+        layer.forward = _Recomputed(layer.forward)
+
+
+class _Recomputed:
+    """A layer's `forward` under `checkpoint`. A deep copy of the layer gets a deep copy of this, with its own layer."""
+
+    def __init__(self, forward: Callable[..., Any]) -> None:
+        self.forward = forward
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return checkpoint(self.forward, *args, use_reentrant=False, preserve_rng_state=False, **options)
+
+
+def fingerprint_of(items: Sequence[Sequence[Sample]]) -> int:
+    """A number that differs where the items' token ids or their order do."""
+    found = 0
+    for item in items:
+        for sample in item:
+            for ids in (sample.prompt_ids, sample.token_ids):
+                found = zlib.crc32(len(ids).to_bytes(8, "little") + ids.astype("<i8").tobytes(), found)
+        found = zlib.crc32(b"/", found)
+    return found
+
+
+def _fingerprint(parameters: Mapping[str, Tensor]) -> int:
+    """Of sums of the bits as integers, which no machine rounds in its own way."""
+    kinds = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+    sums = [(name, int(p.detach().view(kinds[p.element_size()]).sum())) for name, p in parameters.items()]
+    return zlib.crc32(repr(sums).encode())
+
+
+class _Root(torch.nn.Module):
+    """What FSDP2 hooks into: the embedding, the last norm and the head are gathered while a function runs."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
+        return function(self.model, *args, **options)
+
+
+def _shard(model: Any, device: torch.device) -> Any:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh, root = init_device_mesh(device.type, (dist.get_world_size(),)), _Root(model)
+    parts: list[Any] = [*_layers(model), root]
+    for part in parts:
+        fully_shard(part, mesh=mesh)
+        part.set_gradient_divide_factor(1.0)  # FSDP2 would take the mean
+        part.set_force_sum_reduction_for_comms(True)  # gloo knows no other
+    return root
+
+
+def _layers(model: Any) -> list[Any]:
+    return [m for m in base_of(model).get_decoder().modules() if isinstance(m, GradientCheckpointingLayer)]
+
+
+def _with_parameters(model: Any, new: Callable[[str, Tensor], Tensor]) -> Any:
+    """A copy of the model with `new(name, parameter)` for each parameter; tied ones stay tied."""
+    memo = {
+        id(p): torch.nn.Parameter(new(name, p), requires_grad=p.requires_grad) for name, p in model.named_parameters()
+    }
+    return copy.deepcopy(model, memo)
