@@ -37,7 +37,8 @@ def run(tmp_path: Path) -> Path:
     with RunStore.open(path, CONFIG) as store:
         store.add_tree("agent_q/collect", make_tree(1, num_nodes=12))
         store.add_tree("agent_q/collect", failed)
-        store.set_note("agent_q/collect", {"seconds": 250.0, "total": 2})
+        store.set_note("agent_q/collect", {"seconds": 250.0, "done": 2, "total": 3, "critic_prompt_tokens": 7})
+        store.set_note("agent_q/train", {"finished": True})
         for step in range(30):
             store.log("agent_q/train", step, loss=0.7 - step / 100, **{"rewards/accuracies": 0.5})
     rows = [rung("base", 12).to_dict(), rung("agent_q", 48).to_dict()]
@@ -60,7 +61,7 @@ def test_report_shows_the_ladder_the_stages_and_the_curves(run: Path) -> None:
     assert rows[1][:3] == ["agent_q", "96.0 %", "48 / 50"]
     assert rows[1][6:9] == ["12.3 k", "7", "3"]
     assert rows[1][9] == "4 min 10 s"
-    assert cells(page, "Stages") == [["agent_q/collect", "2", "", "4 min 10 s", "total 2"]]
+    assert cells(page, "Stages") == [["agent_q/collect", "2", "", "4 min 10 s", "2 of 3, critic prompt tokens 7"]]
     labels = page.xpath("//*[local-name() = 'svg']/@aria-label")
     assert labels == [
         "success rate of each rung with its 95 % interval",
@@ -127,7 +128,7 @@ def test_line_plot_goes_from_corner_to_corner() -> None:
     (points,) = [line.get("points") for line in svg.iter("polyline")]
     (x0, y0), (x1, y1), (x2, y2) = ([float(v) for v in p.split(",")] for p in points.split())
     assert (x1 - x0, y1 - y0) == pytest.approx((x2 - x1, y2 - y1), abs=0.11)  # straight; coordinates have one decimal
-    assert x0 == 40.0 and y0 == 28.0 and y2 > y0  # SVG's y grows downwards
+    assert x0 == 48.0 and y0 == 28.0 and y2 > y0  # SVG's y grows downwards
     assert "circle" in line_plot("loss", [(3, 2.0)])
 
 

@@ -11,7 +11,7 @@ from agentq.evaluate.stats import RungResult
 
 WIDTH_PX = 760
 LABEL_PX, VALUE_PX, ROW_PX = 150, 130, 30
-PLOT_WIDTH_PX, PLOT_HEIGHT_PX, MARGIN_PX = 270, 140, 40
+PLOT_WIDTH_PX, PLOT_HEIGHT_PX, MARGIN_PX = 270, 140, 48
 
 
 def success_bars(rungs: Sequence[RungResult]) -> Markup:

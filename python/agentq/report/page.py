@@ -83,10 +83,13 @@ def stage_rows(store: RunStore) -> list[StageRow]:
     """One row a stage, in the order of the run."""
     rows = []
     for stage in store.stages():
-        note = dict(store.note(stage) or {})
-        seconds = note.pop("seconds", None)
-        text = ", ".join(f"{key} {value}" for key, value in note.items())
-        rows.append(StageRow(stage, store.count(stage, TREE), store.count(stage, TRAJECTORY), seconds, text))
+        note, trees, episodes = dict(store.note(stage) or {}), store.count(stage, TREE), store.count(stage, TRAJECTORY)
+        if "seconds" not in note and not trees and not episodes:
+            continue  # a mark that the run left for itself
+        seconds, done, total, _ = (note.pop(key, None) for key in ("seconds", "done", "total", "finished"))
+        text = [f"{done} of {total}"] if done != total and total else []
+        text += [f"{key.replace('_', ' ')} {value}" for key, value in note.items()]
+        rows.append(StageRow(stage, trees, episodes, seconds, ", ".join(text)))
     return rows
 
 
