@@ -93,9 +93,10 @@ class Teacher:
     def propose(
         self, histories: Sequence[History], k: int, *, seeds: Sequence[int], temperature: float = 1.0
     ) -> list[list[Proposal]]:
-        """See `Policy.propose`."""
+        """See `Policy.propose`. As an engine's, log-probabilities are rounded by how many are asked for together."""
+        rounding = np.float32(1 + 2e-7 * len(histories))
         return [
-            [self._one(history, rng, temperature) for _ in range(k)]
+            [self._one(history, rng, temperature, rounding) for _ in range(k)]
             for history, rng in zip(histories, map(np.random.default_rng, seeds), strict=True)
         ]
 
@@ -103,7 +104,7 @@ class Teacher:
         """See `TransformersPolicy.write`."""
         return TransformersPolicy(self.engine).write(history, text)
 
-    def _one(self, history: History, rng: np.random.Generator, temperature: float) -> Proposal:
+    def _one(self, history: History, rng: np.random.Generator, temperature: float, rounding: np.float32) -> Proposal:
         script, n = self.scripts[history.instruction], len(history.actions)
         follows = rng.random() < self.follows if temperature else self.learnt
         on_the_way = n < len(script) and list(history.actions) == script[:n]
@@ -113,7 +114,7 @@ class Teacher:
         with torch.inference_mode():
             row = torch.from_numpy(np.concatenate([prompt, ids]).astype(np.int64))[None]
             every = torch.log_softmax(self.engine.model(row).logits[0, len(prompt) - 1 : -1].float(), dim=-1)
-        logps = every.gather(-1, row[0, len(prompt) :, None])[:, 0].numpy()
+        logps = every.gather(-1, row[0, len(prompt) :, None])[:, 0].numpy() * rounding
         return Proposal(parse_action(text), prompt, ids, logps, StopReason.EOS, self.version, temperature)
 
 

@@ -1,14 +1,9 @@
-"""`agentq train`: every recipe on both sites, exact resume, refusals; credit reaches the loss with its sign."""
+"""`agentq train`: every recipe on both sites, refusals; credit reaches the loss with its sign."""
 
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Sequence
-from importlib import import_module
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +15,7 @@ from safetensors.torch import load_file
 from agentq import envs
 from agentq.agent.actions import parse_action
 from agentq.cli import main
-from agentq.config import Config, load
+from agentq.config import load
 from agentq.credit.episodes import credited, credited_branches, step_columns, turns_waited_for, with_replay
 from agentq.credit.pairs import inspection_pairs
 from agentq.errors import ConfigError
@@ -28,14 +23,12 @@ from agentq.learn.features import features
 from agentq.learn.learner import Learner
 from agentq.learn.policy_gradient import reciprocal_clip
 from agentq.policies.engine import TransformersEngine
-from agentq.policies.protocol import Policy
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.policies.transformers import TransformersPolicy
-from agentq.recipes import learning, loop, policy_gradient, ppo, step_agent_inverse
+from agentq.recipes import loop, policy_gradient, ppo, step_agent_inverse
 from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.presets import RECIPES
-from agentq.recipes.recipe import Recipe, Round
-from agentq.recipes.rounds import train
+from agentq.recipes.recipe import Round
 from agentq.search.batching import Batcher
 from agentq.search.branching import Branching, at_random, branched, where_unsure
 from agentq.search.collect import Collector, StragglerCut
@@ -56,62 +49,13 @@ from agentq.types import (
     Trajectory,
 )
 from tests.learn_factory import plain_logps, sample, tiny_llama
-from tests.recipes_factory import Idle, Quiet, Schooled, Teacher, expert_texts, tiny_checkpoint
-
-TINY = [
-    *("--run.num_rounds=1", "--run.num_tasks=2", "--run.group_size=3", "--run.seed=4", "--eval.num_tasks=1"),
-    *("--train.batch_size=6", "--train.epochs=1", "--search.num_iterations=3", "--search.num_proposals=2"),
-]
+from tests.recipes_factory import Quiet, expert_texts, tiny_checkpoint
+from tests.train_factory import TINY, recipe_of, run, same, weights
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_checkpoint(tmp_path_factory.mktemp("base"))
-
-
-class Interrupts:
-    """Ctrl-C when a stage has done so much."""
-
-    def __init__(self, stage: str, at: int) -> None:
-        self.where, self.at = stage, at
-
-    def stage(self, name: str, total: int, unit: str) -> Callable[[int, str], None]:
-        def show(done: int, note: str) -> None:
-            if name == self.where and done == self.at:
-                raise KeyboardInterrupt
-
-        return show
-
-
-class Taught(Schooled):
-    """Its policies follow the expert, mostly, whatever their weights: groups with successes and failures."""
-
-    def policy(self, checkpoint: Path) -> Policy:  # type: ignore[override]
-        c = self.config.run
-        known = self.scripts(3 * c.num_rounds * c.num_tasks)  # DAPO may take three times as many
-        return Teacher(self.engine(checkpoint), known, learnt=True, follows=0.9)
-
-
-def recipe_of(name: str) -> Recipe:
-    found: Recipe = import_module(f"agentq.recipes.{name}").RECIPE
-    return found
-
-
-def run(name: str, base: Path, out: Path, words: Sequence[str], status: Any = None) -> Config:
-    recipe = recipe_of(name)
-    config = load(None, words, recipe.defaults)
-    with RunStore.open(out, config.to_dict()) as store:
-        train(Taught(store, config, base, status or Quiet()), recipe)
-    return config
-
-
-def weights(out: Path, name: str) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = load_file(out / "checkpoints" / name / "model.safetensors")
-    return found
-
-
-def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
 
 
 @pytest.mark.parametrize("env", envs.names())
@@ -128,80 +72,6 @@ def test_every_recipe_trains_on_every_site(name: str, env: str, base: Path, tmp_
     assert {"reward/mean", "success"} <= logged[name].keys()
     assert not same(weights(tmp_path / "run", name), load_file(base / "model.safetensors"))
     assert not (tmp_path / "run" / "checkpoints" / f"{name}.states").exists()
-
-
-TWO_ROUNDS = [*TINY, "--run.num_rounds=2", "--train.batch_size=2", "--train.epochs=2"]
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("whole") / "run"
-    run("grpo", base, out, TWO_ROUNDS)
-    return out
-
-
-@pytest.mark.parametrize(
-    ("stage", "at", "every"),
-    [
-        *[("round1/collect", 2, 1), ("round1/learn", 3, 1), ("round1/learn", 3, 20)],
-        *[("round2/collect", 5, 1), ("round2/learn", 1, 1), ("round2/learn", 1, 20), ("eval", 1, 1)],
-    ],
-)
-def test_an_interrupted_run_ends_with_the_weights_of_an_uninterrupted_one(
-    stage: str, at: int, every: int, base: Path, uninterrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(learning, "CHECKPOINT_EVERY", every)
-    with pytest.raises(KeyboardInterrupt):
-        run("grpo", base, tmp_path / "run", TWO_ROUNDS, Interrupts(f"grpo/{stage}", at))
-    run("grpo", base, tmp_path / "run", TWO_ROUNDS)
-    assert same(weights(tmp_path / "run", "grpo"), weights(uninterrupted, "grpo"))
-    lines = [
-        [{k: v for k, v in line.items() if line["stage"] == "grpo/learn"} for line in store.metrics()]
-        for store in (RunStore.read(tmp_path / "run"), RunStore.read(uninterrupted))
-    ]
-    assert lines[0] == lines[1]
-
-
-def test_a_finished_run_does_nothing_again(base: Path, uninterrupted: Path) -> None:
-    before = (uninterrupted / "summary.json").read_bytes()
-    recipe = recipe_of("grpo")
-    config = load(None, TWO_ROUNDS, recipe.defaults)
-    with RunStore.open(uninterrupted, config.to_dict()) as store:
-        train(Idle(store, config, base, Quiet()), recipe)
-    assert (uninterrupted / "summary.json").read_bytes() == before
-
-
-def test_a_killed_command_goes_on_and_ends_with_the_same_weights(
-    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = [
-        "--run.num_rounds=2",
-        "--run.num_tasks=3",
-        "--train.batch_size=1",
-        "--train.epochs=2",
-        "--eval.num_tasks=1",
-    ]
-
-    def command(name: str) -> list[str]:
-        return ["train", "sft", "--json", "--base", str(base), f"--run.out={tmp_path / name}", *words]
-
-    metrics = tmp_path / "cut" / "metrics.jsonl"
-    with subprocess.Popen([sys.executable, "-m", "agentq.cli", *command("cut")], stderr=subprocess.DEVNULL) as process:
-        while process.poll() is None and (not metrics.exists() or metrics.read_text().count("sft/learn") < 12):
-            time.sleep(0.005)
-        process.kill()
-    assert process.returncode == -signal.SIGKILL
-    assert not (tmp_path / "cut" / "checkpoints" / "sft").exists()
-    rows = {}
-    for name in ("whole", "cut"):
-        assert main(command(name)) == 0
-        rows[name] = json.loads(capsys.readouterr().out)["rungs"]
-        assert [row["name"] for row in rows[name]] == ["base", "sft"]
-        assert all(row.pop("seconds") > 0 for row in rows[name])
-    assert rows["cut"] == rows["whole"]
-    assert same(weights(tmp_path / "cut", "sft"), weights(tmp_path / "whole", "sft"))
-    page = (tmp_path / "cut" / "report.html").read_text()
-    assert "sft/learn" in page and "reward/mean" in page
 
 
 @pytest.mark.parametrize(
@@ -366,8 +236,9 @@ def test_the_straggler_cut_keeps_the_same_rollouts_in_any_order(in_flight: int, 
     assert kept[0] == kept[1] and 17 <= len(kept[0]) < 24
 
 
-def test_credit_drops_after_the_baseline_and_keeps_rows_with_their_trajectory(uninterrupted: Path) -> None:
-    with RunStore.read(uninterrupted) as store:
+def test_credit_drops_after_the_baseline_and_keeps_rows_with_their_trajectory(base: Path, tmp_path: Path) -> None:
+    run("grpo", base, tmp_path / "run", TINY)
+    with RunStore.read(tmp_path / "run") as store:
         episodes: list[Trajectory] = list(store.trajectories("grpo/round1/collect"))
     columns = step_columns(episodes)
     assert len(columns.reward) == sum(len(t.steps) for t in episodes) == len(columns.anchor)

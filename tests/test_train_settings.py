@@ -22,7 +22,7 @@ from agentq.store.run import RunStore
 from agentq.types import CreditedTrajectory
 from tests.learn_factory import plain_logps, sample, tiny_llama
 from tests.recipes_factory import tiny_checkpoint
-from tests.test_train import TINY, Interrupts, run, same, weights
+from tests.train_factory import TINY, Interrupts, run, same, weights
 
 
 @pytest.fixture(scope="module")

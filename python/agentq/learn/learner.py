@@ -184,7 +184,7 @@ class Learner:
 
         Raises:
             ValueError: if there are no items, or a sample is empty.
-            ModelError: if a token id is outside the model's vocabulary.
+            ModelError: if a token id is outside the model's vocabulary, or a sample longer than its context.
             FloatingPointError: if the gradient is not finite; the weights are then as before.
         """
         if not items:
@@ -259,6 +259,10 @@ class Learner:
         largest = max(int(ids.max()) for item in items for s in item for ids in (s.prompt_ids, s.token_ids) if len(ids))
         if largest >= size:
             raise ModelError(f"token ids must be less than the model's vocabulary ({size}); got {largest}")
+        room = int(getattr(base_of(self.model).config, "max_position_embeddings", 1 << 30))
+        longest = max(len(s.prompt_ids) + len(s.token_ids) - 1 for item in items for s in item)
+        if longest > room:
+            raise ModelError(f"a sample must fit the model's context ({room} tokens), it is not cut; got {longest}")
         return plan_step(
             items,
             max_tokens=self.max_tokens,

@@ -35,7 +35,12 @@ class Method(Protocol):
 
 
 def ladder(p: Pipeline, rungs: Sequence[str] = RUNGS) -> list[RungResult]:
-    """Climb `rungs` in order; each row is written to summary.json as soon as it is known."""
+    """Climb `rungs` in order; each row is written to summary.json as soon as it is known.
+
+    Raises:
+        ConfigError: if the run began with another base.
+    """
+    p.check_base()
     rows: list[RungResult] = []
     made: dict[str, tuple[Path, Cost]] = {"base": (p.base, Cost())}
     held_out = p.tasks(Split.TEST, p.config.eval.num_tasks)

@@ -14,7 +14,9 @@ from typing import Protocol
 from agentq import envs
 from agentq.config import Config
 from agentq.critics.ranker import LLMRanker, RankerStats
+from agentq.errors import ConfigError
 from agentq.evaluate.stats import RungResult
+from agentq.learn.checkpoint import fingerprint
 from agentq.policies.engine import TransformersEngine
 from agentq.policies.transformers import TransformersPolicy
 from agentq.search.branching import Branching
@@ -85,6 +87,22 @@ class Pipeline:
         """Collection into this run's store."""
         name = self.config.run.env
         return Collector(self.store, lambda: envs.make(name), self.config.search.num_trees_in_flight)
+
+    def check_base(self) -> None:
+        """Note which base the run starts from; one that goes on must have the same, whose tokens and log-probabilities
+        its store holds.
+
+        Raises:
+            ConfigError: if it has another.
+        """
+        found, note = fingerprint(self.base), self.store.note("base")
+        if note is None:
+            self.store.set_note("base", {"fingerprint": found})
+        elif note["fingerprint"] != found:
+            raise ConfigError(
+                f"{self.store.path} must go on with the base that it began with (fingerprint {note['fingerprint']}); "
+                f"got {self.base} ({found})"
+            )
 
     def tasks(self, split: Split, n: int, start: int = 0) -> list[Task]:
         """`n` tasks of a split of the run's environment."""

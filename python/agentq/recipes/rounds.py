@@ -3,7 +3,8 @@
 Killed at any moment, the same command goes on and ends with the weights of an uninterrupted run. What a round needs is
 in the run directory: its rollouts in the store, weights and optimiser at its start and at its newest step beside the
 checkpoints. Samples and the order of items follow from the seed, the task and the round. (A rollout that was cut off
-is sampled again in another batch: equal up to the rounding of its log-probabilities, which the learner computes anew.)
+is sampled again in another batch: equal up to the rounding of its log-probabilities, which the learner computes anew.
+Two recipes read the sampler's: arpo_replay, whose replayed rollouts keep them, and arpo_entropy, to choose branches.)
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ def train(p: Pipeline, recipe: Recipe) -> list[RungResult]:
     """Train the base by a recipe; returns, and writes to summary.json, the base's row and the trained model's.
 
     Raises:
-        ConfigError: if the recipe cannot work with the run's settings.
+        ConfigError: if the recipe cannot work with the run's settings, or the run began with another base.
     """
     recipe.check(p.config)
+    p.check_base()
     out = p.store.path / "checkpoints" / recipe.name
     held_out = p.tasks(Split.TEST, p.config.eval.num_tasks)
     rows = [p.evaluate("base", "base/eval", p.base, held_out)] if p.config.eval.measure_base else []

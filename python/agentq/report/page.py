@@ -19,8 +19,8 @@ from agentq.store.run import TRAJECTORY, TREE, RunStore
 
 CURVES = (
     *("reward/mean", "success", "group_collapse", "entropy"),  # of a round
-    *("loss", "rewards/accuracies", "rewards/margins", "grad_norm"),  # of an optimiser step
-    *("kl", "approx_kl", "clip_ratio/low_mean", "clip_ratio/high_mean"),
+    *("loss", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected"),  # of an optimiser step
+    *("grad_norm", "kl", "approx_kl", "clip_ratio/low_mean", "clip_ratio/high_mean"),
 )
 
 

@@ -1,0 +1,74 @@
+"""Whole runs of `agentq train` with teachers as policies: tiny, but with something to learn from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+from agentq.config import Config, load
+from agentq.policies.protocol import Policy
+from agentq.recipes.recipe import Recipe
+from agentq.recipes.rounds import train
+from agentq.store.run import RunStore
+from tests.recipes_factory import Quiet, Schooled, Teacher
+
+TINY = [
+    *("--run.num_rounds=1", "--run.num_tasks=2", "--run.group_size=3", "--run.seed=4", "--eval.num_tasks=1"),
+    *("--train.batch_size=6", "--train.epochs=1", "--search.num_iterations=3", "--search.num_proposals=2"),
+]
+
+
+class Interrupts:
+    """Ctrl-C when a stage has done so much."""
+
+    def __init__(self, stage: str, at: int) -> None:
+        self.where, self.at = stage, at
+
+    def stage(self, name: str, total: int, unit: str) -> Callable[[int, str], None]:
+        def show(done: int, note: str) -> None:
+            if name == self.where and done == self.at:
+                raise KeyboardInterrupt
+
+        return show
+
+
+class Taught(Schooled):
+    """Its policies follow the expert, mostly, whatever their weights: groups with successes and failures."""
+
+    def policy(self, checkpoint: Path) -> Policy:  # type: ignore[override]
+        """See `Pipeline.policy`."""
+        c = self.config.run
+        known = self.scripts(3 * c.num_rounds * c.num_tasks)  # DAPO may take three times as many
+        return Teacher(self.engine(checkpoint), known, learnt=True, follows=0.9)
+
+
+def recipe_of(name: str) -> Recipe:
+    found: Recipe = import_module(f"agentq.recipes.{name}").RECIPE
+    return found
+
+
+def run(
+    name: str, base: Path, out: Path, words: Sequence[str], status: Any = None, recipe: Recipe | None = None
+) -> Config:
+    """Train a taught pipeline by a recipe, or by `recipe` under its name; settings as command-line words."""
+    recipe = recipe or recipe_of(name)
+    config = load(None, words, recipe.defaults)
+    with RunStore.open(out, config.to_dict()) as store:
+        train(Taught(store, config, base, status or Quiet()), recipe)
+    return config
+
+
+def weights(out: Path, name: str) -> dict[str, torch.Tensor]:
+    """Of the checkpoint that a run ended with."""
+    found: dict[str, torch.Tensor] = load_file(out / "checkpoints" / name / "model.safetensors")
+    return found
+
+
+def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
+    """Bit for bit."""
+    return a.keys() == b.keys() and all(torch.equal(a[key], b[key]) for key in a)
