@@ -1,4 +1,4 @@
-"""One-line faults in the Python that decides what is learnt: credit and losses. Each file's tests must fail on each.
+"""One-line faults in the Python that decides what is learnt, from prompt to step. Each file's tests must fail on each.
 
     python -m tests.mutants [--only TEXT] [--json]
 
@@ -200,6 +200,37 @@ FAULTS: dict[tuple[str, str], list[tuple[str, str]]] = {  # module, its tests: w
         ("log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()", "log_ratio.exp()"),
         ("[:, None].expand(logps.shape)\n    return", "[:, None].expand(logps.shape).detach()\n    return"),
     ],
+    ("learn.learner", "test_traps"): [
+        ("if longest > room:", "if False:"),
+        ("len(s.token_ids) - 1 for item", "len(s.token_ids) for item"),
+    ],
+    ("learn.preferences", "test_traps"): [('"logps/rejected": rejected', '"logps/rejected": chosen')],
+    ("learn.batch", "test_traps"): [
+        ("np.stack([path[-size:], sample", "np.stack([np.maximum(path[-size:] - 1, 0), sample"),
+        ("path[-size:], sample.token_ids,", "path[-size:], sample.token_ids[::-1],"),
+        ("np.pad(ids, (0, width - len(ids)))", "np.pad(ids, (width - len(ids), 0))"),
+    ],
+    ("learn.logps", "test_traps"): [("return all(float((found", "return False and all(float((found")],
+    ("learn.checkpoint", "test_traps"): [
+        ('MODEL_FILES = (".safetensors", ', "MODEL_FILES = ("),
+        ("if file.suffix in MODEL_FILES:", "if True:"),
+    ],
+    ("learn.loop", "test_learn_learner"): [
+        ('learner.step_count = int(position["step_count"])', "pass"),
+        ("np.random.default_rng([self.seed, epoch])", "np.random.default_rng()"),
+    ],
+    ("policies.engine", "test_traps"): [
+        ('add_special_tokens=False, verbose=False)["input_ids"]\n        return',
+         'verbose=False)["input_ids"]\n        return'),
+        ('add_special_tokens=False, verbose=False)["input_ids"]\n        else',
+         'verbose=False)["input_ids"]\n        else'),
+        ("logps = torch.log_softmax(logits, dim=-1)", "logps = torch.log_softmax(logits / (temperature or 1), dim=-1)"),
+        ("logits / temperature, dim", "logits.where(logits >= logits.topk(20)[0][..., -1:], -torch.inf), dim"),
+        ("own = position < counts[:, None]", "own = input_ids != 1"),
+        ("(self.lengths[rows] + t)", "(0 * self.lengths[rows] + self.lengths.max() + t)"),
+        ("counts[index] += live", "counts[index] += live & (token.cpu().numpy() != 1)"),
+    ],
+    ("recipes.recipe", "test_traps"): [("if self.on_policy and config.search", "if False and config.search")],
 }  # fmt: skip
 
 
