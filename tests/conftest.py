@@ -1,10 +1,11 @@
-"""What every test run prints first (the versions that a failure may depend on), and the browser that tests share."""
+"""What every test run prints first (the versions that a failure may depend on); what tests share: a browser, a model."""
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,14 @@ def pytest_report_header() -> str:
         except PackageNotFoundError:
             found.append(f"{name} absent")
     return ", ".join(found)
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoint that recipes begin with; nobody writes there."""
+    from tests.recipes_factory import tiny_checkpoint
+
+    return tiny_checkpoint(tmp_path_factory.mktemp("base"))
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ from agentq.recipes import sft
 from agentq.recipes.ladder import DEMO_RUNGS, RUNGS, ladder
 from agentq.store.run import TRAJECTORY, TREE, RunStore
 from agentq.types import Split
-from tests.recipes_factory import Idle, Quiet, Schooled, Teacher, tiny_checkpoint
+from tests.recipes_factory import Idle, Quiet, Schooled, Teacher
 
 SMALL = (  # seed 1: every learner finds pairs in both rounds
     "--run.seed=1 --rft.num_tasks=2 --rft.attempts=2 --rft.epochs=1 --run.num_tasks=1 --run.num_rounds=2 "
@@ -31,11 +31,6 @@ SMALLER = (
     "--rft.num_tasks=1 --rft.attempts=2 --run.num_tasks=1 --run.num_rounds=1 "
     "--search.num_iterations=3 --search.num_proposals=2 --eval.num_tasks=1 --eval.num_iterations=2"
 )
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_checkpoint(tmp_path_factory.mktemp("base"))
 
 
 class Taught(Schooled):

@@ -49,13 +49,8 @@ from agentq.types import (
     Trajectory,
 )
 from tests.learn_factory import plain_logps, sample, tiny_llama
-from tests.recipes_factory import Quiet, expert_texts, tiny_checkpoint
+from tests.recipes_factory import Quiet, expert_texts
 from tests.train_factory import TINY, recipe_of, run, same, weights
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_checkpoint(tmp_path_factory.mktemp("base"))
 
 
 @pytest.mark.parametrize("env", envs.names())
@@ -169,6 +164,7 @@ def test_the_loss_of_a_step_is_the_formula(average: Any, max_tokens: int | None)
     found = torch.cat([p.grad.flatten() for p in learner.model.parameters() if p.grad is not None])
     assert torch.allclose(found, wanted, atol=1e-5)
     assert metrics["grad_norm"] == pytest.approx(float(wanted.norm()), rel=1e-4)
+    assert metrics["ratio"] == pytest.approx(1.0)  # a mean over tokens or trajectories, whatever the loss is
 
 
 def test_a_clipped_ratio_stops_a_token_that_has_moved_enough() -> None:

@@ -26,7 +26,7 @@ from agentq.recipes.rounds import train
 from agentq.store.run import RunStore
 from agentq.types import Proposal
 from tests.kill_factory import Moment, killed
-from tests.recipes_factory import Idle, Quiet, tiny_checkpoint
+from tests.recipes_factory import Idle, Quiet
 from tests.train_factory import recipe_of, run, same, weights
 
 WORDS = (
@@ -56,11 +56,6 @@ def words_of(name: str) -> tuple[str, ...]:
 
 
 Whole = Callable[[str], Path]
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_checkpoint(tmp_path_factory.mktemp("base"))
 
 
 @pytest.fixture(scope="module")

@@ -21,14 +21,7 @@ from agentq.recipes.learning import learner_of
 from agentq.store.run import RunStore
 from agentq.types import CreditedTrajectory
 from tests.learn_factory import plain_logps, sample, tiny_llama
-from tests.recipes_factory import tiny_checkpoint
 from tests.train_factory import TINY, Interrupts, run, same, weights
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_checkpoint(tmp_path_factory.mktemp("base"))
-
 
 TURNS = (sample([5, 6, 7], [8, 9, 3], [0.0] * 3), sample([5, 6, 8], [10, 3], [0.0] * 2), sample([9, 4], [3], [0.0]))
 

@@ -152,6 +152,7 @@ def policy_gradient(*, geometric_mean: bool = False) -> Loss:
         c = config.policy_gradient
         rows = _Rows(batch)
         weights, normalizer = averaging(rows.lengths, c.average, trajectories=rows.trajectory)
+        mass = float((weights * rows.lengths).sum()) / normalizer  # 1 but for "constant", whose loss is a sum
 
         def loss(part: Part, logps: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
             at, taken = rows.of(part)
@@ -175,11 +176,12 @@ def policy_gradient(*, geometric_mean: bool = False) -> Loss:
             )
             shares = {"clip_ratio/low_mean": out.clip_low, "clip_ratio/high_mean": out.clip_high}
             metrics = {"ratio": out.ratio, **shares, "approx_kl": mean(kl_estimate(old, lp.detach(), "k3"))}
-            if not c.kl_weight:
-                return out.loss, metrics
-            start = rows.reference(at, logps)
-            metrics["kl"] = mean(kl_estimate(lp.detach(), start, "k3"))
-            return out.loss + c.kl_weight * mean(kl_estimate(lp, start, "k2")), metrics
+            value = out.loss
+            if c.kl_weight:
+                start = rows.reference(at, logps)
+                metrics["kl"] = mean(kl_estimate(lp.detach(), start, "k3"))
+                value = value + c.kl_weight * mean(kl_estimate(lp, start, "k2"))
+            return value, {name: figure / mass for name, figure in metrics.items()}
 
         return learner.update([item.samples for item in batch], loss)
 
