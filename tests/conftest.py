@@ -1,4 +1,4 @@
-"""What every test run prints first (the versions that a failure may depend on); what tests share: a browser, a model."""
+"""What every test run prints first (versions that a failure may depend on); a browser and a model that tests share."""
 
 from __future__ import annotations
 
