@@ -34,6 +34,7 @@ GROUPS = (
     *("--run.num_tasks=16", "--run.group_size=8", "--train.learning_rate=1e-4"),
     *("--train.epochs=2", "--train.batch_size=32"),
 )
+EXPERT = ("sft", "step_agent_implicit", "step_agent_inverse")  # what their rounds collect are its successes
 STRICT = (*GROUPS, "--train.epochs=1", "--train.batch_size=128")  # one step a round
 
 
@@ -134,7 +135,7 @@ def read(path: Path, name: str) -> dict[str, Any] | None:
         "env_steps": sum(note["env_steps"] for note in notes),
         "rounds": len(notes),
         "updates": sum(line["stage"] == f"{name}/learn" for line in lines),
-        "training_success": [line["success"] for line in lines if line["stage"] == name and "success" in line],
+        "training_success": [line["success"] for line in lines if line["stage"] == name and name not in EXPERT],
     }
 
 

@@ -26,6 +26,7 @@ from agentq.policies.engine import TransformersEngine
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.policies.transformers import TransformersPolicy
 from agentq.recipes import loop, policy_gradient, ppo, step_agent_inverse
+from agentq.recipes.metrics import agreement
 from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.presets import RECIPES
 from agentq.recipes.recipe import Round
@@ -331,6 +332,7 @@ def test_inspection_lets_the_agent_act_at_every_state_of_the_expert(base: Path) 
     (tree,) = found
     assert tree.path(2 * len(expert) - 1) == [0, *range(1, 2 * len(expert), 2)]
     pairs = inspection_pairs(tree)
+    assert agreement([tree]) == pytest.approx(1 - len(pairs) / len(expert))
     stops = ["COMMANDS: STOP" in text for text in expert]
     assert len(pairs) == len(expert) - 1 - sum(stops[1:]) > 0  # the same actions at the first state and at the end
     assert [p.chosen[0].token_ids.tolist() for p in pairs] == [

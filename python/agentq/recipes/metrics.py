@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from agentq.agent.actions import same_action
 from agentq.credit.advantages import collapsed
 from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
@@ -38,6 +39,13 @@ def of_episodes(episodes: Sequence[Trajectory]) -> dict[str, float]:
         "turns/mean": float(np.mean([len(t.steps) for t in episodes])),
         "unreadable": float(np.mean([p.action.env_action is None for p in proposals])),
     }
+
+
+def agreement(trees: Sequence[TreeRecord]) -> float:
+    """Share of the expert's states at which the agent does the same; `trees` as `search.demonstrate.inspect` makes."""
+    inspected = [proposal for tree in trees for proposal in tree.proposal[1:] if proposal is not None]
+    pairs = zip(inspected[::2], inspected[1::2], strict=True)
+    return float(np.mean([same_action(expert.action.env_action, own.action.env_action) for expert, own in pairs]))
 
 
 def of_trees(trees: Sequence[TreeRecord]) -> dict[str, float]:

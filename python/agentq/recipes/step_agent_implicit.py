@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from agentq.credit.pairs import inspection_pairs
 from agentq.recipes.agent_q import step, with_learners_reference
+from agentq.recipes.metrics import agreement
 from agentq.recipes.recipe import Recipe, Round, inspections
 from agentq.types import PreferencePair, Sample
 
 
 def credit(r: Round) -> list[PreferencePair | Sample]:
     """(expert's action, agent's action) wherever they differ."""
-    return with_learners_reference(r, [pair for tree in r.store.trees(r.stage) for pair in inspection_pairs(tree)])
+    trees = list(r.store.trees(r.stage))
+    r.store.log(f"{r.recipe}/inspection", r.number, agreement=agreement(trees))
+    return with_learners_reference(r, [pair for tree in trees for pair in inspection_pairs(tree)])
 
 
 RECIPE = Recipe(

@@ -20,6 +20,7 @@ from agentq.credit.pairs import sample_of
 from agentq.learn.features import features
 from agentq.learn.losses import discriminator_loss
 from agentq.recipes import policy_gradient
+from agentq.recipes.metrics import agreement
 from agentq.recipes.recipe import Recipe, Round, inspections
 from agentq.types import CreditedTrajectory, Proposal, Sample
 
@@ -28,7 +29,8 @@ STEPS, RATE, WEIGHT_DECAY, LABEL_SMOOTHING = 200, 0.05, 1e-2, 0.1  # of the disc
 
 def credit(r: Round) -> list[CreditedTrajectory]:
     """The agent's action at each state of the expert, by how much it looks like the expert's."""
-    inspected = [node for tree in r.store.trees(r.stage) for node in tree.proposal[1:] if node is not None]
+    trees = list(r.store.trees(r.stage))
+    inspected = [node for tree in trees for node in tree.proposal[1:] if node is not None]
     expert, agent = inspected[::2], inspected[1::2]
     _, states = features(r.learner, [_command(r, proposal) for proposal in inspected])
     is_expert = torch.tensor([1.0, 0.0]).repeat(len(expert))
@@ -36,7 +38,7 @@ def credit(r: Round) -> list[CreditedTrajectory]:
     differ = [not same_action(a.action.env_action, b.action.env_action) for a, b in zip(expert, agent, strict=True)]
     right = ((logits > 0) == is_expert.bool()).double().view(-1, 2).mean(dim=1)
     accuracy = float(right[torch.tensor(differ)].mean()) if any(differ) else 0.5
-    r.store.log(f"{r.recipe}/discriminator", r.number, accuracy=accuracy, agreement=1.0 - float(np.mean(differ)))
+    r.store.log(f"{r.recipe}/inspection", r.number, agreement=agreement(trees), discriminator_accuracy=accuracy)
     rewards = discriminator_rewards(logits[1::2].numpy(), form="airl")
     advantages = group_relative(rewards, np.zeros(len(rewards)), ddof=1)
     items = [CreditedTrajectory((sample_of(p),), np.array([a])) for p, a in zip(agent, advantages, strict=True)]

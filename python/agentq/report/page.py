@@ -18,7 +18,7 @@ from agentq.store.files import flatten, read_json, read_metrics
 from agentq.store.run import TRAJECTORY, TREE, RunStore
 
 CURVES = (
-    *("reward/mean", "success", "group_collapse", "entropy"),  # of a round
+    *("reward/mean", "success", "group_collapse", "entropy", "agreement"),  # of a round
     *("loss", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected"),  # of an optimiser step
     *("grad_norm", "kl", "approx_kl", "clip_ratio/low_mean", "clip_ratio/high_mean"),
 )
