@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import runpy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from agentq.learn.reference import reference_logps
 from agentq.recipes import policy_gradient
 from agentq.recipes.learning import learner_of
 from agentq.store.run import RunStore
-from agentq.types import CreditedTrajectory
+from agentq.types import CreditedTrajectory, Split
 from tests.learn_factory import plain_logps, sample, tiny_llama
 from tests.train_factory import TINY, Interrupts, run, same, weights
 
@@ -163,6 +164,34 @@ def test_the_median_is_the_baseline_of_the_example() -> None:
         group_of=np.array([7, 7, 7, 8]),
     )
     assert recipe["advantages"](columns, None).tolist() == [1, 0, 0, 0, 0]
+
+
+def test_eval_measures_any_checkpoint(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def measured(name: str, *words: str) -> dict[str, Any]:
+        small = [
+            "--eval.num_tasks=3",
+            "--eval.num_iterations=2",
+            "--search.num_proposals=2",
+            f"--out={tmp_path / name}",
+        ]
+        assert main(["eval", str(base), "--json", f"--out={tmp_path / name}", *small, *words]) == 0
+        (row,) = json.loads(capsys.readouterr().out)["rungs"]
+        assert row == json.loads((tmp_path / name / "summary.json").read_text())[0]
+        return dict(row)
+
+    rows = [measured("plain", "--eval.temperature=0.7") for _ in range(2)]
+    assert rows[0] == rows[1] and (rows[0]["name"], rows[0]["n"]) == (base.name, 3)  # the second found all of it there
+    with RunStore.read(tmp_path / "plain") as store:
+        episodes = list(store.trajectories("eval"))
+    assert {step.proposal.temperature for t in episodes for step in t.steps} == {0.7}
+    assert {t.task.split for t in episodes} == {Split.TEST}
+    measured("searched", "--search", "--base", str(base))
+    with RunStore.read(tmp_path / "searched") as store:
+        assert len(list(store.trees("eval"))) == 3
+    other = Learner.from_checkpoint(base, learning_rate=1e-3)
+    other.step_sft(TURNS)
+    other.save(tmp_path / "other")
+    assert main(["eval", str(tmp_path / "other"), "--eval.num_tasks=3", f"--out={tmp_path / 'plain'}"]) == 2
 
 
 def test_a_ratio_given_on_the_command_line_is_held_to_what_it_needs(

@@ -60,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
         ),
         ("ladder", _ladder, "every rung of the paper's ladder on one environment; for hours, resumable"),
         ("train", _train, "train by a recipe: rounds of collecting and learning, then held-out tasks; resumable"),
+        ("eval", _eval, "measure any checkpoint on held-out tasks; resumable"),
         ("base", _base, "make the embedded base model again, from its seed"),
         ("report", _report, "write report.html of a run directory"),
         ("settings", _settings, "list every setting with its default"),
@@ -71,7 +72,12 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument(
                 "recipe", metavar="RECIPE", help=f"a file that defines RECIPE, or one of {', '.join(RECIPES)}"
             )
-        if name in ("demo", "ladder", "train"):
+        if name == "eval":
+            command.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="name or directory of a model")
+            command.add_argument(
+                "--search", action="store_true", help="with search at test time; the base is its critic"
+            )
+        if name in ("demo", "ladder", "train", "eval"):
             command.add_argument("--config", type=Path, help="a TOML file of settings")
             command.add_argument("--base", type=Path, help="checkpoint to start from; default: the embedded base")
             for short in SHORT:
@@ -109,6 +115,17 @@ def _train(args: argparse.Namespace, overrides: list[str]) -> int:
     from agentq.recipes.rounds import train
 
     return _in_run(args, config, lambda p: train(p, recipe), recipe=recipe.name)
+
+
+def _eval(args: argparse.Namespace, overrides: list[str]) -> int:
+    _use_threads()
+    _require_train("eval")
+    from agentq.learn.checkpoint import fingerprint
+    from agentq.recipes.rounds import measure
+
+    checkpoint, config = args.checkpoint, load(args.config, overrides)
+    identity = {"checkpoint": fingerprint(checkpoint), "search": str(args.search)}
+    return _in_run(args, config, lambda p: measure(p, checkpoint, search=args.search), **identity)
 
 
 def _recipe_in(file: str) -> Recipe:

@@ -91,6 +91,9 @@ class EvalConfig(_Section):
 
     num_tasks: int = Field(default=200, ge=1, description="Held-out tasks.")
     num_iterations: int = Field(default=20, ge=1, description="Rollouts of each tree in search at test time.")
+    temperature: float = Field(
+        default=0.0, ge=0, description="Sampling temperature of the judged episodes; 0 is greedy."
+    )
     measure_base: bool = Field(default=True, description="Whether the policy before training is measured too.")
 
 

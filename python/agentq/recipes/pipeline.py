@@ -206,7 +206,7 @@ class Pipeline:
         iterations: int = 0,
         spent: Cost | None = None,
     ) -> RungResult:
-        """Held-out success, greedy (`iterations` 0) or with search at test time; the row adds what was `spent` before.
+        """Held-out success, plainly (`iterations` 0) or with search at test time; the row adds what was `spent` before.
 
         Search at test time stops at its first success, which the site's checker tells it (ours: the paper is silent).
         """
@@ -214,7 +214,7 @@ class Pipeline:
             self.search(stage, checkpoint, tasks, iterations=iterations, critic=True, stop=True)
             outcomes = [self._searched(tree) for tree in self.store.trees(stage)]
         else:
-            self.rollouts(stage, checkpoint, tasks, attempts=1, temperature=0.0)
+            self.rollouts(stage, checkpoint, tasks, attempts=1, temperature=self.config.eval.temperature)
             outcomes = [(t.success, t.return_, len(t.steps)) for t in self.store.trajectories(stage)]
         cost = self.cost(stage) + (spent or Cost())
         successes, returns, steps = zip(*outcomes, strict=True)

@@ -46,6 +46,16 @@ def train(p: Pipeline, recipe: Recipe) -> list[RungResult]:
     return rows
 
 
+def measure(p: Pipeline, checkpoint: Path, *, search: bool) -> list[RungResult]:
+    """Held-out success of any checkpoint, with search at test time or without; written to summary.json."""
+    p.check_base()
+    iterations = p.config.eval.num_iterations if search else 0
+    held_out = p.tasks(Split.TEST, p.config.eval.num_tasks)
+    rows = [p.evaluate(checkpoint.resolve().name, "eval", checkpoint, held_out, iterations=iterations)]
+    write_json(p.store.path / "summary.json", [row.to_dict() for row in rows])
+    return rows
+
+
 def _rounds(p: Pipeline, recipe: Recipe, out: Path) -> None:
     """All rounds, from wherever the run stands; then the checkpoint `out`."""
     states = out.with_name(f"{recipe.name}.states")
