@@ -24,12 +24,15 @@ from typing import Any
 
 from machine import commit, machine
 
+from agentq.cli import embedded_base
 from agentq.evaluate.stats import RungResult, paired_difference, pool_seeds
 from agentq.store.files import write_json
 from agentq.store.run import RunStore
 
 BUDGET = 10_000  # environment steps of training, at most; of demonstrations the expert's
-SHARED = ("--eval.num_tasks=200", "--eval.measure_base=false", "--run.num_rounds=99", f"--run.max_env_steps={BUDGET}")
+NUM_HELD_OUT = 200
+MEASURED = {"greedy": 0, "sampled": 1}  # temperatures
+SHARED = ("--eval.measure_base=false", "--run.num_rounds=99", f"--run.max_env_steps={BUDGET}")
 GROUPS = (
     *("--run.num_tasks=16", "--run.group_size=8", "--train.learning_rate=1e-4"),
     *("--train.epochs=2", "--train.batch_size=32"),
@@ -40,7 +43,7 @@ STRICT = (*GROUPS, "--train.epochs=1", "--train.batch_size=128")  # one step a r
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A run; `start` is the row whose model it begins with. Without recipe: the base, measured by the run `start`."""
+    """A run; `recipe` None is the base itself, `start` the row whose model training begins with."""
 
     name: str
     recipe: str | None
@@ -55,7 +58,7 @@ def _loop(ratio: str, std: bool) -> Row:
 
 
 LOOP = [
-    Row("base", None, start="grpo"),
+    Row("base", None),
     *(_loop(ratio, std) for std in (False, True) for ratio in ("token", "turn", "sequence")),
     Row("rloo", "rloo", STRICT),
     Row("grpo", "grpo", GROUPS),
@@ -63,7 +66,7 @@ LOOP = [
 ]
 DEMOS = "--run.num_tasks=60"
 STEP_AGENT = [
-    Row("base", None, start="sft"),
+    Row("base", None),
     Row("sft", "sft", (DEMOS, "--run.num_rounds=1", "--train.epochs=2")),
     Row("sft, longer", "sft", (DEMOS, "--run.num_rounds=1", "--train.epochs=4"), "sft"),
     Row("step_agent_implicit", "step_agent_implicit", (DEMOS,), "sft"),
@@ -71,7 +74,7 @@ STEP_AGENT = [
     Row("ppo", "ppo", GROUPS, "sft"),
 ]
 ALL = [
-    Row("base", None, start="grpo"),
+    Row("base", None),
     Row("sft", "sft", ("--run.num_tasks=660", "--run.num_rounds=1")),
     Row("rft", "rft", ("--run.num_tasks=130", "--run.num_rounds=1")),
     Row("ei", "ei", ("--run.num_tasks=30",)),
@@ -95,100 +98,121 @@ def directory(out: Path, env: str, row: Row, seed: int) -> Path:
     return out / env / f"seed{seed}" / row.name.replace(", ", "-").replace(" ", "_")
 
 
-def train(out: Path, env: str, row: Row, seed: int, table: list[Row]) -> int:
-    """Run or resume one row in a process of its own, after the one it starts from; returns its exit code."""
+def make(out: Path, env: str, row: Row, seed: int, table: list[Row]) -> int:
+    """Train and measure one row, or what is missing of it; returns the exit code of what failed, or 0."""
     path = directory(out, env, row, seed)
-    if (path / "summary.json").exists() and result(path, str(row.recipe)) is not None:
-        return 0
-    words = [f"--run.env={env}", f"--run.seed={seed}", f"--run.out={path}", *SHARED]
-    words += [f"--eval.measure_base={row.name == table[0].start}", *row.words]
-    command = [sys.executable, "-m", "agentq.cli", "train", str(row.recipe), "--json", *words]
-    if row.start is not None:
-        (start,) = [r for r in table if r.name == row.start]
-        if code := train(out, env, start, seed, table):
+    common = ["--json", f"--env={env}", f"--seed={seed}", f"--eval.num_tasks={NUM_HELD_OUT}"]
+    if row.recipe is not None and not summary(path):
+        start = next((r for r in table if r.name == row.start), None)
+        base = () if start is None else ("--base", str(checkpoint(directory(out, env, start, seed), start)))
+        if code := _agentq(path, "train", row.recipe, *common, f"--out={path}", *SHARED, *row.words, *base):
             return code
-        command += ["--base", str(directory(out, env, start, seed) / "checkpoints" / str(start.recipe))]
-    path.mkdir(parents=True, exist_ok=True)
-    with path.with_suffix(".log").open("a") as log:
+    for name, temperature in MEASURED.items():
+        measured = _measured(path, row, name)
+        words = (f"--out={measured}", f"--eval.temperature={temperature}")
+        if not summary(measured) and (code := _agentq(measured, "eval", str(checkpoint(path, row)), *common, *words)):
+            return code
+    return 0
+
+
+def checkpoint(path: Path, row: Row) -> Path:
+    """The model of a row's run."""
+    return path / "checkpoints" / row.recipe if row.recipe else embedded_base()
+
+
+def summary(path: Path) -> RungResult | None:
+    """The last row of a run's summary, None where there is none yet."""
+    file = path / "summary.json"
+    rows = json.loads(file.read_text()) if file.exists() else []
+    return RungResult.from_dict(rows[-1]) if rows and rows[-1]["name"] != "base" else None
+
+
+def _measured(path: Path, row: Row, name: str) -> Path:
+    """Where a row's held-out episodes lie: greedy ones of a trained model are in its run."""
+    return path if name == "greedy" and row.recipe else path.with_name(f"{path.name}-{name}")
+
+
+def _agentq(path: Path, *words: str) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_name(f"{path.name}.log").open("a") as log:
         one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "agentq.cli", *words]
         return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=log, env=one_thread).returncode
 
 
-def result(path: Path, name: str) -> RungResult | None:
-    """The held-out result of this name in a run's summary, None where it is not there yet."""
-    rows = json.loads((path / "summary.json").read_text())
-    return next((RungResult.from_dict(r) for r in rows if r["name"] == name), None)
-
-
-def read(path: Path, name: str) -> dict[str, Any] | None:
-    """What one run shows of a recipe, or of the base; None where its held-out result is not there yet."""
-    held_out = result(path, name) if (path / "summary.json").exists() else None
-    if held_out is None:
-        return None
+def training(path: Path, recipe: str) -> dict[str, Any]:
+    """What a run of `agentq train` used and how its rounds went."""
     with RunStore.read(path) as store:
-        own = {t.task.seed: t.success for t in store.trajectories(f"{name}/eval")}
         lines = list(store.metrics())
-        notes = [note for n in range(1, 100) if (note := store.note(f"{name}/round{n}/learn"))]
+        notes = [note for n in range(1, 100) if (note := store.note(f"{recipe}/round{n}/learn"))]
+    rounds = [line["success"] for line in lines if line["stage"] == recipe and recipe not in EXPERT]
     return {
-        "result": held_out,
-        "outcomes": own,
         "env_steps": sum(note["env_steps"] for note in notes),
         "rounds": len(notes),
-        "updates": sum(line["stage"] == f"{name}/learn" for line in lines),
-        "training_success": [line["success"] for line in lines if line["stage"] == name and name not in EXPERT],
+        "updates": sum(line["stage"] == f"{recipe}/learn" for line in lines),
+        "training_success": rounds,
     }
+
+
+def held_out(path: Path) -> dict[int, bool]:
+    """Success by task."""
+    with RunStore.read(path) as store:
+        (stage,) = [s for s in store.stages() if s == "eval" or (s.endswith("/eval") and s != "base/eval")]
+        return {t.task.seed: t.success for t in store.trajectories(stage)}
 
 
 def report(out: Path, env: str, table: list[Row], seeds: list[int]) -> list[dict[str, Any]]:
     """What there is, a dictionary a row, in the table's order; the base comes first."""
-    by_name = {row.name: row for row in table}
-    base: dict[int, dict[int, bool]] = {}  # held-out success by task, by seed
+    base: dict[tuple[str, int], dict[int, bool]] = {}  # held-out success by (greedy or sampled, seed), by task
     figures = []
     for row in table:
-        run = row if row.recipe else by_name[str(row.start)]
-        runs = {seed: read(directory(out, env, run, seed), row.recipe or "base") for seed in seeds}
-        found = {seed: shown for seed, shown in runs.items() if shown}
-        if not found:
-            continue
-        base = base if row.recipe else {seed: shown["outcomes"] for seed, shown in found.items()}
-        pooled = pool_seeds([shown["result"] for shown in found.values()])
-        pairs = [(won, base[s][task]) for s in found.keys() & base.keys() for task, won in found[s]["outcomes"].items()]
-        less_base = asdict(paired_difference(*zip(*pairs, strict=True))) if row.recipe and pairs else None
-        figures.append(
-            {
-                "name": row.name,
-                **{key: getattr(pooled, key) for key in ("successes", "n", "low", "high")},
-                **{key: [shown[key] for shown in found.values()] for key in ("env_steps", "rounds", "updates")},
-                "training_success": [shown["training_success"] for shown in found.values()],
-                "seeds": sorted(found),
-                "less_base": less_base,
-            }
-        )
+        paths = {seed: directory(out, env, row, seed) for seed in seeds}
+        figure: dict[str, Any] = {"name": row.name}
+        if row.recipe:
+            runs = [training(path, row.recipe) for path in paths.values() if summary(path)]
+            figure |= {key: [run[key] for run in runs] for key in (runs[0] if runs else ())}
+        for name in MEASURED:
+            measured = {seed: _measured(path, row, name) for seed, path in paths.items()}
+            results = {seed: found for seed, path in measured.items() if (found := summary(path))}
+            if not results:
+                continue
+            own = {seed: held_out(measured[seed]) for seed in results}
+            base |= {} if row.recipe else {(name, seed): won for seed, won in own.items()}
+            pooled = pool_seeds(list(results.values()))
+            figure[name] = {key: getattr(pooled, key) for key in ("successes", "n", "low", "high")}
+            figure[name]["seeds"] = sorted(results)
+            pairs = [(won, base[name, s][task]) for s in own if (name, s) in base for task, won in own[s].items()]
+            if row.recipe and pairs:
+                figure[name]["less_base"] = asdict(paired_difference(*zip(*pairs, strict=True)))
+        figures += [figure] if len(figure) > 1 else []
     return figures
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
     """The table of docs/experiments.md."""
     lines = [
-        "| method | held-out | 95 % interval | less base, paired | env. steps | rounds | updates | training success |",
+        "| method | greedy | less base | sampled | less base | training rounds | env. steps | updates |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        n, less, curve = row["n"], row["less_base"], row["training_success"][0]
-        shown = "-"
-        if less:
-            low, high = 100 * less["low"], 100 * less["high"]
-            shown = f"{100 * less['diff']:+.1f} ({low:+.1f} to {high:+.1f}), p {less['p_value']:.2g}"
-        cells = [
-            row["name"],
-            f"{row['successes']} of {n}, {100 * row['successes'] / n:.1f} %",
-            f"{100 * row['low']:.1f} to {100 * row['high']:.1f}",
-            shown,
-            *(", ".join(map(str, row[key])) for key in ("env_steps", "rounds", "updates")),
-            f"{100 * curve[0]:.0f} to {100 * curve[-1]:.0f} %" if len(curve) > 1 else "-",
-        ]
+        cells = [row["name"]]
+        for name in MEASURED:
+            cells += _rate(row[name]) if name in row else ["-", "-"]
+        curve = (row.get("training_success") or [[]])[0]
+        cells.append(f"{100 * curve[0]:.0f} to {100 * curve[-1]:.0f} %" if len(curve) > 1 else "-")
+        cells += [", ".join(map(str, row.get(key, "-"))) for key in ("env_steps", "updates")]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _rate(found: dict[str, Any]) -> list[str]:
+    """Percent with its interval, and the paired difference with its own."""
+    low, high = 100 * found["low"], 100 * found["high"]
+    cells = [f"{100 * found['successes'] / found['n']:.1f} % ({low:.1f} - {high:.1f})", "-"]
+    if less := found.get("less_base"):
+        low, high = 100 * less["low"], 100 * less["high"]
+        cells[1] = f"{100 * less['diff']:+.1f} ({low:+.1f} to {high:+.1f}), p {less['p_value']:.2g}"
+    return cells
 
 
 def main() -> int:
@@ -205,12 +229,12 @@ def main() -> int:
     failed: list[str] = []
     if not args.report:
         # rows that others start from come first, so that no row is run twice at once
-        chosen = [r for r in table if r.recipe and (args.only is None or r.name in args.only)]
-        starts = {row.start for row in table if row.recipe}
+        chosen = [r for r in table if args.only is None or r.name in args.only]
+        starts = {row.start for row in table}
         for wave in ([r for r in chosen if r.name in starts], [r for r in chosen if r.name not in starts]):
             todo = [(row, seed) for seed in args.seeds for row in wave]
             with ThreadPoolExecutor(args.jobs) as pool:
-                codes = list(pool.map(lambda job: train(args.out, env, *job, table), todo))
+                codes = list(pool.map(lambda job: make(args.out, env, *job, table), todo))
             failed += [f"{row.name}, seed {seed}" for (row, seed), code in zip(todo, codes, strict=True) if code]
     rows = report(args.out, env, table, args.seeds)
     found = {"env": env, "figures": rows, "targets": {}, "machine": machine("torch"), "commit": commit()}
