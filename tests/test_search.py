@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -29,7 +30,7 @@ TASK = Task("lock", 7, Split.TRAIN, "open the lock")
 class Lock:
     """Three clicks out of {0, 1, 2}; success only for CODE. The page shows what was clicked."""
 
-    name, max_steps = "lock", 3
+    name, max_steps, restored = "lock", 3, "exact"
 
     def __init__(self, abilities: Ability = Ability.RESTORE, *, forgets: bool = False) -> None:
         self.abilities = abilities
@@ -86,13 +87,13 @@ class _Knows:
 
 
 def _search(
-    settings: SearchSettings, *, tasks: int = 1, in_flight: int = 1, env: type[Lock] | None = None, **kwargs: object
+    settings: SearchSettings, *, tasks: int = 1, in_flight: int = 1, env: type[Lock] = Lock, **kwargs: object
 ) -> list[TreeRecord]:
     found: dict[int, TreeRecord] = {}
     batcher = Batcher(ScriptedPolicy(_click), _Knows() if settings.use_critic else None)
 
     async def work(seed: int) -> TreeRecord:
-        lock = Lock(**kwargs)  # type: ignore[arg-type]
+        lock = env(**kwargs)  # type: ignore[arg-type]
         return await TreeSearch(
             lock, Task("lock", seed, Split.TRAIN, "open"), batcher, settings, forest_for(settings)
         ).run()
@@ -180,13 +181,27 @@ def test_search_without_restore_replays_and_builds_the_same_tree() -> None:
     assert _same(restored, replayed)
     assert replayed.info["env_steps"] > restored.info["env_steps"]
     assert replayed.info["replay_mismatches"] == 0
+    assert set(restored.restored) == {None, "exact"} and set(replayed.restored) == {None, "approximate"}
 
 
 def test_search_records_a_replay_that_reaches_another_page() -> None:
     settings = SearchSettings(num_iterations=6, num_proposals=12, use_critic=False)
     (tree,) = _search(settings, abilities=Ability.NONE, forgets=True)
     assert tree.info["replay_mismatches"] > 0
-    assert "replay_mismatch" in tree.error_kind
+    assert "replay_mismatch" in tree.error_kind and "failed" in tree.restored
+
+
+def test_environments_that_wait_for_a_process_wait_at_once() -> None:
+    settings = SearchSettings(num_iterations=4, num_proposals=4, use_critic=False)
+    meeting = threading.Barrier(4, timeout=60)  # opens when all four searches are in it
+
+    class Waiting(Lock):
+        def reset(self, task: Task) -> Observation:
+            meeting.wait()
+            return super().reset(task)
+
+    waited = _search(settings, tasks=4, in_flight=4, env=Waiting, abilities=Ability.RESTORE | Ability.BLOCKING)
+    assert all(_same(a, b) for a, b in zip(waited, _search(settings, tasks=4), strict=True))
 
 
 def test_batcher_sends_all_waiting_trees_in_one_call() -> None:

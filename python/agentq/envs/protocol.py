@@ -1,4 +1,4 @@
-"""The Env contract: what every environment must do, and the two optional abilities that make search cheap."""
+"""The Env contract: what every environment must do, and what it may be able to do."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ from agentq.types import EnvAction, Observation, StepResult, Task
 
 
 class Ability(Flag):
-    """Optional abilities. Without RESTORE, search replays the path from reset and checks each page's fingerprint."""
+    """Without RESTORE, search replays the path from reset and checks each page's fingerprint.
+
+    The calls of a BLOCKING environment wait for another process: search makes them in threads.
+    """
 
     NONE = 0
     RESTORE = auto()  # snapshot() and restore(token)
     FORK = auto()  # fork(): an independent copy of the live session
+    BLOCKING = auto()
 
 
 class Env(Protocol):
@@ -39,6 +43,11 @@ class Env(Protocol):
 
     def restore(self, token: Any) -> Observation:
         """Go back to a snapshot, the step count included; any number of times, in any order."""
+        ...
+
+    @property
+    def restored(self) -> str:
+        """How the last restore went. exact: page and server are as they were; approximate: the page is; failed."""
         ...
 
     def fork(self) -> Env:

@@ -95,6 +95,7 @@ class WebEnv:
     """One live session of a built-in site; see `agentq.envs.protocol.Env`."""
 
     abilities = Ability.RESTORE | Ability.FORK
+    restored = "exact"
 
     def __init__(self, kit: SiteKit) -> None:
         self.name = kit.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,8 +90,14 @@ def stage_rows(store: RunStore) -> list[StageRow]:
         seconds, done, total, _ = (note.pop(key, None) for key in ("seconds", "done", "total", "finished"))
         text = [f"{done} of {total}"] if done != total and total else []
         text += [f"{key.replace('_', ' ')} {value}" for key, value in note.items()]
+        text += [f"came back to {n} pages: {how}" for how, n in returns(store, stage)]
         rows.append(StageRow(stage, trees, episodes, seconds, ", ".join(text)))
     return rows
+
+
+def returns(store: RunStore, stage: str) -> list[tuple[str, int]]:
+    """How many nodes of a stage's trees were come back to, by how it went (see `Env.restored`), commonest first."""
+    return Counter(how for tree in store.trees(stage) for how in tree.restored if how).most_common()
 
 
 def curves(metrics: Sequence[dict[str, Any]]) -> list[tuple[str, list[Markup]]]:

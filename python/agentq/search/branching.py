@@ -18,6 +18,7 @@ from agentq.envs.protocol import Ability, Env
 from agentq.errors import ConfigError
 from agentq.search.batching import Batcher, request_seed
 from agentq.search.rollout import RolloutSettings
+from agentq.search.run import call
 from agentq.store.records import TERMINAL, TreeRecord
 from agentq.types import History, Proposal, StepResult, Task
 
@@ -35,6 +36,7 @@ class Node:
     tree: int = 0  # number of the rollout that its tree began with
     proposal: Proposal | None = None
     result: StepResult | None = None
+    restored: str | None = None
 
     @property
     def ended(self) -> bool:
@@ -75,16 +77,17 @@ async def branched(
         raise ConfigError(f"branching needs an environment that can fork and restore; got {env.name}")
     if not 1 <= initial <= total:
         raise ConfigError(f"initial must be in [1, {total}]; got {initial}")
-    first = env.reset(task)
-    grown = Grown([Node(History(task.instruction, first), env.snapshot())])
+    first = await call(env, env.reset, task)
+    grown = Grown([Node(History(task.instruction, first), await call(env, env.snapshot))])
     rng = np.random.default_rng([settings.seed & 0xFFFFFFFF, task.seed])
     wave = [(0, i) for i in range(initial)]
     while wave:
         number = len(grown.ends)
+        forks = [await call(env, env.fork) for _ in wave]
         chains = await asyncio.gather(
             *(
-                _roll_out(env.fork(), grown.nodes[n], task, batcher, settings, number + i)
-                for i, (n, _) in enumerate(wave)
+                _roll_out(fork, grown.nodes[n], task, batcher, settings, number + i)
+                for i, (fork, (n, _)) in enumerate(zip(forks, wave, strict=True))
             )
         )
         for place, chain in zip(wave, chains, strict=True):
@@ -138,17 +141,18 @@ async def _roll_out(
     env: Env, start: Node, task: Task, batcher: Batcher, settings: RolloutSettings, number: int
 ) -> list[Node]:
     """A rollout from a node to its end, by an environment of its own."""
-    env.restore(start.state)
+    await call(env, env.restore, start.state)
+    start.restored = env.restored
     chain: list[Node] = []
     node = start
     while not node.ended:
         seed = request_seed(settings.seed, task.seed, task.seed >> 32, 1 << 22, number, len(chain))
         (proposal,) = await batcher.propose(node.history, 1, seed=seed, temperature=settings.temperature)
-        result = env.step(proposal.action.env_action)
+        result = await call(env, env.step, proposal.action.env_action)
         history = node.history.then(proposal.action.text, result.observation)
-        node = Node(history, env.snapshot(), depth=node.depth + 1, proposal=proposal, result=result)
+        node = Node(history, await call(env, env.snapshot), depth=node.depth + 1, proposal=proposal, result=result)
         chain.append(node)
-    env.close()
+    await call(env, env.close)
     return chain
 
 
@@ -181,6 +185,7 @@ def _record(task: Task, grown: Grown) -> TreeRecord:
         reward=reward,
         success=np.array([bool(n.result and n.result.success) for n in nodes]),
         error_kind=[n.result.error_kind if n.result else None for n in nodes],
+        restored=[n.restored for n in nodes],
         info={
             "env_steps": len(nodes) - 1,
             "prompt_tokens": sum(len(p.prompt_ids) for p in made),

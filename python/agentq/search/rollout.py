@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from agentq.envs.protocol import Env
 from agentq.search.batching import Batcher, request_seed
+from agentq.search.run import call
 from agentq.types import History, Step, Task, Trajectory
 
 
@@ -30,12 +31,12 @@ async def rollout(
 
     Before each turn `give_up` is asked, with the turns taken; where it says so there is no episode.
     """
-    history = History(task.instruction, env.reset(task))
+    history = History(task.instruction, await call(env, env.reset, task))
     steps: list[Step] = []
     while not give_up(len(steps)):
         seed = request_seed(settings.seed, task.seed, task.seed >> 32, settings.attempt, len(steps))
         (proposal,) = await batcher.propose(history, 1, seed=seed, temperature=settings.temperature)
-        result = env.step(proposal.action.env_action)
+        result = await call(env, env.step, proposal.action.env_action)
         steps.append(Step(history.observation, proposal, result))
         if result.terminated or result.truncated:
             total = sum(step.result.reward for step in steps)

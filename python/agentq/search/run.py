@@ -1,15 +1,25 @@
-"""Runs one coroutine a work item, a bounded number at once, and hands results over as they come."""
+"""Runs one coroutine a work item, a bounded number at once, and hands results over as they come; calls environments."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
 
+from agentq.envs.protocol import Ability, Env
 from agentq.search.batching import Batcher
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Args = ParamSpec("Args")
+
+
+async def call(env: Env, method: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs) -> Result:
+    """`method(*args)` of `env`; in a thread where it waits for another process, so that other searches go on."""
+    if Ability.BLOCKING in env.abilities:
+        return await asyncio.to_thread(method, *args, **kwargs)
+    return method(*args, **kwargs)
 
 
 def run_all(
@@ -30,6 +40,8 @@ def run_all(
 
     async def main() -> None:
         queue = iter(items)
+        threads = ThreadPoolExecutor(in_flight + 1)  # a call of each environment, and the model's
+        asyncio.get_running_loop().set_default_executor(threads)
 
         async def worker() -> None:
             for item in queue:

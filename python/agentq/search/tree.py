@@ -24,6 +24,7 @@ from agentq._core import ALL_EXHAUSTED, NO_NODE, Forest
 from agentq.agent.actions import action_key
 from agentq.envs.protocol import Ability, Env
 from agentq.search.batching import Batcher, request_seed
+from agentq.search.run import call
 from agentq.store.records import TreeRecord
 from agentq.types import EnvAction, History, Observation, Proposal, StepResult, Task
 
@@ -49,6 +50,7 @@ class _Node:
     proposal: Proposal | None = None
     history: History | None = None
     snapshot: Any = None
+    restored: str | None = None
     result: StepResult | None = None
     total: float = 0.0  # sum of rewards from the root
 
@@ -78,10 +80,9 @@ class TreeSearch:
         self.forest = forest_for(settings) if forest is None else forest
         (self.tree,) = self.forest.add_trees(1).tolist()
         self.root = self.forest.root(self.tree)
-        self.nodes: dict[int, _Node] = {self.root: _Node(history=History(task.instruction, env.reset(task)))}
+        self.nodes = {self.root: _Node()}
         self.can_restore = Ability.RESTORE in env.abilities
-        self.position: int | None = self.root  # the node whose page the session shows
-        self._save(self.root)
+        self.position: int | None = None  # the node whose page the session shows
         self.counts = {
             "env_steps": 0,
             "prompt_tokens": 0,
@@ -95,6 +96,7 @@ class TreeSearch:
     async def run(self) -> TreeRecord:
         """Search until the iterations are spent, the tree is exhausted, or (if asked to) a success is found."""
         start = time.perf_counter()
+        await self._open()
         for _ in range(self.settings.num_iterations):
             ticket, leaf = self.forest.ask_one(self.tree)
             if leaf == -ALL_EXHAUSTED:
@@ -105,9 +107,15 @@ class TreeSearch:
                 break
         return self._record(time.perf_counter() - start)
 
+    async def _open(self) -> None:
+        root = self.nodes[self.root]
+        root.history = History(self.task.instruction, await call(self.env, self.env.reset, self.task))
+        self.position = self.root
+        await self._save(self.root)
+
     async def _iterate(self, ticket: int, leaf: int) -> None:
         try:
-            while not (node := self._execute(leaf)).ended:
+            while not (node := await self._execute(leaf)).ended:
                 leaf = await self._expand(ticket, leaf, node)
         except BaseException:
             self.forest.cancel([ticket])
@@ -116,38 +124,46 @@ class TreeSearch:
         self.forest.tell_one(ticket, node.total)
         self.succeeded |= node.result is not None and node.result.success
 
-    def _execute(self, index: int) -> _Node:
+    async def _execute(self, index: int) -> _Node:
         """Take the node's action at its parent's page, unless that has been done."""
         node = self.nodes[index]
         if node.history is not None:
             return node
         before = self.nodes[node.parent]
         assert before.history is not None and node.proposal is not None
-        if not self._go_to(node.parent):
+        if not await self._go_to(node.parent):
             node.history = before.history
             node.result = StepResult(before.history.observation, truncated=True, error_kind="replay_mismatch")
             return node
-        result = self.env.step(node.proposal.action.env_action)
+        result = await call(self.env, self.env.step, node.proposal.action.env_action)
         self.counts["env_steps"] += 1
         self.position = None if result.terminated or result.truncated else index
         node.result, node.total = result, before.total + result.reward
         node.history = before.history.then(node.proposal.action.text, result.observation)
-        self._save(index)
+        await self._save(index)
         return node
 
-    def _go_to(self, index: int) -> bool:
+    async def _go_to(self, index: int) -> bool:
         """Bring the session to the node's page: by snapshot, else by replay from reset, checked by fingerprints."""
         if self.position == index:
             return True
+        target = self.nodes[index]
         if self.can_restore:
-            self.env.restore(self.nodes[index].snapshot)
+            await call(self.env, self.env.restore, target.snapshot)
+            target.restored = self.env.restored
             return True
-        observation = self.env.reset(self.task)
+        reached = await self._replay(index)
+        target.restored = "approximate" if reached else "failed"
+        return reached
+
+    async def _replay(self, index: int) -> bool:
+        observation = await call(self.env, self.env.reset, self.task)
         for step in self.forest.path(index):
             node = self.nodes[int(step)]
             assert node.history is not None
             if node.proposal is not None:
-                observation = self.env.step(node.proposal.action.env_action).observation
+                result = await call(self.env, self.env.step, node.proposal.action.env_action)
+                observation = result.observation
                 self.counts["env_steps"] += 1
             if observation.fingerprint != node.history.observation.fingerprint:
                 self.counts["replay_mismatches"] += 1
@@ -155,9 +171,9 @@ class TreeSearch:
                 return False
         return True
 
-    def _save(self, index: int) -> None:
+    async def _save(self, index: int) -> None:
         if self.can_restore and not self.nodes[index].ended:
-            self.nodes[index].snapshot = self.env.snapshot()
+            self.nodes[index].snapshot = await call(self.env, self.env.snapshot)
 
     async def _expand(self, ticket: int, index: int, node: _Node) -> int:
         """Give the node its children, best rank first, and go on with the one that the policy sampled first."""
@@ -207,5 +223,6 @@ class TreeSearch:
             reward=np.array([r.reward if r else 0.0 for r in results], dtype=np.float32),
             success=np.array([bool(r and r.success) for r in results]),
             error_kind=[r.error_kind if r else None for r in results],
+            restored=[node.restored for node in nodes],
             info={**self.counts, "seconds": seconds, "succeeded": bool(self.succeeded)},
         )

@@ -51,7 +51,8 @@ class TreeRecord:
     parent. Columns, all `[n]`: `parent` int32 (-1 at the root), `depth` int32, `visit_count` N uint32, `value_sum` W
     float64, `critic_value` in [0, 1] float32, `flags` uint8 (`TERMINAL`, `EXHAUSTED`), `reward` float32, `success`
     bool. `proposal` is None at the root; `observation` is None where the action was never executed; `error_kind` is
-    None where the page did not fail. `info` holds counts: env_steps, prompt_tokens, generated_tokens, seconds.
+    None where the page did not fail; `restored` is how its page was last come back to (see `Env.restored`), None if
+    never. `info` holds counts: env_steps, prompt_tokens, generated_tokens, seconds.
 
     Raises:
         ValueError: if a column does not have one entry a node, or the parents are no tree in that order.
@@ -69,13 +70,15 @@ class TreeRecord:
     reward: np.ndarray
     success: np.ndarray
     error_kind: list[str | None]
+    restored: list[str | None] = field(default_factory=list)
     info: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, dtype in COLUMNS.items():
             setattr(self, name, np.asarray(getattr(self, name)).astype(dtype, copy=False))
         n = len(self.parent)
-        for name in (*COLUMNS, "proposal", "observation", "error_kind"):
+        self.restored = self.restored or [None] * n
+        for name in (*COLUMNS, "proposal", "observation", "error_kind", "restored"):
             if len(getattr(self, name)) != n:
                 raise ValueError(f"{name} must have one entry a node ({n}); got {len(getattr(self, name))}")
         if n == 0 or self.parent[0] != -1:
@@ -122,6 +125,7 @@ def encode_tree(tree: TreeRecord) -> tuple[bytes, dict[bytes, bytes]]:
         "task": asdict(tree.task),
         "info": tree.info,
         "error_kind": tree.error_kind,
+        "restored": tree.restored,
         "actions": actions,
         "urls": urls,
     }
@@ -139,6 +143,7 @@ def decode_tree(data: bytes, fetch: Fetch) -> TreeRecord:
         proposal=_decode_proposals(n, meta["actions"], columns, blobs),
         observation=_decode_observations(n, meta["urls"], columns, blobs),
         error_kind=meta["error_kind"],
+        restored=meta.get("restored", []),
         info=meta["info"],
         **{name: columns[name] for name in COLUMNS},
     )

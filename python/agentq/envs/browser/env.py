@@ -31,7 +31,7 @@ class BrowserEnv:
     `log` has a StepLog for each step of the episode and a Return for each way back, in order.
     """
 
-    abilities = Ability.RESTORE | Ability.FORK
+    abilities = Ability.RESTORE | Ability.FORK | Ability.BLOCKING
 
     def __init__(self, host: Host, pool: BrowserPool, max_tokens: int = MAX_TOKENS) -> None:
         if max_tokens < 1:
@@ -50,6 +50,11 @@ class BrowserEnv:
     def log(self) -> list[StepLog | Return]:
         """What happened since reset."""
         return self._driver.log
+
+    @property
+    def restored(self) -> str:
+        """The outcome of the last restore."""
+        return next((entry.outcome for entry in reversed(self.log) if isinstance(entry, Return)), "exact")
 
     def random_query(self, rng: random.Random) -> str:
         """Something a visitor of this site may search for."""
