@@ -71,6 +71,7 @@ def make_tree(seed: int = 0, num_nodes: int = 12, width: int = 3) -> TreeRecord:
         reward=success.astype(float),
         success=success,
         error_kind=[None if i % 5 else "timeout" for i in range(num_nodes)],
+        restored=[None, "exact", "approximate", "failed", None][:num_nodes] + [None] * max(0, num_nodes - 5),
         info={"env_steps": 7, "seconds": 0.1 + 0.2, "nested": {"counts": [1, 2]}},
     )
 

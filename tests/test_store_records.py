@@ -37,7 +37,8 @@ def same_proposal(a: Proposal | None, b: Proposal | None) -> bool:
 
 
 def assert_same_tree(a: TreeRecord, b: TreeRecord) -> None:
-    assert (a.task, a.observation, a.error_kind, a.info) == (b.task, b.observation, b.error_kind, b.info)
+    assert (a.task, a.observation, a.error_kind) == (b.task, b.observation, b.error_kind)
+    assert (a.restored, a.info) == (b.restored, b.info)
     for name in COLUMNS:
         x, y = getattr(a, name), getattr(b, name)
         assert (name, x.dtype, x.tobytes()) == (name, y.dtype, y.tobytes())
