@@ -124,7 +124,7 @@ def summary(path: Path) -> RungResult | None:
     """The last row of a run's summary, None where there is none yet."""
     file = path / "summary.json"
     rows = json.loads(file.read_text()) if file.exists() else []
-    return RungResult.from_dict(rows[-1]) if rows and rows[-1]["name"] != "base" else None
+    return RungResult.from_dict(rows[-1]) if rows else None
 
 
 def _measured(path: Path, row: Row, name: str) -> Path:

@@ -61,7 +61,8 @@ def test_report_shows_the_ladder_the_stages_and_the_curves(run: Path) -> None:
     assert rows[1][:3] == ["agent_q", "96.0 %", "48 / 50"]
     assert rows[1][6:9] == ["12.3 k", "7", "3"]
     assert rows[1][9] == "4 min 10 s"
-    assert cells(page, "Stages") == [["agent_q/collect", "2", "", "4 min 10 s", "2 of 3, critic prompt tokens 7"]]
+    note = "2 of 3, critic prompt tokens 7, pages come back to: 2 exact, 2 approximate, 2 failed"
+    assert cells(page, "Stages") == [["agent_q/collect", "2", "", "4 min 10 s", note]]
     labels = page.xpath("//*[local-name() = 'svg']/@aria-label")
     assert labels == [
         "success rate of each rung with its 95 % interval",

@@ -90,7 +90,8 @@ def stage_rows(store: RunStore) -> list[StageRow]:
         seconds, done, total, _ = (note.pop(key, None) for key in ("seconds", "done", "total", "finished"))
         text = [f"{done} of {total}"] if done != total and total else []
         text += [f"{key.replace('_', ' ')} {value}" for key, value in note.items()]
-        text += [f"came back to {n} pages: {how}" for how, n in returns(store, stage)]
+        if back := returns(store, stage):
+            text.append(f"pages come back to: {', '.join(f'{n} {how}' for how, n in back)}")
         rows.append(StageRow(stage, trees, episodes, seconds, ", ".join(text)))
     return rows
 
