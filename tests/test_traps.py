@@ -115,7 +115,9 @@ def test_training_ids_are_the_sampled_ids_though_the_tokenizer_would_write_them_
     proposals = [step.proposal for t in episodes for step in t.steps]
     found = trained_on([s for item in items for s in item.samples])
     assert found == [([*p.prompt_ids.tolist(), *p.token_ids[:-1].tolist()], p.token_ids.tolist()) for p in proposals]
-    again = [foreign.encode_answer(foreign.renderer.decode(p.token_ids))[: len(p.token_ids)].tolist() for p in proposals]
+    again = [
+        foreign.encode_answer(foreign.renderer.decode(p.token_ids))[: len(p.token_ids)].tolist() for p in proposals
+    ]
     assert again != [p.token_ids.tolist() for p in proposals]
 
 
