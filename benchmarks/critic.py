@@ -9,9 +9,11 @@ States where nothing else was proposed are left out. The policy's own first samp
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
+from collections.abc import Coroutine, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from machine import commit, machine
 
@@ -22,8 +24,10 @@ from agentq.critics.ranker import LLMRanker
 from agentq.evaluate.critic import choice_accuracy
 from agentq.evaluate.stats import wilson
 from agentq.policies.engine import TransformersEngine
-from agentq.policies.transformers import TransformersPolicy
+from agentq.policies.model import ModelPolicy
 from agentq.types import EnvAction, History, Split
+
+Answer = TypeVar("Answer")
 
 
 def expert_states(env_name: str, n: int) -> list[tuple[History, EnvAction]]:
@@ -43,12 +47,22 @@ def expert_states(env_name: str, n: int) -> list[tuple[History, EnvAction]]:
     return found
 
 
+def together(questions: Iterable[Coroutine[Any, Any, Answer]]) -> list[Answer]:
+    """All answers, asked for at once."""
+
+    async def main() -> list[Answer]:
+        return await asyncio.gather(*questions)
+
+    return asyncio.run(main())
+
+
 def measure(env_name: str, n: int, k: int, base: Path) -> dict[str, Any]:
     """The critic's accuracy, the policy's own, and chance."""
     engine = TransformersEngine(base)
     states = expert_states(env_name, n)
     histories = [history for history, _ in states]
-    proposed = TransformersPolicy(engine).propose(histories, k, seeds=range(len(states)))
+    policy = ModelPolicy(engine)
+    proposed = together(policy.propose(history, k, seed=seed) for seed, history in enumerate(histories))
     asked, listed, right, first_right = [], [], [], 0
     for (history, wanted), proposals in zip(states, proposed, strict=True):
         actions = {action_key(p.action.env_action): p.action.env_action for p in proposals}
@@ -60,7 +74,8 @@ def measure(env_name: str, n: int, k: int, base: Path) -> dict[str, Any]:
         right.append(list(actions).index(action_key(wanted)))
         first_right += action_key(proposals[0].action.env_action) == action_key(wanted)
     ranker = LLMRanker(engine)
-    critic = choice_accuracy(ranker.rank(asked, listed, seeds=range(len(asked))), right)
+    ranks = together(ranker.rank(h, p, seed=seed) for seed, (h, p) in enumerate(zip(asked, listed, strict=True)))
+    critic = choice_accuracy(ranks, right)
     low, high = wilson(first_right, len(asked))
     better = {"value": critic.low, "target": critic.chance, "met": critic.low > critic.chance}
     return {

@@ -14,10 +14,10 @@ from agentq import envs
 from agentq.agent.actions import format_action, parse_action
 from agentq.agent.prompts import critic_answer, critic_messages, plain_text, policy_messages
 from agentq.base.tokenizer import train_tokenizer
-from agentq.critics.ranker import RankerStats
 from agentq.learn.learner import Learner
 from agentq.policies.engine import TransformersEngine
-from agentq.policies.transformers import TransformersPolicy
+from agentq.policies.model import ModelPolicy
+from agentq.policies.usage import Usage
 from agentq.recipes.pipeline import Pipeline
 from agentq.types import Command, EnvAction, History, Proposal, Sample, Split, Status, StopReason, Task
 
@@ -89,28 +89,25 @@ class Teacher:
         self, engine: TransformersEngine, scripts: dict[str, list[str]], *, learnt: bool, follows: float = 0.96
     ) -> None:
         self.engine, self.scripts, self.learnt, self.follows = engine, scripts, learnt, follows
+        self.asked = 0
 
-    def propose(
-        self, histories: Sequence[History], k: int, *, seeds: Sequence[int], temperature: float = 1.0
-    ) -> list[list[Proposal]]:
-        """See `Policy.propose`. As an engine's, log-probabilities are rounded by how many are asked for together."""
-        rounding = np.float32(1 + 2e-7 * len(histories))
-        return [
-            [self._one(history, rng, temperature, rounding) for _ in range(k)]
-            for history, rng in zip(histories, map(np.random.default_rng, seeds), strict=True)
-        ]
+    async def propose(self, history: History, k: int, *, seed: int, temperature: float = 1.0) -> list[Proposal]:
+        """See `Policy.propose`. As an engine's, log-probabilities are rounded by what was asked before."""
+        self.asked += 1
+        rng, rounding = np.random.default_rng(seed), np.float32(1 + 2e-7 * (self.asked % 8))
+        return [self._one(history, rng, temperature, rounding) for _ in range(k)]
 
     def write(self, history: History, text: str) -> Proposal:
-        """See `TransformersPolicy.write`."""
-        return TransformersPolicy(self.engine).write(history, text)
+        """See `ModelPolicy.write`."""
+        return ModelPolicy(self.engine).write(history, text)
 
     def _one(self, history: History, rng: np.random.Generator, temperature: float, rounding: np.float32) -> Proposal:
         script, n = self.scripts[history.instruction], len(history.actions)
         follows = rng.random() < self.follows if temperature else self.learnt
         on_the_way = n < len(script) and list(history.actions) == script[:n]
         text = script[n] if follows and on_the_way else STOP
-        prompt = self.engine.encode(policy_messages(history))
-        ids = np.array(self.engine.tokenizer(f"{text}<|end|>")["input_ids"], np.int32)
+        prompt = self.engine.renderer.encode(policy_messages(history))
+        ids = np.array(self.engine.renderer.tokenizer(f"{text}<|end|>")["input_ids"], np.int32)
         with torch.inference_mode():
             row = torch.from_numpy(np.concatenate([prompt, ids]).astype(np.int64))[None]
             every = torch.log_softmax(self.engine.model(row).logits[0, len(prompt) - 1 : -1].float(), dim=-1)
@@ -121,17 +118,13 @@ class Teacher:
 class PrefersTheLongest:
     """`Critic` that values an action by its length: to stop is the shortest there is. Reads one token a node."""
 
-    def __init__(self) -> None:
-        self.stats = RankerStats()
+    def __init__(self, usage: Usage) -> None:
+        self.usage = usage
 
-    def rank(
-        self, histories: Sequence[History], proposals: Sequence[Sequence[EnvAction | None]], *, seeds: Sequence[int]
-    ) -> list[list[float]]:
+    async def rank(self, history: History, proposals: Sequence[EnvAction | None], *, seed: int) -> list[float]:
         """See `Critic.rank`."""
-        self.stats.prompt_tokens += len(histories)
-        return [
-            [float(len(str(action)) == max(len(str(a)) for a in listed)) for action in listed] for listed in proposals
-        ]
+        self.usage.of("critic").prompt_tokens += 1
+        return [float(len(str(action)) == max(len(str(a)) for a in proposals)) for action in proposals]
 
 
 class Quiet:
@@ -151,7 +144,7 @@ class Schooled(Pipeline):
 
     @cached_property
     def critic(self) -> PrefersTheLongest:  # type: ignore[override]
-        return PrefersTheLongest()
+        return PrefersTheLongest(self.engine(self.base).usage)
 
 
 class Idle(Pipeline):

@@ -210,7 +210,7 @@ def test_make_base_writes_an_ordinary_checkpoint_and_goes_on_after_pretraining(t
     assert set(stages) == {"pretrain", "demonstrate"}
     assert json.loads((tmp_path / "base.json").read_text())["settings"]["demonstrations"] == 2
     engine = TransformersEngine(tmp_path)
-    out = engine.generate([engine.encode(policy_messages(History("q", PAGE)))], 2, seeds=[0], max_new_tokens=4)
+    out = engine.generate([engine.renderer.encode(policy_messages(History("q", PAGE)))], 2, seeds=[0], max_new_tokens=4)
     assert len(out[0]) == 2
     again: list[str] = []
     make_base(tmp_path, settings, on_step=lambda stage, _: again.append(stage))
@@ -222,9 +222,9 @@ def test_embedded_base_is_small_and_loads_like_any_checkpoint() -> None:
     assert sum(file.stat().st_size for file in path.iterdir()) < 10_000_000
     engine = TransformersEngine(path)
     assert engine.model.get_input_embeddings().weight.dtype == torch.float32
-    assert engine.tokenizer.chat_template
+    assert engine.renderer.tokenizer.chat_template
     task = envs.task("booking", Split.BASE, 0)
-    prompt = engine.encode(policy_messages(History(task.instruction, envs.make("booking").reset(task))))
+    prompt = engine.renderer.encode(policy_messages(History(task.instruction, envs.make("booking").reset(task))))
     ((sample,),) = engine.generate([prompt], 1, seeds=[0], temperature=0.0)
-    action = parse_action(engine.decode(sample.token_ids))
+    action = parse_action(engine.renderer.decode(sample.token_ids))
     assert action.env_action is not None and action.env_action.command is Command.TYPE

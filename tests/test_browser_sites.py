@@ -15,7 +15,6 @@ from agentq.envs.browser.states import Return, StepLog
 from agentq.envs.explore import check_env, random_action
 from agentq.errors import ConfigError
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.search.batching import Batcher
 from agentq.search.run import run_all
 from agentq.search.tree import SearchSettings, TreeSearch
 from agentq.store.records import TreeRecord
@@ -96,15 +95,8 @@ def tree(env: envs.SiteEnv, task: Task) -> TreeRecord:
         return format_action(EnvAction(Command.STOP) if len(history.actions) == 4 else action), -1.0
 
     found: list[TreeRecord] = []
-    batcher = Batcher(ScriptedPolicy(propose), None)
-    settings = SearchSettings(num_iterations=6, num_proposals=3, use_critic=False)
-    run_all(
-        [task],
-        lambda t: TreeSearch(env, t, batcher, settings).run(),
-        batcher=batcher,
-        in_flight=1,
-        on_done=found.append,
-    )
+    policy, settings = ScriptedPolicy(propose), SearchSettings(num_iterations=6, num_proposals=3)
+    run_all([task], lambda t: TreeSearch(env, t, policy, settings).run(), in_flight=1, on_done=found.append)
     return found[0]
 
 

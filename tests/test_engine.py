@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from agentq.agent.prompts import policy_messages
 from agentq.base.tokenizer import train_tokenizer
 from agentq.errors import ModelError
 from agentq.policies.engine import TransformersEngine
-from agentq.policies.transformers import TransformersPolicy
+from agentq.policies.model import ModelPolicy
 from agentq.types import History, Observation, StopReason
 
 PROMPTS = [np.arange(5, 5 + n, dtype=np.int32) for n in (3, 17, 9, 30, 12)]
@@ -94,7 +95,7 @@ def test_prompts_that_begin_like_earlier_ones_give_what_they_give_alone(checkpoi
                 np.testing.assert_array_equal(x.token_ids, y.token_ids)
                 np.testing.assert_allclose(x.logps, y.logps, atol=2e-5)
     first, second = 96 + 64 + 48 + 0 + 80 + 96 + 96, 96 + 64 + 80 + 32 + 80 + 96 + 144
-    assert plain.usage.cached_tokens == 0 and caching.usage.cached_tokens == first + second
+    assert plain.usage.total.cached_tokens == 0 and caching.usage.total.cached_tokens == first + second
 
 
 def test_generate_at_temperature_zero_takes_the_likeliest_token(engine: TransformersEngine) -> None:
@@ -109,7 +110,7 @@ def test_generate_at_temperature_zero_takes_the_likeliest_token(engine: Transfor
 
 def test_generate_samples_with_the_models_frequencies(engine: TransformersEngine) -> None:
     ((*samples,),) = engine.generate([PROMPTS[0]], 4000, seeds=[0], max_new_tokens=1)
-    counts = np.bincount([s.token_ids[0] for s in samples], minlength=len(engine.tokenizer))
+    counts = np.bincount([s.token_ids[0] for s in samples], minlength=len(engine.renderer.tokenizer))
     with torch.inference_mode():
         probs = torch.softmax(engine.model(torch.tensor(PROMPTS[0].astype(np.int64))[None]).logits[0, -1].float(), -1)
     expected = probs.numpy() * 4000
@@ -120,7 +121,7 @@ def test_generate_samples_with_the_models_frequencies(engine: TransformersEngine
 
 def test_generate_ends_with_the_end_token_or_says_length(engine: TransformersEngine) -> None:
     out = engine.generate(PROMPTS, 8, seeds=range(5), max_new_tokens=60)
-    eos = int(engine.eos_ids[0])
+    eos = int(engine.end_ids[0])
     reasons = set()
     for sample in (s for samples in out for s in samples):
         reasons.add(sample.stop_reason)
@@ -139,12 +140,12 @@ def test_generate_refuses_prompts_that_do_not_fit(engine: TransformersEngine) ->
 
 def test_publish_moves_to_new_weights_and_version(checkpoint: Path) -> None:
     engine = TransformersEngine(checkpoint)
-    policy = TransformersPolicy(engine, max_new_tokens=8)
+    policy = ModelPolicy(engine, max_new_tokens=8)
     history = History("book", Observation("link Blue [3]"))
-    before = policy.propose([history], 1, seeds=[0], temperature=0.0)[0][0]
+    before = asyncio.run(policy.propose(history, 1, seed=0, temperature=0.0))[0]
     torch.manual_seed(1)
     engine.publish({name: torch.randn_like(w) * 0.2 for name, w in engine.model.state_dict().items()})
-    after = policy.propose([history], 1, seeds=[0], temperature=0.0)[0][0]
+    after = asyncio.run(policy.propose(history, 1, seed=0, temperature=0.0))[0]
     assert (before.policy_version, after.policy_version) == (0, 1)
     np.testing.assert_allclose(after.logps, _plain_logps(engine, after.prompt_ids, after.token_ids), atol=2e-5)
     assert not np.allclose(before.logps[:1], after.logps[:1])
@@ -165,8 +166,8 @@ def test_publish_forgets_prefixes_of_the_old_weights(checkpoint: Path) -> None:
 
 def test_encode_uses_the_chat_template_without_a_second_bos(engine: TransformersEngine) -> None:
     messages = policy_messages(History("book", Observation("link Blue [3]")))
-    ids = engine.encode(messages)
-    text = engine.tokenizer.decode(ids.tolist())
+    ids = engine.renderer.encode(messages)
+    text = engine.renderer.tokenizer.decode(ids.tolist())
     assert text.startswith("<|user|>HISTORY:") and text.endswith("<|assistant|>")
     assert text.count("<|user|>") == 1
 
@@ -174,24 +175,24 @@ def test_encode_uses_the_chat_template_without_a_second_bos(engine: Transformers
 def test_a_history_too_long_for_the_context_loses_its_oldest_actions(engine: TransformersEngine) -> None:
     page = Observation("link Blue [3]")
     short, long = (History("book", page, tuple(f"CLICK [{i}]" for i in range(n))) for n in (2, 400))
-    whole = engine.encode_history(short, policy_messages, max_new_tokens=8)
-    assert whole.tolist() == engine.encode(policy_messages(short)).tolist()
-    cut = engine.encode_history(long, policy_messages, max_new_tokens=8)
-    text = engine.tokenizer.decode(cut.tolist())
-    assert engine.context_tokens - 20 < len(cut) + 8 <= engine.context_tokens
+    whole = engine.render(short, policy_messages, max_new_tokens=8).ids
+    assert whole.tolist() == engine.renderer.encode(policy_messages(short)).tolist()
+    cut = engine.render(long, policy_messages, max_new_tokens=8).ids
+    text = engine.renderer.tokenizer.decode(cut.tolist())
+    assert engine.renderer.context_tokens - 20 < len(cut) + 8 <= engine.renderer.context_tokens
     assert "CLICK [399]" in text and "CLICK [0]" not in text and "link Blue [3]" in text
-    assert TransformersPolicy(engine, max_new_tokens=8).propose([long], 1, seeds=[0])[0][0].token_ids.size
+    assert asyncio.run(ModelPolicy(engine, max_new_tokens=8).propose(long, 1, seed=0))[0].token_ids.size
 
 
 @pytest.mark.parametrize("text", ["a  b\tc\r\n\n [12] x7:30 é漢 <b>", "  ", "\x00\x7f", "TYPE [1] 555-0134"])
 def test_tokenizer_keeps_any_text(engine: TransformersEngine, text: str) -> None:
-    assert engine.tokenizer.decode(engine.tokenizer(text)["input_ids"]) == text
+    assert engine.renderer.tokenizer.decode(engine.renderer.tokenizer(text)["input_ids"]) == text
 
 
 def test_load_checkpoint_names_a_missing_or_unfitting_checkpoint(checkpoint: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="must be a transformers checkpoint by name or path"):
         TransformersEngine(tmp_path / "nothing")
-    tokenizer = TransformersEngine(checkpoint).tokenizer
+    tokenizer = TransformersEngine(checkpoint).renderer.tokenizer
     tokenizer.add_tokens([f"new{i}" for i in range(5)])
     model = LlamaForCausalLM.from_pretrained(checkpoint)
     model.save_pretrained(tmp_path)

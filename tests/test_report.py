@@ -19,6 +19,7 @@ from agentq.report.page import duration
 from agentq.store import RunStore
 from tests.records_factory import make_tree
 
+USED = {"requests": 2, "prompt_tokens": 7, "cached_tokens": 3, "generated_tokens": 5, "queue_s": 0.5}
 CONFIG = {"run": {"env": "booking", "seed": 7}, "search": {"c_exp": 1.0}}
 
 
@@ -37,7 +38,7 @@ def run(tmp_path: Path) -> Path:
     with RunStore.open(path, CONFIG) as store:
         store.add_tree("agent_q/collect", make_tree(1, num_nodes=12))
         store.add_tree("agent_q/collect", failed)
-        store.set_note("agent_q/collect", {"seconds": 250.0, "done": 2, "total": 3, "critic_prompt_tokens": 7})
+        store.set_note("agent_q/collect", {"seconds": 250.0, "done": 2, "total": 3, "usage": {"critic": USED}})
         store.set_note("agent_q/train", {"finished": True})
         for step in range(30):
             store.log("agent_q/train", step, loss=0.7 - step / 100, **{"rewards/accuracies": 0.5})
@@ -61,7 +62,8 @@ def test_report_shows_the_ladder_the_stages_and_the_curves(run: Path) -> None:
     assert rows[1][:3] == ["agent_q", "96.0 %", "48 / 50"]
     assert rows[1][6:9] == ["12.3 k", "7", "3"]
     assert rows[1][9] == "4 min 10 s"
-    note = "2 of 3, critic prompt tokens 7, pages come back to: 2 exact, 2 approximate, 2 failed"
+    used = "critic: 2 requests, 7 prompt tokens (43% cached), 5 generated"
+    note = f"2 of 3, {used}, pages come back to: 2 exact, 2 approximate, 2 failed"
     assert cells(page, "Stages") == [["agent_q/collect", "2", "", "4 min 10 s", note]]
     labels = page.xpath("//*[local-name() = 'svg']/@aria-label")
     assert labels == [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Sequence
 from itertools import product
@@ -13,15 +14,14 @@ import pytest
 from agentq.agent.actions import format_action
 from agentq.critics.ranker import rank_values
 from agentq.envs.protocol import Ability
+from agentq.policies.batches import Batches
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.search.batching import Batcher
 from agentq.search.collect import Collector
-from agentq.search.rollout import RolloutSettings, rollout
 from agentq.search.run import run_all
 from agentq.search.tree import SearchSettings, TreeSearch, forest_for
 from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
-from agentq.types import Command, EnvAction, History, Observation, Proposal, Split, StepResult, Task, Trajectory
+from agentq.types import Command, EnvAction, History, Observation, Split, StepResult, Task
 
 CODE = (2, 0, 1)
 TASK = Task("lock", 7, Split.TRAIN, "open the lock")
@@ -74,37 +74,29 @@ def _click(history: History, rng: np.random.Generator) -> tuple[str, float]:
 class _Knows:
     """A critic that ranks the code's next click first."""
 
-    def rank(
-        self, histories: Sequence[History], proposals: Sequence[Sequence[EnvAction | None]], *, seeds: Sequence[int]
-    ) -> list[list[float]]:
-        out = []
-        for history, listed in zip(histories, proposals, strict=True):
-            wanted = CODE[len(history.actions)]
-            out.append(
-                rank_values(sorted(range(len(listed)), key=lambda i: getattr(listed[i], "element", None) != wanted))
-            )
-        return out
+    async def rank(self, history: History, proposals: Sequence[EnvAction | None], *, seed: int) -> list[float]:
+        wanted = CODE[len(history.actions)]
+        order = sorted(range(len(proposals)), key=lambda i: getattr(proposals[i], "element", None) != wanted)
+        return rank_values(order)
 
 
 def _search(
-    settings: SearchSettings, *, tasks: int = 1, in_flight: int = 1, env: type[Lock] = Lock, **kwargs: object
+    settings: SearchSettings,
+    *,
+    tasks: int = 1,
+    in_flight: int = 1,
+    critic: bool = False,
+    env: type[Lock] = Lock,
+    **kwargs: object,
 ) -> list[TreeRecord]:
     found: dict[int, TreeRecord] = {}
-    batcher = Batcher(ScriptedPolicy(_click), _Knows() if settings.use_critic else None)
 
     async def work(seed: int) -> TreeRecord:
-        lock = env(**kwargs)  # type: ignore[arg-type]
-        return await TreeSearch(
-            lock, Task("lock", seed, Split.TRAIN, "open"), batcher, settings, forest_for(settings)
-        ).run()
+        lock, task = env(**kwargs), Task("lock", seed, Split.TRAIN, "open")  # type: ignore[arg-type]
+        policy = ScriptedPolicy(_click)
+        return await TreeSearch(lock, task, policy, settings, critic=_Knows() if critic else None).run()
 
-    run_all(
-        range(tasks),
-        work,
-        batcher=batcher,
-        in_flight=in_flight,
-        on_done=lambda tree: found.update({tree.task.seed: tree}),
-    )
+    run_all(range(tasks), work, in_flight=in_flight, on_done=lambda tree: found.update({tree.task.seed: tree}))
     return [found[seed] for seed in range(tasks)]
 
 
@@ -115,7 +107,7 @@ def _same(a: TreeRecord, b: TreeRecord) -> bool:
 
 
 def test_search_without_critic_finds_the_code_and_counts_every_rollout() -> None:
-    (tree,) = _search(SearchSettings(num_iterations=60, num_proposals=12, use_critic=False))
+    (tree,) = _search(SearchSettings(num_iterations=60, num_proposals=12))
     assert tree.info["succeeded"] and tree.success.sum() == 1
     won = int(np.flatnonzero(tree.success)[0])
     assert [tree.proposal[i].action.env_action.element for i in tree.path(won)[1:]] == list(CODE)  # type: ignore[union-attr]
@@ -128,7 +120,7 @@ def test_search_without_critic_finds_the_code_and_counts_every_rollout() -> None
 
 
 def test_search_ends_when_the_tree_is_exhausted() -> None:
-    (tree,) = _search(SearchSettings(num_iterations=500, num_proposals=30, use_critic=False))
+    (tree,) = _search(SearchSettings(num_iterations=500, num_proposals=30))
     assert tree.info["iterations"] == 27  # 3 ** 3 ends
     assert len(tree) == 1 + 3 + 9 + 27
 
@@ -136,10 +128,8 @@ def test_search_ends_when_the_tree_is_exhausted() -> None:
 def test_search_with_a_perfect_critic_succeeds_sooner_and_can_stop_there() -> None:
     iterations = {True: 0, False: 0}
     for seed, critic in product(range(6), iterations):
-        settings = SearchSettings(
-            num_iterations=50, num_proposals=20, stop_on_success=True, use_critic=critic, seed=seed
-        )
-        (tree,) = _search(settings)
+        settings = SearchSettings(num_iterations=50, num_proposals=20, stop_on_success=True, seed=seed)
+        (tree,) = _search(settings, critic=critic)
         assert tree.info["succeeded"] and tree.success.sum() == 1
         iterations[critic] += tree.info["iterations"]
         assert [float(v) for v in tree.critic_value[tree.children(0)]] == ([1.0, 0.5, 0.0] if critic else [0.5] * 3)
@@ -147,7 +137,7 @@ def test_search_with_a_perfect_critic_succeeds_sooner_and_can_stop_there() -> No
 
 
 def test_a_rollout_follows_the_policys_first_sample_whatever_the_critic_thinks() -> None:
-    with_critic, without = (_search(SearchSettings(num_iterations=1, use_critic=c))[0] for c in (True, False))
+    with_critic, without = (_search(SearchSettings(num_iterations=1), critic=c)[0] for c in (True, False))
 
     def walked(tree: TreeRecord) -> list[object]:
         return [tree.proposal[i].action.env_action for i in tree.path(int(np.argmax(tree.flags)))[1:]]  # type: ignore[union-attr]
@@ -157,26 +147,24 @@ def test_a_rollout_follows_the_policys_first_sample_whatever_the_critic_thinks()
 
 
 def test_search_drops_duplicates_and_keeps_the_first_samples_own_logp() -> None:
-    (tree,) = _search(SearchSettings(num_iterations=1, num_proposals=20, use_critic=False))
+    (tree,) = _search(SearchSettings(num_iterations=1, num_proposals=20))
     clicks = [tree.proposal[i].action.env_action for i in tree.children(0)]  # type: ignore[union-attr]
     assert len(clicks) == len(set(clicks)) == 3
-    first = ScriptedPolicy(_click)
-    batcher_seedless = [p.action_logp for p in first.propose([History("q", Observation("x"))], 1, seeds=[0])[0]]
-    assert batcher_seedless[0] == pytest.approx(np.log(1 / 3), abs=1e-6)
+    assert tree.proposal[1].action_logp == pytest.approx(np.log(1 / 3), abs=1e-6)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("critic", [False, True])
 def test_search_gives_the_same_trees_whatever_runs_beside_it(critic: bool) -> None:
-    settings = SearchSettings(num_iterations=8, num_proposals=4, use_critic=critic, seed=3)
-    alone = _search(settings, tasks=6, in_flight=1)
-    together = _search(settings, tasks=6, in_flight=6)
+    settings = SearchSettings(num_iterations=8, num_proposals=4, seed=3)
+    alone = _search(settings, tasks=6, in_flight=1, critic=critic)
+    together = _search(settings, tasks=6, in_flight=6, critic=critic)
     assert all(_same(a, b) for a, b in zip(alone, together, strict=True))
-    other = _search(SearchSettings(num_iterations=8, num_proposals=4, use_critic=critic, seed=4), tasks=6)
+    other = _search(SearchSettings(num_iterations=8, num_proposals=4, seed=4), tasks=6, critic=critic)
     assert not all(_same(a, b) for a, b in zip(alone, other, strict=True))
 
 
 def test_search_without_restore_replays_and_builds_the_same_tree() -> None:
-    settings = SearchSettings(num_iterations=12, num_proposals=4, use_critic=False)
+    settings = SearchSettings(num_iterations=12, num_proposals=4)
     (restored,), (replayed,) = _search(settings), _search(settings, abilities=Ability.NONE)
     assert _same(restored, replayed)
     assert replayed.info["env_steps"] > restored.info["env_steps"]
@@ -185,14 +173,14 @@ def test_search_without_restore_replays_and_builds_the_same_tree() -> None:
 
 
 def test_search_records_a_replay_that_reaches_another_page() -> None:
-    settings = SearchSettings(num_iterations=6, num_proposals=12, use_critic=False)
+    settings = SearchSettings(num_iterations=6, num_proposals=12)
     (tree,) = _search(settings, abilities=Ability.NONE, forgets=True)
     assert tree.info["replay_mismatches"] > 0
     assert "replay_mismatch" in tree.error_kind and "failed" in tree.restored
 
 
 def test_environments_that_wait_for_a_process_wait_at_once() -> None:
-    settings = SearchSettings(num_iterations=4, num_proposals=4, use_critic=False)
+    settings = SearchSettings(num_iterations=4, num_proposals=4)
     meeting = threading.Barrier(4, timeout=60)  # opens when all four searches are in it
 
     class Waiting(Lock):
@@ -204,47 +192,48 @@ def test_environments_that_wait_for_a_process_wait_at_once() -> None:
     assert all(_same(a, b) for a, b in zip(waited, _search(settings, tasks=4), strict=True))
 
 
-def test_batcher_sends_all_waiting_trees_in_one_call() -> None:
+def test_what_waits_goes_out_in_one_call_and_what_was_cancelled_does_not() -> None:
     sizes = []
 
-    class Counting(ScriptedPolicy):
-        def propose(
-            self, histories: Sequence[History], k: int, *, seeds: Sequence[int], temperature: float = 1.0
-        ) -> list[list[Proposal]]:
-            sizes.append(len(histories))
-            return super().propose(histories, k, seeds=seeds, temperature=temperature)
+    def double(items: list[int], queue_s: list[float]) -> list[int]:
+        sizes.append(len(items))
+        return [2 * item for item in items]
 
-    batcher = Batcher(Counting(_click))
+    async def main() -> list[int]:
+        batches: Batches[int, int] = Batches(double)
 
-    async def work(seed: int) -> Trajectory:
-        return await rollout(Lock(), Task("lock", seed, Split.TRAIN, "open"), batcher, RolloutSettings())
+        async def three(i: int) -> int:
+            for _ in range(3):
+                i = await batches.submit("kind", i)
+            return i
 
-    done: list[Trajectory] = []
-    run_all(range(10), work, batcher=batcher, in_flight=10, on_done=done.append)
+        late = asyncio.create_task(batches.submit("other kind", 1))
+        asyncio.get_running_loop().call_soon(late.cancel)
+        return await asyncio.gather(*(three(i) for i in range(10)))
+
+    assert asyncio.run(main()) == [8 * i for i in range(10)]
     assert sizes == [10, 10, 10]
-    assert len(done) == 10
 
 
 def test_a_failing_model_fails_the_run_with_its_own_error() -> None:
     def fail(history: History, rng: np.random.Generator) -> tuple[str, float]:
         raise RuntimeError("the model died")
 
-    batcher = Batcher(ScriptedPolicy(fail))
-    settings = SearchSettings(use_critic=False)
+    settings = SearchSettings()
     forest = forest_for(settings)
 
     async def work(seed: int) -> TreeRecord:
         task = Task("lock", seed, Split.TRAIN, "open")
-        return await TreeSearch(Lock(), task, batcher, settings, forest).run()
+        return await TreeSearch(Lock(), task, ScriptedPolicy(fail), settings, forest=forest).run()
 
     with pytest.raises(RuntimeError, match="the model died"):
-        run_all(range(4), work, batcher=batcher, in_flight=4, on_done=lambda _: None)
+        run_all(range(4), work, in_flight=4, on_done=lambda _: None)
     assert forest.num_in_flight == 0
 
 
 def test_collector_goes_on_where_an_interrupted_one_stopped(tmp_path: Path) -> None:
     tasks = [Task("lock", seed, Split.TRAIN, "open") for seed in range(8)]
-    policy, settings = ScriptedPolicy(_click), SearchSettings(num_iterations=5, num_proposals=4, use_critic=False)
+    policy, settings = ScriptedPolicy(_click), SearchSettings(num_iterations=5, num_proposals=4)
 
     def interrupt(done: int, total: int, success: bool) -> None:
         if done == 3:

@@ -23,14 +23,13 @@ from agentq.learn.features import features
 from agentq.learn.learner import Learner
 from agentq.learn.policy_gradient import reciprocal_clip
 from agentq.policies.engine import TransformersEngine
+from agentq.policies.model import ModelPolicy
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.policies.transformers import TransformersPolicy
 from agentq.recipes import loop, policy_gradient, ppo, step_agent_inverse
 from agentq.recipes.metrics import agreement
 from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.presets import RECIPES
 from agentq.recipes.recipe import Round
-from agentq.search.batching import Batcher
 from agentq.search.branching import Branching, at_random, branched, where_unsure
 from agentq.search.collect import Collector, StragglerCut
 from agentq.search.demonstrate import demonstrate, inspect
@@ -305,12 +304,13 @@ def test_arpo_replay_keeps_the_recorded_logps_of_what_it_replays(base: Path, tmp
 
 def test_inspection_lets_the_agent_act_at_every_state_of_the_expert(base: Path) -> None:
     task, env = envs.task("shop", Split.TRAIN, 0), envs.make("shop")
-    policy = TransformersPolicy(TransformersEngine(base))
+    engine = TransformersEngine(base)
+    policy = ModelPolicy(engine)
     demonstration = demonstrate(env, envs.expert("shop"), task, policy.write)
     assert demonstration.success and np.isnan(demonstration.steps[0].proposal.logps).all()
     written = demonstration.steps[0].proposal
-    assert policy.engine.decode(written.token_ids) == written.action.text
-    assert written.token_ids[-1] in policy.engine.eos_ids
+    assert engine.renderer.decode(written.token_ids) == written.action.text
+    assert written.token_ids[-1] in engine.renderer.end_ids
     seen: list[History] = []
     expert = [step.proposal.action.text for step in demonstration.steps]
 
@@ -319,14 +319,8 @@ def test_inspection_lets_the_agent_act_at_every_state_of_the_expert(base: Path) 
         return (expert[0] if not history.actions else "COMMANDS: STOP"), -1.0
 
     found: list[TreeRecord] = []
-    batcher = Batcher(ScriptedPolicy(act))
-    run_all(
-        [demonstration],
-        lambda t: inspect(t, batcher, RolloutSettings()),
-        batcher=batcher,
-        in_flight=1,
-        on_done=found.append,
-    )
+    policy = ScriptedPolicy(act)
+    run_all([demonstration], lambda t: inspect(t, policy, RolloutSettings()), in_flight=1, on_done=found.append)
     assert [list(h.actions) for h in seen] == [expert[:t] for t in range(len(expert))]
     assert [h.observation for h in seen] == [step.observation for step in demonstration.steps]
     (tree,) = found
@@ -349,14 +343,14 @@ def branch(
 ) -> TreeRecord:
     """A branched tree of a booking task."""
     found: list[TreeRecord] = []
-    batcher, task = Batcher(ScriptedPolicy(act)), envs.task("booking", Split.TRAIN, 0)
+    policy, task = ScriptedPolicy(act), envs.task("booking", Split.TRAIN, 0)
     settings = RolloutSettings(seed=1)
 
     async def work(_: int) -> TreeRecord:
         env = envs.make("booking")
-        return await branched(env, task, batcher, settings, initial=initial, total=total, branching=branching)
+        return await branched(env, task, policy, settings, initial=initial, total=total, branching=branching)
 
-    run_all([0], work, batcher=batcher, in_flight=1, on_done=found.append)
+    run_all([0], work, in_flight=1, on_done=found.append)
     return found[0]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import asyncio
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +32,7 @@ from agentq.learn.batch import plan_step
 from agentq.learn.checkpoint import fingerprint
 from agentq.learn.learner import Learner
 from agentq.policies.engine import TransformersEngine
-from agentq.policies.transformers import TransformersPolicy
+from agentq.policies.model import ModelPolicy
 from agentq.recipes.presets import RECIPES
 from agentq.report.page import CURVES
 from agentq.store.run import RunStore
@@ -75,12 +76,12 @@ def test_every_trap_names_tests_that_exist() -> None:
 # 2: the ids that were sampled are the ids that are trained on
 
 
-def episode(policy: TransformersPolicy, seeds: list[int], actions: tuple[str, ...] = ()) -> Trajectory:
+def episode(policy: ModelPolicy, seeds: list[int], actions: tuple[str, ...] = ()) -> Trajectory:
     """Some turns of a policy on one page."""
     steps = []
     for i, seed in enumerate(seeds):
         history = History("Action: cli", PAGE, (*actions, *(step.proposal.action.text for step in steps)))
-        ((proposal,),) = policy.propose([history], 1, seeds=[seed])
+        (proposal,) = asyncio.run(policy.propose(history, 1, seed=seed))
         steps.append(Step(PAGE, proposal, StepResult(PAGE, float(i), terminated=i + 1 == len(seeds))))
     return Trajectory(envs.task("shop", Split.TRAIN, seeds[0]), tuple(steps), 1.0, True)
 
@@ -104,7 +105,7 @@ def trained_on(samples: list[Sample]) -> list[tuple[list[int], list[int]]]:
 def test_training_ids_are_the_sampled_ids_though_the_tokenizer_would_write_them_otherwise(
     foreign: TransformersEngine, tmp_path: Path
 ) -> None:
-    policy = TransformersPolicy(foreign, max_new_tokens=8)
+    policy = ModelPolicy(foreign, max_new_tokens=8)
     episodes = [episode(policy, [seed, seed + 50]) for seed in range(4)]
     with RunStore.open(tmp_path / "run", {}) as store:
         for t in episodes:
@@ -114,19 +115,21 @@ def test_training_ids_are_the_sampled_ids_though_the_tokenizer_would_write_them_
     proposals = [step.proposal for t in episodes for step in t.steps]
     found = trained_on([s for item in items for s in item.samples])
     assert found == [([*p.prompt_ids.tolist(), *p.token_ids[:-1].tolist()], p.token_ids.tolist()) for p in proposals]
-    again = [foreign.encode_answer(foreign.decode(p.token_ids))[: len(p.token_ids)].tolist() for p in proposals]
+    again = [
+        foreign.encode_answer(foreign.renderer.decode(p.token_ids))[: len(p.token_ids)].tolist() for p in proposals
+    ]
     assert again != [p.token_ids.tolist() for p in proposals]
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.sampled_from(["Action: click the button", "COMMANDS: CLICK [3]"]), st.integers(1, 12))
 def test_an_answer_is_tokenized_alone_wherever_a_text_is_cut(foreign: TransformersEngine, text: str, cut: int) -> None:
-    whole = foreign.tokenizer(text, add_special_tokens=False)["input_ids"]
-    apart = foreign.tokenizer(text[:cut], add_special_tokens=False)["input_ids"]
-    proposal = TransformersPolicy(foreign).write(History(text[:cut], PAGE), text[cut:])
+    whole = foreign.renderer.tokenizer(text, add_special_tokens=False)["input_ids"]
+    apart = foreign.renderer.tokenizer(text[:cut], add_special_tokens=False)["input_ids"]
+    proposal = ModelPolicy(foreign).write(History(text[:cut], PAGE), text[cut:])
     answer = proposal.token_ids.tolist()
-    assert foreign.decode(proposal.token_ids) == text[cut:] and answer[-1] == 1 and 0 not in answer
-    assert proposal.prompt_ids.tolist() == foreign.encode(policy_messages(History(text[:cut], PAGE))).tolist()
+    assert foreign.renderer.decode(proposal.token_ids) == text[cut:] and answer[-1] == 1 and 0 not in answer
+    assert proposal.prompt_ids.tolist() == foreign.renderer.encode(policy_messages(History(text[:cut], PAGE))).tolist()
     assert len(whole) < len(apart) + len(answer) - 1  # together they would be other tokens
 
 
@@ -136,12 +139,12 @@ def test_an_answer_is_tokenized_alone_wherever_a_text_is_cut(foreign: Transforme
 @pytest.mark.parametrize("template", [True, False])
 def test_a_beginning_token_stands_once_and_first(template: bool, foreign: TransformersEngine, tmp_path: Path) -> None:
     engine = foreign if template else TransformersEngine(foreign_checkpoint(tmp_path, template=None))
-    (step,) = episode(TransformersPolicy(engine, max_new_tokens=4), [0]).steps
-    written = TransformersPolicy(engine).write(History("Action: cli", PAGE), "ck the button")
+    (step,) = episode(ModelPolicy(engine, max_new_tokens=4), [0]).steps
+    written = ModelPolicy(engine).write(History("Action: cli", PAGE), "ck the button")
     for prompt in (step.proposal.prompt_ids, written.prompt_ids):
         assert np.flatnonzero(prompt == 0).tolist() == [0]
     assert 0 not in written.token_ids
-    text = engine.tokenizer.decode(step.proposal.prompt_ids.tolist())
+    text = engine.renderer.tokenizer.decode(step.proposal.prompt_ids.tolist())
     assert text.startswith("<s><|system|>" if template else "<s>You are")
 
 

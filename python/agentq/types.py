@@ -164,7 +164,7 @@ class Proposal:
     @property
     def action_logp(self) -> float:
         """log pi_b(a | h): the sum over the composite action's tokens, in nats, at temperature 1."""
-        return float(self.logps.astype(np.float64).sum())
+        return float(self.logps.sum(dtype=np.float64))
 
 
 @dataclass(frozen=True, slots=True)

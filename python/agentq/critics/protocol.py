@@ -11,9 +11,7 @@ from agentq.types import EnvAction, History
 class Critic(Protocol):
     """Ranks proposals."""
 
-    def rank(
-        self, histories: Sequence[History], proposals: Sequence[Sequence[EnvAction | None]], *, seeds: Sequence[int]
-    ) -> list[list[float]]:
+    async def rank(self, history: History, proposals: Sequence[EnvAction | None], *, seed: int) -> list[float]:
         """critic_value in [0, 1] of each proposal, in the order given: 1 for the best rank, 0 for the worst.
 
         `(K - r) / (K - 1)` for rank r of K (linear between; this map is ours, the paper gives none); 0.5 where K = 1.

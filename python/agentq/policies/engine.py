@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,35 +21,21 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from agentq.agent.prompts import Messages, plain_text
+from agentq.agent.prompts import Messages
 from agentq.errors import ModelError
 from agentq.policies import attention
+from agentq.policies.batches import Batches
 from agentq.policies.prefix import BLOCK, PrefixCache
+from agentq.policies.protocol import Gives, Prompt, Request, Sample
+from agentq.policies.renderer import Renderer
+from agentq.policies.usage import Usage
 from agentq.types import History, StopReason
 
 
-@dataclass(frozen=True, slots=True)
-class Generated:
-    """One sample. `token_ids` `[T]` int32, `logps` `[T]` float32 in nats at temperature 1."""
-
-    token_ids: np.ndarray
-    logps: np.ndarray
-    stop_reason: StopReason
-
-
-@dataclass(slots=True)
-class Usage:
-    """What an engine has done so far. `seconds` is time spent inside the engine."""
-
-    prompt_tokens: int = 0
-    cached_tokens: int = 0  # of the prompts', not computed again
-    generated_tokens: int = 0
-    requests: int = 0
-    seconds: float = 0.0
-
-
 class TransformersEngine:
-    """A causal LM and its tokenizer, by name or path, on one device, with attention by SDPA (which takes our masks)."""
+    """`Engine` over a causal LM, by name or path, on one device, with attention by SDPA (which takes our masks)."""
+
+    gives = Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS
 
     def __init__(
         self,
@@ -62,50 +47,49 @@ class TransformersEngine:
         prefix_cache_bytes: int = 512 << 20,
     ) -> None:
         """`max_rows` prompts are computed at once; known prefixes take at most `prefix_cache_bytes` (0: none)."""
-        self.model, self.tokenizer = load_checkpoint(model, device=device, dtype=dtype)
+        self.model, tokenizer = load_checkpoint(model, device=device, dtype=dtype)
         self.model.eval()
+        self.name = f"hf:{model}"
         self.device = torch.device(device)
         self.max_rows = max_rows
         self.version = 0
         self.usage = Usage()
         self.prefixes = PrefixCache(prefix_cache_bytes)
         eos = self.model.generation_config.eos_token_id
-        eos = self.tokenizer.eos_token_id if eos is None else eos
+        eos = tokenizer.eos_token_id if eos is None else eos
         if eos is None:
             raise ModelError(f"the checkpoint must name an eos token; got none in {model}")
-        self.eos_ids = torch.tensor([eos] if isinstance(eos, int) else list(eos), device=self.device)
-        self.context_tokens = int(getattr(self.model.config, "max_position_embeddings", 1 << 30))
+        ends = [eos] if isinstance(eos, int) else list(eos)
+        self.end_ids = torch.tensor(ends, device=self.device)
+        context = int(getattr(self.model.config, "max_position_embeddings", 1 << 30))
+        self.renderer = Renderer(tokenizer, ends, context)
+        self._batches = Batches(self._answer)
 
-    def encode(self, messages: Messages) -> np.ndarray:
-        """`[P]` int32 prompt ids: by the chat template when the tokenizer has one, else as plain text."""
-        if self.tokenizer.chat_template:
-            text = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
-            ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        else:
-            ids = self.tokenizer(plain_text(messages), verbose=False)["input_ids"]
-        return np.asarray(ids, dtype=np.int32)
-
-    def encode_history(
-        self, history: History, render: Callable[[History], Messages], *, max_new_tokens: int
-    ) -> np.ndarray:
-        """`encode(render(history))`; where that leaves no room for an answer, without the oldest past actions.
-
-        An agent that repeats itself must not end a run: it forgets how it began instead.
-        """
-        prompt = self.encode(render(history))
-        while len(prompt) + max_new_tokens > self.context_tokens and history.actions:
-            history = replace(history, actions=history.actions[1:])
-            prompt = self.encode(render(history))
-        return prompt
+    def render(self, history: History, compose: Callable[[History], Messages], *, max_new_tokens: int) -> Prompt:
+        """See `Engine.render`."""
+        return self.renderer.render(history, compose, max_new_tokens=max_new_tokens)
 
     def encode_answer(self, text: str) -> np.ndarray:
-        """`[T]` int32 ids of a whole answer, the end token last: what the model would have had to sample."""
-        ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        return np.asarray([*ids, int(self.eos_ids[0])], dtype=np.int32)
+        """See `Engine.encode_answer`."""
+        return self.renderer.encode_answer(text)
 
-    def decode(self, token_ids: np.ndarray) -> str:
-        """The text of sampled tokens, without special tokens."""
-        return str(self.tokenizer.decode(token_ids.tolist(), skip_special_tokens=True))
+    async def sample(self, request: Request) -> list[Sample]:
+        """See `Engine.sample`; requests that wait together are computed together."""
+        return await self._batches.submit((request.k, request.temperature, request.max_new_tokens), request)
+
+    def _answer(self, requests: list[Request], queue_s: list[float]) -> list[list[Sample]]:
+        first = requests[0]
+        samples = self.generate(
+            [r.prompt.ids for r in requests],
+            first.k,
+            seeds=[r.seed for r in requests],
+            temperature=first.temperature,
+            max_new_tokens=first.max_new_tokens,
+            roles=[r.role for r in requests],
+        )
+        for r, waited in zip(requests, queue_s, strict=True):
+            self.usage.of(r.role).queue_s += waited
+        return samples
 
     def publish(self, state_dict: dict[str, Tensor]) -> int:
         """Move to new weights in place; returns the new version, which marks every later sample."""
@@ -127,7 +111,8 @@ class TransformersEngine:
         seeds: Sequence[int],
         temperature: float = 1.0,
         max_new_tokens: int = 96,
-    ) -> list[list[Generated]]:
+        roles: Sequence[str] | None = None,
+    ) -> list[list[Sample]]:
         """`k` samples of each prompt, in batches of similar length.
 
         Args:
@@ -135,6 +120,8 @@ class TransformersEngine:
             k: samples a prompt, at least 1.
             seeds: `[B]`; a sample depends on its own prompt, k, seed and the weights alone (up to rounding).
             temperature: at least 0; 0 takes the likeliest token.
+            max_new_tokens: of each sample.
+            roles: `[B]` whom the prompts are accounted to; all to the policy by default.
 
         Raises:
             ModelError: if a prompt is empty or leaves no room for max_new_tokens in the context.
@@ -142,13 +129,14 @@ class TransformersEngine:
         if k < 1 or temperature < 0 or len(seeds) != len(prompts):
             raise ValueError(f"k >= 1, temperature >= 0, a seed a prompt; got {k}, {temperature}, {len(seeds)} seeds")
         longest = max((len(prompt) for prompt in prompts), default=1)
-        if longest + max_new_tokens > self.context_tokens or any(len(prompt) == 0 for prompt in prompts):
-            room = self.context_tokens - max_new_tokens
-            raise ModelError(f"a prompt must have 1 to {room} tokens (context {self.context_tokens}); got {longest}")
+        context = self.renderer.context_tokens
+        if longest + max_new_tokens > context or any(len(prompt) == 0 for prompt in prompts):
+            room = context - max_new_tokens
+            raise ModelError(f"a prompt must have 1 to {room} tokens (context {context}); got {longest}")
         start = time.perf_counter()
         known = [self.prefixes.find(prompt) for prompt in prompts]
         order = sorted(range(len(prompts)), key=lambda i: (len(prompts[i]) - BLOCK * len(known[i]), len(prompts[i])))
-        results: list[list[Generated]] = [[] for _ in prompts]
+        results: list[list[Sample]] = [[] for _ in prompts]
         with torch.inference_mode():
             for first in range(0, len(order), self.max_rows):
                 rows = order[first : first + self.max_rows]
@@ -157,10 +145,12 @@ class TransformersEngine:
                 for i, samples in zip(rows, batch.run(temperature), strict=True):
                     results[i] = samples
         self.usage.seconds += time.perf_counter() - start
-        self.usage.requests += len(prompts)
-        self.usage.prompt_tokens += sum(len(prompt) for prompt in prompts)
-        self.usage.cached_tokens += BLOCK * sum(map(len, known))
-        self.usage.generated_tokens += sum(len(s.token_ids) for samples in results for s in samples)
+        for i, role in enumerate(roles or ["policy"] * len(prompts)):
+            tally = self.usage.of(role)
+            tally.requests += 1
+            tally.prompt_tokens += len(prompts[i])
+            tally.cached_tokens += BLOCK * len(known[i])
+            tally.generated_tokens += sum(len(sample.token_ids) for sample in results[i])
         return results
 
 
@@ -229,7 +219,7 @@ class _Batch:
                 states[:, :, row, :, : self.starts[row]] = torch.cat(blocks, dim=3)
         return states
 
-    def run(self, temperature: float) -> list[list[Generated]]:
+    def run(self, temperature: float) -> list[list[Sample]]:
         # 1. Prefill.
         cache = attention.growing_cache()
         rows = torch.arange(len(self.lengths), device=self.engine.device)  # rows still decoding
@@ -261,7 +251,7 @@ class _Batch:
                 use_cache=True,
             ).last_hidden_state
             logits = self._head(hidden)
-        return [[self._generated(row, col) for col in range(self.k)] for row in range(len(self.lengths))]
+        return [[self._sampled(row, col) for col in range(self.k)] for row in range(len(self.lengths))]
 
     def _head(self, hidden: Tensor) -> Tensor:
         logits: Tensor = self.engine.model.get_output_embeddings()(hidden)
@@ -285,13 +275,15 @@ class _Batch:
         self.tokens[index, :, t] = token.cpu().numpy()
         self.logps[index, :, t] = logp.cpu().numpy()
         self.counts[index] += live
-        self.ended[index] |= torch.isin(token, self.engine.eos_ids).cpu().numpy()
+        self.ended[index] |= torch.isin(token, self.engine.end_ids).cpu().numpy()
         return torch.from_numpy(~self.ended[index].all(axis=1)).to(rows.device)
 
-    def _generated(self, row: int, col: int) -> Generated:
+    def _sampled(self, row: int, col: int) -> Sample:
         n = int(self.counts[row, col])
         reason = StopReason.EOS if self.ended[row, col] else StopReason.LENGTH
-        return Generated(self.tokens[row, col, :n].copy(), self.logps[row, col, :n].copy(), reason)
+        tokens = self.tokens[row, col, :n].copy()
+        text = self.engine.renderer.decode(tokens)
+        return Sample(text, tokens, self.logps[row, col, :n].copy(), reason, self.engine.version)
 
 
 def load_checkpoint(path: str | Path, *, device: str, dtype: torch.dtype | str) -> tuple[Any, Any]:

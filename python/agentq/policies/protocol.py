@@ -1,30 +1,102 @@
-"""The Policy contract: histories in, proposals out, with the token ids and log-probabilities that training needs."""
+"""What policies and engines are. A policy proposes actions; an engine samples text for policies, critics and judges.
+
+All calls are coroutines: searches of many tasks wait at once, and an engine makes of what waits what suits it best, one
+large batch or a steady stream.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Flag, auto
 from typing import Protocol
 
-from agentq.types import History, Proposal
+import numpy as np
+
+from agentq.agent.prompts import Messages
+from agentq.policies.usage import Usage
+from agentq.types import History, Proposal, StopReason
+
+
+class Gives(Flag):
+    """What an engine tells of its samples besides their text. Training needs all but SEEDS."""
+
+    TEXT = 0
+    TOKEN_IDS = auto()  # those that it read and sampled
+    LOGPS = auto()  # of the sampled ones, at temperature 1
+    SEEDS = auto()  # equal requests give equal samples
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What is sent to an engine; `ids` `[P]` int32 as its model reads it, empty where the engine does not tell."""
+
+    messages: Messages
+    ids: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """`k` samples of one prompt at a temperature >= 0 (0: greedy); `role` is whom it is accounted to."""
+
+    prompt: Prompt
+    k: int = 1
+    seed: int = 0
+    temperature: float = 1.0
+    max_new_tokens: int = 96
+    role: str = "policy"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One answer. `token_ids` `[T]` int32 and `logps` `[T]` float32 in nats at temperature 1; empty where not given.
+
+    `version` is that of the weights that sampled it.
+    """
+
+    text: str
+    token_ids: np.ndarray
+    logps: np.ndarray
+    stop_reason: StopReason
+    version: int
+
+
+class Engine(Protocol):
+    """A language model that can be asked by many at once."""
+
+    name: str
+    gives: Gives
+    version: int  # of the weights
+    usage: Usage
+
+    def render(self, history: History, compose: Callable[[History], Messages], *, max_new_tokens: int) -> Prompt:
+        """The prompt that `compose` makes of a history; without its oldest actions where it would not fit."""
+        ...
+
+    def encode_answer(self, text: str) -> np.ndarray:
+        """`[T]` int32 ids of a whole answer, the end token last; empty where the engine does not tell."""
+        ...
+
+    async def sample(self, request: Request) -> list[Sample]:
+        """`request.k` samples; they depend on the request and the weights alone. The prompt is prefilled once."""
+        ...
 
 
 class Policy(Protocol):
-    """Samples actions. One call serves many histories; each history's prompt is prefilled once for its k proposals."""
+    """Samples actions."""
 
     @property
     def version(self) -> int:
         """Of the weights; marks every proposal."""
         ...
 
-    def propose(
-        self, histories: Sequence[History], k: int, *, seeds: Sequence[int], temperature: float = 1.0
-    ) -> list[list[Proposal]]:
-        """`k` proposals for each history.
+    async def propose(self, history: History, k: int, *, seed: int, temperature: float = 1.0) -> list[Proposal]:
+        """`k` proposals at a history; equal (history, k, seed, version) give equal ones, whatever is asked beside.
 
         Args:
-            histories: `[B]` what to act on.
-            k: proposals a history, at least 1.
-            seeds: `[B]` one a history; equal (history, k, seed, version) gives equal samples in any batch.
-            temperature: sampling temperature, at least 0; 0 is greedy. Recorded log-probabilities are always at 1.
+            history: what to act on.
+            k: at least 1.
+            seed: of the samples.
+            temperature: at least 0; 0 is greedy. Recorded log-probabilities are always at 1.
         """
         ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -18,14 +18,10 @@ class ScriptedPolicy:
     def __init__(self, act: Callable[[History, np.random.Generator], tuple[str, float]]) -> None:
         self.act = act
 
-    def propose(
-        self, histories: Sequence[History], k: int, *, seeds: Sequence[int], temperature: float = 1.0
-    ) -> list[list[Proposal]]:
+    async def propose(self, history: History, k: int, *, seed: int, temperature: float = 1.0) -> list[Proposal]:
         """See `Policy.propose`."""
-        return [
-            [self._one(history, rng, temperature) for _ in range(k)]
-            for history, rng in zip(histories, map(np.random.default_rng, seeds), strict=True)
-        ]
+        rng = np.random.default_rng(seed)
+        return [self._one(history, rng, temperature) for _ in range(k)]
 
     def _one(self, history: History, rng: np.random.Generator, temperature: float) -> Proposal:
         text, logp = self.act(history, rng)

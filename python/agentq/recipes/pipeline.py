@@ -5,20 +5,23 @@ A stage that has finished is not done again; one that was interrupted goes on wi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
 from agentq import envs
 from agentq.config import Config
-from agentq.critics.ranker import LLMRanker, RankerStats
+from agentq.critics.ranker import LLMRanker
 from agentq.errors import ConfigError
 from agentq.evaluate.stats import RungResult
 from agentq.learn.checkpoint import fingerprint
 from agentq.policies.engine import TransformersEngine
-from agentq.policies.transformers import TransformersPolicy
+from agentq.policies.model import ModelPolicy
+from agentq.policies.usage import Tally
 from agentq.search.branching import Branching
 from agentq.search.collect import Collector, StragglerCut
 from agentq.search.demonstrate import demonstrate
@@ -73,9 +76,9 @@ class Pipeline:
             self.engines[checkpoint] = TransformersEngine(checkpoint)
         return self.engines[checkpoint]
 
-    def policy(self, checkpoint: Path) -> TransformersPolicy:
+    def policy(self, checkpoint: Path) -> ModelPolicy:
         """The policy of a checkpoint."""
-        return TransformersPolicy(self.engine(checkpoint))
+        return ModelPolicy(self.engine(checkpoint))
 
     @cached_property
     def critic(self) -> LLMRanker:
@@ -125,7 +128,8 @@ class Pipeline:
         settings = RolloutSettings(temperature=temperature, seed=self.config.run.seed if seed is None else seed)
         on_item = self._on_item(stage, len(tasks) * attempts, "episodes")
         policy = self.policy(checkpoint)
-        self.collector.rollouts(stage, tasks, policy, settings, attempts=attempts, cut=cut, on_item=on_item)
+        with self._accounted(stage):
+            self.collector.rollouts(stage, tasks, policy, settings, attempts=attempts, cut=cut, on_item=on_item)
 
     def demonstrations(self, stage: str, checkpoint: Path, tasks: Sequence[Task]) -> None:
         """The scripted expert's episodes, in the tokens of a checkpoint's policy."""
@@ -147,7 +151,8 @@ class Pipeline:
         def demonstration(task: Task) -> Trajectory:
             return demonstrate(envs.make(name), envs.expert(name), task, policy.write)
 
-        self.collector.inspections(stage, tasks, demonstration, policy, settings, on_item=on_item)
+        with self._accounted(stage):
+            self.collector.inspections(stage, tasks, demonstration, policy, settings, on_item=on_item)
 
     def branched(
         self,
@@ -167,9 +172,10 @@ class Pipeline:
         settings = RolloutSettings(temperature=temperature, seed=seed)
         on_item = self._on_item(stage, len(tasks), "trees")
         policy = self.policy(checkpoint)
-        self.collector.branched(
-            stage, tasks, policy, settings, initial=initial, total=total, branching=branching, on_item=on_item
-        )
+        with self._accounted(stage):
+            self.collector.branched(
+                stage, tasks, policy, settings, initial=initial, total=total, branching=branching, on_item=on_item
+            )
 
     def search(
         self, stage: str, checkpoint: Path, tasks: Sequence[Task], *, iterations: int, critic: bool, stop: bool = False
@@ -183,18 +189,13 @@ class Pipeline:
             num_proposals=s.num_proposals,
             temperature=s.temperature,
             c_exp=s.c_exp,
-            use_critic=critic,
             stop_on_success=stop,
             seed=self.config.run.seed,
         )
         on_item = self._on_item(stage, len(tasks), "trees")
         chosen = self.critic if critic else None
-        before = replace(self.critic.stats) if critic else RankerStats()
-        try:
+        with self._accounted(stage):
             self.collector.trees(stage, tasks, self.policy(checkpoint), chosen, settings, on_item=on_item)
-        finally:
-            if critic:
-                self._note_critic(stage, before)
 
     def evaluate(
         self,
@@ -235,8 +236,9 @@ class Pipeline:
         for stage in stages:
             note = self.store.note(stage) or {}
             total.seconds += float(note.get("seconds", 0.0))
-            total.prompt_tokens += int(note.get("critic_prompt_tokens", 0))
-            total.generated_tokens += int(note.get("critic_generated_tokens", 0))
+            critic = Tally(**note.get("usage", {}).get("critic", {}))
+            total.prompt_tokens += critic.prompt_tokens
+            total.generated_tokens += critic.generated_tokens
             for tree in self.store.trees(stage):
                 total.env_steps += int(tree.info["env_steps"])
                 total.prompt_tokens += int(tree.info["prompt_tokens"])
@@ -247,13 +249,19 @@ class Pipeline:
                 total.generated_tokens += sum(len(step.proposal.token_ids) for step in t.steps)
         return total
 
-    def _note_critic(self, stage: str, before: RankerStats) -> None:
-        """Add the critic's tokens since `before` to the stage's note."""
-        note, after = self.store.note(stage) or {}, self.critic.stats
-        for name in ("prompt_tokens", "generated_tokens"):
-            spent = getattr(after, name) - getattr(before, name)
-            note[f"critic_{name}"] = note.get(f"critic_{name}", 0) + spent
-        self.store.set_note(stage, note)
+    @contextmanager
+    def _accounted(self, stage: str) -> Iterator[None]:
+        """Add to the stage's note what the engines do meanwhile, by role."""
+        before = {engine: deepcopy(engine.usage) for engine in self.engines.values()}
+        try:
+            yield
+        finally:
+            note = self.store.note(stage) or {}
+            noted = note.setdefault("usage", {})
+            for engine in self.engines.values():
+                for role, tally in engine.usage.since(before.get(engine)).roles.items():
+                    noted[role] = asdict(tally + Tally(**noted.get(role, {})))
+            self.store.set_note(stage, note)
 
     @staticmethod
     def _searched(tree: TreeRecord) -> tuple[bool, float, int]:

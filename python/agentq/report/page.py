@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from agentq.errors import StoreError
 from agentq.evaluate.stats import RungResult
+from agentq.policies.usage import Tally
 from agentq.report.charts import finite_points, line_plot, success_bars
 from agentq.report.examples import pick_examples
 from agentq.store.files import flatten, read_json, read_metrics
@@ -89,11 +90,18 @@ def stage_rows(store: RunStore) -> list[StageRow]:
             continue  # a mark that the run left for itself
         seconds, done, total, _ = (note.pop(key, None) for key in ("seconds", "done", "total", "finished"))
         text = [f"{done} of {total}"] if done != total and total else []
+        text += [_used(role, Tally(**tally)) for role, tally in note.pop("usage", {}).items()]
         text += [f"{key.replace('_', ' ')} {value}" for key, value in note.items()]
         if back := returns(store, stage):
             text.append(f"pages come back to: {', '.join(f'{n} {how}' for how, n in back)}")
         rows.append(StageRow(stage, trees, episodes, seconds, ", ".join(text)))
     return rows
+
+
+def _used(role: str, t: Tally) -> str:
+    cached = t.cached_tokens / max(1, t.prompt_tokens)
+    asked = f"{count(t.requests)} requests, {count(t.prompt_tokens)} prompt tokens ({cached:.0%} cached)"
+    return f"{role}: {asked}, {count(t.generated_tokens)} generated"
 
 
 def returns(store: RunStore, stage: str) -> list[tuple[str, int]]:

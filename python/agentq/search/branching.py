@@ -16,9 +16,9 @@ import numpy as np
 from agentq.credit.trees import rollout_sums
 from agentq.envs.protocol import Ability, Env
 from agentq.errors import ConfigError
-from agentq.search.batching import Batcher, request_seed
+from agentq.policies.protocol import Policy
 from agentq.search.rollout import RolloutSettings
-from agentq.search.run import call
+from agentq.search.run import call, request_seed
 from agentq.store.records import TERMINAL, TreeRecord
 from agentq.types import History, Proposal, StepResult, Task
 
@@ -66,7 +66,7 @@ start at the root, each a tree of its own."""
 
 
 async def branched(
-    env: Env, task: Task, batcher: Batcher, settings: RolloutSettings, *, initial: int, total: int, branching: Branching
+    env: Env, task: Task, policy: Policy, settings: RolloutSettings, *, initial: int, total: int, branching: Branching
 ) -> TreeRecord:
     """`total` rollouts of `task`, the first `initial` from the root; `info` has their ends and first rollouts (trees).
 
@@ -86,7 +86,7 @@ async def branched(
         forks = [await call(env, env.fork) for _ in wave]
         chains = await asyncio.gather(
             *(
-                _roll_out(fork, grown.nodes[n], task, batcher, settings, number + i)
+                _roll_out(fork, grown.nodes[n], task, policy, settings, number + i)
                 for i, (fork, (n, _)) in enumerate(zip(forks, wave, strict=True))
             )
         )
@@ -138,7 +138,7 @@ def _uncertainty(node: Node) -> float:
 
 
 async def _roll_out(
-    env: Env, start: Node, task: Task, batcher: Batcher, settings: RolloutSettings, number: int
+    env: Env, start: Node, task: Task, policy: Policy, settings: RolloutSettings, number: int
 ) -> list[Node]:
     """A rollout from a node to its end, by an environment of its own."""
     await call(env, env.restore, start.state)
@@ -147,7 +147,7 @@ async def _roll_out(
     node = start
     while not node.ended:
         seed = request_seed(settings.seed, task.seed, task.seed >> 32, 1 << 22, number, len(chain))
-        (proposal,) = await batcher.propose(node.history, 1, seed=seed, temperature=settings.temperature)
+        (proposal,) = await policy.propose(node.history, 1, seed=seed, temperature=settings.temperature)
         result = await call(env, env.step, proposal.action.env_action)
         history = node.history.then(proposal.action.text, result.observation)
         node = Node(history, await call(env, env.snapshot), depth=node.depth + 1, proposal=proposal, result=result)

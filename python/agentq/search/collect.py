@@ -11,7 +11,6 @@ from agentq.critics.protocol import Critic
 from agentq.envs.protocol import Env, SiteEnv
 from agentq.envs.web_env import Expert
 from agentq.policies.protocol import Policy
-from agentq.search.batching import Batcher
 from agentq.search.branching import Branching, branched
 from agentq.search.demonstrate import Writer, demonstrate, inspect
 from agentq.search.rollout import RolloutSettings, rollout
@@ -55,7 +54,6 @@ class Collector:
         keys = self.store.keys(stage, TRAJECTORY)
         todo = [(task, i) for i in range(attempts) for task in tasks if _key(task, i) not in keys]
         progress = _Progress(self.store, stage, len(tasks) * attempts, len(tasks) * attempts - len(todo), on_item)
-        batcher = Batcher(policy)
         lengths: dict[int, list[int]] = {task.seed: [] for task in tasks}
         for known in self.store.trajectories(stage) if cut and keys else ():
             lengths[known.task.seed].append(len(known.steps))
@@ -64,7 +62,7 @@ class Collector:
             return cut is not None and turns >= turns_waited_for(lengths, attempts=attempts, **asdict(cut))
 
         async def work(item: tuple[Task, int]) -> Trajectory | None:
-            return await rollout(self.make_env(), item[0], batcher, replace(settings, attempt=item[1]), give_up)
+            return await rollout(self.make_env(), item[0], policy, replace(settings, attempt=item[1]), give_up)
 
         def keep(t: Trajectory | None) -> None:
             if t is not None:
@@ -73,7 +71,7 @@ class Collector:
             progress.add(t is not None and t.success)
 
         with progress:
-            run_all(todo, work, batcher=batcher, in_flight=self.in_flight, on_done=keep)
+            run_all(todo, work, in_flight=self.in_flight, on_done=keep)
 
     def demonstrations(
         self, stage: str, tasks: Sequence[Task], env: SiteEnv, expert: Expert, policy: Writer, *, on_item: OnItem
@@ -99,10 +97,10 @@ class Collector:
     ) -> None:
         """One inspection of each task's demonstration: a tree, as `demonstrate.inspect` makes it."""
 
-        def search(task: Task, batcher: Batcher) -> Awaitable[TreeRecord]:
-            return inspect(demonstration(task), batcher, settings)
+        def search(task: Task) -> Awaitable[TreeRecord]:
+            return inspect(demonstration(task), policy, settings)
 
-        self._trees(stage, tasks, Batcher(policy), search, on_item)
+        self._trees(stage, tasks, search, on_item)
 
     def branched(
         self,
@@ -118,11 +116,11 @@ class Collector:
     ) -> None:
         """Rollouts of each task that share beginnings: a tree, as `branching.branched` makes it."""
 
-        def search(task: Task, batcher: Batcher) -> Awaitable[TreeRecord]:
+        def search(task: Task) -> Awaitable[TreeRecord]:
             env = self.make_env()
-            return branched(env, task, batcher, settings, initial=initial, total=total, branching=branching)
+            return branched(env, task, policy, settings, initial=initial, total=total, branching=branching)
 
-        self._trees(stage, tasks, Batcher(policy), search, on_item)
+        self._trees(stage, tasks, search, on_item)
 
     def trees(
         self,
@@ -137,17 +135,16 @@ class Collector:
         """One search tree of each task."""
         forest = forest_for(settings)
 
-        def search(task: Task, batcher: Batcher) -> Awaitable[TreeRecord]:
-            return TreeSearch(self.make_env(), task, batcher, settings, forest).run()
+        def search(task: Task) -> Awaitable[TreeRecord]:
+            return TreeSearch(self.make_env(), task, policy, settings, critic=critic, forest=forest).run()
 
-        self._trees(stage, tasks, Batcher(policy, critic), search, on_item)
+        self._trees(stage, tasks, search, on_item)
 
     def _trees(
         self,
         stage: str,
         tasks: Sequence[Task],
-        batcher: Batcher,
-        search: Callable[[Task, Batcher], Awaitable[TreeRecord]],
+        search: Callable[[Task], Awaitable[TreeRecord]],
         on_item: OnItem,
     ) -> None:
         """One tree of each task that the stage has none of yet."""
@@ -156,14 +153,14 @@ class Collector:
         progress = _Progress(self.store, stage, len(tasks), len(tasks) - len(todo), on_item)
 
         async def work(task: Task) -> TreeRecord:
-            return await search(task, batcher)
+            return await search(task)
 
         def keep(tree: TreeRecord) -> None:
             self.store.add_tree(stage, tree)
             progress.add(bool(tree.info["succeeded"]))
 
         with progress:
-            run_all(todo, work, batcher=batcher, in_flight=self.in_flight, on_done=keep)
+            run_all(todo, work, in_flight=self.in_flight, on_done=keep)
 
 
 def _key(task: Task, attempt: int) -> str:

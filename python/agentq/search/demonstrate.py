@@ -11,14 +11,15 @@ import numpy as np
 from agentq.agent.actions import format_action
 from agentq.envs.protocol import SiteEnv
 from agentq.envs.web_env import Expert
-from agentq.search.batching import Batcher, request_seed
+from agentq.policies.protocol import Policy
 from agentq.search.rollout import RolloutSettings
+from agentq.search.run import request_seed
 from agentq.store.records import TERMINAL, TreeRecord
 from agentq.types import History, Observation, Proposal, Step, Task, Trajectory
 
 
 class Writer(Protocol):
-    """What can put another's action into a policy's own tokens, such as `TransformersPolicy`."""
+    """What can put another's action into a policy's own tokens, such as `ModelPolicy`."""
 
     def write(self, history: History, text: str) -> Proposal: ...
 
@@ -43,7 +44,7 @@ def demonstrate(env: SiteEnv, expert: Expert, task: Task, write: Callable[[Histo
     return Trajectory(task, tuple(steps), sum(step.result.reward for step in steps), steps[-1].result.success, {})
 
 
-async def inspect(demonstration: Trajectory, batcher: Batcher, settings: RolloutSettings) -> TreeRecord:
+async def inspect(demonstration: Trajectory, policy: Policy, settings: RolloutSettings) -> TreeRecord:
     """The demonstration as a path from the root, and beside each of its actions the agent's own, never executed.
 
     At every state of the expert, reached by the expert's actions (teacher forcing), the agent acts once. Nodes 1, 3,
@@ -58,7 +59,7 @@ async def inspect(demonstration: Trajectory, batcher: Batcher, settings: Rollout
 
     async def act(t: int) -> Proposal:
         seed = request_seed(settings.seed, task.seed, task.seed >> 32, settings.attempt, 1 << 21, t)
-        (proposal,) = await batcher.propose(histories[t], 1, seed=seed, temperature=settings.temperature)
+        (proposal,) = await policy.propose(histories[t], 1, seed=seed, temperature=settings.temperature)
         return proposal
 
     own = await asyncio.gather(*(act(t) for t in range(len(steps))))

@@ -1,4 +1,4 @@
-"""Episodes under a policy: one coroutine a task, all tasks' model calls batched."""
+"""Episodes under a policy: one coroutine a task."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from agentq.envs.protocol import Env
-from agentq.search.batching import Batcher, request_seed
-from agentq.search.run import call
+from agentq.policies.protocol import Policy
+from agentq.search.run import call, request_seed
 from agentq.types import History, Step, Task, Trajectory
 
 
@@ -23,7 +23,7 @@ class RolloutSettings:
 async def rollout(
     env: Env,
     task: Task,
-    batcher: Batcher,
+    policy: Policy,
     settings: RolloutSettings,
     give_up: Callable[[int], bool] = lambda turns: False,
 ) -> Trajectory | None:
@@ -35,7 +35,7 @@ async def rollout(
     steps: list[Step] = []
     while not give_up(len(steps)):
         seed = request_seed(settings.seed, task.seed, task.seed >> 32, settings.attempt, len(steps))
-        (proposal,) = await batcher.propose(history, 1, seed=seed, temperature=settings.temperature)
+        (proposal,) = await policy.propose(history, 1, seed=seed, temperature=settings.temperature)
         result = await call(env, env.step, proposal.action.env_action)
         steps.append(Step(history.observation, proposal, result))
         if result.terminated or result.truncated:

@@ -7,12 +7,18 @@ from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
+import numpy as np
+
 from agentq.envs.protocol import Ability, Env
-from agentq.search.batching import Batcher
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Args = ParamSpec("Args")
+
+
+def request_seed(*parts: int) -> int:
+    """A 64-bit seed from a tuple of integers (run seed, task seed, counter): the same tuple, the same samples."""
+    return int(np.random.SeedSequence([part & 0xFFFFFFFF for part in parts]).generate_state(1, np.uint64)[0])
 
 
 async def call(env: Env, method: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs) -> Result:
@@ -26,7 +32,6 @@ def run_all(
     items: Iterable[Item],
     work: Callable[[Item], Awaitable[Result]],
     *,
-    batcher: Batcher,
     in_flight: int,
     on_done: Callable[[Result], None],
 ) -> None:
@@ -45,14 +50,12 @@ def run_all(
 
         async def worker() -> None:
             for item in queue:
+                await asyncio.sleep(0)  # a policy that never waits would let no other go on, nor be cancelled
                 on_done(await work(item))
 
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(in_flight):
-                    group.create_task(worker())
-        finally:
-            batcher.close()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(in_flight):
+                group.create_task(worker())
 
     try:
         asyncio.run(main())

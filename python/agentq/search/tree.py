@@ -22,9 +22,10 @@ import numpy as np
 
 from agentq._core import ALL_EXHAUSTED, NO_NODE, Forest
 from agentq.agent.actions import action_key
+from agentq.critics.protocol import Critic
 from agentq.envs.protocol import Ability, Env
-from agentq.search.batching import Batcher, request_seed
-from agentq.search.run import call
+from agentq.policies.protocol import Policy
+from agentq.search.run import call, request_seed
 from agentq.store.records import TreeRecord
 from agentq.types import EnvAction, History, Observation, Proposal, StepResult, Task
 
@@ -37,7 +38,6 @@ class SearchSettings:
     num_proposals: int = 5
     temperature: float = 1.0
     c_exp: float = 1.0
-    use_critic: bool = True
     stop_on_success: bool = False
     seed: int = 0
 
@@ -67,16 +67,23 @@ def forest_for(settings: SearchSettings) -> Forest:
 
 
 class TreeSearch:
-    """One task's tree and its environment session. `run` is a coroutine; model calls go through the batcher.
+    """One task's tree and its environment session; without a critic all proposals of a node are worth the same.
 
     The tree lies in `forest`, which many searches of the same settings may share, and is dropped from it at the end;
     without one it has a forest of its own.
     """
 
     def __init__(
-        self, env: Env, task: Task, batcher: Batcher, settings: SearchSettings, forest: Forest | None = None
+        self,
+        env: Env,
+        task: Task,
+        policy: Policy,
+        settings: SearchSettings,
+        *,
+        critic: Critic | None = None,
+        forest: Forest | None = None,
     ) -> None:
-        self.env, self.task, self.batcher, self.settings = env, task, batcher, settings
+        self.env, self.task, self.policy, self.critic, self.settings = env, task, policy, critic, settings
         self.forest = forest_for(settings) if forest is None else forest
         (self.tree,) = self.forest.add_trees(1).tolist()
         self.root = self.forest.root(self.tree)
@@ -181,7 +188,7 @@ class TreeSearch:
         s = self.settings
         seed = request_seed(s.seed, self.task.seed, self.task.seed >> 32, 1 << 20, self.expansions)
         self.expansions += 1
-        sampled = await self.batcher.propose(node.history, s.num_proposals, seed=seed, temperature=s.temperature)
+        sampled = await self.policy.propose(node.history, s.num_proposals, seed=seed, temperature=s.temperature)
         self.counts["prompt_tokens"] += len(sampled[0].prompt_ids)
         self.counts["generated_tokens"] += sum(len(p.token_ids) for p in sampled)
         unique: dict[object, Proposal] = {}
@@ -189,9 +196,9 @@ class TreeSearch:
             unique.setdefault(action_key(proposal.action.env_action), proposal)
         proposals = list(unique.values())  # in sampled order
         values = [0.5] * len(proposals)
-        if s.use_critic and len(proposals) > 1:
+        if self.critic is not None and len(proposals) > 1:
             actions: list[EnvAction | None] = [p.action.env_action for p in proposals]
-            values = await self.batcher.rank(node.history, actions, seed=seed)
+            values = await self.critic.rank(node.history, actions, seed=seed)
         order = sorted(range(len(proposals)), key=lambda i: -values[i])  # stable: equal values keep the sampled order
         values = [values[i] for i in order]
         logps = [proposals[i].action_logp for i in order]

@@ -249,11 +249,17 @@ def _check_proposal(node: int, proposal: Proposal) -> None:
 
 
 def _action_fields(proposal: Proposal) -> dict[str, Any]:
-    env = proposal.action.env_action
-    fields = asdict(proposal.action)
-    fields["env_action"] = None if env is None else [env.command.value, env.element, env.text]
-    fields["stop_reason"] = proposal.stop_reason.value
-    return fields
+    action, env = proposal.action, proposal.action.env_action
+    return {
+        "text": action.text,
+        "env_action": None if env is None else [env.command.value, env.element, env.text],
+        "thought": action.thought,
+        "plan": action.plan,
+        "explanation": action.explanation,
+        "status": action.status.value,
+        "parse_error": action.parse_error,
+        "stop_reason": proposal.stop_reason.value,
+    }
 
 
 def _decode_proposals(

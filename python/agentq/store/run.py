@@ -33,6 +33,7 @@ from agentq.types import Trajectory
 T = TypeVar("T")
 
 TREE, TRAJECTORY = "tree", "trajectory"
+_VALUES = 500  # in one SQL statement
 
 
 class RunStore:
@@ -212,9 +213,10 @@ class RunStore:
             if self._execute("SELECT 1 FROM items WHERE stage = ? AND kind = ? AND key = ?", place):
                 return False
             record, blobs = encode()
-            for address, data in blobs.items():
-                if not self._execute("SELECT 1 FROM blobs WHERE hash = ?", (address,)):
-                    self._execute("INSERT INTO blobs VALUES (?, ?)", (address, zlib.compress(data)))
+            known = {address for address, _ in self._blobs(list(blobs), "hash, 0")}
+            new = [(address, zlib.compress(data)) for address, data in blobs.items() if address not in known]
+            with damage_named(self.path / "run.sqlite"):
+                self._database.executemany("INSERT INTO blobs VALUES (?, ?)", new)
             self._execute("INSERT INTO items VALUES (?, ?, ?, ?, ?)", (*place, seed, record))
             return True
 
@@ -231,10 +233,16 @@ class RunStore:
             yield item
 
     def _fetch(self, addresses: Iterable[bytes]) -> dict[bytes, bytes]:
-        found = {}
-        for address in addresses:
-            rows = self._execute("SELECT data FROM blobs WHERE hash = ?", (address,))
-            if not rows:
+        wanted = list(addresses)
+        with damage_named(self.path / "run.sqlite"):
+            found = {address: zlib.decompress(data) for address, data in self._blobs(wanted, "hash, data")}
+        for address in wanted:
+            if address not in found:
                 raise StoreError(f"{self.path / 'run.sqlite'} is damaged: blob {address.hex()} is missing")
-            found[address] = zlib.decompress(rows[0][0])
         return found
+
+    def _blobs(self, addresses: list[bytes], columns: str) -> Iterator[tuple[bytes, Any]]:
+        """The columns of those blobs that there are."""
+        for first in range(0, len(addresses), _VALUES):
+            part = tuple(addresses[first : first + _VALUES])
+            yield from self._execute(f"SELECT {columns} FROM blobs WHERE hash IN ({','.join('?' * len(part))})", part)

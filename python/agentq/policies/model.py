@@ -1,0 +1,52 @@
+"""The policy over an engine: renders histories, samples proposals, parses them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from agentq.agent.actions import parse_action
+from agentq.agent.prompts import policy_messages
+from agentq.policies.protocol import Engine, Request
+from agentq.types import History, Proposal, StopReason
+
+
+class ModelPolicy:
+    """`Policy` on an `Engine`."""
+
+    def __init__(self, engine: Engine, *, max_new_tokens: int = 96) -> None:
+        self.engine = engine
+        self.max_new_tokens = max_new_tokens
+
+    @property
+    def version(self) -> int:
+        return self.engine.version
+
+    async def propose(self, history: History, k: int, *, seed: int, temperature: float = 1.0) -> list[Proposal]:
+        """See `Policy.propose`."""
+        prompt = self.engine.render(history, policy_messages, max_new_tokens=self.max_new_tokens)
+        request = Request(prompt, k, seed, temperature, self.max_new_tokens)
+        return [
+            Proposal(
+                action=parse_action(sample.text),
+                prompt_ids=prompt.ids,
+                token_ids=sample.token_ids,
+                logps=sample.logps,
+                stop_reason=sample.stop_reason,
+                policy_version=sample.version,
+                temperature=temperature,
+            )
+            for sample in await self.engine.sample(request)
+        ]
+
+    def write(self, history: History, text: str) -> Proposal:
+        """Another's action as this policy would have sampled it; its log-probabilities are unknown (NaN)."""
+        tokens = self.engine.encode_answer(text)
+        return Proposal(
+            action=parse_action(text),
+            prompt_ids=self.engine.render(history, policy_messages, max_new_tokens=self.max_new_tokens).ids,
+            token_ids=tokens,
+            logps=np.full(len(tokens), np.nan, dtype=np.float32),
+            stop_reason=StopReason.EOS,
+            policy_version=self.version,
+            temperature=1.0,
+        )

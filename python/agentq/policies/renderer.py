@@ -1,0 +1,48 @@
+"""Between messages and the tokens of a checkpoint: prompts, answers, and what fits the context."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from agentq.agent.prompts import Messages, plain_text
+from agentq.policies.protocol import Prompt
+from agentq.types import History
+
+
+class Renderer:
+    """`end_ids` are the tokens that end an answer; `context_tokens` what prompt and answer may have together."""
+
+    def __init__(self, tokenizer: Any, end_ids: list[int], context_tokens: int) -> None:
+        self.tokenizer, self.end_ids, self.context_tokens = tokenizer, end_ids, context_tokens
+
+    def encode(self, messages: Messages) -> np.ndarray:
+        """`[P]` int32 prompt ids: by the chat template when the tokenizer has one, else as plain text."""
+        if self.tokenizer.chat_template:
+            text = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+            ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        else:
+            ids = self.tokenizer(plain_text(messages), verbose=False)["input_ids"]
+        return np.asarray(ids, dtype=np.int32)
+
+    def render(self, history: History, compose: Callable[[History], Messages], *, max_new_tokens: int) -> Prompt:
+        """See `Engine.render`. An agent that repeats itself must not end a run: it forgets how it began instead."""
+        messages = compose(history)
+        ids = self.encode(messages)
+        while len(ids) + max_new_tokens > self.context_tokens and history.actions:
+            history = replace(history, actions=history.actions[1:])
+            messages = compose(history)
+            ids = self.encode(messages)
+        return Prompt(messages, ids)
+
+    def encode_answer(self, text: str) -> np.ndarray:
+        """`[T]` int32 ids of a whole answer, the end token last: what the model would have had to sample."""
+        ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        return np.asarray([*ids, self.end_ids[0]], dtype=np.int32)
+
+    def decode(self, token_ids: np.ndarray) -> str:
+        """The text of sampled tokens, without special tokens."""
+        return str(self.tokenizer.decode(token_ids.tolist(), skip_special_tokens=True))
