@@ -7,6 +7,7 @@ AgentqError
     EnvError (RuntimeError)      an environment that cannot be driven at all (a failing page is data on the step)
     ModelError (ValueError)      a checkpoint, tokenizer or template that does not fit
     StoreError (ValueError)      a run directory that is damaged, or written by a newer agentq
+    BudgetSpent (RuntimeError)   an engine may not be asked again; searches end with what they have
     MissingExtra (ImportError)   an optional dependency is absent; the message holds the install line
 """
 
@@ -36,6 +37,10 @@ class ModelError(AgentqError, ValueError):
 
 class StoreError(AgentqError, ValueError):
     """A run directory that is damaged, or was written by a newer agentq."""
+
+
+class BudgetSpent(AgentqError, RuntimeError):
+    """An engine may not be asked again."""
 
 
 class MissingExtra(AgentqError, ImportError):

@@ -1,11 +1,11 @@
-"""The Critic contract: it puts the proposals of a node in order before any of them was tried."""
+"""A Critic puts the proposals of a node in order before any was tried; a Judge says what an episode was worth."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
 
-from agentq.types import EnvAction, History
+from agentq.types import EnvAction, History, StepResult
 
 
 class Critic(Protocol):
@@ -16,4 +16,12 @@ class Critic(Protocol):
 
         `(K - r) / (K - 1)` for rank r of K (linear between; this map is ours, the paper gives none); 0.5 where K = 1.
         """
+        ...
+
+
+class Judge(Protocol):
+    """Decides about episodes of environments without a checker."""
+
+    async def settle(self, history: History, result: StepResult) -> StepResult:
+        """The result of an episode's last step, which led to `history`, with the verdict for its reward."""
         ...

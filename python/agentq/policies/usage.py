@@ -22,6 +22,20 @@ class Tally:
         return Tally(*(getattr(self, f.name) - getattr(other, f.name) for f in fields(self)))
 
 
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Money for a million tokens."""
+
+    prompt: float = 0.0
+    cached: float = 0.0
+    generated: float = 0.0
+
+    def of(self, tally: Tally) -> float:
+        """What a tally costs."""
+        new = tally.prompt_tokens - tally.cached_tokens
+        return (self.prompt * new + self.cached * tally.cached_tokens + self.generated * tally.generated_tokens) / 1e6
+
+
 @dataclass(slots=True)
 class Usage:
     """What an engine has done so far. `seconds` is time in which it was computing."""

@@ -22,8 +22,9 @@ import numpy as np
 
 from agentq._core import ALL_EXHAUSTED, NO_NODE, Forest
 from agentq.agent.actions import action_key
-from agentq.critics.protocol import Critic
+from agentq.critics.protocol import Critic, Judge
 from agentq.envs.protocol import Ability, Env
+from agentq.errors import BudgetSpent
 from agentq.policies.protocol import Policy
 from agentq.search.run import call, request_seed
 from agentq.store.records import TreeRecord
@@ -69,6 +70,8 @@ def forest_for(settings: SearchSettings) -> Forest:
 class TreeSearch:
     """One task's tree and its environment session; without a critic all proposals of a node are worth the same.
 
+    A judge's verdict takes the place of the environment's reward.
+
     The tree lies in `forest`, which many searches of the same settings may share, and is dropped from it at the end;
     without one it has a forest of its own.
     """
@@ -81,9 +84,11 @@ class TreeSearch:
         settings: SearchSettings,
         *,
         critic: Critic | None = None,
+        judge: Judge | None = None,
         forest: Forest | None = None,
     ) -> None:
-        self.env, self.task, self.policy, self.critic, self.settings = env, task, policy, critic, settings
+        self.env, self.task, self.policy, self.settings = env, task, policy, settings
+        self.critic, self.judge = critic, judge
         self.forest = forest_for(settings) if forest is None else forest
         (self.tree,) = self.forest.add_trees(1).tolist()
         self.root = self.forest.root(self.tree)
@@ -101,14 +106,17 @@ class TreeSearch:
         self.succeeded = False
 
     async def run(self) -> TreeRecord:
-        """Search until the iterations are spent, the tree is exhausted, or (if asked to) a success is found."""
+        """Search until iterations or budget are spent, the tree is exhausted, or (if asked to) a success is found."""
         start = time.perf_counter()
         await self._open()
         for _ in range(self.settings.num_iterations):
             ticket, leaf = self.forest.ask_one(self.tree)
             if leaf == -ALL_EXHAUSTED:
                 break
-            await self._iterate(ticket, leaf)
+            try:
+                await self._iterate(ticket, leaf)
+            except BudgetSpent:
+                break
             self.counts["iterations"] += 1
             if self.succeeded and self.settings.stop_on_success:
                 break
@@ -145,8 +153,10 @@ class TreeSearch:
         result = await call(self.env, self.env.step, node.proposal.action.env_action)
         self.counts["env_steps"] += 1
         self.position = None if result.terminated or result.truncated else index
-        node.result, node.total = result, before.total + result.reward
         node.history = before.history.then(node.proposal.action.text, result.observation)
+        if self.judge is not None and result.terminated:
+            result = await self.judge.settle(node.history, result)
+        node.result, node.total = result, before.total + result.reward
         await self._save(index)
         return node
 

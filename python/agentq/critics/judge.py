@@ -1,0 +1,45 @@
+"""The outcome judge: where no checker knows whether an episode has succeeded, a model reads its end and says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from agentq.agent.prompts import judge_messages, parse_judgement
+from agentq.policies.protocol import Engine, Request
+from agentq.types import History, StepResult
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Each thing the user asked for, and whether it is so."""
+
+    findings: tuple[tuple[str, bool], ...]
+
+    @property
+    def success(self) -> bool:
+        """Whether all of it is; not where nothing was found."""
+        return bool(self.findings) and all(holds for _, holds in self.findings)
+
+
+class OutcomeJudge:
+    """Judges by a rubric that the model makes of the instruction, from the commands taken and the final page.
+
+    An answer without a rubric is no success. After arXiv:2408.07199, where GPT-4V
+    reads a condensed history and a screenshot, and four constraints must hold.
+    """
+
+    def __init__(self, engine: Engine, *, max_new_tokens: int = 256) -> None:
+        self.engine = engine
+        self.max_new_tokens = max_new_tokens
+
+    async def judge(self, history: History) -> Judgement:
+        """What the final page of an episode shows; `history` is that after its last action."""
+        prompt = self.engine.render(history, judge_messages, max_new_tokens=self.max_new_tokens)
+        request = Request(prompt, temperature=0.0, max_new_tokens=self.max_new_tokens, role="judge")
+        (answer,) = await self.engine.sample(request)
+        return Judgement(tuple(parse_judgement(answer.text)))
+
+    async def settle(self, history: History, result: StepResult) -> StepResult:
+        """The result of an episode's last step with the judge's verdict for its reward: 1 for success, else 0."""
+        success = (await self.judge(history)).success
+        return replace(result, reward=float(success), success=success)

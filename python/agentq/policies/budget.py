@@ -1,0 +1,74 @@
+"""An engine that may only be used so much: by calls, seconds or money, whichever is spent first."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf
+
+import numpy as np
+
+from agentq.agent.prompts import Messages
+from agentq.errors import BudgetSpent
+from agentq.policies.protocol import Engine, Prompt, Request, Sample
+from agentq.policies.usage import Price, Usage
+from agentq.types import History
+
+
+@dataclass(slots=True)
+class Budget:
+    """What all engines that share it may take together, from when it was made."""
+
+    calls: float = inf
+    seconds: float = inf
+    money: float = inf
+    begun: float = field(default_factory=time.monotonic)
+    engines: list[Budgeted] = field(default_factory=list)
+
+    def check(self) -> None:
+        """Raises BudgetSpent, with what was spent, once one of them is."""
+        for what, used, most in (
+            ("calls", sum(engine.calls for engine in self.engines), self.calls),
+            ("seconds", time.monotonic() - self.begun, self.seconds),
+            ("money", sum(engine.cost for engine in self.engines), self.money),
+        ):
+            if used >= most:
+                raise BudgetSpent(f"a run may take at most {most:g} {what}; got {used:g}")
+
+
+class Budgeted:
+    """`Engine` whose requests count against a budget. Requests under way when it is spent are still answered."""
+
+    def __init__(self, engine: Engine, budget: Budget, price: Price | None = None) -> None:
+        self.engine, self.budget, self.price = engine, budget, price or Price()
+        self.name, self.gives = engine.name, engine.gives
+        self.calls, self._before = 0, engine.usage.total
+        budget.engines.append(self)
+
+    @property
+    def cost(self) -> float:
+        """Money spent through the engine since this was made."""
+        return self.price.of(self.usage.total - self._before)
+
+    @property
+    def version(self) -> int:
+        return self.engine.version
+
+    @property
+    def usage(self) -> Usage:
+        return self.engine.usage
+
+    def render(self, history: History, compose: Callable[[History], Messages], *, max_new_tokens: int) -> Prompt:
+        """See `Engine.render`."""
+        return self.engine.render(history, compose, max_new_tokens=max_new_tokens)
+
+    def encode_answer(self, text: str) -> np.ndarray:
+        """See `Engine.encode_answer`."""
+        return self.engine.encode_answer(text)
+
+    async def sample(self, request: Request) -> list[Sample]:
+        """See `Engine.sample`. Raises BudgetSpent."""
+        self.budget.check()
+        self.calls += 1
+        return await self.engine.sample(request)

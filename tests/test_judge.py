@@ -1,0 +1,100 @@
+"""The outcome judge and budgets, with an engine that answers from a script."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from agentq import envs
+from agentq.agent.actions import format_action
+from agentq.agent.prompts import Messages, parse_judgement
+from agentq.critics.judge import OutcomeJudge
+from agentq.errors import BudgetSpent
+from agentq.policies.budget import Budget, Budgeted
+from agentq.policies.model import ModelPolicy
+from agentq.policies.protocol import Gives, Prompt, Request, Sample
+from agentq.policies.usage import Price, Usage
+from agentq.search.rollout import RolloutSettings, rollout
+from agentq.search.tree import SearchSettings, TreeSearch
+from agentq.types import Command, EnvAction, History, Observation, Split, StopReason
+
+NOTHING = np.empty(0, np.int32)
+
+
+class Scripted:
+    """`Engine` that answers `answer(role, what the user said)`, ten tokens for a hundred."""
+
+    name, gives, version = "scripted", Gives.TEXT, 0
+
+    def __init__(self, answer: Callable[[str, str], str]) -> None:
+        self.answer, self.usage = answer, Usage()
+        self.asked: list[str] = []
+
+    def render(self, history: History, compose: Callable[[History], Messages], *, max_new_tokens: int) -> Prompt:
+        return Prompt(compose(history), NOTHING)
+
+    def encode_answer(self, text: str) -> np.ndarray:
+        return NOTHING
+
+    async def sample(self, request: Request) -> list[Sample]:
+        tally = self.usage.of(request.role)
+        tally.requests, tally.prompt_tokens = tally.requests + 1, tally.prompt_tokens + 100
+        tally.cached_tokens, tally.generated_tokens = tally.cached_tokens + 40, tally.generated_tokens + 10
+        text = request.prompt.messages[-1]["content"]
+        self.asked.append(text)
+        return [Sample(self.answer(request.role, text), NOTHING, NOTHING, StopReason.EOS, 0)] * request.k
+
+
+STOP = format_action(EnvAction(Command.STOP))
+CLICK = format_action(EnvAction(Command.CLICK, 1), thought="a thought of its own")
+
+
+def test_success_takes_a_rubric_that_holds_throughout() -> None:
+    assert parse_judgement("Party of 2: YES\n- Blue Moon Diner - YES.\n**7:30 PM**: NO") == [
+        ("Party of 2", True),
+        ("Blue Moon Diner", True),
+        ("7:30 PM", False),
+    ]
+    history = History("Book", Observation("heading Done", "/done"), (CLICK, STOP))
+    for answer, success in (("a: YES\nb: YES", True), ("a: YES\nb: NO", False), ("YES", False), ("all is well", False)):
+        engine = Scripted(lambda role, text, answer=answer: answer)  # type: ignore[misc]
+        assert asyncio.run(OutcomeJudge(engine).judge(history)).success is success
+    assert engine.asked == ["QUERY: Book\nACTIONS:\nCLICK [1]\nSTOP\nFINAL PAGE: /done\nheading Done"]
+    assert engine.usage.of("judge").requests == 1
+
+
+@pytest.mark.parametrize("won", [True, False])
+def test_a_judges_verdict_takes_the_place_of_the_checkers(won: bool) -> None:
+    engine = Scripted(lambda role, text: f"it is done: {'YES' if won else 'NO'}" if role == "judge" else STOP)
+    policy, judge = ModelPolicy(engine), OutcomeJudge(engine)
+    env, task = envs.make("booking"), envs.task("booking", Split.TRAIN, 0)
+    settings = SearchSettings(num_iterations=2, num_proposals=1)
+    tree = asyncio.run(TreeSearch(env, task, policy, settings, judge=judge).run())
+    assert tree.info["succeeded"] is won and tree.reward.tolist() == [0.0, float(won)]
+    episode = asyncio.run(rollout(env, task, policy, RolloutSettings(), judge=judge))
+    assert episode is not None and (episode.success, episode.return_) == (won, float(won))
+
+
+def test_a_search_ends_with_what_it_has_when_its_budget_is_spent() -> None:
+    env, task = envs.make("booking"), envs.task("booking", Split.TRAIN, 0)
+
+    def search(budget: Budget, price: Price | None = None) -> tuple[int, int]:
+        engine = Scripted(lambda role, text: CLICK)
+        policy = ModelPolicy(Budgeted(engine, budget, price))
+        tree = asyncio.run(TreeSearch(env, task, policy, SearchSettings(num_iterations=9, num_proposals=1)).run())
+        return len(engine.asked), len(tree)
+
+    assert search(Budget(calls=3)) == (3, 4)
+    # 60 new tokens, 40 cached and 10 of answers at 1, 0.5 and 2 a million: 1e-4 a call
+    assert search(Budget(money=2.5e-4), Price(1.0, 0.5, 2.0)) == (3, 4)
+    assert search(Budget(seconds=0.0)) == (0, 1)
+
+
+def test_a_budget_says_what_was_spent() -> None:
+    budget = Budget(calls=0)
+    engine = Budgeted(Scripted(lambda role, text: STOP), budget)
+    with pytest.raises(BudgetSpent, match="at most 0 calls; got 0"):
+        asyncio.run(ModelPolicy(engine).propose(History("go", Observation("heading A")), 1, seed=0))
