@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import numpy as np
@@ -20,6 +21,7 @@ class ScriptedPolicy:
 
     async def propose(self, history: History, k: int, *, seed: int, temperature: float = 1.0) -> list[Proposal]:
         """See `Policy.propose`."""
+        await asyncio.sleep(0)  # others go on meanwhile, as beside a model
         rng = np.random.default_rng(seed)
         return [self._one(history, rng, temperature) for _ in range(k)]
 
