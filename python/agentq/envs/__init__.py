@@ -1,7 +1,8 @@
 """Environments by name: the registry of the built-in sites, their tasks and their experts.
 
 `booking` is the site in process; `chromium/booking` is the same site and tasks over HTTP in a real browser;
-`miniwob/TASK` is a page of the miniwob package in that browser.
+`miniwob/TASK` is a page of the miniwob package in that browser; `NAME@ADDRESS` is an environment behind a server, which
+`agentq env serve` starts.
 
 A task is (environment, split, index); its seed is one integer and the split follows from it:
 train [0, 1e9), validation [1e9, 2e9), test [2e9, 3e9), base [3e9, 4e9).
@@ -27,6 +28,7 @@ __all__ = [
     "default_browser",
     "expert",
     "make",
+    "max_sessions",
     "names",
     "task",
     "task_from_seed",
@@ -40,6 +42,7 @@ SPLIT_SIZE = 1_000_000_000
 _ORDER = (Split.TRAIN, Split.VALIDATION, Split.TEST, Split.BASE)
 _CHROMIUM = "chromium/"
 _MINIWOB = "miniwob/"
+_AT = "@"
 _KITS = {"booking": "agentq.envs.booking.kit", "shop": "agentq.envs.shop.kit"}
 
 
@@ -74,8 +77,13 @@ def default_browser() -> BrowserPool:
 def make(name: str, browser: BrowserPool | None = None) -> SiteEnv:
     """A new session of environment `name`; call `reset(task)` on it.
 
-    With `browser`, or as `chromium/NAME`, its pages are read from Chromium. Raises ConfigError for an unknown name.
+    With `browser`, or as `chromium/NAME`, its pages are read from Chromium. Raises ConfigError for an unknown name,
+    EnvError for a server that is not there.
     """
+    if _AT in name:
+        from agentq.envs.remote.client import RemoteEnv
+
+        return RemoteEnv(name)
     if browser is None and not name.startswith((_CHROMIUM, _MINIWOB)):
         return WebEnv(_kit(name))
     from agentq.envs.browser.env import BrowserEnv
@@ -84,6 +92,15 @@ def make(name: str, browser: BrowserPool | None = None) -> SiteEnv:
 
     host = MiniwobHost(name) if name.startswith(_MINIWOB) else site_host(_kit(name).name)
     return BrowserEnv(host, browser or default_browser())
+
+
+def max_sessions(name: str) -> int | None:
+    """How many sessions of environment `name` may be open at once; None: as many as memory holds."""
+    if _AT not in name:
+        return None
+    from agentq.envs.remote.client import greet
+
+    return greet(name).sessions
 
 
 def task(name: str, split: Split | str, index: int) -> Task:
@@ -99,11 +116,16 @@ def task(name: str, split: Split | str, index: int) -> Task:
 def task_from_seed(name: str, seed: int) -> Task:
     """The task of a seed. Raises ConfigError for an unknown name or a seed outside [0, 4e9).
 
-    The instruction of a `miniwob` task is what its page says, which takes a browser: that of `default_browser`.
+    The instruction of a `miniwob` task is what its page says, which takes a browser: that of `default_browser`. Of an
+    environment behind a server it is what it says at reset.
     """
     if not 0 <= seed < SPLIT_SIZE * len(_ORDER):
         raise ConfigError(f"task seed must be in [0, {SPLIT_SIZE * len(_ORDER)}); got {seed}")
     split = _ORDER[seed // SPLIT_SIZE]
+    if _AT in name:
+        from agentq.envs.remote import client
+
+        return Task(name, seed, split, client.instruction(name, seed))
     if name.startswith(_MINIWOB):
         from agentq.envs.browser.miniwob import instruction
 
@@ -118,5 +140,10 @@ def tasks(name: str, split: Split | str, n: int, start: int = 0) -> list[Task]:
 
 
 def expert(name: str) -> Expert:
-    """The scripted expert of environment `name`: `expert(task, env) -> Advice`, and its `plan`."""
+    """The scripted expert of environment `name`: `expert(task, env) -> Advice`, and its `plan`.
+
+    Raises ConfigError for an environment without one.
+    """
+    if _AT in name:
+        raise ConfigError(f"a scripted expert must be known for this, as for {', '.join(_KITS)}; got {name}")
     return _kit(name).expert

@@ -87,9 +87,9 @@ class Pipeline:
 
     @cached_property
     def collector(self) -> Collector:
-        """Collection into this run's store."""
-        name = self.config.run.env
-        return Collector(self.store, lambda: envs.make(name), self.config.search.num_trees_in_flight)
+        """Collection into this run's store, as many items at once as the environment has sessions."""
+        name, in_flight = self.config.run.env, self.config.search.num_trees_in_flight
+        return Collector(self.store, lambda: envs.make(name), min(in_flight, envs.max_sessions(name) or in_flight))
 
     def check_base(self) -> None:
         """Note which base the run starts from; one that goes on must have the same, whose tokens and log-probabilities

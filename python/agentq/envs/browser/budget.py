@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+MAX_TOKENS = 4000
 _TOKEN = re.compile(r"\w{1,6}|[^\w\s]")  # a word piece has about six letters; close to what subword tokenizers count
 
 

@@ -11,7 +11,7 @@ import random
 import time
 from dataclasses import replace
 
-from agentq.envs.browser.budget import fit
+from agentq.envs.browser.budget import MAX_TOKENS, fit
 from agentq.envs.browser.drive import Driver, Reply
 from agentq.envs.browser.hosts import Host
 from agentq.envs.browser.pool import BrowserPool
@@ -21,8 +21,6 @@ from agentq.envs.protocol import Ability
 from agentq.envs.tab import ActionError, View
 from agentq.errors import ConfigError, EnvError
 from agentq.types import Command, EnvAction, Observation, StepResult, Task
-
-MAX_TOKENS = 4000
 
 
 class BrowserEnv:

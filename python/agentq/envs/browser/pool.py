@@ -11,13 +11,9 @@ import atexit
 import contextlib
 import importlib.util
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
 import threading
 import time
-import uuid
 from collections.abc import Iterable
 from concurrent.futures import Future
 from pathlib import Path
@@ -39,26 +35,18 @@ class BrowserLost(EnvError):
     """The worker of a session was replaced, or its page crashed: the session must be opened again."""
 
 
-class _Worker:
-    """One worker process seen from outside."""
+class _Worker(processes.Worker):
+    """One worker process seen from outside, and the calls that wait for it."""
 
     def __init__(self, executable: str) -> None:
-        self.mark = uuid.uuid4().hex
-        self.folder = Path(tempfile.mkdtemp(prefix="agentq-browser-"))
+        super().__init__()
         cache = Path.home() / ".cache" / "ms-playwright"
         environ = {key: os.environ[key] for key in _KEPT if key in os.environ}
         environ.setdefault("PLAYWRIGHT_BROWSERS_PATH", str(cache))
-        environ |= {"HOME": str(self.folder), "TMPDIR": str(self.folder), processes.MARK: self.mark}
+        environ["HOME"] = str(self.folder)
         self.log = self.folder / "stderr.txt"
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "agentq.envs.browser.worker", executable],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=environ,
-                start_new_session=True,
-            )
+            self.start([sys.executable, "-m", "agentq.envs.browser.worker", executable], environ, log)
         self.hello: Future[dict[str, Any]] = Future()
         self.waiting: dict[int, Future[dict[str, Any]]] = {0: self.hello}
         self.lock = threading.Lock()
@@ -114,16 +102,9 @@ class _Worker:
         return processes.memory_mb(processes.tree(self.process.pid, self.mark))
 
     def end(self, why: str) -> None:
-        """Kill all its processes, remove its folder. Idempotent."""
+        """Kill it; calls that wait hear why. Idempotent."""
         self.lost = self.lost or why
-        processes.end(self.process.pid, self.mark)
-        self.process.kill()
-        self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            assert pipe is not None
-            with contextlib.suppress(OSError):
-                pipe.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self.kill()
         self._fail_all()
 
 

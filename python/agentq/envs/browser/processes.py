@@ -1,20 +1,68 @@
-"""The processes of a worker, read from /proc: who they are, what memory they hold, and their end.
+"""The processes of a worker: how it starts, who they are (read from /proc), what memory they hold, and their end.
 
 Playwright's driver starts the browser in a process group of its own, so a group is not enough to find them all: a
-worker marks its environment, and descendants inherit the mark. Where there is no /proc only the worker itself is known;
-the driver and the browser then end themselves when their pipes close.
+worker's environment holds a mark, and descendants inherit it. Where there is no /proc only the worker itself is known;
+the driver and the browser then end themselves when their pipes close. Runs in any Python 3.9, without agentq.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
+import subprocess
+import tempfile
 import time
+import uuid
 from pathlib import Path
+from typing import IO, NoReturn
 
-MARK = "AGENTQ_BROWSER"
+MARK = "AGENTQ_WORKER"
+CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")  # programs, the best first
 _PROC = Path("/proc")
+
+
+class Worker:
+    """A worker seen from outside: a process with a mark and a temporary folder of its own, that speaks over its pipes.
+
+    So that it does not outlive its owner, it must call `end_here` at the end of its input.
+    """
+
+    process: subprocess.Popen[bytes]
+
+    def __init__(self) -> None:
+        self.mark = uuid.uuid4().hex
+        self.folder = Path(tempfile.mkdtemp(prefix="agentq-worker-"))
+
+    def start(self, command: list[str], environ: dict[str, str], log: IO[bytes] | None = None) -> None:
+        """Run `command`; what it complains of goes to `log`, or where this process complains. Raises OSError."""
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env={**environ, "TMPDIR": str(self.folder), MARK: self.mark},
+            start_new_session=True,
+        )
+
+    def kill(self) -> None:
+        """End all its processes, remove its folder. Idempotent."""
+        end(self.process.pid, self.mark)
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            with contextlib.suppress(OSError):
+                pipe.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def end_here() -> NoReturn:
+    """In the worker: end all that it started, remove its folder, end it; whatever its other threads are stuck in."""
+    end(os.getpid(), os.environ[MARK])
+    shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
+    os._exit(0)
 
 
 def tree(pid: int, mark: str) -> set[int]:

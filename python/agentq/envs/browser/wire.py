@@ -4,16 +4,23 @@
     worker -> pool   {"id": 7, "result": {...}}   or   {"id": 7, "error": "one line", "gone": whether the session died}
 
 Replies come in any order. The worker's first message has id 0. An end of file on either side ends the other.
+`envs/remote` frames its own messages in the same way. Runs in any Python 3.9, without agentq.
 """
 
 from __future__ import annotations
 
 import json
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 MAX_BYTES = 1 << 26  # of one message; a larger one is a fault of the page that made it
 
 Message = dict[str, Any]
+
+
+class Readable(Protocol):
+    """What messages are read from: `read(size)` gives fewer bytes only at the end of the stream."""
+
+    def read(self, size: int, /) -> bytes: ...
 
 
 def write(stream: IO[bytes], message: Message) -> None:
@@ -31,7 +38,7 @@ def _encode(message: Message) -> bytes:
     return json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
 
 
-def read(stream: IO[bytes]) -> Message | None:
+def read(stream: Readable) -> Message | None:
     """The next message; None at the end of the stream. Raises ValueError for what is no message."""
     head = stream.read(4)
     size = int.from_bytes(head, "big")

@@ -20,7 +20,6 @@ from playwright.async_api import Error, async_playwright
 from agentq.envs.browser import processes, wire
 from agentq.envs.browser.session import CALLS, Gone, Refusal, Session
 
-PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 ARGS = [
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",  # names are resolved by proxy.py only
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
@@ -32,7 +31,7 @@ ARGS = [
 
 async def launch(playwright: Any, executable: str) -> Any:
     """Chromium from the setting ("" for none), Playwright's own, or PATH. Raises Error if there is none."""
-    found = next(filter(None, map(shutil.which, PROGRAMS)), None)
+    found = next(filter(None, map(shutil.which, processes.CHROMIUMS)), None)
     choices = [executable] if executable else [None, found] if found else [None]
     for choice in choices:
         for sandbox in (False,) if os.geteuid() == 0 else (True, False):  # Chromium's own needs a user that is not root
@@ -88,9 +87,7 @@ def _read(loop: asyncio.AbstractEventLoop, inbox: asyncio.Queue[wire.Message]) -
     with contextlib.suppress(Exception):
         while (message := wire.read(sys.stdin.buffer)) is not None:
             loop.call_soon_threadsafe(inbox.put_nowait, message)
-    processes.end(os.getpid(), os.environ[processes.MARK])
-    shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
-    os._exit(0)
+    processes.end_here()
 
 
 async def main() -> None:

@@ -1,0 +1,121 @@
+"""The process of one session: calls on its standard input, replies on its standard output, as in docs/protocol.md.
+
+Started by start.py as `PYTHON start.py WHAT SESSIONS`. WHAT is `FILE.py:FUNCTION`, a function without arguments that
+makes the environment, or a name that an adapter knows. Runs in any Python 3.9 with the standard library.
+
+An environment has `name`, `reset(seed)`, `step(command, element, text)`, and may have `max_steps`, `deadline_s` (what a
+call may take) and `close()`. `reset` and `step` return the dictionaries that the protocol describes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import runpy
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from agentq.envs.browser import processes, wire
+from agentq.errors import AgentqError, ConfigError
+
+PROTOCOL = 1
+MAX_STEPS = 30
+DEADLINE_S = 60.0
+CALLS = ("hello", "reset", "step", "close")
+
+
+def factory(what: str) -> Callable[[], Any]:
+    """What makes the environment. Raises ConfigError for what is none, MissingExtra for what this Python lacks."""
+    file, colon, function = what.rpartition(":")
+    if colon and file.endswith(".py"):
+        if not os.path.isfile(file):
+            raise ConfigError(f"an environment's file must exist; got {file}")
+        sys.path.insert(0, os.path.dirname(os.path.abspath(file)))
+        found = runpy.run_path(file).get(function)
+        if not callable(found):
+            raise ConfigError(f"{file} must define the function {function}; got {type(found).__name__}")
+        make: Callable[[], Any] = found
+        return make
+    if what.startswith("browsergym/"):
+        from agentq.envs.remote.browsergym import BrowserGymEnv
+
+        return lambda: BrowserGymEnv(what)
+    raise ConfigError(f"an environment to serve must be FILE.py:FUNCTION or browsergym/TASK; got {what}")
+
+
+class Session:
+    """Carries out the calls on one environment, which is made by the first."""
+
+    def __init__(self, what: str, sessions: int) -> None:
+        self.what, self.sessions = what, sessions
+        self.env: Any = None
+
+    def answer(self, message: wire.Message) -> wire.Message:
+        """The reply to a message. Whatever goes wrong is said in one line; the session is then of no more use."""
+        try:
+            if message.get("call") not in CALLS:
+                raise ConfigError(f"call must be one of {', '.join(CALLS)}; got {message.get('call')}")
+            return {"id": message.get("id", 0), "result": getattr(self, message["call"])(**message.get("args", {}))}
+        except AgentqError as error:
+            said = str(error)
+        except Exception as error:  # of the environment's
+            said = f"{type(error).__name__}: {error}"
+        return {"id": message.get("id", 0), "error": said.strip().split("\n", 1)[0]}
+
+    def hello(self, protocol: int) -> dict[str, Any]:
+        """The environment and its limits."""
+        if protocol != PROTOCOL:
+            raise ConfigError(f"protocol must be {PROTOCOL}; got {protocol}")
+        self.env = factory(self.what)() if self.env is None else self.env
+        return {
+            "protocol": PROTOCOL,
+            "name": self.env.name,
+            "max_steps": getattr(self.env, "max_steps", MAX_STEPS),
+            "sessions": self.sessions,
+            "deadline_s": getattr(self.env, "deadline_s", DEADLINE_S),
+        }
+
+    def reset(self, seed: int) -> dict[str, Any]:
+        """Start the episode of `seed`."""
+        return dict(self.env.reset(seed))
+
+    def step(self, command: str, element: int | None, text: str | None) -> dict[str, Any]:
+        """Take one command."""
+        return dict(self.env.step(command, element, text))
+
+    def close(self) -> dict[str, Any]:
+        """Let the environment tidy up."""
+        if hasattr(self.env, "close"):
+            self.env.close()
+        return {}
+
+
+def _read(stream: Any, inbox: queue.SimpleQueue[wire.Message]) -> None:
+    """The reading thread. At the end of the stream, or of the server, everything ends."""
+    with contextlib.suppress(Exception):
+        while (message := wire.read(stream)) is not None:
+            inbox.put(message)
+    processes.end_here()
+
+
+def main() -> None:
+    """Serve until the stream ends."""
+    calls, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)  # whatever the environment prints is for people
+    session = Session(sys.argv[1], int(sys.argv[2]))
+    inbox: queue.SimpleQueue[wire.Message] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(calls, inbox), daemon=True).start()
+    while True:
+        reply = session.answer(inbox.get())
+        try:
+            wire.write(replies, reply)
+        except TypeError as error:
+            wire.write(replies, {"id": reply["id"], "error": f"what an environment returns must be JSON; got {error}"})
+
+
+if __name__ == "__main__":
+    main()
