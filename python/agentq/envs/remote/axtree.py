@@ -64,6 +64,8 @@ class Tree:
             line = " ".join(word for word in (kind, said, f"[{number}]") if word)
             value = self._value(node, kind)
             yield (f"{line}: {value}" if value else line) + (" (disabled)" if _has(node, "disabled") else "")
+            if kind in ("textbox", "slider"):  # below it is what it holds
+                return
         elif role == "StaticText" or role in _PICTURES:
             name = _name(node)
             if name and name not in said:

@@ -46,7 +46,8 @@ class EnvServer:
         try:
             self._listening = address.listen(at)
         except OSError as error:
-            raise EnvError(f"an environment must be served at a free address; got {at}: {error.strerror}") from None
+            said = error.strerror or error
+            raise EnvError(f"an environment must be served at a free address; got {at}: {said}") from None
         self.at = address.told(self._listening)
         threading.Thread(target=self._accept, daemon=True).start()
 

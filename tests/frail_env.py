@@ -1,0 +1,67 @@
+"""An environment to be served in tests: TYPE [1] names a mishap. Its page tells of its process."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+def hang():
+    while True:
+        pass
+
+
+def linger():
+    """Start a process of another session that outlives everybody, then hang without using the processor."""
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)  # lingers"], start_new_session=True)
+    while True:
+        time.sleep(3600)
+
+
+def give(**result):
+    return {"text": "heading odd", **result}
+
+
+MISHAPS = {
+    "hang": hang,
+    "linger": linger,
+    "die": lambda: os.kill(os.getpid(), 9),
+    "raise": lambda: {}["nothing"],
+    "typo": lambda: give(truncate=True),
+    "nan": lambda: give(reward=float("nan")),
+    "number": lambda: {"text": 5},
+    "object": lambda: give(url=object()),
+    "none": lambda: None,
+}
+
+
+class Frail:
+    name, max_steps = "frail", 20
+    deadline_s = float(os.environ.get("FRAIL_DEADLINE_S", "60"))
+
+    def reset(self, seed):
+        once = Path(os.environ["FRAIL_FOLDER"]) / str(seed)
+        if seed == 13 or (seed == 7 and not once.exists()):
+            once.touch()
+            raise RuntimeError(f"seed {seed} does not start\nfor some reason")
+        self.resets = getattr(self, "resets", 0) + 1
+        said = f"Seed {seed}" if seed != 5 else f"Reset {self.resets}"
+        return {"instruction": said, "text": self.page()}
+
+    def step(self, command, element, text):
+        print("an environment may print")
+        if command == "TYPE":
+            return MISHAPS[text]()
+        if command == "ASK_USER":
+            return {"text": self.page(), "answer": "as you\nlike"}
+        if command == "GOTO":
+            return {"text": "text a\r\x85b\ntext " + "c " * 9000}
+        return {"text": self.page(), "reward": 0.5, "success": True, "truncated": command == "SCROLL"}
+
+    def page(self):
+        return f"heading {os.getpid()} {os.environ['AGENTQ_WORKER']} {os.environ['TMPDIR']}\ntextbox Mishap [1]"
+
+
+def make():
+    return Frail()

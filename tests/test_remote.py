@@ -1,0 +1,212 @@
+"""Environments behind a server: what an Env promises, and what happens when processes hang or die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agentq import envs
+from agentq.agent.actions import format_action
+from agentq.envs.explore import check_env
+from agentq.envs.remote import server as serving
+from agentq.envs.remote.client import RemoteEnv
+from agentq.envs.remote.server import EnvServer
+from agentq.errors import ConfigError, EnvError
+from agentq.policies.scripted import ScriptedPolicy
+from agentq.search.batching import Batcher
+from agentq.search.run import run_all
+from agentq.search.tree import SearchSettings, TreeSearch
+from agentq.types import Command, EnvAction, Split, Task
+from tests.remote_lab import FRAIL, OWN, begun, gone, mishap, process
+
+UP, STOP = EnvAction(Command.CLICK, 1), EnvAction(Command.STOP)
+
+
+@pytest.fixture(scope="module")
+def count() -> Iterator[str]:
+    """The name of the environment of examples/own_env.py."""
+    with EnvServer(f"{OWN}:make", sys.executable, "127.0.0.1:0", 4) as server:
+        yield f"count@{server.at}"
+
+
+@pytest.fixture
+def frail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
+    """Serves tests/frail_env.py, by an address of the file system; gives the name."""
+    monkeypatch.setenv("FRAIL_FOLDER", str(tmp_path))
+    servers: list[EnvServer] = []
+
+    def serve(*, deadline_s: float = 60.0, sessions: int = 2) -> str:
+        monkeypatch.setenv("FRAIL_DEADLINE_S", str(deadline_s))
+        servers.append(EnvServer(f"{FRAIL}:make", sys.executable, str(tmp_path / f"{len(servers)}"), sessions))
+        return f"frail@{servers[-1].at}"
+
+    yield serve
+    for server in servers:
+        server.close()
+
+
+def test_the_conformance_check_holds(count: str) -> None:
+    task = envs.task(count, "test", 4)
+    assert (task.seed, task.instruction) == (2_000_000_004, "Count to 2 and stop")
+    check_env(lambda: envs.make(count), task, [UP, EnvAction(Command.CLICK, 9), UP])
+    env = envs.make(count)
+    env.reset(task)
+    assert [env.step(action).success for action in (UP, UP)] == [False, False]
+    won = env.step(STOP)
+    assert (won.reward, won.terminated, won.success) == (1.0, True, True)
+    env.close()
+
+
+def test_what_a_server_says_becomes_a_page_and_notes(frail: Callable[..., str]) -> None:
+    env = begun(frail())
+    asked = env.step(EnvAction(Command.ASK_USER, text="may I?"))
+    assert asked.observation.text == f"{env._shown.text}\nuser as you like"
+    paged = env.step(EnvAction(Command.GOTO, text="/"))
+    assert paged.observation.text == "text a  b\ncut 1 lines"
+    assert env.step(None).observation.text == "text a  b\ncut 1 lines\nerror unreadable action"
+    half = env.step(EnvAction(Command.SCROLL, text="DOWN"))
+    assert (half.reward, half.success, half.terminated, half.truncated) == (0.5, True, False, True)
+    with pytest.raises(EnvError, match="this one is over, call reset"):
+        env.step(None)
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("which", "message"),
+    [
+        ("die", "the session's process ended with exit code -9"),
+        ("raise", "KeyError: 'nothing'"),
+        ("typo", "the reply to step is wrong in truncate: extra inputs are not permitted"),
+        ("nan", "the reply to step is wrong in reward: input should be a finite number"),
+        ("number", "the reply to step is wrong in text: input should be a valid string"),
+        ("object", "what an environment returns must be JSON; got Object of type object is not JSON serializable"),
+        ("none", "TypeError: 'NoneType' object is not iterable"),
+    ],
+)
+def test_a_session_that_fails_is_data_and_is_replaced(frail: Callable[..., str], which: str, message: str) -> None:
+    env = begun(frail())
+    was = process(env)
+    result = mishap(env, which)
+    assert (result.error_kind, result.error_message) == ("session_lost", message)
+    assert (result.terminated, result.truncated, result.reward, result.success) == (False, True, 0.0, False)
+    assert result.observation == env._shown and gone(was)
+    env.reset(Task(env.name, 1, Split.TRAIN, "Seed 1"))
+    assert process(env) != was and env.step(UP).error_kind is None
+    env.close()
+
+
+@pytest.mark.parametrize("which", ["hang", "linger"])
+def test_a_session_that_hangs_is_ended_with_all_that_it_started(frail: Callable[..., str], which: str) -> None:
+    env = begun(frail(deadline_s=2.0))
+    was = process(env)
+    result = mishap(env, which)
+    assert (result.error_kind, result.truncated) == ("session_lost", True)
+    assert result.error_message == "step must be answered within 2 s; got nothing"
+    assert gone(was)
+    env.reset(Task(env.name, 0, Split.TRAIN, "Seed 0"))
+    assert process(env) != was
+    env.close()
+
+
+def test_a_stopped_process_is_ended_too(frail: Callable[..., str]) -> None:
+    env = begun(frail(deadline_s=2.0))
+    was = process(env)
+    os.kill(was.pid, signal.SIGSTOP)
+    assert env.step(UP).error_kind == "session_lost" and gone(was)
+    env.close()
+
+
+def test_a_reset_that_fails_is_tried_once_more(frail: Callable[..., str]) -> None:
+    env = RemoteEnv(frail())
+    env.reset(Task(env.name, 7, Split.TRAIN, "Seed 7"))
+    assert env.lost == ["RuntimeError: seed 7 does not start"]
+    with pytest.raises(EnvError) as error:
+        env.reset(Task(env.name, 13, Split.TRAIN, "Seed 13"))
+    assert str(error.value) == f"{env.name} must reset; got RuntimeError: seed 13 does not start"
+    assert len(env.lost) == 3
+    env.close()
+
+
+def test_a_seed_that_gives_another_instruction_is_told(frail: Callable[..., str]) -> None:
+    env = envs.make(frail())
+    task = envs.task_from_seed(env.name, 5)
+    with pytest.raises(EnvError, match="a seed must give one instruction, 'Reset 1'; got 'Reset 2'"):
+        env.reset(task)
+    env.close()
+
+
+def test_sessions_are_used_again_and_no_more_than_may_be(
+    frail: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "_WAIT_S", 0.1)
+    name = frail(sessions=2)
+    first, second = begun(name), begun(name)
+    both = {process(first), process(second)}
+    assert len(both) == 2
+    with pytest.raises(EnvError, match="a server must have at most 2 sessions open; got one more: see --sessions"):
+        begun(name)
+    first.close()
+    third = begun(name)
+    del second  # as a finished search lets go of its environment
+    assert {process(third), process(begun(name))} == both
+    third.close()
+
+
+def test_a_server_that_came_back_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FRAIL_FOLDER", str(tmp_path))
+    at = str(tmp_path / "socket")
+    for _ in range(2):
+        with EnvServer(f"{FRAIL}:make", sys.executable, at, 2):
+            env = begun(f"frail@{at}")
+            was = process(env)
+            env.close()  # idle, and then gone with its server
+        assert gone(was) and not Path(at).exists()
+    with pytest.raises(EnvError) as error:
+        begun(f"frail@{at}")
+    assert str(error.value) == f"a server must listen at {at}: agentq env serve; got No such file or directory"
+
+
+def test_search_goes_back_by_replay(count: str) -> None:
+    def act(history: object, rng: object) -> tuple[str, float]:
+        texts = [format_action(action) for action in (UP, STOP, EnvAction(Command.CLICK, 5))]
+        return texts[rng.integers(3)], -1.0  # type: ignore[attr-defined]
+
+    tasks = envs.tasks(count, "train", 2, start=1)
+    trees = []
+
+    async def work(task: Task) -> object:
+        settings = SearchSettings(num_iterations=30, num_proposals=3, use_critic=False, stop_on_success=True)
+        return await TreeSearch(envs.make(count), task, batcher, settings).run()
+
+    batcher = Batcher(ScriptedPolicy(act))
+    run_all(tasks, work, batcher=batcher, in_flight=2, on_done=trees.append)
+    for tree in trees:
+        assert tree.info["succeeded"] and tree.info["replay_mismatches"] == 0
+        assert set(tree.restored) == {None, "approximate"}
+        assert tree.info["env_steps"] > len(tree) - 1 - tree.observation.count(None)  # the replayed ones count
+
+
+def test_names_and_what_is_not_offered(count: str) -> None:
+    at = count.partition("@")[2]
+    task = envs.task(count, "train", 0)
+    env = envs.make(count)
+    for error, said, call in (
+        (ConfigError, f"the server at {at} serves 'count'; got 'county'", lambda: envs.make(f"county@{at}")),
+        (ConfigError, "named NAME@HOST:PORT or NAME@/PATH; got 'count@'", lambda: envs.make("count@")),
+        (ConfigError, "HOST:PORT or the path of a Unix socket; got 'here'", lambda: envs.make("count@here")),
+        (ConfigError, f"must be known for this, as for booking, shop; got {count}", lambda: envs.expert(count)),
+        (ConfigError, f"task.env must be '{count}'; got 'shop'", lambda: env.reset(envs.task("shop", "train", 0))),
+        (EnvError, f"an environment of agentq's own; {count} offers no snapshot", env.snapshot),
+        (EnvError, f"an environment of agentq's own; {count} offers no view", lambda: env.view),
+    ):
+        with pytest.raises(error) as raised:
+            call()
+        assert said in str(raised.value)
+    assert envs.max_sessions(count) == 4 and envs.max_sessions("shop") is None
+    assert task.env == count
+    env.close()

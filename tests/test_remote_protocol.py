@@ -1,0 +1,140 @@
+"""What goes over the wire between a client and a server of environments: the document's session, and what is none."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from agentq import envs
+from agentq.envs.browser import wire
+from agentq.envs.remote.connection import Closed, Connection, SessionLost, Start
+from agentq.envs.remote.server import EnvServer
+from agentq.errors import EnvError
+from tests.remote_lab import OWN, ROOT
+
+
+@pytest.fixture(scope="module")
+def at() -> Iterator[tuple[str, int]]:
+    """Where the environment of examples/own_env.py is."""
+    with EnvServer(f"{OWN}:make", sys.executable, "127.0.0.1:0", 4) as server:
+        host, _, port = server.at.partition(":")
+        yield host, int(port)
+
+
+def test_the_documents_session_is_what_is_said(at: tuple[str, int]) -> None:
+    document = (ROOT / "docs" / "protocol.md").read_text()
+    (session,) = re.findall(r"^```\n(> .*?)^```$", document, re.DOTALL | re.MULTILINE)
+    lines = session.splitlines()
+    with socket.create_connection(at) as connected, connected.makefile("rwb") as stream:
+        for said, answered in zip(lines[::2], lines[1::2], strict=True):
+            assert (said[:2], answered[:2]) == ("> ", "< ")
+            body = said[2:].encode()
+            stream.write(len(body).to_bytes(4, "big") + body)
+            stream.flush()
+            reply = stream.read(int.from_bytes(stream.read(4), "big"))
+            assert json.loads(reply) == json.loads(answered[2:])
+    assert len(lines) == 16
+
+
+def test_bytes_that_are_no_call_end_their_session_only(at: tuple[str, int]) -> None:
+    for data, said in (
+        (b"GET / HTTP/1.1\r\n\r\n", "a message must fit 67108864 bytes; got 1195725856"),
+        ((2).to_bytes(4, "big") + b"[]", "a message must be an object; got list"),
+        ((4).to_bytes(4, "big") + b'"\xff"?', "'utf-8' codec can't decode byte 0xff in position 1: invalid start byte"),
+    ):
+        with socket.create_connection(at) as connected, connected.makefile("rwb") as stream:
+            stream.write(data)
+            stream.flush()
+            assert wire.read(stream) == {"id": 0, "error": said}
+            assert wire.read(stream) is None
+    Connection(f"{at[0]}:{at[1]}").hang_up()
+
+
+def test_calls_that_are_none_are_refused_in_one_line(at: tuple[str, int]) -> None:
+    for call, args, said in (
+        ("hello", {"protocol": 2}, "protocol must be 1; got 2"),
+        ("fly", {}, "call must be one of hello, reset, step, close; got fly"),
+        ("reset", {}, "TypeError: Session.reset() missing 1 required positional argument: 'seed'"),
+        ("answer", {"message": {}}, "call must be one of hello, reset, step, close; got answer"),
+    ):
+        connection = Connection(f"{at[0]}:{at[1]}")
+        with pytest.raises(SessionLost) as error:
+            connection.call(Closed, call, 60.0, **args)
+        assert str(error.value) == said
+
+
+class Fake:
+    """A server that answers every call with the same bytes, then hangs up."""
+
+    def __init__(self, answer: bytes) -> None:
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.at = f"127.0.0.1:{self.listening.getsockname()[1]}"
+        threading.Thread(target=self._serve, args=(answer,), daemon=True).start()
+
+    def _serve(self, answer: bytes) -> None:
+        connected, _ = self.listening.accept()
+        with self.listening, connected:
+            connected.recv(1 << 16)
+            connected.sendall(answer)
+
+
+def framed(**message: object) -> bytes:
+    body = json.dumps(message).encode()
+    return len(body).to_bytes(4, "big") + body
+
+
+HELLO = {"protocol": 1, "name": "fake", "max_steps": 3, "sessions": 1, "deadline_s": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (b"", "the server at AT must answer hello; it hung up"),
+        (framed(id=1, result=HELLO)[:-1], "the server at AT must answer hello; it hung up"),
+        (b"HTTP/1.1 400 Bad Request", "the server at AT must speak the protocol; got a message must fit"),
+        (framed(id=1, result=5), "the reply to hello is wrong in input should be a valid dictionary"),
+        (
+            framed(id=1, result=HELLO | {"max_steps": 0}),
+            "wrong in max_steps: input should be greater than or equal to 1",
+        ),
+        (
+            framed(id=2, result=HELLO),
+            "the server at AT must speak the protocol; got a reply must have the id of its call",
+        ),
+    ],
+    ids=["nothing", "torn", "http", "no object", "out of bounds", "another call"],
+)
+def test_a_server_that_speaks_otherwise_is_told_in_one_line(answer: bytes, said: str) -> None:
+    fake = Fake(answer)
+    with pytest.raises(EnvError) as error:
+        envs.make(f"fake@{fake.at}")
+    assert said.replace("AT", fake.at) in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_reply_that_drips_in_does_not_outlast_the_deadline() -> None:
+    ours, theirs = socket.socketpair()
+    connection = Connection.__new__(Connection)
+    connection.at, connection._numbers, connection._socket = "here", iter([1]), ours
+    stop = threading.Event()
+
+    def drip() -> None:
+        while not stop.wait(0.05):
+            try:
+                theirs.send(b"\0")
+            except OSError:
+                return
+
+    theirs.send((1 << 20).to_bytes(4, "big"))
+    thread = threading.Thread(target=drip)
+    thread.start()
+    with pytest.raises(SessionLost, match=r"reset must be answered within 0\.5 s; got nothing"):
+        connection.call(Start, "reset", 0.5, seed=1)
+    stop.set()
+    thread.join()
+    theirs.close()

@@ -1,0 +1,160 @@
+"""`agentq env serve` as a program, the runs that use it, and the files that the other Python runs."""
+
+from __future__ import annotations
+
+import ast
+import json
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from agentq import envs
+from agentq.cli import main
+from agentq.config import load
+from agentq.envs.browser import wire
+from agentq.envs.remote.server import EnvServer
+from agentq.recipes.pipeline import Pipeline
+from agentq.store.run import RunStore
+from agentq.types import Command, EnvAction
+from tests.browser_lab import living
+from tests.recipes_factory import Quiet
+from tests.remote_lab import FRAIL, OWN, begun, gone, process
+
+PACKAGE = Path(envs.__file__).parents[1]
+ELSEWHERE = [
+    *(f"agentq.envs.remote.{name}" for name in ("start", "session", "browsergym", "axtree")),
+    *(f"agentq.envs.browser.{name}" for name in ("wire", "processes")),
+    "agentq.errors",
+]
+
+
+@contextmanager
+def serving(*words: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The command, and the name that it prints."""
+    command = [sys.executable, "-m", "agentq.cli", "env", "serve", *map(str, words)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        line = server.stdout.readline()
+        try:
+            yield server, line.removeprefix("--env ").strip()
+        finally:
+            server.kill()
+
+
+def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
+    at = tmp_path / "socket"
+    with serving(f"{OWN}:make", "--at", at) as (server, name):
+        assert name == f"count@{at}"
+        env = envs.make(name)
+        assert env.reset(envs.task(name, "test", 0)).text == "heading 0\nbutton Up [1]"
+        server.send_signal(signal.SIGINT)
+        assert server.wait(20) == 0 and not at.exists()
+        assert env.step(EnvAction(Command.STOP)).error_kind == "session_lost"
+        env.close()
+
+
+@pytest.mark.parametrize("busy", ["", "hang", "linger"])
+def test_a_killed_server_leaves_no_process(busy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FRAIL_FOLDER", str(tmp_path))
+    with serving(f"{FRAIL}:make", "--at", tmp_path / "socket") as (server, name):
+        env = begun(name)
+        was = process(env)
+        if busy:  # a call is asked, and nobody waits for the answer
+            action = {"command": "TYPE", "element": 1, "text": busy}
+            assert env._session is not None
+            with env._session._socket.makefile("wb") as stream:
+                wire.write(stream, {"id": 9, "call": "step", "args": action})
+        while sum("lingers" in line for line in living(was.mark)) < (busy == "linger"):
+            assert server.poll() is None
+        assert was.folder.exists()
+        server.kill()
+        server.wait()
+        assert gone(was)
+    with serving(f"{FRAIL}:make", "--at", tmp_path / "socket") as (_, name):  # its socket's file was left behind
+        begun(name).close()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["browsergym/miniwob.click-test"],
+            f"browsergym environments need browsergym-core: {sys.executable} -m pip install browsergym-core==0.13.3",
+        ),
+        (["bookin"], "an environment to serve must be FILE.py:FUNCTION or browsergym/TASK; got bookin"),
+        (["/nowhere/env.py:make"], "an environment's file must exist; got /nowhere/env.py"),
+        ([f"{OWN}:mkae"], f"{OWN} must define the function mkae; got NoneType"),
+        ([f"{OWN}:make", "--python", "/nowhere/python"], "python must be a program; got /nowhere/python"),
+        ([f"{OWN}:make", "--python", "/bin/false"], "the session's process ended with exit code 1"),
+        ([f"{OWN}:make", "--sessions", 0], "sessions must be at least 1; got 0"),
+        ([f"{OWN}:make", "--at", "7007"], "an address must be HOST:PORT or the path of a Unix socket; got '7007'"),
+        ([f"{OWN}:make", "--at", "/nowhere/at"], "at a free address; got /nowhere/at: No such file or directory"),
+        ([f"{OWN}:make", "--at", f"/{'x' * 200}"], ": AF_UNIX path too long"),
+        (
+            [f"{OWN}:make", "--at", "TAKEN"],
+            "must be served at a free address; got TAKEN: Address already",
+        ),
+        ([f"{OWN}:make", "--at", "127.0.0.1:0", "--run.seed", 1], "this command takes no settings; got '--run.seed'"),
+    ],
+)
+def test_what_cannot_be_served_is_told_in_one_line(
+    words: list[object], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        at = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert main(["env", "serve", "--at=127.0.0.1:0", *(str(w).replace("TAKEN", at) for w in words)]) == 2
+    printed = capsys.readouterr()
+    assert message.replace("TAKEN", at) in printed.err and printed.err.count("\n") == 1 and not printed.out
+
+
+def test_a_run_uses_as_many_sessions_as_there_are(base: Path, tmp_path: Path) -> None:
+    with EnvServer(f"{OWN}:make", sys.executable, "127.0.0.1:0", 2) as server:
+        config = load(None, [f"--run.env=count@{server.at}", "--search.num_trees_in_flight=5"])
+        with RunStore.open(tmp_path / "run", config.to_dict()) as store:
+            assert Pipeline(store, config, base, Quiet()).collector.in_flight == 2
+
+
+def test_agentq_measures_and_trains_on_it_and_goes_on(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = str(tmp_path / "socket")
+    words = ["--env", f"count@{at}", "--eval.num_tasks=3", "--run.num_tasks=2", "--run.group_size=2", "--base", base]
+    small = ["--search.num_iterations=2", "--search.num_proposals=2", "--search.num_trees_in_flight=8"]
+    commands = [
+        ["eval", base, *words, "--out", tmp_path / "eval"],
+        ["train", "agent_q", *words, *small, "--out", tmp_path / "train"],
+    ]
+    for command in commands:
+        first = []
+        for _ in range(2):  # once more: nothing is left to do
+            with EnvServer(f"{OWN}:make", sys.executable, at, 2):
+                assert main([*map(str, command), "--json"]) == 0
+            first.append(json.loads(capsys.readouterr().out)["rungs"])
+        assert first[0] == first[1] and first[0][-1]["n"] == 3
+    with EnvServer(f"{OWN}:make", sys.executable, at, 2):
+        refused = ["train", "sft", *words, "--eval.measure_base=false", "--out", tmp_path / "sft"]
+        assert main([*map(str, refused)]) == 2
+    assert f"a scripted expert must be known for this, as for booking, shop; got count@{at}" in capsys.readouterr().err
+    assert main(["eval", str(base), "--env", f"own@{at}", "--out", str(tmp_path / "own")]) == 2
+    assert f"agentq: a server must listen at {at}: agentq env serve; got No such file" in capsys.readouterr().err
+    assert not (tmp_path / "own").exists()
+
+
+def test_the_other_python_needs_the_standard_library_only() -> None:
+    for module in ELSEWHERE:
+        source = (PACKAGE / Path(*module.split(".")[1:])).with_suffix(".py").read_text()
+        tree = ast.parse(source, feature_version=(3, 9))
+        for node in ast.walk(tree):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                assert node.module is not None
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+            for name in names:
+                known = name.startswith(tuple(ELSEWHERE)) or name.partition(".")[0] in sys.stdlib_module_names
+                assert known or name.partition(".")[0] in ("browsergym", "gymnasium"), f"{module} imports {name}"
