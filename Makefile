@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 
 CORE := CMakeLists.txt $(wildcard csrc/*) $(wildcard bindings/*)
 
-.PHONY: setup browser demo test lint build bench bench-setup sanitize mutants clean
+.PHONY: setup browser browsergym demo test lint build bench bench-setup sanitize mutants clean
 
 setup: $(VENV)/.core
 
@@ -37,6 +37,16 @@ browser: setup
 	    { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium-headless-shell fonts-liberation; } || \
 	    $(BIN)/playwright install --with-deps --only-shell chromium
 
+# BrowserGym, in an environment of its own: it is driven through agentq env serve. Optional.
+BROWSERGYM := build/browsergym
+browsergym: $(BROWSERGYM)/.done
+
+$(BROWSERGYM)/.done: constraints.txt
+	$(PYTHON) -m venv $(BROWSERGYM)
+	$(BROWSERGYM)/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt browsergym-core browsergym-miniwob
+	$(BROWSERGYM)/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt --no-deps miniwob
+	@touch $@
+
 demo: setup
 	$(BIN)/agentq demo $(ARGS)
 
@@ -56,9 +66,10 @@ BENCH ?= critic
 bench: setup
 	$(or $(wildcard $(PEERS)/bin/python),$(BIN)/python) benchmarks/$(BENCH).py $(ARGS)
 
-# What forest.py and learner.py of benchmarks/ compare with, in an environment of its own that also sees $(VENV).
+# What forest.py and learner.py of benchmarks/ compare with, in an environment of its own that also sees $(VENV); and what
+# remote.py measures.
 PEERS := build/peers
-bench-setup: setup
+bench-setup: setup browsergym
 	$(BIN)/python -m venv $(PEERS)
 	@echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
 	    > "$$($(PEERS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/agentq.pth"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -152,7 +153,9 @@ def test_sessions_are_used_again_and_no_more_than_may_be(
         begun(name)
     first.close()
     third = begun(name)
+    second.itself = second  # type: ignore[attr-defined]
     del second  # as a finished search lets go of its environment
+    gc.collect()
     assert {process(third), process(begun(name))} == both
     third.close()
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import itertools
 import random
 from dataclasses import replace
 from functools import cache, lru_cache
@@ -44,8 +43,8 @@ def _take(name: str) -> Connection:
 
 
 @atexit.register
-def _close_idle() -> None:
-    for session in itertools.chain.from_iterable(_idle.values()):
+def _close() -> None:
+    for session in list(Connection.live):
         with contextlib.suppress(EnvError):
             session.call(Closed, "close", CLOSE_S)
         session.hang_up()

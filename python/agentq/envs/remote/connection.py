@@ -6,7 +6,7 @@ import itertools
 import select
 import socket
 import time
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -68,7 +68,12 @@ _R = TypeVar("_R", bound=_Reply)
 
 
 class Connection:
-    """One connection. Any failure on it is a SessionLost, and hangs up."""
+    """One connection. Any failure on it is a SessionLost, and hangs up.
+
+    `live` has all that were not hung up: also the collector of cycles must leave their sockets open.
+    """
+
+    live: ClassVar[set[Connection]] = set()
 
     def __init__(self, at: str) -> None:
         self.at = at
@@ -77,6 +82,7 @@ class Connection:
             self._socket = address.connect(at, HELLO_S)
         except OSError as error:
             raise EnvError(f"a server must listen at {at}: agentq env serve; got {error.strerror or error}") from None
+        self.live.add(self)
         self.hello = self.call(Hello, "hello", HELLO_S, protocol=PROTOCOL)
 
     def call(self, reply: type[_R], call: str, deadline_s: float, **args: Any) -> _R:
@@ -107,10 +113,11 @@ class Connection:
 
     def alive(self) -> bool:
         """Whether the server still holds an idle session open."""
-        return self._socket.fileno() >= 0 and not select.select([self._socket], [], [], 0)[0]
+        return not select.select([self._socket], [], [], 0)[0]
 
     def hang_up(self) -> None:
         """Leave; the server ends the process."""
+        self.live.discard(self)
         self._socket.close()
 
 
