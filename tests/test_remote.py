@@ -74,6 +74,8 @@ def test_what_a_server_says_becomes_a_page_and_notes(frail: Callable[..., str]) 
     assert (half.reward, half.success, half.terminated, half.truncated) == (0.5, True, False, True)
     with pytest.raises(EnvError, match="this one is over, call reset"):
         env.step(None)
+    env.reset(Task(env.name, 0, Split.TRAIN, "Seed 0"))
+    assert env.step(STOP).terminated  # whatever the server says
     env.close()
 
 
@@ -165,9 +167,10 @@ def test_a_server_that_came_back_is_used_again(tmp_path: Path, monkeypatch: pyte
     at = str(tmp_path / "socket")
     for _ in range(2):
         with EnvServer(f"{FRAIL}:make", sys.executable, at, 2):
-            env = begun(f"frail@{at}")
-            was = process(env)
-            env.close()  # idle, and then gone with its server
+            held = [begun(f"frail@{at}") for _ in range(2)]
+            was = process(held[0])
+            for env in held:
+                env.close()  # idle, and then gone with their server
         assert gone(was) and not Path(at).exists()
     with pytest.raises(EnvError) as error:
         begun(f"frail@{at}")

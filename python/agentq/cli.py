@@ -66,7 +66,6 @@ def _parser() -> argparse.ArgumentParser:
         ("base", _base, "make the embedded base model again, from its seed"),
         ("report", _report, "write report.html of a run directory"),
         ("settings", _settings, "list every setting with its default"),
-        ("env", _env, "serve an environment that lives in another Python"),
     ):
         command = commands.add_parser(name, help=text, description=text, epilog="settings: --section.key value")
         command.set_defaults(run=run)
@@ -88,21 +87,25 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--clean", action="store_true", help="delete an earlier run in the same directory")
         if name == "report":
             command.add_argument("path", type=Path, metavar="RUN", help="a run directory")
-        if name == "env":
-            _add_serve(command)
         if name == "base":
             command.add_argument("--out", type=Path, required=True, help="where the checkpoint goes")
+    text = "serve an environment that lives in another Python"
+    _add_serve(commands.add_parser("env", help=text, description=text))
     return parser
 
 
 def _add_serve(command: argparse.ArgumentParser) -> None:
     text = "serve an environment until Ctrl-C; prints what --env takes"
     serve = command.add_subparsers(metavar="COMMAND", required=True).add_parser("serve", help=text, description=text)
+    serve.set_defaults(run=_serve)
+    serve.add_argument("--json", action="store_true", help="print one JSON object as the result")
     serve.add_argument("name", metavar="NAME", help="browsergym/TASK, or FILE.py:FUNCTION that makes your own")
     serve.add_argument(
         "--python", default=sys.executable, help="the Python that has the environment; default: this one"
     )
-    serve.add_argument("--at", default="127.0.0.1:7007", help="HOST:PORT or the path of a Unix socket")
+    serve.add_argument(
+        "--at", default="127.0.0.1:7007", help="HOST:PORT or the path of a Unix socket; default: 127.0.0.1:7007"
+    )
     serve.add_argument("--sessions", type=int, default=4, help="sessions at once, a process each; default: 4")
 
 
@@ -223,7 +226,7 @@ def _settings(args: argparse.Namespace, overrides: list[str]) -> int:
     return DONE
 
 
-def _env(args: argparse.Namespace, overrides: list[str]) -> int:
+def _serve(args: argparse.Namespace, overrides: list[str]) -> int:
     _no_overrides(overrides)
     from agentq.envs.remote.connection import Connection
     from agentq.envs.remote.server import EnvServer

@@ -1,7 +1,7 @@
 """Environments that live in another Python, or on another machine: `NAME@ADDRESS`. In order of dependency:
 
 start, session    in the other Python, which has no agentq: the process of one session, standard library only
-browsergym        an adapter, there too: any BrowserGym environment
+axtree, browsergym    an adapter, there too: any BrowserGym environment
 address           HOST:PORT or the path of a Unix socket
 server            `agentq env serve`: one process a session, ended when its connection is
 connection        one session from the user's end; docs/protocol.md says what is said

@@ -29,11 +29,12 @@ _idle: dict[str, list[Connection]] = {}
 
 def _take(name: str) -> Connection:
     """An idle session of an environment, or another."""
-    while waiting := _idle.get(name):
-        session = waiting.pop()
-        if session.alive():
-            return session
-        session.hang_up()
+    with contextlib.suppress(IndexError):  # none is left; other threads take some too
+        while True:
+            session = _idle.setdefault(name, []).pop()
+            if session.alive():
+                return session
+            session.hang_up()
     env, at = address.split(name)
     session = Connection(at)
     if session.hello.name != env:
