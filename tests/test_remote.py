@@ -19,7 +19,6 @@ from agentq.envs.remote.client import RemoteEnv
 from agentq.envs.remote.server import EnvServer
 from agentq.errors import ConfigError, EnvError
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.search.batching import Batcher
 from agentq.search.run import run_all
 from agentq.search.tree import SearchSettings, TreeSearch
 from agentq.types import Command, EnvAction, Split, Task
@@ -186,11 +185,10 @@ def test_search_goes_back_by_replay(count: str) -> None:
     trees = []
 
     async def work(task: Task) -> object:
-        settings = SearchSettings(num_iterations=30, num_proposals=3, use_critic=False, stop_on_success=True)
-        return await TreeSearch(envs.make(count), task, batcher, settings).run()
+        settings = SearchSettings(num_iterations=30, num_proposals=3, stop_on_success=True)
+        return await TreeSearch(envs.make(count), task, ScriptedPolicy(act), settings).run()
 
-    batcher = Batcher(ScriptedPolicy(act))
-    run_all(tasks, work, batcher=batcher, in_flight=2, on_done=trees.append)
+    run_all(tasks, work, in_flight=2, on_done=trees.append)
     for tree in trees:
         assert tree.info["succeeded"] and tree.info["replay_mismatches"] == 0
         assert set(tree.restored) == {None, "approximate"}

@@ -20,7 +20,6 @@ from agentq.envs.remote.axtree import Tree
 from agentq.envs.remote.server import EnvServer
 from agentq.errors import EnvError
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.search.batching import Batcher
 from agentq.search.run import run_all
 from agentq.search.tree import SearchSettings, TreeSearch
 from agentq.types import Command, EnvAction, History, Task
@@ -167,13 +166,12 @@ def test_search_goes_back_by_replay(serve: Callable[[str], str]) -> None:
         return format_action(right if history.actions and rng.random() < 0.5 else wrong), -1.0
 
     name, found = serve("click-button"), []
-    batcher = Batcher(ScriptedPolicy(act))
 
     async def work(task: Task) -> Any:
-        settings = SearchSettings(num_iterations=4, num_proposals=2, use_critic=False, stop_on_success=True)
-        return await TreeSearch(envs.make(name), task, batcher, settings).run()
+        settings = SearchSettings(num_iterations=4, num_proposals=2, stop_on_success=True)
+        return await TreeSearch(envs.make(name), task, ScriptedPolicy(act), settings).run()
 
-    run_all(envs.tasks(name, "train", 2, start=3), work, batcher=batcher, in_flight=2, on_done=found.append)
+    run_all(envs.tasks(name, "train", 2, start=3), work, in_flight=2, on_done=found.append)
     assert [tree.info["succeeded"] for tree in found] == [True, True]
     assert [tree.info["replay_mismatches"] for tree in found] == [0, 0]
 
