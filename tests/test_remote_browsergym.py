@@ -137,6 +137,15 @@ def test_what_a_page_does_not_take_is_data(serve: Callable[[str], str]) -> None:
     env.close()
 
 
+def test_an_element_has_time_to_take_an_action(serve: Callable[[str], str]) -> None:
+    env = envs.make(serve("book-flight"))
+    env.reset(envs.task(env.name, "train", 0))
+    locked = env.step(EnvAction(Command.TYPE, 3, "12/01/2016"))  # the date can be picked only
+    assert locked.error_kind == "action_failed"
+    assert locked.error_message.startswith("TimeoutError: Locator.fill: Timeout 3000ms exceeded")
+    env.close()
+
+
 def test_a_browser_that_dies_costs_its_episode_only(serve: Callable[[str], str]) -> None:
     env = envs.make(serve("click-test"))
     task = envs.task(env.name, "train", 2)

@@ -1,7 +1,8 @@
 """BrowserGym environments in the other Python: pages as agentq's lines, agentq's commands as BrowserGym's actions.
 
-`browsergym/miniwob.click-test`, or any other id that BrowserGym registers. Waits, reward and end are BrowserGym's own,
-but nothing slows Playwright down, and no second browser shows the chat. Success is a positive reward at the end.
+`browsergym/miniwob.click-test`, or any other id that BrowserGym registers. Reward and end are BrowserGym's own. Nothing
+slows Playwright down, and no second browser shows the chat; but an element has longer than BrowserGym's half a second to
+take an action, or what a step does would depend on how busy the machine is. Success is a positive reward at the end.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from agentq.envs.remote.axtree import Tree, squeeze
 from agentq.errors import ConfigError, MissingExtra, did_you_mean
 
 PREFIX = "browsergym/"
+_PATIENCE_MS = 3000
 _SCROLL_PX = {"UP": -400, "DOWN": 400}
 _MAX_STEPS = {"miniwob": 10}  # as in BrowserGym's benchmarks; of others, 30
 _ACTIONS = {"CLICK": "click", "TYPE": "fill", "SELECT": "select_option", "CLEAR": "clear"}
@@ -96,12 +98,16 @@ class BrowserGymEnv:
 
         browsergym.core.env.Chat = _Chat
         actions = HighLevelActionSet(subsets=["chat", "bid", "nav"], multiaction=False, strict=True)
+
+        def patient(action: str) -> str:
+            return str(actions.to_python_code(action)).replace("timeout=500", f"timeout={_PATIENCE_MS}")
+
         return gymnasium.make(
             self.name,
             disable_env_checker=True,
             slow_mo=0,
             pw_chromium_kwargs={"executable_path": self.executable} if self.executable else {},
-            action_mapping=actions.to_python_code,
+            action_mapping=patient,
         )
 
     def _look(self, seen: dict[str, Any]) -> dict[str, str]:
