@@ -24,7 +24,6 @@ _CONTROLS = _FIELDS | {"link", "button", "checkbox", "radio", "switch", "tab", "
 _CONTROLS |= {"menuitem", "menuitemcheckbox", "menuitemradio"}
 _WORDED = frozenset({"heading", "alert", "status"})  # a line of the words in it, unless it holds something to act on
 _PICTURES = frozenset({"image", "img"})
-_NOISE = frozenset({"InlineTextBox", "LineBreak"})
 _STATES = ("checked", "selected", "pressed", "expanded")
 
 Node = dict[str, Any]
@@ -54,8 +53,6 @@ class Tree:
     def _lines(self, node: Node, said: str, numbers: dict[str, int]) -> Iterator[str]:
         """Lines of a node and what is below it; text that `said` holds is left out."""
         role = _role(node)
-        if role in _NOISE:
-            return
         if self._control(node) or self._clickable(node):
             kind = role if role in _CONTROLS or role == "option" else "clickable"
             said = _name(node) or (self._words(node) if kind == "clickable" else "")

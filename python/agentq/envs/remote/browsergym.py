@@ -1,8 +1,8 @@
 """BrowserGym environments in the other Python: pages as agentq's lines, agentq's commands as BrowserGym's actions.
 
-`browsergym/miniwob.click-test`, or any other id that BrowserGym registers. Reward and end are BrowserGym's own; success is
-a positive reward at the end. Nothing slows Playwright down, no second browser shows the chat; and an element has longer
-than BrowserGym's half a second to take an action, or what a step does would depend on how busy the machine is.
+`browsergym/miniwob.click-test`, or any other id that BrowserGym registers. Reward and end are BrowserGym's own; success
+is a positive reward at the end. Nothing slows Playwright down, and no second browser shows the chat. An element has
+longer than BrowserGym's half a second to take an action, or a step would depend on how busy the machine is.
 """
 
 from __future__ import annotations
