@@ -25,8 +25,9 @@
   };
   const find = (key) => { const el = elements.get(key)?.deref(); return el?.isConnected ? el : null; };
 
-  const squeeze = (text) => (text ?? "").replace(/\s+/g, " ").trim();
-  const line = (text) => text.replace(/[\r\n\t]+/g, " ");
+  // One line each, whatever a page is written with: no character ends a line.
+  const squeeze = (text) => (text ?? "").replace(/[\s\x00-\x1f\x7f-\x9f]+/g, " ").trim();
+  const line = (text) => text.replace(/[\x00-\x1f\x7f-\x9f\u2028\u2029]+/g, " ");
   const visible = (el) => getComputedStyle(el).visibility === "visible";
   const hidden = (el) =>
     el.hidden || el.getAttribute("aria-hidden") === "true" || getComputedStyle(el).display === "none";
@@ -65,7 +66,7 @@
   }
   // What tells an element without words from its neighbours: its shape and colour, else what its author calls it.
   function looks(el) {
-    if (el.namespaceURI.endsWith("svg")) return `${el.localName} ${el.getAttribute("fill") ?? ""}`.trim();
+    if (el.namespaceURI.endsWith("svg")) return squeeze(`${el.localName} ${el.getAttribute("fill") ?? ""}`);
     return squeeze(`${el.style.backgroundColor} ${el.id} ${el.className}`);
   }
   const labelOf = (option) => squeeze(option.label || option.textContent);
@@ -158,7 +159,7 @@
     let x = box.left + box.width / 2, y = box.top + box.height / 2;
     const hit = el.getRootNode().elementFromPoint(x, y);
     const same = hit && (el.contains(hit) || hit.contains(el) || Array.from(el.labels ?? []).some((l) => l.contains(hit)));
-    if (!same) return { over: hit ? `${hit.localName} ${squeeze(hit.textContent).slice(0, 40)}`.trim() : "nothing" };
+    if (!same) return { over: hit ? squeeze(`${hit.localName} ${hit.textContent}`) : "nothing" };
     return outer(view, x, y);
   }
   // A point of a same-origin frame's viewport in this document's.
@@ -200,6 +201,9 @@
   // false if the element is gone
   const act = (verb, key, value) => { const el = find(key); if (el) acts[verb](el, value); return !!el; };
 
+  // Of the element's own document, which may lie in a frame; "null" where it has none.
+  const origin = (key) => find(key)?.ownerDocument.defaultView?.origin ?? "null";
+
   // Resolves when no node has changed for `quiet_ms`, or after `cap_ms`: whether it became quiet.
   const quiet = (quiet_ms, cap_ms) => new Promise((done) => {
     let timer;
@@ -210,5 +214,5 @@
     again();
   });
 
-  globalThis.agentq = { observe, scripted, point, corner, act, quiet, keyOf };
+  globalThis.agentq = { observe, scripted, point, corner, act, origin, quiet, keyOf };
 })();

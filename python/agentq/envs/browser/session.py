@@ -12,9 +12,10 @@ import json
 from collections.abc import Coroutine
 from typing import Any
 
-from agentq.envs.browser.origins import is_allowed, read_origins
+from agentq.envs.browser.origins import is_allowed, origin_of, read_origins
 from agentq.envs.browser.proxy import open_proxy
 from agentq.envs.browser.reader import Reader
+from agentq.envs.browser.secret import Given, Secrets, names
 from agentq.envs.browser.tab import QUIET_MS, Place, Tab, source
 
 CALLS = ("visit", "act", "observe", "storage", "screenshot", "close")
@@ -41,8 +42,9 @@ class Session:
     `Error` is the class of Playwright's errors; `probe` an expression whose value in the page each reply carries.
     """
 
-    def __init__(self, error: type[Exception], allow: list[str], probe: str, quiet_ms: int) -> None:
+    def __init__(self, error: type[Exception], allow: list[str], probe: str, quiet_ms: int, secrets: Given) -> None:
         self.Error, self.probe, self.quiet_ms = error, probe, quiet_ms
+        self.secrets = Secrets(secrets)
         self.allowed = read_origins(allow)
         self.context: Any = None
         self.proxy: Any = None
@@ -60,10 +62,17 @@ class Session:
 
     @classmethod
     async def open(
-        cls, browser: Any, error: type[Exception], allow: list[str], storage: Any, probe: str, quiet_ms: int = QUIET_MS
+        cls,
+        browser: Any,
+        error: type[Exception],
+        allow: list[str],
+        storage: Any,
+        probe: str,
+        quiet_ms: int = QUIET_MS,
+        secrets: Given | None = None,
     ) -> Session:
         """A fresh context that may touch the origins `allow` only; `storage` is an earlier `storage()`, or None."""
-        self = cls(error, allow, probe, quiet_ms)
+        self = cls(error, allow, probe, quiet_ms, secrets or {})
         self.proxy = await open_proxy(self.allowed, self.block)
         port = self.proxy.sockets[0].getsockname()[1]
         self.context = await browser.new_context(
@@ -104,8 +113,9 @@ class Session:
 
     def block(self, what: str, *, barred: bool = False) -> None:
         """Record what was not allowed; `barred`: it was the page itself, not a part of one."""
-        self.blocked.append(what[:200])
-        self.barred = self.barred or (what[:200] if barred else "")
+        what = self.secrets.mask(what)[:200]
+        self.blocked.append(what)
+        self.barred = self.barred or (what if barred else "")
 
     def crash(self) -> None:
         """A renderer has died."""
@@ -155,7 +165,7 @@ class Session:
         self._moved()
 
     def _dialog(self, dialog: Any) -> None:
-        self.dialogs.append(dialog.message[:200])
+        self.dialogs.append(self.secrets.mask(dialog.message)[:200])
         self.spawn(dialog.accept() if dialog.type == "beforeunload" else dialog.dismiss())
 
     # What the pool may call.
@@ -179,7 +189,7 @@ class Session:
         for tab in self.tabs[1:]:
             await tab.page.close()
         if not self.may_load(url):
-            raise Refusal("blocked", f"{url[:200]} is not allowed")
+            raise Refusal("blocked", f"{self.secrets.mask(url)[:200]} is not allowed")
         failure = await self.tabs[0].navigate(url, None if post is None else ("POST", post))
         if script:
             await self.tabs[0].settle(0)
@@ -244,8 +254,22 @@ class Session:
 
     async def _dom(self, verb: str, element: int, value: Any) -> None:
         place, key = self._place(element)
+        if isinstance(value, str):
+            value = await self._revealed(value, place, key)
         if not await self._tab().evaluate(f"agentq.act({json.dumps(verb)}, {key}, {json.dumps(value)})", place):
             raise Refusal("no_such_element", f"no element [{element}]")
+
+    async def _revealed(self, text: str, place: Place, key: int) -> str:
+        """`text` with secrets for their names, if the element's own document is of their origin."""
+        if not self.secrets.origins or not names(text):
+            return text
+        origin = await self._tab().evaluate(f"agentq.origin({key})", place)
+        for name in names(text):
+            if name not in self.secrets.origins:
+                raise Refusal("no_such_secret", f"no secret {name}")
+            if (bound := self.secrets.origins[name]) != origin_of(origin):
+                raise Refusal("secret_origin", f"the secret {name} is for {bound} only , not for {origin}")
+        return self.secrets.reveal(text)
 
     async def _click(self, element: int) -> None:
         """Press the mouse in the middle of the element, where nothing else may lie over it."""
@@ -256,7 +280,7 @@ class Session:
         if spot is None:
             raise Refusal("no_such_element", f"no element [{element}]")
         if "over" in spot:
-            raise Refusal("covered", f"[{element}] is covered by {spot['over']}")
+            raise Refusal("covered", f"[{element}] is covered by {self.secrets.mask(spot['over'])[:60].rstrip()}")
         while place is not None and place.owner is not None:
             corner = await tab.evaluate(f"agentq.corner({place.key})", place.owner)
             spot = {"x": spot["x"] + corner["x"], "y": spot["y"] + corner["y"]}
