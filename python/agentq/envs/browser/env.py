@@ -182,7 +182,7 @@ class BrowserEnv:
             observation=Observation(text + note, view.url),
             action=None if view is state.view else action,  # what did nothing is not repeated in a replay
             taken=str(action),
-            repeats=(page_print(view) == state.print) * (1 + state.repeats * (str(action) == state.taken)),
+            repeats=_repeats(state, action, view),
             parent=state,
         )
         if "lines" in reply:
@@ -224,6 +224,13 @@ class BrowserEnv:
         if self._state is None:
             raise EnvError("the environment needs a session; call reset first")
         return self._state
+
+
+def _repeats(state: Snapshot, action: EnvAction | None, view: View) -> int:
+    """How many times in a row, this one included, `action` has left the page as it was."""
+    if action is None or page_print(view) != state.print:
+        return 0
+    return 1 + (state.repeats if str(action) == state.taken else 0)
 
 
 def _document(state: Snapshot, reply: Reply) -> Document:

@@ -25,9 +25,8 @@
   };
   const find = (key) => { const el = elements.get(key)?.deref(); return el?.isConnected ? el : null; };
 
-  // One line each, whatever a page is written with: no character ends a line.
   const squeeze = (text) => (text ?? "").replace(/[\s\x00-\x1f\x7f-\x9f]+/g, " ").trim();
-  const line = (text) => text.replace(/[\x00-\x1f\x7f-\x9f\u2028\u2029]+/g, " ");
+  const line = (text) => text.replace(/[\r\n\t]+/g, " ");
   const visible = (el) => getComputedStyle(el).visibility === "visible";
   const hidden = (el) =>
     el.hidden || el.getAttribute("aria-hidden") === "true" || getComputedStyle(el).display === "none";

@@ -16,7 +16,7 @@ from agentq.envs.browser.origins import is_allowed, origin_of, read_origins
 from agentq.envs.browser.proxy import open_proxy
 from agentq.envs.browser.reader import Reader
 from agentq.envs.browser.secret import Given, Secrets, names
-from agentq.envs.browser.tab import QUIET_MS, Place, Tab, source
+from agentq.envs.browser.tab import QUIET_MS, SETTLE_CAP_S, Place, Tab, source
 
 CALLS = ("visit", "act", "observe", "storage", "screenshot", "close")
 MAX_TABS = 5
@@ -42,8 +42,10 @@ class Session:
     `Error` is the class of Playwright's errors; `probe` an expression whose value in the page each reply carries.
     """
 
-    def __init__(self, error: type[Exception], allow: list[str], probe: str, quiet_ms: int, secrets: Given) -> None:
-        self.Error, self.probe, self.quiet_ms = error, probe, quiet_ms
+    def __init__(
+        self, error: type[Exception], allow: list[str], probe: str, quiet_ms: int, cap_s: float, secrets: Given
+    ) -> None:
+        self.Error, self.probe, self.quiet_ms, self.cap_s = error, probe, quiet_ms, cap_s
         self.secrets = Secrets(secrets)
         self.allowed = read_origins(allow)
         self.context: Any = None
@@ -70,9 +72,10 @@ class Session:
         probe: str,
         quiet_ms: int = QUIET_MS,
         secrets: Given | None = None,
+        cap_s: float = SETTLE_CAP_S,
     ) -> Session:
         """A fresh context that may touch the origins `allow` only; `storage` is an earlier `storage()`, or None."""
-        self = cls(error, allow, probe, quiet_ms, secrets or {})
+        self = cls(error, allow, probe, quiet_ms, cap_s, secrets or {})
         self.proxy = await open_proxy(self.allowed, self.block)
         port = self.proxy.sockets[0].getsockname()[1]
         self.context = await browser.new_context(

@@ -128,12 +128,12 @@ class Tab:
         """Wait until the page has settled; which rule said so, and after how many milliseconds.
 
         loaded: no frame is loading and the document has no script. quiet: besides, no node changed for `quiet_ms` and
-        no request that began meanwhile is open. cap: neither within SETTLE_CAP_S.
+        no request that began meanwhile is open. cap: neither within the session's cap.
         """
         start = time.monotonic()
         rule = "cap"
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(SETTLE_CAP_S):
+            async with asyncio.timeout(self.session.cap_s):
                 rule = await self._settle(quiet_ms)
         return {"rule": rule, "ms": round((time.monotonic() - start) * 1000, 1)}
 
@@ -156,7 +156,7 @@ class Tab:
             if not scripted:
                 return "loaded"
             try:
-                calm = await self.evaluate(f"agentq.quiet({quiet_ms}, {SETTLE_CAP_S * 1000})")
+                calm = await self.evaluate(f"agentq.quiet({quiet_ms}, {self.session.cap_s * 1000})")
             except self.session.Error:
                 continue
             if calm and not self.loading and not self.session.open_requests:
