@@ -74,9 +74,9 @@ def lab_host(pages: dict[str, Any], *, strict: bool = False, allow: list[str] | 
     return host
 
 
-def lab_env(browser: BrowserPool, pages: dict[str, Any], **kwargs: Any) -> BrowserEnv:
+def lab_env(browser: BrowserPool, pages: dict[str, Any], *, max_repeats: int = 5, **kwargs: Any) -> BrowserEnv:
     """An environment on the first page of such a site."""
-    env = BrowserEnv(lab_host(pages, **kwargs), browser)
+    env = BrowserEnv(lab_host(pages, **kwargs), browser, max_repeats=max_repeats)
     env.reset(TASK)
     return env
 

@@ -53,10 +53,22 @@
     const over = el.parentElement;
     return !!over && getComputedStyle(el).cursor === "pointer" && getComputedStyle(over).cursor !== "pointer";
   }
+  // The labels of a control, gathered once a look: `el.labels` walks the whole document for each.
+  let labelled = new Map();
+  function labelsOf(el) {
+    const root = el.getRootNode();
+    if (!labelled.has(root)) {
+      const found = new Map();
+      for (const label of root.querySelectorAll("label"))
+        found.set(label.control, [...(found.get(label.control) ?? []), label]);
+      labelled.set(root, found);
+    }
+    return labelled.get(root).get(el) ?? [];
+  }
   function name(el, is) {
     const ids = (el.getAttribute("aria-labelledby") ?? "").split(/\s+/).filter(Boolean);
     const named = ids.map((id) => textOf(el.getRootNode().getElementById?.(id) ?? el.ownerDocument.createTextNode("")));
-    const labels = Array.from(el.labels ?? [], textOf);
+    const labels = labelsOf(el).map(textOf);
     const field = /^(input|select|textarea)$/.test(el.localName) || el.isContentEditable;
     const own = !field ? textOf(el) : el.localName === "input" && is === "button" ? el.value || el.alt : "";
     return squeeze(el.getAttribute("aria-label")) || squeeze(named.join(" ")) || squeeze(labels.join(" ")) ||
@@ -99,6 +111,7 @@
   // Lines in document order: a text, {control} or {frame}, the place of a document of another origin.
   function observe() {
     const lines = [], forms = [];
+    labelled = new Map();
     let words = [], cut = 0;
     const push = (line) => { if (lines.length < MAX_LINES) lines.push(line); else cut++; };
     const flush = () => { const text = squeeze(words.join(" ")); words = []; if (text) push(`text ${text}`); };
@@ -110,6 +123,7 @@
     function visit(node, mute) {
       if (node.nodeType === 3 && !mute && node.parentElement !== null && visible(node.parentElement)) words.push(node.data);
       if (node.nodeType === 3 && node.parentElement === null && !mute) words.push(node.data); // in a shadow root
+      if (lines.length >= MAX_LINES) { cut++; return; }
       if (node.nodeType !== 1 || SKIPPED.has(node.localName) || hidden(node)) return;
       const tag = node.localName, is = visible(node) && node.type !== "hidden" ? role(node) : "";
       if (tag === "input" && !is) return;

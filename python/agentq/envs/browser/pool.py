@@ -25,12 +25,10 @@ from typing import Any
 
 from agentq.envs.browser import processes, wire
 from agentq.envs.browser.secret import Given
-from agentq.envs.browser.tab import SETTLE_CAP_S
 from agentq.errors import ConfigError, EnvError, MissingExtra
 
 _START_S = 60.0  # for a worker to launch its browser
 _LOOK_S = 0.5  # between two looks at a worker's memory
-_SETTLES = 6  # more than a page may be waited for in one call: then no page that never rests costs its worker
 _KEPT = ("PATH", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "FONTCONFIG_PATH", "PLAYWRIGHT_BROWSERS_PATH")
 NO_BROWSER = (
     "agentq.envs.browser needs a Chromium: playwright install --with-deps --only-shell chromium, "
@@ -194,8 +192,8 @@ class BrowserPool:
         secrets: Given | None = None,
     ) -> RemoteSession:
         """A fresh session that may touch the origins `allow` only; raises MissingExtra without a browser."""
-        args = {"allow": list(allow), "storage": storage, "probe": probe, "quiet_ms": quiet_ms, "secrets": secrets}
-        args["cap_s"] = min(SETTLE_CAP_S, self.deadline_s / _SETTLES)
+        args = {"allow": list(allow), "storage": storage, "probe": probe, "quiet_ms": quiet_ms}
+        args |= {"secrets": secrets, "deadline_s": self.deadline_s}
         while self.abandoned:
             self.abandoned.pop().close()
         worker = self._pick()

@@ -20,6 +20,8 @@ from agentq.envs.browser.tab import QUIET_MS, SETTLE_CAP_S, Place, Tab, source
 
 CALLS = ("visit", "act", "observe", "storage", "screenshot", "close")
 MAX_TABS = 5
+_READS = 5
+_ABORTED = "net::ERR_ABORTED"  # a download, an empty answer: the page stays as it is
 VIEWPORT = {"width": 1280, "height": 800}
 _COUNTED = ("xhr", "fetch", "script", "stylesheet")
 
@@ -43,9 +45,10 @@ class Session:
     """
 
     def __init__(
-        self, error: type[Exception], allow: list[str], probe: str, quiet_ms: int, cap_s: float, secrets: Given
+        self, error: type[Exception], allow: list[str], probe: str, quiet_ms: int, deadline_s: float, secrets: Given
     ) -> None:
-        self.Error, self.probe, self.quiet_ms, self.cap_s = error, probe, quiet_ms, cap_s
+        self.Error, self.probe, self.quiet_ms = error, probe, quiet_ms
+        self.cap_s, self.answer_s = min(SETTLE_CAP_S, deadline_s / 6), deadline_s / 2  # less than a call in all
         self.secrets = Secrets(secrets)
         self.allowed = read_origins(allow)
         self.context: Any = None
@@ -72,10 +75,10 @@ class Session:
         probe: str,
         quiet_ms: int = QUIET_MS,
         secrets: Given | None = None,
-        cap_s: float = SETTLE_CAP_S,
+        deadline_s: float = 30.0,
     ) -> Session:
         """A fresh context that may touch the origins `allow` only; `storage` is an earlier `storage()`, or None."""
-        self = cls(error, allow, probe, quiet_ms, cap_s, secrets or {})
+        self = cls(error, allow, probe, quiet_ms, deadline_s, secrets or {})
         self.proxy = await open_proxy(self.allowed, self.block)
         port = self.proxy.sockets[0].getsockname()[1]
         self.context = await browser.new_context(
@@ -294,16 +297,23 @@ class Session:
         """Settle, leave what may not be shown, and read the page."""
         settled = await self._tab().settle(self.quiet_ms)
         tab = self._tab()
-        status = await tab.status()
+        status, said = await tab.status()
+        if said != _ABORTED:
+            failure = failure or said
         if not self.may_load(tab.page.url):
-            self.block(tab.page.url, barred=True)
+            if tab.page.url.startswith("chrome-error:"):  # Chromium's own page about a failure
+                if not failure and self.blocked:  # of a tab whose first request was refused before it was watched
+                    self.barred = self.barred or self.blocked[-1]
+                failure = failure or "net::ERR_FAILED"
+            else:
+                self.block(tab.page.url, barred=True)
             await self._leave(tab)
             tab = self._tab()
         if self.barred and refusal is None:
             refusal = ("blocked", f"{self.barred} is not allowed")
         if failure and refusal is None:
             refusal = ("network", failure)
-        reply = await self.reader.read(tab)
+        reply = await self._read(tab)
         method, body = tab.document
         return reply | {
             "status": status,
@@ -315,6 +325,14 @@ class Session:
             "unsafe": self.unsafe,
             "probe": await tab.page.evaluate(self.probe) if self.probe else None,
         }
+
+    async def _read(self, tab: Tab) -> dict[str, Any]:
+        """What the tab shows. A page that is replaced faster than it can be read is told to stop loading."""
+        for _ in range(_READS):
+            with contextlib.suppress(self.Error):
+                return await self.reader.read(tab)
+            await tab.stop()
+        return await self.reader.read(tab)
 
     async def _leave(self, tab: Tab) -> None:
         """Close a tab that shows a page of a foreign origin or scheme; in the first tab, go back."""
