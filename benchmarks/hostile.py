@@ -2,8 +2,8 @@
 
     python benchmarks/hostile.py --episodes 1000 [--json] [--browsers 2] [--deadline 3] [--seed 0]
 
-An episode opens one of the pages of hostile_site.py, then walks at random for three steps; where a page asks it to leave
-the site, it obeys half the time. Progress and the time left go to stderr.
+An episode opens one of the pages of hostile_site.py, then walks at random for three steps; where a page asks it to
+leave the site, it obeys half the time. Progress and the time left go to stderr.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -31,7 +32,6 @@ from agentq.envs.browser.states import StepLog
 from agentq.envs.explore import random_action
 from agentq.types import Command, EnvAction
 
-STEPS = 4
 ELSEWHERE = (
     "file:///etc/passwd",
     "javascript:for(;;){}",
@@ -45,8 +45,9 @@ _ASKED = re.compile(r"GOTO (\S+)")
 
 @dataclass
 class Seen:
-    """What happened: error kinds by page, milliseconds a step, what was raised (nothing may be), memory."""
+    """What happened: error kinds by page, on opening it and on all steps; milliseconds a step; what was raised."""
 
+    opened: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     kinds: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     ms: list[float] = field(default_factory=list)
     raised: list[str] = field(default_factory=list)
@@ -72,23 +73,35 @@ def choose(env: BrowserEnv, elsewhere: str, rng: random.Random) -> EnvAction | N
     return EnvAction(Command.CLICK, go[0]) if go and rng.random() < 0.7 else random_action(env, TASK, rng)
 
 
-def episode(env: BrowserEnv, page: str, elsewhere: str, rng: random.Random, seen: Seen) -> None:
-    """Open `page`, then walk; each step is recorded under the page it was taken on."""
+def episode(env: BrowserEnv, pages: Sequence[str], steps: int, elsewhere: str, rng: random.Random, seen: Seen) -> None:
+    """Open each of `pages` and walk `steps` steps from there; each step is recorded under the page it was taken on."""
     env.reset(TASK)
-    for step in range(STEPS):
-        action = EnvAction(Command.GOTO, text=f"/{page}") if step == 0 else choose(env, elsewhere, rng)
-        place = page if step == 0 else env.view.url.partition("?")[0].strip("/")
-        result = env.step(action)
-        log = next(log for log in reversed(env.log) if isinstance(log, StepLog))
-        seen.kinds[place if place in NAMES else "other"][result.error_kind or "fine"] += 1
-        seen.ms.append(log.ms)
-        seen.unexplained += result.error_kind == "browser_lost" and not log.lost
-        if result.terminated or result.truncated:
-            break
+    for page in pages:
+        for step in range(1 + steps):
+            action = EnvAction(Command.GOTO, text=f"/{page}") if step == 0 else choose(env, elsewhere, rng)
+            place = page if step == 0 else env.view.url.partition("?")[0].strip("/")
+            result = env.step(action)
+            kind = result.error_kind or "fine"
+            log = next(log for log in reversed(env.log) if isinstance(log, StepLog))
+            seen.kinds[place if place in NAMES else "other"][kind] += 1
+            seen.opened[page][kind] += step == 0
+            seen.ms.append(log.ms)
+            seen.unexplained += kind == "browser_lost" and not log.lost
+            if result.terminated or result.truncated:
+                return
 
 
-def walk(episodes: int, *, browsers: int = 1, deadline_s: float = 3.0, seed: int = 0, progress: bool = False) -> Seen:
-    """`episodes` episodes, every page in its turn; odd rounds on a site that may not be repeated."""
+def walk(
+    episodes: int,
+    *,
+    pages: int = 1,
+    steps: int = 3,
+    browsers: int = 1,
+    deadline_s: float = 3.0,
+    seed: int = 0,
+    progress: bool = False,
+) -> Seen:
+    """`episodes` episodes over `pages` pages each, every page in its turn; odd rounds on a site not to be repeated."""
     seen, begun, done = Seen(), time.monotonic(), 0
     folder = tempfile.mkdtemp(prefix="agentq-hostile-")
     before, tempfile.tempdir = tempfile.tempdir, folder  # processes are known by it
@@ -101,12 +114,13 @@ def walk(episodes: int, *, browsers: int = 1, deadline_s: float = 3.0, seed: int
 
             def run(number: int) -> None:
                 nonlocal done
-                env = BrowserEnv(HostileHost(origin, number // len(NAMES) % 2 == 0), pool)
-                page = NAMES[number % len(NAMES)]
+                first = number * pages
+                env = BrowserEnv(HostileHost(origin, first // len(NAMES) % 2 == 0), pool)
+                chosen = [NAMES[i % len(NAMES)] for i in range(first, first + pages)]
                 try:
-                    episode(env, page, f"http://127.0.0.1:{elsewhere.server_port}/", random.Random(seed + number), seen)
+                    episode(env, chosen, steps, elsewhere.evil, random.Random(seed + number), seen)
                 except Exception as error:
-                    seen.raised.append(f"{page}: {type(error).__name__}: {error}")
+                    seen.raised.append(f"{', '.join(chosen)}: {type(error).__name__}: {error}")
                 env.close()
                 done += 1
                 if done % len(NAMES) == 0:
@@ -119,7 +133,7 @@ def walk(episodes: int, *, browsers: int = 1, deadline_s: float = 3.0, seed: int
             seen.replaced, seen.elsewhere_hits = list(pool.replaced), elsewhere.hits
     finally:
         tempfile.tempdir = before
-    seen.leftover = _processes(folder) + [str(path) for path in Path(folder).iterdir()]
+    seen.leftover = _processes(folder) + [path.name for path in Path(folder).iterdir()]
     with suppress(OSError):
         Path(folder).rmdir()
     return seen
