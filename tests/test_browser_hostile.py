@@ -9,6 +9,7 @@ from hostile_site import NAMES, TASK, HostileHost, hostile_site
 from agentq.envs.browser.env import BrowserEnv
 from agentq.envs.browser.pool import BrowserPool
 from agentq.errors import ConfigError
+from agentq.types import Command, EnvAction
 from tests.browser_lab import click, lab_env, lab_host
 
 pytestmark = pytest.mark.browser
