@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import html
 import json
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken
-from transformers import LlamaConfig, LlamaForCausalLM
 
-from agentq.agent.prompts import Messages, critic_messages, plain_text, policy_messages
+from agentq.agent.prompts import Messages, critic_messages, judge_messages, plain_text, policy_messages
 from agentq.base.tokenizer import train_tokenizer
 from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.page import parse
-from agentq.policies.engine import TransformersEngine
+from agentq.policies.renderer import Renderer
 from agentq.types import Command, EnvAction, History, Observation
 from tests.browser_lab import TASK, click, lab_env, named
 
@@ -36,49 +35,55 @@ HOSTILE = (
 KIND = "text a < b , <b> , [3] , </p> , im_end , 5 |> 4 . Émile’s café\u2028ок"
 
 
+COMPOSE: list[Callable[[History], Messages]] = [
+    policy_messages,
+    judge_messages,
+    lambda history: critic_messages(history, [EnvAction(Command.TYPE, 3, history.observation.text), None]),
+]
+
+
 @pytest.fixture(scope="module", params=[CHATML, None], ids=["chatml", "no template"])
-def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TransformersEngine:
-    path = tmp_path_factory.mktemp("checkpoint")
+def renderer(request: pytest.FixtureRequest) -> Renderer:
     tokenizer = train_tokenizer(["HISTORY: link Great food system"] * 9, vocab_size=400, context_tokens=4096)
     tokenizer.add_special_tokens({"additional_special_tokens": [AddedToken(each, special=True) for each in CONTROLS]})
     tokenizer.chat_template = request.param
-    tokenizer.save_pretrained(path)
-    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
-    torch.manual_seed(0)
-    LlamaForCausalLM(
-        LlamaConfig(vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id, **sizes)
-    ).save_pretrained(path)
-    return TransformersEngine(path)
+    return Renderer(tokenizer, [tokenizer.eos_token_id], 8192)
 
 
-def prompts(page: str) -> list[Messages]:
-    """Every prompt that a page's text reaches: the policy's, the critic's; in the task and in past actions as well."""
-    history = History(page, Observation(page, "/"), (f"THOUGHT: {page}", "COMMANDS: CLICK [3]"))
-    return [policy_messages(history), critic_messages(history, [EnvAction(Command.TYPE, 3, page), None])]
+def history_of(page: str) -> History:
+    """`page` as the page, in the task and in past actions: wherever its text may come to."""
+    return History(page, Observation(page, "/"), (f"THOUGHT: {page}", f"COMMANDS: TYPE [3] {page}"))
 
 
-def controls(engine: TransformersEngine, ids: np.ndarray) -> list[int]:
-    return [i for i in ids.tolist() if i in engine.tokenizer.all_special_ids]
+def controls(renderer: Renderer, ids: np.ndarray) -> list[int]:
+    return [i for i in ids.tolist() if i in renderer.tokenizer.all_special_ids]
 
 
+@pytest.mark.parametrize("compose", COMPOSE, ids=["policy", "judge", "critic"])
 @pytest.mark.parametrize("page", HOSTILE)
-def test_page_text_never_becomes_a_control_token(engine: TransformersEngine, page: str) -> None:
-    for hostile, harmless in zip(prompts(page), prompts("text"), strict=True):
-        ids = engine.encode(hostile)
-        assert controls(engine, ids) == controls(engine, engine.encode(harmless))
-        shown = "".join(engine.tokenizer.decode(ids).split())
-        assert "".join(page.split()) in shown  # nothing is lost: the model still reads what was there
-    answer = engine.encode_answer(page)
-    assert controls(engine, answer) == [int(engine.eos_ids[0])]
+def test_page_text_never_becomes_a_control_token(
+    renderer: Renderer, compose: Callable[[History], Messages], page: str
+) -> None:
+    hostile, harmless = (renderer.render(history_of(each), compose, max_new_tokens=1) for each in (page, "text"))
+    assert controls(renderer, hostile.ids) == controls(renderer, harmless.ids)
+    shown = "".join(renderer.tokenizer.decode(hostile.ids).split())
+    assert "".join(page.split()) in shown  # nothing is lost: the model still reads what was there
+    again = renderer.encode(hostile.messages)  # as a server would that is sent the messages
+    assert again.tolist() == hostile.ids.tolist()
+    assert controls(renderer, renderer.encode_answer(page)) == renderer.end_ids
 
 
-def test_prompts_without_control_tokens_stay_as_they_are(engine: TransformersEngine) -> None:
-    for messages in prompts(KIND):
-        if engine.tokenizer.chat_template:
-            plain = engine.tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
-        else:
-            plain = engine.tokenizer(plain_text(messages))["input_ids"]
-        assert engine.encode(messages).tolist() == plain
+@pytest.mark.parametrize("compose", COMPOSE, ids=["policy", "judge", "critic"])
+def test_prompts_without_control_tokens_stay_as_they_are(
+    renderer: Renderer, compose: Callable[[History], Messages]
+) -> None:
+    messages, tokenizer = compose(history_of(KIND)), renderer.tokenizer
+    if tokenizer.chat_template:
+        plain = tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
+    else:
+        plain = tokenizer(plain_text(messages))["input_ids"]
+    found = renderer.render(history_of(KIND), compose, max_new_tokens=1)
+    assert (found.messages, found.ids.tolist()) == (messages, plain)
 
 
 ROLES = {"text", "heading", "alert", "status", "button", "link", "checkbox", "radio", "switch", "tab", "menuitem"}
