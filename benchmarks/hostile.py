@@ -101,7 +101,7 @@ def walk(
     seed: int = 0,
     progress: bool = False,
 ) -> Seen:
-    """`episodes` episodes over `pages` pages each, every page in its turn; odd rounds on a site not to be repeated."""
+    """`episodes` episodes over `pages` pages each, every page in its turn; even rounds on a site not to be repeated."""
     seen, begun, done = Seen(), time.monotonic(), 0
     folder = tempfile.mkdtemp(prefix="agentq-hostile-")
     before, tempfile.tempdir = tempfile.tempdir, folder  # processes are known by it
@@ -115,7 +115,7 @@ def walk(
             def run(number: int) -> None:
                 nonlocal done
                 first = number * pages
-                env = BrowserEnv(HostileHost(origin, first // len(NAMES) % 2 == 0), pool)
+                env = BrowserEnv(HostileHost(origin, first // len(NAMES) % 2 == 1), pool)
                 chosen = [NAMES[i % len(NAMES)] for i in range(first, first + pages)]
                 try:
                     episode(env, chosen, steps, elsewhere.evil, random.Random(seed + number), seen)

@@ -90,7 +90,7 @@ def _read(loop: asyncio.AbstractEventLoop, inbox: asyncio.Queue[wire.Message]) -
     with contextlib.suppress(Exception):
         while (message := wire.read(sys.stdin.buffer)) is not None:
             loop.call_soon_threadsafe(inbox.put_nowait, message)
-    processes.end(os.getpid(), os.environ[processes.MARK])
+    processes.end(os.getpid(), os.environ[processes.MARK], timeout_s=60.0)  # the folder goes after the last that writes
     shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
     os._exit(0)
 
