@@ -125,11 +125,15 @@ def walk(
                 done += 1
                 if done % len(NAMES) == 0:
                     seen.rss_mb.append(round(_rss_mb(), 1))
-                if progress and done % 20 == 0:
+                if progress and (done % 20 == 0 or done == episodes):
                     left = (time.monotonic() - begun) / done * (episodes - done)
                     print(f"{done} of {episodes} episodes, {left / 60:.1f} minutes left", file=sys.stderr, flush=True)
 
-            list(threads.map(run, range(episodes)))
+            try:
+                list(threads.map(run, range(episodes)))
+            except BaseException:
+                threads.shutdown(wait=False, cancel_futures=True)
+                raise
             seen.replaced, seen.elsewhere_hits = list(pool.replaced), elsewhere.hits
     finally:
         tempfile.tempdir = before
