@@ -84,7 +84,8 @@ def episode(env: BrowserEnv, pages: Sequence[str], steps: int, elsewhere: str, r
             kind = result.error_kind or "fine"
             log = next(log for log in reversed(env.log) if isinstance(log, StepLog))
             seen.kinds[place if place in NAMES else "other"][kind] += 1
-            seen.opened[page][kind] += step == 0
+            if step == 0:
+                seen.opened[page][kind] += 1
             seen.ms.append(log.ms)
             seen.unexplained += kind == "browser_lost" and not log.lost
             if result.terminated or result.truncated:

@@ -25,7 +25,6 @@ OPENED = {
     "hop_file": "network",
     "hop_elsewhere": "blocked",
     "hop_twice": "blocked",
-    "refresh_elsewhere": "blocked",
     "refresh_head": "blocked",
     "endless": "fine",
     "fetching": "fine",
