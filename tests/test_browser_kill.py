@@ -25,7 +25,7 @@ from agentq.store.run import TREE, RunStore
 from agentq.types import Command, EnvAction, History, Split
 from tests.browser_lab import living
 
-SETTINGS = SearchSettings(num_iterations=5, num_proposals=3, use_critic=False)
+SETTINGS = SearchSettings(num_iterations=5, num_proposals=3)
 TASKS = envs.tasks("booking", Split.TRAIN, 3)
 
 

@@ -185,7 +185,7 @@ def test_a_search_leaves_no_secret_in_its_run(browser: BrowserPool, tmp_path: Pa
 
     run = tmp_path / "run"
     with RunStore.open(run, {}) as store:
-        settings = SearchSettings(num_iterations=8, num_proposals=3, use_critic=False)
+        settings = SearchSettings(num_iterations=8, num_proposals=3)
         Collector(store, make).trees(
             "search", [TASK], ScriptedPolicy(act), None, settings, on_item=lambda *_: store.log("search", 0, done=1)
         )
