@@ -67,12 +67,12 @@ def test_the_pages_reach_elsewhere_once_that_is_allowed(browser: BrowserPool) ->
             env.close()
 
 
-BUMP = "<button>Idle</button><button onclick=\"this.insertAdjacentText('afterend', 'x')\">Bump</button>"
+BUMP = "<button>Idle</button><button>Rest</button><button onclick=\"this.insertAdjacentText('afterend', 'x')\">Bump</button>"
 
 
 def test_an_action_that_changes_nothing_again_and_again_ends_the_episode(browser: BrowserPool) -> None:
     env = lab_env(browser, {"/": BUMP}, max_repeats=3)
-    for name in ("Idle", "Idle", "Bump", "Idle", "Bump", "Bump", "Bump", "Bump", "Idle"):
+    for name in ("Idle", "Idle", "Rest", "Idle", "Bump", "Bump", "Bump", "Bump", "Idle"):
         result = click(env, name)
         assert (result.truncated, result.error_kind) == (False, None)
     token = env.snapshot()
