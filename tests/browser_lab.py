@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import threading
 import time
 from collections.abc import Iterator
@@ -22,13 +23,18 @@ TASK = Task("lab", 0, Split.TRAIN, "look around")
 
 
 class Lab:
-    """Answers with `pages[path]`; `{n}` in a page is how often this visitor posted. `hits` counts requests by path."""
+    """Answers with `pages[path]`. In a page `{n}` is how often this visitor posted, `{q}` what a form sent as q.
+
+    `hits` counts requests by path; `sent` has every q.
+    """
 
     def __init__(self, pages: dict[str, str]) -> None:
         self.pages, self.hits = pages, dict.fromkeys(pages, 0)
+        self.sent: list[str] = []
 
     def handle(self, request: Request, session: Session) -> Response:
         path = request.path
+        self.sent += [request.params["q"]] if "q" in request.params else []
         if request.method == "POST":
             session["posts"] = session.get("posts", 0) + 1
             if path == "/add":
@@ -43,7 +49,10 @@ class Lab:
             time.sleep(0.3)  # much longer than the quiet window
         if page.startswith("-> "):
             return redirect(page[3:])
-        return Response("<!doctype html><meta charset=utf-8>" + page.replace("{n}", str(session.get("posts", 0))))
+        page = page.replace("{n}", str(session.get("posts", 0))).replace(
+            "{q}", html.escape(request.params.get("q", ""))
+        )
+        return Response("<!doctype html><meta charset=utf-8>" + page)
 
 
 def lab_host(pages: dict[str, Any], *, strict: bool = False, allow: list[str] | None = None) -> SiteHost:
@@ -65,9 +74,9 @@ def lab_host(pages: dict[str, Any], *, strict: bool = False, allow: list[str] | 
     return host
 
 
-def lab_env(browser: BrowserPool, pages: dict[str, Any], **kwargs: Any) -> BrowserEnv:
+def lab_env(browser: BrowserPool, pages: dict[str, Any], *, max_repeats: int = 5, **kwargs: Any) -> BrowserEnv:
     """An environment on the first page of such a site."""
-    env = BrowserEnv(lab_host(pages, **kwargs), browser)
+    env = BrowserEnv(lab_host(pages, **kwargs), browser, max_repeats=max_repeats)
     env.reset(TASK)
     return env
 

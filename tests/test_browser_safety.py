@@ -200,7 +200,8 @@ POWERS = """<button>Look</button><p id=o></p><script>
 
 @pytest.mark.browser
 def test_pages_have_no_permissions_no_udp_and_no_downloads(browser: BrowserPool) -> None:
-    env = lab_env(browser, {"/": POWERS, "/file": "<a download=x.txt href=/data>Save</a>", "/data": "payload"})
+    pages = {"/": POWERS, "/file": "<a download=x.txt href=/data>Save</a>", "/data": "payload"}
+    env = lab_env(browser, pages, max_repeats=0)
     text = ""
     while "candidates" not in text:  # ends with the episode's steps
         text = click(env, "Look").observation.text

@@ -7,6 +7,7 @@ a browser finds the same text; what the user has typed or chosen since is kept a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,6 +22,7 @@ _BLOCKS = frozenset(
 )
 _SKIPPED = frozenset({"label", "script", "style", "template", "head", "title"})
 _LIVE_ROLES = frozenset({"alert", "status"})
+_LINE_ENDS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ class Page:
         control = self.controls[element - 1]
         line = " ".join(word for word in (control.role, control.name, f"[{element}]") if word)
         if value:
-            line = f"{line}: {value}"
+            line = f"{line}: {value if value.isprintable() else _LINE_ENDS.sub(' ', value)}"
         return f"{line} (disabled)" if control.disabled else line
 
 

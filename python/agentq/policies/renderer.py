@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from agentq.agent.prompts import Messages, plain_text
+from agentq.policies.fence import Fence
 from agentq.policies.protocol import Prompt
 from agentq.types import History
 
@@ -18,6 +19,7 @@ class Renderer:
 
     def __init__(self, tokenizer: Any, end_ids: list[int], context_tokens: int) -> None:
         self.tokenizer, self.end_ids, self.context_tokens = tokenizer, end_ids, context_tokens
+        self.fence = Fence(tokenizer)
 
     def encode(self, messages: Messages) -> np.ndarray:
         """`[P]` int32 prompt ids: by the chat template when the tokenizer has one, else as plain text."""
@@ -29,18 +31,21 @@ class Renderer:
         return np.asarray(ids, dtype=np.int32)
 
     def render(self, history: History, compose: Callable[[History], Messages], *, max_new_tokens: int) -> Prompt:
-        """See `Engine.render`. An agent that repeats itself must not end a run: it forgets how it began instead."""
-        messages = compose(history)
+        """See `Engine.render`. No content becomes a special token: those are the template's alone.
+
+        An agent that repeats itself must not end a run: it forgets how it began instead.
+        """
+        messages = self.fence.messages(compose(history))
         ids = self.encode(messages)
         while len(ids) + max_new_tokens > self.context_tokens and history.actions:
             history = replace(history, actions=history.actions[1:])
-            messages = compose(history)
+            messages = self.fence.messages(compose(history))
             ids = self.encode(messages)
         return Prompt(messages, ids)
 
     def encode_answer(self, text: str) -> np.ndarray:
         """`[T]` int32 ids of a whole answer, the end token last: what the model would have had to sample."""
-        ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        ids = self.tokenizer(self.fence.text(text), add_special_tokens=False, verbose=False)["input_ids"]
         return np.asarray([*ids, self.end_ids[0]], dtype=np.int32)
 
     def decode(self, token_ids: np.ndarray) -> str:

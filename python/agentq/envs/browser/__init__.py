@@ -2,6 +2,7 @@
 
 page.js, listeners.js    in the page: reading a document, acting on its elements
 wire, processes, origins, proxy    messages; processes and their end; the allow-list; the only way out
+secret                             what an agent types without knowing it, and its mask
 tab, reader, session, worker       in the worker: settling, numbering, one context, the loop (imports Playwright)
 pool                               in the user's process: the cap, deadlines, replacement
 server, hosts, miniwob             what stands behind an environment: built-in sites over HTTP, MiniWoB++

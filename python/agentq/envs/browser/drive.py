@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from agentq.envs.browser.hosts import Host, Start
 from agentq.envs.browser.pool import BrowserPool, RemoteSession
+from agentq.envs.browser.secret import Secret, check_secrets, names
 from agentq.envs.browser.states import Document, Lineage, Return, Snapshot, StepLog, page_print
 from agentq.envs.browser.views import Call, command_call, fill_calls, read_view
 from agentq.envs.tab import ActionError, View
@@ -30,8 +31,9 @@ _ATTEMPTS = 2
 class Driver:
     """`live` is the state that the session shows, None where that is not known."""
 
-    def __init__(self, host: Host, pool: BrowserPool) -> None:
-        self.host, self.pool = host, pool
+    def __init__(self, host: Host, pool: BrowserPool, secrets: Mapping[str, Secret]) -> None:
+        self.host, self.pool, self.secrets = host, pool, secrets
+        self._given = check_secrets(secrets, host.allow)
         self.log: list[StepLog | Return] = []
         self.live: Snapshot | None = None
         self.session: RemoteSession | None = None
@@ -111,8 +113,9 @@ class Driver:
         return back
 
     def storage(self) -> Any:
-        """Cookies and storage of the context."""
-        return self._call("storage")
+        """Cookies and storage of the context; None if they hold a secret, which is not kept."""
+        storage = self._call("storage")
+        return None if names(str(storage)) else storage
 
     def screenshot(self, state: Snapshot) -> str:
         """The viewport at `state` as a PNG, base64."""
@@ -134,10 +137,12 @@ class Driver:
             self.session.abandon()
 
     def _ways(self, state: Snapshot) -> Iterator[tuple[str, str]]:
-        if state.memory is not None:
+        asked = state.document
+        hides = names(f"{asked.url} {asked.post}") != []  # it was asked for with a secret: that must be typed again
+        if state.memory is not None and not hides:
             yield "token", "exact"
         unchanged = state.lineage.unsafe == state.unsafe
-        if state.storage is not None and unchanged and state.document.post is None:
+        if state.storage is not None and unchanged and asked.post is None and not hides:
             yield "storage", "approximate"
         yield "replay", "exact" if self.host.repeatable else "approximate"
 
@@ -192,4 +197,5 @@ class Driver:
 
     def _open(self, storage: Any) -> RemoteSession:
         self._unsafe = 0
-        return self.pool.open(self.host.allow, storage=storage, probe=self.host.probe, quiet_ms=self.host.quiet_ms)
+        host, given = self.host, self._given
+        return self.pool.open(host.allow, storage=storage, probe=host.probe, quiet_ms=host.quiet_ms, secrets=given)

@@ -9,33 +9,56 @@ from __future__ import annotations
 import base64
 import random
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 
 from agentq.envs.browser.budget import MAX_TOKENS, fit
 from agentq.envs.browser.drive import Driver, Reply
 from agentq.envs.browser.hosts import Host
 from agentq.envs.browser.pool import BrowserPool
-from agentq.envs.browser.states import Document, Return, Snapshot, StepLog
+from agentq.envs.browser.secret import Secret
+from agentq.envs.browser.states import Document, Return, Snapshot, StepLog, page_print
 from agentq.envs.browser.views import command_call
 from agentq.envs.protocol import Ability
 from agentq.envs.tab import ActionError, View
 from agentq.errors import ConfigError, EnvError
 from agentq.types import Command, EnvAction, Observation, StepResult, Task
 
+MAX_REPEATS = 5  # ours
+
 
 class BrowserEnv:
-    """One live session; see `agentq.envs.protocol.Env`. `max_tokens` bounds the text of an observation.
+    """One live session; see `agentq.envs.protocol.Env`.
 
     `log` has a StepLog for each step of the episode and a Return for each way back, in order.
+
+    Args:
+        host: the site.
+        pool: where its pages are opened.
+        max_tokens: bound on the text of an observation, at least 1.
+        max_repeats: an episode whose page was not changed by the same action so many times in a row is truncated with
+            error_kind `loop`; at least 2, or 0 for never.
+        secrets: what the agent may type without knowing it: `TYPE [3] <secret:NAME>`.
     """
 
     abilities = Ability.RESTORE | Ability.FORK | Ability.BLOCKING
 
-    def __init__(self, host: Host, pool: BrowserPool, max_tokens: int = MAX_TOKENS) -> None:
+    def __init__(
+        self,
+        host: Host,
+        pool: BrowserPool,
+        max_tokens: int = MAX_TOKENS,
+        *,
+        max_repeats: int = MAX_REPEATS,
+        secrets: Mapping[str, Secret] | None = None,
+    ) -> None:
         if max_tokens < 1:
             raise ConfigError(f"max_tokens must be at least 1; got {max_tokens}")
-        self.name, self.max_steps, self.max_tokens = host.name, host.max_steps, max_tokens
-        self._driver = Driver(host, pool)
+        if max_repeats < 2 and max_repeats != 0:
+            raise ConfigError(f"max_repeats must be at least 2, or 0 for no limit; got {max_repeats}")
+        self.name, self.max_steps = host.name, host.max_steps
+        self.max_tokens, self.max_repeats = max_tokens, max_repeats
+        self._driver = Driver(host, pool, secrets or {})
         self._state: Snapshot | None = None
         self._astray = False  # the last restore failed
 
@@ -116,7 +139,8 @@ class BrowserEnv:
 
     def fork(self) -> BrowserEnv:
         """An independent session in the same state; it opens when it is first used."""
-        twin = BrowserEnv(self._driver.host, self._driver.pool, self.max_tokens)
+        driver, limits = self._driver, {"max_tokens": self.max_tokens, "max_repeats": self.max_repeats}
+        twin = BrowserEnv(driver.host, driver.pool, secrets=driver.secrets, **limits)
         twin._state = self.snapshot() if self._state is not None else None
         return twin
 
@@ -156,6 +180,8 @@ class BrowserEnv:
             steps=state.steps + 1,
             observation=Observation(text + note, view.url),
             action=None if view is state.view else action,  # what did nothing is not repeated in a replay
+            taken=str(action),
+            repeats=_repeats(state, action, view),
             parent=state,
         )
         if "lines" in reply:
@@ -176,7 +202,10 @@ class BrowserEnv:
         """The verdict on `after`, which becomes the present state."""
         stopped = action is not None and action.command is Command.STOP
         verdict = self._driver.host.judge(after.task, after.memory, reply.get("probe"), stopped)
-        truncated = not verdict.terminated and after.steps >= self.max_steps
+        loop = not verdict.terminated and 0 < self.max_repeats <= after.repeats
+        if loop:
+            kind, message = "loop", f"the same action changed nothing {after.repeats} times in a row"
+        truncated = not verdict.terminated and (loop or after.steps >= self.max_steps)
         after = replace(after, over=verdict.terminated or truncated)
         if "lines" in reply or self._driver.live is after.parent:
             self._driver.live = after
@@ -194,6 +223,13 @@ class BrowserEnv:
         if self._state is None:
             raise EnvError("the environment needs a session; call reset first")
         return self._state
+
+
+def _repeats(state: Snapshot, action: EnvAction | None, view: View) -> int:
+    """How many times in a row, this one included, `action` has left the page as it was."""
+    if action is None or page_print(view) != state.print:
+        return 0
+    return 1 + (state.repeats if str(action) == state.taken else 0)
 
 
 def _document(state: Snapshot, reply: Reply) -> Document:

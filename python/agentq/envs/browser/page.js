@@ -25,7 +25,7 @@
   };
   const find = (key) => { const el = elements.get(key)?.deref(); return el?.isConnected ? el : null; };
 
-  const squeeze = (text) => (text ?? "").replace(/\s+/g, " ").trim();
+  const squeeze = (text) => (text ?? "").replace(/[\s\x00-\x1f\x7f-\x9f]+/g, " ").trim();
   const line = (text) => text.replace(/[\r\n\t]+/g, " ");
   const visible = (el) => getComputedStyle(el).visibility === "visible";
   const hidden = (el) =>
@@ -53,10 +53,22 @@
     const over = el.parentElement;
     return !!over && getComputedStyle(el).cursor === "pointer" && getComputedStyle(over).cursor !== "pointer";
   }
+  // The labels of a control, gathered once a look: `el.labels` walks the whole document for each.
+  let labelled = new Map();
+  function labelsOf(el) {
+    const root = el.getRootNode();
+    if (!labelled.has(root)) {
+      const found = new Map();
+      for (const label of root.querySelectorAll("label"))
+        found.set(label.control, [...(found.get(label.control) ?? []), label]);
+      labelled.set(root, found);
+    }
+    return labelled.get(root).get(el) ?? [];
+  }
   function name(el, is) {
     const ids = (el.getAttribute("aria-labelledby") ?? "").split(/\s+/).filter(Boolean);
     const named = ids.map((id) => textOf(el.getRootNode().getElementById?.(id) ?? el.ownerDocument.createTextNode("")));
-    const labels = Array.from(el.labels ?? [], textOf);
+    const labels = labelsOf(el).map(textOf);
     const field = /^(input|select|textarea)$/.test(el.localName) || el.isContentEditable;
     const own = !field ? textOf(el) : el.localName === "input" && is === "button" ? el.value || el.alt : "";
     return squeeze(el.getAttribute("aria-label")) || squeeze(named.join(" ")) || squeeze(labels.join(" ")) ||
@@ -65,7 +77,7 @@
   }
   // What tells an element without words from its neighbours: its shape and colour, else what its author calls it.
   function looks(el) {
-    if (el.namespaceURI.endsWith("svg")) return `${el.localName} ${el.getAttribute("fill") ?? ""}`.trim();
+    if (el.namespaceURI.endsWith("svg")) return squeeze(`${el.localName} ${el.getAttribute("fill") ?? ""}`);
     return squeeze(`${el.style.backgroundColor} ${el.id} ${el.className}`);
   }
   const labelOf = (option) => squeeze(option.label || option.textContent);
@@ -99,6 +111,7 @@
   // Lines in document order: a text, {control} or {frame}, the place of a document of another origin.
   function observe() {
     const lines = [], forms = [];
+    labelled = new Map();
     let words = [], cut = 0;
     const push = (line) => { if (lines.length < MAX_LINES) lines.push(line); else cut++; };
     const flush = () => { const text = squeeze(words.join(" ")); words = []; if (text) push(`text ${text}`); };
@@ -110,6 +123,7 @@
     function visit(node, mute) {
       if (node.nodeType === 3 && !mute && node.parentElement !== null && visible(node.parentElement)) words.push(node.data);
       if (node.nodeType === 3 && node.parentElement === null && !mute) words.push(node.data); // in a shadow root
+      if (lines.length >= MAX_LINES) { cut++; return; }
       if (node.nodeType !== 1 || SKIPPED.has(node.localName) || hidden(node)) return;
       const tag = node.localName, is = visible(node) && node.type !== "hidden" ? role(node) : "";
       if (tag === "input" && !is) return;
@@ -158,7 +172,7 @@
     let x = box.left + box.width / 2, y = box.top + box.height / 2;
     const hit = el.getRootNode().elementFromPoint(x, y);
     const same = hit && (el.contains(hit) || hit.contains(el) || Array.from(el.labels ?? []).some((l) => l.contains(hit)));
-    if (!same) return { over: hit ? `${hit.localName} ${squeeze(hit.textContent).slice(0, 40)}`.trim() : "nothing" };
+    if (!same) return { over: hit ? squeeze(`${hit.localName} ${hit.textContent}`) : "nothing" };
     return outer(view, x, y);
   }
   // A point of a same-origin frame's viewport in this document's.
@@ -200,6 +214,9 @@
   // false if the element is gone
   const act = (verb, key, value) => { const el = find(key); if (el) acts[verb](el, value); return !!el; };
 
+  // Of the element's own document, which may lie in a frame; "null" where it has none.
+  const origin = (key) => find(key)?.ownerDocument.defaultView?.origin ?? "null";
+
   // Resolves when no node has changed for `quiet_ms`, or after `cap_ms`: whether it became quiet.
   const quiet = (quiet_ms, cap_ms) => new Promise((done) => {
     let timer;
@@ -210,5 +227,5 @@
     again();
   });
 
-  globalThis.agentq = { observe, scripted, point, corner, act, quiet, keyOf };
+  globalThis.agentq = { observe, scripted, point, corner, act, origin, quiet, keyOf };
 })();

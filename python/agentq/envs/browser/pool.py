@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from agentq.envs.browser import processes, wire
+from agentq.envs.browser.secret import Given
 from agentq.errors import ConfigError, EnvError, MissingExtra
 
 _START_S = 60.0  # for a worker to launch its browser
@@ -162,9 +163,18 @@ class BrowserPool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def open(self, allow: Iterable[str], *, storage: Any = None, probe: str = "", quiet_ms: int = 50) -> RemoteSession:
+    def open(
+        self,
+        allow: Iterable[str],
+        *,
+        storage: Any = None,
+        probe: str = "",
+        quiet_ms: int = 50,
+        secrets: Given | None = None,
+    ) -> RemoteSession:
         """A fresh session that may touch the origins `allow` only; raises MissingExtra without a browser."""
         args = {"allow": list(allow), "storage": storage, "probe": probe, "quiet_ms": quiet_ms}
+        args |= {"secrets": secrets, "deadline_s": self.deadline_s}
         while self.abandoned:
             self.abandoned.pop().close()
         worker = self._pick()

@@ -60,7 +60,7 @@ class Worker:
 
 def end_here() -> NoReturn:
     """In the worker: end all that it started, remove its folder, end it; whatever its other threads are stuck in."""
-    end(os.getpid(), os.environ[MARK])
+    end(os.getpid(), os.environ[MARK], timeout_s=60.0)  # the folder goes after the last that writes
     shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
     os._exit(0)
 

@@ -12,13 +12,16 @@ import json
 from collections.abc import Coroutine
 from typing import Any
 
-from agentq.envs.browser.origins import is_allowed, read_origins
+from agentq.envs.browser.origins import is_allowed, origin_of, read_origins
 from agentq.envs.browser.proxy import open_proxy
 from agentq.envs.browser.reader import Reader
-from agentq.envs.browser.tab import QUIET_MS, Place, Tab, source
+from agentq.envs.browser.secret import Given, Secrets, names
+from agentq.envs.browser.tab import QUIET_MS, SETTLE_CAP_S, Place, Tab, source
 
 CALLS = ("visit", "act", "observe", "storage", "screenshot", "close")
 MAX_TABS = 5
+_READS = 5
+_ABORTED = "net::ERR_ABORTED"  # a download, an empty answer: the page stays as it is
 VIEWPORT = {"width": 1280, "height": 800}
 _COUNTED = ("xhr", "fetch", "script", "stylesheet")
 
@@ -41,8 +44,12 @@ class Session:
     `Error` is the class of Playwright's errors; `probe` an expression whose value in the page each reply carries.
     """
 
-    def __init__(self, error: type[Exception], allow: list[str], probe: str, quiet_ms: int) -> None:
+    def __init__(
+        self, error: type[Exception], allow: list[str], probe: str, quiet_ms: int, deadline_s: float, secrets: Given
+    ) -> None:
         self.Error, self.probe, self.quiet_ms = error, probe, quiet_ms
+        self.cap_s, self.answer_s = min(SETTLE_CAP_S, deadline_s / 6), deadline_s / 2  # less than a call in all
+        self.secrets = Secrets(secrets)
         self.allowed = read_origins(allow)
         self.context: Any = None
         self.proxy: Any = None
@@ -60,10 +67,18 @@ class Session:
 
     @classmethod
     async def open(
-        cls, browser: Any, error: type[Exception], allow: list[str], storage: Any, probe: str, quiet_ms: int = QUIET_MS
+        cls,
+        browser: Any,
+        error: type[Exception],
+        allow: list[str],
+        storage: Any,
+        probe: str,
+        quiet_ms: int = QUIET_MS,
+        secrets: Given | None = None,
+        deadline_s: float = 30.0,
     ) -> Session:
         """A fresh context that may touch the origins `allow` only; `storage` is an earlier `storage()`, or None."""
-        self = cls(error, allow, probe, quiet_ms)
+        self = cls(error, allow, probe, quiet_ms, deadline_s, secrets or {})
         self.proxy = await open_proxy(self.allowed, self.block)
         port = self.proxy.sockets[0].getsockname()[1]
         self.context = await browser.new_context(
@@ -104,8 +119,9 @@ class Session:
 
     def block(self, what: str, *, barred: bool = False) -> None:
         """Record what was not allowed; `barred`: it was the page itself, not a part of one."""
-        self.blocked.append(what[:200])
-        self.barred = self.barred or (what[:200] if barred else "")
+        what = self.secrets.mask(what)[:200]
+        self.blocked.append(what)
+        self.barred = self.barred or (what if barred else "")
 
     def crash(self) -> None:
         """A renderer has died."""
@@ -155,7 +171,7 @@ class Session:
         self._moved()
 
     def _dialog(self, dialog: Any) -> None:
-        self.dialogs.append(dialog.message[:200])
+        self.dialogs.append(self.secrets.mask(dialog.message)[:200])
         self.spawn(dialog.accept() if dialog.type == "beforeunload" else dialog.dismiss())
 
     # What the pool may call.
@@ -179,7 +195,7 @@ class Session:
         for tab in self.tabs[1:]:
             await tab.page.close()
         if not self.may_load(url):
-            raise Refusal("blocked", f"{url[:200]} is not allowed")
+            raise Refusal("blocked", f"{self.secrets.mask(url)[:200]} is not allowed")
         failure = await self.tabs[0].navigate(url, None if post is None else ("POST", post))
         if script:
             await self.tabs[0].settle(0)
@@ -244,8 +260,22 @@ class Session:
 
     async def _dom(self, verb: str, element: int, value: Any) -> None:
         place, key = self._place(element)
+        if isinstance(value, str):
+            value = await self._revealed(value, place, key)
         if not await self._tab().evaluate(f"agentq.act({json.dumps(verb)}, {key}, {json.dumps(value)})", place):
             raise Refusal("no_such_element", f"no element [{element}]")
+
+    async def _revealed(self, text: str, place: Place, key: int) -> str:
+        """`text` with secrets for their names, if the element's own document is of their origin."""
+        if not self.secrets.origins or not names(text):
+            return text
+        origin = await self._tab().evaluate(f"agentq.origin({key})", place)
+        for name in names(text):
+            if name not in self.secrets.origins:
+                raise Refusal("no_such_secret", f"no secret {name}")
+            if (bound := self.secrets.origins[name]) != origin_of(origin):
+                raise Refusal("secret_origin", f"the secret {name} is for {bound} only , not for {origin}")
+        return self.secrets.reveal(text)
 
     async def _click(self, element: int) -> None:
         """Press the mouse in the middle of the element, where nothing else may lie over it."""
@@ -256,7 +286,7 @@ class Session:
         if spot is None:
             raise Refusal("no_such_element", f"no element [{element}]")
         if "over" in spot:
-            raise Refusal("covered", f"[{element}] is covered by {spot['over']}")
+            raise Refusal("covered", f"[{element}] is covered by {self.secrets.mask(spot['over'])[:60].rstrip()}")
         while place is not None and place.owner is not None:
             corner = await tab.evaluate(f"agentq.corner({place.key})", place.owner)
             spot = {"x": spot["x"] + corner["x"], "y": spot["y"] + corner["y"]}
@@ -267,16 +297,23 @@ class Session:
         """Settle, leave what may not be shown, and read the page."""
         settled = await self._tab().settle(self.quiet_ms)
         tab = self._tab()
-        status = await tab.status()
+        status, said = await tab.status()
+        if said != _ABORTED:
+            failure = failure or said
         if not self.may_load(tab.page.url):
-            self.block(tab.page.url, barred=True)
+            if tab.page.url.startswith("chrome-error:"):  # Chromium's own page about a failure
+                if not failure and self.blocked:  # of a tab whose first request was refused before it was watched
+                    self.barred = self.barred or self.blocked[-1]
+                failure = failure or "net::ERR_FAILED"
+            else:
+                self.block(tab.page.url, barred=True)
             await self._leave(tab)
             tab = self._tab()
         if self.barred and refusal is None:
             refusal = ("blocked", f"{self.barred} is not allowed")
         if failure and refusal is None:
             refusal = ("network", failure)
-        reply = await self.reader.read(tab)
+        reply = await self._read(tab)
         method, body = tab.document
         return reply | {
             "status": status,
@@ -288,6 +325,14 @@ class Session:
             "unsafe": self.unsafe,
             "probe": await tab.page.evaluate(self.probe) if self.probe else None,
         }
+
+    async def _read(self, tab: Tab) -> dict[str, Any]:
+        """What the tab shows. A page that is replaced faster than it can be read is told to stop loading."""
+        for _ in range(_READS):
+            with contextlib.suppress(self.Error):
+                return await self.reader.read(tab)
+            await tab.stop()
+        return await self.reader.read(tab)
 
     async def _leave(self, tab: Tab) -> None:
         """Close a tab that shows a page of a foreign origin or scheme; in the first tab, go back."""

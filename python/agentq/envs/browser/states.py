@@ -57,7 +57,10 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A state. `memory` is the server's, `storage` the context's, `unsafe` the lineage's count then."""
+    """A state. `memory` is the server's, `storage` the context's, `unsafe` the lineage's count then.
+
+    `taken` is the action that led here, `repeats` how many times in a row it has left the page as it was.
+    """
 
     env: str
     task: Task
@@ -71,6 +74,8 @@ class Snapshot:
     unsafe: int
     storage: Any = None
     action: EnvAction | None = None
+    taken: str = ""
+    repeats: int = 0
     parent: Snapshot | None = field(default=None, repr=False)
 
     @property

@@ -19,6 +19,7 @@ from typing import Any
 SETTLE_CAP_S = 5.0
 QUIET_MS = 50  # a page with scripts is settled when nothing has changed for so long and no request of it is open
 _WORLD = "agentq"
+_REFUSED = "net::ERR_SOCKS_CONNECTION_FAILED"  # what Chromium says when the proxy does not let it through
 
 
 @cache
@@ -128,12 +129,12 @@ class Tab:
         """Wait until the page has settled; which rule said so, and after how many milliseconds.
 
         loaded: no frame is loading and the document has no script. quiet: besides, no node changed for `quiet_ms` and
-        no request that began meanwhile is open. cap: neither within SETTLE_CAP_S.
+        no request that began meanwhile is open. cap: neither within the session's cap.
         """
         start = time.monotonic()
         rule = "cap"
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(SETTLE_CAP_S):
+            async with asyncio.timeout(self.session.cap_s):
                 rule = await self._settle(quiet_ms)
         return {"rule": rule, "ms": round((time.monotonic() - start) * 1000, 1)}
 
@@ -156,7 +157,7 @@ class Tab:
             if not scripted:
                 return "loaded"
             try:
-                calm = await self.evaluate(f"agentq.quiet({quiet_ms}, {SETTLE_CAP_S * 1000})")
+                calm = await self.evaluate(f"agentq.quiet({quiet_ms}, {self.session.cap_s * 1000})")
             except self.session.Error:
                 continue
             if calm and not self.loading and not self.session.open_requests:
@@ -171,9 +172,23 @@ class Tab:
     async def navigate(self, url: str, override: tuple[str, str] | None = None) -> str:
         """Load `url`, or post `override` (method, form) to it; what the network said, if it failed."""
         self.override = override
-        reply = await self.cdp.send("Page.navigate", {"url": url})
-        self.override = None
+        try:
+            async with asyncio.timeout(self.session.answer_s):
+                reply = await self.cdp.send("Page.navigate", {"url": url})
+        except TimeoutError:
+            return await self._late()
+        finally:
+            self.override = None
         return str(reply.get("errorText", ""))
+
+    async def _late(self) -> str:
+        """Give up a server that does not answer."""
+        await self.stop()
+        return "net::ERR_TIMED_OUT"  # as Chromium would say, much later
+
+    async def stop(self) -> None:
+        """Give up what is still being loaded."""
+        await self.cdp.send("Page.stopLoading")
 
     async def go_back(self, quiet_ms: int) -> None:
         """To the latest page that may be shown."""
@@ -186,16 +201,23 @@ class Tab:
             await self.navigate("about:blank")
         await self.settle(quiet_ms)
 
-    async def status(self) -> int:
-        """The HTTP status of the main document if one was loaded since the last call, else 0."""
+    async def status(self) -> tuple[int, str]:
+        """The HTTP status of the main document if one was loaded since the last call, else 0; how loading it failed."""
         request, self.requested = self.requested, None
         if request is None:
-            return 0
+            return 0, ""
         with contextlib.suppress(self.session.Error):
-            if (response := await request.response()) is not None:
+            try:
+                async with asyncio.timeout(self.session.answer_s):
+                    response = await request.response()
+            except TimeoutError:
+                return 0, await self._late()
+            if response is not None:
                 self.document = (request.method, request.post_data)
-                return int(response.status)
-        return 0
+                return int(response.status), ""
+        if request.failure == _REFUSED:
+            self.session.block(request.url, barred=True)
+        return 0, request.failure or ""
 
     async def documents(self, place: Place) -> dict[int, Place]:
         """The documents of other origins framed in `place`, by the key of their frame."""

@@ -68,6 +68,8 @@ class Worker:
             session = self.sessions.get(message["session"])
             gone = isinstance(error, Gone) or session is None or session.crashed
             reply |= {"error": str(error).split("\n", 1)[0], "gone": gone}
+        if message["session"] in self.sessions and message["call"] != "screenshot":  # its picture is not read
+            reply = self.sessions[message["session"]].secrets.mask(reply)
         wire.write(self.output, reply)
 
     async def _call(self, number: int, call: str, args: dict[str, Any]) -> Any:
