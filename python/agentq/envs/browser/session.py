@@ -22,6 +22,7 @@ from agentq.envs.browser.tab import QUIET_MS, Place, Tab, source
 CALLS = ("visit", "act", "observe", "storage", "screenshot", "close")
 MAX_TABS = 5
 VIEWPORT = {"width": 1280, "height": 800}
+_LOADS = 4
 _COUNTED = ("xhr", "fetch", "script", "stylesheet")
 
 
@@ -184,7 +185,7 @@ class Session:
             raise Refusal("blocked", f"{url[:200]} is not allowed")
         failure = await self.tabs[0].navigate(url, None if post is None else ("POST", post))
         if script:
-            await self.tabs[0].settle(0)
+            await self._loaded(self.tabs[0])
             await self.tabs[0].page.evaluate(script)
         if not fill:
             return await self._look(failure)
@@ -284,6 +285,12 @@ class Session:
             spot = {"x": spot["x"] + corner["x"], "y": spot["y"] + corner["y"]}
             place = place.owner
         return {"x": spot["x"], "y": spot["y"]}
+
+    async def _loaded(self, tab: Tab) -> None:
+        """Wait until a page can be asked for what its scripts have made; on a busy machine longer than one settling."""
+        for _ in range(_LOADS):
+            if (await tab.settle(0))["rule"] != "cap":
+                break
 
     async def _look(self, failure: str, refusal: tuple[str, str] | None = None) -> dict[str, Any]:
         """Settle, leave what may not be shown, and read the page."""
