@@ -239,9 +239,9 @@ def test_the_mouse_and_the_keyboard_reach_the_page_as_a_persons_do(browser: Brow
         return str(env.view.page.lines[-1]).removeprefix(before).removeprefix("text ").strip()
 
     assert told(Command.HOVER, "Touch") == "over"
+    assert told(Command.CLICK, "Deep").endswith("deep"), "an element in a box that scrolls is scrolled into it"
     assert told(Command.DRAG, "Thing", "BY 40 -10") == "down 40 8"
     assert told(Command.DRAG, "Thing", f"TO [{named(env, 'Place')}]").startswith("down dropped")
-    assert told(Command.CLICK, "Deep").endswith("deep"), "an element in a box that scrolls is scrolled into it"
     told(Command.TYPE, "Field", "abc")
     assert told(Command.PRESS, text="Control+A") == "ctrl Control ctrl A"
     assert told(Command.PRESS, text="Backspace 2") == "Backspace Backspace"
