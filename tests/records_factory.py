@@ -22,7 +22,8 @@ from agentq.types import (
 
 
 def make_task(seed: int = 0, env: str = "booking") -> Task:
-    return Task(env, seed, Split.TRAIN, f"Book a table, request {seed}: naïve café \u2603")
+    more = (Command.PRESS,) if seed % 2 else ()
+    return Task(env, seed, Split.TRAIN, f"Book a table, request {seed}: naïve café \u2603", more)
 
 
 def make_proposal(number: int, *, env_action: EnvAction | None = None, tokens: int = 3, prompt: int = 0) -> Proposal:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentq.agent.actions import action_key, format_action, parse_action, parse_env_action, same_action
-from agentq.agent.prompts import critic_messages, parse_critic_answer, policy_messages
-from agentq.types import ELEMENT_COMMANDS, TEXT_COMMANDS, Command, EnvAction, History, Observation, Status
+from agentq.agent.actions import (
+    KEYS,
+    MAX_PRESSES,
+    action_key,
+    format_action,
+    parse_action,
+    parse_env_action,
+    same_action,
+)
+from agentq.agent.prompts import SYSTEM, critic_messages, parse_critic_answer, policy_messages
+from agentq.types import ELEMENT_COMMANDS, TEXT_COMMANDS, Command, EnvAction, History, Observation, Split, Status, Task
 
 line = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Zl", "Zp")), max_size=40).map(
     lambda text: " ".join(text.split())
@@ -23,6 +33,12 @@ def env_actions(draw: st.DrawFn) -> EnvAction:
     text = None
     if command is Command.SCROLL:
         text = draw(st.sampled_from(["UP", "DOWN"]))
+    elif command is Command.DRAG:
+        x, y = draw(st.tuples(st.integers(-9999, 9999), st.integers(-9999, 9999)))
+        text = draw(st.sampled_from([f"TO [{abs(x)}]", f"BY {x} {y}"]))
+    elif command is Command.PRESS:
+        times = draw(st.integers(1, MAX_PRESSES))
+        text = draw(st.sampled_from(KEYS)) + (f" {times}" if times > 1 else "")
     elif command is Command.ASK_USER:
         text = draw(plain_line)
     elif command in TEXT_COMMANDS:
@@ -62,6 +78,12 @@ def test_parse_action_turns_any_bytes_into_an_action_or_a_recorded_failure(data:
         ("ASK USER which day?", EnvAction(Command.ASK_USER, None, "which day?")),
         ("ASK USER HELP", EnvAction(Command.ASK_USER, None, "")),
         ("STOP", EnvAction(Command.STOP)),
+        ("HOVER 5", EnvAction(Command.HOVER, 5)),
+        ("DRAG [5] to 6", EnvAction(Command.DRAG, 5, "TO [6]")),
+        ("DRAG [5] by 40, -10", EnvAction(Command.DRAG, 5, "BY 40 -10")),
+        ("PRESS enter", EnvAction(Command.PRESS, None, "Enter")),
+        ("PRESS control+a 1", EnvAction(Command.PRESS, None, "Control+A")),
+        ("PRESS [ArrowUp 12]", EnvAction(Command.PRESS, None, "ArrowUp 12")),
     ],
 )
 def test_parse_env_action_reads_the_spellings_models_use(text: str, expected: EnvAction) -> None:
@@ -79,6 +101,11 @@ def test_parse_env_action_reads_the_spellings_models_use(text: str, expected: En
         ("COMMANDS: CLICK [3] now", "CLICK must have nothing after it"),
         ("COMMANDS: TYPE [3]", "TYPE must have a text"),
         ("COMMANDS: CLICK [3]\nCLICK [4]", "one command on one line"),
+        ("COMMANDS: DRAG [3]", "DRAG must say TO [id] or BY right down"),
+        ("COMMANDS: DRAG [3] BY 40", "DRAG must say TO [id] or BY right down"),
+        ("COMMANDS: PRESS F5", "PRESS must name one of Enter, Tab"),
+        ("COMMANDS: PRESS Enter 0", "1 to 100 times; got 'Enter 0'"),
+        ("COMMANDS: PRESS Enter 101", "1 to 100 times; got 'Enter 101'"),
         ("COMMANDS: STOP\nCOMMANDS: STOP", "each section must occur once"),
         ("COMMANDS: STOP\nSTATUS: MAYBE", "STATUS must be one of"),
     ],
@@ -105,6 +132,17 @@ def test_policy_messages_keep_all_past_actions_and_only_the_current_page() -> No
     text = policy_messages(later)[-1]["content"]
     assert text.index("CLICK [1]") < text.index("STOP") < text.index("Book it") < text.index("end")
     assert "First" not in text and "Second" not in text
+
+
+def test_the_prompt_says_what_more_an_environment_takes_and_nothing_where_it_takes_no_more() -> None:
+    page = Observation("textbox [1]")
+    plain = History.of(Task("booking", 0, Split.TRAIN, "Book it"), page).then("COMMANDS: STOP", page)
+    more = History.of(Task("miniwob/x", 0, Split.TRAIN, "Do it", (Command.HOVER, Command.PRESS)), page).then("", page)
+    for messages in (policy_messages, lambda history: critic_messages(history, [])):
+        assert messages(plain)[0]["content"] == SYSTEM
+        line = "\nCOMMANDS may also hold: HOVER [id] | PRESS key times (one of Enter Tab "
+        assert messages(more)[0]["content"].startswith(SYSTEM + line)
+    assert hashlib.sha256(SYSTEM.encode()).hexdigest()[:16] == "df67f8cef7308ef8"  # the base's
 
 
 def test_critic_messages_begin_with_the_policys_prompt_so_that_prefixes_are_shared() -> None:

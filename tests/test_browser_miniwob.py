@@ -1,21 +1,19 @@
-"""MiniWoB++ pages on our browsers: seeding, reward, determinism, and small experts that solve them."""
+"""MiniWoB++ pages on our browsers: seeding, reward, determinism, the suite, and the experts that solve them."""
 
 from __future__ import annotations
-
-import re
-from collections.abc import Callable, Iterator
 
 import pytest
 
 from agentq import envs
 from agentq.envs.browser import miniwob
 from agentq.envs.browser.env import BrowserEnv
+from agentq.envs.browser.experts import PAGES
 from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.browser.states import Return
 from agentq.envs.explore import check_env
 from agentq.errors import ConfigError, MissingExtra
-from agentq.types import Command, EnvAction, Split, Task
-from tests.browser_lab import click, named
+from agentq.types import INPUT_COMMANDS, Command, EnvAction, Split, Task
+from tests.browser_lab import click
 
 pytestmark = pytest.mark.browser
 
@@ -40,64 +38,59 @@ def task(name: str, index: int) -> Task:
     return envs.task(f"miniwob/{name}", Split.TRAIN, index)
 
 
-def press(env: BrowserEnv, name: str) -> EnvAction:
-    return EnvAction(Command.CLICK, named(env, name))
-
-
-def quoted(text: str) -> list[str]:
-    return re.findall('"([^"]*)"', text)
-
-
-def _click_test(env: BrowserEnv, said: str) -> Iterator[EnvAction]:
-    yield press(env, "Click Me!")
-
-
-def _click_button(env: BrowserEnv, said: str) -> Iterator[EnvAction]:
-    yield press(env, quoted(said)[0])
-
-
-def _enter_text(env: BrowserEnv, said: str) -> Iterator[EnvAction]:
-    yield EnvAction(Command.TYPE, 1, quoted(said)[0])
-    yield press(env, "Submit")
-
-
-def _login_user(env: BrowserEnv, said: str) -> Iterator[EnvAction]:
-    for element, text in enumerate(quoted(said), 1):
-        yield EnvAction(Command.TYPE, element, text)
-    yield press(env, "Login")
-
-
-def _click_checkboxes(env: BrowserEnv, said: str) -> Iterator[EnvAction]:
-    wanted = said.removeprefix("Select ").removesuffix(" and click Submit.").split(", ")
-    yield from (press(env, name) for name in wanted if name != "nothing")
-    yield press(env, "Submit")
-
-
-def _choose_list(env: BrowserEnv, said: str) -> Iterator[EnvAction]:
-    yield EnvAction(Command.SELECT, 1, said.removeprefix("Select ").removesuffix(" from the list and click Submit."))
-    yield press(env, "Submit")
-
-
-EXPERTS: dict[str, Callable[[BrowserEnv, str], Iterator[EnvAction]]] = {
-    "click-test": _click_test,
-    "click-button": _click_button,
-    "enter-text": _enter_text,
-    "login-user": _login_user,
-    "click-checkboxes": _click_checkboxes,
-    "choose-list": _choose_list,
-}
-
-
-@pytest.mark.parametrize("name", EXPERTS)
-def test_small_experts_get_the_pages_own_reward(browser: BrowserPool, name: str) -> None:
-    env = make(name, browser)
-    for index in range(3):
-        goal = task(name, index)
+@pytest.mark.parametrize("page", PAGES)
+def test_the_expert_gets_the_pages_own_reward(browser: BrowserPool, page: str) -> None:
+    env, expert = envs.make(page, browser), envs.expert(page)
+    for goal in envs.tasks(page, Split.TRAIN, 20):
         env.reset(goal)
-        results = [env.step(action) for action in EXPERTS[name](env, goal.instruction)]
+        results = [env.step(expert(goal, env).env_action)]
+        while not (results[-1].terminated or results[-1].truncated):
+            results.append(env.step(expert(goal, env).env_action))
         assert [r.error_kind for r in results] == [None] * len(results), goal
-        assert {(r.reward, r.terminated, r.success) for r in results[:-1]} <= {(0.0, False, False)}, goal
-        assert (results[-1].reward, results[-1].terminated, results[-1].success) == (1.0, True, True), goal
+        assert {(r.reward, r.success) for r in results[:-1]} <= {(0.0, False)}, goal
+        assert results[-1].success and results[-1].reward > 0, goal
+    env.close()
+
+
+def test_a_page_without_an_expert_says_so() -> None:
+    with pytest.raises(ConfigError, match=r"no expert for 'miniwob/chase-circle'"):
+        envs.expert("miniwob/chase-circle")
+    goal = Task("miniwob/chase-circle", 0, Split.TRAIN, "")
+    with pytest.raises(ConfigError, match=r"must be a page with an expert, shown in a browser; got 'miniwob/ch"):
+        envs.expert("miniwob")(goal, envs.make("booking"))
+
+
+def test_the_suite_has_each_page_in_turn_and_one_session_serves_them(browser: BrowserPool) -> None:
+    goals = envs.tasks("miniwob", Split.TEST, len(PAGES) + 1)
+    assert {goal.env for goal in goals[:-1]} == set(PAGES) and goals[0].env == goals[-1].env
+    assert goals[0] == envs.task_from_seed(goals[0].env, goals[0].seed)
+    assert {goal.commands for goal in goals} == {INPUT_COMMANDS}
+    env = envs.make("miniwob", browser)
+    for goal in goals[:3]:
+        alone = make(goal.env.removeprefix("miniwob/"), browser)
+        assert env.reset(goal) == alone.reset(goal)
+        alone.close()
+    with pytest.raises(ConfigError, match=r"task\.env must be in 'miniwob'; got 'miniwob/chase-circle'"):
+        env.reset(Task("miniwob/chase-circle", 0, Split.TEST, ""))
+    env.close()
+
+
+def test_a_lost_browser_draws_instructions_again() -> None:
+    with BrowserPool() as pool:
+        first = miniwob.instruction("miniwob/click-button", 0, pool)
+        pool._workers[0].end("on purpose")
+        miniwob.instruction.cache_clear()
+        assert miniwob.instruction("miniwob/click-button", 0, pool) == first
+
+
+def test_a_page_that_shrinks_shows_its_end_again(browser: BrowserPool) -> None:
+    env = make("choose-date-easy", browser)
+    goal = task("choose-date-easy", 8)
+    env.reset(goal)
+    env.step(EnvAction(Command.CLICK, 1))
+    env.step(EnvAction(Command.SCROLL, text="DOWN"))
+    day = next(i for i, c in enumerate(env.view.page.controls, 1) if c.name == "29")
+    assert "text Date:" in env.step(EnvAction(Command.CLICK, day)).observation.text
     env.close()
 
 
@@ -114,6 +107,7 @@ SAMPLE = (
     "email-inbox",
     "use-autocomplete",
     "choose-date",
+    "flight.AA",
 )
 
 
@@ -168,7 +162,7 @@ def test_the_pages_clock_does_not_end_an_episode_unless_it_is_asked_for(browser:
 def test_every_page_is_registered_by_its_name() -> None:
     names = envs.names("miniwob")
     assert len(names) == len(set(names)) >= 125
-    assert {"miniwob/click-test", "miniwob/book-flight", "miniwob/use-autocomplete"} <= set(names)
+    assert {"miniwob/click-test", "miniwob/book-flight", "miniwob/flight.Alaska"} <= set(names)
     with pytest.raises(ConfigError, match=r"no environment 'miniwob/click-tset'; did you mean 'miniwob/click-test'"):
         envs.make("miniwob/click-tset")
     with pytest.raises(ConfigError, match=r"task\.env must be 'miniwob/click-test'; got 'miniwob/click-button'"):

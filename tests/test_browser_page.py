@@ -213,6 +213,75 @@ def test_what_cannot_be_pressed_is_data(browser: BrowserPool) -> None:
     env.close()
 
 
+GESTURES = """<style>
+.far { margin-top: 2000px } .box { height: 60px; overflow: auto } #a { position: absolute; left: 300px; width: 80px }
+</style>
+<input aria-label=Field><button id=b onmouseover="log('over')">Touch</button>
+<button id=a onmousedown="log('down')" onmouseup="log('up')">Thing</button>
+<div class=box><p>1<p>2<p>3<p>4<p>5<button onclick="log('deep')">Deep</button></div>
+<p class=far><button onmouseup="log('dropped')">Place</button></p><p id=o></p>
+<script>
+const log = (text) => { o.textContent += text + ' ' };
+document.onkeydown = (e) => log(e.isTrusted && (e.ctrlKey ? 'ctrl ' : '') + e.key);
+document.onmousemove = (e) => { if (e.buttons) o.dataset.moves = 1 + (+o.dataset.moves || 0) };
+document.onmouseup = (e) => log(`${e.clientX - 340} ${o.dataset.moves}`);
+</script>"""
+
+
+@pytest.mark.browser
+def test_the_mouse_and_the_keyboard_reach_the_page_as_a_persons_do(browser: BrowserPool) -> None:
+    env = lab_env(browser, {"/": GESTURES})
+
+    def told(command: Command, name: str = "", text: str | None = None) -> str:
+        before = str(env.view.page.lines[-1])
+        result = env.step(EnvAction(command, named(env, name) if name else None, text))
+        assert result.error_kind is None, result.error_message
+        return str(env.view.page.lines[-1]).removeprefix(before).removeprefix("text ").strip()
+
+    assert told(Command.HOVER, "Touch") == "over"
+    assert told(Command.CLICK, "Deep").endswith("deep"), "an element in a box that scrolls is scrolled into it"
+    assert told(Command.DRAG, "Thing", "BY 40 -10") == "down 40 8"
+    assert told(Command.DRAG, "Thing", f"TO [{named(env, 'Place')}]").startswith("down dropped")
+    told(Command.TYPE, "Field", "abc")
+    assert told(Command.PRESS, text="Control+A") == "ctrl Control ctrl A"
+    assert told(Command.PRESS, text="Backspace 2") == "Backspace Backspace"
+    assert env.view.values[named(env, "Field") - 1] == "", "all was selected"
+    token = env.snapshot()
+    env.step(EnvAction(Command.PRESS, text="Tab"))
+    env.restore(token)
+    assert env.log[-1].outcome == "exact" and env.view.page == token.view.page  # type: ignore[union-attr]
+    env.close()
+
+
+@pytest.mark.browser
+def test_gestures_that_cannot_be_made_are_data(browser: BrowserPool) -> None:
+    cover = "<button>Under</button><div style='position:fixed;inset:0;background:#fff'>banner</div>"
+    bad = [
+        (EnvAction(Command.HOVER, 1), "covered"),
+        (EnvAction(Command.DRAG, 1, "BY 4 4"), "covered"),
+        (EnvAction(Command.DRAG, 1, "TO [7]"), "no_such_element"),
+        (EnvAction(Command.DRAG, 1, "away"), "bad_argument"),
+        (EnvAction(Command.PRESS, None, "F5"), "bad_argument"),
+    ]
+    env, strict = lab_env(browser, {"/": cover}), lab_env(browser, {"/": cover}, strict=True)
+    for action, kind in bad:
+        assert env.step(action).error_kind == kind, action
+        assert strict.step(action).error_kind == "not_taken"
+    env.close()
+    strict.close()
+
+
+@pytest.mark.browser
+def test_a_list_that_listens_and_a_card_that_holds_buttons_are_numbered(browser: BrowserPool) -> None:
+    page = """<ul id=l><li>one<li>two</ul><div id=c><p>Ann's letter</p><button>Bin</button></div><button id=n></button>
+    <svg id=s width=9 height=9><circle r=9 fill=red /></svg>
+    <script>for (const e of [l, c, s]) e.addEventListener('click', () => {})</script>"""
+    env = lab_env(browser, {"/": page})
+    controls = ["one", "two", "Ann's letter", "Bin", "n", "svg circle red"]
+    assert [control.name for control in env.view.page.controls] == controls
+    env.close()
+
+
 @pytest.mark.browser
 def test_any_text_of_a_page_is_an_observation(browser: BrowserPool) -> None:
     script = "<p id=o></p><script>o.textContent = 'a\\ud800b\\u202e\\0c\\u2028d \\u{1F600}'</script>"

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentq import envs
+from agentq.agent.actions import parse_env_action
 from agentq.envs.explore import check_env, random_action, random_walk
 from agentq.envs.protocol import Env
 from agentq.envs.web_env import Snapshot
@@ -78,6 +79,16 @@ def test_check_env_holds_on_the_experts_path_and_on_random_walks(name: str) -> N
     check_env(lambda: envs.make(name), task, expert_actions(task))
     walk = random_walk(envs.make(name), task, random.Random(0), 12)
     check_env(lambda: envs.make(name), task, [action for _, action, _ in walk])
+
+
+@pytest.mark.parametrize("text", ["HOVER [1]", "DRAG [1] TO [1]", "PRESS Enter"])
+def test_sites_in_process_take_no_mouse_and_no_keyboard(text: str) -> None:
+    env = envs.make("shop")
+    before = env.reset(envs.task("shop", Split.TRAIN, 0))
+    result = env.step(parse_env_action(text))
+    said = f"this site takes no {text.split()[0]}"
+    assert (result.error_kind, result.error_message) == ("not_taken", said)
+    assert result.observation.text == f"{before.text}\nerror {said}" and not result.terminated
 
 
 def test_check_env_names_the_broken_promise() -> None:

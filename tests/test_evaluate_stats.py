@@ -137,6 +137,17 @@ def test_rung_result_counts_and_round_trips() -> None:
         )
 
 
+def test_rung_result_counts_each_environment_where_there_are_several() -> None:
+    won, cost = [True, False, True], {"env_steps": 1, "prompt_tokens": 1, "generated_tokens": 1, "seconds": 1.0}
+    several = RungResult.from_outcomes("sft", won, [1.0, 0.0, 1.0], [1] * 3, ["b", "b", "a"], **cost)  # type: ignore[arg-type]
+    counts = {env: (row["successes"], row["n"], row["low"], row["high"]) for env, row in several.by_env.items()}
+    assert counts == {"a": (1, 1, *wilson(1, 1)), "b": (1, 2, *wilson(1, 2))}
+    assert RungResult.from_dict(several.to_dict()) == several
+    one = RungResult.from_outcomes("sft", won, [1.0, 0.0, 1.0], [1] * 3, ["a"] * 3, **cost)  # type: ignore[arg-type]
+    assert one.by_env == {}
+    assert RungResult.from_dict({k: v for k, v in one.to_dict().items() if k != "by_env"}) == one, "an older run's"
+
+
 def test_pool_seeds_gives_mean_spread_and_pooled_interval() -> None:
     pooled = pool_seeds([rung(8, 10), rung(6, 10), rung(10, 20)])
     assert pooled.rates == (0.8, 0.6, 0.5)

@@ -53,6 +53,15 @@ def cells(page: html.HtmlElement, heading: str) -> list[list[str]]:
     return [[" ".join(c.text_content().split()) for c in row.xpath("td")] for row in table.xpath(".//tbody/tr")]
 
 
+def test_report_shows_success_by_environment_where_there_are_several(run: Path) -> None:
+    rows = [rung("base", 12).to_dict(), rung("agent_q", 48).to_dict()]
+    rows[1]["by_env"] = {"miniwob/a": {"successes": 3, "n": 4, "low": 0.301, "high": 0.954}}
+    assert "Environments" not in write_report(run).read_text()
+    (run / "summary.json").write_text(json.dumps(rows))
+    page = html.fromstring(write_report(run).read_text(encoding="utf-8"))
+    assert cells(page, "Environments") == [["miniwob/a", "", "", "3 / 4", "30 to 95 %"]]
+
+
 def test_report_shows_the_ladder_the_stages_and_the_curves(run: Path) -> None:
     out = write_report(run)
     assert out == run / "report.html"

@@ -8,7 +8,7 @@ arXiv:2408.07199, section 3.1).
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -24,18 +24,8 @@ class Split(StrEnum):
     BASE = "base"
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One episode's goal. The same (env, seed) is always the same task; `split` follows from the seed."""
-
-    env: str
-    seed: int
-    split: Split
-    instruction: str
-
-
 class Command(StrEnum):
-    """The commands of the paper's web agent. STOP ends the episode."""
+    """The commands of the paper's web agent, of which STOP ends the episode; then INPUT_COMMANDS."""
 
     CLICK = "CLICK"
     TYPE = "TYPE"
@@ -46,15 +36,40 @@ class Command(StrEnum):
     SCROLL = "SCROLL"
     ASK_USER = "ASK_USER"
     STOP = "STOP"
+    HOVER = "HOVER"
+    DRAG = "DRAG"
+    PRESS = "PRESS"
 
 
-ELEMENT_COMMANDS = frozenset({Command.CLICK, Command.TYPE, Command.SELECT, Command.SUBMIT, Command.CLEAR})
-TEXT_COMMANDS = frozenset({Command.TYPE, Command.SELECT, Command.GOTO, Command.SCROLL, Command.ASK_USER})
+INPUT_COMMANDS = (Command.HOVER, Command.DRAG, Command.PRESS)  # mouse and keyboard alone: no built-in site needs them
+ELEMENT_COMMANDS = frozenset(
+    {Command.CLICK, Command.TYPE, Command.SELECT, Command.SUBMIT, Command.CLEAR, Command.HOVER, Command.DRAG}
+)
+TEXT_COMMANDS = frozenset(
+    {Command.TYPE, Command.SELECT, Command.GOTO, Command.SCROLL, Command.ASK_USER, Command.DRAG, Command.PRESS}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One episode's goal. The same (env, seed) is always the same task; `split` follows from the seed.
+
+    `commands`: what the environment takes beyond the paper's commands; the prompt says so.
+    """
+
+    env: str
+    seed: int
+    split: Split
+    instruction: str
+    commands: tuple[Command, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class EnvAction:
-    """What reaches the browser: `CLICK [5]`, `TYPE [3] Ann`, `SELECT [4] May 12`, `GOTO /`, `SCROLL DOWN`, `STOP`."""
+    """What reaches the browser: `CLICK [5]`, `TYPE [3] Ann`, `SELECT [4] May 12`, `GOTO /`, `SCROLL DOWN`, `STOP`.
+
+    Of INPUT_COMMANDS: `HOVER [5]`, `DRAG [5] TO [6]`, `DRAG [5] BY 40 -10` (pixels right and down), `PRESS ArrowUp 12`.
+    """
 
     command: Command
     element: int | None = None
@@ -109,15 +124,21 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """h_t: the instruction, the texts of all past composite actions, the current observation."""
+    """h_t: the instruction, the texts of all past composite actions, the current observation; the task's `commands`."""
 
     instruction: str
     observation: Observation
     actions: tuple[str, ...] = ()
+    commands: tuple[Command, ...] = ()
+
+    @classmethod
+    def of(cls, task: Task, observation: Observation) -> History:
+        """The history of an episode that has just begun."""
+        return cls(task.instruction, observation, commands=task.commands)
 
     def then(self, action_text: str, observation: Observation) -> History:
         """The history after `action_text` led to `observation`; the old observation is dropped."""
-        return History(self.instruction, observation, (*self.actions, action_text))
+        return replace(self, observation=observation, actions=(*self.actions, action_text))
 
 
 @dataclass(frozen=True, slots=True)

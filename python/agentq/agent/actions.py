@@ -20,8 +20,16 @@ SECTIONS = ("PLAN", "THOUGHT", "COMMANDS", "EXPLANATION", "STATUS")
 _SECTION = re.compile(rf"^[ \t]*({'|'.join(SECTIONS)})[ \t]*:[ \t]*", re.MULTILINE)
 _COMMAND = re.compile(r"(ASK[ _]USER(?:[ _]HELP)?|[A-Z]+)(?:[ \t]+|(?=\[)|$)(.*)", re.DOTALL)
 _ELEMENT = re.compile(r"\[?(\d{1,6})\]?(?:[ \t]+(.*))?$", re.DOTALL)
+_DRAG = re.compile(r"TO[ \t]+\[?(\d{1,6})\]?|BY[ \t]+(-?\d{1,4})[ \t,]+(-?\d{1,4})", re.IGNORECASE)
+_PRESS = re.compile(r"(\S+)(?:[ \t]+(\d{1,3}))?")
 _NEEDS_TEXT = TEXT_COMMANDS - {Command.ASK_USER, Command.SCROLL}
 MAX_TEXT_CHARS = 2000
+KEYS = (
+    *("Enter", "Tab", "Escape", "Space", "Backspace", "Delete", "Home", "End", "PageUp", "PageDown"),
+    *("ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight"),
+    *("Shift+Tab", "Control+A", "Control+Home", "Control+End"),
+)
+MAX_PRESSES = 100
 
 
 class _Unreadable(ValueError):
@@ -117,11 +125,35 @@ def _text(command: Command, text: str) -> str:
         text = text.upper() or "DOWN"
         if text not in ("UP", "DOWN"):
             raise _Unreadable(f"SCROLL must be UP or DOWN; got {text[:40]!r}")
+    elif command is Command.DRAG:
+        target = read_drag(text)
+        text = f"TO [{target}]" if isinstance(target, int) else f"BY {target[0]} {target[1]}"
+    elif command is Command.PRESS:
+        key, times = read_press(text)
+        text = key if times == 1 else f"{key} {times}"
     if not text and command in _NEEDS_TEXT:
         raise _Unreadable(f"{command} must have a text; got none")
     if len(text) > MAX_TEXT_CHARS:
         raise _Unreadable(f"a text must have at most {MAX_TEXT_CHARS} characters; got {len(text)}")
     return text
+
+
+def read_drag(text: str) -> int | tuple[int, int]:
+    """Where a DRAG ends: an element's id, or pixels right and down. Raises ValueError with one line."""
+    found = _DRAG.fullmatch(text)
+    if not found:
+        raise _Unreadable(f"DRAG must say TO [id] or BY right down, in pixels; got {text[:40]!r}")
+    return int(found[1]) if found[1] else (int(found[2]), int(found[3]))
+
+
+def read_press(text: str) -> tuple[str, int]:
+    """The key of a PRESS, as KEYS has it, and how often it is pressed. Raises ValueError with one line."""
+    found = _PRESS.fullmatch(text)
+    key = next((each for each in KEYS if found and each.casefold() == found[1].casefold()), "")
+    times = int(found[2] or 1) if found else 0
+    if not key or not 1 <= times <= MAX_PRESSES:
+        raise _Unreadable(f"PRESS must name one of {', '.join(KEYS)}, and 1 to {MAX_PRESSES} times; got {text[:40]!r}")
+    return key, times
 
 
 def _status(text: str | None) -> Status:

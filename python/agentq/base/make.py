@@ -120,7 +120,7 @@ def demonstrate(
     found = []
     for index in range(n):
         task = envs.task(site, Split.BASE, start + index)
-        history = History(task.instruction, env.reset(task))
+        history = History.of(task, env.reset(task))
         while True:
             advice = expert(task, env)
             text = format_action(

@@ -1,8 +1,8 @@
 """Environments by name: the registry of the built-in sites, their tasks and their experts.
 
 `booking` is the site in process; `chromium/booking` is the same site and tasks over HTTP in a real browser;
-`miniwob/TASK` is a page of the miniwob package in that browser; `NAME@ADDRESS` is an environment behind a server, which
-`agentq env serve` starts.
+`miniwob/TASK` is a page of the miniwob package in that browser, `miniwob` all of them that have an expert;
+`NAME@ADDRESS` is an environment behind a server, which `agentq env serve` starts.
 
 A task is (environment, split, index); its seed is one integer and the split follows from it:
 train [0, 1e9), validation [1e9, 2e9), test [2e9, 3e9), base [3e9, 4e9).
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 SPLIT_SIZE = 1_000_000_000
 _ORDER = (Split.TRAIN, Split.VALIDATION, Split.TEST, Split.BASE)
 _CHROMIUM = "chromium/"
-_MINIWOB = "miniwob/"
+_MINIWOB = "miniwob"
 _AT = "@"
 _KITS = {"booking": "agentq.envs.booking.kit", "shop": "agentq.envs.shop.kit"}
 
@@ -84,13 +84,13 @@ def make(name: str, browser: BrowserPool | None = None) -> SiteEnv:
         from agentq.envs.remote.client import RemoteEnv
 
         return RemoteEnv(name)
-    if browser is None and not name.startswith((_CHROMIUM, _MINIWOB)):
+    if browser is None and not name.startswith(_CHROMIUM) and not _is_miniwob(name):
         return WebEnv(_kit(name))
     from agentq.envs.browser.env import BrowserEnv
     from agentq.envs.browser.hosts import site_host
     from agentq.envs.browser.miniwob import MiniwobHost
 
-    host = MiniwobHost(name) if name.startswith(_MINIWOB) else site_host(_kit(name).name)
+    host = MiniwobHost(name) if _is_miniwob(name) else site_host(_kit(name).name)
     return BrowserEnv(host, browser or default_browser())
 
 
@@ -116,8 +116,8 @@ def task(name: str, split: Split | str, index: int) -> Task:
 def task_from_seed(name: str, seed: int) -> Task:
     """The task of a seed. Raises ConfigError for an unknown name or a seed outside [0, 4e9).
 
-    The instruction of a `miniwob` task is what its page says, which takes a browser: that of `default_browser`. Of an
-    environment behind a server it is what it says at reset.
+    The instruction of a `miniwob` task is what its page says, which takes a browser: that of `default_browser`. Tasks
+    of `miniwob` itself are of each of its pages in turn. Of an environment behind a server it is what it says at reset.
     """
     if not 0 <= seed < SPLIT_SIZE * len(_ORDER):
         raise ConfigError(f"task seed must be in [0, {SPLIT_SIZE * len(_ORDER)}); got {seed}")
@@ -126,10 +126,10 @@ def task_from_seed(name: str, seed: int) -> Task:
         from agentq.envs.remote import client
 
         return Task(name, seed, split, client.instruction(name, seed))
-    if name.startswith(_MINIWOB):
-        from agentq.envs.browser.miniwob import instruction
+    if _is_miniwob(name):
+        from agentq.envs.browser import miniwob
 
-        return Task(name, seed, split, instruction(name, seed, default_browser()))
+        return miniwob.task(name, seed, split, default_browser())
     kit = _kit(name)
     return Task(kit.name, seed, split, kit.instruction(seed))
 
@@ -142,8 +142,16 @@ def tasks(name: str, split: Split | str, n: int, start: int = 0) -> list[Task]:
 def expert(name: str) -> Expert:
     """The scripted expert of environment `name`: `expert(task, env) -> Advice`, and its `plan`.
 
-    Raises ConfigError for an environment without one.
+    Raises ConfigError where there is none.
     """
     if _AT in name:
         raise ConfigError(f"a scripted expert must be known for this, as for {', '.join(_KITS)}; got {name}")
+    if _is_miniwob(name):
+        from agentq.envs.browser.experts import miniwob_expert
+
+        return miniwob_expert(name)
     return _kit(name).expert
+
+
+def _is_miniwob(name: str) -> bool:
+    return name.partition("/")[0] == _MINIWOB

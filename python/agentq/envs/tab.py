@@ -7,7 +7,7 @@ from urllib.parse import quote, urljoin, urlsplit
 
 from agentq.envs.page import CHECKED, Control, Page, parse
 from agentq.envs.site import Session, Site, encode, printable, read_request
-from agentq.types import ELEMENT_COMMANDS, Command, EnvAction
+from agentq.types import ELEMENT_COMMANDS, INPUT_COMMANDS, Command, EnvAction
 
 VIEWPORT_LINES = 40
 _SCROLL_LINES = 20
@@ -54,6 +54,8 @@ def open_url(site: Site, session: Session, target: str) -> View:
 
 def act(site: Site, session: Session, view: View, action: EnvAction) -> View:
     """The view after `action`; raises `ActionError`, with nothing changed, if the page does not take it."""
+    if action.command in INPUT_COMMANDS:
+        raise ActionError("not_taken", f"this site takes no {action.command}")
     if action.command in ELEMENT_COMMANDS:
         return _act_on_element(site, session, view, action)
     if action.command is Command.GOTO:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from agentq.envs.protocol import Ability, SiteEnv
 from agentq.envs.site import Session, Site
@@ -23,12 +23,20 @@ class Advice(NamedTuple):
     status: Status
 
 
-@dataclass(frozen=True, slots=True)
-class Expert:
-    """The scripted expert of a site. Pure: it looks at the task and at what the tab shows, and keeps nothing.
+class Expert(Protocol):
+    """A scripted expert. It keeps nothing between steps; `plan` is the fixed text for the first one."""
 
-    `plan` is the fixed text for the first step.
-    """
+    @property
+    def plan(self) -> str: ...
+
+    def __call__(self, task: Task, env: SiteEnv) -> Advice:
+        """The next step for `task` from whatever page `env` shows."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SiteExpert:
+    """The expert of a site: it looks at the task and at what the tab shows."""
 
     plan: str
     advise: Callable[[Task, View], Advice]

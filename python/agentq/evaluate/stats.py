@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from fractions import Fraction
 from statistics import NormalDist, fmean, stdev
 from typing import Any
@@ -117,6 +117,7 @@ class RungResult:
     """One row of the ladder: an agent, how many of `n` tasks it solved, the 95 % Wilson interval, and what that cost.
 
     `seconds` is wall time; `env_steps` and token counts are sums over all tasks; `mean_return` is in reward units.
+    `by_env`: where the tasks are of several environments, `successes`, `n`, `low` and `high` of each.
     """
 
     name: str
@@ -130,6 +131,7 @@ class RungResult:
     seconds: float
     mean_return: float
     mean_steps: float
+    by_env: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
     def rate(self) -> float:
@@ -143,13 +145,17 @@ class RungResult:
         successes: Sequence[bool],
         returns: Sequence[float],
         steps: Sequence[int],
+        envs: Sequence[str] = (),
         *,
         env_steps: int,
         prompt_tokens: int,
         generated_tokens: int,
         seconds: float,
     ) -> RungResult:
-        """The row of `[n]` outcomes; `steps` are the judged episodes', `env_steps` all that were executed."""
+        """The row of `[n]` outcomes; `steps` are the judged episodes', `env_steps` all that were executed.
+
+        `envs` are the tasks' environments, or none.
+        """
         n, won = len(successes), sum(map(bool, successes))
         if not (n == len(returns) == len(steps)):
             lengths = f"{n}, {len(returns)}, {len(steps)}"
@@ -157,7 +163,7 @@ class RungResult:
         low, high = wilson(won, n)
         mean_return, mean_steps = fmean(map(float, returns)), fmean(map(float, steps))
         cost = (env_steps, prompt_tokens, generated_tokens, seconds)
-        return cls(name, won, n, low, high, *cost, mean_return, mean_steps)
+        return cls(name, won, n, low, high, *cost, mean_return, mean_steps, _by_env(successes, envs))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; `from_dict` is the inverse."""
@@ -166,10 +172,20 @@ class RungResult:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RungResult:
         """Raises ValueError, naming the key, where one is missing; keys that are not ours are ignored."""
-        missing = [f.name for f in fields(cls) if f.name not in values]
+        missing = [f.name for f in fields(cls) if f.name not in values and f.name != "by_env"]
         if missing:
             raise ValueError(f"a rung must have '{missing[0]}'; got {sorted(values)}")
-        return cls(**{f.name: values[f.name] for f in fields(cls)})
+        return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
+
+
+def _by_env(successes: Sequence[bool], envs: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Of each environment in order of its name; none where there is but one."""
+    counts = {env: [bool(won) for won, at in zip(successes, envs, strict=True) if at == env] for env in sorted({*envs})}
+    rows = {}
+    for env, won in counts.items() if len(counts) > 1 else ():
+        low, high = wilson(sum(won), len(won))
+        rows[env] = {"successes": sum(won), "n": len(won), "low": low, "high": high}
+    return rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -213,17 +213,18 @@ class Pipeline:
         """
         if iterations:
             self.search(stage, checkpoint, tasks, iterations=iterations, critic=True, stop=True)
-            outcomes = [self._searched(tree) for tree in self.store.trees(stage)]
+            outcomes = [(*self._searched(tree), tree.task.env) for tree in self.store.trees(stage)]
         else:
             self.rollouts(stage, checkpoint, tasks, attempts=1, temperature=self.config.eval.temperature)
-            outcomes = [(t.success, t.return_, len(t.steps)) for t in self.store.trajectories(stage)]
+            outcomes = [(t.success, t.return_, len(t.steps), t.task.env) for t in self.store.trajectories(stage)]
         cost = self.cost(stage) + (spent or Cost())
-        successes, returns, steps = zip(*outcomes, strict=True)
+        successes, returns, steps, environments = zip(*outcomes, strict=True)
         return RungResult.from_outcomes(
             name,
             successes,
             returns,
             steps,
+            environments,
             env_steps=cost.env_steps,
             prompt_tokens=cost.prompt_tokens,
             generated_tokens=cost.generated_tokens,

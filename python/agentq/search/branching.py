@@ -78,7 +78,7 @@ async def branched(
     if not 1 <= initial <= total:
         raise ConfigError(f"initial must be in [1, {total}]; got {initial}")
     first = await call(env, env.reset, task)
-    grown = Grown([Node(History(task.instruction, first), await call(env, env.snapshot))])
+    grown = Grown([Node(History.of(task, first), await call(env, env.snapshot))])
     rng = np.random.default_rng([settings.seed & 0xFFFFFFFF, task.seed])
     wave = [(0, i) for i in range(initial)]
     while wave:

@@ -26,7 +26,7 @@ class Writer(Protocol):
 
 def demonstrate(env: SiteEnv, expert: Expert, task: Task, write: Callable[[History, str], Proposal]) -> Trajectory:
     """The expert's episode of `task`, its actions in the policy's tokens with unknown (NaN) log-probabilities."""
-    history = History(task.instruction, env.reset(task))
+    history = History.of(task, env.reset(task))
     steps: list[Step] = []
     while not steps or not (steps[-1].result.terminated or steps[-1].result.truncated):
         advice = expert(task, env)
@@ -53,7 +53,7 @@ async def inspect(demonstration: Trajectory, policy: Policy, settings: RolloutSe
     Source: Deng et al. 2024, arXiv:2411.03817 (StepAgent), the inspection stage.
     """
     task, steps = demonstration.task, demonstration.steps
-    histories = [History(task.instruction, steps[0].observation)]
+    histories = [History.of(task, steps[0].observation)]
     for step in steps[:-1]:
         histories.append(histories[-1].then(step.proposal.action.text, step.result.observation))
 

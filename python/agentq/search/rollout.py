@@ -34,7 +34,7 @@ async def rollout(
     Before each turn `give_up` is asked, with the turns taken; where it says so there is no episode. A judge's verdict
     takes the place of the environment's reward.
     """
-    history = History(task.instruction, await call(env, env.reset, task))
+    history = History.of(task, await call(env, env.reset, task))
     steps: list[Step] = []
     while not give_up(len(steps)):
         seed = request_seed(settings.seed, task.seed, task.seed >> 32, settings.attempt, len(steps))

@@ -124,7 +124,7 @@ class TreeSearch:
 
     async def _open(self) -> None:
         root = self.nodes[self.root]
-        root.history = History(self.task.instruction, await call(self.env, self.env.reset, self.task))
+        root.history = History.of(self.task, await call(self.env, self.env.reset, self.task))
         self.position = self.root
         await self._save(self.root)
 

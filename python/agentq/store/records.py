@@ -184,7 +184,8 @@ def decode_trajectory(data: bytes, fetch: Fetch) -> Trajectory:
 
 
 def _task(fields: dict[str, Any]) -> Task:
-    return Task(fields["env"], fields["seed"], Split(fields["split"]), fields["instruction"])
+    commands = tuple(map(Command, fields.get("commands", ())))
+    return Task(fields["env"], fields["seed"], Split(fields["split"]), fields["instruction"], commands)
 
 
 def _result_fields(result: StepResult) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from agentq.envs.booking.tasks import Facts, facts
 from agentq.envs.booking.world import PAGE_SIZE, search
 from agentq.envs.tab import View
-from agentq.envs.web_env import Advice, Expert, click, fill, find
+from agentq.envs.web_env import Advice, SiteExpert, click, fill, find
 from agentq.types import Command, EnvAction, Status, Task
 
 PLAN = "find the restaurant , set date time party , pick a time , fill details , complete"
@@ -94,4 +94,4 @@ def _fill_details(want: Facts, view: View) -> Advice:
     return click(view, "button", "Complete", f"complete for {want.guest}", "complete")
 
 
-EXPERT = Expert(PLAN, advise)
+EXPERT = SiteExpert(PLAN, advise)

@@ -20,7 +20,7 @@ from agentq.envs.browser.pool import BrowserPool, RemoteSession
 from agentq.envs.browser.secret import Secret, check_secrets, names
 from agentq.envs.browser.states import Document, Lineage, Return, Snapshot, StepLog, page_print
 from agentq.envs.browser.views import Call, command_call, fill_calls, read_view
-from agentq.envs.tab import ActionError, View
+from agentq.envs.tab import VIEWPORT_LINES, ActionError, View
 from agentq.errors import EnvError
 from agentq.types import Observation, Task
 
@@ -86,7 +86,9 @@ class Driver:
             assert before is not None
             return before
         view = read_view(reply, self.host.shown_url(reply["url"]))
-        return view if before is None or reply["new"] else replace(view, scroll=before.scroll)
+        if before is None or reply["new"]:
+            return view
+        return replace(view, scroll=min(before.scroll, max(0, len(view.page.lines) - VIEWPORT_LINES)))
 
     def sync(self, state: Snapshot) -> None:
         """Bring the session to `state` unless it is there. Raises EnvError if no way leads there."""

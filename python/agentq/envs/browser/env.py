@@ -68,6 +68,11 @@ class BrowserEnv:
         return self._present().view
 
     @property
+    def done(self) -> tuple[EnvAction, ...]:
+        """What the page has taken since reset, in order."""
+        return tuple(state.action for state in self._present().path() if state.action is not None)
+
+    @property
     def log(self) -> list[StepLog | Return]:
         """What happened since reset."""
         return self._driver.log

@@ -1,5 +1,6 @@
 """MiniWoB++ on our Chromium: the pages of the `miniwob` package, with their own seeding, timer and reward.
 
+`miniwob/TASK` is one page; `miniwob`, the suite, is all pages with an expert, and serves tasks of any of them.
 Each page draws its problem from `Math.random`, which `Math.seedrandom(seed)` makes a function of the task's seed; the
 sentence it then shows is the instruction. The page itself ends the episode. Source: Liu et al. 2018, arXiv:1802.08802.
 """
@@ -14,30 +15,40 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from agentq.envs.browser.experts import PAGES, PREFIX
 from agentq.envs.browser.hosts import Start, Verdict
-from agentq.envs.browser.pool import BrowserPool
+from agentq.envs.browser.pool import BrowserPool, RemoteSession
 from agentq.envs.tab import ActionError, View
-from agentq.errors import ConfigError, MissingExtra, did_you_mean
-from agentq.types import Task
+from agentq.errors import ConfigError, EnvError, MissingExtra, did_you_mean
+from agentq.types import INPUT_COMMANDS, Split, Task
 
-PREFIX = "miniwob/"
+SUITE = "miniwob"
 MAX_STEPS = 10
-_HIDDEN = (
-    "['query', 'reward-display', 'click-canvas', 'sync-task-cover']"  # shown to people, or shown as the instruction
-)
+_FLIGHT = PREFIX + "flight."
+_HIDDEN = [  # shown to people, or shown as the instruction
+    *("query", "query-pretty", "reward-reason", "reward-display", "click-canvas", "sync-task-cover"),
+]
 _START = """(() => {{
   if (!{timed}) core.EPISODE_MAX_TIME = 1e7;
   Math.seedrandom({seed});
   core.startEpisodeReal();
+  document.activeElement?.blur();
   for (const id of {hidden}) document.getElementById(id)?.setAttribute('aria-hidden', 'true');
-  const said = core.getUtterance();
-  return said.utterance ?? said;
 }})()"""
+_SAID = "(said => said.utterance ?? said)(core.getUtterance())"
 
 
 def names() -> tuple[str, ...]:
     """`miniwob/TASK` for every page of the package. Raises MissingExtra without it."""
-    return tuple(PREFIX + page.stem for page in sorted((_folder() / "miniwob").glob("*.html")))
+    return tuple(_paths())
+
+
+@cache
+def _paths() -> dict[str, str]:
+    """Where each page lies in the package; FlightWoB's, airlines' pages in a frame, are `miniwob/flight.NAME`."""
+    pages = {PREFIX + page.stem: f"{PREFIX}{page.name}" for page in sorted((_folder() / "miniwob").glob("*.html"))}
+    flights = sorted((_folder() / "flight").glob("*/wrapper.html"))
+    return pages | {_FLIGHT + page.parent.name: f"flight/{page.parent.name}/{page.name}" for page in flights}
 
 
 def _folder() -> Path:
@@ -53,6 +64,11 @@ class _Quiet(SimpleHTTPRequestHandler):
     disable_nagle_algorithm = True
     wbufsize = -1
 
+    def end_headers(self) -> None:
+        """A page asks again for none of its scripts."""
+        self.send_header("Cache-Control", "max-age=86400")
+        super().end_headers()
+
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing is printed."""
 
@@ -67,9 +83,10 @@ def _origin() -> str:
 
 
 class MiniwobHost:
-    """One task's page. See `agentq.envs.browser.hosts.Host`.
+    """One page, or those of the suite. See `agentq.envs.browser.hosts.Host`.
 
-    The reward is the page's own without its discount by the clock, negative ones as 0; success is a positive reward.
+    The reward is the page's own without its discount by the clock, negative ones as 0; success is a positive reward, of
+    FlightWoB, which pays for each right field, the whole of it.
     `timed`: the page's time limit and discount hold, in the seconds that pass while the agent thinks; episodes are then
     not repeatable. Without it the limit is out of reach.
     """
@@ -79,20 +96,23 @@ class MiniwobHost:
     quiet_ms = 35  # two frames: animations change something in each
 
     def __init__(self, name: str, timed: bool = False) -> None:
-        if name not in names():
+        if name != SUITE and name not in names():
             raise ConfigError(f"no environment '{name}'{did_you_mean(name, names())}")
         self.name, self.timed, self.repeatable = name, timed, not timed
         self.allow = [_origin()]
-        self.url = f"{_origin()}/miniwob/{name.removeprefix(PREFIX)}.html"
         self.probe = f"[WOB_DONE_GLOBAL, {'WOB_REWARD_GLOBAL' if timed else 'WOB_RAW_REWARD_GLOBAL'}]"
 
     def start(self, task: Task) -> Start:
-        if task.env != self.name:
-            raise ConfigError(f"task.env must be '{self.name}'; got '{task.env}'")
-        return Start(self.url, script=self.script(task.seed))
+        pages = PAGES if self.name == SUITE else (self.name,)
+        if task.env not in pages:
+            raise ConfigError(f"task.env must be {'in ' * (len(pages) > 1)}'{self.name}'; got '{task.env}'")
+        return self.draw(task.env, task.seed)
 
-    def script(self, seed: int) -> str:
-        """Draws the problem of `seed` and starts the episode; its value is the instruction."""
+    def draw(self, page: str, seed: int) -> Start:
+        """A page, and the script that draws the problem of `seed` there and starts the episode."""
+        return Start(f"{_origin()}/{_paths()[page]}", script=self._script(seed))
+
+    def _script(self, seed: int) -> str:
         return _START.format(timed=str(self.timed).lower(), seed=seed, hidden=_HIDDEN)
 
     def memory(self, visitor: str) -> None:
@@ -112,7 +132,8 @@ class MiniwobHost:
 
     def judge(self, task: Task, memory: Any, probe: Any, stopped: bool) -> Verdict:
         done, reward = probe or (False, 0.0)
-        return Verdict(stopped or done, max(0.0, float(reward)), done and reward > 0)
+        success = done and (reward >= 1 if task.env.startswith(_FLIGHT) else reward > 0)
+        return Verdict(stopped or done, max(0.0, float(reward)), success)
 
     def answer(self, task: Task, question: str) -> str:
         return task.instruction
@@ -121,12 +142,25 @@ class MiniwobHost:
         return rng.choice(["one", "two", "three"])
 
 
+def task(name: str, seed: int, split: Split, browser: BrowserPool) -> Task:
+    """The task of a seed; of the suite's pages each has every so-manieth."""
+    page = list(PAGES)[seed % len(PAGES)] if name == SUITE else name
+    return Task(page, seed, split, instruction(page, seed, browser), INPUT_COMMANDS)
+
+
 @lru_cache(maxsize=65536)
-def instruction(name: str, seed: int, browser: BrowserPool) -> str:
-    """What the page of task `name` asks for with `seed`; drawn in a browser."""
-    host = MiniwobHost(name)
-    session = browser.open(host.allow, probe=host.script(seed), quiet_ms=0)
+def instruction(page: str, seed: int, browser: BrowserPool) -> str:
+    """What a page asks for with `seed`; drawn in a browser. Raises ConfigError for an unknown page."""
+    start = MiniwobHost(page).draw(page, seed)
     try:
-        return str(session.call("visit", url=host.url)["probe"])
-    finally:
-        session.close()
+        session = _drawing(browser)
+        return str(session.call("visit", url=start.url, script=start.script)["probe"])
+    except EnvError:  # its worker was lost
+        _drawing.cache_clear()
+        return str(_drawing(browser).call("visit", url=start.url, script=start.script)["probe"])
+
+
+@cache
+def _drawing(browser: BrowserPool) -> RemoteSession:
+    """The session that instructions are drawn in."""
+    return browser.open([_origin()], probe=_SAID, quiet_ms=0)

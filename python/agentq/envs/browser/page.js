@@ -14,6 +14,9 @@
   const ARIA = new Set(
     ("button link checkbox radio switch tab menuitem menuitemcheckbox menuitemradio option treeitem " +
       "textbox searchbox combobox slider spinbutton").split(" "));
+  const INNER = ["a,button,input,select,textarea,[agentq-clicks]", ...Array.from(ARIA, (role) => `[role=${role}]`)].join();
+  const SHAPES = "circle,ellipse,rect,polygon,line,path";
+  const LISTENING = "ul[agentq-clicks],ol[agentq-clicks]";
 
   // Keys: a number for every control and frame ever shown, kept while the element lives.
   const keys = new WeakMap(), elements = new Map();
@@ -46,11 +49,15 @@
     if (el.isContentEditable && !el.parentElement?.isContentEditable) return "textbox";
     return clickable(el) ? "clickable" : "";
   }
-  // Listeners are marked by listeners.js; a pointer cursor counts where it begins.
+  // Listeners are marked by listeners.js; a pointer cursor counts where it begins, a list listens for its items.
   function clickable(el) {
-    if (el === el.ownerDocument.body || el.querySelector("a,button,input,select,textarea,[agentq-clicks]")) return false;
+    if (el === el.ownerDocument.body || el.querySelector(INNER)) return false;
+    if (el.matches(LISTENING) && el.querySelector("li")) return false;
     if (el.hasAttribute("agentq-clicks") || el.hasAttribute("onclick")) return true;
+    if (el.localName === "li" && el.closest(LISTENING) && !el.querySelector("li")) return true;
     const over = el.parentElement;
+    if (over?.hasAttribute("agentq-clicks") && over !== el.ownerDocument.body && !over.matches(LISTENING) && spoken(over) === el)
+      return true;
     return !!over && getComputedStyle(el).cursor === "pointer" && getComputedStyle(over).cursor !== "pointer";
   }
   // The labels of a control, gathered once a look: `el.labels` walks the whole document for each.
@@ -65,6 +72,8 @@
     }
     return labelled.get(root).get(el) ?? [];
   }
+  // What stands for a listening element that holds controls of its own: its first part that has words and no control.
+  const spoken = (over) => Array.from(over.children).find((el) => !el.querySelector(INNER) && !el.matches(INNER) && squeeze(textOf(el)));
   function name(el, is) {
     const ids = (el.getAttribute("aria-labelledby") ?? "").split(/\s+/).filter(Boolean);
     const named = ids.map((id) => textOf(el.getRootNode().getElementById?.(id) ?? el.ownerDocument.createTextNode("")));
@@ -73,10 +82,11 @@
     const own = !field ? textOf(el) : el.localName === "input" && is === "button" ? el.value || el.alt : "";
     return squeeze(el.getAttribute("aria-label")) || squeeze(named.join(" ")) || squeeze(labels.join(" ")) ||
       squeeze(own) || squeeze(el.title) || squeeze(el.placeholder) || squeeze(el.querySelector?.("svg title")?.textContent) ||
-      (is === "clickable" ? looks(el) : "");
+      (is === "clickable" || is === "button" ? looks(el) : "");
   }
   // What tells an element without words from its neighbours: its shape and colour, else what its author calls it.
   function looks(el) {
+    if (el.localName === "svg") return squeeze(`svg ${Array.from(el.querySelectorAll(SHAPES), looks).join(" , ")}`);
     if (el.namespaceURI.endsWith("svg")) return squeeze(`${el.localName} ${el.getAttribute("fill") ?? ""}`);
     return squeeze(`${el.style.backgroundColor} ${el.id} ${el.className}`);
   }
@@ -159,21 +169,24 @@
   const scripted = () =>
     document.scripts.length + frames.length > 0 || document.evaluate(moving, document, null, 3, null).booleanValue;
 
-  // Where to press the mouse, in CSS pixels of this document's viewport; or what lies over the element.
-  function point(key) {
+  // Where to press the mouse, in CSS pixels of this document's viewport; or, if it must be free, what lies over it.
+  function point(key, free) {
     const el = find(key);
     if (!el) return null;
-    let box = Array.from(el.getClientRects()).find((r) => r.width && r.height) ?? el.getBoundingClientRect();
     const view = el.ownerDocument.defaultView;
-    if (box.top < 0 || box.left < 0 || box.bottom > view.innerHeight || box.right > view.innerWidth || view !== window) {
+    let { x, y, hit, inside } = middle(el);
+    if (!inside || view !== window) { // out of the window, or clipped by a box that scrolls
       el.scrollIntoView({ block: "center", inline: "center", behavior: "instant" });
-      box = Array.from(el.getClientRects()).find((r) => r.width && r.height) ?? el.getBoundingClientRect();
+      ({ x, y, hit, inside } = middle(el));
     }
-    let x = box.left + box.width / 2, y = box.top + box.height / 2;
-    const hit = el.getRootNode().elementFromPoint(x, y);
-    const same = hit && (el.contains(hit) || hit.contains(el) || Array.from(el.labels ?? []).some((l) => l.contains(hit)));
-    if (!same) return { over: hit ? squeeze(`${hit.localName} ${hit.textContent}`) : "nothing" };
+    if (free && !inside && !hit?.contains(el)) return { over: hit ? squeeze(`${hit.localName} ${hit.textContent}`) : "nothing" };
     return outer(view, x, y);
+  }
+  // The middle of an element, what is hit there, and whether that is the element, a part of it, or its label.
+  function middle(el) {
+    const box = Array.from(el.getClientRects()).find((r) => r.width && r.height) ?? el.getBoundingClientRect();
+    const x = box.left + box.width / 2, y = box.top + box.height / 2, hit = el.getRootNode().elementFromPoint(x, y);
+    return { x, y, hit, inside: !!hit && (el.contains(hit) || Array.from(el.labels ?? []).some((l) => l.contains(hit))) };
   }
   // A point of a same-origin frame's viewport in this document's.
   function outer(view, x, y) {

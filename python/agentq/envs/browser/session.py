@@ -10,8 +10,10 @@ import base64
 import contextlib
 import json
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
+from agentq.envs.browser.gestures import Spot, drag, press
 from agentq.envs.browser.origins import is_allowed, origin_of, read_origins
 from agentq.envs.browser.proxy import open_proxy
 from agentq.envs.browser.reader import Reader
@@ -23,6 +25,7 @@ MAX_TABS = 5
 _READS = 5
 _ABORTED = "net::ERR_ABORTED"  # a download, an empty answer: the page stays as it is
 VIEWPORT = {"width": 1280, "height": 800}
+_LOADS = 4
 _COUNTED = ("xhr", "fetch", "script", "stylesheet")
 
 
@@ -198,7 +201,7 @@ class Session:
             raise Refusal("blocked", f"{self.secrets.mask(url)[:200]} is not allowed")
         failure = await self.tabs[0].navigate(url, None if post is None else ("POST", post))
         if script:
-            await self.tabs[0].settle(0)
+            await self._loaded(self.tabs[0])
             await self.tabs[0].page.evaluate(script)
         if not fill:
             return await self._look(failure)
@@ -208,14 +211,11 @@ class Session:
         return await self._look(failure)
 
     async def act(self, command: str, element: int, value: Any = None) -> dict[str, Any]:
-        """Click, or do a verb of page.js on a control, and look."""
+        """Use the mouse or the keyboard, or do a verb of page.js on a control, and look."""
         self._begin()
         refusal = None
         try:
-            if command == "click":
-                await self._click(element)
-            else:
-                await self._dom(command, element, value)
+            await self._do(command, element, value)
         except Refusal as error:
             refusal = (error.kind, str(error))
         return await self._look("", refusal)
@@ -277,12 +277,35 @@ class Session:
                 raise Refusal("secret_origin", f"the secret {name} is for {bound} only , not for {origin}")
         return self.secrets.reveal(text)
 
-    async def _click(self, element: int) -> None:
-        """Press the mouse in the middle of the element, where nothing else may lie over it."""
+    async def _do(self, command: str, element: int, value: Any) -> None:
+        page = self._tab().page
+        match command:
+            case "click":
+                spot = await self._spot(element)
+                await page.mouse.click(spot["x"], spot["y"])
+            case "hover":
+                spot = await self._spot(element)
+                await page.mouse.move(spot["x"], spot["y"])
+            case "drag":
+                spot = await self._spot(element)
+                await drag(page.mouse, spot, partial(self._end, spot, value))
+            case "press":
+                await press(page.keyboard, *value)
+            case _:
+                await self._dom(command, element, value)
+
+    async def _end(self, spot: Spot, value: int | list[int]) -> Spot:
+        """Where a drag from `spot` ends: on an element, whatever lies over it, or so many pixels right and down."""
+        if isinstance(value, int):
+            return await self._spot(value, free=False)
+        return {"x": spot["x"] + value[0], "y": spot["y"] + value[1]}
+
+    async def _spot(self, element: int, *, free: bool = True) -> Spot:
+        """The middle of the element, scrolled into view; with `free` nothing else may lie over it."""
         place: Place | None
         place, key = self._place(element)
         tab = self._tab()
-        spot = await tab.evaluate(f"agentq.point({key})", place)
+        spot: Any = await tab.evaluate(f"agentq.point({key}, {json.dumps(free)})", place)
         if spot is None:
             raise Refusal("no_such_element", f"no element [{element}]")
         if "over" in spot:
@@ -291,7 +314,13 @@ class Session:
             corner = await tab.evaluate(f"agentq.corner({place.key})", place.owner)
             spot = {"x": spot["x"] + corner["x"], "y": spot["y"] + corner["y"]}
             place = place.owner
-        await tab.page.mouse.click(spot["x"], spot["y"])
+        return {"x": spot["x"], "y": spot["y"]}
+
+    async def _loaded(self, tab: Tab) -> None:
+        """Wait until a page can be asked for what its scripts have made; on a busy machine longer than one settling."""
+        for _ in range(_LOADS):
+            if (await tab.settle(0))["rule"] != "cap":
+                break
 
     async def _look(self, failure: str, refusal: tuple[str, str] | None = None) -> dict[str, Any]:
         """Settle, leave what may not be shown, and read the page."""

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
+from agentq.agent.actions import read_drag, read_press
 from agentq.envs.browser.hosts import Host
 from agentq.envs.page import CHECKED, Control, Page
-from agentq.envs.tab import VIEWPORT_LINES, View, resolve, scroll
-from agentq.types import ELEMENT_COMMANDS, Command, EnvAction
+from agentq.envs.tab import VIEWPORT_LINES, ActionError, View, resolve, scroll
+from agentq.types import ELEMENT_COMMANDS, INPUT_COMMANDS, Command, EnvAction
 
+T = TypeVar("T")
 Call = tuple[str, dict[str, Any]]
 _GONE = Control("", "")  # keeps the number of an element that the page does not show any more
-_VERBS = {Command.CLICK: "click", Command.TYPE: "put", Command.CLEAR: "put", Command.SUBMIT: "submit"}
+_VERBS = {
+    Command.CLICK: "click",
+    Command.TYPE: "put",
+    Command.CLEAR: "put",
+    Command.SUBMIT: "submit",
+    Command.SELECT: "choose",
+    Command.HOVER: "hover",
+    Command.DRAG: "drag",
+    Command.PRESS: "press",
+}
 
 
 def read_view(reply: dict[str, Any], url: str) -> View:
@@ -48,13 +60,29 @@ def command_call(host: Host, view: View, action: EnvAction) -> tuple[View, Call 
             line for line in moved.page.lines[moved.scroll : moved.scroll + VIEWPORT_LINES] if isinstance(line, int)
         ]
         return moved, None if host.strict or not shown else ("act", {"command": "show", "element": shown[0]})
+    if action.command in INPUT_COMMANDS and host.strict:
+        raise ActionError("not_taken", f"this site takes no {action.command}")
+    if action.command is Command.PRESS:
+        return view, ("act", {"command": "press", "element": 0, "value": _argument(read_press, action)})
     if action.command not in ELEMENT_COMMANDS:
         return view, None
     control, value = resolve(view, action, strict=host.strict)
-    call = {"command": _VERBS.get(action.command, "choose"), "element": action.element, "value": value}
+    call: dict[str, Any] = {"command": _VERBS[action.command], "element": action.element, "value": value}
     if action.command is Command.SELECT:
         call["value"] = [label for label, _ in control.options].index(value)
+    if action.command is Command.DRAG:
+        call["value"] = target = _argument(read_drag, action)
+        if isinstance(target, int):
+            resolve(view, EnvAction(Command.HOVER, target), strict=False)
     return view, ("act", call)
+
+
+def _argument(read: Callable[[str], T], action: EnvAction) -> T:
+    """What `read` makes of the action's text."""
+    try:
+        return read(action.text or "")
+    except ValueError as error:
+        raise ActionError("bad_argument", str(error)) from None
 
 
 def fill_calls(view: View) -> list[list[Any]]:

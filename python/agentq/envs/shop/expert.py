@@ -5,7 +5,7 @@ from __future__ import annotations
 from agentq.envs.shop.tasks import Goal, goal, order_reward
 from agentq.envs.shop.world import PAGE_SIZE, by_title, search
 from agentq.envs.tab import View
-from agentq.envs.web_env import Advice, Expert, click, fill, find
+from agentq.envs.web_env import Advice, SiteExpert, click, fill, find
 from agentq.types import Command, EnvAction, Status, Task
 
 PLAN = "search the product , compare titles and prices , choose options , buy it"
@@ -53,4 +53,4 @@ def _choose(want: Goal, view: View) -> Advice:
     return click(view, "button", "Buy now", f"buy in {want.color}", "buy")
 
 
-EXPERT = Expert(PLAN, advise)
+EXPERT = SiteExpert(PLAN, advise)

@@ -1,0 +1,35 @@
+"""Scripted experts of MiniWoB++ pages. They see what an agent sees: the instruction, the page, what was done so far."""
+
+from __future__ import annotations
+
+from agentq.envs.browser.env import BrowserEnv
+from agentq.envs.browser.experts import clicking, forms, gestures
+from agentq.envs.browser.experts.look import Look
+from agentq.envs.protocol import SiteEnv
+from agentq.envs.web_env import Advice, Expert
+from agentq.errors import ConfigError, did_you_mean
+from agentq.types import Task
+
+PREFIX = "miniwob/"
+PAGES = {
+    PREFIX + name: page for name, page in sorted({**clicking.EXPERTS, **forms.EXPERTS, **gestures.EXPERTS}.items())
+}
+
+
+class MiniwobExpert:
+    """The expert of every page that has one; see `agentq.envs.web_env.Expert`."""
+
+    plan = "find what the query names , act on it"
+
+    def __call__(self, task: Task, env: SiteEnv) -> Advice:
+        """The next step. Raises ConfigError for a page without an expert."""
+        if task.env not in PAGES or not isinstance(env, BrowserEnv):
+            raise ConfigError(f"task.env must be a page with an expert, shown in a browser; got '{task.env}'")
+        return PAGES[task.env](Look(task.instruction, env.view, env.done))
+
+
+def miniwob_expert(name: str) -> Expert:
+    """The expert of `miniwob` or `miniwob/TASK`. Raises ConfigError for a page without one."""
+    if "/" in name and name not in PAGES:
+        raise ConfigError(f"no expert for '{name}'{did_you_mean(name, PAGES)}")
+    return MiniwobExpert()

@@ -1,0 +1,165 @@
+"""Experts of pages where it is told, or can be told from the page, what to click."""
+
+from __future__ import annotations
+
+import re
+
+from agentq.envs.browser.experts.look import Look, PageExpert
+from agentq.envs.web_env import Advice
+from agentq.types import Command
+
+
+def _quoted(look: Look) -> Advice:
+    return look.click(look.find({"x": "Close"}.get(look.quoted[0], look.quoted[0])))
+
+
+def _button(look: Look) -> Advice:
+    return look.click(look.find(look.words(r"button (\w+)\.")[0]))
+
+
+def _sequence(look: Look) -> Advice:
+    names = re.findall(r"button (\w+)", look.said)
+    return look.click(look.find(names[len(look.done)]))
+
+
+def _tab(look: Look) -> Advice:
+    return look.click(look.find(look.words(r"Click on (Tab #\d)")[0], "tab"))
+
+
+def _color(look: Look) -> Advice:
+    return look.click(look.find(f"{look.words('the (.+) colored')[0]} color"))
+
+
+def _textbox(look: Look) -> Advice:
+    return look.click(look.all("textbox")[look.nth() if "input" in look.said else 0], "focus it")
+
+
+def _find_in_tabs(look: Look) -> Advice:
+    """Sections and tabs: open the next one until the link is there."""
+    link = next((e for e in look.all(name=look.quoted[0]) if look.role(e) != "tab"), 0)
+    closed = [e for e in look.all("tab") if not look.value(e) and not look.did(Command.CLICK, e)]
+    return look.click(link) if link else look.click(closed[0] if closed else 0, "open it")
+
+
+def _expand(look: Look) -> Advice:
+    section = look.all("tab")[0]
+    return look.submit() if look.value(section) else look.click(section, "open it")
+
+
+def _tree(look: Look) -> Advice:
+    named, closed = look.find(look.quoted[0]), [e for e in look.all() if "expandable" in look.name(e)]
+    return look.click(named) if named else look.click(closed[0] if closed else 0, "open it")
+
+
+def _shape(look: Look) -> Advice:
+    drawn = look.name(look.all("clickable")[0])
+    kinds = {"rect": "Rectangle", "circle": "Circle", "polygon": "Triangle"}
+    kind = kinds.get(drawn.removeprefix("svg ").split()[0], "Number" if drawn.isdigit() else "Letter")
+    return look.click(look.find(kind, "button"))
+
+
+def _greatest(look: Look) -> Advice:
+    cards = look.all("clickable")
+    return look.clicks([max(cards, key=lambda e: int(look.name(e)))])
+
+
+def _ticket(look: Look) -> Advice:
+    """Buttons `Book for $1844`, each below `Duration:` and its hours and minutes."""
+    offers = look.all("button")
+    durations = [line.removeprefix("text ") for line in map(str, look.lines) if re.match(r"text \d+h", line)]
+    if "duration" in look.said or "shortest" in look.said or "longest" in look.said:
+        keys = [int(h) * 60 + int(m) for h, m in (re.findall(r"\d+", text) for text in durations)]
+    else:
+        keys = [int(look.name(e).partition("$")[2]) for e in offers]
+    best = max if re.search("most expensive|longest", look.said) else min
+    return look.click(offers[keys.index(best(keys))])
+
+
+def _shades(look: Look) -> Advice:
+    wanted = ("red", "green", "blue").index(look.words(r"shades of (\w+)")[0])
+    boxes = {e: [int(n) for n in re.findall(r"\d+", look.name(e))] for e in look.all("clickable")}
+    chosen = [e for e, rgb in boxes.items() if max(rgb) == rgb[wanted] and "selected" not in look.name(e)]
+    return look.click(chosen[0]) if chosen else look.submit()
+
+
+def _parity(look: Look) -> Advice:
+    """Rows of `Odd`, the number, `Even`."""
+    buttons = []
+    for before, line, after in zip(look.lines, look.lines[1:], look.lines[2:], strict=False):
+        if isinstance(before, int) and isinstance(line, str) and isinstance(after, int):
+            buttons.append(before if int(look.line(line)) % 2 else after)
+    return look.clicks(buttons)
+
+
+def _posts(look: Look) -> Advice:
+    """The named button below every post of a user, or below so many."""
+    name, many, user = look.words(r'"(\w+)" button on (\w+) posts? by (@\w+)')
+    lines, found = look.lines, []
+    for i, line in enumerate(lines):
+        if look.line(line).endswith(f" {user}"):
+            found += [e for e in lines[i:] if isinstance(e, int) and look.name(e).split()[0] == name.lower()][:1]
+    left = [e for e in found if not look.did(Command.CLICK, e)]
+    if left and (many == "all" or len(look.done) - look.count(Command.SCROLL) < int(many)):
+        return look.click(left[0])
+    return look.submit()
+
+
+def _generate(look: Look) -> Advice:
+    shown = look.line(look.lines[0])
+    bounds = look.words(r"(less|greater) than (\d+)")
+    if shown != "-":
+        number = int(shown)
+        right = number % 2 == ("odd" in look.said)
+        if bounds:
+            right = number < int(bounds[1]) if bounds[0] == "less" else number > int(bounds[1])
+        if right:
+            return look.submit()
+    return look.click(look.find("Generate"), "generate")
+
+
+def _contact(look: Look) -> Advice:
+    """Turn pages until the heading has the name; then what stands below `Phone:`, `Email:` or `Address:`."""
+    name, field = look.words(r"Find (.+) in the contact book and click on their (phone|email|address)")
+    if look.line(look.lines[0]) != name:
+        return look.click(look.find(">"), "next page")
+    return look.click(look.after(f"{field.title()}:"))
+
+
+def _order(look: Look) -> Advice:
+    """Two dishes by name, or so many of a kind, which stands below their names."""
+    clicked = look.count(Command.CLICK)
+    if names := look.words(r"each item: (.+), (.+)"):
+        found = [look.after(name, "+") for name in names]
+        left = [e for e in found if e and not look.did(Command.CLICK, e)]
+        return look.click(min(left, default=0)) if clicked < 2 else look.submit("Order!")
+    number, kind = look.words(r"Order (\d+) items? that (?:is|are) (.+)")
+    lines = look.lines
+    fits = [i for i, line in enumerate(lines) if isinstance(line, str) and kind in line.split()]
+    plus = [e for i in fits for e in lines[i : i + 3] if isinstance(e, int) and look.name(e) == "+"]
+    left = [e for e in plus if not look.did(Command.CLICK, e)]
+    return look.click(left[0] if left else 0) if clicked < int(number) else look.submit("Order!")
+
+
+EXPERTS: dict[str, PageExpert] = {
+    **dict.fromkeys(("click-button", "click-dialog-2", "click-link", "unicode-test"), _quoted),
+    **dict.fromkeys(("click-test-2", "click-test-transfer"), _button),
+    **dict.fromkeys(("click-tab-2", "click-tab-2-easy", "click-tab-2-medium", "click-tab-2-hard"), _find_in_tabs),
+    **dict.fromkeys(("click-collapsible-2", "click-collapsible-2-nodelay"), _find_in_tabs),
+    **dict.fromkeys(("click-collapsible", "click-collapsible-nodelay"), _expand),
+    **dict.fromkeys(("focus-text", "focus-text-2"), _textbox),
+    **dict.fromkeys(("social-media-all", "social-media-some"), _posts),
+    "click-test": lambda look: look.click(look.all("button")[0]),
+    "click-dialog": lambda look: look.click(look.find("Close")),
+    "click-button-sequence": _sequence,
+    "click-tab": _tab,
+    "click-color": _color,
+    "click-shades": _shades,
+    "navigate-tree": _tree,
+    "identify-shape": _shape,
+    "find-greatest": _greatest,
+    "buy-ticket": _ticket,
+    "odd-or-even": _parity,
+    "generate-number": _generate,
+    "phone-book": _contact,
+    "order-food": _order,
+}

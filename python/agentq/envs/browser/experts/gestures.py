@@ -1,0 +1,95 @@
+"""Experts of pages that need the keyboard or a drag."""
+
+from __future__ import annotations
+
+import re
+
+from agentq.envs.browser.experts.look import Look, PageExpert
+from agentq.envs.web_env import Advice
+from agentq.types import Command
+
+_ROW = 29  # pixels from item to item
+_WAYS = {"left": "BY -30 0", "right": "BY 30 0", "up": "BY 0 -30", "down": "BY 0 30"}
+
+
+def _shift(look: Look) -> Advice:
+    if look.did(Command.DRAG):
+        return look.submit()
+    return look.act(Command.DRAG, look.all("clickable")[0], "drag it", _WAYS[look.words(r"(left|right|up|down)")[0]])
+
+
+def _into(look: Look) -> Advice:
+    small, large = look.find("s"), look.find("L")
+    return look.submit() if look.did(Command.DRAG) else look.drag(small, large)
+
+
+def _reorder(look: Look) -> Advice:
+    """An item of a list, so many rows up or down, and a little further."""
+    items = look.all("clickable")
+    name, where = look.words(r"Drag ([\w-]+) (.+)")
+    at = [look.name(e) for e in items].index(name)
+    places = {"top": 0, "bottom": len(items) - 1, "up": at - 1, "down": at + 1}
+    said = next((place for word, place in places.items() if word in where.split()[0:3] or f"{word}." in where), None)
+    to = said if said is not None else look.nth()
+    return look.act(Command.DRAG, items[at], "drag it", f"BY 0 {_ROW * (to - at) + (6 if to > at else -6)}")
+
+
+def _sort(look: Look) -> Advice:
+    """The first item that is out of its place, onto that place."""
+    items = look.all("clickable")
+    for place, item in enumerate(sorted(items, key=lambda e: int(look.name(e)))):
+        if items[place] != item:
+            return look.drag(item, items[place])
+    return look.submit()
+
+
+def _sliders(look: Look) -> Advice:
+    """Sliders whose numbers stand below them: a click focuses one, the arrows move it."""
+    wanted = [int(n) for n in re.findall(r"-?\d+", look.said)]
+    sliders = [e for e in look.all("clickable") if "slider" in look.name(e)]
+    focused = [a.element for a in look.done if a.command is Command.CLICK][-1:]
+    for slider, number in zip(sliders, wanted, strict=False):
+        shown = int(look.line(look.lines[look.lines.index(slider) + 1]))
+        if shown != number and focused != [slider]:
+            return look.click(slider, "focus it")
+        if shown != number:
+            key = "ArrowRight" if number > shown else "ArrowLeft"
+            return look.press(key, min(100, abs(number - shown)), "move it")
+    if boxes := look.all("checkbox"):
+        return look.check([boxes[look.nth()]])
+    return look.submit()
+
+
+def _scroll(look: Look) -> Advice:
+    text = look.all("textbox")[0]
+    if not look.did(Command.CLICK, text):
+        return look.click(text, "focus it")
+    if look.did(Command.PRESS):
+        return look.submit()
+    return look.press("Control+End" if "bottom" in look.said else "Control+Home")
+
+
+def _menu(look: Look) -> Advice:
+    """A menu by the keyboard: Tab focuses its first item, an arrow to the right opens an item's own menu."""
+    names = look.words(r"Select (.+)")[0].split(">")
+    presses = [("Tab", 1)]
+    shown = [look.name(e) for e in look.all("menuitem")]
+    for depth, name in enumerate(names):
+        if name not in shown:
+            break
+        first = shown.index(names[depth - 1]) + 1 if depth else 0
+        down = shown.index(name) - first
+        presses += [("ArrowDown", down)] if down else []
+        presses.append(("Enter" if depth == len(names) - 1 else "ArrowRight", 1))
+    return look.press(*presses[len(look.done)])
+
+
+EXPERTS: dict[str, PageExpert] = {
+    **dict.fromkeys(("drag-circle", "drag-single-shape"), _shift),
+    **dict.fromkeys(("use-slider", "use-slider-2", "form-sequence"), _sliders),
+    "drag-box": _into,
+    "drag-items": _reorder,
+    "drag-sort-numbers": _sort,
+    "scroll-text-2": _scroll,
+    "click-menu": _menu,
+}

@@ -1,0 +1,127 @@
+"""What an expert of a MiniWoB++ page looks at, and the steps it can take. No page is known here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from agentq.envs.tab import VIEWPORT_LINES, View
+from agentq.envs.web_env import Advice
+from agentq.types import Command, EnvAction, Status
+
+ORDINALS = {"1st": 0, "2nd": 1, "3rd": 2, **{f"{n}th": n - 1 for n in range(4, 21)}}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The instruction, what the tab shows, and what was done since reset, which some pages do not show."""
+
+    said: str
+    view: View
+    done: tuple[EnvAction, ...]
+
+    @property
+    def quoted(self) -> list[str]:
+        """What the instruction has in quotation marks."""
+        return re.findall('"([^"]*)"', self.said)
+
+    @property
+    def lines(self) -> tuple[str | int, ...]:
+        """What the observation holds of the page, in reading order: texts with their role, and ids."""
+        return self.view.page.lines[self.view.scroll : self.view.scroll + VIEWPORT_LINES]
+
+    def words(self, pattern: str) -> tuple[str, ...]:
+        """The groups of `pattern` in the instruction; empty where it is not found."""
+        found = re.search(pattern, self.said)
+        return found.groups() if found else ()
+
+    def nth(self) -> int:
+        """The ordinal in the instruction, from 0."""
+        return ORDINALS[self.words(r"\b(\d+(?:st|nd|rd|th))\b")[0]]
+
+    def all(self, role: str = "", name: str | None = None) -> list[int]:
+        """The ids of shown controls of that role and name, in reading order."""
+        return [e for e in self._shown() if role in ("", self.role(e)) and name in (None, self.name(e))]
+
+    def find(self, name: str, role: str = "") -> int:
+        """The first of `all`; 0 if there is none."""
+        return next(iter(self.all(role, name)), 0)
+
+    def after(self, text: str, name: str = "") -> int:
+        """The first control below the first line that begins with `text`, of that name if one is given; 0 if none."""
+        lines = iter(self.lines)
+        for line in lines:
+            if self.line(line).startswith(text):
+                return next((e for e in lines if isinstance(e, int) and name in ("", self.name(e))), 0)
+        return 0
+
+    def line(self, line: str | int) -> str:
+        """A line's words without role and value."""
+        return self.name(line) if isinstance(line, int) else line.partition(" ")[2]
+
+    def role(self, element: int) -> str:
+        return self.view.page.controls[element - 1].role
+
+    def name(self, element: int) -> str:
+        return self.view.page.controls[element - 1].name
+
+    def value(self, element: int) -> str:
+        return self.view.values[element - 1]
+
+    def did(self, command: Command, element: int | None = None) -> bool:
+        """Whether that was done since reset, on that element if one is given."""
+        return any(a.command is command and element in (None, a.element) for a in self.done)
+
+    def count(self, command: Command) -> int:
+        """How often that was done since reset."""
+        return sum(a.command is command for a in self.done)
+
+    def _shown(self) -> Iterator[int]:
+        return (line for line in self.lines if isinstance(line, int))
+
+    # Steps
+
+    def act(self, command: Command, element: int, why: str, text: str | None = None) -> Advice:
+        """The thought names the element as the page does, with its id. What is not shown (0) may stand below."""
+        if not element and self.lines[-1:] != self.view.page.lines[-1:]:
+            return Advice(EnvAction(Command.SCROLL, text="DOWN"), "not here", "look below", Status.CONTINUE)
+        if not element:
+            return Advice(EnvAction(Command.STOP), "it is not here", "stop", Status.FAIL)
+        thought = f"{self.name(element) or self.role(element)} [{element}] {text or ''}".strip()
+        return Advice(EnvAction(command, element, text), thought, why, Status.CONTINUE)
+
+    def click(self, element: int, why: str = "click it") -> Advice:
+        return self.act(Command.CLICK, element, why)
+
+    def drag(self, element: int, to: int) -> Advice:
+        return self.act(Command.DRAG, element, "drag it", f"TO [{to}]")
+
+    def press(self, key: str, times: int = 1, why: str = "press it") -> Advice:
+        text = key if times == 1 else f"{key} {times}"
+        return Advice(EnvAction(Command.PRESS, text=text), f"press {text}", why, Status.CONTINUE)
+
+    def submit(self, name: str = "Submit") -> Advice:
+        return self.click(self.find(name), "submit")
+
+    def clicks(self, elements: list[int], submit: str = "Submit") -> Advice:
+        """Click each once, then submit, if there is something to submit."""
+        for element in elements:
+            if not self.did(Command.CLICK, element):
+                return self.click(element)
+        return self.submit(submit)
+
+    def check(self, elements: list[int]) -> Advice:
+        """Check each box, then submit."""
+        missing = [e for e in elements if not self.value(e)]
+        return self.click(missing[0], "check it") if missing else self.submit()
+
+    def fill(self, values: dict[int, str], submit: str = "Submit") -> Advice:
+        """Put each value into its field, then submit."""
+        for element, value in values.items():
+            if not element or self.value(element).strip() != value.strip():
+                return self.act(Command.TYPE, element, "enter it", value)
+        return self.submit(submit)
+
+
+PageExpert = Callable[[Look], Advice]
