@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import random
+import re
 import threading
 from functools import cache, lru_cache, partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -25,6 +26,7 @@ MAX_STEPS = 10
 _HIDDEN = (
     "['query', 'reward-display', 'click-canvas', 'sync-task-cover']"  # shown to people, or shown as the instruction
 )
+_WIDGETS = re.compile(r'src="[^"]*(jquery-ui\.min|special/|jscolor)')  # what they hold outlives an episode
 _START = """(() => {{
   if (!{timed}) core.EPISODE_MAX_TIME = 1e7;
   Math.seedrandom({seed});
@@ -76,6 +78,7 @@ class MiniwobHost:
 
     max_steps = MAX_STEPS
     strict = False
+    announces = True
     quiet_ms = 35  # two frames: animations change something in each
 
     def __init__(self, name: str, timed: bool = False) -> None:
@@ -84,12 +87,13 @@ class MiniwobHost:
         self.name, self.timed, self.repeatable = name, timed, not timed
         self.allow = [_origin()]
         self.url = f"{_origin()}/miniwob/{name.removeprefix(PREFIX)}.html"
+        self.in_place = not _WIDGETS.search((_folder() / self.url.removeprefix(_origin() + "/")).read_text())
         self.probe = f"[WOB_DONE_GLOBAL, {'WOB_REWARD_GLOBAL' if timed else 'WOB_RAW_REWARD_GLOBAL'}]"
 
     def start(self, task: Task) -> Start:
         if task.env != self.name:
             raise ConfigError(f"task.env must be '{self.name}'; got '{task.env}'")
-        return Start(self.url, script=self.script(task.seed))
+        return Start(self.url, script=self.script(task.seed), in_place=self.in_place)
 
     def script(self, seed: int) -> str:
         """Draws the problem of `seed` and starts the episode; its value is the instruction."""
@@ -99,6 +103,9 @@ class MiniwobHost:
         return None
 
     def resume(self, memory: Any) -> Start:
+        raise AssertionError("a page without a server has no memory to resume")
+
+    def remember(self, visitor: str, memory: Any) -> None:
         raise AssertionError("a page without a server has no memory to resume")
 
     def dismiss(self, visitor: str) -> None:

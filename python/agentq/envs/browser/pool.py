@@ -181,16 +181,18 @@ class BrowserPool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def open(self, allow: Iterable[str], *, storage: Any = None, probe: str = "", quiet_ms: int = 50) -> RemoteSession:
+    def open(
+        self, allow: Iterable[str], *, storage: Any = None, probe: str = "", quiet_ms: int = 50, announces: bool = False
+    ) -> RemoteSession:
         """A fresh session that may touch the origins `allow` only; raises MissingExtra without a browser."""
-        args = {"allow": list(allow), "storage": storage, "probe": probe, "quiet_ms": quiet_ms}
+        args = {"storage": storage, "probe": probe, "quiet_ms": quiet_ms, "announces": announces}
         while self.abandoned:
             self.abandoned.pop().close()
         worker = self._pick()
         with self._lock:
             self._opened += 1
             session = RemoteSession(self, worker, self._opened)
-        session.call("open", **args)
+        session.call("open", allow=list(allow), **args)
         return session
 
     def close(self) -> None:

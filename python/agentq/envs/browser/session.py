@@ -17,7 +17,7 @@ from agentq.envs.browser.proxy import open_proxy
 from agentq.envs.browser.reader import Reader
 from agentq.envs.browser.tab import QUIET_MS, Place, Tab, source
 
-CALLS = ("visit", "act", "observe", "storage", "screenshot", "close")
+CALLS = ("visit", "put_back", "act", "observe", "storage", "screenshot", "close")
 MAX_TABS = 5
 VIEWPORT = {"width": 1280, "height": 800}
 _COUNTED = ("xhr", "fetch", "script", "stylesheet")
@@ -38,11 +38,12 @@ class Refusal(Exception):
 class Session:
     """The newest tab is shown; when it closes, the one before it.
 
-    `Error` is the class of Playwright's errors; `probe` an expression whose value in the page each reply carries.
+    `Error` is the class of Playwright's errors; `probe` an expression whose value in the page each reply carries;
+    `announces`: see Host.
     """
 
-    def __init__(self, error: type[Exception], allow: list[str], probe: str, quiet_ms: int) -> None:
-        self.Error, self.probe, self.quiet_ms = error, probe, quiet_ms
+    def __init__(self, error: type[Exception], allow: list[str], probe: str, quiet_ms: int, announces: bool) -> None:
+        self.Error, self.probe, self.quiet_ms, self.announces = error, probe, quiet_ms, announces
         self.allowed = read_origins(allow)
         self.context: Any = None
         self.proxy: Any = None
@@ -60,10 +61,17 @@ class Session:
 
     @classmethod
     async def open(
-        cls, browser: Any, error: type[Exception], allow: list[str], storage: Any, probe: str, quiet_ms: int = QUIET_MS
+        cls,
+        browser: Any,
+        error: type[Exception],
+        allow: list[str],
+        storage: Any,
+        probe: str,
+        quiet_ms: int = QUIET_MS,
+        announces: bool = False,
     ) -> Session:
         """A fresh context that may touch the origins `allow` only; `storage` is an earlier `storage()`, or None."""
-        self = cls(error, allow, probe, quiet_ms)
+        self = cls(error, allow, probe, quiet_ms, announces)
         self.proxy = await open_proxy(self.allowed, self.block)
         port = self.proxy.sockets[0].getsockname()[1]
         self.context = await browser.new_context(
@@ -76,7 +84,8 @@ class Session:
             timezone_id="UTC",
             proxy={"server": f"socks5://127.0.0.1:{port}", "bypass": "<-loopback>"},
         )
-        await self.context.add_init_script(source("listeners.js"))
+        for script in ("listeners.js", "announced.js")[: 1 + announces]:
+            await self.context.add_init_script(source(script))
         self.context.on("request", self._request)
         self.context.on("requestfinished", self._request_ends)
         self.context.on("requestfailed", self._request_ends)
@@ -167,10 +176,12 @@ class Session:
         post: str | None = None,
         fill: list[list[Any]] | None = None,
         script: str = "",
+        in_place: bool = False,
     ) -> dict[str, Any]:
         """Go to `url` (as a POST of the form `post`), run `script` there, put `fill` into its controls, and look.
 
         `cookies`, if given, replace those of the session. `fill`: [element id, verb of page.js, value] each.
+        `in_place`: `script` alone will do where the page of `url` is shown and nothing but its own has changed.
         """
         if cookies is not None:
             await self.context.clear_cookies()
@@ -180,16 +191,31 @@ class Session:
             await tab.page.close()
         if not self.may_load(url):
             raise Refusal("blocked", f"{url[:200]} is not allowed")
-        failure = await self.tabs[0].navigate(url, None if post is None else ("POST", post))
-        if script:
-            await self.tabs[0].settle(0)
-            await self.tabs[0].page.evaluate(script)
-        if not fill:
-            return await self._look(failure)
-        await self._look("")
-        for element, verb, value in fill:
-            await self._dom(verb, element, value)
+        tab, failure = self.tabs[0], ""
+        if not (in_place and tab.page.url == url and await tab.restart(script)):
+            failure = await tab.navigate(url, None if post is None else ("POST", post))
+            if script:
+                await tab.settle(0)
+                await tab.evaluate("agentq.keep()")
+                await tab.evaluate_there(script)
+        if fill:
+            await self._look("")
+            await self._fill(fill)
         return await self._look(failure)
+
+    async def put_back(self, url: str, html: str, fill: list[list[Any]]) -> dict[str, Any]:
+        """Show the document of `url` again as it came, without asking for it; {} where that cannot be done exactly.
+
+        `html`: as an earlier look told, so it has no script. The page that is shown has none either.
+        """
+        self._begin()
+        tab, args = self.tabs[0], f"{json.dumps(html)}, {json.dumps(url)}"
+        if len(self.tabs) > 1 or not self.may_load(url) or not await tab.evaluate(f"agentq.putBack({args})"):
+            return {}
+        if fill:
+            await self.reader.read(tab, None)
+            await self._fill(fill)
+        return await self._look("")
 
     async def act(self, command: str, element: int, value: Any = None) -> dict[str, Any]:
         """Click, or do a verb of page.js on a control, and look."""
@@ -247,6 +273,9 @@ class Session:
         if not await self._tab().evaluate(f"agentq.act({json.dumps(verb)}, {key}, {json.dumps(value)})", place):
             raise Refusal("no_such_element", f"no element [{element}]")
 
+    async def _fill(self, fill: list[list[Any]]) -> None:
+        await asyncio.gather(*(self._dom(verb, element, value) for element, verb, value in fill))
+
     async def _click(self, element: int) -> None:
         """Press the mouse in the middle of the element, where nothing else may lie over it."""
         place: Place | None
@@ -261,22 +290,23 @@ class Session:
             corner = await tab.evaluate(f"agentq.corner({place.key})", place.owner)
             spot = {"x": spot["x"] + corner["x"], "y": spot["y"] + corner["y"]}
             place = place.owner
-        await tab.page.mouse.click(spot["x"], spot["y"])
+        await tab.click(spot)
 
     async def _look(self, failure: str, refusal: tuple[str, str] | None = None) -> dict[str, Any]:
         """Settle, leave what may not be shown, and read the page."""
-        settled = await self._tab().settle(self.quiet_ms)
+        shown = self._tab()
+        settled, seen = await shown.settle(self.quiet_ms)
         tab = self._tab()
         status = await tab.status()
         if not self.may_load(tab.page.url):
             self.block(tab.page.url, barred=True)
             await self._leave(tab)
-            tab = self._tab()
+            tab, seen = self._tab(), None
         if self.barred and refusal is None:
             refusal = ("blocked", f"{self.barred} is not allowed")
         if failure and refusal is None:
             refusal = ("network", failure)
-        reply = await self.reader.read(tab)
+        reply = await self.reader.read(tab, seen if tab is shown else None)
         method, body = tab.document
         return reply | {
             "status": status,
@@ -286,7 +316,7 @@ class Session:
             "blocked": self.blocked,
             "dialogs": self.dialogs,
             "unsafe": self.unsafe,
-            "probe": await tab.page.evaluate(self.probe) if self.probe else None,
+            "probe": await tab.evaluate_there(self.probe) if self.probe else None,
         }
 
     async def _leave(self, tab: Tab) -> None:
