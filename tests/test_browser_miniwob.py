@@ -126,6 +126,29 @@ def test_the_seed_alone_makes_the_problem(browser: BrowserPool, name: str) -> No
     env.close()
 
 
+@pytest.mark.parametrize(
+    ("name", "in_place"),
+    [
+        ("click-button", True),
+        ("login-user", True),
+        ("focus-text-2", False),  # a field keeps what was typed
+        ("form-sequence", False),  # jQuery UI keeps a slider
+    ],
+)
+def test_an_episode_after_another_is_as_on_a_fresh_document(browser: BrowserPool, name: str, in_place: bool) -> None:
+    used, fresh = make(name, browser), make(name, browser)
+    used.reset(task(name, 1))
+    for element, control in enumerate(used.view.page.controls, 1):
+        command = Command.TYPE if control.role == "textbox" else Command.CLICK
+        if used.step(EnvAction(command, element, "left")).terminated:
+            break
+    assert used.reset(task(name, 2)) == fresh.reset(task(name, 2))
+    assert used.view.page == fresh.view.page and used.view.values == fresh.view.values
+    assert (used.view.status == 0) is in_place  # 0: nothing was loaded
+    used.close()
+    fresh.close()
+
+
 def test_check_env_holds_and_goes_back_by_replay(browser: BrowserPool) -> None:
     goal, made = task("click-checkboxes-large", 5), []
     probe = make("click-checkboxes-large", browser)

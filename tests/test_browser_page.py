@@ -203,6 +203,49 @@ def test_the_settle_rule_waits_for_what_an_act_began_and_says_so(browser: Browse
     env.close()
 
 
+ANNOUNCED = """<button onclick="setTimeout(() => o.textContent = 'timed', 700)">Timer</button>
+<button onclick="requestAnimationFrame(() => setTimeout('o.textContent = 1 + 1', 700))">Text</button>
+<button onclick="setInterval((x) => self.x = x, 5, 1); clearTimeout(setTimeout(() => o.remove(), 700))">Idle</button>
+<p id=o></p>"""
+
+
+@pytest.mark.browser
+def test_pages_that_announce_what_they_do_are_settled_once_nothing_is_due(browser: BrowserPool) -> None:
+    host = lab_host({"/": ANNOUNCED})
+    host.announces, host.quiet_ms = True, 1000
+    env = BrowserEnv(host, browser)
+    env.reset(TASK)
+    for name, seen in (("Timer", "timed"), ("Text", "2"), ("Idle", "2"), ("Timer", "timed")):
+        assert click(env, name).observation.text.endswith(f"text {seen}")
+        assert isinstance(env.log[-1], StepLog) and env.log[-1].rule == "quiet"  # Idle: due, but nothing changes
+    env.close()
+
+
+IN_PLACE = {  # what a page is started by, one after the other: the status of the request that it took, 0 for none
+    "1": 200,
+    "2": 0,
+    "setTimeout(() => 0, 1e6)": 0,
+    "3": 200,  # the timer is left
+    "document.body.append(document.createElement('i'))": 200,
+    "4": 200,  # the part is left
+    "document.querySelector('input').value = 'x'": 200,
+    "5": 200,  # the text is left
+    "6": 0,
+}
+
+
+@pytest.mark.browser
+def test_a_page_is_started_again_in_place_only_where_nothing_is_left(browser: BrowserPool) -> None:
+    host = lab_host({"/": "<p>a page</p><input>"})
+    start, session = host.start(TASK), browser.open(host.allow, announces=True)
+    replies = [
+        session.call("visit", url=start.url, cookies=start.cookies, script=script, in_place=True) for script in IN_PLACE
+    ]
+    assert [reply["status"] for reply in replies] == list(IN_PLACE.values())
+    assert {reply["numbers"] for reply in replies if reply["new"]} == {1} and all(reply["new"] for reply in replies)
+    session.close()
+
+
 @pytest.mark.browser
 def test_what_cannot_be_pressed_is_data(browser: BrowserPool) -> None:
     cover = "<button>Under</button><div style='position:fixed;inset:0;background:#fff'>cookie banner</div>"

@@ -74,9 +74,7 @@ def test_a_page_that_never_answers_is_data_and_the_episode_goes_on(frail: Browse
         )
         env.step(EnvAction(Command.TYPE, named(env, "Text"), "kept"))
         before = env.view
-        start = time.monotonic()
         result = click(env, "Hang")
-    assert time.monotonic() - start < 2 * 5.0 + 10.0  # two deadlines, and two browsers started
     assert (result.error_kind, result.error_message) == ("browser_lost", "the page does not answer")
     assert env.view == before
     assert last(env).lost == ("act must answer within 5.0 s; got nothing",) * 2

@@ -1,6 +1,7 @@
 """Where the browser session of an environment is, and how it is brought where it should be: the cheapest way first.
 
-    token    the server's memory of the visitor copied, the url (or its form) sent again, the fields filled again
+    token    the server's memory of the visitor copied, the document put back as it came (if it has a script: the url,
+             or its form, sent again), the fields filled again
     storage  cookies and storage of the context, the url, the fields; only while nothing unsafe was sent since
     replay   the actions from reset on, every page checked
 
@@ -57,7 +58,7 @@ class Driver:
                 self.drop()
                 if attempt == _ATTEMPTS - 1:
                     raise
-        document = Document(reply["url"])
+        document = Document(reply["url"], html=reply["html"])
         shown = Observation("", view.url)
         self.live = Snapshot(name, task, view, 0, False, shown, document, self.memory, self.lineage, 0)
         self.log.append(StepLog("reset", 0.0, reply["settle"]["rule"], reply["settle"]["ms"]))
@@ -150,6 +151,11 @@ class Driver:
 
     def _by_token(self, state: Snapshot) -> View | None:
         asked = state.document
+        if self._visitor and asked.html and not names(asked.html):
+            self.host.remember(self._visitor, state.memory)
+            reply = self._call("put_back", {"url": asked.url, "html": asked.html, "fill": fill_calls(state.view)})
+            if "lines" in reply and page_print(view := self.look(reply, state.view)) == state.print:
+                return view
         start = self.host.resume(state.memory if asked.post is None else asked.before)
         reply = self._visit(replace(start, url=asked.url), asked.post, fill_calls(state.view))
         return self.look(reply, state.view) if "lines" in reply and self.memory == state.memory else None
@@ -186,18 +192,31 @@ class Driver:
     def _visit(self, start: Start, post: str | None, fill: list[list[Any]]) -> Reply:
         self.host.dismiss(self._visitor)
         self._visitor = start.visitor
-        args = {"cookies": start.cookies or None, "post": post, "fill": fill, "script": start.script}
+        args = {
+            "cookies": start.cookies or None,
+            "post": post,
+            "fill": fill,
+            "script": start.script,
+            "in_place": start.in_place,
+        }
         reply: Reply = self._call("visit", {"url": start.url, **args})
         return reply
 
     def _call(self, call: str, args: dict[str, Any] | None = None) -> Any:
         if self.session is None:
             self.session = self._open(None)
-        if call in ("visit", "act"):
+        if call in ("visit", "put_back", "act"):
             self.live = None
         return self.session.call(call, **(args or {}))
 
     def _open(self, storage: Any) -> RemoteSession:
         self._unsafe = 0
-        host, given = self.host, self._given
-        return self.pool.open(host.allow, storage=storage, probe=host.probe, quiet_ms=host.quiet_ms, secrets=given)
+        h = self.host
+        return self.pool.open(
+            h.allow,
+            storage=storage,
+            probe=h.probe,
+            quiet_ms=h.quiet_ms,
+            announces=h.announces,
+            secrets=self._given,
+        )

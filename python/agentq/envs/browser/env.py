@@ -240,5 +240,6 @@ def _repeats(state: Snapshot, action: EnvAction | None, view: View) -> int:
 def _document(state: Snapshot, reply: Reply) -> Document:
     """How the document that a reply shows was asked for."""
     if reply["status"]:
-        return Document(reply["url"], reply["post"], state.memory if reply["post"] is not None else None)
-    return state.document if state.document.post is not None else Document(reply["url"])
+        before = state.memory if reply["post"] is not None else None
+        return Document(reply["url"], reply["post"], before, reply["html"])
+    return state.document if state.document.post is not None else replace(state.document, url=reply["url"])

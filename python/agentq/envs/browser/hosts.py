@@ -18,12 +18,16 @@ from agentq.types import Task
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How a session begins: the first page, cookies, a script to run there; `visitor` names the server's session."""
+    """How a session begins: the first page, cookies, a script to run there; `visitor` names the server's session.
+
+    `in_place`: where the page is shown, the script alone starts it again.
+    """
 
     url: str
     cookies: list[dict[str, str]] = field(default_factory=list)
     script: str = ""
     visitor: str = ""
+    in_place: bool = False
 
 
 class Verdict(NamedTuple):
@@ -38,6 +42,8 @@ class Host(Protocol):
     """`probe`: an expression read in the page at every step. `strict`: commands fit roles as in the in-process browser.
 
     `repeatable`: starting again and taking the same actions harms nobody and leads to the same pages.
+    `announces`: whatever a page does later is a timer or an animation frame of its scripts; it has settled when none is
+    due within `quiet_ms`.
     """
 
     name: str
@@ -47,6 +53,7 @@ class Host(Protocol):
     quiet_ms: int
     strict: bool
     repeatable: bool
+    announces: bool
 
     def start(self, task: Task) -> Start:
         """Where `task` begins. Raises ConfigError if it belongs to another environment."""
@@ -58,6 +65,10 @@ class Host(Protocol):
 
     def resume(self, memory: Any) -> Start:
         """A new visitor of whom the server remembers `memory`."""
+        ...
+
+    def remember(self, visitor: str, memory: Any) -> None:
+        """From now on the server remembers `memory` of a visitor."""
         ...
 
     def dismiss(self, visitor: str) -> None:
@@ -92,6 +103,7 @@ class SiteHost:
     quiet_ms = 0
     strict = True
     repeatable = True
+    announces = False
 
     def __init__(self, kit: SiteKit) -> None:
         self.name, self.max_steps = f"chromium/{kit.name}", kit.max_steps
@@ -110,6 +122,9 @@ class SiteHost:
         visitor = self.server.admit(memory)
         cookies = [{"name": COOKIE, "value": visitor, "url": self.server.origin}]
         return Start(self.server.origin + "/", cookies, visitor=visitor)
+
+    def remember(self, visitor: str, memory: Any) -> None:
+        self.server.admit(memory, visitor)
 
     def dismiss(self, visitor: str) -> None:
         self.server.dismiss(visitor)

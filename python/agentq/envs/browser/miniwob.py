@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import random
+import re
 import threading
 from functools import cache, lru_cache, partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -28,6 +29,7 @@ _FLIGHT = PREFIX + "flight."
 _HIDDEN = [  # shown to people, or shown as the instruction
     *("query", "query-pretty", "reward-reason", "reward-display", "click-canvas", "sync-task-cover"),
 ]
+_WIDGETS = re.compile(r'src="[^"]*(jquery-ui\.min|special/|jscolor)')  # what they hold outlives an episode
 _START = """(() => {{
   if (!{timed}) core.EPISODE_MAX_TIME = 1e7;
   Math.seedrandom({seed});
@@ -82,6 +84,12 @@ def _origin() -> str:
     return f"http://127.0.0.1:{server.server_address[1]}"
 
 
+@cache
+def _starts_in_place(path: str) -> bool:
+    """Whether a page's own script can start it again where it is shown."""
+    return path.startswith("miniwob/") and not _WIDGETS.search((_folder() / path).read_text())
+
+
 class MiniwobHost:
     """One page, or those of the suite. See `agentq.envs.browser.hosts.Host`.
 
@@ -93,6 +101,7 @@ class MiniwobHost:
 
     max_steps = MAX_STEPS
     strict = False
+    announces = True
     quiet_ms = 35  # two frames: animations change something in each
 
     def __init__(self, name: str, timed: bool = False) -> None:
@@ -110,7 +119,8 @@ class MiniwobHost:
 
     def draw(self, page: str, seed: int) -> Start:
         """A page, and the script that draws the problem of `seed` there and starts the episode."""
-        return Start(f"{_origin()}/{_paths()[page]}", script=self._script(seed))
+        path = _paths()[page]
+        return Start(f"{_origin()}/{path}", script=self._script(seed), in_place=_starts_in_place(path))
 
     def _script(self, seed: int) -> str:
         return _START.format(timed=str(self.timed).lower(), seed=seed, hidden=_HIDDEN)
@@ -119,6 +129,9 @@ class MiniwobHost:
         return None
 
     def resume(self, memory: Any) -> Start:
+        raise AssertionError("a page without a server has no memory to resume")
+
+    def remember(self, visitor: str, memory: Any) -> None:
         raise AssertionError("a page without a server has no memory to resume")
 
     def dismiss(self, visitor: str) -> None:

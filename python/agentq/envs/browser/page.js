@@ -19,9 +19,12 @@
   const LISTENING = "ul[agentq-clicks],ol[agentq-clicks]";
 
   // Keys: a number for every control and frame ever shown, kept while the element lives.
-  const keys = new WeakMap(), elements = new Map();
-  const world = `${Math.random()}${performance.timeOrigin}`;
-  let lastKey = 0;
+  let keys, elements, lastKey, world, html;
+  function fresh() {
+    [keys, elements, lastKey, html] = [new WeakMap(), new Map(), 0, null];
+    world = `${Math.random()}${performance.now()}${performance.timeOrigin}`;
+  }
+  fresh();
   const keyOf = (el) => {
     if (!keys.has(el)) { keys.set(el, ++lastKey); elements.set(lastKey, new WeakRef(el)); }
     return keys.get(el);
@@ -230,15 +233,67 @@
   // Of the element's own document, which may lie in a frame; "null" where it has none.
   const origin = (key) => find(key)?.ownerDocument.defaultView?.origin ?? "null";
 
-  // Resolves when no node has changed for `quiet_ms`, or after `cap_ms`: whether it became quiet.
-  const quiet = (quiet_ms, cap_ms) => new Promise((done) => {
-    let timer;
-    const end = (calm) => { watcher.disconnect(); clearTimeout(timer); clearTimeout(cap); done(calm); };
+  // Whether the page's scripts have announced something for the next `ms` milliseconds (announced.js).
+  const ask = (question, detail) =>
+    !document.dispatchEvent(new CustomEvent(`agentq-${question}`, { detail, cancelable: true }));
+  const due = (ms) => frames.length > 0 || ask("due", ms);
+
+  // Put a document without scripts in the place of another, by the HTML that `turn` told; false if that is not exact.
+  function putBack(came, url) {
+    if (scripted() || document.compatMode !== "CSS1Compat" || new URL(url).origin !== location.origin) return false;
+    const parsed = new DOMParser().parseFromString(`<!doctype html>${came}`, "text/html");
+    document.replaceChild(document.adoptNode(parsed.documentElement), document.documentElement);
+    history.replaceState(null, "", url);
+    scrollTo(0, 0);
+    fresh();
+    return document.documentElement.outerHTML === came;
+  }
+
+  // What the page shows once its task queue has come round, if it is settled then; `quiet_ms`: see quiet. With the HTML that
+  // a document without scripts came with, unless it is the one `read` last.
+  async function turn(quiet_ms, announces, read) {
+    await new Promise(setTimeout);
+    const rule = !scripted() ? "loaded" : announces && !due(quiet_ms) ? "quiet" : "";
+    const seen = rule && observe();
+    if (rule === "loaded" && document.readyState === "complete" && document.compatMode === "CSS1Compat") {
+      html ??= document.documentElement.outerHTML;
+      if (world !== read) seen.html = html;
+    }
+    return { rule, seen };
+  }
+
+  // What the page shows when no node has changed for `quiet_ms`, or nothing is due; null if neither within `cap_ms`.
+  const quiet = (quiet_ms, cap_ms, announces) => new Promise((done) => {
+    let timer, poll;
+    const end = (calm) => {
+      watcher.disconnect();
+      for (const each of [timer, cap]) clearTimeout(each);
+      clearInterval(poll);
+      done(calm ? observe() : null);
+    };
     const again = () => { clearTimeout(timer); timer = setTimeout(() => end(true), quiet_ms); };
     const watcher = new MutationObserver(again), cap = setTimeout(() => end(false), cap_ms);
     watcher.observe(document, { subtree: true, childList: true, attributes: true, characterData: true });
     again();
+    if (announces) poll = setInterval(() => { if (!due(quiet_ms)) end(true); }, 4);
   });
 
-  globalThis.agentq = { observe, scripted, point, corner, act, origin, quiet, keyOf };
+  // Around a script that starts the page again. renewed: whether nothing is left of the time before but what the body had
+  // when it was loaded (keep): no timer, no other part, nothing in its fields; if so, numbers start again, as in a new
+  // document.
+  let parts = [], fields = [];
+  function keep() {
+    parts = Array.from(document.body.children);
+    fields = Array.from(document.querySelectorAll("input,select,textarea"));
+  }
+  const leave = () => { document.activeElement?.blur(); ask("mark"); };
+  function renewed() {
+    const now = document.body.children, filled = (el) => ((v) => v[0] !== v[1])(values(el, role(el)));
+    if (frames.length || ask("left") || now.length !== parts.length || parts.some((part, i) => part !== now[i])) return false;
+    if (fields.some((field) => field.isConnected && filled(field))) return false;
+    fresh();
+    return true;
+  }
+
+  globalThis.agentq = { keep, leave, renewed, observe, turn, putBack, point, corner, act, origin, quiet, keyOf };
 })();

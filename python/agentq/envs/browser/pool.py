@@ -170,18 +170,19 @@ class BrowserPool:
         storage: Any = None,
         probe: str = "",
         quiet_ms: int = 50,
+        announces: bool = False,
         secrets: Given | None = None,
     ) -> RemoteSession:
         """A fresh session that may touch the origins `allow` only; raises MissingExtra without a browser."""
-        args = {"allow": list(allow), "storage": storage, "probe": probe, "quiet_ms": quiet_ms}
-        args |= {"secrets": secrets, "deadline_s": self.deadline_s}
+        args = {"storage": storage, "probe": probe, "quiet_ms": quiet_ms, "announces": announces}
+        args |= {"allow": list(allow), "secrets": secrets, "deadline_s": self.deadline_s}
         while self.abandoned:
             self.abandoned.pop().close()
         worker = self._pick()
         with self._lock:
             self._opened += 1
             session = RemoteSession(self, worker, self._opened)
-        session.call("open", **args)
+        session.call("open", allow=list(allow), **args)
         return session
 
     def close(self) -> None:

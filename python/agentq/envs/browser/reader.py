@@ -13,19 +13,24 @@ class Reader:
     def __init__(self) -> None:
         self.places: dict[int, tuple[Place, int]] = {}  # element id -> (its document, its key there)
         self._numbers: dict[tuple[str, int], int] = {}  # (document, key) -> element id
-        self._world = ""
+        self.world = ""
 
-    async def read(self, tab: Tab) -> dict[str, Any]:
-        """Lines, a text or an element id each, and the controls by id; `new`: the main document is another one."""
+    async def read(self, tab: Tab, seen: Any) -> dict[str, Any]:
+        """Lines, a text or an element id each, and the controls by id; `new`: the main document is another one.
+
+        `html`: of a new document without scripts, as it came.
+
+        `seen`: what the main document shows, if that is known.
+        """
         root = Place(tab.cdp, tab.frame)
-        seen = await tab.evaluate("agentq.observe()", root)
-        new = seen["world"] != self._world
+        seen = seen or await tab.evaluate("agentq.observe()", root)
+        new = seen["world"] != self.world
         if new:
-            self._world = seen["world"]
+            self.world = seen["world"]
             self._numbers.clear()
             self.places.clear()
         lines, controls, cut = await self._merge(tab, root, seen)
-        page = {"url": seen["url"], "lines": lines, "controls": controls, "cut": cut}
+        page = {"url": seen["url"], "lines": lines, "controls": controls, "cut": cut, "html": seen.get("html", "")}
         return page | {"numbers": len(self._numbers), "new": new}
 
     async def _merge(self, tab: Tab, place: Place, seen: dict[str, Any]) -> tuple[list[Any], dict[int, Any], int]:

@@ -35,9 +35,9 @@ class SiteServer:
         self.origin = f"http://127.0.0.1:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
-    def admit(self, memory: Session) -> str:
-        """A new visitor of whom the server remembers a copy of `memory`; returns the cookie."""
-        visitor = secrets.token_urlsafe(16)
+    def admit(self, memory: Session, visitor: str = "") -> str:
+        """A new visitor, or the one given, of whom the server remembers a copy of `memory`; returns the cookie."""
+        visitor = visitor or secrets.token_urlsafe(16)
         with self.lock:
             self.visitors[visitor] = dict(memory)
         return visitor

@@ -20,7 +20,7 @@ from agentq.envs.browser.reader import Reader
 from agentq.envs.browser.secret import Given, Secrets, names
 from agentq.envs.browser.tab import QUIET_MS, SETTLE_CAP_S, Place, Tab, source
 
-CALLS = ("visit", "act", "observe", "storage", "screenshot", "close")
+CALLS = ("visit", "put_back", "act", "observe", "storage", "screenshot", "close")
 MAX_TABS = 5
 _READS = 5
 _ABORTED = "net::ERR_ABORTED"  # a download, an empty answer: the page stays as it is
@@ -44,13 +44,21 @@ class Refusal(Exception):
 class Session:
     """The newest tab is shown; when it closes, the one before it.
 
-    `Error` is the class of Playwright's errors; `probe` an expression whose value in the page each reply carries.
+    `Error` is the class of Playwright's errors; `probe` an expression whose value in the page each reply carries;
+    `announces`: see Host.
     """
 
     def __init__(
-        self, error: type[Exception], allow: list[str], probe: str, quiet_ms: int, deadline_s: float, secrets: Given
+        self,
+        error: type[Exception],
+        allow: list[str],
+        probe: str,
+        quiet_ms: int,
+        announces: bool,
+        deadline_s: float,
+        secrets: Given,
     ) -> None:
-        self.Error, self.probe, self.quiet_ms = error, probe, quiet_ms
+        self.Error, self.probe, self.quiet_ms, self.announces = error, probe, quiet_ms, announces
         self.cap_s, self.answer_s = min(SETTLE_CAP_S, deadline_s / 6), deadline_s / 2  # less than a call in all
         self.secrets = Secrets(secrets)
         self.allowed = read_origins(allow)
@@ -77,11 +85,12 @@ class Session:
         storage: Any,
         probe: str,
         quiet_ms: int = QUIET_MS,
+        announces: bool = False,
         secrets: Given | None = None,
         deadline_s: float = 30.0,
     ) -> Session:
         """A fresh context that may touch the origins `allow` only; `storage` is an earlier `storage()`, or None."""
-        self = cls(error, allow, probe, quiet_ms, deadline_s, secrets or {})
+        self = cls(error, allow, probe, quiet_ms, announces, deadline_s, secrets or {})
         self.proxy = await open_proxy(self.allowed, self.block)
         port = self.proxy.sockets[0].getsockname()[1]
         self.context = await browser.new_context(
@@ -94,7 +103,8 @@ class Session:
             timezone_id="UTC",
             proxy={"server": f"socks5://127.0.0.1:{port}", "bypass": "<-loopback>"},
         )
-        await self.context.add_init_script(source("listeners.js"))
+        for script in ("listeners.js", "announced.js")[: 1 + announces]:
+            await self.context.add_init_script(source(script))
         self.context.on("request", self._request)
         self.context.on("requestfinished", self._request_ends)
         self.context.on("requestfailed", self._request_ends)
@@ -186,10 +196,12 @@ class Session:
         post: str | None = None,
         fill: list[list[Any]] | None = None,
         script: str = "",
+        in_place: bool = False,
     ) -> dict[str, Any]:
         """Go to `url` (as a POST of the form `post`), run `script` there, put `fill` into its controls, and look.
 
         `cookies`, if given, replace those of the session. `fill`: [element id, verb of page.js, value] each.
+        `in_place`: `script` alone will do where the page of `url` is shown and nothing but its own has changed.
         """
         if cookies is not None:
             await self.context.clear_cookies()
@@ -199,16 +211,31 @@ class Session:
             await tab.page.close()
         if not self.may_load(url):
             raise Refusal("blocked", f"{self.secrets.mask(url)[:200]} is not allowed")
-        failure = await self.tabs[0].navigate(url, None if post is None else ("POST", post))
-        if script:
-            await self._loaded(self.tabs[0])
-            await self.tabs[0].page.evaluate(script)
-        if not fill:
-            return await self._look(failure)
-        await self._look("")
-        for element, verb, value in fill:
-            await self._dom(verb, element, value)
+        tab, failure = self.tabs[0], ""
+        if not (in_place and tab.page.url == url and await tab.restart(script)):
+            failure = await tab.navigate(url, None if post is None else ("POST", post))
+            if script:
+                await self._loaded(tab)
+                await tab.evaluate("agentq.keep()")
+                await tab.evaluate_there(script)
+        if fill:
+            await self._look("")
+            await self._fill(fill)
         return await self._look(failure)
+
+    async def put_back(self, url: str, html: str, fill: list[list[Any]]) -> dict[str, Any]:
+        """Show the document of `url` again as it came, without asking for it; {} where that cannot be done exactly.
+
+        `html`: as an earlier look told, so it has no script. The page that is shown has none either.
+        """
+        self._begin()
+        tab, args = self.tabs[0], f"{json.dumps(html)}, {json.dumps(url)}"
+        if len(self.tabs) > 1 or not self.may_load(url) or not await tab.evaluate(f"agentq.putBack({args})"):
+            return {}
+        if fill:
+            await self.reader.read(tab, None)
+            await self._fill(fill)
+        return await self._look("")
 
     async def act(self, command: str, element: int, value: Any = None) -> dict[str, Any]:
         """Use the mouse or the keyboard, or do a verb of page.js on a control, and look."""
@@ -265,6 +292,9 @@ class Session:
         if not await self._tab().evaluate(f"agentq.act({json.dumps(verb)}, {key}, {json.dumps(value)})", place):
             raise Refusal("no_such_element", f"no element [{element}]")
 
+    async def _fill(self, fill: list[list[Any]]) -> None:
+        await asyncio.gather(*(self._dom(verb, element, value) for element, verb, value in fill))
+
     async def _revealed(self, text: str, place: Place, key: int) -> str:
         """`text` with secrets for their names, if the element's own document is of their origin."""
         if not self.secrets.origins or not names(text):
@@ -281,8 +311,7 @@ class Session:
         page = self._tab().page
         match command:
             case "click":
-                spot = await self._spot(element)
-                await page.mouse.click(spot["x"], spot["y"])
+                await self._tab().click(await self._spot(element))
             case "hover":
                 spot = await self._spot(element)
                 await page.mouse.move(spot["x"], spot["y"])
@@ -319,12 +348,13 @@ class Session:
     async def _loaded(self, tab: Tab) -> None:
         """Wait until a page can be asked for what its scripts have made; on a busy machine longer than one settling."""
         for _ in range(_LOADS):
-            if (await tab.settle(0))["rule"] != "cap":
+            if (await tab.settle(0))[0]["rule"] != "cap":
                 break
 
     async def _look(self, failure: str, refusal: tuple[str, str] | None = None) -> dict[str, Any]:
         """Settle, leave what may not be shown, and read the page."""
-        settled = await self._tab().settle(self.quiet_ms)
+        shown = self._tab()
+        settled, seen = await shown.settle(self.quiet_ms)
         tab = self._tab()
         status, said = await tab.status()
         if said != _ABORTED:
@@ -337,12 +367,12 @@ class Session:
             else:
                 self.block(tab.page.url, barred=True)
             await self._leave(tab)
-            tab = self._tab()
+            tab, seen = self._tab(), None
         if self.barred and refusal is None:
             refusal = ("blocked", f"{self.barred} is not allowed")
         if failure and refusal is None:
             refusal = ("network", failure)
-        reply = await self._read(tab)
+        reply = await self._read(tab, seen if tab is shown else None)
         method, body = tab.document
         return reply | {
             "status": status,
@@ -352,16 +382,17 @@ class Session:
             "blocked": self.blocked,
             "dialogs": self.dialogs,
             "unsafe": self.unsafe,
-            "probe": await tab.page.evaluate(self.probe) if self.probe else None,
+            "probe": await tab.evaluate_there(self.probe) if self.probe else None,
         }
 
-    async def _read(self, tab: Tab) -> dict[str, Any]:
-        """What the tab shows. A page that is replaced faster than it can be read is told to stop loading."""
+    async def _read(self, tab: Tab, seen: Any) -> dict[str, Any]:
+        """What the tab shows: `seen`, if given. A page that is replaced faster than it can be read is told to stop."""
         for _ in range(_READS):
             with contextlib.suppress(self.Error):
-                return await self.reader.read(tab)
+                return await self.reader.read(tab, seen)
+            seen = None
             await tab.stop()
-        return await self.reader.read(tab)
+        return await self.reader.read(tab, None)
 
     async def _leave(self, tab: Tab) -> None:
         """Close a tab that shows a page of a foreign origin or scheme; in the first tab, go back."""

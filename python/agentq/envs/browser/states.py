@@ -48,11 +48,15 @@ class Lineage:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """How the present document was asked for: by GET, or by sending the form `post` when the server knew `before`."""
+    """How the present document was asked for: by GET, or by sending the form `post` when the server knew `before`.
+
+    `html`: the document as it came, if it has no script.
+    """
 
     url: str = ""
     post: str | None = None
     before: Any = None
+    html: str = ""
 
 
 @dataclass(frozen=True, slots=True)

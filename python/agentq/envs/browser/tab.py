@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import json
 import time
 from dataclasses import dataclass
 from functools import cache, partial
@@ -118,50 +119,65 @@ class Tab:
         if context is None:  # never the page's own world: whoever asks again finds it once it is there
             await place.cdp.send("Runtime.evaluate", {"expression": "0"})
             raise self.session.Error("the document has no isolated world yet")
-        args = {"expression": expression, "contextId": context, "returnByValue": True, "awaitPromise": True}
-        reply = await place.cdp.send("Runtime.evaluate", args)
+        return await self._evaluate(place.cdp, {"expression": expression, "contextId": context})
+
+    async def evaluate_there(self, expression: str) -> Any:
+        """The value of an expression in the page's own world."""
+        return await self._evaluate(self.cdp, {"expression": expression})
+
+    async def _evaluate(self, cdp: Any, args: dict[str, Any]) -> Any:
+        reply = await cdp.send("Runtime.evaluate", args | {"returnByValue": True, "awaitPromise": True})
         if "exceptionDetails" in reply:
             details = reply["exceptionDetails"]
             raise RuntimeError(details.get("exception", {}).get("description", details["text"]))
         return reply["result"].get("value")
 
-    async def settle(self, quiet_ms: int = QUIET_MS) -> dict[str, Any]:
-        """Wait until the page has settled; which rule said so, and after how many milliseconds.
+    async def click(self, spot: dict[str, float]) -> None:
+        """Move the mouse to a point of the viewport, press and release its left button."""
+        press = spot | {"button": "left", "clickCount": 1}
+        events = [spot | {"type": "mouseMoved"}, press | {"type": "mousePressed", "buttons": 1}]
+        events.append(press | {"type": "mouseReleased"})
+        await asyncio.gather(*(self.cdp.send("Input.dispatchMouseEvent", event) for event in events))
 
-        loaded: no frame is loading and the document has no script. quiet: besides, no node changed for `quiet_ms` and
-        no request that began meanwhile is open. cap: neither within the session's cap.
+    async def settle(self, quiet_ms: int = QUIET_MS) -> tuple[dict[str, Any], Any]:
+        """Wait until the page has settled: which rule said so, after how many milliseconds; what the page then shows.
+
+        loaded: no frame is loading and the document has no script. quiet: besides, no node changed for `quiet_ms` (or,
+        where pages announce what they do, nothing is due for so long) and no request that began meanwhile is open.
+        cap: neither within the session's cap; then, and where another tab is shown, the second is None.
         """
         start = time.monotonic()
-        rule = "cap"
+        rule, seen = "cap", None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.session.cap_s):
-                rule = await self._settle(quiet_ms)
-        return {"rule": rule, "ms": round((time.monotonic() - start) * 1000, 1)}
+                rule, seen = await self._settle(quiet_ms)
+        return {"rule": rule, "ms": round((time.monotonic() - start) * 1000, 1)}, seen
 
-    async def _settle(self, quiet_ms: int) -> str:
+    async def _settle(self, quiet_ms: int) -> tuple[str, Any]:
+        announces, read = json.dumps(self.session.announces), json.dumps(self.session.reader.world)
         while True:
             try:  # whatever the act began has begun once the page's task queue has come round
-                scripted = await self.evaluate("new Promise(setTimeout).then(agentq.scripted)")
+                turn = await self.evaluate(f"agentq.turn({quiet_ms}, {announces}, {read})")
             except self.session.Error:  # the document was replaced while it was asked
-                scripted = None
+                turn = None
             gone = self.session.crashed or self.page.is_closed()
             if not gone and (self.loading or self.session.windows):
                 await self._until(lambda: not self.loading and not self.session.windows)
                 continue
             if self.session.tabs[-1] is not self:
-                return str((await self.session.tabs[-1].settle(quiet_ms))["rule"])
+                return (await self.session.tabs[-1].settle(quiet_ms))[0]["rule"], None
             if gone:
-                return "cap"
-            if scripted is None:
+                return "cap", None
+            if turn is None:
                 continue
-            if not scripted:
-                return "loaded"
+            if turn["rule"] == "loaded" or (turn["rule"] and not self.session.open_requests):
+                return turn["rule"], turn["seen"]
             try:
-                calm = await self.evaluate(f"agentq.quiet({quiet_ms}, {self.session.cap_s * 1000})")
+                seen = await self.evaluate(f"agentq.quiet({quiet_ms}, {self.session.cap_s * 1000}, {announces})")
             except self.session.Error:
                 continue
-            if calm and not self.loading and not self.session.open_requests:
-                return "quiet"
+            if seen and not self.loading and not self.session.open_requests:
+                return "quiet", seen
             await self._until(lambda: not self.session.open_requests)
 
     async def _until(self, holds: Any) -> None:
@@ -189,6 +205,11 @@ class Tab:
     async def stop(self) -> None:
         """Give up what is still being loaded."""
         await self.cdp.send("Page.stopLoading")
+
+    async def restart(self, script: str) -> bool:
+        """Start the page again by its `script`, as if loaded; False if something of the last time is left."""
+        parts = self.evaluate("agentq.leave()"), self.evaluate_there(script), self.evaluate("agentq.renewed()")
+        return bool((await asyncio.gather(*parts))[-1])
 
     async def go_back(self, quiet_ms: int) -> None:
         """To the latest page that may be shown."""
