@@ -175,7 +175,7 @@ class BrowserPool:
     ) -> RemoteSession:
         """A fresh session that may touch the origins `allow` only; raises MissingExtra without a browser."""
         args = {"storage": storage, "probe": probe, "quiet_ms": quiet_ms, "announces": announces}
-        args |= {"allow": list(allow), "secrets": secrets, "deadline_s": self.deadline_s}
+        args |= {"secrets": secrets, "deadline_s": self.deadline_s}
         while self.abandoned:
             self.abandoned.pop().close()
         worker = self._pick()
