@@ -135,7 +135,7 @@ def _order(look: Look) -> Advice:
     number, kind = look.words(r"Order (\d+) items? that (?:is|are) (.+)")
     lines = look.lines
     fits = [i for i, line in enumerate(lines) if isinstance(line, str) and kind in line.split()]
-    plus = [e for i in fits for e in lines[i : i + 3] if isinstance(e, int) and look.name(e) == "+"]
+    plus = [e for i in fits for e in lines[i : i + 4] if isinstance(e, int) and look.name(e) == "+"]
     return look.click(plus[0] if plus else 0) if clicked < int(number) else look.submit("Order!")
 
 
