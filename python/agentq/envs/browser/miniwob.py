@@ -156,7 +156,7 @@ class MiniwobHost:
 
 
 def task(name: str, seed: int, split: Split, browser: BrowserPool) -> Task:
-    """The task of a seed; of the suite's pages each has every so-manieth."""
+    """The task of a seed; in the suite the seeds go round the pages."""
     page = list(PAGES)[seed % len(PAGES)] if name == SUITE else name
     return Task(page, seed, split, instruction(page, seed, browser), INPUT_COMMANDS)
 
@@ -165,12 +165,12 @@ def task(name: str, seed: int, split: Split, browser: BrowserPool) -> Task:
 def instruction(page: str, seed: int, browser: BrowserPool) -> str:
     """What a page asks for with `seed`; drawn in a browser. Raises ConfigError for an unknown page."""
     start = MiniwobHost(page).draw(page, seed)
+    visit = {"url": start.url, "script": start.script, "in_place": start.in_place}
     try:
-        session = _drawing(browser)
-        return str(session.call("visit", url=start.url, script=start.script)["probe"])
+        return str(_drawing(browser).call("visit", **visit)["probe"])
     except EnvError:  # its worker was lost
         _drawing.cache_clear()
-        return str(_drawing(browser).call("visit", url=start.url, script=start.script)["probe"])
+        return str(_drawing(browser).call("visit", **visit)["probe"])
 
 
 @cache

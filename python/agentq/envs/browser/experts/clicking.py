@@ -126,7 +126,7 @@ def _contact(look: Look) -> Advice:
 
 
 def _order(look: Look) -> Advice:
-    """Two dishes by name, or so many of a kind, which stands below their names."""
+    """Two dishes by name, or the first of a kind, which stands below its name, so many times."""
     clicked = look.count(Command.CLICK)
     if names := look.words(r"each item: (.+), (.+)"):
         found = [look.after(name, "+") for name in names]
@@ -135,9 +135,8 @@ def _order(look: Look) -> Advice:
     number, kind = look.words(r"Order (\d+) items? that (?:is|are) (.+)")
     lines = look.lines
     fits = [i for i, line in enumerate(lines) if isinstance(line, str) and kind in line.split()]
-    plus = [e for i in fits for e in lines[i : i + 3] if isinstance(e, int) and look.name(e) == "+"]
-    left = [e for e in plus if not look.did(Command.CLICK, e)]
-    return look.click(left[0] if left else 0) if clicked < int(number) else look.submit("Order!")
+    plus = [e for i in fits for e in lines[i : i + 4] if isinstance(e, int) and look.name(e) == "+"]
+    return look.click(plus[0] if plus else 0) if clicked < int(number) else look.submit("Order!")
 
 
 EXPERTS: dict[str, PageExpert] = {
