@@ -38,10 +38,11 @@ def task(name: str, index: int) -> Task:
     return envs.task(f"miniwob/{name}", Split.TRAIN, index)
 
 
+@pytest.mark.parametrize("seeds", [2, pytest.param(20, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("page", PAGES)
-def test_the_expert_gets_the_pages_own_reward(browser: BrowserPool, page: str) -> None:
+def test_the_expert_gets_the_pages_own_reward(browser: BrowserPool, page: str, seeds: int) -> None:
     env, expert = envs.make(page, browser), envs.expert(page)
-    for goal in envs.tasks(page, Split.TRAIN, 20):
+    for goal in envs.tasks(page, Split.TRAIN, seeds):
         env.reset(goal)
         results = [env.step(expert(goal, env).env_action)]
         while not (results[-1].terminated or results[-1].truncated):
