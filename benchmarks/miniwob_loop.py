@@ -1,6 +1,6 @@
 """Agent Q on MiniWoB++ in Chromium: few demonstrations a page, then search and node DPO; success by page, paired.
 
-    python benchmarks/miniwob.py [--out runs/miniwob] [--report] [--json]
+    python benchmarks/miniwob_loop.py [--out runs/miniwob] [--report] [--json]
 
 Two runs of `agentq train`, each resumable: sft from the embedded base, so short that acting stays weak, then agent_q
 from its checkpoint. Both are measured on the same held-out tasks, greedily. Prints a Markdown table and writes
