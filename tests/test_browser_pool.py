@@ -78,7 +78,7 @@ def test_a_page_that_never_answers_is_data_and_the_episode_goes_on(frail: Browse
     assert (result.error_kind, result.error_message) == ("browser_lost", "the page does not answer")
     assert env.view == before
     assert last(env).lost == ("act must answer within 5.0 s; got nothing",) * 2
-    assert len(frail.replaced) == 2
+    assert frail.replaced.count("act must answer within 5.0 s; got nothing") == 2
     assert click(env, "Fine").observation.text == "heading fine"
 
 
