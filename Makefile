@@ -9,7 +9,14 @@ export OMP_NUM_THREADS ?= 1
 
 CORE := CMakeLists.txt $(wildcard csrc/*) $(wildcard bindings/*)
 
-.PHONY: setup browser browsergym demo test lint build bench bench-setup sanitize mutants clean
+# An environment of its own in $(1) that also sees $(VENV).
+define beside
+	$(BIN)/python -m venv $(1)
+	@echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
+	    > "$$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/agentq.pth"
+endef
+
+.PHONY: setup browser browsergym demo test test-vllm lint build bench bench-setup sanitize mutants clean
 
 setup: $(VENV)/.core
 
@@ -20,7 +27,7 @@ $(VENV)/bin/python:
 # Everything from package registries, at the versions of constraints.txt. Once, and again when the list changes.
 $(VENV)/.deps: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@$(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
-	    e = p["optional-dependencies"]; print(*p["dependencies"], *e["train"], *e["dev"], sep="\n")' > $(VENV)/requirements.txt
+	    e = p["optional-dependencies"]; print(*p["dependencies"], *e["train"], *e["openai"], *e["dev"], sep="\n")' > $(VENV)/requirements.txt
 	$(PIP) install -q -c constraints.txt -r $(VENV)/requirements.txt
 	@touch $@
 
@@ -53,6 +60,16 @@ demo: setup
 test: setup
 	$(BIN)/python -m pytest $(ARGS)
 
+# Engines over a real vLLM, in an environment of its own (2.5 GB) that also sees $(VENV). Not part of `make test`.
+VLLM := build/vllm
+$(VLLM)/.deps: tests/vllm/requirements.txt $(VENV)/.core
+	$(call beside,$(VLLM))
+	$(VLLM)/bin/python -m pip --disable-pip-version-check install -q --no-deps -r $<
+	@touch $@
+
+test-vllm: $(VLLM)/.deps
+	$(VLLM)/bin/python -m pytest -W ignore tests/vllm $(ARGS)
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -70,9 +87,7 @@ bench: setup
 # remote.py measures.
 PEERS := build/peers
 bench-setup: setup browsergym
-	$(BIN)/python -m venv $(PEERS)
-	@echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
-	    > "$$($(PEERS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/agentq.pth"
+	$(call beside,$(PEERS))
 	$(PEERS)/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt -r benchmarks/peers.txt
 	$(PEERS)/bin/python -m pip --disable-pip-version-check install -q --no-deps llm-reasoners==1.0.2
 

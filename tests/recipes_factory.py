@@ -41,7 +41,7 @@ def expert_texts(task: Task) -> list[str]:
             return texts
 
 
-def tiny_checkpoint(path: Path) -> Path:
+def tiny_checkpoint(path: Path, *, head_dim: int = 16, tied: bool = True) -> Path:
     """A Llama of hidden size 32 that says one of `SAYINGS`, whatever it is asked."""
     torch.manual_seed(0)
     env, task = envs.make("booking"), envs.task("booking", Split.BASE, 0)
@@ -56,10 +56,11 @@ def tiny_checkpoint(path: Path) -> Path:
         num_hidden_layers=2,
         num_attention_heads=2,
         num_key_value_heads=2,
+        head_dim=head_dim,
         max_position_embeddings=2048,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
-        tie_word_embeddings=True,
+        tie_word_embeddings=tied,
         attn_implementation="sdpa",
     )
     learner = Learner(LlamaForCausalLM(config), learning_rate=1e-2, tokenizer=tokenizer)

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from agentq.agent.prompts import policy_messages
 from agentq.base.tokenizer import train_tokenizer
 from agentq.errors import ModelError
+from agentq.learn.learner import Learner
+from agentq.policies.agreement import agreement, probe
 from agentq.policies.engine import TransformersEngine
 from agentq.policies.model import ModelPolicy
+from agentq.policies.protocol import Prompt
 from agentq.types import History, Observation, StopReason
 
 PROMPTS = [np.arange(5, 5 + n, dtype=np.int32) for n in (3, 17, 9, 30, 12)]
@@ -138,6 +144,45 @@ def test_generate_refuses_prompts_that_do_not_fit(engine: TransformersEngine) ->
         engine.generate([np.empty(0, dtype=np.int32)], 1, seeds=[0])
 
 
+@pytest.mark.parametrize("where", ["missing", "damaged", "shape", "unknown", "adapter"])
+def test_publish_of_what_does_not_fit_changes_nothing(checkpoint: Path, tmp_path: Path, where: str) -> None:
+    engine, broken = TransformersEngine(checkpoint), tmp_path / "broken"
+    before = engine.generate(PROMPTS, 2, seeds=range(5), max_new_tokens=8)
+    shutil.copytree(checkpoint, broken)
+    file = broken / "model.safetensors"
+    weights = {name: torch.zeros_like(w) for name, w in load_file(file).items()}
+    first = min(weights)
+    if where == "missing":
+        file.unlink()
+    elif where == "damaged":
+        file.write_bytes(file.read_bytes()[:-50])
+    elif where == "shape":
+        save_file(weights | {first: weights[first][:-1].contiguous()}, file)
+    elif where == "unknown":
+        save_file(weights | {"x": torch.zeros(1)}, file)
+    else:
+        (broken / "adapter_config.json").write_text("{}")
+    message = {"missing": "hold *", "damaged": "a damaged one", "adapter": "be merged for"}.get(where, "in 1 tensors")
+    with pytest.raises(ModelError, match=message.replace("*", r"\*")):
+        engine.publish(broken)
+    after = engine.generate(PROMPTS, 2, seeds=range(5), max_new_tokens=8)
+    assert engine.version == 0
+    for a, b in zip(before, after, strict=True):
+        for x, y in zip(a, b, strict=True):
+            np.testing.assert_array_equal(x.token_ids, y.token_ids)
+            np.testing.assert_allclose(x.logps, y.logps, atol=2e-5)
+
+
+def test_publish_of_a_checkpoint_is_that_of_its_weights(checkpoint: Path, tmp_path: Path) -> None:
+    engine, other = TransformersEngine(checkpoint), TransformersEngine(checkpoint)
+    weights = {name: w * 1.5 for name, w in engine.model.state_dict().items()}
+    other.publish(weights)
+    other.model.save_pretrained(tmp_path)
+    assert engine.publish(tmp_path) == 1
+    for name, w in engine.model.state_dict().items():
+        assert torch.equal(w, weights[name])
+
+
 def test_publish_moves_to_new_weights_and_version(checkpoint: Path) -> None:
     engine = TransformersEngine(checkpoint)
     policy = ModelPolicy(engine, max_new_tokens=8)
@@ -149,8 +194,6 @@ def test_publish_moves_to_new_weights_and_version(checkpoint: Path) -> None:
     assert (before.policy_version, after.policy_version) == (0, 1)
     np.testing.assert_allclose(after.logps, _plain_logps(engine, after.prompt_ids, after.token_ids), atol=2e-5)
     assert not np.allclose(before.logps[:1], after.logps[:1])
-    with pytest.raises(ModelError, match="1 unknown"):
-        engine.publish({**engine.model.state_dict(), "extra": torch.zeros(1)})
 
 
 def test_publish_forgets_prefixes_of_the_old_weights(checkpoint: Path) -> None:
@@ -199,3 +242,14 @@ def test_load_checkpoint_names_a_missing_or_unfitting_checkpoint(checkpoint: Pat
     tokenizer.save_pretrained(tmp_path)
     with pytest.raises(ModelError, match="the tokenizer must fit the model"):
         TransformersEngine(tmp_path)
+
+
+def test_agreement_is_the_distance_to_a_learner(checkpoint: Path, engine: TransformersEngine) -> None:
+    samples = asyncio.run(probe(engine, [Prompt([], ids) for ids in PROMPTS], k=2, max_new_tokens=6))
+    learner = Learner.from_checkpoint(checkpoint, learning_rate=1e-3)
+    found = agreement(samples, learner.recompute_logps)
+    assert found.mean <= found.max < 2e-5 and found.num_tokens == sum(len(s.token_ids) for s in samples)
+    off = [replace(s, logps=s.logps + (0.5 if i == 0 else 0)) for i, s in enumerate(samples)]
+    apart = agreement(off, learner.recompute_logps)
+    assert apart.max == pytest.approx(0.5, abs=1e-4)
+    assert apart.mean == pytest.approx(0.5 * len(samples[0].token_ids) / found.num_tokens, abs=1e-4)

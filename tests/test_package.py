@@ -12,7 +12,7 @@ import pytest
 import agentq
 
 PACKAGE = Path(agentq.__file__).parent
-HEAVY = ("torch", "transformers", "playwright", "vllm", "ray", "peft", "accelerate")
+HEAVY = ("torch", "transformers", "playwright", "openai", "vllm", "ray", "peft", "accelerate")
 
 # Each folder with the folders it may import from; `types`, `errors` and `config` are open to all. From DESIGN: types,
 # errors, config <- agent <- envs | policies | critics <- search | store | credit <- learn <- the rest.
@@ -99,6 +99,17 @@ def test_only_the_worker_process_imports_playwright():
     assert not [
         f for f in python_files() if any(m.startswith("agentq.envs.browser.worker") for m in imported_modules(f))
     ]
+
+
+def test_engines_elsewhere_are_imported_where_they_are_made():
+    """By `require` or in a function: nobody else's import of policies needs these packages."""
+    for package, user in (("openai", "policies/server.py"), ("vllm", "policies/vllm.py")):
+        naming = [f for f in python_files() if f'require("{package}"' in f.read_text()]
+        importing = [f for f in python_files() if any(m.startswith(f"{package}.") for m in imported_modules(f))]
+        assert {str(f.relative_to(PACKAGE)) for f in [*naming, *importing]} == {user}
+    code = "import sys, agentq.policies.openai, agentq.policies.vllm; print(*sys.modules)"
+    loaded = {name.partition(".")[0] for name in run(code).stdout.split()}
+    assert "agentq" in loaded and loaded.isdisjoint({"openai", "vllm", "torch", "transformers"})
 
 
 def test_nothing_imports_the_public_names_from_the_package_root():

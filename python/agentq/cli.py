@@ -13,6 +13,7 @@ import runpy
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,13 +76,17 @@ def _parser() -> argparse.ArgumentParser:
                 "recipe", metavar="RECIPE", help=f"a file that defines RECIPE, or one of {', '.join(RECIPES)}"
             )
         if name == "eval":
-            command.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="name or directory of a model")
+            command.add_argument(
+                "checkpoint",
+                metavar="CHECKPOINT",
+                help="name or directory of a model, vllm:PATH, or http://HOST/v1#MODEL",
+            )
             command.add_argument(
                 "--search", action="store_true", help="with search at test time; the base is its critic"
             )
         if name in ("demo", "ladder", "train", "eval"):
             command.add_argument("--config", type=Path, help="a TOML file of settings")
-            command.add_argument("--base", type=Path, help="checkpoint to start from; default: the embedded base")
+            command.add_argument("--base", help="checkpoint to start from; default: the embedded base")
             for short in SHORT:
                 command.add_argument(f"--{short}", help=f"short for --run.{short}")
             command.add_argument("--clean", action="store_true", help="delete an earlier run in the same directory")
@@ -140,9 +145,10 @@ def _eval(args: argparse.Namespace, overrides: list[str]) -> int:
     _use_threads()
     _require_train("eval")
     from agentq.learn.checkpoint import fingerprint
+    from agentq.policies.names import read_name
     from agentq.recipes.rounds import measure
 
-    checkpoint, config = args.checkpoint, load(args.config, overrides)
+    checkpoint, config = read_name(args.checkpoint), load(args.config, overrides)
     identity = {"checkpoint": fingerprint(checkpoint), "search": str(args.search)}
     return _in_run(args, config, lambda p: measure(p, checkpoint, search=args.search), **identity)
 
@@ -172,15 +178,20 @@ def _in_run(
 ) -> int:
     """Do the work in the run directory, write the report and print the rows; `identity` joins the stored settings."""
     from agentq import envs
+    from agentq.policies.names import read_name
     from agentq.progress import RichStatus, ladder_table, main_console
     from agentq.recipes.pipeline import Pipeline
     from agentq.report import write_report
     from agentq.store.run import RunStore
 
     envs.make(config.run.env)  # an unknown name is told before anything is written
-    out = Path(config.run.out)
-    with RunStore.open(out, config.to_dict() | identity, clean=args.clean) as store, RichStatus() as status:
-        rows = work(Pipeline(store, config, args.base or embedded_base(), status))
+    out, base = Path(config.run.out), read_name(args.base) if args.base else embedded_base()
+    with (
+        RunStore.open(out, config.to_dict() | identity, clean=args.clean) as store,
+        RichStatus() as status,
+        closing(Pipeline(store, config, base, status)) as pipeline,
+    ):
+        rows = work(pipeline)
     report = write_report(out)
     if args.json:
         print(json.dumps({"rungs": [row.to_dict() for row in rows], "report": str(report)}))

@@ -13,6 +13,7 @@ from itertools import combinations, pairwise
 import numpy as np
 
 from agentq.agent.actions import same_action
+from agentq.errors import ConfigError
 from agentq.store.records import TreeRecord
 from agentq.types import EnvAction, Observation, PreferencePair, Proposal, Sample, Task, Trajectory
 
@@ -176,7 +177,16 @@ def _new_actions(episode: Iterable[tuple[Observation | None, Proposal]]) -> list
 
 
 def sample_of(proposal: Proposal) -> Sample:
-    """The tokens and recorded log-probabilities of one proposal; arrays are shared, not copied."""
+    """The tokens and recorded log-probabilities of one proposal; arrays are shared, not copied.
+
+    Raises:
+        ConfigError: if the engine told no tokens: those of the text, tokenized again, would not be what it sampled.
+    """
+    if len(proposal.token_ids) == 0:
+        raise ConfigError(
+            "an action that is trained on must have the tokens that were sampled; got text only: collect with a "
+            "checkpoint, with vllm:PATH, or with a vLLM server and ?tokenizer=PATH"
+        )
     return Sample(proposal.prompt_ids, proposal.token_ids, proposal.logps)
 
 

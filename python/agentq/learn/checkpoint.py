@@ -128,8 +128,11 @@ class _Stored:
         self.shapes: dict[str, list[int]] = {name: opened.get_slice(name).get_shape() for name in list(opened.keys())}
 
 
-def fingerprint(model: Path) -> str:
+def fingerprint(model: Path | str) -> str:
     """16 hex digits that differ where weights, tokenizer or template do; of a name, where it is no directory."""
+    if isinstance(model, str) and not Path(model).is_dir():
+        return hashlib.sha256(model.encode()).hexdigest()[:16]
+    model = Path(model)
     found = hashlib.sha256(b"" if model.is_dir() else str(model).encode())
     for file in sorted(model.iterdir()) if model.is_dir() else ():
         if file.suffix in MODEL_FILES:

@@ -12,7 +12,7 @@ What a prompt has in common with earlier ones comes from the prefix cache; only 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from agentq.policies.prefix import BLOCK, PrefixCache
 from agentq.policies.protocol import Gives, Prompt, Request, Sample
 from agentq.policies.renderer import Renderer
 from agentq.policies.usage import Usage
+from agentq.policies.weights import check_shapes, load_weights, shapes_of
 from agentq.types import History, StopReason
 
 
@@ -91,17 +92,18 @@ class TransformersEngine:
             self.usage.of(r.role).queue_s += waited
         return samples
 
-    def publish(self, state_dict: dict[str, Tensor]) -> int:
-        """Move to new weights in place; returns the new version, which marks every later sample."""
-        missing, unexpected = self.model.load_state_dict(state_dict, strict=False)
-        tied = {"lm_head.weight"} if self.model.config.tie_word_embeddings else set()
-        if set(missing) - tied or unexpected:
-            raise ModelError(
-                f"published weights must match the model; got {len(unexpected)} unknown, {len(missing)} missing"
-            )
+    def publish(self, checkpoint: Path | Mapping[str, Tensor]) -> int:
+        """See `Engine.publish`; in place, also from weights by the model's own names."""
+        weights = checkpoint if isinstance(checkpoint, Mapping) else load_weights(checkpoint)
+        check_shapes(shapes_of(weights), shapes_of(self.model.state_dict()), like=self.name)
+        self.model.load_state_dict(weights, strict=False)
         self.prefixes.clear()
         self.version += 1
         return self.version
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+        self.prefixes.clear()
 
     def generate(
         self,
@@ -128,11 +130,8 @@ class TransformersEngine:
         """
         if k < 1 or temperature < 0 or len(seeds) != len(prompts):
             raise ValueError(f"k >= 1, temperature >= 0, a seed a prompt; got {k}, {temperature}, {len(seeds)} seeds")
-        longest = max((len(prompt) for prompt in prompts), default=1)
-        context = self.renderer.context_tokens
-        if longest + max_new_tokens > context or any(len(prompt) == 0 for prompt in prompts):
-            room = context - max_new_tokens
-            raise ModelError(f"a prompt must have 1 to {room} tokens (context {context}); got {longest}")
+        for prompt in prompts:
+            self.renderer.check(prompt, max_new_tokens)
         start = time.perf_counter()
         known = [self.prefixes.find(prompt) for prompt in prompts]
         order = sorted(range(len(prompts)), key=lambda i: (len(prompts[i]) - BLOCK * len(known[i]), len(prompts[i])))

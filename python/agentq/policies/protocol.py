@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Flag, auto
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -79,6 +80,18 @@ class Engine(Protocol):
 
     async def sample(self, request: Request) -> list[Sample]:
         """`request.k` samples; they depend on the request and the weights alone. The prompt is prefilled once."""
+        ...
+
+    def publish(self, checkpoint: Path) -> int:
+        """Move to a checkpoint's weights, of the same shapes; returns the new version, that of every later sample.
+
+        Raises:
+            ModelError: if they cannot be loaded; the engine then goes on as before.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of processes, connections and caches; nothing is asked after."""
         ...
 
 

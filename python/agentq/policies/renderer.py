@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from agentq.agent.prompts import Messages, plain_text
+from agentq.errors import ModelError
 from agentq.policies.fence import Fence
 from agentq.policies.protocol import Prompt
 from agentq.types import History
@@ -43,6 +45,12 @@ class Renderer:
             ids = self.encode(messages)
         return Prompt(messages, ids)
 
+    def check(self, ids: np.ndarray, max_new_tokens: int) -> None:
+        """Raises ModelError if a prompt is empty or leaves no room for `max_new_tokens`."""
+        room = self.context_tokens - max_new_tokens
+        if not 1 <= len(ids) <= room:
+            raise ModelError(f"a prompt must have 1 to {room} tokens (context {self.context_tokens}); got {len(ids)}")
+
     def encode_answer(self, text: str) -> np.ndarray:
         """`[T]` int32 ids of a whole answer, the end token last: what the model would have had to sample."""
         ids = self.tokenizer(self.fence.text(text), add_special_tokens=False, verbose=False)["input_ids"]
@@ -51,3 +59,17 @@ class Renderer:
     def decode(self, token_ids: np.ndarray) -> str:
         """The text of sampled tokens, without special tokens."""
         return str(self.tokenizer.decode(token_ids.tolist(), skip_special_tokens=True))
+
+
+def load_renderer(tokenizer: str | Path, context_tokens: int = 1 << 30) -> Renderer:
+    """The renderer of a tokenizer, by name or path; needs no torch. Raises ModelError if there is none."""
+    from transformers import AutoTokenizer
+
+    try:
+        loaded = AutoTokenizer.from_pretrained(tokenizer)
+    except (OSError, ValueError, KeyError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelError(f"the tokenizer must be one by name or path; got {tokenizer}: {first}") from error
+    if loaded.eos_token_id is None:
+        raise ModelError(f"the tokenizer must name an eos token; got none in {tokenizer}")
+    return Renderer(loaded, [loaded.eos_token_id], context_tokens)

@@ -42,7 +42,7 @@ def ladder(p: Pipeline, rungs: Sequence[str] = RUNGS) -> list[RungResult]:
     """
     p.check_base()
     rows: list[RungResult] = []
-    made: dict[str, tuple[Path, Cost]] = {"base": (p.base, Cost())}
+    made: dict[str, tuple[Path, Cost]] = {"base": (p.start, Cost())}
     held_out = p.tasks(Split.TEST, p.config.eval.num_tasks)
     for rung in rungs:
         checkpoint, spent = _train(p, rung.removesuffix("_mcts"), made)
@@ -56,7 +56,7 @@ def ladder(p: Pipeline, rungs: Sequence[str] = RUNGS) -> list[RungResult]:
 def _train(p: Pipeline, rung: str, made: dict[str, tuple[Path, Cost]]) -> tuple[Path, Cost]:
     """The checkpoint of a rung that learns, and what it cost; made once."""
     if rung not in made:
-        start = p.base if rung == "rft" else _train(p, "rft", made)[0]
+        start = p.start if rung == "rft" else _train(p, "rft", made)[0]
         made[rung] = _TRAIN[rung](p, start)
     return made[rung]
 

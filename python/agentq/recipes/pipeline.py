@@ -19,8 +19,9 @@ from agentq.critics.ranker import LLMRanker
 from agentq.errors import ConfigError
 from agentq.evaluate.stats import RungResult
 from agentq.learn.checkpoint import fingerprint
-from agentq.policies.engine import TransformersEngine
 from agentq.policies.model import ModelPolicy
+from agentq.policies.names import make_engine
+from agentq.policies.protocol import Engine
 from agentq.policies.usage import Tally
 from agentq.search.branching import Branching
 from agentq.search.collect import Collector, StragglerCut
@@ -64,21 +65,34 @@ class Pipeline:
 
     store: RunStore
     config: Config
-    base: Path
+    base: Path | str
     status: Status
-    engines: dict[Path, TransformersEngine] = field(default_factory=dict)
+    engines: dict[Path | str, Engine] = field(default_factory=dict)
 
-    def engine(self, checkpoint: Path) -> TransformersEngine:
-        """The engine of a checkpoint; only the base's (the critic's too) and the latest stay loaded."""
+    def engine(self, checkpoint: Path | str) -> Engine:
+        """The engine of a checkpoint, or of a name; only the base's (the critic's too) and the latest stay loaded."""
         if checkpoint not in self.engines:
             if checkpoint != self.base:
-                self.engines = {path: engine for path, engine in self.engines.items() if path == self.base}
-            self.engines[checkpoint] = TransformersEngine(checkpoint)
+                for other in [path for path in self.engines if path != self.base]:
+                    self.engines.pop(other).close()
+            self.engines[checkpoint] = make_engine(checkpoint)
         return self.engines[checkpoint]
 
-    def policy(self, checkpoint: Path) -> ModelPolicy:
+    def close(self) -> None:
+        """Let go of the engines."""
+        for engine in self.engines.values():
+            engine.close()
+
+    def policy(self, checkpoint: Path | str) -> ModelPolicy:
         """The policy of a checkpoint."""
         return ModelPolicy(self.engine(checkpoint))
+
+    @property
+    def start(self) -> Path:
+        """The base as the checkpoint that training begins with. Raises ConfigError if it is computed elsewhere."""
+        if isinstance(self.base, str):
+            raise ConfigError(f"training must begin with a checkpoint; got --base {self.base}, which is only asked")
+        return self.base
 
     @cached_property
     def critic(self) -> LLMRanker:
@@ -114,7 +128,7 @@ class Pipeline:
     def rollouts(
         self,
         stage: str,
-        checkpoint: Path,
+        checkpoint: Path | str,
         tasks: Sequence[Task],
         *,
         attempts: int,
@@ -131,7 +145,7 @@ class Pipeline:
         with self._accounted(stage):
             self.collector.rollouts(stage, tasks, policy, settings, attempts=attempts, cut=cut, on_item=on_item)
 
-    def demonstrations(self, stage: str, checkpoint: Path, tasks: Sequence[Task]) -> None:
+    def demonstrations(self, stage: str, checkpoint: Path | str, tasks: Sequence[Task]) -> None:
         """The scripted expert's episodes, in the tokens of a checkpoint's policy."""
         if self._finished(stage, len(tasks)):
             return
@@ -140,7 +154,7 @@ class Pipeline:
         self.collector.demonstrations(stage, tasks, env, expert, policy, on_item=on_item)
 
     def inspections(
-        self, stage: str, checkpoint: Path, tasks: Sequence[Task], *, temperature: float, seed: int
+        self, stage: str, checkpoint: Path | str, tasks: Sequence[Task], *, temperature: float, seed: int
     ) -> None:
         """Inspection: what a checkpoint's policy does at each state of the scripted expert."""
         if self._finished(stage, len(tasks)):
@@ -157,7 +171,7 @@ class Pipeline:
     def branched(
         self,
         stage: str,
-        checkpoint: Path,
+        checkpoint: Path | str,
         tasks: Sequence[Task],
         *,
         initial: int,
@@ -178,7 +192,14 @@ class Pipeline:
             )
 
     def search(
-        self, stage: str, checkpoint: Path, tasks: Sequence[Task], *, iterations: int, critic: bool, stop: bool = False
+        self,
+        stage: str,
+        checkpoint: Path | str,
+        tasks: Sequence[Task],
+        *,
+        iterations: int,
+        critic: bool,
+        stop: bool = False,
     ) -> None:
         """Search trees with a checkpoint's policy."""
         if self._finished(stage, len(tasks)):
@@ -201,7 +222,7 @@ class Pipeline:
         self,
         name: str,
         stage: str,
-        checkpoint: Path,
+        checkpoint: Path | str,
         tasks: Sequence[Task],
         *,
         iterations: int = 0,

@@ -32,13 +32,14 @@ def train(p: Pipeline, recipe: Recipe) -> list[RungResult]:
         ConfigError: if the recipe cannot work with the run's settings, or the run began with another base.
     """
     recipe.check(p.config)
+    start = p.start
     p.check_base()
     out = p.store.path / "checkpoints" / recipe.name
     held_out = p.tasks(Split.TEST, p.config.eval.num_tasks)
     rows = [p.evaluate("base", "base/eval", p.base, held_out)] if p.config.eval.measure_base else []
     write_json(p.store.path / "summary.json", [row.to_dict() for row in rows])
     if not (p.store.note(f"{recipe.name}/train") or {}).get("finished"):
-        _rounds(p, recipe, out)
+        _rounds(p, recipe, start, out)
     numbers = range(1, p.config.run.num_rounds + 1)
     stages = [stage for n in numbers for stage in (stage_of(recipe.name, n), _learning(recipe, n))]
     rows.append(p.evaluate(recipe.name, f"{recipe.name}/eval", out, held_out, spent=p.cost(*stages)))
@@ -46,22 +47,23 @@ def train(p: Pipeline, recipe: Recipe) -> list[RungResult]:
     return rows
 
 
-def measure(p: Pipeline, checkpoint: Path, *, search: bool) -> list[RungResult]:
-    """Held-out success of any checkpoint, with search at test time or without; written to summary.json."""
+def measure(p: Pipeline, checkpoint: Path | str, *, search: bool) -> list[RungResult]:
+    """Held-out success of any checkpoint or engine, with search at test time or without; written to summary.json."""
     p.check_base()
     iterations = p.config.eval.num_iterations if search else 0
     held_out = p.tasks(Split.TEST, p.config.eval.num_tasks)
-    rows = [p.evaluate(checkpoint.resolve().name, "eval", checkpoint, held_out, iterations=iterations)]
+    name = checkpoint.resolve().name if isinstance(checkpoint, Path) else checkpoint
+    rows = [p.evaluate(name, "eval", checkpoint, held_out, iterations=iterations)]
     write_json(p.store.path / "summary.json", [row.to_dict() for row in rows])
     return rows
 
 
-def _rounds(p: Pipeline, recipe: Recipe, out: Path) -> None:
+def _rounds(p: Pipeline, recipe: Recipe, start: Path, out: Path) -> None:
     """All rounds, from wherever the run stands; then the checkpoint `out`."""
     states = out.with_name(f"{recipe.name}.states")
-    learner = learner_of(p.config, p.base)
+    learner = learner_of(p.config, start)
     p.engine(p.base)  # a critic's; loaded first, it stays
-    engine = p.engines[out] = TransformersEngine(p.base)
+    engine = p.engines[out] = TransformersEngine(start)
     for number in range(1, p.config.run.num_rounds + 1):
         if (p.store.note(_learning(recipe, number)) or {}).get("finished"):
             continue

@@ -1,0 +1,136 @@
+"""What engines share that take requests one by one, as soon as there is room: slots, accounts, publishing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from agentq.agent.prompts import Messages
+from agentq.errors import ModelError
+from agentq.policies.background import Background
+from agentq.policies.protocol import Gives, Prompt, Request, Sample
+from agentq.policies.renderer import Renderer
+from agentq.policies.usage import Usage
+from agentq.types import History
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The samples of one request, and the tokens that it took."""
+
+    samples: list[Sample]
+    prompt_tokens: int
+    cached_tokens: int
+    generated_tokens: int
+
+
+class ContinuousEngine(ABC):
+    """`Engine` that has at most `slots` requests under way and says how to ask one and how to load weights."""
+
+    def __init__(self, name: str, gives: Gives, renderer: Renderer | None, *, slots: int) -> None:
+        """Without a `renderer` prompts are sent as messages, and no token ids are known."""
+        if slots < 1:
+            raise ValueError(f"slots must be at least 1; got {slots}")
+        self.name, self.gives, self.renderer, self.slots = name, gives, renderer, slots
+        self.version = 0
+        self.usage = Usage()
+        self._background = Background(name)
+        self._free = asyncio.Semaphore(slots)
+        self._publishing, self._open = asyncio.Lock(), asyncio.Event()
+        self._open.set()
+        self._under_way, self._since = 0, 0.0
+
+    @abstractmethod
+    async def _ask(self, request: Request) -> Answer:
+        """One request's answer, of `request.k` samples."""
+
+    @abstractmethod
+    async def _load(self, checkpoint: Path) -> None:
+        """Serve a checkpoint's weights, or an adapter's, and forget prefixes; or raise, and serve what was before.
+
+        Nothing is under way meanwhile.
+        """
+
+    def render(self, history: History, compose: Callable[[History], Messages], *, max_new_tokens: int) -> Prompt:
+        """See `Engine.render`."""
+        if self.renderer is None:
+            return Prompt(compose(history), np.empty(0, dtype=np.int32))
+        return self.renderer.render(history, compose, max_new_tokens=max_new_tokens)
+
+    def encode_answer(self, text: str) -> np.ndarray:
+        """See `Engine.encode_answer`."""
+        return np.empty(0, dtype=np.int32) if self.renderer is None else self.renderer.encode_answer(text)
+
+    async def sample(self, request: Request) -> list[Sample]:
+        """See `Engine.sample`. What cancels it ends the request where it is computed, too."""
+        if self.renderer is not None:
+            self.renderer.check(request.prompt.ids, request.max_new_tokens)
+        return await self._background.run(self._sample(request))
+
+    async def _sample(self, request: Request) -> list[Sample]:
+        arrived = time.perf_counter()
+        asked = replace(request, k=1) if request.temperature == 0 else request  # k times the same
+        await self._open.wait()
+        async with self._free:
+            began = time.perf_counter()
+            with self._computing():
+                answer = await self._ask(asked)
+        tally = self.usage.of(request.role)
+        tally.requests += 1
+        tally.prompt_tokens += answer.prompt_tokens
+        tally.cached_tokens += answer.cached_tokens
+        tally.generated_tokens += answer.generated_tokens
+        tally.queue_s += began - arrived
+        return answer.samples * (request.k // asked.k)
+
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        """Count the time in which at least one request is under way."""
+        if self._under_way == 0:
+            self._since = time.perf_counter()
+        self._under_way += 1
+        try:
+            yield
+        finally:
+            self._under_way -= 1
+            if self._under_way == 0:
+                self.usage.seconds += time.perf_counter() - self._since
+
+    def publish(self, checkpoint: Path | str) -> int:
+        """See `Engine.publish`. Waits for the requests under way; those after it get the new weights."""
+        return self._background.wait(self._publish(Path(checkpoint)))
+
+    async def _publish(self, checkpoint: Path) -> int:
+        async with self._publishing:
+            self._open.clear()
+            try:
+                async with AsyncExitStack() as slots:
+                    for _ in range(self.slots):
+                        await slots.enter_async_context(self._free)
+                    await self._load(checkpoint)
+                    self.version += 1
+            except Exception as error:
+                raise ModelError(
+                    f"{self.name} must be able to load what is published; got {checkpoint}: {last_line(error)}; "
+                    f"version {self.version} stays"
+                ) from error
+            finally:
+                self._open.set()
+        return self.version
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+        self._background.close()
+
+
+def last_line(error: Exception) -> str:
+    """Of its message; its kind where it has none."""
+    lines = str(error).strip().splitlines()
+    return lines[-1].strip() if lines else type(error).__name__

@@ -1,0 +1,185 @@
+"""An OpenAI-compatible server as an engine. What it gives is asked of it at the start, and declared.
+
+One that takes and returns token ids (vLLM) continues prompts that are rendered here; any other is sent messages, and
+gives text alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from agentq.errors import ConfigError, ModelError
+from agentq.policies import answers
+from agentq.policies.continuous import Answer, ContinuousEngine
+from agentq.policies.patience import BadAnswer, Unavailable, patiently
+from agentq.policies.protocol import Gives, Prompt, Request, Sample
+from agentq.policies.published import Published
+from agentq.policies.renderer import Renderer, load_renderer
+from agentq.policies.server import Refused, Server
+from agentq.policies.weights import check_weights, is_adapter
+
+START_PATIENCE_S = 10.0  # with a server that has not answered yet: its address may be wrong
+PROBE = "agentq: 7:30 PM [12]"
+NO_IDS, NO_LOGPS = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.float32)
+
+
+class OpenAIEngine(ContinuousEngine):
+    """`Engine` over a server. What fails is asked again: a server that goes and comes back costs time alone."""
+
+    def __init__(
+        self,
+        url: str,
+        model: str = "",
+        *,
+        tokenizer: str | Path | None = None,
+        slots: int = 64,
+        timeout_s: float = 600.0,
+        patience_s: float = 600.0,
+    ) -> None:
+        """Ask the server what it gives.
+
+        Args:
+            url: as far as /v1. The key, where the server wants one, is in OPENAI_API_KEY.
+            model: as the server names it; not needed where it has but one.
+            tokenizer: of the model, by name or path; by default what the server says it serves, where that is here.
+            slots: requests under way at once.
+            timeout_s: after which a request is broken off and sent again.
+            patience_s: how long the server may be away.
+
+        Raises:
+            MissingExtra: without the openai package.
+            ConfigError: if the server has no such model, or a tokenizer is named and it takes no token ids.
+            ModelError: if no server answers, or not as OpenAI's would; if the tokenizer is another than the server's;
+                if the log-probabilities that it tells are not those at temperature 1.
+        """
+        self._server = Server(url, timeout_s)
+        super().__init__(f"{url}#{model}" if model else url, Gives.TEXT, None, slots=slots)
+        self.patience_s = patience_s
+        self._restoring = asyncio.Lock()
+        self._honours_n = True
+        self._probed: list[int] = []  # the probe's tokens
+        try:
+            self._background.wait(self._start(url, model, tokenizer))
+        except BaseException:
+            self.close()
+            raise
+
+    async def _start(self, url: str, model: str, tokenizer: str | Path | None) -> None:
+        cards = await patiently(self._server.models, who=url, patience_s=START_PATIENCE_S)
+        names = [card.id for card in cards]
+        if model not in names and (model or len(names) != 1):
+            raise ConfigError(f"{url} must be asked for one of its models ({', '.join(names)}); got '{model}'")
+        card = cards[names.index(model) if model else 0]
+        self.name, self._server.model = f"{url}#{card.id}", card.id
+        self._published = Published(self._server, card.root or card.id)
+        if await self._tells_tokens():
+            self.renderer = await self._renderer(tokenizer, card.max_model_len or 1 << 30)
+        elif tokenizer is not None:
+            raise ConfigError(f"a tokenizer must go with a server that takes token ids; got {tokenizer} for {url}")
+        if self.renderer is not None:
+            self.gives |= Gives.TOKEN_IDS | Gives.LOGPS
+        else:
+            self._honours_n = await self._gives_two()
+        if await self._honours_seeds():
+            self.gives |= Gives.SEEDS
+
+    async def _tells_tokens(self) -> bool:
+        """Whether /completions tells token ids and log-probabilities."""
+        warm, cold = (partial(self._server.complete, PROBE, 1, 0, t, 1, likeliest=1) for t in (1.0, 0.25))
+        try:
+            told = [(await patiently(ask, who=self.name, patience_s=START_PATIENCE_S)).choices for ask in (warm, cold)]
+            (logp, ids), (cold_logp, _) = (choices[0].probed() for choices in told)
+        except (ModelError, BadAnswer, IndexError):
+            return False
+        if abs(logp - cold_logp) > 1e-3:
+            raise ModelError(
+                f"{self.name} must tell log-probabilities at temperature 1 (vLLM: --logprobs-mode raw_logprobs); "
+                f"got {cold_logp:.3f} at temperature 0.25 for what is {logp:.3f}"
+            )
+        self._probed = ids
+        return True
+
+    async def _renderer(self, tokenizer: str | Path | None, context_tokens: int) -> Renderer | None:
+        """The renderer of the server's tokenizer; None where that is not here and nobody has named one."""
+        name = tokenizer or self._published.root
+        try:
+            renderer = await asyncio.to_thread(load_renderer, name, context_tokens)
+        except ModelError:
+            if tokenizer is None:
+                return None
+            raise
+        if renderer.tokenizer(PROBE, verbose=False)["input_ids"] != self._probed:
+            raise ModelError(f"the tokenizer must be that of {self.name}; got another: {name}")
+        return renderer
+
+    async def _gives_two(self) -> bool:
+        """Whether the server gives two choices where it is asked for two."""
+        ask = partial(self._server.chat, [{"role": "user", "content": PROBE}], 2, 0, 1.0, 1)
+        try:
+            return len((await patiently(ask, who=self.name, patience_s=START_PATIENCE_S)).choices) == 2
+        except ModelError:
+            return False
+
+    async def _honours_seeds(self) -> bool:
+        """Whether equal seeds give equal samples and others do not."""
+        prompt = Prompt([{"role": "user", "content": PROBE}], np.array(self._probed, dtype=np.int32))
+        told = []
+        for seed in (1, 1, 1 << 20):
+            ask = partial(self._attempt, Request(prompt, 2, seed, 1.0, 12))
+            told.append(await patiently(ask, who=self.name, patience_s=START_PATIENCE_S))
+        first, again, other = ([sample.text for sample in answer.samples] for answer in told)
+        return first == again != other
+
+    async def _ask(self, request: Request) -> Answer:
+        return await patiently(partial(self._checked, request), who=self.name, patience_s=self.patience_s)
+
+    async def _checked(self, request: Request) -> Answer:
+        """One attempt, which counts only if the server has had the published weights."""
+        try:
+            answer = await self._attempt(request)
+            if not self._published.marked or await self._published.intact():
+                return answer
+        except Refused:
+            if await self._published.intact():
+                raise
+        async with self._restoring:
+            await self._published.restore()
+        raise Unavailable("a server without the published weights")
+
+    async def _attempt(self, request: Request) -> Answer:
+        k, seed = request.k, request.seed % 2**31  # as far as all servers have it
+        settings = (request.temperature, request.max_new_tokens)
+        if self.renderer is not None:
+            written = await self._server.complete(request.prompt.ids.tolist(), k, seed, *settings)
+            samples = [self._sample_of(choice) for choice in answers.in_order(written.choices, k)]
+            used = written.usage or answers.Tokens()
+            return Answer(samples, used.prompt_tokens, used.cached_tokens, used.completion_tokens)
+        asked = [(k, seed)] if self._honours_n else [(1, (seed + i) % 2**31) for i in range(k)]
+        ask = partial(self._server.chat, request.prompt.messages)
+        told = await asyncio.gather(*(ask(n, s, *settings) for n, s in asked))
+        choices = [c for (n, _), chat in zip(asked, told, strict=True) for c in answers.in_order(chat.choices, n)]
+        total = sum((chat.usage or answers.Tokens() for chat in told), answers.Tokens())
+        samples = [Sample(c.message.content or "", NO_IDS, NO_LOGPS, c.stop_reason, self.version) for c in choices]
+        return Answer(samples, total.prompt_tokens, total.cached_tokens, total.completion_tokens)
+
+    def _sample_of(self, choice: answers.Written) -> Sample:
+        ids, logps = choice.tokens()
+        assert self.renderer is not None
+        return Sample(self.renderer.decode(ids), ids, logps, choice.stop_reason, self.version)
+
+    async def _load(self, checkpoint: Path) -> None:
+        """See `ContinuousEngine._load`; the server must be vLLM's and see the directory."""
+        if is_adapter(checkpoint):
+            await self._published.put_adapter(checkpoint)
+        else:
+            check_weights(checkpoint, like=self._published.root, cpu=await self._published.on_cpu())
+            await self._published.put(checkpoint)
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+        self._background.wait(self._server.close())
+        super().close()

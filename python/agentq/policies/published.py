@@ -1,0 +1,101 @@
+"""The weights of a vLLM server: putting a checkpoint there, and telling whether the server still has it.
+
+The server reads a checkpoint from a directory that both see. Weights are marked by vLLM's weight version, an adapter by
+its name; neither outlives a restart, so a server that came back with its first weights is told from one that did not.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+from agentq.policies.patience import Unavailable
+from agentq.policies.server import Refused, Server
+
+LOADING = "agentq-loading"
+
+
+class Published:
+    """Whole checkpoints need VLLM_SERVER_DEV_MODE=1 there, adapters VLLM_ALLOW_RUNTIME_LORA_UPDATING=1.
+
+    Its calls raise `Unavailable` and `Refused`.
+    """
+
+    def __init__(self, server: Server, root: str) -> None:
+        """`root` is the checkpoint that the server began with."""
+        self.server, self.base, self.root = server, server.model, root
+        self._weights: Path | None = None  # None: the root's
+        self._adapter: Path | None = None
+        self._mark = self._name = ""  # of the weights, of the adapter; empty: never published
+
+    @property
+    def marked(self) -> bool:
+        """Whether there are weights that a restart would lose without a word."""
+        return bool(self._mark)
+
+    async def on_cpu(self) -> bool:
+        """Whether the server computes on a CPU."""
+        return "device_config=cpu" in await self.server.call("GET", "//server_info")
+
+    async def intact(self) -> bool:
+        """Whether the server has what was put there."""
+        if self._mark and json.loads(await self.server.call("GET", "//weight_info"))["weight_version"] != self._mark:
+            return False
+        return not self._name or self._name in {card.id for card in await self.server.models()}
+
+    async def restore(self) -> None:
+        """Put there again what a restart or a failure has lost."""
+        if self._mark and json.loads(await self.server.call("GET", "//weight_info"))["weight_version"] != self._mark:
+            await self._load(self._weights, self._mark)
+        if self._adapter and self._name not in {card.id for card in await self.server.models()}:
+            await self._load_adapter(self._adapter, self._name)
+
+    async def put(self, checkpoint: Path) -> None:
+        """Serve all weights of a checkpoint, without an adapter; where that fails, what was served before."""
+        mark = _mark()
+        try:
+            await self._load(checkpoint, mark)
+        except BaseException:
+            self._mark = self._mark or _mark()  # it may have anything now
+            with suppress(Unavailable, Refused):
+                await self.restore()
+            raise
+        self._weights, self._mark = checkpoint, mark
+        await self._drop_adapter()
+        self._adapter, self._name, self.server.model = None, "", self.base
+
+    async def put_adapter(self, checkpoint: Path) -> None:
+        """Serve the weights with an adapter on; where that fails, what was served before."""
+        name = _mark()  # never one of before: the prefix cache knows adapters by their names
+        await self._load_adapter(checkpoint, name)
+        await self._drop_adapter()
+        self._adapter, self._name, self.server.model = checkpoint, name, name
+
+    async def _load(self, checkpoint: Path | None, mark: str) -> None:
+        """What others have under way there is broken off, for it would go on with other weights."""
+        path = self.root if checkpoint is None else str(checkpoint.resolve())
+        await self.server.call("POST", "//pause?mode=abort")
+        try:
+            await self.server.call("POST", "//update_weight_version", {"new_version": LOADING})
+            reload = {"method": "reload_weights", "kwargs": {"weights_path": path}}
+            await self.server.call("POST", "//collective_rpc", reload)
+            if not json.loads(await self.server.call("POST", "//reset_prefix_cache"))["success"]:
+                raise Unavailable("a prefix cache in use")
+            await self.server.call("POST", "//update_weight_version", {"new_version": mark})
+        finally:
+            await self.server.call("POST", "//resume")
+
+    async def _load_adapter(self, checkpoint: Path, name: str) -> None:
+        asked = {"lora_name": name, "lora_path": str(checkpoint.resolve())}
+        await self.server.call("POST", "/load_lora_adapter", asked)
+
+    async def _drop_adapter(self) -> None:
+        if self._name:
+            with suppress(Unavailable, Refused):  # a restart has dropped it
+                await self.server.call("POST", "/unload_lora_adapter", {"lora_name": self._name})
+
+
+def _mark() -> str:
+    return f"agentq-{uuid4().hex}"

@@ -1,0 +1,88 @@
+"""One call to an OpenAI-compatible server, its failures told apart. The only file that imports the openai package."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from agentq.errors import ModelError, require
+from agentq.policies import answers
+from agentq.policies.patience import Unavailable
+
+Form = TypeVar("Form", bound=BaseModel)
+
+PASSING = {408, 409, 425, 429}  # HTTP status that the next attempt may not have; nor 5xx
+WHOLE = {"top_p": 1.0}  # of the distribution, whatever the server's defaults
+VLLM = {"return_token_ids": True, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+
+
+class Refused(ModelError):
+    """The server will not answer this, however often it is asked."""
+
+
+class Server:
+    """`url` is as far as /v1. The key, where the server wants one, is in OPENAI_API_KEY."""
+
+    def __init__(self, url: str, timeout_s: float) -> None:
+        """To be asked in one event loop. Raises MissingExtra without the openai package."""
+        self._openai: Any = require("openai", extra="openai", for_="an engine behind a URL")
+        self.url, self.timeout_s, self.model = url.rstrip("/"), timeout_s, ""
+        key = os.environ.get("OPENAI_API_KEY", "none")
+        self._client = self._openai.AsyncOpenAI(base_url=self.url, api_key=key, max_retries=0, timeout=timeout_s)
+
+    async def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> str:
+        """The body of an answer to GET or POST; a path that begins with // is the host's, not the API's.
+
+        Raises:
+            Unavailable: if no answer came, or one that may be another next time.
+            Refused: if the server says no.
+        """
+        url = self.url.removesuffix("/v1") + path[1:] if path.startswith("//") else path
+        send = self._client.get if method == "GET" else self._client.post
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                return str(await send(url, cast_to=str, **({} if body is None else {"body": body})))
+        except self._openai.APIStatusError as error:
+            said = f"HTTP {error.status_code}: {' '.join(str(error.message).split())[:300]}"
+            if error.status_code in PASSING or error.status_code >= 500:
+                raise Unavailable(said, _seconds(error.response.headers.get("retry-after"))) from None
+            raise Refused(f"{self.url} must accept agentq's request; got {said}") from None
+        except TimeoutError:
+            raise Unavailable(f"no answer in {self.timeout_s:g} s") from None
+        except self._openai.APIConnectionError as error:
+            raise Unavailable(f"no answer ({error.__cause__ or error})") from None
+
+    async def models(self) -> list[answers.Model]:
+        """What the server has."""
+        return answers.read(answers.Models, await self.call("GET", "/models")).data
+
+    async def complete(
+        self, prompt: str | list[int], n: int, seed: int, temperature: float, max_tokens: int, *, likeliest: int = 0
+    ) -> answers.Completion:
+        """`n` continuations of text or tokens, with ids and log-probabilities, also those of the `likeliest` tokens."""
+        asked = {"prompt": prompt, "n": n, "seed": seed, "temperature": temperature, "max_tokens": max_tokens}
+        return await self._post(answers.Completion, "/completions", asked | VLLM | {"logprobs": likeliest})
+
+    async def chat(
+        self, messages: list[dict[str, str]], n: int, seed: int, temperature: float, max_tokens: int
+    ) -> answers.Chat:
+        """`n` answers to a chat."""
+        asked = {"messages": messages, "n": n, "seed": seed, "temperature": temperature, "max_tokens": max_tokens}
+        return await self._post(answers.Chat, "/chat/completions", asked)
+
+    async def _post(self, form: type[Form], path: str, asked: dict[str, Any]) -> Form:
+        return answers.read(form, await self.call("POST", path, {"model": self.model} | asked | WHOLE))
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+def _seconds(retry_after: str | None) -> float:
+    """Of a Retry-After header; 0 where there is none or it is a date."""
+    try:
+        return max(0.0, float(retry_after or 0))
+    except ValueError:
+        return 0.0

@@ -1,0 +1,122 @@
+"""vLLM in this process's charge: one engine that nobody else asks. A server of its own is `openai`'s business."""
+
+from __future__ import annotations
+
+import os
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agentq.errors import ConfigError, ModelError, require
+from agentq.policies.continuous import Answer, ContinuousEngine, last_line
+from agentq.policies.protocol import Gives, Request, Sample
+from agentq.policies.renderer import load_renderer
+from agentq.policies.weights import check_weights, is_adapter
+from agentq.types import StopReason
+
+
+class VLLMEngine(ContinuousEngine):
+    """`Engine` over vLLM's AsyncLLM, which batches continuously and shares the prefill of a prompt's samples.
+
+    A script that makes one needs `if __name__ == "__main__":`, since vLLM starts processes that import it again.
+    """
+
+    def __init__(self, model: str | Path, *, slots: int = 256, **settings: Any) -> None:
+        """Start vLLM on a checkpoint, by name or path.
+
+        Args:
+            slots: requests under way at once; vLLM itself decides how many of them it computes.
+            settings: of vLLM's AsyncEngineArgs. Weights have the checkpoint's own type unless `dtype` says otherwise.
+
+        Raises:
+            MissingExtra: without vLLM.
+            ModelError: if vLLM cannot serve the checkpoint.
+        """
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+        os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+        require("vllm", extra="vllm", for_="agentq.policies.vllm")
+        if settings.setdefault("logprobs_mode", "raw_logprobs") != "raw_logprobs":
+            raise ConfigError(f"logprobs_mode must be raw_logprobs; got {settings['logprobs_mode']}")
+        renderer = load_renderer(model)
+        super().__init__(f"vllm:{model}", Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS, renderer, slots=slots)
+        self.model, self._weights = model, model
+        self._requests, self._adapters = count(), count(1)
+        self._adapter: Any = None  # vLLM's LoRARequest, None: the weights as they are
+        try:
+            self._llm = self._background.wait(self._start(settings))
+        except Exception as error:
+            self._background.close()
+            raise ModelError(f"vLLM must be able to serve the model; got {model}: {last_line(error)}") from error
+        renderer.context_tokens = int(self._llm.model_config.max_model_len)
+
+    async def _start(self, settings: dict[str, Any]) -> Any:
+        from transformers import AutoConfig
+        from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        own = getattr(AutoConfig.from_pretrained(self.model), "dtype", None)
+        given = {"dtype": str(own).removeprefix("torch.") if own is not None else "auto", **settings}
+        return AsyncLLM.from_engine_args(AsyncEngineArgs(model=str(self.model), disable_log_stats=True, **given))
+
+    async def _ask(self, request: Request) -> Answer:
+        from vllm.sampling_params import RequestOutputKind, SamplingParams
+
+        params = SamplingParams(
+            n=request.k,
+            seed=request.seed % 2**62,  # the k-th sample's is k more, and must fit 64 bits with a sign
+            temperature=request.temperature,
+            max_tokens=request.max_new_tokens,
+            logprobs=0,  # of the sampled token alone
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        prompt, name = {"prompt_token_ids": request.prompt.ids.tolist()}, str(next(self._requests))
+        try:
+            (output,) = [o async for o in self._llm.generate(prompt, params, name, lora_request=self._adapter)]
+        except Exception as error:
+            raise ModelError(f"{self.name} must answer; got {last_line(error)}") from error
+        samples = [self._sampled(o) for o in output.outputs]
+        generated = sum(len(sample.token_ids) for sample in samples)
+        return Answer(samples, len(request.prompt.ids), output.num_cached_tokens or 0, generated)
+
+    def _sampled(self, output: Any) -> Sample:
+        ids = np.array(output.token_ids, dtype=np.int32)
+        logps = [at[token].logprob for at, token in zip(output.logprobs, output.token_ids, strict=True)]
+        reason = StopReason.EOS if output.finish_reason == "stop" else StopReason.LENGTH
+        assert self.renderer is not None
+        return Sample(self.renderer.decode(ids), ids, np.array(logps, dtype=np.float32), reason, self.version)
+
+    async def _load(self, checkpoint: Path) -> None:
+        """See `ContinuousEngine._load`. An adapter (peft's layout) needs `enable_lora=True` among the settings."""
+        before = self._adapter
+        if is_adapter(checkpoint):
+            from vllm.lora.request import LoRARequest
+
+            number = next(self._adapters)  # never one of before: the prefix cache knows adapters by it
+            adapter = LoRARequest(f"agentq-{number}", number, str(checkpoint.resolve()))
+            await self._llm.add_lora(adapter)
+            self._adapter = adapter
+        else:
+            from vllm.platforms import current_platform
+
+            check_weights(checkpoint, like=self.model, cpu=current_platform.is_cpu())
+            try:
+                await self._reload(checkpoint)
+            except Exception:
+                await self._reload(self._weights)
+                raise
+            self._weights, self._adapter = checkpoint, None
+        if before is not None:
+            await self._llm.remove_lora(before.lora_int_id)
+
+    async def _reload(self, checkpoint: str | Path) -> None:
+        await self._llm.collective_rpc("reload_weights", kwargs={"weights_path": str(checkpoint)})
+        if not await self._llm.reset_prefix_cache():
+            raise ModelError("vLLM must drop its prefix cache; got a refusal")
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+        self._llm.shutdown()
+        super().close()

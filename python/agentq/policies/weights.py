@@ -1,0 +1,84 @@
+"""What a published checkpoint must be, told from its files before any weight is touched."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from agentq.errors import ModelError
+
+TIED = frozenset({"lm_head.weight"})  # where the embedding is the head, savers write it or not
+
+
+def is_adapter(checkpoint: Path) -> bool:
+    """Whether it is a LoRA adapter in peft's layout."""
+    return (checkpoint / "adapter_config.json").is_file()
+
+
+def check_weights(checkpoint: Path, *, like: str | Path, cpu: bool) -> None:
+    """Hold a checkpoint's files against those of the model that vLLM serves; only read them where that has none here.
+
+    Raises:
+        ModelError: if a file is missing or damaged, or a tensor is missing, unknown or of another shape; on a CPU if
+            the head is the embedding: vLLM 0.32 packs it there once and would go on with the old one.
+    """
+    shapes = _shapes(checkpoint)
+    if cpu and (not TIED & shapes.keys() or _config(checkpoint).get("tie_word_embeddings")):
+        raise ModelError(
+            "weights published to vLLM on a CPU must have a head of their own; got one tied to the embedding, which "
+            f"vLLM does not exchange, in {checkpoint}: publish an adapter instead"
+        )
+    if Path(like).is_dir():
+        check_shapes(shapes, _shapes(Path(like)), like=str(like))
+
+
+def check_shapes(found: Mapping[str, list[int]], wanted: Mapping[str, list[int]], *, like: str) -> None:
+    """Raises ModelError unless tensors have the names and shapes wanted."""
+    differ = {name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name)}
+    differ -= TIED & (found.keys() ^ wanted.keys())
+    if differ:
+        raise ModelError(
+            f"published weights must have the names and shapes of {like}'s; "
+            f"got others in {len(differ)} tensors, first {min(differ)}"
+        )
+
+
+def shapes_of(weights: Mapping[str, Any]) -> dict[str, list[int]]:
+    """The shapes of tensors by name."""
+    return {name: list(tensor.shape) for name, tensor in weights.items()}
+
+
+def load_weights(checkpoint: Path) -> dict[str, Any]:
+    """The torch tensors of a checkpoint by name. Raises ModelError if a file is missing or damaged."""
+    from safetensors.torch import load_file
+
+    if is_adapter(checkpoint):
+        raise ModelError(f"an adapter must be merged for this engine (Learner.save); got {checkpoint}")
+    _shapes(checkpoint)
+    return {name: tensor for file in _files(checkpoint) for name, tensor in load_file(file).items()}
+
+
+def _config(checkpoint: Path) -> dict[str, Any]:
+    file = checkpoint / "config.json"
+    return dict(json.loads(file.read_text())) if file.is_file() else {}
+
+
+def _files(checkpoint: Path) -> list[Path]:
+    return sorted(checkpoint.glob("*.safetensors"))
+
+
+def _shapes(checkpoint: Path) -> dict[str, list[int]]:
+    from safetensors import safe_open
+
+    shapes: dict[str, list[int]] = {}
+    for file in _files(checkpoint):
+        try:
+            with safe_open(file, "np") as opened:
+                shapes |= {name: opened.get_slice(name).get_shape() for name in list(opened.keys())}
+        except Exception as error:  # safetensors' own error class is a bare Exception
+            raise ModelError(f"{file} must be a safetensors file; got a damaged one ({error})") from error
+    if not shapes:
+        raise ModelError(f"a published checkpoint must hold *.safetensors; got none in {checkpoint}")
+    return shapes

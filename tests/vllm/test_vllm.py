@@ -1,0 +1,213 @@
+"""vLLM itself, in process and as a server, against transformers: one contract, one set of numbers."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from agentq import envs
+from agentq.agent.prompts import policy_messages
+from agentq.errors import ModelError
+from agentq.learn.learner import Learner
+from agentq.policies.agreement import agreement, probe
+from agentq.policies.continuous import ContinuousEngine
+from agentq.policies.engine import TransformersEngine
+from agentq.policies.model import ModelPolicy
+from agentq.policies.openai import OpenAIEngine
+from agentq.policies.protocol import Gives, Prompt, Request, Sample
+from agentq.search.run import run_all
+from agentq.search.tree import SearchSettings, TreeSearch
+from agentq.store.records import TreeRecord
+from agentq.types import History, Observation, StopReason
+
+IDS = np.random.default_rng(0).integers(5, 200, 300).astype(np.int32)  # nine of vLLM's blocks and more
+NEAR = 1e-5
+
+
+def ask(engine: Any, ids: np.ndarray = IDS, **settings: Any) -> list[Sample]:
+    request = Request(Prompt([], ids), **{"k": 4, "seed": 3, "max_new_tokens": 16, **settings})
+    return asyncio.run(engine.sample(request))
+
+
+def gap(samples: list[Sample], model: Any, ids: np.ndarray = IDS) -> float:
+    """The largest difference from the plain forward pass."""
+    gaps = []
+    for s in samples:
+        whole = torch.from_numpy(np.concatenate([ids, s.token_ids]).astype(np.int64))[None]
+        with torch.inference_mode():
+            logps = torch.log_softmax(model(whole).logits[0].float(), dim=-1)[len(ids) - 1 : -1]
+        gaps.append(np.abs(logps.gather(-1, whole[0, len(ids) :, None])[:, 0].numpy() - s.logps).max())
+    return float(max(gaps))
+
+
+@pytest.fixture(scope="module")
+def model(checkpoint: Path) -> Any:
+    return AutoModelForCausalLM.from_pretrained(checkpoint).eval()
+
+
+@pytest.fixture(scope="module")
+def learner(checkpoint: Path) -> Learner:
+    """Other weights than the checkpoint's: adapters with values of their own."""
+    learner = Learner.from_checkpoint(checkpoint, learning_rate=1e-3, lora_rank=4)
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for p in learner.parameters.values():
+            p.add_(torch.randn_like(p) * 0.2)
+    return learner
+
+
+def test_what_it_gives(engine: ContinuousEngine) -> None:
+    assert engine.gives == Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS
+    assert engine.renderer is not None and engine.renderer.context_tokens == 2048
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7, 1.0])
+def test_logps_are_transformers_at_temperature_1(engine: ContinuousEngine, model: Any, temperature: float) -> None:
+    samples = ask(engine, temperature=temperature)
+    assert [s.version for s in samples] == [engine.version] * 4
+    assert gap(samples, model) < NEAR
+
+
+def test_greedy_is_transformers(engine: ContinuousEngine, checkpoint: Path) -> None:
+    ours = ask(TransformersEngine(checkpoint), temperature=0.0)
+    for a, b in zip(ask(engine, temperature=0.0), ours, strict=True):
+        assert (a.text, a.token_ids.tolist(), a.stop_reason) == (b.text, b.token_ids.tolist(), b.stop_reason)
+
+
+def test_k_samples_follow_from_the_seed(engine: ContinuousEngine) -> None:
+    first, again, other = (
+        [s.token_ids.tolist() for s in ask(engine, temperature=2.0, **more)] for more in ({}, {}, {"seed": 4000})
+    )
+    assert first == again and len({tuple(ids) for ids in first}) == 4
+    assert first != other
+
+
+def test_an_answer_ends_with_the_end_token_or_says_length(engine: ContinuousEngine) -> None:
+    assert engine.renderer is not None
+    (end,) = engine.renderer.end_ids
+    prompt = engine.render(History("book", Observation("link Blue [3]")), policy_messages, max_new_tokens=60)
+    samples = [s for n in (1, 60) for s in ask(engine, prompt.ids, max_new_tokens=n)]
+    assert {s.stop_reason for s in samples} == {StopReason.EOS, StopReason.LENGTH}
+    for s in samples:
+        assert (s.token_ids[-1] == end) == (s.stop_reason is StopReason.EOS) and end not in s.token_ids[:-1]
+
+
+def test_known_prefixes_are_not_computed_again(engine: ContinuousEngine) -> None:
+    ids = np.concatenate([IDS[:200], np.arange(5, 105, dtype=np.int32)])
+    ask(engine, IDS, role="one")
+    ask(engine, ids, role="two")
+    assert engine.usage.roles["two"].prompt_tokens == 300 and engine.usage.roles["two"].cached_tokens >= 160
+    assert engine.usage.roles["two"].generated_tokens > 0
+
+
+def test_agreement_with_a_learner(engine: ContinuousEngine, checkpoint: Path, learner: Learner) -> None:
+    samples = asyncio.run(probe(engine, [Prompt([], IDS[: 40 * n]) for n in (1, 3, 6)], k=2))
+    same = agreement(samples, Learner.from_checkpoint(checkpoint, learning_rate=1e-3).recompute_logps)
+    assert same.mean <= same.max < NEAR and same.num_tokens == sum(len(s.token_ids) for s in samples)
+    assert agreement(samples, learner.recompute_logps).mean > 0.01
+
+
+def test_published_weights_are_served_without_stale_prefixes(
+    engine: ContinuousEngine, model: Any, learner: Learner, tmp_path: Path
+) -> None:
+    """Prefixes computed with the weights of before are off by far more than rounding."""
+    before = engine.version
+    assert gap(ask(engine), model) < NEAR
+    learner.save(tmp_path / "new")
+    assert engine.publish(tmp_path / "new") == before + 1
+    samples = ask(engine)
+    assert [s.version for s in samples] == [before + 1] * 4
+    assert gap(samples, learner.merged()) < NEAR and gap(samples, model) > 0.01
+
+
+@pytest.mark.parametrize("where", ["file", "config"])
+def test_what_cannot_be_published_changes_nothing(
+    engine: ContinuousEngine, model: Any, learner: Learner, tmp_path: Path, where: str
+) -> None:
+    """`config`: files that agentq's own check lets pass, and vLLM does not."""
+    before, samples = engine.version, ask(engine)
+    learner.save(tmp_path / "broken")
+    if where == "file":
+        file = tmp_path / "broken" / "model.safetensors"
+        file.write_bytes(file.read_bytes()[:-100])
+    else:
+        index = tmp_path / "broken" / "model.safetensors.index.json"
+        (tmp_path / "broken" / "model.safetensors").rename(tmp_path / "broken" / "other.safetensors")
+        index.write_text("{}")
+    with pytest.raises(ModelError, match=f"version {before} stays"):
+        engine.publish(tmp_path / "broken")
+    again = ask(engine)
+    assert [s.token_ids.tolist() for s in again] == [s.token_ids.tolist() for s in samples]
+    assert gap(again, model) < NEAR and engine.version == before
+
+
+def test_adapters_are_published_and_taken_off(
+    engine: ContinuousEngine, model: Any, learner: Learner, checkpoint: Path, tmp_path: Path
+) -> None:
+    learner.save(tmp_path / "adapter", adapters_only=True)
+    engine.publish(tmp_path / "adapter")
+    assert gap(ask(engine), learner.merged()) < NEAR
+    shutil.copytree(tmp_path / "adapter", tmp_path / "broken")
+    file = tmp_path / "broken" / "adapter_model.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(ModelError, match="stays"):
+        engine.publish(tmp_path / "broken")
+    assert gap(ask(engine), learner.merged()) < NEAR
+    engine.publish(checkpoint)
+    assert gap(ask(engine), model) < NEAR
+
+
+def searched(engine: Any, on_done: Any = lambda trees: None) -> list[TreeRecord]:
+    settings, trees = SearchSettings(num_iterations=3, num_proposals=3), list[TreeRecord]()
+    policy = ModelPolicy(engine, max_new_tokens=48)
+
+    def search(task: Any) -> Any:
+        return TreeSearch(envs.make("booking"), task, policy, settings).run()
+
+    def keep(tree: TreeRecord) -> None:
+        trees.append(tree)
+        on_done(trees)
+
+    run_all(envs.tasks("booking", "train", 4), search, in_flight=2, on_done=keep)
+    return sorted(trees, key=lambda tree: tree.task.seed)
+
+
+def test_a_server_without_its_tokenizer_here_gives_text(server: Any, checkpoint: Path) -> None:
+    server.path.unlink()
+    try:
+        engine = OpenAIEngine(server.url)
+    finally:
+        server.path.symlink_to(checkpoint)
+    assert engine.gives in (Gives.TEXT, Gives.SEEDS) and engine.renderer is None
+    trees = searched(engine)
+    proposals = [p for tree in trees for p in tree.proposal if p is not None]
+    assert proposals and all(p.action.text and p.token_ids.size == 0 for p in proposals)
+    engine.close()
+
+
+def test_a_search_survives_the_server(server: Any, learner: Learner, tmp_path: Path) -> None:
+    """Killed after the first tree and started again: the same trees, sampled with the published weights."""
+    learner.save(tmp_path / "new")
+    engine = OpenAIEngine(server.url, patience_s=3600.0)
+    engine.publish(tmp_path / "new")
+    clean = searched(engine)
+
+    def kill(trees: list[TreeRecord]) -> None:
+        if len(trees) == 1:
+            server.kill()
+            server.start()
+
+    found = searched(engine, kill)
+    for a, b in zip(clean, found, strict=True):
+        assert a.parent.tolist() == b.parent.tolist() and a.visit_count.tolist() == b.visit_count.tolist()
+        for p, q in zip(a.proposal[1:], b.proposal[1:], strict=True):
+            assert p is not None and q is not None and p.action.text == q.action.text and q.policy_version == 1
+            np.testing.assert_allclose(p.logps, q.logps, atol=NEAR)
+    engine.close()
