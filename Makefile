@@ -62,12 +62,12 @@ test: setup
 
 # Engines over a real vLLM, in an environment of its own (2.5 GB) that also sees $(VENV). Not part of `make test`.
 VLLM := build/vllm
-$(VLLM)/.deps: tests/vllm/requirements.txt $(VENV)/.core
+$(VLLM)/.deps: tests/vllm/requirements.txt | $(VENV)/.core
 	$(call beside,$(VLLM))
 	$(VLLM)/bin/python -m pip --disable-pip-version-check install -q --no-deps -r $<
 	@touch $@
 
-test-vllm: $(VLLM)/.deps
+test-vllm: setup $(VLLM)/.deps
 	$(VLLM)/bin/python -m pytest -W ignore tests/vllm $(ARGS)
 
 lint: setup
