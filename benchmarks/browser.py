@@ -34,7 +34,6 @@ from machine import commit, machine, target
 
 from agentq.envs import names
 from agentq.envs.browser import processes
-from agentq.envs.browser.worker import PROGRAMS
 
 HERE = Path(__file__).resolve().parent
 PEER = HERE.parent / "build" / "browsergym" / "bin" / "python"
@@ -88,7 +87,7 @@ def own(sessions: int, browsers: int = 1) -> Contestant:
 
 def contestants(sessions: int, peers: bool) -> list[Contestant]:
     found = [own(sessions)] + ([own(sessions, 2)] if sessions > 1 else [])
-    chromium = next(filter(None, map(shutil.which, PROGRAMS)))
+    chromium = next(filter(None, map(shutil.which, processes.CHROMIUMS)))
     for name, mode in PEERS.items() if peers else ():
         command = [str(PEER), str(HERE / "browser_peer.py"), mode, chromium]
         found.append(Contestant(name, command, sessions))
