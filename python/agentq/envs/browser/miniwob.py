@@ -165,12 +165,17 @@ def task(name: str, seed: int, split: Split, browser: BrowserPool) -> Task:
 def instruction(page: str, seed: int, browser: BrowserPool) -> str:
     """What a page asks for with `seed`; drawn in a browser. Raises ConfigError for an unknown page."""
     start = MiniwobHost(page).draw(page, seed)
-    visit = {"url": start.url, "script": start.script, "in_place": start.in_place}
     try:
-        return str(_drawing(browser).call("visit", **visit)["probe"])
+        return _drawn(start, browser)
     except EnvError:  # its worker was lost
         _drawing.cache_clear()
-        return str(_drawing(browser).call("visit", **visit)["probe"])
+        return _drawn(start, browser)
+
+
+def _drawn(start: Start, browser: BrowserPool) -> str:
+    session = _drawing(browser)
+    session.call("visit", url=start.url, script=start.script, in_place=start.in_place)
+    return str(session.call("observe")["probe"])
 
 
 @cache

@@ -201,7 +201,8 @@ class Session:
         """Go to `url` (as a POST of the form `post`), run `script` there, put `fill` into its controls, and look.
 
         `cookies`, if given, replace those of the session. `fill`: [element id, verb of page.js, value] each.
-        `in_place`: `script` alone will do where the page of `url` is shown and nothing but its own has changed.
+        `in_place`: `script` alone will do where the page of `url` is shown and nothing but its own has changed; the probe
+        is then not asked.
         """
         if cookies is not None:
             await self.context.clear_cookies()
@@ -211,8 +212,10 @@ class Session:
             await tab.page.close()
         if not self.may_load(url):
             raise Refusal("blocked", f"{self.secrets.mask(url)[:200]} is not allowed")
-        tab, failure = self.tabs[0], ""
-        if not (in_place and tab.page.url == url and await tab.restart(script)):
+        tab, failure, turn = self.tabs[0], "", None
+        if in_place and tab.page.url == url:
+            turn = await tab.restart(script, self.quiet_ms)
+        if turn is None:
             failure = await tab.navigate(url, None if post is None else ("POST", post))
             if script:
                 await self._loaded(tab)
@@ -221,7 +224,8 @@ class Session:
         if fill:
             await self._look("")
             await self._fill(fill)
-        return await self._look(failure)
+            turn = None
+        return await self._look(failure, turn=turn)
 
     async def put_back(self, url: str, html: str, fill: list[list[Any]]) -> dict[str, Any]:
         """Show the document of `url` again as it came, without asking for it; {} where that cannot be done exactly.
@@ -351,10 +355,10 @@ class Session:
             if (await tab.settle(0))[0]["rule"] != "cap":
                 break
 
-    async def _look(self, failure: str, refusal: tuple[str, str] | None = None) -> dict[str, Any]:
-        """Settle, leave what may not be shown, and read the page."""
+    async def _look(self, failure: str, refusal: tuple[str, str] | None = None, turn: Any = None) -> dict[str, Any]:
+        """Settle, leave what may not be shown, and read the page; for `turn`, of an episode's start, see `Tab.settle`."""
         shown = self._tab()
-        settled, seen = await shown.settle(self.quiet_ms)
+        settled, seen = await shown.settle(self.quiet_ms, turn)
         tab = self._tab()
         status, said = await tab.status()
         if said != _ABORTED:
@@ -382,7 +386,7 @@ class Session:
             "blocked": self.blocked,
             "dialogs": self.dialogs,
             "unsafe": self.unsafe,
-            "probe": await tab.evaluate_there(self.probe) if self.probe else None,
+            "probe": await tab.evaluate_there(self.probe) if self.probe and turn is None else None,
         }
 
     async def _read(self, tab: Tab, seen: Any) -> dict[str, Any]:

@@ -139,8 +139,10 @@ class Tab:
         events.append(press | {"type": "mouseReleased"})
         await asyncio.gather(*(self.cdp.send("Input.dispatchMouseEvent", event) for event in events))
 
-    async def settle(self, quiet_ms: int = QUIET_MS) -> tuple[dict[str, Any], Any]:
+    async def settle(self, quiet_ms: int = QUIET_MS, turn: Any = None) -> tuple[dict[str, Any], Any]:
         """Wait until the page has settled: which rule said so, after how many milliseconds; what the page then shows.
+
+        `turn`, if given, is what the page's first turn has told.
 
         loaded: no frame is loading and the document has no script. quiet: besides, no node changed for `quiet_ms` (or,
         where pages announce what they do, nothing is due for so long) and no request that began meanwhile is open.
@@ -150,28 +152,34 @@ class Tab:
         rule, seen = "cap", None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.session.cap_s):
-                rule, seen = await self._settle(quiet_ms)
+                rule, seen = await self._settle(quiet_ms, turn)
         return {"rule": rule, "ms": round((time.monotonic() - start) * 1000, 1)}, seen
 
-    async def _settle(self, quiet_ms: int) -> tuple[str, Any]:
+    async def _turn(self, quiet_ms: int) -> Any:
+        """What the page shows if it has settled once its task queue has come round; whatever an act began has begun."""
         announces, read = json.dumps(self.session.announces), json.dumps(self.session.reader.world)
+        return await self.evaluate(f"agentq.turn({quiet_ms}, {announces}, {read})")
+
+    async def _settle(self, quiet_ms: int, turn: Any) -> tuple[str, Any]:
+        announces = json.dumps(self.session.announces)
         while True:
-            try:  # whatever the act began has begun once the page's task queue has come round
-                turn = await self.evaluate(f"agentq.turn({quiet_ms}, {announces}, {read})")
-            except self.session.Error:  # the document was replaced while it was asked
-                turn = None
+            if turn is None:
+                with contextlib.suppress(self.session.Error):  # the document was replaced while it was asked
+                    turn = await self._turn(quiet_ms)
             gone = self.session.crashed or self.page.is_closed()
             if not gone and (self.loading or self.session.windows):
                 await self._until(lambda: not self.loading and not self.session.windows)
+                turn = None
                 continue
             if self.session.tabs[-1] is not self:
                 return (await self.session.tabs[-1].settle(quiet_ms))[0]["rule"], None
             if gone:
                 return "cap", None
-            if turn is None:
+            told, turn = turn, None
+            if told is None:
                 continue
-            if turn["rule"] == "loaded" or (turn["rule"] and not self.session.open_requests):
-                return turn["rule"], turn["seen"]
+            if told["rule"] == "loaded" or (told["rule"] and not self.session.open_requests):
+                return told["rule"], told["seen"]
             try:
                 seen = await self.evaluate(f"agentq.quiet({quiet_ms}, {self.session.cap_s * 1000}, {announces})")
             except self.session.Error:
@@ -206,10 +214,11 @@ class Tab:
         """Give up what is still being loaded."""
         await self.cdp.send("Page.stopLoading")
 
-    async def restart(self, script: str) -> bool:
-        """Start the page again by its `script`, as if loaded; False if something of the last time is left."""
-        parts = self.evaluate("agentq.leave()"), self.evaluate_there(script), self.evaluate("agentq.renewed()")
-        return bool((await asyncio.gather(*parts))[-1])
+    async def restart(self, script: str, quiet_ms: int) -> Any:
+        """Start the page again by its `script`, as if loaded: its first turn; None if something of before is left."""
+        begin = self.evaluate("agentq.leave()"), self.evaluate_there(script), self.evaluate("agentq.renewed()")
+        *_, renewed, turn = await asyncio.gather(*begin, self._turn(quiet_ms))  # one after the other; one round trip
+        return turn if renewed else None
 
     async def go_back(self, quiet_ms: int) -> None:
         """To the latest page that may be shown."""
