@@ -24,5 +24,6 @@
   let marked = [];
   answer("due", (ms) => Math.min(...due.values()) <= performance.now() + ms);
   answer("mark", () => { marked = Array.from(due.keys()); });
+  answer("run", (script) => { (0, eval)(script); return true; });
   answer("left", () => marked.some((each) => due.has(each)));
 })();

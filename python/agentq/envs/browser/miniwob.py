@@ -181,4 +181,4 @@ def _drawn(start: Start, browser: BrowserPool) -> str:
 @cache
 def _drawing(browser: BrowserPool) -> RemoteSession:
     """The session that instructions are drawn in."""
-    return browser.open([_origin()], probe=_SAID, quiet_ms=0)
+    return browser.open([_origin()], probe=_SAID, quiet_ms=0, announces=True)

@@ -278,15 +278,21 @@
     if (announces) poll = setInterval(() => { if (!due(quiet_ms)) end(true); }, 4);
   });
 
-  // Around a script that starts the page again. renewed: whether nothing is left of the time before but what the body had
-  // when it was loaded (keep): no timer, no other part, nothing in its fields; if so, numbers start again, as in a new
-  // document.
+  // Starting the page again by `script`, in its own world: null, or if nothing is left of the time before but what the
+  // body had when it was loaded (keep) - no timer, no other part, nothing in its fields - what it then shows (turn), with
+  // numbers from 1 as in a new document.
   let parts = [], fields = [];
   function keep() {
     parts = Array.from(document.body.children);
     fields = Array.from(document.querySelectorAll("input,select,textarea"));
   }
-  const leave = () => { document.activeElement?.blur(); ask("mark"); };
+  async function restart(script, quiet_ms, read) {
+    document.activeElement?.blur();
+    ask("mark");
+    const ran = ask("run", script);
+    await null; // what the script left to its promises
+    return ran && renewed() ? turn(quiet_ms, true, read) : null;
+  }
   function renewed() {
     const now = document.body.children, filled = (el) => ((v) => v[0] !== v[1])(values(el, role(el)));
     if (frames.length || ask("left") || now.length !== parts.length || parts.some((part, i) => part !== now[i])) return false;
@@ -295,5 +301,5 @@
     return true;
   }
 
-  globalThis.agentq = { keep, leave, renewed, observe, turn, putBack, point, corner, act, origin, quiet, keyOf };
+  globalThis.agentq = { keep, restart, observe, turn, putBack, point, corner, act, origin, quiet, keyOf };
 })();

@@ -201,8 +201,8 @@ class Session:
         """Go to `url` (as a POST of the form `post`), run `script` there, put `fill` into its controls, and look.
 
         `cookies`, if given, replace those of the session. `fill`: [element id, verb of page.js, value] each.
-        `in_place`: `script` alone will do where the page of `url` is shown and nothing but its own has changed; the probe
-        is then not asked.
+        `in_place`: `script` alone will do where the page of `url` is shown and nothing but its own has changed. The
+        probe is then not asked.
         """
         if cookies is not None:
             await self.context.clear_cookies()
@@ -356,7 +356,7 @@ class Session:
                 break
 
     async def _look(self, failure: str, refusal: tuple[str, str] | None = None, turn: Any = None) -> dict[str, Any]:
-        """Settle, leave what may not be shown, and read the page; for `turn`, of an episode's start, see `Tab.settle`."""
+        """Settle, leave what may not be shown, and read the page; `turn`: of an episode's start, see `Tab.settle`."""
         shown = self._tab()
         settled, seen = await shown.settle(self.quiet_ms, turn)
         tab = self._tab()

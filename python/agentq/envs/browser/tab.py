@@ -157,8 +157,12 @@ class Tab:
 
     async def _turn(self, quiet_ms: int) -> Any:
         """What the page shows if it has settled once its task queue has come round; whatever an act began has begun."""
-        announces, read = json.dumps(self.session.announces), json.dumps(self.session.reader.world)
-        return await self.evaluate(f"agentq.turn({quiet_ms}, {announces}, {read})")
+        return await self.evaluate(f"agentq.turn({quiet_ms}, {json.dumps(self.session.announces)}, {self._read})")
+
+    @property
+    def _read(self) -> str:
+        """The document that was read last, for page.js."""
+        return json.dumps(self.session.reader.world)
 
     async def _settle(self, quiet_ms: int, turn: Any) -> tuple[str, Any]:
         announces = json.dumps(self.session.announces)
@@ -216,9 +220,7 @@ class Tab:
 
     async def restart(self, script: str, quiet_ms: int) -> Any:
         """Start the page again by its `script`, as if loaded: its first turn; None if something of before is left."""
-        begin = self.evaluate("agentq.leave()"), self.evaluate_there(script), self.evaluate("agentq.renewed()")
-        *_, renewed, turn = await asyncio.gather(*begin, self._turn(quiet_ms))  # one after the other; one round trip
-        return turn if renewed else None
+        return await self.evaluate(f"agentq.restart({json.dumps(script)}, {quiet_ms}, {self._read})")
 
     async def go_back(self, quiet_ms: int) -> None:
         """To the latest page that may be shown."""
