@@ -25,14 +25,14 @@ from agentq.evaluate.stats import RungResult, paired_difference
 from agentq.store.files import write_json
 from agentq.store.run import RunStore
 
-HELD_OUT = 2  # tasks a page
+HELD_OUT = 5  # tasks a page
 SHARED = (
     *("--env=miniwob", "--eval.measure_base=false", f"--eval.num_tasks={HELD_OUT * len(PAGES)}"),
     *("--run.num_rounds=1", "--search.num_trees_in_flight=8"),
 )
 RUNS = {
     "sft": (
-        f"--run.num_tasks={3 * len(PAGES)}",
+        f"--run.num_tasks={10 * len(PAGES)}",
         *("--train.learning_rate=1e-3", "--train.epochs=6", "--train.batch_size=16"),
     ),
     "agent_q": (
