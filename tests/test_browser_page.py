@@ -256,6 +256,19 @@ def test_what_cannot_be_pressed_is_data(browser: BrowserPool) -> None:
     env.close()
 
 
+@pytest.mark.browser
+def test_what_is_covered_in_part_is_pressed_where_it_is_free(browser: BrowserPool) -> None:
+    cover = "position:absolute;left:0;top:0;width:70px;height:40px;background:#fff"
+    button = "position:absolute;left:0;top:0;width:100px;height:40px"
+    page = (
+        f"<button onclick=\"this.textContent = 'Pressed'\" style='{button}'>Under</button><div style='{cover}'></div>"
+    )
+    env = lab_env(browser, {"/": page})
+    result = click(env, "Under")
+    assert result.error_kind is None and "button Pressed [1]" in result.observation.text
+    env.close()
+
+
 GESTURES = """<style>
 .far { margin-top: 2000px } .box { height: 60px; overflow: auto } #a { position: absolute; left: 300px; width: 80px }
 </style>

@@ -137,6 +137,21 @@ def test_what_a_page_does_not_take_is_data(serve: Callable[[str], str]) -> None:
     env.close()
 
 
+def test_the_mouse_alone(serve: Callable[[str], str]) -> None:
+    env = envs.make(serve("login-user"))
+    task = envs.task(env.name, "train", 1)
+    assert task.commands == (Command.HOVER, Command.DRAG)
+    env.reset(task)
+    for action, kind in (
+        (EnvAction(Command.HOVER, 1), None),
+        (EnvAction(Command.DRAG, 1, "TO [2]"), None),
+        (EnvAction(Command.DRAG, 1, "TO [9]"), "no_such_element"),
+        (EnvAction(Command.DRAG, 1, "BY 3 4"), "no_such_command"),
+    ):
+        assert env.step(action).error_kind == kind
+    env.close()
+
+
 def test_an_element_has_time_to_take_an_action(serve: Callable[[str], str]) -> None:
     env = envs.make(serve("book-flight"))
     env.reset(envs.task(env.name, "train", 0))

@@ -140,7 +140,8 @@ def test_agentq_measures_and_trains_on_it_and_goes_on(
     with EnvServer(f"{OWN}:make", sys.executable, at, 2):
         refused = ["train", "sft", *words, "--eval.measure_base=false", "--out", tmp_path / "sft"]
         assert main([*map(str, refused)]) == 2
-    assert f"a scripted expert must be known for this, as for booking, shop; got count@{at}" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"a scripted expert must be known for this, as for the built-in sites; got count@{at}" in said
     assert main(["eval", str(base), "--env", f"own@{at}", "--out", str(tmp_path / "own")]) == 2
     assert f"agentq: a server must listen at {at}: agentq env serve; got No such file" in capsys.readouterr().err
     assert not (tmp_path / "own").exists()

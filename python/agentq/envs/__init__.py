@@ -10,12 +10,12 @@ train [0, 1e9), validation [1e9, 2e9), test [2e9, 3e9), base [3e9, 4e9).
 
 from __future__ import annotations
 
-from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, cast
 
+from agentq.envs import sites
 from agentq.envs.protocol import SiteEnv
-from agentq.envs.web_env import Advice, Expert, SiteKit, WebEnv
+from agentq.envs.web_env import Advice, Expert, WebEnv
 from agentq.errors import ConfigError, did_you_mean
 from agentq.types import Split, Task
 
@@ -40,10 +40,25 @@ if TYPE_CHECKING:
 
 SPLIT_SIZE = 1_000_000_000
 _ORDER = (Split.TRAIN, Split.VALIDATION, Split.TEST, Split.BASE)
-_CHROMIUM = "chromium/"
-_MINIWOB = "miniwob"
-_AT = "@"
-_KITS = {"booking": "agentq.envs.booking.kit", "shop": "agentq.envs.shop.kit"}
+
+
+class _Family(Protocol):
+    """A module whose environments are reached in one way; its functions as those of this package."""
+
+    def make(self, name: str, browser: BrowserPool | None) -> SiteEnv: ...
+    def task(self, name: str, seed: int, split: Split) -> Task: ...
+    def expert(self, name: str) -> Expert: ...
+    def max_sessions(self, name: str) -> int | None: ...
+
+
+def _family(name: str) -> _Family:
+    if "@" in name:
+        module = "agentq.envs.remote.client"
+    elif name.partition("/")[0] == "miniwob":
+        module = "agentq.envs.browser.miniwob"
+    else:
+        module = sites.__name__
+    return cast(_Family, import_module(module))
 
 
 def names(family: str = "") -> tuple[str, ...]:
@@ -54,24 +69,14 @@ def names(family: str = "") -> tuple[str, ...]:
         return miniwob.names()
     if family not in ("", "chromium"):
         raise ConfigError(f"family must be '', 'chromium' or 'miniwob'; got '{family}'")
-    return tuple(_CHROMIUM + name if family else name for name in _KITS)
+    return tuple(sites.CHROMIUM + name if family else name for name in sites.KITS)
 
 
-def _kit(name: str) -> SiteKit:
-    """The kit of a site, whichever way it is reached."""
-    site = name.removeprefix(_CHROMIUM)
-    if site not in _KITS:
-        raise ConfigError(f"no environment '{name}'{did_you_mean(site, _KITS)}")
-    kit: SiteKit = import_module(_KITS[site]).KIT
-    return kit
-
-
-@cache
 def default_browser() -> BrowserPool:
     """The pool of `make('chromium/...')` without a pool: one browser, closed when the process ends."""
-    from agentq.envs.browser.pool import BrowserPool
+    from agentq.envs.browser import pool
 
-    return BrowserPool()
+    return pool.default_browser()
 
 
 def make(name: str, browser: BrowserPool | None = None) -> SiteEnv:
@@ -80,27 +85,12 @@ def make(name: str, browser: BrowserPool | None = None) -> SiteEnv:
     With `browser`, or as `chromium/NAME`, its pages are read from Chromium. Raises ConfigError for an unknown name,
     EnvError for a server that is not there.
     """
-    if _AT in name:
-        from agentq.envs.remote.client import RemoteEnv
-
-        return RemoteEnv(name)
-    if browser is None and not name.startswith(_CHROMIUM) and not _is_miniwob(name):
-        return WebEnv(_kit(name))
-    from agentq.envs.browser.env import BrowserEnv
-    from agentq.envs.browser.hosts import site_host
-    from agentq.envs.browser.miniwob import MiniwobHost
-
-    host = MiniwobHost(name) if _is_miniwob(name) else site_host(_kit(name).name)
-    return BrowserEnv(host, browser or default_browser())
+    return _family(name).make(name, browser)
 
 
 def max_sessions(name: str) -> int | None:
     """How many sessions of environment `name` may be open at once; None: as many as memory holds."""
-    if _AT not in name:
-        return None
-    from agentq.envs.remote.client import greet
-
-    return greet(name).sessions
+    return _family(name).max_sessions(name)
 
 
 def task(name: str, split: Split | str, index: int) -> Task:
@@ -121,17 +111,7 @@ def task_from_seed(name: str, seed: int) -> Task:
     """
     if not 0 <= seed < SPLIT_SIZE * len(_ORDER):
         raise ConfigError(f"task seed must be in [0, {SPLIT_SIZE * len(_ORDER)}); got {seed}")
-    split = _ORDER[seed // SPLIT_SIZE]
-    if _AT in name:
-        from agentq.envs.remote import client
-
-        return Task(name, seed, split, client.instruction(name, seed))
-    if _is_miniwob(name):
-        from agentq.envs.browser import miniwob
-
-        return miniwob.task(name, seed, split, default_browser())
-    kit = _kit(name)
-    return Task(kit.name, seed, split, kit.instruction(seed))
+    return _family(name).task(name, seed, _ORDER[seed // SPLIT_SIZE])
 
 
 def tasks(name: str, split: Split | str, n: int, start: int = 0) -> list[Task]:
@@ -144,14 +124,4 @@ def expert(name: str) -> Expert:
 
     Raises ConfigError where there is none.
     """
-    if _AT in name:
-        raise ConfigError(f"a scripted expert must be known for this, as for {', '.join(_KITS)}; got {name}")
-    if _is_miniwob(name):
-        from agentq.envs.browser.experts import miniwob_expert
-
-        return miniwob_expert(name)
-    return _kit(name).expert
-
-
-def _is_miniwob(name: str) -> bool:
-    return name.partition("/")[0] == _MINIWOB
+    return _family(name).expert(name)

@@ -16,10 +16,12 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from agentq.envs.browser.experts import PAGES, PREFIX
+from agentq.envs.browser.env import BrowserEnv
+from agentq.envs.browser.experts import PAGES, PREFIX, miniwob_expert
 from agentq.envs.browser.hosts import Start, Verdict
-from agentq.envs.browser.pool import BrowserPool, RemoteSession
+from agentq.envs.browser.pool import BrowserPool, RemoteSession, default_browser
 from agentq.envs.tab import ActionError, View
+from agentq.envs.web_env import Expert
 from agentq.errors import ConfigError, EnvError, MissingExtra, did_you_mean
 from agentq.types import INPUT_COMMANDS, Split, Task
 
@@ -155,10 +157,24 @@ class MiniwobHost:
         return rng.choice(["one", "two", "three"])
 
 
-def task(name: str, seed: int, split: Split, browser: BrowserPool) -> Task:
-    """The task of a seed; in the suite the seeds go round the pages."""
+def make(name: str, browser: BrowserPool | None) -> BrowserEnv:
+    """A session of a page, or of the suite; see `agentq.envs.make`."""
+    return BrowserEnv(MiniwobHost(name), browser or default_browser())
+
+
+def task(name: str, seed: int, split: Split) -> Task:
+    """The task of a seed; in the suite the seeds go round the pages. Its instruction is what the page says."""
     page = list(PAGES)[seed % len(PAGES)] if name == SUITE else name
-    return Task(page, seed, split, instruction(page, seed, browser), INPUT_COMMANDS)
+    return Task(page, seed, split, instruction(page, seed, default_browser()), INPUT_COMMANDS)
+
+
+def expert(name: str) -> Expert:
+    """See `agentq.envs.expert`."""
+    return miniwob_expert(name)
+
+
+def max_sessions(name: str) -> None:
+    """As many as memory holds."""
 
 
 @lru_cache(maxsize=65536)

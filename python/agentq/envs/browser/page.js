@@ -172,23 +172,29 @@
   const scripted = () =>
     document.scripts.length + frames.length > 0 || document.evaluate(moving, document, null, 3, null).booleanValue;
 
-  // Where to press the mouse, in CSS pixels of this document's viewport; or, if it must be free, what lies over it.
+  // Where to press the mouse, in CSS pixels of this document's viewport: the element's middle, or where it is not covered;
+  // if it must be free and is nowhere, what lies over it.
   function point(key, free) {
     const el = find(key);
     if (!el) return null;
     const view = el.ownerDocument.defaultView;
-    let { x, y, hit, inside } = middle(el);
-    if (!inside || view !== window) { // out of the window, or clipped by a box that scrolls
+    let spot = place(el, 0.5, 0.5);
+    if (!spot.inside || view !== window) { // out of the window, or clipped by a box that scrolls
       el.scrollIntoView({ block: "center", inline: "center", behavior: "instant" });
-      ({ x, y, hit, inside } = middle(el));
+      spot = place(el, 0.5, 0.5);
     }
-    if (free && !inside && !hit?.contains(el)) return { over: hit ? squeeze(`${hit.localName} ${hit.textContent}`) : "nothing" };
-    return outer(view, x, y);
+    if (free && !spot.inside && !spot.hit?.contains(el)) {
+      const found = ELSEWHERE.map(([right, down]) => place(el, right, down)).find((other) => other.inside);
+      if (!found) return { over: spot.hit ? squeeze(`${spot.hit.localName} ${spot.hit.textContent}`) : "nothing" };
+      spot = found;
+    }
+    return outer(view, spot.x, spot.y);
   }
-  // The middle of an element, what is hit there, and whether that is the element, a part of it, or its label.
-  function middle(el) {
+  const PARTS = [0.5, 0.25, 0.75, 0.1, 0.9], ELSEWHERE = PARTS.flatMap((right) => PARTS.map((down) => [right, down]));
+  // A part of the way across an element, what is hit there, and whether that is the element, a part of it, or its label.
+  function place(el, right, down) {
     const box = Array.from(el.getClientRects()).find((r) => r.width && r.height) ?? el.getBoundingClientRect();
-    const x = box.left + box.width / 2, y = box.top + box.height / 2, hit = el.getRootNode().elementFromPoint(x, y);
+    const x = box.left + box.width * right, y = box.top + box.height * down, hit = el.getRootNode().elementFromPoint(x, y);
     return { x, y, hit, inside: !!hit && (el.contains(hit) || Array.from(el.labels ?? []).some((l) => l.contains(hit))) };
   }
   // A point of a same-origin frame's viewport in this document's.

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterable
 from concurrent.futures import Future
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -261,3 +262,9 @@ class BrowserPool:
             worker.looked = time.monotonic()
             if (held := worker.memory_mb()) > self.memory_limit_mb:
                 self._replace(worker, f"a worker must hold at most {self.memory_limit_mb:.0f} MiB; got {held:.0f}")
+
+
+@cache
+def default_browser() -> BrowserPool:
+    """The pool of environments that are made without one: one browser, closed when the process ends."""
+    return BrowserPool()

@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import logging
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -25,7 +26,8 @@ PREFIX = "browsergym/"
 _PATIENCE_MS = 3000
 _SCROLL_PX = {"UP": -400, "DOWN": 400}
 _MAX_STEPS = {"miniwob": 10}  # as in BrowserGym's benchmarks; of others, 30
-_ACTIONS = {"CLICK": "click", "TYPE": "fill", "SELECT": "select_option", "CLEAR": "clear"}
+_ACTIONS = {"CLICK": "click", "TYPE": "fill", "SELECT": "select_option", "CLEAR": "clear", "HOVER": "hover"}
+_DRAG_TO = re.compile(r"TO\s*\[?(\d+)\]?", re.IGNORECASE)
 
 
 class Refused(Exception):
@@ -38,6 +40,8 @@ class Refused(Exception):
 
 class BrowserGymEnv:
     """One environment by its id. Element numbers are of an episode, in order of appearance."""
+
+    commands = ("HOVER", "DRAG")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -114,7 +118,7 @@ class BrowserGymEnv:
         """The page that BrowserGym saw."""
         tree = Tree(seen["axtree_object"]["nodes"], seen["extra_element_properties"])
         lines = tree.lines(self.numbers)
-        self.shown = {self.numbers[bid]: bid for bid in tree.numbered}
+        self.shown: dict[int | None, str] = {self.numbers[bid]: bid for bid in tree.numbered}
         self.url: str = seen["url"]
         self.page: dict[str, str] = {"text": "\n".join(lines), "url": _shown_url(self.url)}
         return self.page
@@ -129,14 +133,23 @@ class BrowserGymEnv:
             return f"goto({self._target(text)!r})"
         if command == "SCROLL":
             return f"scroll(0, {_SCROLL_PX[text]})"
-        if element not in self.shown:
-            raise Refused("no_such_element", f"no element [{element}]")
-        bid = self.shown[element]
+        bid = self._bid(element)
+        if command == "DRAG":
+            onto = _DRAG_TO.fullmatch(text)
+            if onto is None:
+                raise Refused("no_such_command", "DRAG leads to an element here: DRAG [id] TO [id]")
+            return f"drag_and_drop({bid!r}, {self._bid(int(onto[1]))!r})"
         if command == "SUBMIT":
             return f"press({bid!r}, 'Enter')"
         if command not in _ACTIONS:
             raise Refused("no_such_command", f"no {command} here")
         return f"{_ACTIONS[command]}({bid!r}, {text!r})" if text else f"{_ACTIONS[command]}({bid!r})"
+
+    def _bid(self, element: int | None) -> str:
+        """BrowserGym's id of an element. Raises Refused."""
+        if element not in self.shown:
+            raise Refused("no_such_element", f"no element [{element}]")
+        return self.shown[element]
 
     def _target(self, text: str) -> str:
         """The url that GOTO means, from the present page."""

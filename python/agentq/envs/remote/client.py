@@ -20,7 +20,7 @@ from agentq.envs.remote import address
 from agentq.envs.remote.connection import Closed, Connection, Hello, Outcome, SessionLost, Start
 from agentq.envs.site import printable
 from agentq.errors import ConfigError, EnvError
-from agentq.types import Command, EnvAction, Observation, StepResult, Task
+from agentq.types import Command, EnvAction, Observation, Split, StepResult, Task
 
 CLOSE_S = 5.0
 _ATTEMPTS = 2
@@ -67,6 +67,27 @@ def instruction(name: str, seed: int) -> str:
         return env.start(seed).instruction
     finally:
         env.close()
+
+
+def make(name: str, browser: object = None) -> RemoteEnv:
+    """A session; see `agentq.envs.make`. Where a browser runs is the server's business."""
+    return RemoteEnv(name)
+
+
+def task(name: str, seed: int, split: Split) -> Task:
+    """The task of a seed; its instruction is what the server says at reset."""
+    commands = tuple(Command(each) for each in greet(name).commands)
+    return Task(name, seed, split, instruction(name, seed), commands)
+
+
+def expert(name: str) -> NoReturn:
+    """There is none."""
+    raise ConfigError(f"a scripted expert must be known for this, as for the built-in sites; got {name}")
+
+
+def max_sessions(name: str) -> int:
+    """As many as the server says."""
+    return greet(name).sessions
 
 
 class RemoteEnv:

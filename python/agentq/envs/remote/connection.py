@@ -6,7 +6,7 @@ import itertools
 import select
 import socket
 import time
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -29,13 +29,17 @@ class _Reply(BaseModel):
 
 
 class Hello(_Reply):
-    """What a server serves: how many steps an episode has, how many sessions may be open, how long a call may take."""
+    """What a server serves: how many steps an episode has, how many sessions may be open, how long a call may take.
+
+    `commands`: which of INPUT_COMMANDS it takes.
+    """
 
     protocol: int
     name: str
     max_steps: _Count
     sessions: _Count
     deadline_s: _Seconds
+    commands: list[Literal["HOVER", "DRAG", "PRESS"]] = []
 
 
 class Start(_Reply):

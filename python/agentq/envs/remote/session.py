@@ -4,7 +4,8 @@ Started by start.py as `PYTHON start.py WHAT SESSIONS`. WHAT is `FILE.py:FUNCTIO
 makes the environment, or a name that an adapter knows. Runs in any Python 3.9 with the standard library.
 
 An environment has `name`, `reset(seed)`, `step(command, element, text)`, and may have `max_steps`, `deadline_s` (what a
-call may take) and `close()`. `reset` and `step` return the dictionaries that the protocol describes.
+call may take), `commands` (of HOVER, DRAG and PRESS those that it takes) and `close()`. `reset` and `step` return the
+dictionaries that the protocol describes.
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ class Session:
             "max_steps": getattr(self.env, "max_steps", MAX_STEPS),
             "sessions": self.sessions,
             "deadline_s": getattr(self.env, "deadline_s", DEADLINE_S),
+            "commands": list(getattr(self.env, "commands", ())),
         }
 
     def reset(self, seed: int) -> dict[str, Any]:

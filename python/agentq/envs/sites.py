@@ -1,0 +1,53 @@
+"""The built-in sites, in process or, as `chromium/NAME`, over HTTP in a browser."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from agentq.envs.protocol import SiteEnv
+from agentq.envs.web_env import Expert, SiteKit, WebEnv
+from agentq.errors import ConfigError, did_you_mean
+from agentq.types import Split, Task
+
+if TYPE_CHECKING:
+    from agentq.envs.browser.pool import BrowserPool
+
+CHROMIUM = "chromium/"
+KITS = {"booking": "agentq.envs.booking.kit", "shop": "agentq.envs.shop.kit"}
+
+
+def make(name: str, browser: BrowserPool | None) -> SiteEnv:
+    """See `agentq.envs.make`."""
+    kit = _kit(name)
+    if browser is None and not name.startswith(CHROMIUM):
+        return WebEnv(kit)
+    from agentq.envs.browser.env import BrowserEnv
+    from agentq.envs.browser.hosts import site_host
+    from agentq.envs.browser.pool import default_browser
+
+    return BrowserEnv(site_host(kit.name), browser or default_browser())
+
+
+def task(name: str, seed: int, split: Split) -> Task:
+    """The task of a seed, the same whichever way the site is reached."""
+    kit = _kit(name)
+    return Task(kit.name, seed, split, kit.instruction(seed))
+
+
+def expert(name: str) -> Expert:
+    """See `agentq.envs.expert`."""
+    return _kit(name).expert
+
+
+def max_sessions(name: str) -> None:
+    """As many as memory holds."""
+
+
+def _kit(name: str) -> SiteKit:
+    """The kit of a site, whichever way it is reached."""
+    site = name.removeprefix(CHROMIUM)
+    if site not in KITS:
+        raise ConfigError(f"no environment '{name}'{did_you_mean(site, KITS)}")
+    kit: SiteKit = import_module(KITS[site]).KIT
+    return kit
