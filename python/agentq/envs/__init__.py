@@ -10,6 +10,7 @@ train [0, 1e9), validation [1e9, 2e9), test [2e9, 3e9), base [3e9, 4e9).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -46,7 +47,7 @@ class _Family(Protocol):
     """A module whose environments are reached in one way; its functions as those of this package."""
 
     def make(self, name: str, browser: BrowserPool | None) -> SiteEnv: ...
-    def task(self, name: str, seed: int, split: Split) -> Task: ...
+    def tasks(self, name: str, seeds: Sequence[int], split: Split) -> list[Task]: ...
     def expert(self, name: str) -> Expert: ...
     def max_sessions(self, name: str) -> int | None: ...
 
@@ -93,30 +94,35 @@ def max_sessions(name: str) -> int | None:
     return _family(name).max_sessions(name)
 
 
-def task(name: str, split: Split | str, index: int) -> Task:
-    """Task `index` of a split. Raises ConfigError for an unknown name or split, or an index outside [0, 1e9)."""
-    known = {member.value: member for member in Split}
-    if str(split) not in known:
-        raise ConfigError(f"no split '{split}'{did_you_mean(str(split), known)}")
-    if not 0 <= index < SPLIT_SIZE:
-        raise ConfigError(f"task index must be in [0, {SPLIT_SIZE}); got {index}")
-    return task_from_seed(name, _ORDER.index(known[str(split)]) * SPLIT_SIZE + index)
-
-
-def task_from_seed(name: str, seed: int) -> Task:
-    """The task of a seed. Raises ConfigError for an unknown name or a seed outside [0, 4e9).
+def tasks(name: str, split: Split | str, n: int, start: int = 0) -> list[Task]:
+    """`n` tasks of a split from index `start` on.
 
     The instruction of a `miniwob` task is what its page says, which takes a browser: that of `default_browser`. Tasks
     of `miniwob` itself are of each of its pages in turn. Of an environment behind a server it is what it says at reset.
+
+    Raises:
+        ConfigError: for an unknown name or split, or an index outside [0, 1e9).
     """
+    known = {member.value: member for member in Split}
+    if str(split) not in known:
+        raise ConfigError(f"no split '{split}'{did_you_mean(str(split), known)}")
+    for index in (start, start + max(n, 1) - 1):
+        if not 0 <= index < SPLIT_SIZE:
+            raise ConfigError(f"task index must be in [0, {SPLIT_SIZE}); got {index}")
+    first = _ORDER.index(known[str(split)]) * SPLIT_SIZE + start
+    return _family(name).tasks(name, range(first, first + n), known[str(split)])
+
+
+def task(name: str, split: Split | str, index: int) -> Task:
+    """Task `index` of a split; see `tasks`."""
+    return tasks(name, split, 1, index)[0]
+
+
+def task_from_seed(name: str, seed: int) -> Task:
+    """The task of a seed; see `tasks`. Raises ConfigError for a seed outside [0, 4e9)."""
     if not 0 <= seed < SPLIT_SIZE * len(_ORDER):
         raise ConfigError(f"task seed must be in [0, {SPLIT_SIZE * len(_ORDER)}); got {seed}")
-    return _family(name).task(name, seed, _ORDER[seed // SPLIT_SIZE])
-
-
-def tasks(name: str, split: Split | str, n: int, start: int = 0) -> list[Task]:
-    """`n` tasks of a split from index `start` on."""
-    return [task(name, split, index) for index in range(start, start + n)]
+    return task(name, _ORDER[seed // SPLIT_SIZE], seed % SPLIT_SIZE)
 
 
 def expert(name: str) -> Expert:

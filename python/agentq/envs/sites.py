@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -29,10 +30,10 @@ def make(name: str, browser: BrowserPool | None) -> SiteEnv:
     return BrowserEnv(site_host(kit.name), browser or default_browser())
 
 
-def task(name: str, seed: int, split: Split) -> Task:
-    """The task of a seed, the same whichever way the site is reached."""
+def tasks(name: str, seeds: Sequence[int], split: Split) -> list[Task]:
+    """Tasks by seed, the same whichever way the site is reached."""
     kit = _kit(name)
-    return Task(kit.name, seed, split, kit.instruction(seed))
+    return [Task(kit.name, seed, split, kit.instruction(seed)) for seed in seeds]
 
 
 def expert(name: str) -> Expert:

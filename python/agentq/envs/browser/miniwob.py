@@ -11,6 +11,7 @@ import importlib.util
 import random
 import re
 import threading
+from collections.abc import Sequence
 from functools import cache, lru_cache, partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -162,10 +163,12 @@ def make(name: str, browser: BrowserPool | None) -> BrowserEnv:
     return BrowserEnv(MiniwobHost(name), browser or default_browser())
 
 
-def task(name: str, seed: int, split: Split) -> Task:
-    """The task of a seed; in the suite the seeds go round the pages. Its instruction is what the page says."""
-    page = list(PAGES)[seed % len(PAGES)] if name == SUITE else name
-    return Task(page, seed, split, instruction(page, seed, default_browser()), INPUT_COMMANDS)
+def tasks(name: str, seeds: Sequence[int], split: Split) -> list[Task]:
+    """Tasks by seed; in the suite the seeds go round the pages. Their instructions are what the pages say."""
+    pages, browser = list(PAGES) if name == SUITE else [name], default_browser()
+    by_page = sorted(seeds, key=lambda seed: seed % len(pages))  # a page that is shown already draws in no time
+    said = {seed: instruction(pages[seed % len(pages)], seed, browser) for seed in by_page}
+    return [Task(pages[seed % len(pages)], seed, split, said[seed], INPUT_COMMANDS) for seed in seeds]
 
 
 def expert(name: str) -> Expert:

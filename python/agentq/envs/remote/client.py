@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any, NoReturn
@@ -74,10 +75,10 @@ def make(name: str, browser: object = None) -> RemoteEnv:
     return RemoteEnv(name)
 
 
-def task(name: str, seed: int, split: Split) -> Task:
-    """The task of a seed; its instruction is what the server says at reset."""
+def tasks(name: str, seeds: Sequence[int], split: Split) -> list[Task]:
+    """Tasks by seed; their instructions are what the server says at reset."""
     commands = tuple(Command(each) for each in greet(name).commands)
-    return Task(name, seed, split, instruction(name, seed), commands)
+    return [Task(name, seed, split, instruction(name, seed), commands) for seed in seeds]
 
 
 def expert(name: str) -> NoReturn:
