@@ -28,16 +28,16 @@ from agentq.store.run import RunStore
 HELD_OUT = 5  # tasks a page
 SHARED = (
     *("--env=miniwob", "--eval.measure_base=false", f"--eval.num_tasks={HELD_OUT * len(PAGES)}"),
-    *("--run.num_rounds=1", "--search.num_trees_in_flight=8"),
+    "--search.num_trees_in_flight=8",
 )
 RUNS = {
     "sft": (
         f"--run.num_tasks={10 * len(PAGES)}",
-        *("--train.learning_rate=1e-3", "--train.epochs=6", "--train.batch_size=16"),
+        *("--run.num_rounds=1", "--train.learning_rate=1e-3", "--train.epochs=6", "--train.batch_size=16"),
     ),
     "agent_q": (
-        f"--run.num_tasks={len(PAGES)}",
-        *("--search.num_iterations=5", "--search.num_proposals=4", "--train.learning_rate=1e-4"),
+        *("--run.num_rounds=2", f"--run.num_tasks={2 * len(PAGES)}", "--search.num_iterations=8"),
+        *("--train.learning_rate=3e-4", "--train.epochs=3"),
     ),
 }
 
