@@ -32,15 +32,23 @@ class FakeOpenAI:
     that it has cached are of the weights before, until it is told to forget them.
     """
 
-    def __init__(self, tokenizer: Any = None, *, honours_n: bool = True, honours_seeds: bool = True) -> None:
+    def __init__(
+        self,
+        tokenizer: Any = None,
+        *,
+        root: Path | str = "somewhere/else",
+        honours_n: bool = True,
+        honours_seeds: bool = True,
+    ) -> None:
         self.tokenizer, self.honours_n, self.honours_seeds = tokenizer, honours_n, honours_seeds
         self.processed_logprobs = False
         self.faults: deque[str] = deque()
+        self.loaded: list[str] = []  # checkpoints, in this order
         self.asked: list[dict[str, Any]] = []  # the bodies of all requests
         self.stalled, self.hung_up = Event(), Event()
         self.at_once: Barrier | None = None  # requests that wait for one another
         self.most_at_once = self._under_way = 0
-        self.root, self.device = "somewhere/else", "cuda"
+        self.root, self.device = str(root), "cuda"
         self._port = 0
         self.start()
 
@@ -158,6 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
                 fake.paused = self.path != "/resume"
             case "/collective_rpc":
                 fake.weights = body["kwargs"]["weights_path"]
+                fake.loaded.append(fake.weights)
                 if not fake.paused or not (Path(fake.weights) / "config.json").exists():
                     return {"error": {"message": "no config.json"}}, 500
             case "/reset_prefix_cache":

@@ -52,10 +52,7 @@ def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def vllm(tokenizer: object) -> Iterator[FakeOpenAI]:
     """A server of token ids that serves the embedded base, whose tokenizer is here."""
-    with fake_openai(tokenizer=tokenizer) as fake:
-        fake.root = str(embedded_base())
-        fake.kill()
-        fake.start()
+    with fake_openai(tokenizer=tokenizer, root=embedded_base()) as fake:
         yield fake
 
 

@@ -118,5 +118,7 @@ class VLLMEngine(ContinuousEngine):
 
     def close(self) -> None:
         """See `Engine.close`."""
-        self._llm.shutdown()
+        if self._llm is not None:
+            self._llm.shutdown()
+            self._llm = None  # it shuts down again where it ends with the process, and cannot then
         super().close()
