@@ -89,6 +89,17 @@ def test_k_samples_follow_from_the_seed(engine: ContinuousEngine) -> None:
     assert first != other
 
 
+def test_more_prompts_than_are_read_at_once(engine: ContinuousEngine, model: Any) -> None:
+    """A seeded prompt of which a part is read first would end vLLM on a CPU."""
+
+    async def every() -> list[list[Sample]]:
+        prompts = [Prompt([], np.roll(np.tile(IDS, 2), n)) for n in range(12)]
+        return await asyncio.gather(*(engine.sample(Request(p, 2, n, 1.0, 8)) for n, p in enumerate(prompts)))
+
+    for n, samples in enumerate(asyncio.run(every())):
+        assert gap(samples, model, np.roll(np.tile(IDS, 2), n)) < NEAR
+
+
 def test_an_answer_ends_with_the_end_token_or_says_length(engine: ContinuousEngine) -> None:
     assert engine.renderer is not None
     (end,) = engine.renderer.end_ids
