@@ -39,8 +39,10 @@ class FakeOpenAI:
         root: Path | str = "somewhere/else",
         honours_n: bool = True,
         honours_seeds: bool = True,
+        one_seed: bool = False,
     ) -> None:
         self.tokenizer, self.honours_n, self.honours_seeds = tokenizer, honours_n, honours_seeds
+        self.one_seed = one_seed  # samples as if it had always been asked with the same
         self.processed_logprobs = False
         self.faults: deque[str] = deque()
         self.loaded: list[str] = []  # checkpoints, in this order
@@ -98,7 +100,7 @@ class FakeOpenAI:
             self._under_way -= 1
 
     def _choice(self, body: dict[str, Any], prompt: Any, index: int, *, chat: bool) -> dict[str, Any]:
-        seed = index + (body["seed"] if self.honours_seeds else 1000 * len(self.asked))
+        seed = index + (body["seed"] if self.honours_seeds else 1000 * len(self.asked)) * (not self.one_seed)
         served = [self.cached, self.adapters.get(body["model"])] if self.weights != self.root or self.adapters else []
         key = json.dumps([prompt, 0 if body["temperature"] == 0 else seed, served]).encode()
         number = int.from_bytes(hashlib.sha256(key).digest()[:4], "big")

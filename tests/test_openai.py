@@ -83,6 +83,7 @@ def said(samples: list[Sample]) -> list[object]:
     [
         (True, {}, TOKENS | Gives.SEEDS),
         (True, {"honours_seeds": False}, TOKENS),
+        (True, {"one_seed": True}, TOKENS),
         (False, {}, Gives.SEEDS),
         (False, {"honours_n": False}, Gives.SEEDS),
         (False, {"honours_seeds": False}, Gives.TEXT),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from itertools import count
 from pathlib import Path
@@ -64,11 +65,18 @@ class VLLMEngine(ContinuousEngine):
         return AsyncLLM.from_engine_args(AsyncEngineArgs(model=str(self.model), disable_log_stats=True, **given))
 
     async def _ask(self, request: Request) -> Answer:
+        """Its samples are asked for one by one: of several at once vLLM tells the cached tokens of one that may have
+        found the others' prompt."""
+        outputs = await asyncio.gather(*(self._generate(request, i) for i in range(request.k)))
+        samples = [self._sampled(output.outputs[0]) for output in outputs]
+        cached = min(output.num_cached_tokens or 0 for output in outputs)
+        return Answer(samples, len(request.prompt.ids), cached, sum(len(sample.token_ids) for sample in samples))
+
+    async def _generate(self, request: Request, index: int) -> Any:
         from vllm.sampling_params import RequestOutputKind, SamplingParams
 
         params = SamplingParams(
-            n=request.k,
-            seed=request.seed % 2**62,  # the k-th sample's is k more, and must fit 64 bits with a sign
+            seed=(request.seed + index) % 2**62,  # must fit 64 bits with a sign
             temperature=request.temperature,
             max_tokens=request.max_new_tokens,
             logprobs=0,  # of the sampled token alone
@@ -80,9 +88,7 @@ class VLLMEngine(ContinuousEngine):
             (output,) = [o async for o in self._llm.generate(prompt, params, name, lora_request=self._adapter)]
         except Exception as error:
             raise ModelError(f"{self.name} must answer; got {last_line(error)}") from error
-        samples = [self._sampled(o) for o in output.outputs]
-        generated = sum(len(sample.token_ids) for sample in samples)
-        return Answer(samples, len(request.prompt.ids), output.num_cached_tokens or 0, generated)
+        return output
 
     def _sampled(self, output: Any) -> Sample:
         ids = np.array(output.token_ids, dtype=np.int32)
