@@ -337,6 +337,7 @@ def test_what_cannot_be_published_changes_nothing(
         ModelError, match=f"to load what is published; got .*broken: .*{wrong[where]}.*; version 1 stays"
     ):
         engine.publish(broken)
+    assert vllm.weights == vllm.cached == str(published)  # at once, also for others that ask this server
     assert said(ask(engine)) == said(before) and engine.version == 1 and not vllm.paused
 
 
