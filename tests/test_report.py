@@ -20,6 +20,7 @@ from agentq.store import RunStore
 from tests.records_factory import make_tree
 
 USED = {"requests": 2, "prompt_tokens": 7, "cached_tokens": 3, "generated_tokens": 5, "queue_s": 0.5}
+ENGINE = {"seconds": 61.0, "faults": {"HTTP 500": 1, "HTTP 429": 2}, "pause_s": 2.5}
 CONFIG = {"run": {"env": "booking", "seed": 7}, "search": {"c_exp": 1.0}}
 
 
@@ -38,7 +39,9 @@ def run(tmp_path: Path) -> Path:
     with RunStore.open(path, CONFIG) as store:
         store.add_tree("agent_q/collect", make_tree(1, num_nodes=12))
         store.add_tree("agent_q/collect", failed)
-        store.set_note("agent_q/collect", {"seconds": 250.0, "done": 2, "total": 3, "usage": {"critic": USED}})
+        store.set_note(
+            "agent_q/collect", {"seconds": 250.0, "done": 2, "total": 3, "usage": {"critic": USED}, "engine": ENGINE}
+        )
         store.set_note("agent_q/train", {"finished": True})
         for step in range(30):
             store.log("agent_q/train", step, loss=0.7 - step / 100, **{"rewards/accuracies": 0.5})
@@ -71,7 +74,8 @@ def test_report_shows_the_ladder_the_stages_and_the_curves(run: Path) -> None:
     assert rows[1][:3] == ["agent_q", "96.0 %", "48 / 50"]
     assert rows[1][6:9] == ["12.3 k", "7", "3"]
     assert rows[1][9] == "4 min 10 s"
-    used = "critic: 2 requests, 7 prompt tokens (43% cached), 5 generated"
+    used = "critic: 2 requests, 7 prompt tokens (43% cached), 5 generated, queued 250 ms each, engine busy 1 min 01 s"
+    used += ", 3 failed attempts (2 HTTP 429, 1 HTTP 500), 2.5 s of pauses"
     note = f"2 of 3, {used}, pages come back to: 2 exact, 2 approximate, 2 failed"
     assert cells(page, "Stages") == [["agent_q/collect", "2", "", "4 min 10 s", note]]
     labels = page.xpath("//*[local-name() = 'svg']/@aria-label")

@@ -73,7 +73,7 @@ def test_a_run_with_a_kl_weight_reports_it_and_starts_at_zero(base: Path, tmp_pa
     with RunStore.read(tmp_path / "run") as store:
         lines = list(store.metrics())
     kl = [line["kl"] for line in lines if line["stage"] == "grpo/learn"]
-    apart = [line["sampling_logp_difference/max"] for line in lines if line["stage"] == "grpo/sampling"]
+    apart = [line["logp_difference/max"] for line in lines if line["stage"] == "grpo/agreement"]
     assert len(apart) == 2 and all(0 <= value < 1e-4 for value in apart)  # engine and learner have the same weights
     assert kl[0] == pytest.approx(0.0, abs=1e-9) and all(value > 1e-6 for value in kl[2:])
 

@@ -29,10 +29,10 @@ from agentq.config import load
 from agentq.credit.episodes import credited
 from agentq.errors import ConfigError, ModelError
 from agentq.learn.batch import plan_step
-from agentq.learn.checkpoint import fingerprint
 from agentq.learn.learner import Learner
 from agentq.policies.engine import TransformersEngine
 from agentq.policies.model import ModelPolicy
+from agentq.policies.weights import fingerprint
 from agentq.recipes.presets import RECIPES
 from agentq.report.page import CURVES
 from agentq.store.run import RunStore

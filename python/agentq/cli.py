@@ -143,12 +143,14 @@ def _train(args: argparse.Namespace, overrides: list[str]) -> int:
 
 def _eval(args: argparse.Namespace, overrides: list[str]) -> int:
     _use_threads()
-    _require_train("eval")
-    from agentq.learn.checkpoint import fingerprint
     from agentq.policies.names import read_name
-    from agentq.recipes.rounds import measure
+    from agentq.policies.weights import fingerprint
+    from agentq.recipes.measure import measure
 
     checkpoint, config = read_name(args.checkpoint), load(args.config, overrides)
+    critic = read_name(args.base or "") if args.search else checkpoint
+    if isinstance(checkpoint, Path) or isinstance(critic, Path):
+        _require_train("eval")
     identity = {"checkpoint": fingerprint(checkpoint), "search": str(args.search)}
     return _in_run(args, config, lambda p: measure(p, checkpoint, search=args.search), **identity)
 

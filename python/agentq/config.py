@@ -51,6 +51,11 @@ class TrainConfig(_Section):
     max_grad_norm: float = Field(default=1.0, gt=0, description="Gradients are scaled down to this global norm.")
     lora_rank: int = Field(default=0, ge=0, description="Rank of the LoRA adapters; 0 trains all weights.")
     warmup_fraction: float = Field(default=0.1, ge=0, le=1, description="Part of the steps in which the rate rises.")
+    logp_tolerance: float = Field(
+        default=0.0,
+        ge=0,
+        description="Sampled log-probabilities are the old ones where the learner's differ by less, in nats a token.",
+    )
     bf16: bool = Field(default=False, description="Matrix products in bfloat16; the weights stay as they are.")
     gradient_checkpointing: bool = Field(default=False, description="Layers computed twice, for less memory.")
 
@@ -68,6 +73,9 @@ class PolicyGradientConfig(_Section):
     )
     divide_by_std: bool = Field(default=False, description="Advantages are divided by their group's deviation.")
     kl_weight: float = Field(default=0.0, ge=0, description="Weight of the KL divergence to the start of the run.")
+    importance_cap: float = Field(
+        default=0.0, ge=0, description="Largest weight learner / sampler of a token, truncated; 0: no such weights."
+    )
 
 
 class RftConfig(_Section):
@@ -97,12 +105,21 @@ class EvalConfig(_Section):
     measure_base: bool = Field(default=True, description="Whether the policy before training is measured too.")
 
 
+class PriceConfig(_Section):
+    """What an engine costs, in any currency; sums are shown where one is given."""
+
+    prompt: float = Field(default=0.0, ge=0, description="Of a million prompt tokens that were not cached.")
+    cached: float = Field(default=0.0, ge=0, description="Of a million prompt tokens from the engine's cache.")
+    generated: float = Field(default=0.0, ge=0, description="Of a million generated tokens.")
+
+
 class RunConfig(_Section):
     """What is run, and where its results go."""
 
     env: str = Field(default="booking", min_length=1, description="Name of the environment.")
     seed: int = Field(default=0, ge=0, description="Every random choice of the run follows from it.")
     out: str = Field(default="runs/demo", min_length=1, description="The run directory.")
+    engine: str = Field(default="", description="What samples for trained weights: vllm:PATH or a vLLM server's URL.")
     num_rounds: int = Field(default=1, ge=1, description="Rounds of search and training.")
     max_env_steps: int = Field(default=0, ge=0, description="No round begins that would take more; 0: no limit.")
     num_tasks: int = Field(default=100, ge=1, description="Training tasks of each round.")
@@ -119,14 +136,15 @@ class Config(_Section):
     rft: RftConfig = RftConfig()
     outcome_dpo: OutcomeDpoConfig = OutcomeDpoConfig()
     eval: EvalConfig = EvalConfig()
+    price: PriceConfig = PriceConfig()
     run: RunConfig = RunConfig()
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Plain JSON values, section by section: what the run store keeps and compares.
 
-        `run.out` is left out: where a run lies changes nothing in it, so its directory may be moved.
+        `run.out` and `price` are left out: they change nothing in a run, so both may be others when it goes on.
         """
-        return self.model_dump(mode="json", exclude={"run": {"out"}})
+        return self.model_dump(mode="json", exclude={"run": {"out"}, "price": True})
 
 
 class Setting(NamedTuple):

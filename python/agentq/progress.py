@@ -83,7 +83,8 @@ class _PlainLine:
 def ladder_table(rows: list[RungResult]) -> Table:
     """Rungs as a table: success with n and 95 % interval, and what each cost."""
     table = Table(title="success on held-out tasks, 95 % intervals", box=box.SIMPLE, padding=(0, 1, 0, 0))
-    for name in ("rung", "success", "interval", "n", "env steps", "tokens", "seconds"):
+    paid = any(row.money for row in rows)
+    for name in ("rung", "success", "interval", "n", "env steps", "tokens", "seconds", *(["cost"] if paid else [])):
         table.add_column(name, justify="left" if name == "rung" else "right", no_wrap=True)  # 79 wide at most
     for row in rows:
         table.add_row(
@@ -94,6 +95,7 @@ def ladder_table(rows: list[RungResult]) -> Table:
             f"{row.env_steps:,}",
             f"{row.prompt_tokens + row.generated_tokens:,}",
             f"{row.seconds:.0f}",
+            *([f"{row.money:.4g}"] if paid else []),
         )
     return table
 

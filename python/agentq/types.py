@@ -226,12 +226,14 @@ class CreditedTrajectory:
 
     `samples`: one a turn, in order; their `logps` are the old ones that ratios are taken against. `advantages` `[n]`
     float64, one a turn, in the method's own scale. `reference`: `[T]` log-probabilities of each turn's tokens under the
-    reference policy, in nats; None where no loss asks for them.
+    reference policy, in nats; None where no loss asks for them. `sampled`: the same under the sampler, where the old
+    ones are not its.
     """
 
     samples: tuple[Sample, ...]
     advantages: np.ndarray
     reference: tuple[np.ndarray, ...] | None = None
+    sampled: tuple[np.ndarray, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

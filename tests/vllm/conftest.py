@@ -36,6 +36,8 @@ SETTINGS = {
     "distributed_executor_backend": "uni",
     "enable_lora": True,
     "max_lora_rank": 8,
+    "max_num_batched_tokens": 2048,
+    "enable_chunked_prefill": False,
 }
 os.environ.update(ENVIRONMENT)
 
@@ -52,8 +54,9 @@ class Server:
 
     def start(self) -> None:
         """Start it, without waiting."""
-        words = [f"--{name.replace('_', '-')}={value}" for name, value in SETTINGS.items() if value is not True]
-        flags = [f"--{name.replace('_', '-')}" for name, value in SETTINGS.items() if value is True]
+        options = {name.replace("_", "-"): value for name, value in SETTINGS.items()}
+        words = [f"--{name}={value}" for name, value in options.items() if not isinstance(value, bool)]
+        flags = [f"--{'' if value else 'no-'}{name}" for name, value in options.items() if isinstance(value, bool)]
         module = "vllm.entrypoints.openai.api_server"  # `vllm serve` looks for a distribution of that name
         command = [sys.executable, "-m", module, f"--model={self.path}", "--served-model-name=tiny", *words, *flags]
         with self.log.open("ab") as log:
@@ -109,7 +112,8 @@ def started(request: pytest.FixtureRequest, checkpoint: Path) -> Iterator[Contin
     else:
         from agentq.policies.vllm import VLLMEngine
 
-        engine = VLLMEngine(checkpoint, **SETTINGS)
+        own = {name: value for name, value in SETTINGS.items() if name != "enable_chunked_prefill"}
+        engine = VLLMEngine(checkpoint, **own)
     yield engine
     engine.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from transformers import AutoModelForCausalLM
 
 from agentq import envs
 from agentq.agent.prompts import policy_messages
+from agentq.config import load
 from agentq.errors import ModelError
 from agentq.learn.learner import Learner
 from agentq.policies.agreement import agreement, probe
@@ -22,10 +24,17 @@ from agentq.policies.engine import TransformersEngine
 from agentq.policies.model import ModelPolicy
 from agentq.policies.openai import OpenAIEngine
 from agentq.policies.protocol import Gives, Prompt, Request, Sample
+from agentq.policies.vllm import VLLMEngine
+from agentq.recipes import sft
+from agentq.recipes.pipeline import Pipeline
+from agentq.recipes.recipe import Recipe, rollout_groups
+from agentq.recipes.rounds import train
 from agentq.search.run import run_all
 from agentq.search.tree import SearchSettings, TreeSearch
 from agentq.store.records import TreeRecord
+from agentq.store.run import RunStore
 from agentq.types import History, Observation, StopReason
+from tests.recipes_factory import Quiet
 
 IDS = np.random.default_rng(0).integers(5, 200, 300).astype(np.int32)  # nine of vLLM's blocks and more
 NEAR = 1e-5
@@ -89,6 +98,17 @@ def test_k_samples_follow_from_the_seed(engine: ContinuousEngine) -> None:
     assert first != other
 
 
+def test_more_prompts_than_are_read_at_once(engine: ContinuousEngine, model: Any) -> None:
+    """A seeded prompt of which a part is read first would end vLLM on a CPU."""
+
+    async def every() -> list[list[Sample]]:
+        prompts = [Prompt([], np.roll(np.tile(IDS, 2), n)) for n in range(12)]
+        return await asyncio.gather(*(engine.sample(Request(p, 2, n, 1.0, 8)) for n, p in enumerate(prompts)))
+
+    for n, samples in enumerate(asyncio.run(every())):
+        assert gap(samples, model, np.roll(np.tile(IDS, 2), n)) < NEAR
+
+
 def test_an_answer_ends_with_the_end_token_or_says_length(engine: ContinuousEngine) -> None:
     assert engine.renderer is not None
     (end,) = engine.renderer.end_ids
@@ -105,6 +125,9 @@ def test_known_prefixes_are_not_computed_again(engine: ContinuousEngine) -> None
     ask(engine, ids, role="two")
     assert engine.usage.roles["two"].prompt_tokens == 300 and engine.usage.roles["two"].cached_tokens >= 160
     assert engine.usage.roles["two"].generated_tokens > 0
+    if isinstance(engine, VLLMEngine):  # samples that find one another's prompt do not count; a server counts them
+        ask(engine, IDS[::-1].copy(), role="new")
+        assert engine.usage.roles["new"].cached_tokens == 0
 
 
 def test_agreement_with_a_learner(engine: ContinuousEngine, checkpoint: Path, learner: Learner) -> None:
@@ -162,6 +185,28 @@ def test_adapters_are_published_and_taken_off(
     assert gap(ask(engine), learner.merged()) < NEAR
     engine.publish(checkpoint)
     assert gap(ask(engine), model) < NEAR
+
+
+def test_training_samples_from_a_server_that_agrees_with_the_learner(
+    server: Any, checkpoint: Path, tmp_path: Path
+) -> None:
+    words = [
+        *("--run.num_rounds=2", "--run.num_tasks=2", "--run.group_size=2", "--eval.num_tasks=1"),
+        *("--eval.measure_base=false", f"--run.engine={server.url}", "--train.learning_rate=0.01"),
+    ]
+    every = Recipe("all", rollout_groups(), lambda r: sft.items(r.store, r.stage, r.config), sft.step)
+    config = load(None, words)
+    with (
+        RunStore.open(tmp_path / "run", config.to_dict()) as store,
+        closing(Pipeline(store, config, checkpoint, Quiet())) as p,
+    ):
+        train(p, every)
+        lines = [line for line in store.metrics() if line["stage"] == "all/agreement"]
+        rounds = [list(store.trajectories(f"all/round{n}/collect")) for n in (1, 2)]
+    assert len(lines) == 2 and all(line["logp_difference/max"] < 10 * NEAR for line in lines)
+    assert [{s.proposal.policy_version for t in some for s in t.steps} for some in rounds] == [{1}, {2}]
+    with closing(OpenAIEngine(server.url)) as engine:
+        engine.publish(checkpoint)
 
 
 def searched(engine: Any, on_done: Any = lambda trees: None) -> list[TreeRecord]:

@@ -117,6 +117,7 @@ class RungResult:
     """One row of the ladder: an agent, how many of `n` tasks it solved, the 95 % Wilson interval, and what that cost.
 
     `seconds` is wall time; `env_steps` and token counts are sums over all tasks; `mean_return` is in reward units.
+    `money`: what the tokens cost, 0 where no price is known.
     `by_env`: where the tasks are of several environments, `successes`, `n`, `low` and `high` of each.
     """
 
@@ -132,6 +133,7 @@ class RungResult:
     mean_return: float
     mean_steps: float
     by_env: dict[str, dict[str, float]] = field(default_factory=dict)
+    money: float = 0.0
 
     @property
     def rate(self) -> float:
@@ -151,6 +153,7 @@ class RungResult:
         prompt_tokens: int,
         generated_tokens: int,
         seconds: float,
+        money: float = 0.0,
     ) -> RungResult:
         """The row of `[n]` outcomes; `steps` are the judged episodes', `env_steps` all that were executed.
 
@@ -163,7 +166,7 @@ class RungResult:
         low, high = wilson(won, n)
         mean_return, mean_steps = fmean(map(float, returns)), fmean(map(float, steps))
         cost = (env_steps, prompt_tokens, generated_tokens, seconds)
-        return cls(name, won, n, low, high, *cost, mean_return, mean_steps, _by_env(successes, envs))
+        return cls(name, won, n, low, high, *cost, mean_return, mean_steps, _by_env(successes, envs), money)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; `from_dict` is the inverse."""
@@ -172,7 +175,7 @@ class RungResult:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RungResult:
         """Raises ValueError, naming the key, where one is missing; keys that are not ours are ignored."""
-        missing = [f.name for f in fields(cls) if f.name not in values and f.name != "by_env"]
+        missing = [f.name for f in fields(cls) if f.name not in values and f.name not in ("by_env", "money")]
         if missing:
             raise ValueError(f"a rung must have '{missing[0]}'; got {sorted(values)}")
         return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})

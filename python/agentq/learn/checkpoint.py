@@ -1,8 +1,7 @@
-"""Directories written beside and renamed, a training run's state in one, and telling models apart. Nothing pickled."""
+"""Directories written beside and renamed, and a training run's state in one. Nothing pickled."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -21,7 +20,6 @@ from agentq.learn.sharding import Ranks, like, whole
 
 FORMAT = 1
 ALONE = Ranks()
-MODEL_FILES = (".safetensors", ".bin", ".json", ".jinja", ".model")
 
 
 @contextmanager
@@ -126,20 +124,6 @@ class _Stored:
         opened: Any = safe_open(file, "pt")
         self.read: Callable[[str], Tensor] = opened.get_tensor
         self.shapes: dict[str, list[int]] = {name: opened.get_slice(name).get_shape() for name in list(opened.keys())}
-
-
-def fingerprint(model: Path | str) -> str:
-    """16 hex digits that differ where weights, tokenizer or template do; of a name, where it is no directory."""
-    if isinstance(model, str) and not Path(model).is_dir():
-        return hashlib.sha256(model.encode()).hexdigest()[:16]
-    model = Path(model)
-    found = hashlib.sha256(b"" if model.is_dir() else str(model).encode())
-    for file in sorted(model.iterdir()) if model.is_dir() else ():
-        if file.suffix in MODEL_FILES:
-            found.update(f"/{file.name}/".encode())
-            with file.open("rb") as handle:
-                found.update(hashlib.file_digest(handle, "sha256").digest())
-    return found.hexdigest()[:16]
 
 
 def _steps(directory: Path) -> list[Path]:

@@ -52,7 +52,7 @@ class _Choice(BaseModel):
     def stop_reason(self) -> StopReason:
         """Raises BadAnswer where the answer was broken off."""
         if self.finish_reason not in ENDED:
-            raise BadAnswer(f"finish_reason {self.finish_reason}")
+            raise BadAnswer(f"finish_reason {self.finish_reason}", kind="answer broken off")
         return ENDED[self.finish_reason]
 
 
@@ -79,7 +79,7 @@ class Written(_Choice):
         """`[T]` int32 ids and `[T]` float32 log-probabilities; raises BadAnswer where they do not fit together."""
         if not self.token_ids or self.logprobs is None or len(self.token_ids) != len(self.logprobs.token_logprobs):
             ids, logps = len(self.token_ids or ()), len(self.logprobs.token_logprobs) if self.logprobs else 0
-            raise BadAnswer(f"{ids} token ids with {logps} log-probabilities")
+            raise BadAnswer(f"{ids} token ids with {logps} log-probabilities", kind="wrong token counts")
         return np.array(self.token_ids, dtype=np.int32), np.array(self.logprobs.token_logprobs, dtype=np.float32)
 
     def probed(self) -> tuple[float, list[int]]:
@@ -125,11 +125,12 @@ def read(form: type[Form], body: str | bytes) -> Form:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        raise BadAnswer(f"{place}: {first['msg']}" if place else first["msg"]) from None
+        kind = "malformed JSON" if first["type"] == "json_invalid" else "answer of another form"
+        raise BadAnswer(f"{place}: {first['msg']}" if place else first["msg"], kind=kind) from None
 
 
 def in_order(choices: Sequence[Choice], n: int) -> list[Choice]:
     """The `n` choices that were asked for; raises BadAnswer where they are fewer."""
     if len(choices) < n:
-        raise BadAnswer(f"{len(choices)} of {n} choices")
+        raise BadAnswer(f"{len(choices)} of {n} choices", kind="too few choices")
     return sorted(choices, key=lambda choice: choice.index)[:n]

@@ -31,8 +31,8 @@ def read_name(name: str) -> Path | str:
     return name
 
 
-def make_engine(name: Path | str) -> Engine:
-    """The engine of a name.
+def make_engine(name: Path | str, *, lora_rank: int = 0) -> Engine:
+    """The engine of a name; one that is started here for adapters of `lora_rank` to be published, where that is not 0.
 
     Raises:
         ConfigError: if it is no engine's.
@@ -46,7 +46,8 @@ def make_engine(name: Path | str) -> Engine:
     if name.startswith("vllm:"):
         from agentq.policies.vllm import VLLMEngine
 
-        return VLLMEngine(name.removeprefix("vllm:"))
+        ranks = {"enable_lora": True, "max_lora_rank": max(8, 1 << (lora_rank - 1).bit_length())} if lora_rank else {}
+        return VLLMEngine(name.removeprefix("vllm:"), **ranks)
     from agentq.policies.openai import OpenAIEngine
 
     url = urlsplit(name)

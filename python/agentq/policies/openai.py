@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from agentq.errors import ConfigError, ModelError
+from agentq.errors import ConfigError, MissingExtra, ModelError
 from agentq.policies import answers
 from agentq.policies.continuous import Answer, ContinuousEngine
 from agentq.policies.patience import BadAnswer, Unavailable, patiently
 from agentq.policies.protocol import Gives, Prompt, Request, Sample
-from agentq.policies.published import Published
+from agentq.policies.published import OURS, Published
 from agentq.policies.renderer import Renderer, load_renderer
 from agentq.policies.server import Refused, Server
 from agentq.policies.weights import check_weights, is_adapter
@@ -69,7 +69,8 @@ class OpenAIEngine(ContinuousEngine):
             raise
 
     async def _start(self, url: str, model: str, tokenizer: str | Path | None) -> None:
-        cards = await patiently(self._server.models, who=url, patience_s=START_PATIENCE_S)
+        every = await patiently(self._server.models, who=url, patience_s=START_PATIENCE_S)
+        cards = [card for card in every if not card.id.startswith(OURS)]  # a run's before may have left adapters
         names = [card.id for card in cards]
         if model not in names and (model or len(names) != 1):
             raise ConfigError(f"{url} must be asked for one of its models ({', '.join(names)}); got '{model}'")
@@ -108,7 +109,7 @@ class OpenAIEngine(ContinuousEngine):
         name = tokenizer or self._published.root
         try:
             renderer = await asyncio.to_thread(load_renderer, name, context_tokens)
-        except ModelError:
+        except (ModelError, MissingExtra):
             if tokenizer is None:
                 return None
             raise
@@ -135,7 +136,8 @@ class OpenAIEngine(ContinuousEngine):
         return first == again != other
 
     async def _ask(self, request: Request) -> Answer:
-        return await patiently(partial(self._checked, request), who=self.name, patience_s=self.patience_s)
+        ask = partial(self._checked, request)
+        return await patiently(ask, who=self.name, patience_s=self.patience_s, usage=self.usage)
 
     async def _checked(self, request: Request) -> Answer:
         """One attempt, which counts only if the server has had the published weights."""
@@ -148,7 +150,7 @@ class OpenAIEngine(ContinuousEngine):
                 raise
         async with self._restoring:
             await self._published.restore()
-        raise Unavailable("a server without the published weights")
+        raise Unavailable("a server without the published weights", kind="weights lost")
 
     async def _attempt(self, request: Request) -> Answer:
         k, seed = request.k, request.seed % 2**31  # as far as all servers have it

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from agentq.errors import ModelError
+from agentq.policies.usage import Usage
 
 Result = TypeVar("Result")
 
@@ -16,37 +17,52 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 0.25, 8.0  # between two attempts; doubled each t
 ATTEMPTS = 4  # at an answer that cannot be read: more would give no other
 
 
-class Unavailable(Exception):
+class Fault(Exception):
+    """An attempt that failed; `kind` is what it counts as, by default the message."""
+
+    def __init__(self, why: str, *, kind: str = "") -> None:
+        super().__init__(why)
+        self.kind = kind or why
+
+
+class Unavailable(Fault):
     """No answer now; `after_s`: when the server wants to be asked again."""
 
-    def __init__(self, why: str, after_s: float = 0.0) -> None:
-        super().__init__(why)
+    def __init__(self, why: str, after_s: float = 0.0, *, kind: str = "") -> None:
+        super().__init__(why, kind=kind)
         self.after_s = after_s
 
 
-class BadAnswer(Exception):
+class BadAnswer(Fault):
     """An answer that is not what was asked for."""
 
 
-async def patiently(ask: Callable[[], Awaitable[Result]], *, who: str, patience_s: float) -> Result:
-    """What `ask` gives, asked again where it raises `Unavailable` or `BadAnswer`.
+async def patiently(
+    ask: Callable[[], Awaitable[Result]], *, who: str, patience_s: float, usage: Usage | None = None
+) -> Result:
+    """What `ask` gives, asked again where it raises `Unavailable` or `BadAnswer`; `usage` counts these.
 
     Raises:
         ModelError: one line that names `who`, once it has been unavailable for `patience_s`, or gave `ATTEMPTS` bad
             answers to one question.
     """
+    usage = Usage() if usage is None else usage
     wait_s, bad_answers, since = FIRST_WAIT_S, 0, None
     while True:
         after_s = 0.0
         try:
             return await ask()
         except Unavailable as error:
+            usage.faults[error.kind] += 1
             after_s, since = error.after_s, time.monotonic() if since is None else since
             if time.monotonic() + after_s - since > patience_s:
                 raise ModelError(f"{who} must answer within {patience_s:g} s; got {error}") from error
         except BadAnswer as error:
+            usage.faults[error.kind] += 1
             bad_answers += 1
             if bad_answers == ATTEMPTS:
                 raise ModelError(f"{who} must give OpenAI's answers; got {error}, {ATTEMPTS} times") from error
-        await asyncio.sleep(max(after_s, wait_s * random.uniform(0.5, 1)))  # not all of them at once
+        pause_s = max(after_s, wait_s * random.uniform(0.5, 1))  # not all of them at once
+        usage.pause_s += pause_s
+        await asyncio.sleep(pause_s)
         wait_s = min(2 * wait_s, LONGEST_WAIT_S)

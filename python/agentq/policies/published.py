@@ -14,7 +14,8 @@ from uuid import uuid4
 from agentq.policies.patience import Unavailable
 from agentq.policies.server import Refused, Server
 
-LOADING = "agentq-loading"
+OURS = "agentq-"  # so the names begin that agentq gives to weights and adapters
+LOADING = f"{OURS}loading"
 
 
 class Published:
@@ -98,4 +99,4 @@ class Published:
 
 
 def _mark() -> str:
-    return f"agentq-{uuid4().hex}"
+    return f"{OURS}{uuid4().hex}"

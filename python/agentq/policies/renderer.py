@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from agentq.agent.prompts import Messages, plain_text
-from agentq.errors import ModelError
+from agentq.errors import ModelError, require
 from agentq.policies.fence import Fence
 from agentq.policies.protocol import Prompt
 from agentq.types import History
@@ -62,11 +62,15 @@ class Renderer:
 
 
 def load_renderer(tokenizer: str | Path, context_tokens: int = 1 << 30) -> Renderer:
-    """The renderer of a tokenizer, by name or path; needs no torch. Raises ModelError if there is none."""
-    from transformers import AutoTokenizer
+    """The renderer of a tokenizer, by name or path; needs no torch.
 
+    Raises:
+        MissingExtra: without transformers.
+        ModelError: if there is none.
+    """
+    transformers: Any = require("transformers", extra="train", for_="a tokenizer")
     try:
-        loaded = AutoTokenizer.from_pretrained(tokenizer)
+        loaded = transformers.AutoTokenizer.from_pretrained(tokenizer)
     except (OSError, ValueError, KeyError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(f"the tokenizer must be one by name or path; got {tokenizer}: {first}") from error

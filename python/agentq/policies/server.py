@@ -48,12 +48,14 @@ class Server:
         except self._openai.APIStatusError as error:
             said = f"HTTP {error.status_code}: {' '.join(str(error.message).split())[:300]}"
             if error.status_code in PASSING or error.status_code >= 500:
-                raise Unavailable(said, _seconds(error.response.headers.get("retry-after"))) from None
+                after_s = _seconds(error.response.headers.get("retry-after"))
+                raise Unavailable(said, after_s, kind=f"HTTP {error.status_code}") from None
             raise Refused(f"{self.url} must accept agentq's request; got {said}") from None
-        except TimeoutError:
-            raise Unavailable(f"no answer in {self.timeout_s:g} s") from None
+        except (TimeoutError, self._openai.APITimeoutError):
+            raise Unavailable(f"no answer in {self.timeout_s:g} s", kind="no answer in time") from None
         except self._openai.APIConnectionError as error:
-            raise Unavailable(f"no answer ({error.__cause__ or error})") from None
+            kind = "no connection" if type(error.__cause__).__name__ == "ConnectError" else "connection broken off"
+            raise Unavailable(f"no answer ({error.__cause__ or error})", kind=kind) from None
 
     async def models(self) -> list[answers.Model]:
         """What the server has."""

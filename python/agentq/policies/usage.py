@@ -1,8 +1,11 @@
-"""What engines were asked and what it took, by role: policy, critic, judge."""
+"""What engines were asked and what it took, by role: policy, critic, judge; and what went wrong on the way."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Self
 
 
 @dataclass(slots=True)
@@ -38,10 +41,16 @@ class Price:
 
 @dataclass(slots=True)
 class Usage:
-    """What an engine has done so far. `seconds` is time in which it was computing."""
+    """What an engine has done so far.
+
+    `seconds` is time in which it was computing. `faults` counts attempts that failed, by what they met, such as
+    HTTP 429; `pause_s` is the time that requests then paused, summed over them.
+    """
 
     roles: dict[str, Tally] = field(default_factory=dict)
     seconds: float = 0.0
+    faults: Counter[str] = field(default_factory=Counter)
+    pause_s: float = 0.0
 
     def of(self, role: str) -> Tally:
         """The tally of a role, to add to."""
@@ -50,10 +59,46 @@ class Usage:
     def since(self, earlier: Usage | None) -> Usage:
         """What came after `earlier`, a copy; all of it if that is None."""
         then = earlier or Usage()
-        tallies = {role: tally - then.roles.get(role, Tally()) for role, tally in self.roles.items()}
-        return Usage(tallies, self.seconds - then.seconds)
+        now = list(self.roles.items())  # the engine's thread may add one meanwhile
+        tallies = {role: tally - then.roles.get(role, Tally()) for role, tally in now}
+        return Usage(
+            tallies, self.seconds - then.seconds, self.faults.copy() - then.faults, self.pause_s - then.pause_s
+        )
+
+    def __add__(self, other: Usage) -> Usage:
+        names = [*self.roles, *(role for role in other.roles if role not in self.roles)]
+        tallies = {role: self.roles.get(role, Tally()) + other.roles.get(role, Tally()) for role in names}
+        return Usage(tallies, self.seconds + other.seconds, self.faults + other.faults, self.pause_s + other.pause_s)
 
     @property
     def total(self) -> Tally:
         """Over all roles."""
-        return sum(self.roles.values(), Tally())
+        return sum(list(self.roles.values()), Tally())
+
+    def to_note(self) -> dict[str, Any]:
+        """Plain JSON values for a stage's note; `from_note` is the inverse."""
+        engine = {"seconds": self.seconds, "faults": dict(self.faults), "pause_s": self.pause_s}
+        return {"usage": {role: asdict(tally) for role, tally in self.roles.items()}, "engine": engine}
+
+    @classmethod
+    def from_note(cls, note: Mapping[str, Any]) -> Self:
+        """What a stage's note tells; nothing used where it tells none."""
+        engine = note.get("engine", {})
+        tallies = {role: Tally(**tally) for role, tally in note.get("usage", {}).items()}
+        return cls(tallies, engine.get("seconds", 0.0), Counter(engine.get("faults", {})), engine.get("pause_s", 0.0))
+
+    def __str__(self) -> str:
+        """For a status line: `34.5 k tokens, 71 % cached, 3 failed attempts`; empty where nothing was used."""
+        total, failed = self.total, self.faults.total()
+        read = total.prompt_tokens
+        cached = [f"{100 * total.cached_tokens / read:.0f} % cached"] if read else []
+        spent = [f"{count(read + total.generated_tokens)} tokens", *cached] if total.requests else []
+        return ", ".join([*spent, *([f"{failed} failed attempts"] if failed else [])])
+
+
+def count(number: int) -> str:
+    """`950`, `12.3 k`, `4.5 M`."""
+    for size, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if number >= size:
+            return f"{number / size:.1f}{unit}"
+    return str(number)

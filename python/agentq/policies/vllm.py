@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from itertools import count
 from pathlib import Path
@@ -54,18 +55,28 @@ class VLLMEngine(ContinuousEngine):
     async def _start(self, settings: dict[str, Any]) -> Any:
         from transformers import AutoConfig
         from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.platforms import current_platform
         from vllm.v1.engine.async_llm import AsyncLLM
 
         own = getattr(AutoConfig.from_pretrained(self.model), "dtype", None)
         given = {"dtype": str(own).removeprefix("torch.") if own is not None else "auto", **settings}
+        if current_platform.is_cpu():  # there a prompt with a seed that is read in two parts ends vLLM 0.32
+            given.setdefault("enable_chunked_prefill", False)
         return AsyncLLM.from_engine_args(AsyncEngineArgs(model=str(self.model), disable_log_stats=True, **given))
 
     async def _ask(self, request: Request) -> Answer:
+        """Its samples are asked for one by one: of several at once vLLM tells the cached tokens of one that may have
+        found the others' prompt."""
+        outputs = await asyncio.gather(*(self._generate(request, i) for i in range(request.k)))
+        samples = [self._sampled(output.outputs[0]) for output in outputs]
+        cached = min(output.num_cached_tokens or 0 for output in outputs)
+        return Answer(samples, len(request.prompt.ids), cached, sum(len(sample.token_ids) for sample in samples))
+
+    async def _generate(self, request: Request, index: int) -> Any:
         from vllm.sampling_params import RequestOutputKind, SamplingParams
 
         params = SamplingParams(
-            n=request.k,
-            seed=request.seed % 2**62,  # the k-th sample's is k more, and must fit 64 bits with a sign
+            seed=(request.seed + index) % 2**62,  # must fit 64 bits with a sign
             temperature=request.temperature,
             max_tokens=request.max_new_tokens,
             logprobs=0,  # of the sampled token alone
@@ -77,9 +88,7 @@ class VLLMEngine(ContinuousEngine):
             (output,) = [o async for o in self._llm.generate(prompt, params, name, lora_request=self._adapter)]
         except Exception as error:
             raise ModelError(f"{self.name} must answer; got {last_line(error)}") from error
-        samples = [self._sampled(o) for o in output.outputs]
-        generated = sum(len(sample.token_ids) for sample in samples)
-        return Answer(samples, len(request.prompt.ids), output.num_cached_tokens or 0, generated)
+        return output
 
     def _sampled(self, output: Any) -> Sample:
         ids = np.array(output.token_ids, dtype=np.int32)
@@ -118,5 +127,7 @@ class VLLMEngine(ContinuousEngine):
 
     def close(self) -> None:
         """See `Engine.close`."""
-        self._llm.shutdown()
+        if self._llm is not None:
+            self._llm.shutdown()
+            self._llm = None  # it shuts down again where it ends with the process, and cannot then
         super().close()

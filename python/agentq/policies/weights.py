@@ -1,7 +1,8 @@
-"""What a published checkpoint must be, told from its files before any weight is touched."""
+"""What a checkpoint is, told from its files: which one, and whether it may be published. Needs no torch to tell."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +10,22 @@ from typing import Any
 
 from agentq.errors import ModelError
 
+MODEL_FILES = (".safetensors", ".bin", ".json", ".jinja", ".model")
 TIED = frozenset({"lm_head.weight"})  # where the embedding is the head, savers write it or not
+
+
+def fingerprint(model: Path | str) -> str:
+    """16 hex digits that differ where weights, tokenizer or template do; of a name, where it is no directory."""
+    if isinstance(model, str) and not Path(model).is_dir():
+        return hashlib.sha256(model.encode()).hexdigest()[:16]
+    model = Path(model)
+    found = hashlib.sha256(b"" if model.is_dir() else str(model).encode())
+    for file in sorted(model.iterdir()) if model.is_dir() else ():
+        if file.suffix in MODEL_FILES:
+            found.update(f"/{file.name}/".encode())
+            with file.open("rb") as handle:
+                found.update(hashlib.file_digest(handle, "sha256").digest())
+    return found.hexdigest()[:16]
 
 
 def is_adapter(checkpoint: Path) -> bool:

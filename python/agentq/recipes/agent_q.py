@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from agentq.config import Config
 from agentq.credit.pairs import node_pairs, tree_success_samples
 from agentq.learn.learner import Learner, Metrics
@@ -42,8 +44,14 @@ def step(learner: Learner, batch: list[PreferencePair | Sample], config: Config)
 
 
 def with_learners_reference(r: Round, found: Sequence[PreferencePair | Sample]) -> list[PreferencePair | Sample]:
-    """The items, their reference computed by the learner for the round's first weights: the loss starts at ln 2."""
-    again = iter(r.learner.recompute_reference([item for item in found if isinstance(item, PreferencePair)]))
+    """The items, their reference computed by the learner for the round's first weights: the loss starts at ln 2.
+
+    The sampler's, where all of it is known, stays where these agree.
+    """
+    pairs = [item for item in found if isinstance(item, PreferencePair)]
+    if r.agreed and all(np.isfinite(s.logps).all() for p in pairs for s in (*p.chosen, *p.rejected)):
+        return list(found)
+    again = iter(r.learner.recompute_reference(pairs))
     return [next(again) if isinstance(item, PreferencePair) else item for item in found]
 
 

@@ -26,7 +26,7 @@ def credit(r: Round) -> list[CreditedTrajectory]:
     episodes, replayed = with_replay(list(r.store.trajectories(r.stage)), earlier, capacity=8, seed=r.seed)
     columns = step_columns(episodes)
     own, is_old = advantages(columns, policy_gradient.ddof(r.config)), np.array(replayed)[columns.trajectory]
-    fresh = policy_gradient.with_old_logps(r.learner, credited(episodes, np.where(is_old, 0.0, own)))
+    fresh = policy_gradient.old_logps(r, credited(episodes, np.where(is_old, 0.0, own)))
     return policy_gradient.with_reference(r, fresh + credited(episodes, np.where(is_old, own, 0.0)))
 
 

@@ -16,8 +16,9 @@ from agentq.evaluate.stats import RungResult
 from agentq.learn.learner import Learner, Metrics
 from agentq.learn.loop import count_steps
 from agentq.recipes import agent_q, outcome_dpo, rft
+from agentq.recipes.accounts import Cost
 from agentq.recipes.learning import learn, learner_of
-from agentq.recipes.pipeline import Cost, Pipeline
+from agentq.recipes.pipeline import Pipeline
 from agentq.store.files import write_json
 from agentq.store.run import RunStore
 from agentq.types import Split, Task

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import numpy as np
 
 from agentq.agent.actions import same_action
 from agentq.credit.advantages import collapsed
+from agentq.policies.usage import Usage
 from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
 from agentq.types import Trajectory
@@ -39,6 +41,13 @@ def of_episodes(episodes: Sequence[Trajectory]) -> dict[str, float]:
         "turns/mean": float(np.mean([len(t.steps) for t in episodes])),
         "unreadable": float(np.mean([p.action.env_action is None for p in proposals])),
     }
+
+
+def used(store: RunStore, stage: str) -> dict[str, float]:
+    """What the engines did for a stage: tokens and queueing by role, seconds of computing, failed attempts."""
+    usage = Usage.from_note(store.note(stage) or {})
+    found = {f"{role}/{name}": float(n) for role, tally in usage.roles.items() for name, n in asdict(tally).items()}
+    return {**found, "engine/seconds": usage.seconds, "engine/faults": float(usage.faults.total())}
 
 
 def agreement(trees: Sequence[TreeRecord]) -> float:

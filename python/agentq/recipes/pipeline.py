@@ -1,4 +1,4 @@
-"""The stages every recipe is made of, each resumable: collect and evaluate (`learning` trains). Owns what stages cost.
+"""The stages every recipe is made of, each resumable: collect and evaluate (`learning` trains).
 
 A stage that has finished is not done again; one that was interrupted goes on with what is missing.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Protocol
@@ -18,13 +18,14 @@ from agentq.config import Config
 from agentq.critics.ranker import LLMRanker
 from agentq.errors import ConfigError
 from agentq.evaluate.stats import RungResult
-from agentq.learn.checkpoint import fingerprint
 from agentq.policies.model import ModelPolicy
-from agentq.policies.names import make_engine
-from agentq.policies.protocol import Engine
-from agentq.policies.usage import Tally
+from agentq.policies.names import make_engine, read_name
+from agentq.policies.protocol import Engine, Gives
+from agentq.policies.usage import Price, Usage
+from agentq.policies.weights import fingerprint
+from agentq.recipes.accounts import Cost, cost_of
 from agentq.search.branching import Branching
-from agentq.search.collect import Collector, StragglerCut
+from agentq.search.collect import Collector, OnItem, StragglerCut
 from agentq.search.demonstrate import demonstrate
 from agentq.search.rollout import RolloutSettings
 from agentq.search.tree import SearchSettings
@@ -41,27 +42,13 @@ class Status(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class Cost:
-    """What a stage used: executed actions, model tokens, wall seconds."""
-
-    env_steps: int = 0
-    prompt_tokens: int = 0
-    generated_tokens: int = 0
-    seconds: float = 0.0
-
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(
-            self.env_steps + other.env_steps,
-            self.prompt_tokens + other.prompt_tokens,
-            self.generated_tokens + other.generated_tokens,
-            self.seconds + other.seconds,
-        )
-
-
 @dataclass
 class Pipeline:
-    """One run: its store, settings, base model, and the stages over them."""
+    """One run: its store, settings, base model, and the stages over them.
+
+    Where `run.engine` is set, that samples for every checkpoint but the base, whose weights are published there: a
+    checkpoint's own, or the adapter's beside it, see `adapter_of`.
+    """
 
     store: RunStore
     config: Config
@@ -75,8 +62,26 @@ class Pipeline:
             if checkpoint != self.base:
                 for other in [path for path in self.engines if path != self.base]:
                     self.engines.pop(other).close()
-            self.engines[checkpoint] = make_engine(checkpoint)
+            if not self.config.run.engine or checkpoint == self.base or isinstance(checkpoint, str):
+                self.engines[checkpoint] = make_engine(checkpoint)
+            else:
+                beside = adapter_of(checkpoint)
+                self.sampler(checkpoint).publish(beside if beside.exists() else checkpoint)
         return self.engines[checkpoint]
+
+    def sampler(self, checkpoint: Path) -> Engine:
+        """The engine of `run.engine` in a checkpoint's place, with the weights that it began with.
+
+        Raises:
+            ConfigError: if it tells no token ids and log-probabilities.
+        """
+        name = read_name(self.config.run.engine)
+        if isinstance(name, Path):
+            raise ConfigError(f"run.engine must be vllm:PATH or a vLLM server's URL; got {name}")
+        engine = self.engines[checkpoint] = make_engine(name, lora_rank=self.config.train.lora_rank)
+        if Gives.TOKEN_IDS | Gives.LOGPS not in engine.gives:
+            raise ConfigError(f"run.engine must tell token ids and log-probabilities; got text alone from {name}")
+        return engine
 
     def close(self) -> None:
         """Let go of the engines."""
@@ -140,18 +145,18 @@ class Pipeline:
         if self._finished(stage, len(tasks) * attempts):
             return
         settings = RolloutSettings(temperature=temperature, seed=self.config.run.seed if seed is None else seed)
-        on_item = self._on_item(stage, len(tasks) * attempts, "episodes")
         policy = self.policy(checkpoint)
-        with self._accounted(stage):
+        with self._stage(stage, len(tasks) * attempts, "episodes") as on_item:
             self.collector.rollouts(stage, tasks, policy, settings, attempts=attempts, cut=cut, on_item=on_item)
 
     def demonstrations(self, stage: str, checkpoint: Path | str, tasks: Sequence[Task]) -> None:
         """The scripted expert's episodes, in the tokens of a checkpoint's policy."""
         if self._finished(stage, len(tasks)):
             return
-        name, on_item = self.config.run.env, self._on_item(stage, len(tasks), "episodes")
+        name = self.config.run.env
         env, expert, policy = envs.make(name), envs.expert(name), self.policy(checkpoint)
-        self.collector.demonstrations(stage, tasks, env, expert, policy, on_item=on_item)
+        with self._stage(stage, len(tasks), "episodes") as on_item:
+            self.collector.demonstrations(stage, tasks, env, expert, policy, on_item=on_item)
 
     def inspections(
         self, stage: str, checkpoint: Path | str, tasks: Sequence[Task], *, temperature: float, seed: int
@@ -159,13 +164,13 @@ class Pipeline:
         """Inspection: what a checkpoint's policy does at each state of the scripted expert."""
         if self._finished(stage, len(tasks)):
             return
-        name, on_item = self.config.run.env, self._on_item(stage, len(tasks), "tasks")
+        name = self.config.run.env
         settings, policy = RolloutSettings(temperature=temperature, seed=seed), self.policy(checkpoint)
 
         def demonstration(task: Task) -> Trajectory:
             return demonstrate(envs.make(name), envs.expert(name), task, policy.write)
 
-        with self._accounted(stage):
+        with self._stage(stage, len(tasks), "tasks") as on_item:
             self.collector.inspections(stage, tasks, demonstration, policy, settings, on_item=on_item)
 
     def branched(
@@ -184,9 +189,8 @@ class Pipeline:
         if self._finished(stage, len(tasks)):
             return
         settings = RolloutSettings(temperature=temperature, seed=seed)
-        on_item = self._on_item(stage, len(tasks), "trees")
         policy = self.policy(checkpoint)
-        with self._accounted(stage):
+        with self._stage(stage, len(tasks), "trees") as on_item:
             self.collector.branched(
                 stage, tasks, policy, settings, initial=initial, total=total, branching=branching, on_item=on_item
             )
@@ -213,10 +217,9 @@ class Pipeline:
             stop_on_success=stop,
             seed=self.config.run.seed,
         )
-        on_item = self._on_item(stage, len(tasks), "trees")
-        chosen = self.critic if critic else None
-        with self._accounted(stage):
-            self.collector.trees(stage, tasks, self.policy(checkpoint), chosen, settings, on_item=on_item)
+        chosen, policy = self.critic if critic else None, self.policy(checkpoint)
+        with self._stage(stage, len(tasks), "trees") as on_item:
+            self.collector.trees(stage, tasks, policy, chosen, settings, on_item=on_item)
 
     def evaluate(
         self,
@@ -250,40 +253,33 @@ class Pipeline:
             prompt_tokens=cost.prompt_tokens,
             generated_tokens=cost.generated_tokens,
             seconds=cost.seconds,
+            money=cost.money,
         )
 
     def cost(self, *stages: str) -> Cost:
         """What stages used, over all their interruptions."""
-        total = Cost()
-        for stage in stages:
-            note = self.store.note(stage) or {}
-            total.seconds += float(note.get("seconds", 0.0))
-            critic = Tally(**note.get("usage", {}).get("critic", {}))
-            total.prompt_tokens += critic.prompt_tokens
-            total.generated_tokens += critic.generated_tokens
-            for tree in self.store.trees(stage):
-                total.env_steps += int(tree.info["env_steps"])
-                total.prompt_tokens += int(tree.info["prompt_tokens"])
-                total.generated_tokens += int(tree.info["generated_tokens"])
-            for t in self.store.trajectories(stage):
-                total.env_steps += len(t.steps)
-                total.prompt_tokens += sum(len(step.proposal.prompt_ids) for step in t.steps)
-                total.generated_tokens += sum(len(step.proposal.token_ids) for step in t.steps)
-        return total
+        price = Price(**self.config.price.model_dump())
+        return sum((cost_of(self.store, stage, price) for stage in stages), Cost())
 
     @contextmanager
-    def _accounted(self, stage: str) -> Iterator[None]:
-        """Add to the stage's note what the engines do meanwhile, by role."""
-        before = {engine: deepcopy(engine.usage) for engine in self.engines.values()}
+    def _stage(self, stage: str, total: int, unit: str) -> Iterator[OnItem]:
+        """Show how a stage goes on, and add to its note what the engines do meanwhile."""
+        show, before = self.status.stage(stage, total, unit), {e: deepcopy(e.usage) for e in self.engines.values()}
+        wins = 0
+
+        def used() -> Usage:
+            return sum((e.usage.since(before.get(e)) for e in self.engines.values()), Usage())
+
+        def on_item(done: int, _: int, success: bool) -> None:
+            nonlocal wins
+            wins += success
+            show(done, ", ".join(filter(None, [f"{wins} succeeded", str(used())])))
+
         try:
-            yield
+            yield on_item
         finally:
             note = self.store.note(stage) or {}
-            noted = note.setdefault("usage", {})
-            for engine in self.engines.values():
-                for role, tally in engine.usage.since(before.get(engine)).roles.items():
-                    noted[role] = asdict(tally + Tally(**noted.get(role, {})))
-            self.store.set_note(stage, note)
+            self.store.set_note(stage, {**note, **(Usage.from_note(note) + used()).to_note()})
 
     @staticmethod
     def _searched(tree: TreeRecord) -> tuple[bool, float, int]:
@@ -296,13 +292,7 @@ class Pipeline:
         note = self.store.note(stage)
         return note is not None and note.get("done") == total
 
-    def _on_item(self, stage: str, total: int, unit: str) -> Callable[[int, int, bool], None]:
-        show = self.status.stage(stage, total, unit)
-        wins = 0
 
-        def on_item(done: int, _: int, success: bool) -> None:
-            nonlocal wins
-            wins += success
-            show(done, f"{wins} succeeded")
-
-        return on_item
+def adapter_of(checkpoint: Path) -> Path:
+    """Where the adapter of a trained checkpoint lies that is served as one."""
+    return checkpoint.with_name(f"{checkpoint.name}.adapter")

@@ -16,7 +16,12 @@ from agentq.credit.episodes import StepColumns, credited, step_columns, turns_wa
 from agentq.learn.batch import Part
 from agentq.learn.learner import Learner, Metrics
 from agentq.learn.losses import weighted_mean
-from agentq.learn.policy_gradient import averaging, kl_estimate, policy_gradient_loss
+from agentq.learn.policy_gradient import (
+    averaging,
+    kl_estimate,
+    policy_gradient_loss,
+    truncated_importance_weights,
+)
 from agentq.learn.reference import reference_logps
 from agentq.recipes.recipe import Recipe, Round, rollout_groups
 from agentq.search.collect import StragglerCut
@@ -113,21 +118,23 @@ def waited_for(r: Round, cut: StragglerCut | None) -> list[Trajectory]:
 
 
 def prepared(r: Round, items: list[CreditedTrajectory]) -> list[CreditedTrajectory]:
-    """The items with old log-probabilities by the learner, so that the ratio is 1 before the first step; see also
-    `with_reference`. How far the sampler's own were from those is logged."""
-    found = with_old_logps(r.learner, items)
-    if items:
-        pairs = [(s, t) for a, b in zip(items, found, strict=True) for s, t in zip(a.samples, b.samples, strict=True)]
-        apart = np.abs(np.concatenate([sampled.logps - own.logps for sampled, own in pairs]))
-        name, figures = "sampling_logp_difference", {"mean": float(apart.mean()), "max": float(apart.max())}
-        r.store.log(f"{r.recipe}/sampling", r.number, **{f"{name}/{key}": value for key, value in figures.items()})
-    return with_reference(r, found)
+    """The items with old log-probabilities, `old_logps`, and those of the reference, `with_reference`."""
+    return with_reference(r, old_logps(r, items))
+
+
+def old_logps(r: Round, items: list[CreditedTrajectory]) -> list[CreditedTrajectory]:
+    """The items with old log-probabilities by the learner, so that the ratio is 1 before the first step; by the sampler
+    where these agree."""
+    return items if r.agreed else with_old_logps(r.learner, items)
 
 
 def with_old_logps(learner: Learner, items: list[CreditedTrajectory]) -> list[CreditedTrajectory]:
-    """The items with log-probabilities under the learner's present weights, instead of the sampler's."""
+    """The items with log-probabilities under the learner's present weights; the sampler's are kept beside them."""
     flat = iter(learner.recompute_logps([sample for item in items for sample in item.samples]))
-    return [replace(item, samples=tuple(next(flat) for _ in item.samples)) for item in items]
+    return [
+        replace(item, samples=tuple(next(flat) for _ in item.samples), sampled=tuple(s.logps for s in item.samples))
+        for item in items
+    ]
 
 
 def with_reference(r: Round, items: list[CreditedTrajectory]) -> list[CreditedTrajectory]:
@@ -145,7 +152,8 @@ def policy_gradient(*, geometric_mean: bool = False) -> Loss:
         policy gradient loss + kl_weight * KL(pi || start of the run), by k2, whose gradient in a loss is the KL's
 
     Besides what `Learner.update` reports: ratio, clip_ratio/low_mean and /high_mean (shares of tokens past a bound),
-    approx_kl, the k3 estimate of KL(old || new) a token, and with kl_weight kl, the k3 estimate of KL(pi || start).
+    approx_kl, the k3 estimate of KL(old || new) a token, with kl_weight kl, the k3 estimate of KL(pi || start), with
+    importance_cap importance_weight.
     """
 
     def step(learner: Learner, batch: list[CreditedTrajectory], config: Config) -> Metrics:
@@ -157,7 +165,9 @@ def policy_gradient(*, geometric_mean: bool = False) -> Loss:
         def loss(part: Part, logps: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
             at, taken = rows.of(part)
             lp, mask, old = logps[taken], part.action_mask[taken], rows.old(at, logps)
-            own = weights[at].to(lp.device)
+            own, importance = weights[at].to(lp.device), None
+            if c.importance_cap:
+                importance = truncated_importance_weights(old, rows.sampled(at, logps), mask, cap=c.importance_cap)
 
             def mean(values: Tensor) -> Tensor:
                 return weighted_mean(values, mask, weights=own, normalizer=normalizer)
@@ -171,11 +181,14 @@ def policy_gradient(*, geometric_mean: bool = False) -> Loss:
                 geometric_mean=geometric_mean,
                 trajectories=rows.trajectory[at].to(lp.device),
                 clip=(c.clip_low, c.clip_high),
+                importance_weights=importance,
                 weights=own,
                 normalizer=normalizer,
             )
             shares = {"clip_ratio/low_mean": out.clip_low, "clip_ratio/high_mean": out.clip_high}
             metrics = {"ratio": out.ratio, **shares, "approx_kl": mean(kl_estimate(old, lp.detach(), "k3"))}
+            if importance is not None:
+                metrics["importance_weight"] = mean(importance)
             value = out.loss
             if c.kl_weight:
                 start = rows.reference(at, logps)
@@ -198,6 +211,7 @@ class _Rows:
         self.trajectory = torch.tensor([i for i, _ in turns])
         self.lengths = torch.tensor([len(sample.token_ids) for sample in self.samples])
         self.advantages = torch.from_numpy(np.concatenate([item.advantages for item in batch]))
+        self._sampled = [a for item in batch for a in item.sampled or [s.logps for s in item.samples]]
         self._references = [logps for item in batch for logps in item.reference or ()]
 
     def of(self, part: Part) -> tuple[list[int], list[int]]:
@@ -208,6 +222,10 @@ class _Rows:
     def old(self, at: list[int], like: Tensor) -> Tensor:
         """`[len(at), T]` old log-probabilities, 0 behind a row's end."""
         return _padded([self.samples[i].logps for i in at], like)
+
+    def sampled(self, at: list[int], like: Tensor) -> Tensor:
+        """`[len(at), T]` log-probabilities that the sampler told; the old ones where they are these."""
+        return _padded([self._sampled[i] for i in at], like)
 
     def reference(self, at: list[int], like: Tensor) -> Tensor:
         """`[len(at), T]` log-probabilities under the start of the run, 0 behind a row's end."""

@@ -41,7 +41,7 @@ def credit(r: Round) -> list[CreditedTrajectory]:
     save_file({"weight": fit(states, torch.from_numpy(to_go))}, beside)
     beside.replace(kept)
     whitened = group_relative(advantages, np.zeros(len(advantages)), ddof=1)
-    return policy_gradient.with_old_logps(r.learner, credited(episodes, whitened))
+    return policy_gradient.old_logps(r, credited(episodes, whitened))
 
 
 def fit(states: Tensor, returns: Tensor) -> Tensor:

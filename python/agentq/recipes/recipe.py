@@ -20,13 +20,17 @@ from agentq.types import Split, Task
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round of a recipe's run: what its parts read. `policy` names the present weights to the pipeline."""
+    """One round of a recipe's run: what its parts read. `policy` names the present weights to the pipeline.
+
+    `agreed`: the sampler's log-probabilities are near enough to the learner's to be the old ones, see `agrees`.
+    """
 
     pipeline: Pipeline
     recipe: str
     number: int  # from 1
     policy: Path
     learner: Learner
+    agreed: bool = False
 
     @property
     def config(self) -> Config:

@@ -4,12 +4,14 @@ Killed at any moment, the same command goes on and ends with the weights of an u
 in the run directory: its rollouts in the store, weights and optimiser at its start and at its newest step beside the
 checkpoints. Samples and the order of items follow from the seed, the task and the round. (A rollout that was cut off
 is sampled again in another batch: equal up to the rounding of its log-probabilities, which the learner computes anew.
-Two recipes read the sampler's: arpo_replay, whose replayed rollouts keep them, and arpo_entropy, to choose branches.)
+Two recipes read the sampler's: arpo_replay, whose replayed rollouts keep them, and arpo_entropy, to choose branches;
+all do with `train.logp_tolerance`.)
 """
 
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from agentq.evaluate.stats import RungResult
@@ -17,9 +19,11 @@ from agentq.learn.checkpoint import load_position, load_state
 from agentq.learn.learner import Learner
 from agentq.learn.loop import count_steps
 from agentq.policies.engine import TransformersEngine
+from agentq.policies.protocol import Engine
+from agentq.recipes.agreed import agrees
 from agentq.recipes.learning import learn, learner_of
-from agentq.recipes.metrics import collected
-from agentq.recipes.pipeline import Pipeline
+from agentq.recipes.metrics import collected, used
+from agentq.recipes.pipeline import Pipeline, adapter_of
 from agentq.recipes.recipe import Recipe, Round, stage_of
 from agentq.store.files import write_json
 from agentq.types import Split
@@ -47,39 +51,48 @@ def train(p: Pipeline, recipe: Recipe) -> list[RungResult]:
     return rows
 
 
-def measure(p: Pipeline, checkpoint: Path | str, *, search: bool) -> list[RungResult]:
-    """Held-out success of any checkpoint or engine, with search at test time or without; written to summary.json."""
-    p.check_base()
-    iterations = p.config.eval.num_iterations if search else 0
-    held_out = p.tasks(Split.TEST, p.config.eval.num_tasks)
-    name = checkpoint.resolve().name if isinstance(checkpoint, Path) else checkpoint
-    rows = [p.evaluate(name, "eval", checkpoint, held_out, iterations=iterations)]
-    write_json(p.store.path / "summary.json", [row.to_dict() for row in rows])
-    return rows
-
-
 def _rounds(p: Pipeline, recipe: Recipe, start: Path, out: Path) -> None:
     """All rounds, from wherever the run stands; then the checkpoint `out`."""
     states = out.with_name(f"{recipe.name}.states")
     learner = learner_of(p.config, start)
     p.engine(p.base)  # a critic's; loaded first, it stays
-    engine = p.engines[out] = TransformersEngine(start)
+    engine: Engine
+    if p.config.run.engine:
+        engine = p.sampler(out)
+    else:
+        engine = p.engines[out] = TransformersEngine(start)
+    served = out.with_name(f"{recipe.name}.served")
     for number in range(1, p.config.run.num_rounds + 1):
         if (p.store.note(_learning(recipe, number)) or {}).get("finished"):
             continue
         _load(states, number, learner)
-        engine.publish(learner.state_dict())
+        _publish(engine, learner, served / f"round{number}")
         r = Round(p, recipe.name, number, out, learner)
         if not _affordable(r):
             break
         recipe.collect(r)
-        p.store.log(recipe.name, number, **collected(p.store, r.stage))
-        _learn(r, recipe, states)
+        p.store.log(recipe.name, number, **collected(p.store, r.stage), **used(p.store, r.stage))
+        _learn(replace(r, agreed=agrees(r)), recipe, states)
     _load(states, p.config.run.num_rounds + 1, learner)
-    engine.publish(learner.state_dict())
     learner.save(out)
+    _publish(engine, learner, adapter_of(out) if learner.lora_rank else out)
+    shutil.rmtree(served, ignore_errors=True)
     p.store.set_note(f"{recipe.name}/train", {"finished": True})
     shutil.rmtree(states, ignore_errors=True)
+
+
+def _publish(engine: Engine, learner: Learner, at: Path) -> None:
+    """Have the engine sample with the learner's weights: in memory, or by a directory `at`, which it reads again when
+    it has lost them; those of the rounds before are not needed any more."""
+    if isinstance(engine, TransformersEngine):
+        engine.publish(learner.state_dict())
+        return
+    if not at.exists():
+        learner.save(at, adapters_only=bool(learner.lora_rank))
+    engine.publish(at)
+    for other in at.parent.glob("round*"):
+        if other != at:
+            shutil.rmtree(other)
 
 
 def _learn(r: Round, recipe: Recipe, states: Path) -> None:

@@ -13,14 +13,14 @@ from markupsafe import Markup
 
 from agentq.errors import StoreError
 from agentq.evaluate.stats import RungResult
-from agentq.policies.usage import Tally
+from agentq.policies.usage import Tally, Usage, count
 from agentq.report.charts import finite_points, line_plot, success_bars
 from agentq.report.examples import pick_examples
 from agentq.store.files import flatten, read_json, read_metrics
 from agentq.store.run import TRAJECTORY, TREE, RunStore
 
 CURVES = (
-    *("reward/mean", "success", "group_collapse", "entropy", "agreement"),  # of a round
+    *("reward/mean", "success", "group_collapse", "entropy", "agreement", "logp_difference/mean"),  # of a round
     *("loss", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected"),  # of an optimiser step
     *("grad_norm", "kl", "approx_kl", "clip_ratio/low_mean", "clip_ratio/high_mean"),
 )
@@ -52,6 +52,7 @@ def write_report(run_dir: Path | str) -> Path:
             settings=list(flatten(store.config)),
             environment=read_json(path / "env.json") if (path / "env.json").exists() else {},
             rungs=rungs,
+            paid=any(rung.money for rung in rungs),
             bars=success_bars(rungs) if rungs else "",
             stages=stage_rows(store),
             curves=curves(read_metrics(path / "metrics.jsonl")),
@@ -90,7 +91,7 @@ def stage_rows(store: RunStore) -> list[StageRow]:
             continue  # a mark that the run left for itself
         seconds, done, total, _ = (note.pop(key, None) for key in ("seconds", "done", "total", "finished"))
         text = [f"{done} of {total}"] if done != total and total else []
-        text += [_used(role, Tally(**tally)) for role, tally in note.pop("usage", {}).items()]
+        text += _used(Usage.from_note({key: note.pop(key, {}) for key in ("usage", "engine")}))
         text += [f"{key.replace('_', ' ')} {value}" for key, value in note.items()]
         if back := returns(store, stage):
             text.append(f"pages come back to: {', '.join(f'{n} {how}' for how, n in back)}")
@@ -98,10 +99,22 @@ def stage_rows(store: RunStore) -> list[StageRow]:
     return rows
 
 
-def _used(role: str, t: Tally) -> str:
+def _used(usage: Usage) -> list[str]:
+    """What a stage's engines did: by role, when they computed, and which attempts failed, commonest first."""
+    text = [_asked(role, tally) for role, tally in usage.roles.items()]
+    if usage.seconds:
+        text.append(f"engine busy {duration(usage.seconds)}")
+    if usage.faults:
+        kinds = ", ".join(f"{n} {kind}" for kind, n in usage.faults.most_common())
+        text.append(f"{usage.faults.total()} failed attempts ({kinds}), {duration(usage.pause_s)} of pauses")
+    return text
+
+
+def _asked(role: str, t: Tally) -> str:
     cached = t.cached_tokens / max(1, t.prompt_tokens)
     asked = f"{count(t.requests)} requests, {count(t.prompt_tokens)} prompt tokens ({cached:.0%} cached)"
-    return f"{role}: {asked}, {count(t.generated_tokens)} generated"
+    queued_ms = 1000 * t.queue_s / max(1, t.requests)
+    return f"{role}: {asked}, {count(t.generated_tokens)} generated, queued {queued_ms:.0f} ms each"
 
 
 def returns(store: RunStore, stage: str) -> list[tuple[str, int]]:
@@ -131,14 +144,6 @@ def duration(seconds: float | None) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min {rest:02d} s"
-
-
-def count(number: int) -> str:
-    """`950`, `12.3 k`, `4.5 M`."""
-    for size, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
-        if number >= size:
-            return f"{number / size:.1f}{unit}"
-    return str(number)
 
 
 def _template() -> jinja2.Template:

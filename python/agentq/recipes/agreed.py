@@ -1,0 +1,34 @@
+"""Whether a sampler's log-probabilities may stand for the learner's: a probe of each round."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from agentq.credit.pairs import sample_of
+from agentq.policies.agreement import agreement
+from agentq.recipes.recipe import Round
+from agentq.types import Proposal
+
+PROBE = 32  # sampled actions of a round that are compared
+
+
+def agrees(r: Round) -> bool:
+    """Whether a round's sampler and the learner, at the same weights, agree within `train.logp_tolerance` on average.
+
+    How far they are apart is logged; a round without sampled actions has nothing to compare.
+    """
+    sampled = [p for p in _proposals(r) if len(p.token_ids) and np.isfinite(p.logps).all()]
+    if not sampled:
+        return False
+    probe = [sample_of(sampled[i]) for i in np.linspace(0, len(sampled) - 1, min(PROBE, len(sampled))).astype(int)]
+    found = agreement(probe, r.learner.recompute_logps)
+    agreed = found.mean <= r.config.train.logp_tolerance
+    figures = {"logp_difference/mean": found.mean, "logp_difference/max": found.max, "num_tokens": found.num_tokens}
+    r.store.log(f"{r.recipe}/agreement", r.number, **figures, recomputed=float(not agreed))
+    return agreed
+
+
+def _proposals(r: Round) -> list[Proposal]:
+    """Of the round's episodes and trees."""
+    episodes = [step.proposal for t in r.store.trajectories(r.stage) for step in t.steps]
+    return episodes + [p for tree in r.store.trees(r.stage) for p in tree.proposal if p is not None]

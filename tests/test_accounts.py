@@ -1,0 +1,216 @@
+"""What a stage's engines did, and what went wrong on the way: in its note, the status line, the report, the price."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer
+
+from agentq.cli import embedded_base, main
+from agentq.config import load
+from agentq.evaluate.stats import RungResult
+from agentq.policies import patience
+from agentq.policies.openai import OpenAIEngine
+from agentq.policies.usage import Price, Tally, Usage
+from agentq.progress import ladder_table
+from agentq.recipes.accounts import cost_of
+from agentq.recipes.pipeline import Pipeline
+from agentq.report import write_report
+from agentq.store.run import RunStore
+from agentq.types import Split
+from tests.openai_factory import FakeOpenAI, fake_openai
+from tests.recipes_factory import Quiet
+
+QUESTIONS = [""] * 5  # that an engine has for its server when it is made, and meet no fault
+KINDS = {
+    "429": "HTTP 429",
+    "503": "HTTP 503",
+    "500": "HTTP 500",
+    "stall": "no answer in time",
+    "truncated": "connection broken off",
+    "malformed": "malformed JSON",
+    "null choices": "answer of another form",
+    "no choices": "too few choices",
+    "counts": "wrong token counts",
+    "broken off": "answer broken off",
+}
+MAIN = "from agentq.cli import main; sys.exit(main())"
+
+
+@pytest.fixture(autouse=True)
+def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "FIRST_WAIT_S", 0.001)
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> object:
+    return AutoTokenizer.from_pretrained(embedded_base())
+
+
+@pytest.fixture
+def server(tokenizer: object) -> Iterator[FakeOpenAI]:
+    with fake_openai(tokenizer=tokenizer, root=embedded_base()) as fake:
+        yield fake
+
+
+@pytest.fixture(scope="module")
+def clean(tokenizer: object, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Any], dict[str, Any], str]:
+    """A search without faults."""
+    with fake_openai(tokenizer=tokenizer, root=embedded_base()) as fake:
+        return searched(fake, tmp_path_factory.mktemp("clean") / "run")
+
+
+class Shown(Quiet):
+    """`Status` that keeps the last note."""
+
+    note = ""
+
+    def stage(self, name: str, total: int, unit: str) -> Callable[[int, str], None]:
+        def show(done: int, note: str) -> None:
+            self.note = note
+
+        return show
+
+
+def searched(server: FakeOpenAI, out: Path, status: Any = None) -> tuple[list[Any], dict[str, Any], str]:
+    """Trees of two tasks that a pipeline keeps, the stage's note, and the report's row of it."""
+    engine = OpenAIEngine(server.url, timeout_s=1.0, patience_s=30.0)
+    with RunStore.open(out, {}) as store:
+        p = Pipeline(store, load(None, ["--search.num_proposals=3"]), engine.name, status or Quiet())
+        p.engines[engine.name] = engine
+        p.search("search", engine.name, p.tasks(Split.TRAIN, 2), iterations=2, critic=True)
+        p.close()
+        trees = sorted(store.trees("search"), key=lambda tree: tree.task.seed)
+        note = store.note("search") or {}
+    columns = [
+        (tree.parent.tolist(), tree.visit_count.tolist(), [p and p.action.text for p in tree.proposal])
+        for tree in trees
+    ]
+    return columns, note, write_report(out).read_text()
+
+
+def test_a_search_without_faults_reports_none(clean: tuple[list[Any], dict[str, Any], str]) -> None:
+    trees, note, page = clean
+    assert len(trees) == 2 and note["engine"]["faults"] == {} and note["engine"]["pause_s"] == 0
+    assert "failed attempts" not in page
+
+
+@pytest.mark.parametrize("fault", KINDS)
+def test_a_search_loses_nothing_to_a_fault_and_the_report_says_which(
+    server: FakeOpenAI, clean: tuple[list[Any], dict[str, Any], str], tmp_path: Path, fault: str
+) -> None:
+    times = 2 if fault == "stall" else 5
+    server.faults.extend([*QUESTIONS, *[fault] * times])
+    found, note, page = searched(server, tmp_path / "faulty")
+    assert found == clean[0] and not server.faults
+    assert note["engine"]["faults"] == {KINDS[fault]: times} and note["engine"]["pause_s"] > 0
+    assert f"{times} failed attempts ({times} {KINDS[fault]}), 0." in page
+
+
+def test_a_search_survives_a_killed_server_and_the_report_says_so(
+    server: FakeOpenAI,
+    clean: tuple[list[Any], dict[str, Any], str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kill = server.kill
+
+    def kill_and_start_later() -> None:
+        monkeypatch.setattr(server, "kill", kill)
+        kill()
+        Thread(target=lambda: (server.stalled.wait(0.3), server.start())).start()
+
+    monkeypatch.setattr(server, "kill", kill_and_start_later)
+    server.faults.extend([*QUESTIONS, "", "", "die"])
+    found, note, page = searched(server, tmp_path / "killed")
+    faults = note["engine"]["faults"]
+    assert found == clean[0] and faults.keys() <= {"connection broken off", "no connection"}
+    assert faults["connection broken off"] >= 1 and faults["no connection"] >= 1
+    assert f"{faults['no connection']} no connection" in page
+
+
+def test_the_status_line_tells_tokens_cached_share_and_failures(server: FakeOpenAI, tmp_path: Path) -> None:
+    status = Shown()
+    server.faults.extend([*QUESTIONS, "429", "429"])
+    _, note, _ = searched(server, tmp_path / "run", status)
+    used = Usage.from_note(note)
+    assert used.total.cached_tokens == 2 * used.total.requests and used.seconds > 0
+    shown = Usage({"all": used.total}, faults=used.faults)
+    assert status.note.endswith(f"succeeded, {shown}") and str(shown).endswith("% cached, 2 failed attempts")
+    assert {"policy", "critic"} == used.roles.keys()
+
+
+def test_usage_is_the_same_behind_its_note_and_adds_up() -> None:
+    one = Usage({"policy": Tally(1, 2000, 500, 9, 0.5)}, 1.5)
+    one.faults["HTTP 429"] += 2
+    assert Usage.from_note(json.loads(json.dumps(one.to_note()))) == one
+    assert str(one) == "2.0 k tokens, 25 % cached, 2 failed attempts" and str(Usage()) == ""
+    two = one + Usage({"policy": Tally(1, 1, 1, 1, 1.0), "critic": Tally(1)}, pause_s=3.0)
+    assert two.roles == {"policy": Tally(2, 2001, 501, 10, 1.5), "critic": Tally(1)}
+    assert (two.faults["HTTP 429"], two.seconds, two.pause_s) == (2, 1.5, 3.0)
+    assert two.since(one) == Usage({"policy": Tally(1, 1, 1, 1, 1.0), "critic": Tally(1)}, pause_s=3.0)
+
+
+def test_tokens_are_counted_and_priced(server: FakeOpenAI, tmp_path: Path) -> None:
+    """Per million tokens: 3 for those computed, 1 for cached ones, 10 for generated ones."""
+    searched(server, tmp_path / "run")
+    with RunStore.read(tmp_path / "run") as store:
+        cost, note = cost_of(store, "search", Price(3.0, 1.0, 10.0)), store.note("search") or {}
+        trees = list(store.trees("search"))
+    tallies = note["usage"].values()
+    read, cached, wrote = (sum(t[f"{kind}_tokens"] for t in tallies) for kind in ("prompt", "cached", "generated"))
+    assert cost.prompt_tokens == read and cost.generated_tokens == wrote and cached > 0
+    assert note["usage"]["policy"]["prompt_tokens"] == sum(t.info["prompt_tokens"] for t in trees)
+    assert cost.money == pytest.approx((3 * (read - cached) + cached + 10 * wrote) / 1e6)
+
+
+def test_a_text_only_server_counts_tokens_and_the_table_tells_their_price(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with fake_openai() as fake:
+        words = ["--out", str(tmp_path / "run"), "--eval.num_tasks=3"]
+        assert main(["eval", fake.url, *words, "--json"]) == 0
+        (row,) = json.loads(capsys.readouterr().out)["rungs"]
+        with RunStore.read(tmp_path / "run") as store:
+            used = Usage.from_note(store.note("eval") or {}).total
+        assert row["prompt_tokens"] == used.prompt_tokens == 2 * used.requests > 0  # the chat's two messages
+        assert row["generated_tokens"] == used.generated_tokens == 7 * used.requests and row["money"] == 0
+        assert main(["eval", fake.url, *words, "--price.generated=1e6"]) == 0  # the same run, priced
+    assert f"{7 * used.requests} " in capsys.readouterr().out.replace("│", " ")
+    assert "cost" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_the_table_has_a_cost_where_there_is_one() -> None:
+    cost = {"env_steps": 1, "prompt_tokens": 7, "generated_tokens": 3, "seconds": 2.0}
+    row = RungResult.from_outcomes("base", [True], [1.0], [4], **cost)  # type: ignore[arg-type]
+    paid = RungResult.from_outcomes("base", [True], [1.0], [4], **cost, money=0.25)  # type: ignore[arg-type]
+    assert "cost" not in [column.header for column in ladder_table([row]).columns]
+    assert list(ladder_table([row, paid]).columns[-1].cells) == ["0", "0.25"]
+    assert RungResult.from_dict({k: v for k, v in row.to_dict().items() if k != "money"}) == row
+
+
+def test_a_server_is_measured_without_torch(tmp_path: Path) -> None:
+    code = f"import sys; sys.modules.update(torch=None, transformers=None); {MAIN}"
+    with fake_openai() as fake:
+        words = ["eval", fake.url, "--out", str(tmp_path / "run"), "--eval.num_tasks=2", "--json"]
+        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["rungs"][0]["n"] == 2
+        searching = [*words[:3], str(tmp_path / "other"), *words[4:], "--search"]  # its critic is the embedded base
+        done = subprocess.run([sys.executable, "-c", code, *searching], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "agentq eval needs torch: pip install 'agentq[train]'" in done.stderr
+
+
+def test_a_vllm_server_without_transformers_here_gives_text(tokenizer: object, tmp_path: Path) -> None:
+    code = f"import sys; sys.modules['transformers'] = None; {MAIN}"
+    with fake_openai(tokenizer=tokenizer, root=embedded_base()) as fake:
+        words = ["eval", fake.url, "--out", str(tmp_path / "run"), "--eval.num_tasks=1", "--json"]
+        done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
