@@ -67,8 +67,16 @@ class Engine(Protocol):
 
     name: str
     gives: Gives
-    version: int  # of the weights
-    usage: Usage
+
+    @property
+    def version(self) -> int:
+        """Of the weights."""
+        ...
+
+    @property
+    def usage(self) -> Usage:
+        """What it was asked and what it took so far."""
+        ...
 
     def render(self, history: History, compose: Callable[[History], Messages], *, max_new_tokens: int) -> Prompt:
         """The prompt that `compose` makes of a history; without its oldest actions where it would not fit."""

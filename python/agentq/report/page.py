@@ -90,7 +90,7 @@ def stage_rows(store: RunStore) -> list[StageRow]:
             continue  # a mark that the run left for itself
         seconds, done, total, _ = (note.pop(key, None) for key in ("seconds", "done", "total", "finished"))
         text = [f"{done} of {total}"] if done != total and total else []
-        text += [_used(role, Tally(**tally)) for role, tally in note.pop("usage", {}).items()]
+        text += [used(role, Tally(**tally)) for role, tally in note.pop("usage", {}).items()]
         text += [f"{key.replace('_', ' ')} {value}" for key, value in note.items()]
         if back := returns(store, stage):
             text.append(f"pages come back to: {', '.join(f'{n} {how}' for how, n in back)}")
@@ -98,7 +98,8 @@ def stage_rows(store: RunStore) -> list[StageRow]:
     return rows
 
 
-def _used(role: str, t: Tally) -> str:
+def used(role: str, t: Tally) -> str:
+    """What a role asked of the engines, in a line."""
     cached = t.cached_tokens / max(1, t.prompt_tokens)
     asked = f"{count(t.requests)} requests, {count(t.prompt_tokens)} prompt tokens ({cached:.0%} cached)"
     return f"{role}: {asked}, {count(t.generated_tokens)} generated"
