@@ -144,11 +144,9 @@ class _Terminal:
         self.rollouts += 1
         commands = commands_of(history.actions)
         shown = " > ".join(("...", *commands[-_SHOWN:]) if len(commands) > _SHOWN else commands)
-        verdict = result.error_kind or "too many steps"
-        if judgement is not None:
-            held = sum(holds for _, holds in judgement.findings)
-            verdict = f"judge: {held} of {len(judgement.findings)}" if judgement.findings else "judge: no rubric"
-        _tell(f"rollout {self.rollouts}: {shown}; {verdict}; {_spent(self.budget)}")
+        ended = result.error_kind or ("too many steps" if result.truncated else "")
+        parts = [f"rollout {self.rollouts}: {shown}", ended, _verdict(judgement), _spent(self.budget)]
+        _tell("; ".join(part for part in parts if part))
 
     def on_tree(self, tree: TreeRecord) -> None:
         self.trees += 1
@@ -170,6 +168,13 @@ class _Terminal:
             return False
         finally:
             signal.signal(signal.SIGINT, handler)
+
+
+def _verdict(judgement: Judgement | None) -> str:
+    if judgement is None:
+        return ""
+    holding = sum(holds for _, holds in judgement.findings)
+    return f"judge: {holding} of {len(judgement.findings)}" if judgement.findings else "judge: no rubric"
 
 
 def _tell(text: str) -> None:
