@@ -162,7 +162,11 @@ def _run(args: argparse.Namespace, overrides: list[str]) -> int:
     _use_threads()
     from agentq.live.command import run
 
-    return run(args, overrides)
+    try:
+        return run(args, overrides)
+    except KeyboardInterrupt:
+        print("agentq: interrupted", file=sys.stderr)
+        return INTERRUPTED
 
 
 def _recipe_in(file: str) -> Recipe:
