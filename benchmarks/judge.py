@@ -2,9 +2,10 @@
 
     python benchmarks/judge.py [--judge ENGINE] [--tasks 200] [--json]
 
-Episodes are the base policy's, sampled, and the expert's, half as many; those that said STOP are judged, by a model that
-is asked for a rubric (`OutcomeJudge`) and by one rule that understands nothing: all words of the instruction that have a
-digit in them, but at most one (a second choice, a highest price), are on the final page. The checker says what is true.
+Episodes are the base policy's, sampled, and the expert's, half as many; those that said STOP are judged, by a model
+that is asked for a rubric (`OutcomeJudge`) and by one rule that understands nothing: all words of the instruction that
+have a digit in them, but at most one (a second choice, a highest price), are on the final page. The checker says what
+is true.
 """
 
 from __future__ import annotations

@@ -104,6 +104,7 @@ class RunConfig(_Section):
     seed: int = Field(default=0, ge=0, description="Every random choice of the run follows from it.")
     out: str = Field(default="runs/demo", min_length=1, description="The run directory.")
     num_rounds: int = Field(default=1, ge=1, description="Rounds of search and training.")
+    constrained: bool = Field(default=False, description="Whether actions are held to the grammar and the page's ids.")
     max_env_steps: int = Field(default=0, ge=0, description="No round begins that would take more; 0: no limit.")
     num_tasks: int = Field(default=100, ge=1, description="Training tasks of each round.")
     group_size: int = Field(default=8, ge=1, description="Rollouts of each task in a round that makes no trees.")

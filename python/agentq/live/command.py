@@ -67,7 +67,12 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
         with RunStore.open(out, {"live": told, "search": config.to_dict()["search"]}) as store, BrowserPool() as pool:
             watcher = _Terminal(store, budget, yes=args.yes).watcher()
             with _interruptible(budget):
-                solution = solve(args.goal, args.url, asked, pool, watcher, settings, judge=judging, allow=args.allow)
+                solution = solve(
+                    *(args.goal, args.url, asked, pool, watcher, settings),
+                    judge=judging,
+                    allow=args.allow,
+                    constrained=config.run.constrained,
+                )
             usage = _usage(model.usage, judge.usage)
             money = price.of(usage.total)
             store.set_note("result", _note(solution, budget, usage, money))

@@ -76,6 +76,7 @@ def solve(
     *,
     judge: Engine | None = None,
     allow: Sequence[str] = (),
+    constrained: bool = False,
 ) -> Solution:
     """Search for a way to `goal` that starts at `url`, until the judge finds one, or an engine's budget is spent.
 
@@ -88,9 +89,10 @@ def solve(
         settings: of each search; each stops at its first success.
         judge: the engine that judges, by default `engine`.
         allow: further origins.
+        constrained: see `ModelPolicy`.
 
     Raises:
-        ConfigError: if `url` or an origin is none.
+        ConfigError: if `url` or an origin is none, or the engine cannot be constrained.
         EnvError: if the first page cannot be opened.
         MissingExtra: without a browser.
     """
@@ -98,7 +100,8 @@ def solve(
     settings = replace(settings, stop_on_success=True)
     task = Task(NAME, 0, Split.TEST, goal)
     try:
-        return asyncio.run(_Run(env, task, engine, OutcomeJudge(judge or engine), watcher, settings).solve())
+        run = _Run(env, task, engine, OutcomeJudge(judge or engine), watcher, settings, constrained)
+        return asyncio.run(run.solve())
     finally:
         env.close()
 
@@ -113,6 +116,7 @@ class _Run:
     judge: OutcomeJudge
     watcher: Watcher
     settings: SearchSettings
+    constrained: bool
     judgement: Judgement | None = None  # of the latest rollout
     won: tuple[History, Judgement, Snapshot | None] | None = None  # of the latest search; the last: where it is held
     carried_out: list[FinalStep] = field(default_factory=list)
@@ -157,7 +161,7 @@ class _Run:
         search = TreeSearch(
             self.env,
             self.task,
-            ModelPolicy(self.engine),
+            ModelPolicy(self.engine, constrained=self.constrained),
             self.settings,
             critic=LLMRanker(self.engine),
             judge=self,

@@ -11,7 +11,7 @@ import numpy as np
 
 from agentq.errors import ConfigError, ModelError, require
 from agentq.policies.continuous import Answer, ContinuousEngine, last_line
-from agentq.policies.protocol import Gives, Request, Sample
+from agentq.policies.protocol import Gives, Request, Sample, without_tokens
 from agentq.policies.renderer import load_renderer
 from agentq.policies.weights import check_weights, is_adapter
 from agentq.types import StopReason
@@ -40,7 +40,9 @@ class VLLMEngine(ContinuousEngine):
         if settings.setdefault("logprobs_mode", "raw_logprobs") != "raw_logprobs":
             raise ConfigError(f"logprobs_mode must be raw_logprobs; got {settings['logprobs_mode']}")
         renderer = load_renderer(model)
-        super().__init__(f"vllm:{model}", Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS, renderer, slots=slots)
+        super().__init__(
+            f"vllm:{model}", Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS | Gives.PATTERNS, renderer, slots=slots
+        )
         self.model, self._weights = model, model
         self._requests, self._adapters = count(), count(1)
         self._adapter: Any = None  # vLLM's LoRARequest, None: the weights as they are
@@ -61,7 +63,7 @@ class VLLMEngine(ContinuousEngine):
         return AsyncLLM.from_engine_args(AsyncEngineArgs(model=str(self.model), disable_log_stats=True, **given))
 
     async def _ask(self, request: Request) -> Answer:
-        from vllm.sampling_params import RequestOutputKind, SamplingParams
+        from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
 
         params = SamplingParams(
             n=request.k,
@@ -70,6 +72,7 @@ class VLLMEngine(ContinuousEngine):
             max_tokens=request.max_new_tokens,
             logprobs=0,  # of the sampled token alone
             detokenize=False,
+            structured_outputs=StructuredOutputsParams(regex=request.pattern) if request.pattern else None,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
         prompt, name = {"prompt_token_ids": request.prompt.ids.tolist()}, str(next(self._requests))
@@ -79,6 +82,8 @@ class VLLMEngine(ContinuousEngine):
             raise ModelError(f"{self.name} must answer; got {last_line(error)}") from error
         samples = [self._sampled(o) for o in output.outputs]
         generated = sum(len(sample.token_ids) for sample in samples)
+        if request.pattern:  # vLLM masks before it takes log-probabilities
+            samples = [without_tokens(sample) for sample in samples]
         return Answer(samples, len(request.prompt.ids), output.num_cached_tokens or 0, generated)
 
     def _sampled(self, output: Any) -> Sample:
