@@ -201,6 +201,13 @@ HELD = {
     "page that sends itself": "<a href=/sends>Go</a>",
     "name, by fetch": "<button onclick=\"fetch('/booked', {method: 'POST'})\">Place order</button>",
     "name, in a link": "<a href='#' onclick=\"fetch('/booked', {method: 'POST'})\">Delete account</a>",
+    "name, in a link that is a button": (
+        "<a role=button href=/menu onclick=\"fetch('/booked', {method: 'POST'}); return false\">Pay</a>"
+    ),
+    "name, of the form's button": (
+        "<form onsubmit=\"fetch('/booked', {method: 'POST'}); return false\">"
+        "<input aria-label=Card><button>Pay</button></form>"
+    ),
     "name, of a list item": "<div onclick=\"fetch('/booked', {method: 'POST'})\">Pay 90</div>",
 }
 
@@ -214,7 +221,11 @@ def test_a_final_step_is_held_whatever_it_is_made_of(browser: BrowserPool, kind:
         env = live_env(browser, site)
         before = env.view
         name = before.page.controls[0].name
-        step = EnvAction(Command.SUBMIT, 1) if kind == "keyboard" else EnvAction(Command.CLICK, named(env, name))
+        step = (
+            EnvAction(Command.SUBMIT, 1)
+            if kind in ("keyboard", "name, of the form's button")
+            else EnvAction(Command.CLICK, named(env, name))
+        )
         result = env.step(step)
         assert (result.error_kind, result.terminated, result.reward) == ("held", True, 0.0)
         assert result.observation.text.startswith("heading start") and "\nheld " in result.observation.text
