@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -10,11 +11,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentq.cli import main
-from agentq.critics.judge import Judgement
+from agentq.critics.judge import Judgement, OutcomeJudge
 from agentq.envs.browser.env import BrowserEnv
 from agentq.envs.browser.guard import FinalStep, Guard
 from agentq.envs.browser.pool import BrowserPool
@@ -23,6 +25,7 @@ from agentq.envs.browser.website import Website
 from agentq.errors import ConfigError, EnvError
 from agentq.live.solve import Outcome, Solution, Watcher, solve
 from agentq.policies.budget import Budget, Budgeted
+from agentq.policies.protocol import Gives
 from agentq.search.tree import SearchSettings
 from agentq.types import Command, EnvAction, History, Split, StepResult, Task
 from tests.browser_lab import click, named
@@ -133,6 +136,33 @@ def test_where_nobody_can_be_asked_the_step_waits(browser: BrowserPool) -> None:
         assert site.posts == []
     assert solution.outcome is Outcome.WAITS and solution.waits is not None
     assert solution.waits.values == (("Name", "Ann"), ("Party", "2"))
+
+
+@pytest.mark.browser
+def test_a_judge_that_sees_is_shown_the_page(browser: BrowserPool) -> None:
+    shown: list[bytes] = []
+
+    def seeing(role: str, said: Any) -> str | list[str]:
+        if role != "judge":
+            return answer(role, said)
+        (text, picture) = said
+        kind, _, data = picture["image_url"]["url"].partition(",")
+        assert (text["type"], picture["type"], kind) == ("text", "image_url", "data:image/png;base64")
+        shown.append(base64.b64decode(data))
+        return answer(role, text["text"])
+
+    with foreign() as site:
+        engine, told = Budgeted(Scripted(seeing), Budget(calls=400)), Told(True)
+        solution = solve(*(GOAL, site.url, engine, browser, told.watcher, SearchSettings(1000, 3)), judge_sees=True)
+    assert solution.outcome is Outcome.DONE and len(site.posts) == 1
+    assert all(picture.startswith(b"\x89PNG") for picture in shown) and len(set(shown)) > 1
+
+
+def test_a_judge_that_is_sent_tokens_cannot_see() -> None:
+    engine = Scripted(answer)
+    engine.gives = Gives.TOKEN_IDS
+    with pytest.raises(ConfigError, match="a judge that sees must be a server that is sent chats; got scripted"):
+        OutcomeJudge(engine, sees=True)
 
 
 @pytest.mark.browser

@@ -72,6 +72,7 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
                     judge=judging,
                     allow=args.allow,
                     constrained=config.run.constrained,
+                    judge_sees=args.judge_sees,
                 )
             usage = _usage(model.usage, judge.usage)
             money = price.of(usage.total)

@@ -16,6 +16,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--allow", action="append", default=[], metavar="ORIGIN", help="a further origin; repeatable")
     command.add_argument("--model", required=True, metavar="ENGINE", help="PATH, vllm:PATH or http://HOST/v1#MODEL")
     command.add_argument("--judge", metavar="ENGINE", help="says whether it is done; default: the model")
+    command.add_argument("--judge-sees", action="store_true", help="the judge is shown a screenshot of the page, too")
     command.add_argument("--calls", type=float, default=inf, help="model calls at most")
     command.add_argument("--seconds", type=float, default=inf, help=f"at most; default: {SECONDS:g}, without a budget")
     command.add_argument("--money", type=float, default=inf, help="at most, at the prices given")

@@ -77,6 +77,7 @@ def solve(
     judge: Engine | None = None,
     allow: Sequence[str] = (),
     constrained: bool = False,
+    judge_sees: bool = False,
 ) -> Solution:
     """Search for a way to `goal` that starts at `url`, until the judge finds one, or an engine's budget is spent.
 
@@ -90,17 +91,19 @@ def solve(
         judge: the engine that judges, by default `engine`.
         allow: further origins.
         constrained: see `ModelPolicy`.
+        judge_sees: whether the judge is shown a screenshot, too.
 
     Raises:
-        ConfigError: if `url` or an origin is none, or the engine cannot be constrained.
+        ConfigError: if `url` or an origin is none, the engine cannot be constrained, or the judge cannot see.
         EnvError: if the first page cannot be opened.
         MissingExtra: without a browser.
     """
-    env = BrowserEnv(Website(NAME, url, allow), pool, guard=Guard())
+    judging = OutcomeJudge(judge or engine, sees=judge_sees)
+    env = BrowserEnv(Website(NAME, url, allow), pool, guard=Guard(), pictures=judge_sees)
     settings = replace(settings, stop_on_success=True)
     task = Task(NAME, 0, Split.TEST, goal)
     try:
-        run = _Run(env, task, engine, OutcomeJudge(judge or engine), watcher, settings, constrained)
+        run = _Run(env, task, engine, judging, watcher, settings, constrained)
         return asyncio.run(run.solve())
     finally:
         env.close()

@@ -7,6 +7,7 @@ should be. So a session can be restored, forked, or lost with its worker, and th
 from __future__ import annotations
 
 import base64
+import contextlib
 import random
 import time
 from collections.abc import Mapping
@@ -42,6 +43,7 @@ class BrowserEnv:
         secrets: what the agent may type without knowing it: `TYPE [3] <secret:NAME>`.
         guard: holds what looks final: such a step ends the episode with error_kind `held`, and `carry_out` does it; one
             that the user has refused fails with `refused`.
+        pictures: whether the last observation of an episode has a screenshot. Secrets are not masked in it.
     """
 
     abilities = Ability.RESTORE | Ability.FORK | Ability.BLOCKING
@@ -55,6 +57,7 @@ class BrowserEnv:
         max_repeats: int = MAX_REPEATS,
         secrets: Mapping[str, Secret] | None = None,
         guard: Guard | None = None,
+        pictures: bool = False,
     ) -> None:
         if max_tokens < 1:
             raise ConfigError(f"max_tokens must be at least 1; got {max_tokens}")
@@ -62,7 +65,7 @@ class BrowserEnv:
             raise ConfigError(f"max_repeats must be at least 2, or 0 for no limit; got {max_repeats}")
         self.name, self.max_steps = host.name, host.max_steps
         self.max_tokens, self.max_repeats = max_tokens, max_repeats
-        self.guard = guard
+        self.guard, self.pictures = guard, pictures
         self._driver = Driver(host, pool, secrets or {}, holds=guard is not None)
         self._state: Snapshot | None = None
         self._astray = False  # the last restore failed
@@ -178,7 +181,9 @@ class BrowserEnv:
     def fork(self) -> BrowserEnv:
         """An independent session in the same state; it opens when it is first used."""
         driver, limits = self._driver, {"max_tokens": self.max_tokens, "max_repeats": self.max_repeats}
-        twin = BrowserEnv(driver.host, driver.pool, secrets=driver.secrets, guard=self.guard, **limits)
+        twin = BrowserEnv(
+            driver.host, driver.pool, secrets=driver.secrets, guard=self.guard, pictures=self.pictures, **limits
+        )
         twin._state = self.snapshot() if self._state is not None else None
         return twin
 
@@ -265,7 +270,11 @@ class BrowserEnv:
             self._driver.live = after
         self._state = after
         reward, success = (verdict.reward, verdict.success) if verdict.terminated else (0.0, False)
-        return StepResult(after.observation, reward, verdict.terminated, truncated, success, kind, message)
+        shown = after.observation
+        if self.pictures and verdict.terminated and self._driver.live is not None:
+            with contextlib.suppress(EnvError):  # the judge then reads the text alone
+                shown = replace(shown, screenshot=base64.b64decode(self._driver.screenshot(self._driver.live)))
+        return StepResult(shown, reward, verdict.terminated, truncated, success, kind, message)
 
     def _record(self, action: EnvAction | None, reply: Reply, cut: int, begun: float, lost: list[str]) -> None:
         settled = reply.get("settle", {"rule": "", "ms": 0.0})
