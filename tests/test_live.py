@@ -330,14 +330,14 @@ WORDS = ["run", GOAL, "--url", "http://127.0.0.1:9/", "--model", "base"]
         (["--money", "1"], "--money needs the prices of tokens: --price-prompt and --price-generated"),
         (["--price-prompt", "-1"], "prices must be at least 0"),
         (["--search.num_proposals", "0"], "search.num_proposals must be greater than or equal to 1"),
-        (["--out", "FULL"], "--out must be a new or empty directory"),
+        (["--out", "FULL"], "--out must be a new or empty directory, or --clean given"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 def test_run_refuses_what_makes_no_sense(
     words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "file").touch()
+    (tmp_path / "config.json").touch()  # as a run leaves it
     assert main([*WORDS, *(str(tmp_path) if word == "FULL" else word for word in words)]) == 2
     printed = capsys.readouterr()
     assert message in printed.err and printed.out == ""

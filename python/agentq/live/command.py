@@ -54,8 +54,8 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     """
     config, budget, price = load(args.config, overrides), _budget(args), _price(args)
     out = args.out or Path("runs") / time.strftime("live-%Y%m%d-%H%M%S")
-    if out.exists() and any(out.iterdir()):
-        raise ConfigError(f"--out must be a new or empty directory; got {out}")
+    if (out / "config.json").exists() and not args.clean:
+        raise ConfigError(f"--out must be a new or empty directory, or --clean given; got {out}")
     s = config.search
     settings = SearchSettings(sys.maxsize, s.num_proposals, s.temperature, s.c_exp, seed=config.run.seed)
     model = make_engine(args.model)
@@ -63,8 +63,9 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     asked = Budgeted(model, budget, price)
     judging = asked if judge is model else Budgeted(judge, budget, price)
     told = {"goal": args.goal, "url": args.url, "model": args.model, "judge": args.judge or args.model, "yes": args.yes}
+    identity = {"live": told, "search": config.to_dict()["search"]}
     try:
-        with RunStore.open(out, {"live": told, "search": config.to_dict()["search"]}) as store, BrowserPool() as pool:
+        with RunStore.open(out, identity, clean=args.clean) as store, BrowserPool() as pool:
             watcher = _Terminal(store, budget, yes=args.yes).watcher()
             with _interruptible(budget):
                 solution = solve(

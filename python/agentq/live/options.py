@@ -25,4 +25,5 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         command.add_argument(f"--price-{kind}", type=float, metavar="MONEY", help=text)
     command.add_argument("--yes", action="store_true", help="take steps that look final without asking")
     command.add_argument("--out", type=Path, help="the run directory; default: runs/live-TIME")
+    command.add_argument("--clean", action="store_true", help="delete an earlier run in the same directory")
     command.add_argument("--config", type=Path, help="a TOML file of settings; those of [search] count")

@@ -246,7 +246,9 @@ class _Batch:
         own = torch.eye(self.k, dtype=torch.bool, device=self.engine.device)[None]  # a column sees itself
         for t in range(self.max_new_tokens):
             # 2. Sample one token a column and note it.
-            token, logp = self._sample(self._allowed(logits, rows), logits, self.uniforms[rows, t], temperature)
+            index = rows.cpu().numpy()
+            allowed = logits if self.masks is None else self.masks.hold(logits, index, self.ended[index])
+            token, logp = self._sample(allowed, logits, self.uniforms[rows, t], temperature)
             alive = self._record(rows, t, token, logp)
             if t + 1 == self.max_new_tokens or not alive.any():
                 break
@@ -273,14 +275,6 @@ class _Batch:
     def _head(self, hidden: Tensor) -> Tensor:
         logits: Tensor = self.engine.model.get_output_embeddings()(hidden)
         return logits.float()
-
-    def _allowed(self, logits: Tensor, rows: Tensor) -> Tensor:
-        """The logits, less those of tokens that no pattern allows."""
-        if self.masks is None:
-            return logits
-        index = rows.cpu().numpy()
-        allowed = torch.from_numpy(self.masks.allowed(index, self.ended[index])).to(logits.device)
-        return logits.masked_fill(~allowed, -torch.inf)
 
     def _sample(self, allowed: Tensor, logits: Tensor, uniform: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
         """Token `[B, K]` of the `allowed` by the inverse of the cumulative distribution; its logp at temperature 1."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from agentq.errors import ModelError, require
 
@@ -38,15 +40,18 @@ class Masks:
         self.matchers = [[None if each is None else each.deep_copy() for _ in range(k)] for each in first]
         self.size = vocabulary.size
 
-    def allowed(self, rows: np.ndarray, ended: np.ndarray) -> np.ndarray:
-        """`[b, K, V]` bool of `rows` `[b]`; columns that have `ended` `[b, K]` may take anything."""
+    def hold(self, logits: Tensor, rows: np.ndarray, ended: np.ndarray) -> Tensor:
+        """`logits` `[b, K, V]` of `rows` `[b]`, minus infinity for tokens that may not come next.
+
+        Columns that have `ended` `[b, K]` may take anything.
+        """
         mask = np.ones((*ended.shape, self.size), dtype=bool)
         for i, row in enumerate(rows):
             for column, matcher in enumerate(self.matchers[row]):
                 if matcher is not None and not ended[i, column]:
                     bits = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
                     mask[i, column] = np.unpackbits(bits, count=self.size, bitorder="little")
-        return mask
+        return logits.masked_fill(~torch.from_numpy(mask).to(logits.device), -torch.inf)
 
     def take(self, rows: np.ndarray, tokens: np.ndarray, ended: np.ndarray) -> None:
         """Go on by `tokens` `[b, K]`, those of columns that had not `ended` `[b, K]`."""
