@@ -48,6 +48,9 @@ class Foreign:
                     self.connection.close()
                     return
                 lines = "".join(f"<p>{html.escape(name)} {html.escape(value)}</p>" for name, value in sent.items())
+                if self.path != "/booked":
+                    self._show("")
+                    return
                 owner.pages["/done"] = f"<h1>Booked</h1>{lines}<a href=/menu>Menu</a><a href=/>Home</a>"
                 self._show("", "/done")
 
