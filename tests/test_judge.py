@@ -3,50 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
-import numpy as np
 import pytest
 
 from agentq import envs
 from agentq.agent.actions import format_action
-from agentq.agent.prompts import Messages, parse_judgement
+from agentq.agent.prompts import parse_judgement
 from agentq.critics.judge import OutcomeJudge
 from agentq.errors import BudgetSpent
 from agentq.policies.budget import Budget, Budgeted
 from agentq.policies.model import ModelPolicy
-from agentq.policies.protocol import Gives, Prompt, Request, Sample
-from agentq.policies.usage import Price, Usage
+from agentq.policies.usage import Price
 from agentq.search.rollout import RolloutSettings, rollout
 from agentq.search.tree import SearchSettings, TreeSearch
-from agentq.types import Command, EnvAction, History, Observation, Split, StopReason
-
-NOTHING = np.empty(0, np.int32)
-
-
-class Scripted:
-    """`Engine` that answers `answer(role, what the user said)`, ten tokens for a hundred."""
-
-    name, gives, version = "scripted", Gives.TEXT, 0
-
-    def __init__(self, answer: Callable[[str, str], str]) -> None:
-        self.answer, self.usage = answer, Usage()
-        self.asked: list[str] = []
-
-    def render(self, history: History, compose: Callable[[History], Messages], *, max_new_tokens: int) -> Prompt:
-        return Prompt(compose(history), NOTHING)
-
-    def encode_answer(self, text: str) -> np.ndarray:
-        return NOTHING
-
-    async def sample(self, request: Request) -> list[Sample]:
-        tally = self.usage.of(request.role)
-        tally.requests, tally.prompt_tokens = tally.requests + 1, tally.prompt_tokens + 100
-        tally.cached_tokens, tally.generated_tokens = tally.cached_tokens + 40, tally.generated_tokens + 10
-        text = request.prompt.messages[-1]["content"]
-        self.asked.append(text)
-        return [Sample(self.answer(request.role, text), NOTHING, NOTHING, StopReason.EOS, 0)] * request.k
-
+from agentq.types import Command, EnvAction, History, Observation, Split
+from tests.scripted_engine import Scripted
 
 STOP = format_action(EnvAction(Command.STOP))
 CLICK = format_action(EnvAction(Command.CLICK, 1), thought="a thought of its own")

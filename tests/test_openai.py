@@ -36,7 +36,7 @@ from agentq.types import History, Observation, StopReason
 from tests.openai_factory import FakeOpenAI, fake_openai
 
 HISTORY = History("book a table", Observation("link Blue Harbor Grill [3]"))
-TOKENS = Gives.TOKEN_IDS | Gives.LOGPS
+TOKENS = Gives.TOKEN_IDS | Gives.LOGPS | Gives.PATTERNS
 
 
 @pytest.fixture(scope="module")

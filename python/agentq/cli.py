@@ -1,6 +1,7 @@
 """The command line. Parses, calls one function, turns agentq's errors into one line and an exit code.
 
-Exit codes: 0 done, 2 usage, bad input or missing extra, 130 interrupted (the same command goes on).
+Exit codes: 0 done, 1 a live task not done, 2 usage, bad input or missing extra, 130 interrupted (the same command goes
+on, but for a live task).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 from agentq import __version__
 from agentq.config import Config, load, settings
 from agentq.errors import AgentqError, ConfigError, did_you_mean, require
+from agentq.live.options import add_arguments
 from agentq.recipes.presets import DEMO, RECIPES
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.command is None:
         parser.print_help()
         return USAGE
-    given = {short: getattr(args, short) for short in SHORT} if "config" in args else {}
+    given = {short: getattr(args, short) for short in SHORT} if "env" in args else {}
     overrides = [*overrides, *(f"--run.{short}={value}" for short, value in given.items() if value is not None)]
     try:
         return int(args.run(args, overrides))
@@ -64,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
         ("ladder", _ladder, "every rung of the paper's ladder on one environment; for hours, resumable"),
         ("train", _train, "train by a recipe: rounds of collecting and learning, then held-out tasks; resumable"),
         ("eval", _eval, "measure any checkpoint on held-out tasks; resumable"),
+        ("run", _run, "do one task on a live site, by search within a budget; asks before what may not be undone"),
         ("base", _base, "make the embedded base model again, from its seed"),
         ("report", _report, "write report.html of a run directory"),
         ("settings", _settings, "list every setting with its default"),
@@ -90,6 +93,8 @@ def _parser() -> argparse.ArgumentParser:
             for short in SHORT:
                 command.add_argument(f"--{short}", help=f"short for --run.{short}")
             command.add_argument("--clean", action="store_true", help="delete an earlier run in the same directory")
+        if name == "run":
+            add_arguments(command)
         if name == "report":
             command.add_argument("path", type=Path, metavar="RUN", help="a run directory")
         if name == "base":
@@ -153,6 +158,17 @@ def _eval(args: argparse.Namespace, overrides: list[str]) -> int:
         _require_train("eval")
     identity = {"checkpoint": fingerprint(checkpoint), "search": str(args.search)}
     return _in_run(args, config, lambda p: measure(p, checkpoint, search=args.search), **identity)
+
+
+def _run(args: argparse.Namespace, overrides: list[str]) -> int:
+    _use_threads()
+    from agentq.live.command import run
+
+    try:
+        return run(args, overrides)
+    except KeyboardInterrupt:
+        print("agentq: interrupted", file=sys.stderr)
+        return INTERRUPTED
 
 
 def _recipe_in(file: str) -> Recipe:

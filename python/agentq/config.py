@@ -121,6 +121,7 @@ class RunConfig(_Section):
     out: str = Field(default="runs/demo", min_length=1, description="The run directory.")
     engine: str = Field(default="", description="What samples for trained weights: vllm:PATH or a vLLM server's URL.")
     num_rounds: int = Field(default=1, ge=1, description="Rounds of search and training.")
+    constrained: bool = Field(default=False, description="Whether actions are held to the grammar and the page's ids.")
     max_env_steps: int = Field(default=0, ge=0, description="No round begins that would take more; 0: no limit.")
     num_tasks: int = Field(default=100, ge=1, description="Training tasks of each round.")
     group_size: int = Field(default=8, ge=1, description="Rollouts of each task in a round that makes no trees.")

@@ -111,10 +111,14 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What the environment shows: the page as text (element ids in brackets) and its url."""
+    """What the environment shows: the page as text (element ids in brackets) and its url.
+
+    `screenshot`: of an episode's end, a PNG, for a judge that sees; it is not kept.
+    """
 
     text: str
     url: str = ""
+    screenshot: bytes = field(default=b"", repr=False, compare=False)
 
     @property
     def fingerprint(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from agentq import envs
+from agentq.agent.patterns import action_pattern
 from agentq.agent.prompts import policy_messages
 from agentq.config import load
 from agentq.errors import ModelError
@@ -73,7 +75,7 @@ def learner(checkpoint: Path) -> Learner:
 
 
 def test_what_it_gives(engine: ContinuousEngine) -> None:
-    assert engine.gives == Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS
+    assert engine.gives == Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS | Gives.PATTERNS
     assert engine.renderer is not None and engine.renderer.context_tokens == 2048
 
 
@@ -256,3 +258,16 @@ def test_a_search_survives_the_server(server: Any, learner: Learner, tmp_path: P
             assert p is not None and q is not None and p.action.text == q.action.text and q.policy_version == 1
             np.testing.assert_allclose(p.logps, q.logps, atol=NEAR)
     engine.close()
+
+
+def test_answers_keep_to_a_pattern(engine: ContinuousEngine) -> None:
+    page = "heading Tables\nlink Home [1]\ntextbox Name [2]\ncombobox Party [3]: 2\nbutton Find [12]"
+    history = History("book", Observation(page), ("COMMANDS: CLICK [1]",))
+    pattern = action_pattern(history)
+    prompt = engine.render(history, policy_messages, max_new_tokens=200)
+    ask = Request(prompt, 8, 3, 1.5, 200, pattern=pattern)
+    ended = [sample for sample in asyncio.run(engine.sample(ask)) if sample.stop_reason is StopReason.EOS]
+    assert ended and all(re.fullmatch(pattern, sample.text) for sample in ended)
+    assert all(len(sample.token_ids) == len(sample.logps) == 0 for sample in ended)
+    free = asyncio.run(engine.sample(Request(prompt, 8, 3, 1.5, 200)))
+    assert not all(re.fullmatch(pattern, sample.text) for sample in free)

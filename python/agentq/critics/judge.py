@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from agentq.agent.prompts import judge_messages, parse_judgement
-from agentq.policies.protocol import Engine, Request
+from agentq.errors import ConfigError
+from agentq.policies.protocol import Engine, Gives, Request
 from agentq.types import History, StepResult
 
 
@@ -26,14 +27,20 @@ class OutcomeJudge:
 
     An answer without a rubric is no success. After arXiv:2408.07199, where GPT-4V
     reads a condensed history and a screenshot, and four constraints must hold.
+
+    `sees`: it is shown the observation's screenshot, if it has one. Raises ConfigError for an engine that takes none.
     """
 
-    def __init__(self, engine: Engine, *, max_new_tokens: int = 256) -> None:
-        self.engine = engine
+    def __init__(self, engine: Engine, *, sees: bool = False, max_new_tokens: int = 256) -> None:
+        if sees and Gives.TOKEN_IDS in engine.gives:
+            raise ConfigError(f"a judge that sees must be a server that is sent chats; got {engine.name}, sent tokens")
+        self.engine, self.sees = engine, sees
         self.max_new_tokens = max_new_tokens
 
     async def judge(self, history: History) -> Judgement:
         """What the final page of an episode shows; `history` is that after its last action."""
+        if not self.sees:
+            history = replace(history, observation=replace(history.observation, screenshot=b""))
         prompt = self.engine.render(history, judge_messages, max_new_tokens=self.max_new_tokens)
         request = Request(prompt, temperature=0.0, max_new_tokens=self.max_new_tokens, role="judge")
         (answer,) = await self.engine.sample(request)

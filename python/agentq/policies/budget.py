@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
+from pathlib import Path
 
 import numpy as np
 
@@ -18,23 +19,31 @@ from agentq.types import History
 
 @dataclass(slots=True)
 class Budget:
-    """What all engines that share it may take together, from when it was made."""
+    """What all engines that share it may take together, from when it was made; `ended`: why nothing more."""
 
     calls: float = inf
     seconds: float = inf
     money: float = inf
     begun: float = field(default_factory=time.monotonic)
     engines: list[Budgeted] = field(default_factory=list)
+    ended: str = ""
 
     def check(self) -> None:
-        """Raises BudgetSpent, with what was spent, once one of them is."""
-        for what, used, most in (
+        """Raises BudgetSpent, with what was spent, once one of them is or the budget has `ended`."""
+        if not self.ended:
+            for what, used, most in self.spent():
+                if used >= most:
+                    self.ended = f"a run may take at most {most:g} {what}; got {used:g}"
+        if self.ended:
+            raise BudgetSpent(self.ended)
+
+    def spent(self) -> list[tuple[str, float, float]]:
+        """What is counted, how much of it was used, and how much may be."""
+        return [
             ("calls", sum(engine.calls for engine in self.engines), self.calls),
             ("seconds", time.monotonic() - self.begun, self.seconds),
             ("money", sum(engine.cost for engine in self.engines), self.money),
-        ):
-            if used >= most:
-                raise BudgetSpent(f"a run may take at most {most:g} {what}; got {used:g}")
+        ]
 
 
 class Budgeted:
@@ -72,3 +81,11 @@ class Budgeted:
         self.budget.check()
         self.calls += 1
         return await self.engine.sample(request)
+
+    def publish(self, checkpoint: Path) -> int:
+        """See `Engine.publish`."""
+        return self.engine.publish(checkpoint)
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+        self.engine.close()

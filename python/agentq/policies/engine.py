@@ -25,6 +25,7 @@ from agentq.agent.prompts import Messages
 from agentq.errors import ModelError
 from agentq.policies import attention
 from agentq.policies.batches import Batches
+from agentq.policies.masks import Masks, Vocabulary
 from agentq.policies.prefix import BLOCK, PrefixCache
 from agentq.policies.protocol import Gives, Prompt, Request, Sample
 from agentq.policies.renderer import Renderer
@@ -36,7 +37,7 @@ from agentq.types import History, StopReason
 class TransformersEngine:
     """`Engine` over a causal LM, by name or path, on one device, with attention by SDPA (which takes our masks)."""
 
-    gives = Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS
+    gives = Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS | Gives.PATTERNS
 
     def __init__(
         self,
@@ -65,6 +66,7 @@ class TransformersEngine:
         context = int(getattr(self.model.config, "max_position_embeddings", 1 << 30))
         self.renderer = Renderer(tokenizer, ends, context)
         self._batches = Batches(self._answer)
+        self._vocabulary: Vocabulary | None = None
 
     def render(self, history: History, compose: Callable[[History], Messages], *, max_new_tokens: int) -> Prompt:
         """See `Engine.render`."""
@@ -87,10 +89,19 @@ class TransformersEngine:
             temperature=first.temperature,
             max_new_tokens=first.max_new_tokens,
             roles=[r.role for r in requests],
+            patterns=[r.pattern for r in requests],
         )
         for r, waited in zip(requests, queue_s, strict=True):
             self.usage.of(r.role).queue_s += waited
         return samples
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """What patterns are matched with."""
+        if self._vocabulary is None:
+            width = int(self.model.get_output_embeddings().weight.shape[0])
+            self._vocabulary = Vocabulary(self.renderer.tokenizer, self.renderer.end_ids, width)
+        return self._vocabulary
 
     def publish(self, checkpoint: Path | Mapping[str, Tensor]) -> int:
         """See `Engine.publish`; in place, also from weights by the model's own names."""
@@ -114,6 +125,7 @@ class TransformersEngine:
         temperature: float = 1.0,
         max_new_tokens: int = 96,
         roles: Sequence[str] | None = None,
+        patterns: Sequence[str] | None = None,
     ) -> list[list[Sample]]:
         """`k` samples of each prompt, in batches of similar length.
 
@@ -124,9 +136,11 @@ class TransformersEngine:
             temperature: at least 0; 0 takes the likeliest token.
             max_new_tokens: of each sample.
             roles: `[B]` whom the prompts are accounted to; all to the policy by default.
+            patterns: `[B]` see `Request.pattern`.
 
         Raises:
-            ModelError: if a prompt is empty or leaves no room for max_new_tokens in the context.
+            ModelError: if a prompt is empty or leaves no room for max_new_tokens in the context, or a pattern is none.
+            MissingExtra: without llguidance, where there is a pattern.
         """
         if k < 1 or temperature < 0 or len(seeds) != len(prompts):
             raise ValueError(f"k >= 1, temperature >= 0, a seed a prompt; got {k}, {temperature}, {len(seeds)} seeds")
@@ -136,11 +150,14 @@ class TransformersEngine:
         known = [self.prefixes.find(prompt) for prompt in prompts]
         order = sorted(range(len(prompts)), key=lambda i: (len(prompts[i]) - BLOCK * len(known[i]), len(prompts[i])))
         results: list[list[Sample]] = [[] for _ in prompts]
+        held = list(patterns or [""] * len(prompts))
         with torch.inference_mode():
             for first in range(0, len(order), self.max_rows):
                 rows = order[first : first + self.max_rows]
                 seed = [seeds[i] for i in rows]
                 batch = _Batch(self, [prompts[i] for i in rows], [known[i] for i in rows], k, seed, max_new_tokens)
+                if any(held[i] for i in rows):
+                    batch.masks = Masks(self.vocabulary, [held[i] for i in rows], k)
                 for i, samples in zip(rows, batch.run(temperature), strict=True):
                     results[i] = samples
         self.usage.seconds += time.perf_counter() - start
@@ -175,6 +192,7 @@ class _Batch:
         self.logps = np.zeros((len(prompts), k, max_new_tokens), dtype=np.float32)
         self.counts = np.zeros((len(prompts), k), dtype=np.int64)
         self.ended = np.zeros((len(prompts), k), dtype=bool)
+        self.masks: Masks | None = None
 
     def prefill(self, cache: Any) -> tuple[Tensor, Tensor]:
         """Compute what is not known of the prompts; keys are then: known prefixes, the rest, both right-padded.
@@ -228,7 +246,9 @@ class _Batch:
         own = torch.eye(self.k, dtype=torch.bool, device=self.engine.device)[None]  # a column sees itself
         for t in range(self.max_new_tokens):
             # 2. Sample one token a column and note it.
-            token, logp = self._sample(logits, self.uniforms[rows, t], temperature)
+            index = rows.cpu().numpy()
+            allowed = logits if self.masks is None else self.masks.hold(logits, index, self.ended[index])
+            token, logp = self._sample(allowed, logits, self.uniforms[rows, t], temperature)
             alive = self._record(rows, t, token, logp)
             if t + 1 == self.max_new_tokens or not alive.any():
                 break
@@ -256,21 +276,24 @@ class _Batch:
         logits: Tensor = self.engine.model.get_output_embeddings()(hidden)
         return logits.float()
 
-    def _sample(self, logits: Tensor, uniform: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-        """Token `[B, K]` by the inverse of the cumulative distribution, and its log-probability at temperature 1."""
+    def _sample(self, allowed: Tensor, logits: Tensor, uniform: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+        """Token `[B, K]` of the `allowed` by the inverse of the cumulative distribution; its logp at temperature 1."""
         logps = torch.log_softmax(logits, dim=-1)
         if temperature == 0:
-            token = logps.argmax(dim=-1)
+            token = allowed.argmax(dim=-1)
         else:
-            cumulative = torch.softmax(logits / temperature, dim=-1).double().cumsum(dim=-1)
+            cumulative = torch.softmax(allowed / temperature, dim=-1).double().cumsum(dim=-1)
             target = uniform[..., None] * cumulative[..., -1:]
-            token = torch.searchsorted(cumulative, target, right=True)[..., 0].clamp_max(logits.shape[-1] - 1)
+            last = logits.shape[-1] - 1 - allowed.flip(-1).isfinite().int().argmax(dim=-1)  # rounding leads no further
+            token = torch.searchsorted(cumulative, target, right=True)[..., 0].minimum(last)
         return token, logps.gather(-1, token[..., None])[..., 0]
 
     def _record(self, rows: Tensor, t: int, token: Tensor, logp: Tensor) -> Tensor:
         """Write the t-th tokens of columns that have not ended; returns which rows still have such a column."""
         index = rows.cpu().numpy()
         live = ~self.ended[index]
+        if self.masks is not None:
+            self.masks.take(index, token.cpu().numpy(), ~live)
         self.tokens[index, :, t] = token.cpu().numpy()
         self.logps[index, :, t] = logp.cpu().numpy()
         self.counts[index] += live

@@ -5,16 +5,25 @@ from __future__ import annotations
 import numpy as np
 
 from agentq.agent.actions import parse_action
+from agentq.agent.patterns import action_pattern
 from agentq.agent.prompts import policy_messages
-from agentq.policies.protocol import Engine, Request
+from agentq.errors import ConfigError
+from agentq.policies.protocol import Engine, Gives, Request
 from agentq.types import History, Proposal, StopReason
 
 
 class ModelPolicy:
-    """`Policy` on an `Engine`."""
+    """`Policy` on an `Engine`; `constrained`: its actions are readable and name elements of the page.
 
-    def __init__(self, engine: Engine, *, max_new_tokens: int = 96) -> None:
-        self.engine = engine
+    Raises ConfigError for a constrained policy on an engine that cannot hold answers to a pattern.
+    """
+
+    def __init__(self, engine: Engine, *, max_new_tokens: int = 96, constrained: bool = False) -> None:
+        if constrained and Gives.PATTERNS not in engine.gives:
+            raise ConfigError(
+                f"constrained actions need an engine that can hold answers to a pattern; got {engine.name}"
+            )
+        self.engine, self.constrained = engine, constrained
         self.max_new_tokens = max_new_tokens
 
     @property
@@ -24,7 +33,8 @@ class ModelPolicy:
     async def propose(self, history: History, k: int, *, seed: int, temperature: float = 1.0) -> list[Proposal]:
         """See `Policy.propose`."""
         prompt = self.engine.render(history, policy_messages, max_new_tokens=self.max_new_tokens)
-        request = Request(prompt, k, seed, temperature, self.max_new_tokens)
+        pattern = action_pattern(history) if self.constrained else ""
+        request = Request(prompt, k, seed, temperature, self.max_new_tokens, pattern=pattern)
         return [
             Proposal(
                 action=parse_action(sample.text),

@@ -7,6 +7,7 @@ gives text alone.
 from __future__ import annotations
 
 import asyncio
+import re
 from functools import partial
 from pathlib import Path
 
@@ -16,11 +17,12 @@ from agentq.errors import ConfigError, MissingExtra, ModelError
 from agentq.policies import answers
 from agentq.policies.continuous import Answer, ContinuousEngine
 from agentq.policies.patience import BadAnswer, Unavailable, patiently
-from agentq.policies.protocol import Gives, Prompt, Request, Sample
+from agentq.policies.protocol import Gives, Prompt, Request, Sample, without_tokens
 from agentq.policies.published import OURS, Published
 from agentq.policies.renderer import Renderer, load_renderer
 from agentq.policies.server import Refused, Server
 from agentq.policies.weights import check_weights, is_adapter
+from agentq.types import StopReason
 
 START_PATIENCE_S = 10.0  # with a server that has not answered yet: its address may be wrong
 PROBE = "agentq: 7:30 PM [12]"
@@ -82,7 +84,7 @@ class OpenAIEngine(ContinuousEngine):
         elif tokenizer is not None:
             raise ConfigError(f"a tokenizer must go with a server that takes token ids; got {tokenizer} for {url}")
         if self.renderer is not None:
-            self.gives |= Gives.TOKEN_IDS | Gives.LOGPS
+            self.gives |= Gives.TOKEN_IDS | Gives.LOGPS | Gives.PATTERNS
         else:
             self._honours_n = await self._gives_two()
         if await self._honours_seeds():
@@ -156,8 +158,16 @@ class OpenAIEngine(ContinuousEngine):
         k, seed = request.k, request.seed % 2**31  # as far as all servers have it
         settings = (request.temperature, request.max_new_tokens)
         if self.renderer is not None:
-            written = await self._server.complete(request.prompt.ids.tolist(), k, seed, *settings)
+            ids, pattern = request.prompt.ids.tolist(), request.pattern
+            written = await self._server.complete(ids, k, seed, *settings, pattern=pattern)
             samples = [self._sample_of(choice) for choice in answers.in_order(written.choices, k)]
+            for sample in samples:
+                if pattern and sample.stop_reason is StopReason.EOS and not re.fullmatch(pattern, sample.text):
+                    raise ModelError(
+                        f"{self.name} must hold answers to a pattern (vLLM 0.12 or newer); got {sample.text[:80]!r}"
+                    )
+            if pattern:  # vLLM masks before it takes log-probabilities
+                samples = [without_tokens(sample) for sample in samples]
             used = written.usage or answers.Tokens()
             return Answer(samples, used.prompt_tokens, used.cached_tokens, used.completion_tokens)
         asked = [(k, seed)] if self._honours_n else [(1, (seed + i) % 2**31) for i in range(k)]

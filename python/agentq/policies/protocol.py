@@ -7,7 +7,7 @@ large batch or a steady stream.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Flag, auto
 from pathlib import Path
 from typing import Protocol
@@ -20,12 +20,13 @@ from agentq.types import History, Proposal, StopReason
 
 
 class Gives(Flag):
-    """What an engine tells of its samples besides their text. Training needs all but SEEDS."""
+    """What an engine gives of its samples besides their text. Training needs TOKEN_IDS and LOGPS."""
 
     TEXT = 0
     TOKEN_IDS = auto()  # those that it read and sampled
     LOGPS = auto()  # of the sampled ones, at temperature 1
     SEEDS = auto()  # equal requests give equal samples
+    PATTERNS = auto()  # answers held to `Request.pattern`
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,12 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`k` samples of one prompt at a temperature >= 0 (0: greedy); `role` is whom it is accounted to."""
+    """`k` samples of one prompt at a temperature >= 0 (0: greedy); `role` is whom it is accounted to.
+
+    `pattern`: a regular expression that whole answers match, unless they are cut off; empty: none. Only for engines
+    that give PATTERNS. Log-probabilities stay those of the free model; an engine without them gives none, nor
+    token ids.
+    """
 
     prompt: Prompt
     k: int = 1
@@ -46,6 +52,7 @@ class Request:
     temperature: float = 1.0
     max_new_tokens: int = 96
     role: str = "policy"
+    pattern: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +69,26 @@ class Sample:
     version: int
 
 
+def without_tokens(sample: Sample) -> Sample:
+    """The text of a sample whose log-probabilities are not those of the free model."""
+    return replace(sample, token_ids=np.empty(0, np.int32), logps=np.empty(0, np.float32))
+
+
 class Engine(Protocol):
     """A language model that can be asked by many at once."""
 
     name: str
     gives: Gives
-    version: int  # of the weights
-    usage: Usage
+
+    @property
+    def version(self) -> int:
+        """Of the weights."""
+        ...
+
+    @property
+    def usage(self) -> Usage:
+        """What it was asked and what it took so far."""
+        ...
 
     def render(self, history: History, compose: Callable[[History], Messages], *, max_new_tokens: int) -> Prompt:
         """The prompt that `compose` makes of a history; without its oldest actions where it would not fit."""

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
+from agentq.agent.prompts import Messages
 from agentq.errors import ModelError, require
 from agentq.policies import answers
 from agentq.policies.patience import Unavailable
@@ -62,15 +63,23 @@ class Server:
         return answers.read(answers.Models, await self.call("GET", "/models")).data
 
     async def complete(
-        self, prompt: str | list[int], n: int, seed: int, temperature: float, max_tokens: int, *, likeliest: int = 0
+        self,
+        prompt: str | list[int],
+        n: int,
+        seed: int,
+        temperature: float,
+        max_tokens: int,
+        *,
+        likeliest: int = 0,
+        pattern: str = "",
     ) -> answers.Completion:
         """`n` continuations of text or tokens, with ids and log-probabilities, also those of the `likeliest` tokens."""
-        asked = {"prompt": prompt, "n": n, "seed": seed, "temperature": temperature, "max_tokens": max_tokens}
+        asked: dict[str, Any] = {"prompt": prompt, "n": n, "seed": seed, "temperature": temperature}
+        asked["max_tokens"] = max_tokens
+        asked |= {"structured_outputs": {"regex": pattern}} if pattern else {}
         return await self._post(answers.Completion, "/completions", asked | VLLM | {"logprobs": likeliest})
 
-    async def chat(
-        self, messages: list[dict[str, str]], n: int, seed: int, temperature: float, max_tokens: int
-    ) -> answers.Chat:
+    async def chat(self, messages: Messages, n: int, seed: int, temperature: float, max_tokens: int) -> answers.Chat:
         """`n` answers to a chat."""
         asked = {"messages": messages, "n": n, "seed": seed, "temperature": temperature, "max_tokens": max_tokens}
         return await self._post(answers.Chat, "/chat/completions", asked)

@@ -12,7 +12,7 @@ import numpy as np
 
 from agentq.errors import ConfigError, ModelError, require
 from agentq.policies.continuous import Answer, ContinuousEngine, last_line
-from agentq.policies.protocol import Gives, Request, Sample
+from agentq.policies.protocol import Gives, Request, Sample, without_tokens
 from agentq.policies.renderer import load_renderer
 from agentq.policies.weights import check_weights, is_adapter
 from agentq.types import StopReason
@@ -41,7 +41,9 @@ class VLLMEngine(ContinuousEngine):
         if settings.setdefault("logprobs_mode", "raw_logprobs") != "raw_logprobs":
             raise ConfigError(f"logprobs_mode must be raw_logprobs; got {settings['logprobs_mode']}")
         renderer = load_renderer(model)
-        super().__init__(f"vllm:{model}", Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS, renderer, slots=slots)
+        super().__init__(
+            f"vllm:{model}", Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS | Gives.PATTERNS, renderer, slots=slots
+        )
         self.model, self._weights = model, model
         self._requests, self._adapters = count(), count(1)
         self._adapter: Any = None  # vLLM's LoRARequest, None: the weights as they are
@@ -65,15 +67,17 @@ class VLLMEngine(ContinuousEngine):
         return AsyncLLM.from_engine_args(AsyncEngineArgs(model=str(self.model), disable_log_stats=True, **given))
 
     async def _ask(self, request: Request) -> Answer:
-        """Its samples are asked for one by one: of several at once vLLM tells the cached tokens of one that may have
-        found the others' prompt."""
+        """Sample by sample: of several at once vLLM tells the cached tokens of one that may have found the others'."""
         outputs = await asyncio.gather(*(self._generate(request, i) for i in range(request.k)))
         samples = [self._sampled(output.outputs[0]) for output in outputs]
         cached = min(output.num_cached_tokens or 0 for output in outputs)
-        return Answer(samples, len(request.prompt.ids), cached, sum(len(sample.token_ids) for sample in samples))
+        generated = sum(len(sample.token_ids) for sample in samples)
+        if request.pattern:  # vLLM masks before it takes log-probabilities
+            samples = [without_tokens(sample) for sample in samples]
+        return Answer(samples, len(request.prompt.ids), cached, generated)
 
     async def _generate(self, request: Request, index: int) -> Any:
-        from vllm.sampling_params import RequestOutputKind, SamplingParams
+        from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
 
         params = SamplingParams(
             seed=(request.seed + index) % 2**62,  # must fit 64 bits with a sign
@@ -81,6 +85,7 @@ class VLLMEngine(ContinuousEngine):
             max_tokens=request.max_new_tokens,
             logprobs=0,  # of the sampled token alone
             detokenize=False,
+            structured_outputs=StructuredOutputsParams(regex=request.pattern) if request.pattern else None,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
         prompt, name = {"prompt_token_ids": request.prompt.ids.tolist()}, str(next(self._requests))

@@ -90,7 +90,7 @@ class Pipeline:
 
     def policy(self, checkpoint: Path | str) -> ModelPolicy:
         """The policy of a checkpoint."""
-        return ModelPolicy(self.engine(checkpoint))
+        return ModelPolicy(self.engine(checkpoint), constrained=self.config.run.constrained)
 
     @property
     def start(self) -> Path:

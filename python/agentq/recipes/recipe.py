@@ -88,6 +88,8 @@ class Recipe:
                 f"search.temperature must be 1 for {self.name}, whose ratios are of the policy at temperature 1; "
                 f"got {config.search.temperature}"
             )
+        if self.on_policy and config.run.constrained:
+            raise ConfigError(f"run.constrained must be false for {self.name}, whose ratios are of the free policy")
         if config.run.group_size < self.min_group:
             raise ConfigError(
                 f"run.group_size must be at least {self.min_group} for {self.name}, which compares rollouts of a task; "

@@ -91,7 +91,7 @@ def stage_rows(store: RunStore) -> list[StageRow]:
             continue  # a mark that the run left for itself
         seconds, done, total, _ = (note.pop(key, None) for key in ("seconds", "done", "total", "finished"))
         text = [f"{done} of {total}"] if done != total and total else []
-        text += _used(Usage.from_note({key: note.pop(key, {}) for key in ("usage", "engine")}))
+        text += used(Usage.from_note({key: note.pop(key, {}) for key in ("usage", "engine")}))
         text += [f"{key.replace('_', ' ')} {value}" for key, value in note.items()]
         if back := returns(store, stage):
             text.append(f"pages come back to: {', '.join(f'{n} {how}' for how, n in back)}")
@@ -99,7 +99,7 @@ def stage_rows(store: RunStore) -> list[StageRow]:
     return rows
 
 
-def _used(usage: Usage) -> list[str]:
+def used(usage: Usage) -> list[str]:
     """What a stage's engines did: by role, when they computed, and which attempts failed, commonest first."""
     text = [_asked(role, tally) for role, tally in usage.roles.items()]
     if usage.seconds:

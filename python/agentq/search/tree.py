@@ -15,6 +15,7 @@ next iterations branch off, the critic's first rank before the others).
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,7 +71,8 @@ def forest_for(settings: SearchSettings) -> Forest:
 class TreeSearch:
     """One task's tree and its environment session; without a critic all proposals of a node are worth the same.
 
-    A judge's verdict takes the place of the environment's reward.
+    A judge's verdict takes the place of the environment's reward. With `start` the search begins there: the environment
+    must show its observation, and be able to restore; it is not reset. `on_rollout` hears how each rollout ended.
 
     The tree lies in `forest`, which many searches of the same settings may share, and is dropped from it at the end;
     without one it has a forest of its own.
@@ -86,14 +88,18 @@ class TreeSearch:
         critic: Critic | None = None,
         judge: Judge | None = None,
         forest: Forest | None = None,
+        start: History | None = None,
+        on_rollout: Callable[[History, StepResult], None] = lambda history, result: None,
     ) -> None:
         self.env, self.task, self.policy, self.settings = env, task, policy, settings
-        self.critic, self.judge = critic, judge
+        self.critic, self.judge, self.start, self.on_rollout = critic, judge, start, on_rollout
         self.forest = forest_for(settings) if forest is None else forest
         (self.tree,) = self.forest.add_trees(1).tolist()
         self.root = self.forest.root(self.tree)
         self.nodes = {self.root: _Node()}
         self.can_restore = Ability.RESTORE in env.abilities
+        if start is not None and not self.can_restore:
+            raise ValueError(f"a search that begins on the way needs an environment that can restore; got {env.name}")
         self.position: int | None = None  # the node whose page the session shows
         self.counts = {
             "env_steps": 0,
@@ -124,7 +130,7 @@ class TreeSearch:
 
     async def _open(self) -> None:
         root = self.nodes[self.root]
-        root.history = History.of(self.task, await call(self.env, self.env.reset, self.task))
+        root.history = self.start or History.of(self.task, await call(self.env, self.env.reset, self.task))
         self.position = self.root
         await self._save(self.root)
 
@@ -137,7 +143,9 @@ class TreeSearch:
             raise
         self.forest.set_terminal([ticket])
         self.forest.tell_one(ticket, node.total)
-        self.succeeded |= node.result is not None and node.result.success
+        if node.history is not None and node.result is not None:
+            self.succeeded |= node.result.success
+            self.on_rollout(node.history, node.result)
 
     async def _execute(self, index: int) -> _Node:
         """Take the node's action at its parent's page, unless that has been done."""

@@ -2,8 +2,9 @@
 
     token    the server's memory of the visitor copied, the document put back as it came (if it has a script: the url,
              or its form, sent again), the fields filled again
-    storage  cookies and storage of the context, the url, the fields; only while nothing unsafe was sent since
-    replay   the actions from reset on, every page checked
+    storage  cookies and storage of the context, the url, the fields; only while nothing unsafe was sent since, or where
+             replay is forbidden
+    replay   the actions from reset on, every page checked; never through a step that the user has allowed once
 
 Each way is checked by the page's fingerprint; a Return in `log` records which one led there and what that is worth.
 """
@@ -32,8 +33,8 @@ _ATTEMPTS = 2
 class Driver:
     """`live` is the state that the session shows, None where that is not known."""
 
-    def __init__(self, host: Host, pool: BrowserPool, secrets: Mapping[str, Secret]) -> None:
-        self.host, self.pool, self.secrets = host, pool, secrets
+    def __init__(self, host: Host, pool: BrowserPool, secrets: Mapping[str, Secret], *, holds: bool = False) -> None:
+        self.host, self.pool, self.secrets, self.holds = host, pool, secrets, holds
         self._given = check_secrets(secrets, host.allow)
         self.log: list[StepLog | Return] = []
         self.live: Snapshot | None = None
@@ -144,10 +145,11 @@ class Driver:
         hides = names(f"{asked.url} {asked.post}") != []  # it was asked for with a secret: that must be typed again
         if state.memory is not None and not hides:
             yield "token", "exact"
-        unchanged = state.lineage.unsafe == state.unsafe
+        unchanged = state.lineage.unsafe == state.unsafe or state.committed
         if state.storage is not None and unchanged and asked.post is None and not hides:
             yield "storage", "approximate"
-        yield "replay", "exact" if self.host.repeatable else "approximate"
+        if not state.committed:
+            yield "replay", "exact" if self.host.repeatable else "approximate"
 
     def _by_token(self, state: Snapshot) -> View | None:
         asked = state.document
@@ -219,4 +221,5 @@ class Driver:
             quiet_ms=h.quiet_ms,
             announces=h.announces,
             secrets=self._given,
+            holds=self.holds,
         )

@@ -7,6 +7,7 @@ should be. So a session can be restored, forked, or lost with its worker, and th
 from __future__ import annotations
 
 import base64
+import contextlib
 import random
 import time
 from collections.abc import Mapping
@@ -14,11 +15,12 @@ from dataclasses import replace
 
 from agentq.envs.browser.budget import MAX_TOKENS, fit
 from agentq.envs.browser.drive import Driver, Reply
+from agentq.envs.browser.guard import Guard, final_step
 from agentq.envs.browser.hosts import Host
 from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.browser.secret import Secret
 from agentq.envs.browser.states import Document, Return, Snapshot, StepLog, page_print
-from agentq.envs.browser.views import command_call
+from agentq.envs.browser.views import Call, command_call
 from agentq.envs.protocol import Ability
 from agentq.envs.tab import ActionError, View
 from agentq.errors import ConfigError, EnvError
@@ -39,6 +41,9 @@ class BrowserEnv:
         max_repeats: an episode whose page was not changed by the same action so many times in a row is truncated with
             error_kind `loop`; at least 2, or 0 for never.
         secrets: what the agent may type without knowing it: `TYPE [3] <secret:NAME>`.
+        guard: holds what looks final: such a step ends the episode with error_kind `held`, and `carry_out` does it; one
+            that the user has refused fails with `refused`.
+        pictures: whether the last observation of an episode has a screenshot. Secrets are not masked in it.
     """
 
     abilities = Ability.RESTORE | Ability.FORK | Ability.BLOCKING
@@ -51,6 +56,8 @@ class BrowserEnv:
         *,
         max_repeats: int = MAX_REPEATS,
         secrets: Mapping[str, Secret] | None = None,
+        guard: Guard | None = None,
+        pictures: bool = False,
     ) -> None:
         if max_tokens < 1:
             raise ConfigError(f"max_tokens must be at least 1; got {max_tokens}")
@@ -58,7 +65,8 @@ class BrowserEnv:
             raise ConfigError(f"max_repeats must be at least 2, or 0 for no limit; got {max_repeats}")
         self.name, self.max_steps = host.name, host.max_steps
         self.max_tokens, self.max_repeats = max_tokens, max_repeats
-        self._driver = Driver(host, pool, secrets or {})
+        self.guard, self.pictures = guard, pictures
+        self._driver = Driver(host, pool, secrets or {}, holds=guard is not None)
         self._state: Snapshot | None = None
         self._astray = False  # the last restore failed
 
@@ -106,24 +114,52 @@ class BrowserEnv:
             return StepResult(state.observation, truncated=True, error_kind="replay_mismatch", error_message=message)
         lost: list[str] = []
         reply: Reply = {}
-        view, kind, message = state.view, None, ""
+        view, kind, message, held = state.view, None, "", None
         try:
             if env_action is None:
                 raise ActionError("unreadable", "unreadable action")
             view, call = command_call(self._driver.host, state.view, env_action)
-            if call is not None:
-                reply = self._driver.call(state, call, lost)
+            held = self.guard.named(state.view, env_action) if self.guard is not None else None
+            if call is not None and held is None:
+                reply = self._driver.call(state, self._sending(call), lost)
                 view = self._driver.look(reply, view)
+            if reply.get("held"):
+                held = final_step(state.view, env_action, reply["held"])
+            if held is not None and self.guard is not None and held in self.guard.refused:
+                held = None
+                raise ActionError("refused", "the user does not allow this step")
             if reply.get("refused"):
                 raise ActionError(*reply["refused"])
         except ActionError as error:
             kind, message = error.kind, str(error)
-        note = self._note(state, env_action, message)
+        if held is not None:
+            view, kind, message = state.view, "held", str(held)
+        note = self._note(state, env_action, kind, message)
         after, cut = self._after(state, env_action, view, reply, note)
+        after = replace(after, held=held, committed=state.committed or self._lifted)
         if kind is None and reply and view.status >= 400:
             kind, message = f"http_{view.status}", view.text().split("\n", 1)[0]
         self._record(env_action, reply, cut, begun, lost)
         return self._result(after, env_action, reply, kind, message)
+
+    @property
+    def held(self) -> Snapshot | None:
+        """The present state, if its last step is held: what `carry_out` takes."""
+        return self._state if self._state is not None and self._state.held is not None else None
+
+    def carry_out(self, held: Snapshot) -> StepResult:
+        """Do the step that `held` waits with, which the user has allowed: from its page, once, and never in a replay.
+
+        The episode goes on behind it, with all its steps before it. On a page that is not reached again as the user was
+        shown it nothing is done: `replay_mismatch`.
+        """
+        if held.parent is None or held.held is None or self.guard is None:
+            raise ConfigError("carry_out must be given a state that is held")
+        self.restore(held.parent)
+        with self.guard.lifted():
+            result = self.step(held.held.action)
+        self._go_on()
+        return result
 
     def snapshot(self) -> Snapshot:
         """The present state, immutable. Asks the browser only where neither token nor replay is exact."""
@@ -145,7 +181,9 @@ class BrowserEnv:
     def fork(self) -> BrowserEnv:
         """An independent session in the same state; it opens when it is first used."""
         driver, limits = self._driver, {"max_tokens": self.max_tokens, "max_repeats": self.max_repeats}
-        twin = BrowserEnv(driver.host, driver.pool, secrets=driver.secrets, **limits)
+        twin = BrowserEnv(
+            driver.host, driver.pool, secrets=driver.secrets, guard=self.guard, pictures=self.pictures, **limits
+        )
         twin._state = self.snapshot() if self._state is not None else None
         return twin
 
@@ -167,9 +205,25 @@ class BrowserEnv:
         lines, cut = fit(view.text().split("\n"), self.max_tokens)
         return "\n".join(lines), cut
 
-    def _note(self, state: Snapshot, action: EnvAction | None, message: str) -> str:
+    @property
+    def _lifted(self) -> bool:
+        """Whether the user has allowed the step that is being done."""
+        return self.guard is not None and not self.guard.up
+
+    def _go_on(self) -> None:
+        """Count the episode's steps and repetitions from here on."""
+        state = self._present()
+        self._state = replace(state, steps=0, repeats=0, over=False)
+        if self._driver.live is state:
+            self._driver.live = self._state
+
+    def _sending(self, call: Call) -> Call:
+        """The call, which holds nothing where the user has allowed it."""
+        return (call[0], call[1] | {"sends": True}) if self._lifted else call
+
+    def _note(self, state: Snapshot, action: EnvAction | None, kind: str | None, message: str) -> str:
         if message:
-            return f"\nerror {message}"
+            return f"\n{'held' if kind == 'held' else 'error'} {message}"
         if action is not None and action.command is Command.ASK_USER:
             return f"\nuser {self._driver.host.answer(state.task, action.text or '')}"
         return ""
@@ -206,17 +260,21 @@ class BrowserEnv:
     ) -> StepResult:
         """The verdict on `after`, which becomes the present state."""
         stopped = action is not None and action.command is Command.STOP
-        verdict = self._driver.host.judge(after.task, after.memory, reply.get("probe"), stopped)
+        verdict = self._driver.host.judge(after.task, after.memory, reply.get("probe"), stopped or kind == "held")
         loop = not verdict.terminated and 0 < self.max_repeats <= after.repeats
         if loop:
             kind, message = "loop", f"the same action changed nothing {after.repeats} times in a row"
         truncated = not verdict.terminated and (loop or after.steps >= self.max_steps)
         after = replace(after, over=verdict.terminated or truncated)
-        if "lines" in reply or self._driver.live is after.parent:
+        if "lines" in reply or (self._driver.live is after.parent and after.held is None):
             self._driver.live = after
         self._state = after
         reward, success = (verdict.reward, verdict.success) if verdict.terminated else (0.0, False)
-        return StepResult(after.observation, reward, verdict.terminated, truncated, success, kind, message)
+        shown = after.observation
+        if self.pictures and verdict.terminated and self._driver.live is not None:
+            with contextlib.suppress(EnvError):  # the judge then reads the text alone
+                shown = replace(shown, screenshot=base64.b64decode(self._driver.screenshot(self._driver.live)))
+        return StepResult(shown, reward, verdict.terminated, truncated, success, kind, message)
 
     def _record(self, action: EnvAction | None, reply: Reply, cut: int, begun: float, lost: list[str]) -> None:
         settled = reply.get("settle", {"rule": "", "ms": 0.0})

@@ -173,10 +173,11 @@ class BrowserPool:
         quiet_ms: int = 50,
         announces: bool = False,
         secrets: Given | None = None,
+        holds: bool = False,
     ) -> RemoteSession:
         """A fresh session that may touch the origins `allow` only; raises MissingExtra without a browser."""
         args = {"storage": storage, "probe": probe, "quiet_ms": quiet_ms, "announces": announces}
-        args |= {"secrets": secrets, "deadline_s": self.deadline_s}
+        args |= {"secrets": secrets, "holds": holds, "deadline_s": self.deadline_s}
         while self.abandoned:
             self.abandoned.pop().close()
         worker = self._pick()

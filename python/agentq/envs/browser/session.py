@@ -26,6 +26,7 @@ _READS = 5
 _ABORTED = "net::ERR_ABORTED"  # a download, an empty answer: the page stays as it is
 VIEWPORT = {"width": 1280, "height": 800}
 _LOADS = 4
+_SAFE = ("GET", "HEAD", "OPTIONS")
 _COUNTED = ("xhr", "fetch", "script", "stylesheet")
 
 
@@ -45,7 +46,7 @@ class Session:
     """The newest tab is shown; when it closes, the one before it.
 
     `Error` is the class of Playwright's errors; `probe` an expression whose value in the page each reply carries;
-    `announces`: see Host.
+    `announces`: see Host. `holds`: a document's form is sent by other than GET only where a call `sends`.
     """
 
     def __init__(
@@ -57,8 +58,10 @@ class Session:
         announces: bool,
         deadline_s: float,
         secrets: Given,
+        holds: bool = False,
     ) -> None:
         self.Error, self.probe, self.quiet_ms, self.announces = error, probe, quiet_ms, announces
+        self.holds, self.sends, self.held = holds, False, ""  # the last: the request that was kept back
         self.cap_s, self.answer_s = min(SETTLE_CAP_S, deadline_s / 6), deadline_s / 2  # less than a call in all
         self.secrets = Secrets(secrets)
         self.allowed = read_origins(allow)
@@ -87,10 +90,11 @@ class Session:
         quiet_ms: int = QUIET_MS,
         announces: bool = False,
         secrets: Given | None = None,
+        holds: bool = False,
         deadline_s: float = 30.0,
     ) -> Session:
         """A fresh context that may touch the origins `allow` only; `storage` is an earlier `storage()`, or None."""
-        self = cls(error, allow, probe, quiet_ms, announces, deadline_s, secrets or {})
+        self = cls(error, allow, probe, quiet_ms, announces, deadline_s, secrets or {}, holds)
         self.proxy = await open_proxy(self.allowed, self.block)
         port = self.proxy.sockets[0].getsockname()[1]
         self.context = await browser.new_context(
@@ -105,6 +109,8 @@ class Session:
         )
         for script in ("listeners.js", "announced.js")[: 1 + announces]:
             await self.context.add_init_script(source(script))
+        if holds:
+            await self.context.route("**/*", self._hold)
         self.context.on("request", self._request)
         self.context.on("requestfinished", self._request_ends)
         self.context.on("requestfailed", self._request_ends)
@@ -160,12 +166,22 @@ class Session:
             self.opening, self.windows = self.opening - 1, max(0, self.windows - 1)
             self._moved()
 
+    async def _hold(self, route: Any) -> None:
+        """The user's gate, before the request leaves the browser; of new tabs and frames too."""
+        request = route.request
+        if not self.sends and request.is_navigation_request() and request.method not in _SAFE:
+            self.held = self.held or self.secrets.mask(f"{request.method} {request.url}")[:200]
+            self.unsafe -= 1  # it is not sent
+            await route.abort("aborted")
+        else:
+            await route.continue_()
+
     def _moved(self) -> None:
         for tab in self.tabs:
             tab.moved.set()
 
     def _request(self, request: Any) -> None:
-        self.unsafe += request.method not in ("GET", "HEAD", "OPTIONS")
+        self.unsafe += request.method not in _SAFE
         if request.resource_type in _COUNTED:
             self.open_requests.add(request)
         if not request.is_navigation_request():
@@ -197,17 +213,18 @@ class Session:
         fill: list[list[Any]] | None = None,
         script: str = "",
         in_place: bool = False,
+        sends: bool = False,
     ) -> dict[str, Any]:
         """Go to `url` (as a POST of the form `post`), run `script` there, put `fill` into its controls, and look.
 
         `cookies`, if given, replace those of the session. `fill`: [element id, verb of page.js, value] each.
-        `in_place`: `script` alone will do where the page of `url` is shown and nothing but its own has changed. The
-        probe is then not asked.
+        `in_place`: `script` alone will do where the page of `url` is shown and nothing but its own has changed; the
+        probe is then not asked. `sends`: nothing is held, until the next call.
         """
         if cookies is not None:
             await self.context.clear_cookies()
             await self.context.add_cookies(cookies)
-        self._begin()
+        self._begin(sends)
         for tab in self.tabs[1:]:
             await tab.page.close()
         if not self.may_load(url):
@@ -241,9 +258,9 @@ class Session:
             await self._fill(fill)
         return await self._look("")
 
-    async def act(self, command: str, element: int, value: Any = None) -> dict[str, Any]:
-        """Use the mouse or the keyboard, or do a verb of page.js on a control, and look."""
-        self._begin()
+    async def act(self, command: str, element: int, value: Any = None, *, sends: bool = False) -> dict[str, Any]:
+        """Use the mouse or the keyboard, or do a verb of page.js on a control, and look. `sends`: see `visit`."""
+        self._begin(sends)
         refusal = None
         try:
             await self._do(command, element, value)
@@ -276,10 +293,11 @@ class Session:
             raise Gone("the page crashed" if self.crashed else "the page closed itself")
         return self.tabs[-1]
 
-    def _begin(self) -> None:
+    def _begin(self, sends: bool = False) -> None:
         self._tab()
+        self.sends = sends
         self.blocked.clear()
-        self.barred = ""
+        self.barred = self.held = ""
         self.dialogs.clear()
         self.open_requests.clear()
         self.windows = 0
@@ -356,7 +374,7 @@ class Session:
                 break
 
     async def _look(self, failure: str, refusal: tuple[str, str] | None = None, turn: Any = None) -> dict[str, Any]:
-        """Settle, leave what may not be shown, and read the page; `turn`: of an episode's start, see `Tab.settle`."""
+        """Settle, leave what may not be shown, and read the page. `turn`, of an episode's start: see `Tab.settle`."""
         shown = self._tab()
         settled, seen = await shown.settle(self.quiet_ms, turn)
         tab = self._tab()
@@ -383,6 +401,7 @@ class Session:
             "post": body if method == "POST" else None,
             "settle": settled,
             "refused": refusal,
+            "held": self.held,
             "blocked": self.blocked,
             "dialogs": self.dialogs,
             "unsafe": self.unsafe,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from agentq.envs.browser.guard import FinalStep
 from agentq.envs.tab import View
 from agentq.types import EnvAction, Observation, Task
 
@@ -63,7 +64,8 @@ class Document:
 class Snapshot:
     """A state. `memory` is the server's, `storage` the context's, `unsafe` the lineage's count then.
 
-    `taken` is the action that led here, `repeats` how many times in a row it has left the page as it was.
+    `taken` is the action that led here, `repeats` how many times in a row it has left the page as it was. `held` is the
+    step that waits for the user's yes and ended the episode; `committed`: on the way here there was one that got it.
     """
 
     env: str
@@ -80,6 +82,8 @@ class Snapshot:
     action: EnvAction | None = None
     taken: str = ""
     repeats: int = 0
+    held: FinalStep | None = None
+    committed: bool = False
     parent: Snapshot | None = field(default=None, repr=False)
 
     @property

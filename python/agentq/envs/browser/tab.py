@@ -247,7 +247,7 @@ class Tab:
             if response is not None:
                 self.document = (request.method, request.post_data)
                 return int(response.status), ""
-        if request.failure == _REFUSED:
+        if request.failure == _REFUSED and not self.session.may_load(request.url):
             self.session.block(request.url, barred=True)
         return 0, request.failure or ""
 

@@ -1,0 +1,50 @@
+"""The action grammar as a regular expression, for engines that can hold an answer to one."""
+
+from __future__ import annotations
+
+import re
+
+from agentq.agent.actions import KEYS
+from agentq.types import Command, History, Status
+
+_CONTROL = re.compile(r"^(?!text |heading |alert |status )(\S+) .*?\[(\d+)\](?=:? |$)", re.MULTILINE)
+_FREE = r"[^\n]+"
+_TEXT = r"[^\s\[][^\n]*"  # brackets around a text are taken off, and it must not be empty then
+
+
+def action_pattern(history: History) -> str:
+    """What a readable composite action at `history` matches as a whole: its commands name elements of the page only.
+
+    TYPE and CLEAR name text boxes, SELECT lists to choose from; every other command any element. Plans are for the
+    first step. In the syntax that Python, Rust and vLLM's back ends share.
+    """
+    found = _CONTROL.findall(history.observation.text)
+    everything = [element for _, element in found]
+    commands = [
+        *_on(everything, "CLICK {}", "SUBMIT {}"),
+        *_on(
+            [element for role, element in found if role in ("textbox", "searchbox")], f"TYPE {{}} {_TEXT}", "CLEAR {}"
+        ),
+        *_on([element for role, element in found if role == "combobox"], f"SELECT {{}} {_TEXT}"),
+        rf"GOTO [^\s\[]\S*|SCROLL (UP|DOWN)|ASK_USER {_FREE}|STOP",
+    ]
+    for command in history.commands:
+        match command:
+            case Command.HOVER:
+                commands += _on(everything, "HOVER {}")
+            case Command.DRAG:
+                ends = _on(everything, "TO {}")
+                commands += _on(everything, f"DRAG {{}} ({'|'.join([*ends, r'BY -?[0-9]{1,4} -?[0-9]{1,4}'])})")
+            case Command.PRESS:
+                commands.append(f"PRESS ({'|'.join(map(re.escape, KEYS))})( [1-9][0-9]?)?")
+    plan = "" if history.actions else f"(PLAN: {_FREE}\n)?"
+    return (
+        f"{plan}(THOUGHT: {_FREE}\n)?COMMANDS: ({'|'.join(commands)})"
+        f"(\nEXPLANATION: {_FREE})?(\nSTATUS: ({'|'.join(Status)}))?"
+    )
+
+
+def _on(elements: list[str], *commands: str) -> list[str]:
+    """Each command with the alternatives of its element."""
+    named = rf"\[({'|'.join(dict.fromkeys(elements))})\]"
+    return [command.replace("{}", named) for command in commands] if elements else []

@@ -1,0 +1,77 @@
+"""A web site of somebody else's as the host of a BrowserEnv: it has a first page and no checker."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urljoin
+
+from agentq.envs.browser.hosts import Start, Verdict
+from agentq.envs.browser.origins import origin_of
+from agentq.envs.tab import View
+from agentq.errors import ConfigError
+from agentq.types import Task
+
+MAX_STEPS = 30
+
+
+class Website:
+    """See `agentq.envs.browser.hosts.Host`. STOP ends an episode, whose reward is for a judge to say.
+
+    Each episode begins in a browser context of its own: no cookie or storage of an earlier one.
+
+    Args:
+        name: of the environment.
+        url: where an episode begins.
+        allow: further origins that its pages may touch, such as https://cdn.shop.test.
+        max_steps: of an episode.
+
+    Raises:
+        ConfigError: if `url` is none of http or https.
+    """
+
+    probe = ""
+    quiet_ms = 100
+    strict = False
+    repeatable = False
+    announces = False
+
+    def __init__(self, name: str, url: str, allow: Sequence[str] = (), *, max_steps: int = MAX_STEPS) -> None:
+        origin = origin_of(url)
+        if origin is None:
+            raise ConfigError(f"a web site's url must begin with http:// or https:// and name a host; got '{url}'")
+        self.name, self.url, self.max_steps = name, url, max_steps
+        self.allow = [str(origin), *allow]
+
+    def start(self, task: Task) -> Start:
+        if task.env != self.name:
+            raise ConfigError(f"task.env must be '{self.name}'; got '{task.env}'")
+        return Start(self.url)
+
+    def memory(self, visitor: str) -> None:
+        return None
+
+    def resume(self, memory: Any) -> Start:
+        raise AssertionError("a site of somebody else's has no memory to resume")
+
+    def remember(self, visitor: str, memory: Any) -> None:
+        raise AssertionError("a site of somebody else's has no memory to resume")
+
+    def dismiss(self, visitor: str) -> None:
+        """There is no server to tell."""
+
+    def shown_url(self, url: str) -> str:
+        return url
+
+    def target(self, view: View, text: str) -> str:
+        return urljoin(view.url, text)
+
+    def judge(self, task: Task, memory: Any, probe: Any, stopped: bool) -> Verdict:
+        return Verdict(stopped)
+
+    def answer(self, task: Task, question: str) -> str:
+        return task.instruction
+
+    def random_query(self, rng: random.Random) -> str:
+        return rng.choice(["one", "two", "three"])

@@ -1,0 +1,1 @@
+"""`agentq run`: one task on a live site."""

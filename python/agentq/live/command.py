@@ -1,0 +1,225 @@
+"""`agentq run` on the terminal: what a run may take, what is told of it, who is asked, what is left behind."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from agentq.config import load
+from agentq.critics.judge import Judgement
+from agentq.envs.browser.guard import FinalStep
+from agentq.envs.browser.pool import BrowserPool
+from agentq.errors import ConfigError
+from agentq.live.options import SECONDS
+from agentq.live.solve import Outcome, Solution, Watcher, commands_of, solve
+from agentq.policies.budget import Budget, Budgeted
+from agentq.policies.names import make_engine
+from agentq.policies.usage import Price, Usage
+from agentq.report.page import used, write_report
+from agentq.search.tree import SearchSettings
+from agentq.store.records import TreeRecord
+from agentq.store.run import RunStore
+from agentq.types import History, StepResult
+
+DONE, OTHERWISE, INTERRUPTED = 0, 1, 130
+_INTERRUPTED = "interrupted"
+_SHOWN = 4  # commands of a rollout, the last ones
+_SAID = {
+    Outcome.DONE: "done, the judge says",
+    Outcome.WAITS: "one step waits for a yes: run it on a terminal, or with --yes",
+    Outcome.LOST: "a step was allowed, and the site did not answer: it may have been carried out, look there",
+    Outcome.GONE: "a page was not reached again as it was",
+    Outcome.NOT_FOUND: "not found",
+}
+
+
+def run(args: argparse.Namespace, overrides: list[str]) -> int:
+    """Solve the task, tell how on stderr and what came out on stdout, leave a run directory with a report.
+
+    Returns:
+        The exit code: 0 done, 1 not, 130 interrupted.
+
+    Raises:
+        ConfigError: for a wrong option, and a run directory that is in use.
+        MissingExtra, ModelError, EnvError: as the engine, the browser, and the first page.
+    """
+    config, budget, price = load(args.config, overrides), _budget(args), _price(args)
+    out = args.out or Path("runs") / time.strftime("live-%Y%m%d-%H%M%S")
+    if (out / "config.json").exists() and not args.clean:
+        raise ConfigError(f"--out must be a new or empty directory, or --clean given; got {out}")
+    s = config.search
+    settings = SearchSettings(sys.maxsize, s.num_proposals, s.temperature, s.c_exp, seed=config.run.seed)
+    model = make_engine(args.model)
+    judge = model if args.judge in (None, args.model) else make_engine(args.judge)
+    asked = Budgeted(model, budget, price)
+    judging = asked if judge is model else Budgeted(judge, budget, price)
+    told = {"goal": args.goal, "url": args.url, "model": args.model, "judge": args.judge or args.model, "yes": args.yes}
+    identity = {"live": told, "search": config.to_dict()["search"]}
+    try:
+        with RunStore.open(out, identity, clean=args.clean) as store, BrowserPool() as pool:
+            watcher = _Terminal(store, budget, yes=args.yes).watcher()
+            with _interruptible(budget):
+                solution = solve(
+                    *(args.goal, args.url, asked, pool, watcher, settings),
+                    judge=judging,
+                    allow=args.allow,
+                    constrained=config.run.constrained,
+                    judge_sees=args.judge_sees,
+                )
+            usage = model.usage if judge is model else model.usage + judge.usage
+            money = price.of(usage.total)
+            store.set_note("result", _note(solution, budget, usage, money))
+        report = write_report(out)
+    finally:
+        for engine in {id(each): each for each in (model, judge)}.values():
+            engine.close()
+    if args.json:
+        print(json.dumps(_json(solution, usage, money) | {"ended": budget.ended, "report": str(report)}))
+    else:
+        print("\n".join([*_lines(solution, budget), *_used(usage, money), f"report: {report}"]))
+    return DONE if solution.outcome is Outcome.DONE else INTERRUPTED if budget.ended == _INTERRUPTED else OTHERWISE
+
+
+def _budget(args: argparse.Namespace) -> Budget:
+    limits = {"calls": args.calls, "seconds": args.seconds, "money": args.money}
+    for name, most in limits.items():
+        if not most > 0:
+            raise ConfigError(f"--{name} must be more than 0; got {most:g}")
+    if min(limits.values()) == inf:
+        limits["seconds"] = SECONDS
+    if args.money < inf and not (args.price_prompt and args.price_generated):
+        raise ConfigError("--money needs the prices of tokens: --price-prompt and --price-generated")
+    return Budget(**limits)
+
+
+def _price(args: argparse.Namespace) -> Price:
+    prompt = args.price_prompt or 0.0
+    cached = prompt if args.price_cached is None else args.price_cached
+    price = Price(prompt, cached, args.price_generated or 0.0)
+    if min(price.prompt, price.cached, price.generated) < 0:
+        raise ConfigError(f"prices must be at least 0; got {price}")
+    return price
+
+
+@contextmanager
+def _interruptible(budget: Budget) -> Iterator[None]:
+    """Ctrl-C ends the budget, so that the search ends with what it has; a second one ends everything."""
+
+    def stop(*_: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        budget.ended = _INTERRUPTED
+        _tell("stopping after this call; Ctrl-C again ends at once")
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class _Terminal:
+    """Tells of rollouts on stderr, keeps trees, asks the person."""
+
+    def __init__(self, store: RunStore, budget: Budget, *, yes: bool) -> None:
+        self.store, self.budget, self.yes = store, budget, yes
+        self.rollouts = self.trees = 0
+
+    def watcher(self) -> Watcher:
+        can_ask = self.yes or sys.stdin.isatty()
+        return Watcher(self.allows if can_ask else None, self.on_rollout, self.on_tree)
+
+    def on_rollout(self, history: History, result: StepResult, judgement: Judgement | None) -> None:
+        self.rollouts += 1
+        commands = commands_of(history.actions)
+        shown = " > ".join(("...", *commands[-_SHOWN:]) if len(commands) > _SHOWN else commands)
+        ended = result.error_kind or ("too many steps" if result.truncated else "")
+        parts = [f"rollout {self.rollouts}: {shown}", ended, _verdict(judgement), _spent(self.budget)]
+        _tell("; ".join(part for part in parts if part))
+
+    def on_tree(self, tree: TreeRecord) -> None:
+        self.trees += 1
+        self.store.add_tree(f"search {self.trees}", tree)
+
+    def allows(self, step: FinalStep) -> bool:
+        """The person's answer; yes for all where that was said before."""
+        _tell(f"This step may not be undone:\n  {step}\n  on {step.url}")
+        for name, value in step.values:
+            _tell(f"  {name}: {value}")
+        if self.yes:
+            return True
+        handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # input() would wait on
+        try:
+            print("Carry it out? [y/N] ", end="", file=sys.stderr, flush=True)
+            return sys.stdin.readline().strip().casefold() in ("y", "yes")
+        except KeyboardInterrupt:
+            self.budget.ended = _INTERRUPTED
+            return False
+        finally:
+            signal.signal(signal.SIGINT, handler)
+
+
+def _verdict(judgement: Judgement | None) -> str:
+    if judgement is None:
+        return ""
+    holding = sum(holds for _, holds in judgement.findings)
+    return f"judge: {holding} of {len(judgement.findings)}" if judgement.findings else "judge: no rubric"
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _spent(budget: Budget) -> str:
+    """`14 of 200 calls, 35 s`; money where it is counted."""
+    limits = {what: (used, most) for what, used, most in budget.spent()}
+    shown = [f"{used:.4g} of {most:g} {what}" for what, (used, most) in limits.items() if most < inf]
+    return ", ".join(shown)
+
+
+def _rubric(solution: Solution) -> list[str]:
+    return [f"{'yes' if holds else 'no'}: {finding}" for finding, holds in solution.findings]
+
+
+def _lines(solution: Solution, budget: Budget) -> list[str]:
+    """What came out, for people."""
+    lines = [_SAID[solution.outcome] + (f": {budget.ended}" if budget.ended else "")]
+    lines += [f"  {command}" for command in solution.commands]
+    lines += [f"judge, {line}" for line in _rubric(solution)]
+    lines += [f"carried out: {step}" for step in solution.carried_out]
+    if solution.waits is not None:
+        lines += [f"waits: {solution.waits}", *(f"  {name}: {value}" for name, value in solution.waits.values)]
+    return lines
+
+
+def _used(usage: Usage, money: float) -> list[str]:
+    return [*used(usage), *([f"cost: {money:.4g}"] if money else [])]
+
+
+def _note(solution: Solution, budget: Budget, usage: Usage, money: float) -> dict[str, Any]:
+    """The result as the report shows it."""
+    note: dict[str, Any] = {"seconds": time.monotonic() - budget.begun, "usage": asdict(usage)["roles"]}
+    note |= {"outcome": solution.outcome + (f" ({budget.ended})" if budget.ended else "")}
+    parts = {"commands": solution.commands, "judge": _rubric(solution), "carried out": map(str, solution.carried_out)}
+    note |= {name: "; ".join(part) for name, part in parts.items() if part}
+    return note | ({"cost": f"{money:.4g}"} if money else {})
+
+
+def _json(solution: Solution, usage: Usage, money: float) -> dict[str, Any]:
+    return {
+        "outcome": solution.outcome,
+        "commands": solution.commands,
+        "judge": [{"finding": finding, "holds": holds} for finding, holds in solution.findings],
+        "carried_out": [str(step) for step in solution.carried_out],
+        "waits": str(solution.waits) if solution.waits else None,
+        "usage": asdict(usage)["roles"],
+        "cost": money,
+    }

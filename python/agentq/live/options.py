@@ -1,0 +1,29 @@
+"""The options of `agentq run`. Imports nothing that takes time."""
+
+from __future__ import annotations
+
+import argparse
+from math import inf
+from pathlib import Path
+
+SECONDS = 600.0  # where no budget is given
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """The options of `agentq run`."""
+    command.add_argument("goal", metavar="GOAL", help="what is to be done, in quotes")
+    command.add_argument("--url", required=True, help="where it begins; pages of its origin may be opened")
+    command.add_argument("--allow", action="append", default=[], metavar="ORIGIN", help="a further origin; repeatable")
+    command.add_argument("--model", required=True, metavar="ENGINE", help="PATH, vllm:PATH or http://HOST/v1#MODEL")
+    command.add_argument("--judge", metavar="ENGINE", help="says whether it is done; default: the model")
+    command.add_argument("--judge-sees", action="store_true", help="the judge is shown a screenshot of the page, too")
+    command.add_argument("--calls", type=float, default=inf, help="model calls at most")
+    command.add_argument("--seconds", type=float, default=inf, help=f"at most; default: {SECONDS:g}, without a budget")
+    command.add_argument("--money", type=float, default=inf, help="at most, at the prices given")
+    for kind in ("prompt", "cached", "generated"):
+        text = f"of a million {kind} tokens" + ("; default: that of prompt tokens" if kind == "cached" else "")
+        command.add_argument(f"--price-{kind}", type=float, metavar="MONEY", help=text)
+    command.add_argument("--yes", action="store_true", help="take steps that look final without asking")
+    command.add_argument("--out", type=Path, help="the run directory; default: runs/live-TIME")
+    command.add_argument("--clean", action="store_true", help="delete an earlier run in the same directory")
+    command.add_argument("--config", type=Path, help="a TOML file of settings; those of [search] count")

@@ -1,0 +1,53 @@
+"""An engine whose answers a test writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from agentq.agent.prompts import Messages
+from agentq.policies.protocol import Gives, Prompt, Request, Sample
+from agentq.policies.usage import Usage
+from agentq.types import History, StopReason
+
+NOTHING = np.empty(0, np.int32)
+
+
+class Scripted:
+    """`Engine` that answers `answer(role, what the user said)`, ten tokens for a hundred.
+
+    Where that is a list, its texts are the k samples in turn.
+    """
+
+    name, gives, version = "scripted", Gives.TEXT, 0
+
+    def __init__(self, answer: Callable[[str, str], str | list[str]]) -> None:
+        self.answer, self.usage = answer, Usage()
+        self.asked: list[str] = []
+
+    def render(self, history: History, compose: Callable[[History], Messages], *, max_new_tokens: int) -> Prompt:
+        return Prompt(compose(history), NOTHING)
+
+    def encode_answer(self, text: str) -> np.ndarray:
+        return NOTHING
+
+    async def sample(self, request: Request) -> list[Sample]:
+        tally = self.usage.of(request.role)
+        tally.requests, tally.prompt_tokens = tally.requests + 1, tally.prompt_tokens + 100
+        tally.cached_tokens, tally.generated_tokens = tally.cached_tokens + 40, tally.generated_tokens + 10
+        text = request.prompt.messages[-1]["content"]
+        self.asked.append(text)
+        said = self.answer(request.role, text)
+        said = said if isinstance(said, list) else [said]
+        return [
+            Sample(said[i % len(said)], NOTHING, NOTHING.astype(np.float32), StopReason.EOS, 0)
+            for i in range(request.k)
+        ]
+
+    def publish(self, checkpoint: Path) -> int:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """There is nothing to let go of."""

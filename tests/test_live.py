@@ -1,0 +1,407 @@
+"""Live runs: nothing final is sent before a person says yes, and then once; what ends a run, and what it leaves."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentq.cli import main
+from agentq.critics.judge import Judgement, OutcomeJudge
+from agentq.envs.browser.env import BrowserEnv
+from agentq.envs.browser.guard import FinalStep, Guard
+from agentq.envs.browser.pool import BrowserPool
+from agentq.envs.browser.states import Return
+from agentq.envs.browser.website import Website
+from agentq.errors import ConfigError, EnvError
+from agentq.live.solve import Outcome, Solution, Watcher, solve
+from agentq.policies.budget import Budget, Budgeted
+from agentq.policies.protocol import Gives
+from agentq.search.tree import SearchSettings
+from agentq.types import Command, EnvAction, History, Split, StepResult, Task
+from tests.browser_lab import click, named
+from tests.live_lab import PAGES, Foreign, foreign
+from tests.scripted_engine import Scripted
+
+GOAL = "a table for 2 , name Ann"
+
+
+def act(*commands: str) -> list[str]:
+    return [f"COMMANDS: {command}" for command in commands]
+
+
+def answer(role: str, prompt: str) -> str | list[str]:
+    """Fills the form, first with a wrong party; approves what names Ann and a party of two."""
+    page = prompt.partition("FINAL PAGE:" if role == "judge" else "OBSERVATION:")[2]
+    right = {"name is Ann": "Ann" in page, "party is 2": "Party [3]: 2" in page or "p 2" in page}
+    if role == "judge":
+        return "\n".join(f"{finding}: {'YES' if holds else 'NO'}" for finding, holds in right.items())
+    if role == "critic":
+        return "none"
+    if "heading Booked" in page:
+        return act("CLICK [1]", "STOP")
+    if "heading Menu" in page:
+        return act("STOP")
+    if "Name [2]: Ann" not in page:
+        return act("TYPE [2] Ann", "CLICK [1]")
+    return act("CLICK [4]", "SELECT [3] 3", "SELECT [3] 2")
+
+
+class Told:
+    """A watcher that answers `says` to every step, and what it heard."""
+
+    def __init__(self, says: bool | None) -> None:
+        self.says = says
+        self.asked: list[FinalStep] = []
+        self.rollouts: list[tuple[str | None, Judgement | None]] = []
+        self.trees = 0
+
+    def allows(self, step: FinalStep) -> bool:
+        self.asked.append(step)
+        return bool(self.says)
+
+    def on_rollout(self, history: History, result: StepResult, judgement: Judgement | None) -> None:
+        self.rollouts.append((result.error_kind, judgement))
+
+    def on_tree(self, tree: object) -> None:
+        self.trees += 1
+
+    @property
+    def watcher(self) -> Watcher:
+        return Watcher(None if self.says is None else self.allows, self.on_rollout, self.on_tree)
+
+
+def run(
+    site: Foreign,
+    pool: BrowserPool,
+    told: Told,
+    *,
+    answer: Callable[[str, str], str | list[str]] = answer,
+    calls: int = 400,
+) -> Solution:
+    engine = Budgeted(Scripted(answer), Budget(calls=calls))
+    return solve(GOAL, site.url, engine, pool, told.watcher, SearchSettings(1000, 3))
+
+
+@pytest.mark.browser
+def test_what_the_user_allows_is_carried_out_once(browser: BrowserPool) -> None:
+    told = Told(True)
+    with foreign() as site:
+        solution = run(site, browser, told)
+    assert solution.outcome is Outcome.DONE
+    assert site.posts == [("/booked", {"n": "Ann", "p": "2"})]
+    assert solution.carried_out == tuple(told.asked)
+    assert solution.commands == ("TYPE [2] Ann", "SELECT [3] 2", "CLICK [4]", "STOP")
+    assert solution.findings == (("name is Ann", True), ("party is 2", True))
+    (step,) = told.asked
+    assert (step.url, step.element, step.sends) == (site.url, "button Go on", f"POST {site.url}booked")
+    assert step.values == (("Name", "Ann"), ("Party", "2"))
+    # before it the wrong parties were held too, and the judge did not approve of them; after it another way was tried
+    before = [judgement for kind, judgement in told.rollouts if kind == "held"]
+    assert len(before) > 1 and [judgement.success for judgement in before if judgement] == [False] * (
+        len(before) - 1
+    ) + [True]
+    assert told.trees == 2
+
+
+@pytest.mark.browser
+def test_what_the_user_refuses_is_not_sent_and_the_agent_sees_it(browser: BrowserPool) -> None:
+    told, prompts = Told(False), []
+
+    def listening(role: str, prompt: str) -> str | list[str]:
+        prompts.append(prompt)
+        return answer(role, prompt)
+
+    with foreign() as site:
+        solution = run(site, browser, told, answer=listening, calls=60)
+        assert site.posts == []
+    assert solution.outcome is Outcome.NOT_FOUND and solution.carried_out == ()
+    assert len(told.asked) == 1  # the same step is not asked for again
+    assert any("error the user does not allow this step" in prompt for prompt in prompts)
+
+
+@pytest.mark.browser
+def test_where_nobody_can_be_asked_the_step_waits(browser: BrowserPool) -> None:
+    with foreign() as site:
+        solution = run(site, browser, Told(None))
+        assert site.posts == []
+    assert solution.outcome is Outcome.WAITS and solution.waits is not None
+    assert solution.waits.values == (("Name", "Ann"), ("Party", "2"))
+
+
+@pytest.mark.browser
+def test_a_judge_that_sees_is_shown_the_page(browser: BrowserPool) -> None:
+    shown: list[bytes] = []
+
+    def seeing(role: str, said: Any) -> str | list[str]:
+        if role != "judge":
+            return answer(role, said)
+        (text, picture) = said
+        kind, _, data = picture["image_url"]["url"].partition(",")
+        assert (text["type"], picture["type"], kind) == ("text", "image_url", "data:image/png;base64")
+        shown.append(base64.b64decode(data))
+        return answer(role, text["text"])
+
+    with foreign() as site:
+        engine, told = Budgeted(Scripted(seeing), Budget(calls=400)), Told(True)
+        solution = solve(*(GOAL, site.url, engine, browser, told.watcher, SearchSettings(1000, 3)), judge_sees=True)
+    assert solution.outcome is Outcome.DONE and len(site.posts) == 1
+    assert all(picture.startswith(b"\x89PNG") for picture in shown) and len(set(shown)) > 1
+
+
+def test_a_judge_that_is_sent_tokens_cannot_see() -> None:
+    engine = Scripted(answer)
+    engine.gives = Gives.TOKEN_IDS
+    with pytest.raises(ConfigError, match="a judge that sees must be a server that is sent chats; got scripted"):
+        OutcomeJudge(engine, sees=True)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("calls", [1, 7, 20])
+def test_a_spent_budget_ends_a_run_with_what_was_found(browser: BrowserPool, calls: int) -> None:
+    told = Told(True)
+    engine = Scripted(answer)
+    with foreign() as site:
+        budget = Budget(calls=calls)
+        solution = solve(GOAL, site.url, Budgeted(engine, budget), browser, told.watcher, SearchSettings(1000, 3))
+    assert len(engine.asked) == calls
+    assert solution.outcome is Outcome.NOT_FOUND
+    assert budget.ended == f"a run may take at most {calls} calls; got {calls}"
+    assert len(site.posts) <= 1 and (solution.commands == () or solution.commands[0] in ("TYPE [2] Ann", "CLICK [1]"))
+
+
+@pytest.mark.browser
+def test_a_step_that_was_sent_and_not_answered_is_not_sent_again(browser: BrowserPool) -> None:
+    told = Told(True)
+    with foreign() as site:
+        site.answers = False
+        solution = run(site, browser, told)
+        # Chromium itself asks again where a connection that it had kept was closed before any answer
+        assert {tuple(sent.items()) for _, sent in site.posts} == {(("n", "Ann"), ("p", "2"))}
+    assert solution.outcome is Outcome.LOST and len(solution.carried_out) == len(told.asked) == 1
+
+
+@pytest.mark.browser
+def test_a_site_that_is_gone_ends_the_run(browser: BrowserPool) -> None:
+    with foreign() as site:
+
+        def vanishing(role: str, prompt: str) -> str | list[str]:
+            if role == "judge":
+                site.close()
+            return answer(role, prompt)
+
+        solution = run(site, browser, Told(True), answer=vanishing, calls=200)
+    assert solution.outcome in (Outcome.NOT_FOUND, Outcome.GONE) and site.posts == []
+    with pytest.raises(EnvError, match="the first page must load; got net::ERR"):
+        run(site, browser, Told(True))
+
+
+@pytest.mark.browser
+def test_the_page_of_a_held_step_must_be_reached_as_it_was_shown(browser: BrowserPool) -> None:
+    class Changing(Told):
+        def allows(self, step: FinalStep) -> bool:
+            site.pages["/"] = site.pages["/"].replace("Tables", "Tables , now at 90 a seat")
+            return super().allows(step)
+
+    told = Changing(True)
+    with foreign() as site:
+        solution = run(site, browser, told)
+        assert site.posts == []
+    assert solution.outcome is Outcome.GONE and solution.carried_out == ()
+
+
+POST = "<form method=post action=/booked><input type=hidden name=n value=1>"
+HELD = {
+    "button": f"{POST}<button>Go</button></form>",
+    "keyboard": f"{POST}<input aria-label=Go></form>",
+    "new tab": f"{POST.replace('method', 'target=_blank method')}<button>Go</button></form>",
+    "script": f"{POST}</form><button onclick='document.forms[0].submit()'>Go</button>",
+    "link with a script": f"{POST}</form><a href='javascript:document.forms[0].submit()'>Go</a>",
+    "link with a handler": f"{POST}</form><a href=/menu onclick='document.forms[0].submit(); return false'>Go</a>",
+    "frame": "<iframe src=/form></iframe>",
+    "page that sends itself": "<a href=/sends>Go</a>",
+    "name, by fetch": "<button onclick=\"fetch('/booked', {method: 'POST'})\">Place order</button>",
+    "name, in a link": "<a href='#' onclick=\"fetch('/booked', {method: 'POST'})\">Delete account</a>",
+    "name, in a link that is a button": (
+        "<a role=button href=/menu onclick=\"fetch('/booked', {method: 'POST'}); return false\">Pay</a>"
+    ),
+    "name, of the form's button": (
+        "<form onsubmit=\"fetch('/booked', {method: 'POST'}); return false\">"
+        "<input aria-label=Card><button>Pay</button></form>"
+    ),
+    "name, of a list item": "<div onclick=\"fetch('/booked', {method: 'POST'})\">Pay 90</div>",
+}
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("kind", HELD)
+def test_a_final_step_is_held_whatever_it_is_made_of(browser: BrowserPool, kind: str) -> None:
+    pages = {"/": f"<h1>start</h1>{HELD[kind]}", "/form": f"{POST}<button>Go</button></form>", "/menu": "<h1>Menu</h1>"}
+    pages["/sends"] = f"<h1>moment</h1>{POST}</form><script>document.forms[0].submit()</script>"
+    with foreign(pages) as site:
+        env = live_env(browser, site)
+        before = env.view
+        name = before.page.controls[0].name
+        step = (
+            EnvAction(Command.SUBMIT, 1)
+            if kind in ("keyboard", "name, of the form's button")
+            else EnvAction(Command.CLICK, named(env, name))
+        )
+        result = env.step(step)
+        assert (result.error_kind, result.terminated, result.reward) == ("held", True, 0.0)
+        assert result.observation.text.startswith("heading start") and "\nheld " in result.observation.text
+        assert site.posts == [] and env.held is not None
+        # a yes: the same step is done, once
+        env.carry_out(env.held)
+        env.snapshot()
+        assert len(site.posts) == 1
+        env.close()
+
+
+HARMLESS = {
+    "form that only asks": "<form action=/menu><input name=q aria-label=Words><button>Go</button></form>",
+    "link": "<a href=/menu>Order</a>",
+    "field": "<input aria-label='Order number'>",
+    "script": "<button onclick='document.title = 1'>Go</button>",
+}
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("kind", HARMLESS)
+def test_what_can_be_undone_is_not_held(browser: BrowserPool, kind: str) -> None:
+    with foreign({"/": HARMLESS[kind], "/menu": "<h1>Menu</h1>", "/menu?q=": "<h1>Menu</h1>"}) as site:
+        env = live_env(browser, site)
+        last = len(env.view.page.controls)
+        result = env.step(EnvAction(Command.TYPE, 1, "7") if kind == "field" else EnvAction(Command.CLICK, last))
+        assert result.error_kind is None and not result.terminated
+        env.close()
+
+
+@pytest.mark.browser
+def test_search_goes_back_behind_what_was_carried_out_but_never_through_it(browser: BrowserPool) -> None:
+    counting = {"/menu": "<h1>Menu</h1><a href=/>Home</a><script>fetch('/visits', {method: 'POST'})</script>"}
+    with foreign({**PAGES, **counting}) as site:
+        env = live_env(browser, site, max_steps=4)
+        for _ in range(3):
+            env.step(EnvAction(Command.TYPE, named(env, "Name"), "Ann"))
+        before = env.snapshot()
+        assert click(env, "Go on").terminated
+        held = env.held
+        assert held is not None
+        env.restore(before)
+        assert isinstance(back := env.log[-1], Return) and back.way == "storage"  # what was held was not sent
+        env.carry_out(held)  # its steps are counted from here on
+        assert env.view.url == f"{site.url}done"
+        behind = env.snapshot()
+        click(env, "Menu")
+        env.restore(behind)
+        assert isinstance(back := env.log[-1], Return) and (back.way, back.outcome) == ("storage", "approximate")
+        click(env, "Home")
+        site.pages["/done"] = "<h1>Expired</h1>"
+        env.restore(behind)
+        assert isinstance(back := env.log[-1], Return) and (back.outcome, back.tried) == ("failed", ("storage",))
+        assert [path for path, _ in site.posts].count("/booked") == 1
+        env.close()
+
+
+def live_env(browser: BrowserPool, site: Foreign, max_steps: int = 30) -> BrowserEnv:
+    env = BrowserEnv(Website("live", site.url, max_steps=max_steps), browser, guard=Guard())
+    env.reset(Task("live", 0, Split.TEST, GOAL))
+    return env
+
+
+@pytest.mark.parametrize("url", ["shop.test", "file:///etc/passwd", "http://"])
+def test_a_site_must_have_an_address_of_the_web(url: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(f"name a host; got '{url}'")):
+        Website("live", url)
+
+
+WORDS = ["run", GOAL, "--url", "http://127.0.0.1:9/", "--model", "base"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--calls", "0"], "--calls must be more than 0; got 0"),
+        (["--seconds", "nan"], "--seconds must be more than 0; got nan"),
+        (["--money", "1"], "--money needs the prices of tokens: --price-prompt and --price-generated"),
+        (["--price-prompt", "-1"], "prices must be at least 0"),
+        (["--search.num_proposals", "0"], "search.num_proposals must be greater than or equal to 1"),
+        (["--out", "FULL"], "--out must be a new or empty directory, or --clean given"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_run_refuses_what_makes_no_sense(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").touch()  # as a run leaves it
+    assert main([*WORDS, *(str(tmp_path) if word == "FULL" else word for word in words)]) == 2
+    printed = capsys.readouterr()
+    assert message in printed.err and printed.out == ""
+
+
+COMMAND = """
+import sys
+from agentq.cli import main
+from agentq.policies import names
+from agentq.live import command
+from tests.scripted_engine import Scripted
+from tests.test_live import answer
+command.make_engine = lambda name: Scripted(answer)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def started(site: Foreign, out: Path, *words: str) -> subprocess.Popen[str]:
+    """`agentq run` in a process of its own, with a scripted engine and nobody at the terminal."""
+    options = ["--url", site.url, "--model", "scripted", "--out", str(out), *words]
+    return subprocess.Popen(
+        [sys.executable, "-c", COMMAND, "run", GOAL, *options],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([os.getcwd(), os.environ.get("PYTHONPATH", "")])},
+    )
+
+
+@pytest.mark.browser
+def test_the_command_tells_what_it_does_and_leaves_a_report(browser: BrowserPool, tmp_path: Path) -> None:
+    with foreign() as site:
+        prices = ["--money", "1", "--price-prompt", "1", "--price-generated", "2"]
+        done = started(site, tmp_path / "yes", "--yes", *prices)
+        out, err = done.communicate(timeout=120)
+        assert done.returncode == 0, err
+        assert len(site.posts) == 1
+        waits = started(site, tmp_path / "waits", "--json")
+        result = json.loads(waits.communicate(timeout=120)[0])
+        assert waits.returncode == 1 and len(site.posts) == 1
+    assert out.startswith("done, the judge says\n  TYPE [2] Ann\n") and "judge, yes: party is 2" in out
+    assert re.search(r"policy: \d+ requests, .* prompt tokens .* generated\n", out) and "\ncost: 0.0" in out
+    assert re.search(r"rollout 1: TYPE \[2\] Ann > CLICK \[4\]; held; judge: 1 of 2; [\d.e-]+ of 1 money", err)
+    assert "This step may not be undone:\n  CLICK [4] button Go on , which sends POST" in err and "  Party: 2" in err
+    page = (tmp_path / "yes" / "report.html").read_text()
+    assert "A found success" in page and "carried out CLICK [4] button Go on" in page
+    assert (result["outcome"], result["waits"][:9]) == ("waits", "CLICK [4]")
+    assert Path(result["report"]).exists()
+
+
+@pytest.mark.browser
+def test_ctrl_c_ends_a_run_with_what_it_has(browser: BrowserPool, tmp_path: Path) -> None:
+    with foreign({"/": PAGES["/"].replace("<option>2", ""), "/menu": PAGES["/menu"]}) as site:  # no way leads there
+        running = started(site, tmp_path / "run", "--seconds", "100")
+        assert running.stderr is not None and running.stderr.readline().startswith("rollout 1: ")
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    assert running.returncode == 130, err
+    assert out.startswith("not found: interrupted\n  TYPE [2] Ann\n")
+    assert (tmp_path / "run" / "report.html").exists()
