@@ -158,6 +158,18 @@ def test_usage_is_the_same_behind_its_note_and_adds_up() -> None:
     assert two.since(one) == Usage({"policy": Tally(1, 1, 1, 1, 1.0), "critic": Tally(1)}, pause_s=3.0)
 
 
+def test_a_stage_counts_what_was_asked_for_it(server: FakeOpenAI, tmp_path: Path) -> None:
+    engine = OpenAIEngine(server.url)
+    with RunStore.open(tmp_path / "run", {}) as store:
+        p = Pipeline(store, load(), engine.name, Quiet())
+        p.engines[engine.name] = engine
+        for stage, num_tasks in (("one", 1), ("two", 2)):
+            p.rollouts(stage, engine.name, p.tasks(Split.TRAIN, num_tasks), attempts=1, temperature=1.0)
+        p.close()
+        used = [Usage.from_note(store.note(stage) or {}).total.requests for stage in ("one", "two")]
+    assert min(used) > 0 and sum(used) == engine.usage.total.requests
+
+
 def test_tokens_are_counted_and_priced(server: FakeOpenAI, tmp_path: Path) -> None:
     """Per million tokens: 3 for those computed, 1 for cached ones, 10 for generated ones."""
     searched(server, tmp_path / "run")

@@ -368,10 +368,10 @@ class Held(ContinuousEngine):
 
     def __init__(self) -> None:
         super().__init__("held", TOKENS, None, slots=3)
-        self.go, self.loaded_with = asyncio.Event(), list[int]()
+        self.go, self.loaded_with = asyncio.Semaphore(0), list[int]()
 
     async def _ask(self, request: Request) -> Answer:
-        await self.go.wait()
+        await self.go.acquire()
         return Answer([Sample(str(self.version), NO_IDS, NO_LOGPS, StopReason.EOS, self.version)], 1, 0, 1)
 
     async def _load(self, checkpoint: Path) -> None:
@@ -390,7 +390,9 @@ def test_publishing_waits_for_what_is_under_way() -> None:
         while not engine._publishing.locked():
             await asyncio.sleep(0)
         asked += [asyncio.create_task(engine.sample(Request(Prompt([], NO_IDS)))) for _ in range(2)]
-        engine._background._loop.call_soon_threadsafe(engine.go.set)
+        for _ in range(5):  # they end one by one; none may begin in between
+            engine._background._loop.call_soon_threadsafe(engine.go.release)
+            await asyncio.sleep(0.05)
         assert await publishing == 1
         return [sample.version for (sample,) in await asyncio.gather(*asked)]
 
