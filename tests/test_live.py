@@ -387,7 +387,8 @@ def test_the_command_tells_what_it_does_and_leaves_a_report(browser: BrowserPool
         result = json.loads(waits.communicate(timeout=120)[0])
         assert waits.returncode == 1 and len(site.posts) == 1
     assert out.startswith("done, the judge says\n  TYPE [2] Ann\n") and "judge, yes: party is 2" in out
-    assert re.search(r"policy: \d+ requests, .* prompt tokens .* generated\n", out) and "\ncost: 0.0" in out
+    assert re.search(r"policy: \d+ requests, .* prompt tokens .* generated, queued \d+ ms each\n", out)
+    assert "\ncost: 0.0" in out
     assert re.search(r"rollout 1: TYPE \[2\] Ann > CLICK \[4\]; held; judge: 1 of 2; [\d.e-]+ of 1 money", err)
     assert "This step may not be undone:\n  CLICK [4] button Go on , which sends POST" in err and "  Party: 2" in err
     page = (tmp_path / "yes" / "report.html").read_text()
