@@ -83,7 +83,8 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
         for engine in {id(each): each for each in (model, judge)}.values():
             engine.close()
     if args.json:
-        print(json.dumps(_json(solution, usage, money) | {"ended": budget.ended, "report": str(report)}))
+        more = {"usage": asdict(usage)["roles"], "ended": budget.ended, "report": str(report)}
+        print(json.dumps(_json(solution, money) | more))
     else:
         print("\n".join([*_lines(solution, budget), *_used(usage, money), f"report: {report}"]))
     return DONE if solution.outcome is Outcome.DONE else INTERRUPTED if budget.ended == _INTERRUPTED else OTHERWISE
@@ -206,20 +207,17 @@ def _used(usage: Usage, money: float) -> list[str]:
 
 def _note(solution: Solution, budget: Budget, usage: Usage, money: float) -> dict[str, Any]:
     """The result as the report shows it."""
-    note: dict[str, Any] = {"seconds": time.monotonic() - budget.begun, "usage": asdict(usage)["roles"]}
-    note |= {"outcome": solution.outcome + (f" ({budget.ended})" if budget.ended else "")}
-    parts = {"commands": solution.commands, "judge": _rubric(solution), "carried out": map(str, solution.carried_out)}
-    note |= {name: "; ".join(part) for name, part in parts.items() if part}
-    return note | ({"cost": f"{money:.4g}"} if money else {})
+    seconds = time.monotonic() - budget.begun
+    result = _json(solution, money) | {"ended": budget.ended, "said": _SAID[solution.outcome]}
+    return {"seconds": seconds, "usage": asdict(usage)["roles"], "live": result}
 
 
-def _json(solution: Solution, usage: Usage, money: float) -> dict[str, Any]:
+def _json(solution: Solution, money: float) -> dict[str, Any]:
     return {
         "outcome": solution.outcome,
         "commands": solution.commands,
         "judge": [{"finding": finding, "holds": holds} for finding, holds in solution.findings],
         "carried_out": [str(step) for step in solution.carried_out],
         "waits": str(solution.waits) if solution.waits else None,
-        "usage": asdict(usage)["roles"],
         "cost": money,
     }

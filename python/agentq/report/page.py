@@ -52,6 +52,7 @@ def write_report(run_dir: Path | str) -> Path:
             settings=list(flatten(store.config)),
             environment=read_json(path / "env.json") if (path / "env.json").exists() else {},
             rungs=rungs,
+            live=(store.note("result") or {}).get("live"),
             paid=any(rung.money for rung in rungs),
             bars=success_bars(rungs) if rungs else "",
             stages=stage_rows(store),
@@ -91,11 +92,12 @@ def stage_rows(store: RunStore) -> list[StageRow]:
             continue  # a mark that the run left for itself
         seconds, done, total, _ = (note.pop(key, None) for key in ("seconds", "done", "total", "finished"))
         text = [f"{done} of {total}"] if done != total and total else []
+        note.pop("live", None)  # has a place of its own
         text += used(Usage.from_note({key: note.pop(key, {}) for key in ("usage", "engine")}))
         text += [f"{key.replace('_', ' ')} {value}" for key, value in note.items()]
         if back := returns(store, stage):
             text.append(f"pages come back to: {', '.join(f'{n} {how}' for how, n in back)}")
-        rows.append(StageRow(stage, trees, episodes, seconds, ", ".join(text)))
+        rows.append(StageRow(stage, trees, episodes, seconds, "; ".join(text)))
     return rows
 
 
