@@ -5,38 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import pytest
 
-from agentq.agent.prompts import Messages
 from agentq.critics.ranker import LLMRanker, rank_values
-from agentq.policies.protocol import Gives, Prompt, Request, Sample
-from agentq.policies.usage import Usage
-from agentq.types import Command, EnvAction, History, Observation, StopReason
+from agentq.types import Command, EnvAction, History, Observation
+from tests.scripted_engine import Scripted
 
 HISTORY = History("q", Observation("heading A"))
-NOTHING = np.empty(0, np.int32)
 CLICKS = [EnvAction(Command.CLICK, i) for i in range(4)]
 
 
-class _Engine:
-    """Answers `answer(prompt text)`."""
-
-    name, gives, version = "scripted", Gives.TEXT, 0
-
-    def __init__(self, answer: Callable[[str], str]) -> None:
-        self.answer, self.usage = answer, Usage()
-        self.prompts: list[str] = []
-
-    def render(self, history: History, compose: Callable[[History], Messages], *, max_new_tokens: int) -> Prompt:
-        return Prompt(compose(history), NOTHING)
-
-    def encode_answer(self, text: str) -> np.ndarray:
-        return NOTHING
-
-    async def sample(self, request: Request) -> list[Sample]:
-        self.prompts.append(request.prompt.messages[-1]["content"])
-        return [Sample(self.answer(self.prompts[-1]), NOTHING, NOTHING, StopReason.EOS, 0)]
+def _engine(answer: Callable[[str], str]) -> Scripted:
+    return Scripted(lambda role, text: answer(text))
 
 
 def _rank(ranker: LLMRanker, proposals: Sequence[EnvAction], seed: int = 0) -> list[float]:
@@ -49,7 +29,7 @@ def _letter_of_smallest(prompt: str) -> str:
 
 
 def test_ranker_finds_the_whole_order_in_k_minus_1_calls() -> None:
-    engine = _Engine(_letter_of_smallest)
+    engine = _engine(_letter_of_smallest)
     ranker = LLMRanker(engine)
     shuffled = [CLICKS[2], CLICKS[0], CLICKS[3], CLICKS[1]]
     assert _rank(ranker, shuffled) == pytest.approx([1 / 3, 1.0, 0.0, 2 / 3])
@@ -59,30 +39,30 @@ def test_ranker_finds_the_whole_order_in_k_minus_1_calls() -> None:
 def test_ranker_shuffles_what_it_shows_by_seed() -> None:
     shown = []
     for seed in range(6):
-        engine = _Engine(_letter_of_smallest)
+        engine = _engine(_letter_of_smallest)
         _rank(LLMRanker(engine), CLICKS, seed)
-        shown.append(engine.prompts[0].split("PROPOSALS:\n")[1])
-    again = _Engine(_letter_of_smallest)
+        shown.append(engine.asked[0].split("PROPOSALS:\n")[1])
+    again = _engine(_letter_of_smallest)
     _rank(LLMRanker(again), CLICKS)
     assert len(set(shown)) > 1
-    assert again.prompts[0].endswith(shown[0])
+    assert again.asked[0].endswith(shown[0])
 
 
 def test_ranker_asks_once_more_then_lets_the_proposal_order_stand() -> None:
-    ranker = LLMRanker(_Engine(lambda _: "no idea"))
+    ranker = LLMRanker(_engine(lambda _: "no idea"))
     assert _rank(ranker, CLICKS[:3]) == [1.0, 0.5, 0.0]
     assert (ranker.stats.calls, ranker.stats.unknown, ranker.stats.fallbacks) == (2, 2, 1)
 
 
 def test_ranker_asks_nothing_about_a_single_proposal() -> None:
-    engine = _Engine(_letter_of_smallest)
+    engine = _engine(_letter_of_smallest)
     assert _rank(LLMRanker(engine), CLICKS[:1]) == [0.5]
-    assert engine.prompts == []
+    assert engine.asked == []
 
 
 def test_ranker_refuses_nodes_without_proposals() -> None:
     with pytest.raises(ValueError, match="1 to 26 proposals; got 0"):
-        _rank(LLMRanker(_Engine(_letter_of_smallest)), [])
+        _rank(LLMRanker(_engine(_letter_of_smallest)), [])
 
 
 def test_rank_values_are_linear_golden() -> None:

@@ -393,7 +393,7 @@ def test_the_command_tells_what_it_does_and_leaves_a_report(browser: BrowserPool
     assert "This step may not be undone:\n  CLICK [4] button Go on , which sends POST" in err and "  Party: 2" in err
     page = (tmp_path / "yes" / "report.html").read_text()
     assert "A found success" in page and "Carried out, once: <code>CLICK [4] button Go on" in page
-    assert "<td class=\"text\">party is 2</td><td>yes</td>" in page
+    assert '<td class="text">party is 2</td><td>yes</td>' in page
     assert (result["outcome"], result["waits"][:9]) == ("waits", "CLICK [4]")
     assert Path(result["report"]).exists()
 

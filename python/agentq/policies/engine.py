@@ -284,8 +284,9 @@ class _Batch:
         else:
             cumulative = torch.softmax(allowed / temperature, dim=-1).double().cumsum(dim=-1)
             target = uniform[..., None] * cumulative[..., -1:]
-            last = logits.shape[-1] - 1 - allowed.flip(-1).isfinite().int().argmax(dim=-1)  # rounding leads no further
-            token = torch.searchsorted(cumulative, target, right=True)[..., 0].minimum(last)
+            token = torch.searchsorted(cumulative, target, right=True)[..., 0].clamp_max(logits.shape[-1] - 1)
+            if allowed is not logits:  # rounding leads no further than the last that is allowed
+                token = token.minimum(logits.shape[-1] - 1 - allowed.flip(-1).isfinite().int().argmax(dim=-1))
         return token, logps.gather(-1, token[..., None])[..., 0]
 
     def _record(self, rows: Tensor, t: int, token: Tensor, logp: Tensor) -> Tensor:

@@ -96,6 +96,25 @@ class Host(Protocol):
         ...
 
 
+class WithoutMemory:
+    """What hosts share whose server's memory can be neither read nor set."""
+
+    def memory(self, visitor: str) -> None:
+        return None
+
+    def resume(self, memory: Any) -> Start:
+        raise AssertionError("a host without memory has none to resume")
+
+    def remember(self, visitor: str, memory: Any) -> None:
+        raise AssertionError("a host without memory has none to resume")
+
+    def dismiss(self, visitor: str) -> None:
+        """There is no server to tell."""
+
+    def random_query(self, rng: random.Random) -> str:
+        return rng.choice(["one", "two", "three"])
+
+
 class SiteHost:
     """A built-in site behind a SiteServer."""
 

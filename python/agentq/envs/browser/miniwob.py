@@ -8,7 +8,6 @@ sentence it then shows is the instruction. The page itself ends the episode. Sou
 from __future__ import annotations
 
 import importlib.util
-import random
 import re
 import threading
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from typing import Any
 
 from agentq.envs.browser.env import BrowserEnv
 from agentq.envs.browser.experts import PAGES, PREFIX, miniwob_expert
-from agentq.envs.browser.hosts import Start, Verdict
+from agentq.envs.browser.hosts import Start, Verdict, WithoutMemory
 from agentq.envs.browser.pool import BrowserPool, RemoteSession, default_browser
 from agentq.envs.tab import ActionError, View
 from agentq.envs.web_env import Expert
@@ -93,7 +92,7 @@ def _starts_in_place(path: str) -> bool:
     return path.startswith("miniwob/") and not _WIDGETS.search((_folder() / path).read_text())
 
 
-class MiniwobHost:
+class MiniwobHost(WithoutMemory):
     """One page, or those of the suite. See `agentq.envs.browser.hosts.Host`.
 
     The reward is the page's own without its discount by the clock, negative ones as 0; success is a positive reward, of
@@ -128,18 +127,6 @@ class MiniwobHost:
     def _script(self, seed: int) -> str:
         return _START.format(timed=str(self.timed).lower(), seed=seed, hidden=_HIDDEN)
 
-    def memory(self, visitor: str) -> None:
-        return None
-
-    def resume(self, memory: Any) -> Start:
-        raise AssertionError("a page without a server has no memory to resume")
-
-    def remember(self, visitor: str, memory: Any) -> None:
-        raise AssertionError("a page without a server has no memory to resume")
-
-    def dismiss(self, visitor: str) -> None:
-        """There is no server to tell."""
-
     def shown_url(self, url: str) -> str:
         return url.removeprefix(_origin())
 
@@ -153,9 +140,6 @@ class MiniwobHost:
 
     def answer(self, task: Task, question: str) -> str:
         return task.instruction
-
-    def random_query(self, rng: random.Random) -> str:
-        return rng.choice(["one", "two", "three"])
 
 
 def make(name: str, browser: BrowserPool | None) -> BrowserEnv:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urljoin
 
-from agentq.envs.browser.hosts import Start, Verdict
+from agentq.envs.browser.hosts import Start, Verdict, WithoutMemory
 from agentq.envs.browser.origins import origin_of
 from agentq.envs.tab import View
 from agentq.errors import ConfigError
@@ -16,7 +15,7 @@ from agentq.types import Task
 MAX_STEPS = 30
 
 
-class Website:
+class Website(WithoutMemory):
     """See `agentq.envs.browser.hosts.Host`. STOP ends an episode, whose reward is for a judge to say.
 
     Each episode begins in a browser context of its own: no cookie or storage of an earlier one.
@@ -49,18 +48,6 @@ class Website:
             raise ConfigError(f"task.env must be '{self.name}'; got '{task.env}'")
         return Start(self.url)
 
-    def memory(self, visitor: str) -> None:
-        return None
-
-    def resume(self, memory: Any) -> Start:
-        raise AssertionError("a site of somebody else's has no memory to resume")
-
-    def remember(self, visitor: str, memory: Any) -> None:
-        raise AssertionError("a site of somebody else's has no memory to resume")
-
-    def dismiss(self, visitor: str) -> None:
-        """There is no server to tell."""
-
     def shown_url(self, url: str) -> str:
         return url
 
@@ -72,6 +59,3 @@ class Website:
 
     def answer(self, task: Task, question: str) -> str:
         return task.instruction
-
-    def random_query(self, rng: random.Random) -> str:
-        return rng.choice(["one", "two", "three"])

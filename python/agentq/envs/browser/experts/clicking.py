@@ -18,8 +18,8 @@ def _button(look: Look) -> Advice:
 
 
 def _sequence(look: Look) -> Advice:
-    names, n = re.findall(r"button (\w+)", look.said), len(look.done)
-    return look.click(look.find(names[n]) if n < len(names) else 0)
+    names = re.findall(r"button (\w+)", look.said)
+    return look.click(look.find(names[len(look.done)]))
 
 
 def _tab(look: Look) -> Advice:
