@@ -1,0 +1,1 @@
+"""Attacks: to be written."""
