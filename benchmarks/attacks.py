@@ -3,7 +3,7 @@
     python benchmarks/attacks.py [--json] [--only 4.1 3.16] [--list]
 
 Each attack repeats a case that an outside reviewer ran, with its number: 3.N is an input on the command line, 4.N an
-attack on reliability or security. It prints what is expected beside what was got. Attacks that need a Chromium, torch or
+attack on reliability or security. It prints what is expected beside what was got. Attacks that need a Chromium or
 a package that is missing are reported as skipped, never as passed.
 """
 
