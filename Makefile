@@ -31,8 +31,10 @@ $(VENV)/.deps: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) install -q -c constraints.txt -r $(VENV)/requirements.txt
 	@touch $@
 
-# agentq itself, editable: its Python is used in place; the extension is built again when its sources are newer.
+# agentq itself, editable: its Python is used in place; the extension is built again when its sources are newer. A package
+# called agentq would share its files: another project's, or this one under its former name.
 $(VENV)/.core: $(VENV)/.deps $(CORE)
+	@! $(PIP) show -q agentq 2>/dev/null || $(PIP) uninstall -q -y agentq
 	$(PIP) install -q --no-build-isolation --no-deps -e .
 	@touch $@
 

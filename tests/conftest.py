@@ -12,7 +12,7 @@ import pytest
 from agentq.envs.browser.pool import BrowserPool
 from agentq.errors import MissingExtra
 
-NAMES = ("agentq", "numpy", "pydantic", "torch", "transformers", "playwright", "hypothesis")
+NAMES = ("agentq-search", "numpy", "pydantic", "torch", "transformers", "playwright", "hypothesis")
 
 
 def pytest_report_header() -> str:

@@ -217,7 +217,7 @@ def test_a_server_is_measured_without_torch(tmp_path: Path) -> None:
         assert json.loads(done.stdout)["rungs"][0]["n"] == 2
         searching = [*words[:3], str(tmp_path / "other"), *words[4:], "--search"]  # its critic is the embedded base
         done = subprocess.run([sys.executable, "-c", code, *searching], capture_output=True, text=True, check=False)
-    assert done.returncode == 2 and "agentq eval needs torch: pip install 'agentq[train]'" in done.stderr
+    assert done.returncode == 2 and "agentq eval needs torch: pip install 'agentq-search[train]'" in done.stderr
 
 
 def test_a_vllm_server_without_transformers_here_gives_text(tokenizer: object, tmp_path: Path) -> None:

@@ -218,7 +218,7 @@ def test_a_missing_browser_names_both_install_commands() -> None:
 
 def test_a_missing_playwright_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with BrowserPool() as pool, pytest.raises(MissingExtra, match=r"pip install 'agentq\[browser\]'"):
+    with BrowserPool() as pool, pytest.raises(MissingExtra, match=r"pip install 'agentq-search\[browser\]'"):
         pool.open(["http://127.0.0.1"])
 
 

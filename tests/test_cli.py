@@ -150,7 +150,7 @@ def test_cli_gives_the_install_line_of_a_missing_extra(module: str, words: list[
     hide = f"import os, sys; sys.modules['{module}'] = None; os.chdir({str(tmp_path)!r})"
     done = in_a_process(f"{hide}; from agentq.cli import main; sys.exit(main())", *words)
     assert done.returncode == 2
-    assert done.stderr == f"agentq: agentq {words[0]} needs {module}: pip install 'agentq[train]'\n"
+    assert done.stderr == f"agentq: agentq {words[0]} needs {module}: pip install 'agentq-search[train]'\n"
     assert list(tmp_path.iterdir()) == []
 
 

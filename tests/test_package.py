@@ -12,7 +12,7 @@ import pytest
 import agentq
 
 PACKAGE = Path(agentq.__file__).parent
-HEAVY = ("torch", "transformers", "playwright", "openai", "vllm", "ray", "peft", "accelerate")
+HEAVY = ("torch", "transformers", "playwright", "openai", "vllm", "peft", "accelerate")
 
 # Each folder with the folders it may import from; `types`, `errors` and `config` are open to all. From DESIGN: types,
 # errors, config <- agent <- envs | policies | critics <- search | store | credit <- learn <- the rest.

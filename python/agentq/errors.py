@@ -59,4 +59,4 @@ def require(module: str, *, extra: str, for_: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise MissingExtra(f"{for_} needs {module}: pip install 'agentq[{extra}]'") from error
+        raise MissingExtra(f"{for_} needs {module}: pip install 'agentq-search[{extra}]'") from error

@@ -16,7 +16,7 @@ from agentq.errors import StoreError
 from agentq.store.codec import jsonable
 
 PACKAGES = (
-    "agentq",
+    "agentq-search",
     "numpy",
     "pydantic",
     "torch",

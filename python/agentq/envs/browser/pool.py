@@ -212,7 +212,7 @@ class BrowserPool:
     def _start(self) -> _Worker:
         if importlib.util.find_spec("playwright") is None:
             raise MissingExtra(
-                f"agentq.envs.browser needs playwright: pip install 'agentq[browser]'; then {NO_BROWSER}"
+                f"agentq.envs.browser needs playwright: pip install 'agentq-search[browser]'; then {NO_BROWSER}"
             )
         worker = _Worker(self.executable)
         try:
