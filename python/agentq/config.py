@@ -7,7 +7,7 @@ publishes no hyper-parameter of its search or training, so every default here is
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -15,6 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from agentq.errors import ConfigError, did_you_mean
+
+SEEDS = 1 << 32  # seeds of runs and learners are below: as far as numpy, torch and the samples' seeds tell them apart
+MOST_TASKS = 1_000_000_000  # of a split
 
 
 class _Section(BaseModel):
@@ -81,7 +84,9 @@ class PolicyGradientConfig(_Section):
 class RftConfig(_Section):
     """Rejection-sampling fine-tuning of the base on its own successes; every other method starts from its result."""
 
-    num_tasks: int = Field(default=120, ge=1, description="Training tasks tried; later rounds use other ones.")
+    num_tasks: int = Field(
+        default=120, ge=1, le=MOST_TASKS, description="Training tasks tried; later rounds use other ones."
+    )
     attempts: int = Field(default=4, ge=1, description="Episodes of each task.")
     max_per_task: int = Field(default=2, ge=0, description="Successes kept of each task; 0 keeps all.")
     learning_rate: float = Field(default=3e-5, gt=0, description="Peak learning rate of AdamW.")
@@ -97,7 +102,7 @@ class OutcomeDpoConfig(_Section):
 class EvalConfig(_Section):
     """Measuring an agent on held-out tasks."""
 
-    num_tasks: int = Field(default=200, ge=1, description="Held-out tasks.")
+    num_tasks: int = Field(default=200, ge=1, le=MOST_TASKS, description="Held-out tasks.")
     num_iterations: int = Field(default=20, ge=1, description="Rollouts of each tree in search at test time.")
     temperature: float = Field(
         default=0.0, ge=0, description="Sampling temperature of the judged episodes; 0 is greedy."
@@ -109,21 +114,25 @@ class PriceConfig(_Section):
     """What an engine costs, in any currency; sums are shown where one is given."""
 
     prompt: float = Field(default=0.0, ge=0, description="Of a million prompt tokens that were not cached.")
-    cached: float = Field(default=0.0, ge=0, description="Of a million prompt tokens from the engine's cache.")
+    cached: float = Field(default=0.0, ge=0, description="Of a million cached prompt tokens; not given: as the others.")
     generated: float = Field(default=0.0, ge=0, description="Of a million generated tokens.")
+
+    def of_tokens(self) -> tuple[float, float, float]:
+        """Prices of prompt, cached and generated tokens; that of cached ones, if not given, is that of prompt tokens."""
+        return self.prompt, self.cached if "cached" in self.model_fields_set else self.prompt, self.generated
 
 
 class RunConfig(_Section):
     """What is run, and where its results go."""
 
     env: str = Field(default="booking", min_length=1, description="Name of the environment.")
-    seed: int = Field(default=0, ge=0, description="Every random choice of the run follows from it.")
-    out: str = Field(default="runs/demo", min_length=1, description="The run directory.")
+    seed: int = Field(default=0, ge=0, lt=SEEDS, description="Every random choice of the run follows from it.")
+    out: str = Field(default="", description="The run directory; empty: runs/COMMAND..., named after what is run.")
     engine: str = Field(default="", description="What samples for trained weights: vllm:PATH or a vLLM server's URL.")
     num_rounds: int = Field(default=1, ge=1, description="Rounds of search and training.")
     constrained: bool = Field(default=False, description="Whether actions are held to the grammar and the page's ids.")
     max_env_steps: int = Field(default=0, ge=0, description="No round begins that would take more; 0: no limit.")
-    num_tasks: int = Field(default=100, ge=1, description="Training tasks of each round.")
+    num_tasks: int = Field(default=100, ge=1, le=MOST_TASKS, description="Training tasks of each round.")
     group_size: int = Field(default=8, ge=1, description="Rollouts of each task in a round that makes no trees.")
 
 
@@ -161,6 +170,12 @@ def settings() -> list[Setting]:
     return [Setting(key, info.default, info.description or "") for key, info in _fields()]
 
 
+def value_of(config: Config, key: str) -> Any:
+    """The value of the setting "section.key"."""
+    section, _, name = key.partition(".")
+    return getattr(getattr(config, section), name)
+
+
 def load(file: Path | None = None, overrides: Sequence[str] = (), defaults: Sequence[str] = ()) -> Config:
     """Settings from the defaults, then `file` (TOML), then `overrides`.
 
@@ -179,6 +194,29 @@ def load(file: Path | None = None, overrides: Sequence[str] = (), defaults: Sequ
     for key, value in _read_overrides(overrides):
         _set(values, key, value, source="command line", from_text=True)
     return Config.model_validate(values)
+
+
+def check_read(
+    file: Path | None, overrides: Sequence[str], reads: Sequence[str], *, by: str, readers: Mapping[str, Sequence[str]]
+) -> None:
+    """Raises ConfigError if a setting is given, in `file` or `overrides`, that the command `by` does not read.
+
+    Args:
+        reads: keys, and sections, which stand for all of their keys.
+        readers: what each command reads, for the message.
+    """
+    given = [(key, Path(file).name) for key, _ in _read_toml(file)] if file is not None else []
+    for key, source in [*given, *((key, "command line") for key, _ in _read_overrides(overrides))]:
+        if not is_read(key, reads):
+            others = [f"agentq {command}" for command, read in readers.items() if is_read(key, read)]
+            more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+            who = f"{', '.join(others[:3])}{more}" if others else "no command"
+            raise ConfigError(f"{source}: {key} must be left out, since agentq {by} does not read it; {who} does")
+
+
+def is_read(key: str, reads: Sequence[str]) -> bool:
+    """Whether a setting is among keys and whole sections."""
+    return key in reads or key.partition(".")[0] in reads
 
 
 def _fields() -> Iterator[tuple[str, FieldInfo]]:

@@ -50,7 +50,7 @@ class MissingExtra(AgentqError, ImportError):
 def did_you_mean(given: str, known: Iterable[str]) -> str:
     """`; did you mean 'x'?`, or `; known: a, b` when nothing is near."""
     names = sorted(known)
-    near = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(given, names, n=1)
     return f"; did you mean '{near[0]}'?" if near else f"; known: {', '.join(names)}"
 
 

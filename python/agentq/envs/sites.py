@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,17 @@ def _kit(name: str) -> SiteKit:
     """The kit of a site, whichever way it is reached."""
     site = name.removeprefix(CHROMIUM)
     if site not in KITS:
-        raise ConfigError(f"no environment '{name}'{did_you_mean(site, KITS)}")
+        raise ConfigError(f"no environment '{name}'{_nearest(name)}")
     kit: SiteKit = import_module(KITS[site]).KIT
     return kit
+
+
+def _nearest(name: str) -> str:
+    """The known name nearest to `name`; without one the forms that names have."""
+    family, slash, page = name.partition("/")
+    known = [*KITS, *(CHROMIUM + site for site in KITS)]
+    if get_close_matches(name, known):
+        return did_you_mean(name, known)
+    if get_close_matches(family, ["miniwob"]):
+        return f"; did you mean 'miniwob{slash}{page}'?"
+    return f"; known: {', '.join(known)}, miniwob/PAGE, NAME@HOST:PORT"

@@ -8,14 +8,21 @@ from typing import Any
 
 import torch
 
+from agentq.config import SEEDS
+
 
 def with_adapters(model: Any, rank: int, *, seed: int) -> Any:
     """A peft model over `model`: rank-`rank` adapters with alpha = 2 * rank on all linear layers but the head.
 
     The first values follow from `seed`; the second factor is 0, so the model's outputs have not changed yet.
 
+    Raises:
+        ValueError: for a seed outside [0, 2^32).
+
     Source: Hu et al. 2021, arXiv:2106.09685; alpha = 2 * rank is ours.
     """
+    if not 0 <= seed < SEEDS:
+        raise ValueError(f"seed must be in [0, {SEEDS}); got {seed}")
     from peft import LoraConfig, get_peft_model
 
     config = LoraConfig(

@@ -14,18 +14,21 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from agentq.config import load
 from agentq.critics.judge import Judgement
 from agentq.envs.browser.guard import FinalStep
+from agentq.envs.browser.origins import read_origins
 from agentq.envs.browser.pool import BrowserPool
+from agentq.envs.browser.website import Website
 from agentq.errors import ConfigError
 from agentq.live.options import SECONDS
 from agentq.live.solve import Outcome, Solution, Watcher, commands_of, solve
 from agentq.policies.budget import Budget, Budgeted
-from agentq.policies.names import make_engine
+from agentq.policies.names import check_checkpoint, make_engine, path_in, read_name
 from agentq.policies.usage import Price, Usage
+from agentq.recipes.presets import READS, load_for
 from agentq.report.page import used, write_report
 from agentq.search.tree import SearchSettings
+from agentq.store.claim import check_claim, claimed, is_begun
 from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
 from agentq.types import History, StepResult
@@ -52,20 +55,28 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
         ConfigError: for a wrong option, and a run directory that is in use.
         MissingExtra, ModelError, EnvError: as the engine, the browser, and the first page.
     """
-    config, budget, price = load(args.config, overrides), _budget(args), _price(args)
+    config = load_for("run", args.config, overrides, READS["run"])
+    price = Price(*config.price.of_tokens())
+    budget = _budget(args, price)
+    if not args.goal.strip():
+        raise ConfigError("GOAL must say what is to be done; got an empty text")
+    read_origins(args.allow)
+    Website("live", args.url)
     out = args.out or Path("runs") / time.strftime("live-%Y%m%d-%H%M%S")
-    if (out / "config.json").exists() and not args.clean:
+    if is_begun(out) and not args.clean:
         raise ConfigError(f"--out must be a new or empty directory, or --clean given; got {out}")
     s = config.search
     settings = SearchSettings(sys.maxsize, s.num_proposals, s.temperature, s.c_exp, seed=config.run.seed)
+    told = {"goal": args.goal, "url": args.url, "model": args.model, "judge": args.judge or args.model, "yes": args.yes}
+    identity = {"command": "run", "live": told, "search": config.to_dict()["search"]}
+    inputs = _inputs(args)
+    check_claim(out, identity, clean=args.clean, inputs=inputs)
     model = make_engine(args.model)
     judge = model if args.judge in (None, args.model) else make_engine(args.judge)
     asked = Budgeted(model, budget, price)
     judging = asked if judge is model else Budgeted(judge, budget, price)
-    told = {"goal": args.goal, "url": args.url, "model": args.model, "judge": args.judge or args.model, "yes": args.yes}
-    identity = {"live": told, "search": config.to_dict()["search"]}
     try:
-        with RunStore.open(out, identity, clean=args.clean) as store, BrowserPool() as pool:
+        with claimed(out, identity, clean=args.clean, inputs=inputs) as store, BrowserPool() as pool:
             watcher = _Terminal(store, budget, yes=args.yes).watcher()
             with _interruptible(budget):
                 solution = solve(
@@ -90,25 +101,27 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     return DONE if solution.outcome is Outcome.DONE else INTERRUPTED if budget.ended == _INTERRUPTED else OTHERWISE
 
 
-def _budget(args: argparse.Namespace) -> Budget:
+def _inputs(args: argparse.Namespace) -> dict[str, Path | str]:
+    """What the command reads, by the option that names it; its engines' checkpoints must be there."""
+    engines = {"--model": args.model, "--judge": args.judge or args.model}
+    inputs: dict[str, Path | str] = {"--config": args.config} if args.config else {}
+    for option, engine in engines.items():
+        name = read_name(engine)
+        check_checkpoint(name)
+        inputs[option] = path_in(name) or name
+    return inputs
+
+
+def _budget(args: argparse.Namespace, price: Price) -> Budget:
     limits = {"calls": args.calls, "seconds": args.seconds, "money": args.money}
     for name, most in limits.items():
         if not most > 0:
             raise ConfigError(f"--{name} must be more than 0; got {most:g}")
     if min(limits.values()) == inf:
         limits["seconds"] = SECONDS
-    if args.money < inf and not (args.price_prompt and args.price_generated):
-        raise ConfigError("--money needs the prices of tokens: --price-prompt and --price-generated")
+    if args.money < inf and not (price.prompt and price.generated):
+        raise ConfigError("--money needs the prices of tokens: --price.prompt and --price.generated")
     return Budget(**limits)
-
-
-def _price(args: argparse.Namespace) -> Price:
-    prompt = args.price_prompt or 0.0
-    cached = prompt if args.price_cached is None else args.price_cached
-    price = Price(prompt, cached, args.price_generated or 0.0)
-    if min(price.prompt, price.cached, price.generated) < 0:
-        raise ConfigError(f"prices must be at least 0; got {price}")
-    return price
 
 
 @contextmanager

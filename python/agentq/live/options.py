@@ -19,11 +19,10 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--judge-sees", action="store_true", help="the judge is shown a screenshot of the page, too")
     command.add_argument("--calls", type=float, default=inf, help="model calls at most")
     command.add_argument("--seconds", type=float, default=inf, help=f"at most; default: {SECONDS:g}, without a budget")
-    command.add_argument("--money", type=float, default=inf, help="at most, at the prices given")
-    for kind in ("prompt", "cached", "generated"):
-        text = f"of a million {kind} tokens" + ("; default: that of prompt tokens" if kind == "cached" else "")
-        command.add_argument(f"--price-{kind}", type=float, metavar="MONEY", help=text)
+    command.add_argument(
+        "--money", type=float, default=inf, help="at most, at the prices given by --price.prompt, --price.generated"
+    )
     command.add_argument("--yes", action="store_true", help="take steps that look final without asking")
     command.add_argument("--out", type=Path, help="the run directory; default: runs/live-TIME")
     command.add_argument("--clean", action="store_true", help="delete an earlier run in the same directory")
-    command.add_argument("--config", type=Path, help="a TOML file of settings; those of [search] count")
+    command.add_argument("--config", type=Path, help="a TOML file of settings")

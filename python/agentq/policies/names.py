@@ -6,8 +6,10 @@ import re
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-from agentq.errors import ConfigError
+from agentq.errors import ConfigError, ModelError
 from agentq.policies.protocol import Engine
+
+_HUB = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")  # a name of the hub's
 
 
 def read_name(name: str) -> Path | str:
@@ -28,6 +30,47 @@ def read_name(name: str) -> Path | str:
             "an engine must be a checkpoint's name or path, hf:PATH, vllm:PATH, or "
             f"http(s)://HOST:PORT/v1[?tokenizer=PATH][#MODEL]; got '{name}'"
         )
+    return name
+
+
+def path_in(name: Path | str) -> Path | None:
+    """The path that an engine's name holds: a checkpoint's, or that of a server's tokenizer; None without one."""
+    if isinstance(name, Path):
+        return name
+    if name.startswith("vllm:"):
+        return Path(name.removeprefix("vllm:"))
+    tokenizer = parse_qs(urlsplit(name).query).get("tokenizer")
+    return Path(tokenizer[-1]) if tokenizer else None
+
+
+def check_checkpoint(name: Path | str) -> None:
+    """Check that a checkpoint is there, if `name` is one on this machine. Reads no weights and asks no hub.
+
+    Raises:
+        ModelError: if nothing is at its path, or no checkpoint.
+    """
+    path = Path(name.removeprefix("vllm:")) if isinstance(name, str) and name.startswith("vllm:") else name
+    if isinstance(path, str) or (not path.exists() and _HUB.fullmatch(str(path))):
+        return
+    missing = "which is not there" if not path.exists() else "which is a file" if not path.is_dir() else ""
+    if not missing and not any((path / name).is_file() for name in ("config.json", "adapter_config.json")):
+        missing = "which has no config.json"
+    if missing:
+        raise ModelError(f"the model must be a transformers checkpoint by name or path; got {path}, {missing}")
+
+
+def checkpoint_to_train(base: Path | str) -> Path:
+    """The base, if training can begin with it. Raises ConfigError if it is computed elsewhere."""
+    if isinstance(base, str):
+        raise ConfigError(f"training must begin with a checkpoint; got --base {base}, which is only asked")
+    return base
+
+
+def sampler_name(engine: str) -> str:
+    """What the setting `run.engine` names. Raises ConfigError if it is a checkpoint that is loaded here."""
+    name = read_name(engine)
+    if isinstance(name, Path):
+        raise ConfigError(f"run.engine must be vllm:PATH or a vLLM server's URL; got {name}")
     return name
 
 

@@ -19,7 +19,7 @@ from agentq.critics.ranker import LLMRanker
 from agentq.errors import ConfigError
 from agentq.evaluate.stats import RungResult
 from agentq.policies.model import ModelPolicy
-from agentq.policies.names import make_engine, read_name
+from agentq.policies.names import checkpoint_to_train, make_engine, sampler_name
 from agentq.policies.protocol import Engine, Gives
 from agentq.policies.usage import Price, Usage
 from agentq.policies.weights import fingerprint
@@ -75,9 +75,7 @@ class Pipeline:
         Raises:
             ConfigError: if it tells no token ids and log-probabilities.
         """
-        name = read_name(self.config.run.engine)
-        if isinstance(name, Path):
-            raise ConfigError(f"run.engine must be vllm:PATH or a vLLM server's URL; got {name}")
+        name = sampler_name(self.config.run.engine)
         engine = self.engines[checkpoint] = make_engine(name, lora_rank=self.config.train.lora_rank)
         if Gives.TOKEN_IDS | Gives.LOGPS not in engine.gives:
             raise ConfigError(f"run.engine must tell token ids and log-probabilities; got text alone from {name}")
@@ -95,9 +93,7 @@ class Pipeline:
     @property
     def start(self) -> Path:
         """The base as the checkpoint that training begins with. Raises ConfigError if it is computed elsewhere."""
-        if isinstance(self.base, str):
-            raise ConfigError(f"training must begin with a checkpoint; got --base {self.base}, which is only asked")
-        return self.base
+        return checkpoint_to_train(self.base)
 
     @cached_property
     def critic(self) -> LLMRanker:
@@ -119,11 +115,11 @@ class Pipeline:
         """
         found, note = fingerprint(self.base), self.store.note("base")
         if note is None:
-            self.store.set_note("base", {"fingerprint": found})
+            self.store.set_note("base", {"fingerprint": found, "name": str(self.base)})
         elif note["fingerprint"] != found:
             raise ConfigError(
-                f"{self.store.path} must go on with the base that it began with (fingerprint {note['fingerprint']}); "
-                f"got {self.base} ({found})"
+                f"{self.store.path} must go on with the base that it began with, {note.get('name', 'another one')}; "
+                f"got {self.base}, whose files differ"
             )
 
     def tasks(self, split: Split, n: int, start: int = 0) -> list[Task]:
@@ -258,7 +254,7 @@ class Pipeline:
 
     def cost(self, *stages: str) -> Cost:
         """What stages used, over all their interruptions."""
-        price = Price(**self.config.price.model_dump())
+        price = Price(*self.config.price.of_tokens())
         return sum((cost_of(self.store, stage, price) for stage in stages), Cost())
 
     @contextmanager

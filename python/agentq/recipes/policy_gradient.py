@@ -23,6 +23,7 @@ from agentq.learn.policy_gradient import (
     truncated_importance_weights,
 )
 from agentq.learn.reference import reference_logps
+from agentq.recipes.presets import RECIPES
 from agentq.recipes.recipe import Recipe, Round, rollout_groups
 from agentq.search.collect import StragglerCut
 from agentq.types import CreditedTrajectory, Trajectory
@@ -49,6 +50,7 @@ def recipe(
     cut: StragglerCut | None = None,
     collect: Callable[[Round], None] | None = None,
     min_group: int = 2,
+    reads: tuple[str, ...] | None = None,
 ) -> Recipe:
     """A recipe over rollout groups of `run.group_size`; one item is a trajectory, an update's batch is of those.
 
@@ -60,6 +62,7 @@ def recipe(
         drop_below: trajectories whose advantages are all at most this are dropped, as in `credited`.
         cut: stragglers that are not waited for.
         collect: None: `rollout_groups`.
+        reads: as in `Recipe`; of the family itself unless another `collect` is given.
     """
 
     def credit(r: Round) -> list[CreditedTrajectory]:
@@ -75,6 +78,7 @@ def recipe(
         (*settings, *defaults),
         on_policy=True,
         min_group=min_group,
+        reads=RECIPES["grpo"] if reads is None and collect is None else reads,
     )
 
 

@@ -71,6 +71,8 @@ class Recipe:
         defaults: settings that differ from the defaults of `config.py`, as command-line words.
         on_policy: actions must be sampled from the very density that is trained, that is at temperature 1.
         min_group: rollouts of a task that the credit needs at least, to compare them.
+        reads: settings that the parts read, keys and whole sections; others are refused on the command line. None: not
+            known, so that any is taken. Those of the built-in recipes are in `presets`.
     """
 
     name: str
@@ -80,6 +82,7 @@ class Recipe:
     defaults: tuple[str, ...] = ()
     on_policy: bool = False
     min_group: int = 1
+    reads: tuple[str, ...] | None = None
 
     def check(self, config: Config) -> None:
         """Raises ConfigError if the recipe cannot work with these settings."""
@@ -90,14 +93,15 @@ class Recipe:
             )
         if self.on_policy and config.run.constrained:
             raise ConfigError(f"run.constrained must be false for {self.name}, whose ratios are of the free policy")
-        if config.run.group_size < self.min_group:
+        if self.min_group > 1 and config.run.group_size < self.min_group:
             raise ConfigError(
                 f"run.group_size must be at least {self.min_group} for {self.name}, which compares rollouts of a task; "
                 f"got {config.run.group_size}"
             )
+        if not self.on_policy or config.policy_gradient.ratio != "none":
+            return
         most, t = config.run.num_tasks * config.run.group_size, config.train
-        strict = self.on_policy and config.policy_gradient.ratio == "none"  # no ratio: the data serve for one step only
-        if strict and (t.epochs > 1 or t.batch_size < most):
+        if t.epochs > 1 or t.batch_size < most:  # no ratio: the data serve for one step only
             raise ConfigError(
                 f"train.epochs must be 1 and train.batch_size at least run.num_tasks * run.group_size ({most}) for "
                 f"{self.name}, which is strictly on-policy; got {t.epochs} and {t.batch_size}"

@@ -37,11 +37,14 @@ class StageRow:
     note: str
 
 
-def write_report(run_dir: Path | str) -> Path:
-    """Write `report.html` into a run directory, also while the run goes on; returns its path.
+def write_report(run_dir: Path | str, out: Path | None = None) -> Path:
+    """Write the page of a run, also while the run goes on; returns its path.
+
+    Args:
+        out: the page's file; None: `report.html` in the run directory.
 
     Raises:
-        StoreError: if `run_dir` is no run directory, or one of its files is damaged.
+        StoreError: if `run_dir` is no run directory, one of its files is damaged, or the page cannot be written.
     """
     path = Path(run_dir)
     rungs = read_summary(path / "summary.json")
@@ -59,10 +62,16 @@ def write_report(run_dir: Path | str) -> Path:
             curves=curves(read_metrics(path / "metrics.jsonl")),
             examples=pick_examples((stage, store.trees(stage)) for stage in store.stages()),
         )
-    out = path / "report.html"
-    beside = out.with_name(".report.html")
-    beside.write_text(page, encoding="utf-8", errors="replace")
-    beside.replace(out)
+    out = out or path / "report.html"
+    beside = out.with_name(f".{out.name}")
+    try:
+        beside.write_text(page, encoding="utf-8", errors="replace")
+        beside.replace(out)
+    except OSError as error:
+        raise StoreError(
+            f"{out} must be a file that can be written; got {error.strerror}: choose another by "
+            "agentq report RUN --out FILE"
+        ) from error
     return out
 
 

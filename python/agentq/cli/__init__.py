@@ -1,0 +1,44 @@
+"""The command line. Parses, calls one function, turns every fault but agentq's own into one line and an exit code.
+
+    0    done
+    1    a live task that was not done
+    2    refused, or ended by a fault outside agentq: usage, input, a missing extra, a full disk, a server that is gone
+    3    a fault of agentq itself, with its traceback
+    130  interrupted; the same command goes on, except for a live task
+
+AGENTQ_TRACEBACK=1 shows the traceback of every fault.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+DONE, NOT_DONE, REFUSED, FAULT, INTERRUPTED = 0, 1, 2, 3, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code."""
+    from agentq.cli.foreign import foreign_package  # first: the modules below may be another project's
+
+    if foreign := foreign_package():
+        print(f"agentq: {foreign}", file=sys.stderr)
+    from agentq.cli.faults import tell
+    from agentq.cli.parser import parse
+
+    words, args = list(sys.argv[1:] if argv is None else argv), None
+    try:
+        args, settings = parse(words)
+        code = int(args.run(args, settings))
+        sys.stdout.flush()
+        return code
+    except SystemExit as done:  # --help and --version
+        return int(done.code or 0)
+    except BaseException as error:
+        return tell(error, words, own_file=getattr(args, "recipe", None))
+
+
+def embedded_base() -> Path:
+    """The checkpoint that comes with agentq."""
+    return Path(__file__).parents[1] / "models" / "base"

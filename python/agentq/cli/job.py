@@ -1,0 +1,103 @@
+"""One command's run: its inputs checked, its directory claimed, its work done, its rows and report shown."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentq.cli import DONE, embedded_base
+from agentq.config import Config
+from agentq.policies.names import check_checkpoint, checkpoint_to_train, make_engine, path_in, read_name, sampler_name
+
+if TYPE_CHECKING:
+    from agentq.evaluate.stats import RungResult
+    from agentq.policies.protocol import Engine
+    from agentq.recipes.pipeline import Pipeline
+
+
+def check_env(config: Config) -> None:
+    """Raises ConfigError or EnvError if the run's environment is unknown or out of reach."""
+    from agentq import envs
+
+    envs.make(config.run.env)
+
+
+@dataclass
+class Job:
+    """A pipeline's work in its run directory.
+
+    Attributes:
+        command: the words that make such a run.
+        place: names the directory under runs/ where none is given.
+        reads: what the command reads besides `--base` and `--config`, by the word that names it.
+        trains: whether it begins with the base's weights.
+        identity: joins the stored settings.
+    """
+
+    args: argparse.Namespace
+    config: Config
+    command: str
+    place: str
+    reads: Mapping[str, Path | str]
+    trains: bool = True
+    identity: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def out(self) -> Path:
+        """The run directory."""
+        return Path(self.config.run.out or "runs/" + re.sub(r"[^\w.-]+", "-", self.place).strip("-"))
+
+    def run(self, work: Callable[[Pipeline], list[RungResult]]) -> int:
+        """Do the work, write the report and print the rows."""
+        from agentq.progress import RichStatus, ladder_table, main_console
+        from agentq.recipes.pipeline import Pipeline
+        from agentq.report import write_report
+        from agentq.store.claim import check_claim, claimed, is_begun
+
+        args, out, base = self.args, self.out, read_name(self.args.base) if self.args.base else embedded_base()
+        if self.trains:
+            checkpoint_to_train(base)
+        check_checkpoint(base)
+        inputs, stored = self._inputs(base), self.config.to_dict() | {"command": self.command} | dict(self.identity)
+        check_claim(out, stored, clean=args.clean, inputs=inputs)
+        with ExitStack() as stack:
+            engines = self._engines(base) if args.clean or not is_begun(out) else {}
+            for engine in engines.values():
+                stack.callback(engine.close)
+            store = stack.enter_context(claimed(out, stored, clean=args.clean, inputs=inputs))
+            status = stack.enter_context(RichStatus())
+            rows = work(stack.enter_context(closing(Pipeline(store, self.config, base, status, engines))))
+        report = write_report(out)
+        if args.json:
+            print(json.dumps({"rungs": [row.to_dict() for row in rows], "report": str(report)}))
+        else:
+            console = main_console()
+            console.print(ladder_table(rows))
+            console.print(f"report: {report}", highlight=False)
+        return DONE
+
+    def _inputs(self, base: Path | str) -> dict[str, Path | str]:
+        more = {"--base": base, "--config": self.args.config, "run.engine": self.config.run.engine}
+        given = {name: value for name, value in {**self.reads, **more}.items() if value}
+        return {name: path_in(value) or value for name, value in given.items()}
+
+    def _engines(self, base: Path | str) -> dict[Path | str, Engine]:
+        """The engines that a new run asks first, made before it makes or deletes anything."""
+        measured, served = self.reads.get("checkpoint"), self.config.run.engine
+        engines: dict[Path | str, Any] = {}
+        if served:
+            name = sampler_name(served)
+            check_checkpoint(name)
+            if not name.startswith("vllm:"):  # which takes minutes to start
+                make_engine(name).close()
+        if measured is None or getattr(self.args, "search", False):
+            engines[base] = make_engine(base)
+        if measured is not None and (isinstance(measured, str) or not served) and measured not in engines:
+            engines[measured] = make_engine(measured)
+        return engines

@@ -1,0 +1,171 @@
+"""Whether a command may use a run directory: checked before anything is made or deleted; taken back by a failure.
+
+A directory belongs to the command that made it. It is bound to its settings by the first item that is kept in it: one
+without items is begun anew, whatever its settings.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from agentq.errors import ConfigError, StoreError
+from agentq.store.directory import OWN_FILES, check_directory, delete_run
+from agentq.store.files import first_difference, read_json
+from agentq.store.run import TRAJECTORY, TREE, RunStore
+
+INPUTS = "inputs"  # the note that names a run's inputs by their paths
+
+
+def is_begun(path: Path) -> bool:
+    """Whether an earlier command left something in the directory that a new run would go on with."""
+    return (path / "config.json").exists() and not _is_idle(path)
+
+
+def check_claim(path: Path, config: Mapping[str, Any], *, clean: bool, inputs: Mapping[str, Path | str]) -> None:
+    """Check that a command may make, go on with, or with `clean` delete the run in `path`.
+
+    Args:
+        config: the run's settings; its "command" is the words that make such a run, such as "train loop".
+        inputs: what the command reads, by the word that names it, such as "--base": a path, or the name of an engine.
+            What `config` knows by its fingerprint has the same key there.
+
+    Raises:
+        ConfigError: if the directory is another command's or has other settings, an input would be deleted, or nothing
+            can be written there.
+        StoreError: if it is no run directory, or is damaged.
+    """
+    check_directory(path)
+    found = {entry.name for entry in path.iterdir()} if path.exists() else set()
+    if "config.json" in found and not found & {"run.sqlite", "env.json"}:
+        raise StoreError(f"{path} must be empty or a run directory; it holds config.json and no run.sqlite")
+    stored = _stored(path, clean=clean)
+    if stored is not None and stored.get("command") != config["command"]:
+        made = f"agentq {stored['command']}" if "command" in stored else "an older agentq"
+        raise ConfigError(f"{path} was made by {made}; got agentq {config['command']}: choose another --out")
+    if clean:
+        for name, given in inputs.items():
+            if isinstance(given, Path):
+                _check_apart(path, name, given)
+    elif stored is not None and is_begun(path):
+        _check_same(path, stored, config, inputs)
+    _check_writable(path)
+
+
+@contextmanager
+def claimed(
+    path: Path, config: Mapping[str, Any], *, clean: bool, inputs: Mapping[str, Path | str] | None = None
+) -> Iterator[RunStore]:
+    """The store of the run in `path`; what was made there is deleted again if the block fails before it keeps anything.
+
+    Raises:
+        ConfigError: if the directory cannot be written to.
+        StoreError: as `RunStore.open`.
+    """
+    made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    try:
+        opened = RunStore.open(path, config, clean=clean or _is_idle(path))
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    nothing = False
+    try:
+        with opened as store:
+            try:
+                if inputs and store.note(INPUTS) is None:
+                    store.set_note(INPUTS, {name: str(given) for name, given in inputs.items()})
+                yield store
+            except BaseException:
+                nothing = _kept_nothing(store)
+                if nothing:
+                    delete_run(path)
+                raise
+    finally:
+        if nothing and made:
+            _remove(made)
+
+
+def _stored(path: Path, *, clean: bool) -> dict[str, Any] | None:
+    """The settings of the run in `path`; None where there is none, or a damaged one that is to be deleted."""
+    try:
+        stored = read_json(path / "config.json") if (path / "config.json").exists() else None
+    except StoreError:
+        if clean:
+            return None
+        raise
+    return stored if isinstance(stored, dict) else None
+
+
+def _is_idle(path: Path) -> bool:
+    """Whether `path` has a run in which nothing was kept."""
+    if not (path / "config.json").exists():
+        return False
+    try:
+        with RunStore.read(path) as store:
+            return _kept_nothing(store)
+    except StoreError:
+        return False  # it is damaged, which to open it says
+
+
+def _kept_nothing(store: RunStore) -> bool:
+    """Whether a run has no item, metric, checkpoint or foreign file; of a live run every note counts, too."""
+    try:
+        stages = store.stages()
+        if any(store.count(stage, kind) for stage in stages for kind in (TREE, TRAJECTORY)) or store.metrics():
+            return False
+        if "live" in store.config and any(store.note(stage) for stage in stages if stage != INPUTS):
+            return False
+    except StoreError:
+        return False
+    own = all(entry.name in OWN_FILES for entry in store.path.iterdir())
+    return own and not any((store.path / "checkpoints").glob("*"))
+
+
+def _check_apart(path: Path, name: str, given: Path) -> None:
+    place, source = path.resolve(), given.resolve()
+    if place == source or place in source.parents or source in place.parents:
+        raise ConfigError(
+            f"--clean must not delete what the command reads; got {name} {given} and --out {path}: choose another --out"
+        )
+
+
+def _check_same(
+    path: Path, stored: dict[str, Any], config: Mapping[str, Any], inputs: Mapping[str, Path | str]
+) -> None:
+    difference = first_difference(stored, json.loads(json.dumps(config)))
+    if difference is None:
+        return
+    key, was, now = difference
+    if key in inputs:  # its fingerprint differs
+        with RunStore.read(path) as store:
+            before = (store.note(INPUTS) or {}).get(key, "another one")
+        made = f"{key} {before}"
+        got = "the same with other files" if before == str(inputs[key]) else inputs[key]
+    else:
+        made, got = f"--{key} {was}", now
+    remedy = "give what it was made with, another --out, or --clean to delete it and start over"
+    raise ConfigError(f"{path} was made with {made}; got {got}: {remedy}")
+
+
+def _check_writable(path: Path) -> None:
+    there = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    try:
+        with tempfile.TemporaryDirectory(prefix=".agentq", dir=there):
+            pass
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"--out must be a directory that can be written to; got {path}: {error.strerror}")
+
+
+def _remove(made: list[Path]) -> None:
+    """Remove the directories of a run that kept nothing, innermost first, as far as they are empty."""
+    with suppress(OSError):
+        (made[0] / ".lock").unlink(missing_ok=True)
+        for folder in made:
+            folder.rmdir()
