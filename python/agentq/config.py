@@ -118,7 +118,7 @@ class PriceConfig(_Section):
     generated: float = Field(default=0.0, ge=0, description="Of a million generated tokens.")
 
     def of_tokens(self) -> tuple[float, float, float]:
-        """Prices of prompt, cached and generated tokens; that of cached ones, if not given, is that of prompt tokens."""
+        """Prices of prompt, cached and generated tokens. Without a price of their own, cached ones cost as new ones."""
         return self.prompt, self.cached if "cached" in self.model_fields_set else self.prompt, self.generated
 
 
@@ -211,7 +211,7 @@ def check_read(
             others = [f"agentq {command}" for command, read in readers.items() if is_read(key, read)]
             more = f" and {len(others) - 3} more" if len(others) > 3 else ""
             who = f"{', '.join(others[:3])}{more}" if others else "no command"
-            raise ConfigError(f"{source}: {key} must be left out, since agentq {by} does not read it; {who} does")
+            raise ConfigError(f"{source}: settings must be ones that agentq {by} reads; got {key}, read by {who}")
 
 
 def is_read(key: str, reads: Sequence[str]) -> bool:

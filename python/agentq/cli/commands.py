@@ -15,14 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentq.cli import DONE, INTERRUPTED
-from agentq.cli.job import Job, check_env
+from agentq.cli.job import Job, check_env, require_train
 from agentq.config import Config, RunConfig, is_read, settings, value_of
-from agentq.errors import ConfigError, did_you_mean, require
+from agentq.errors import ConfigError, did_you_mean
 from agentq.policies.names import check_checkpoint, read_name
 from agentq.policies.weights import fingerprint
 from agentq.recipes.presets import DEMO, READS, RECIPES, load_for
 
 if TYPE_CHECKING:
+    from agentq.evaluate.stats import RungResult
+    from agentq.recipes.pipeline import Pipeline
     from agentq.recipes.recipe import Recipe
 
 
@@ -46,7 +48,7 @@ def train(args: argparse.Namespace, overrides: list[str]) -> int:
         command, args.config, overrides, READS.get(command)
     )  # before torch is imported, which takes seconds
     check_env(config)
-    _require_train("train")
+    require_train("train")
     recipe = _recipe(args.recipe)
     config = load_for(f"train {recipe.name}", args.config, overrides, recipe.reads, recipe.defaults)
     recipe.check(config)
@@ -64,13 +66,11 @@ def evaluate(args: argparse.Namespace, overrides: list[str]) -> int:
     checkpoint = read_name(args.checkpoint)
     check_checkpoint(checkpoint)
     check_env(config)
-    if isinstance(checkpoint, Path) or (args.search and isinstance(read_name(args.base or ""), Path)):
-        _require_train("eval")
     from agentq.recipes.measure import measure
 
     found, name = fingerprint(checkpoint), checkpoint.resolve().name if isinstance(checkpoint, Path) else checkpoint
     place = f"{command.replace(' -', '')}-{name}-{config.run.env}-{found[:8]}"
-    job = Job(args, config, command, place, {"checkpoint": checkpoint}, trains=False, identity={"checkpoint": found})
+    job = Job(args, config, command, place, {"checkpoint": checkpoint}, identity={"checkpoint": found})
     return job.run(lambda p: measure(p, checkpoint, search=args.search))
 
 
@@ -87,11 +87,13 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
 
 def _climb(args: argparse.Namespace, config: Config, place: str) -> int:
     check_env(config)
-    _require_train(args.command)
-    from agentq.recipes.ladder import DEMO_RUNGS, RUNGS, ladder
 
-    rungs = DEMO_RUNGS if args.command == "demo" else RUNGS
-    return Job(args, config, args.command, place, {}).run(lambda p: ladder(p, rungs))
+    def work(p: Pipeline) -> list[RungResult]:
+        from agentq.recipes.ladder import DEMO_RUNGS, RUNGS, ladder
+
+        return ladder(p, DEMO_RUNGS if args.command == "demo" else RUNGS)
+
+    return Job(args, config, args.command, place, {}).run(work)
 
 
 def _recipe(name: str) -> Recipe:
@@ -129,7 +131,7 @@ def base(args: argparse.Namespace, overrides: list[str]) -> int:
     """The embedded base model again."""
     _no_overrides("base", overrides)
     _check_new_base(args.out)
-    _require_train("base")
+    require_train("base")
     from agentq.base.make import BaseSettings, make_base
     from agentq.progress import RichStatus
 
@@ -176,7 +178,7 @@ def show_settings(args: argparse.Namespace, overrides: list[str]) -> int:
     if args.json:
         print(json.dumps({s.key: value for s, value in rows}))
     else:
-        print("\n".join(f"--{s.key} {value}".ljust(44) + s.description for s, value in rows))
+        print("\n".join(f"{f'--{s.key} {value}':<43} {s.description}" for s, value in rows))
     return DONE
 
 
@@ -199,13 +201,8 @@ def serve(args: argparse.Namespace, overrides: list[str]) -> int:
 def _recipe_to_show(name: str) -> Recipe:
     if own_recipe(name) is None:
         _known(name, [*RECIPES, *(command for command in READS if " " not in command)], "command or recipe")
-    _require_train("settings")
+    require_train("settings")
     return _recipe(name)
-
-
-def _require_train(command: str) -> None:
-    for module in ("torch", "transformers"):
-        require(module, extra="train", for_=f"agentq {command}")
 
 
 def _no_overrides(command: str, overrides: list[str], remedy: str = "leave it out") -> None:

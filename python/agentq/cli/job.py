@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from agentq.cli import DONE, embedded_base
 from agentq.config import Config
+from agentq.errors import require
 from agentq.policies.names import check_checkpoint, checkpoint_to_train, make_engine, path_in, read_name, sampler_name
 
 if TYPE_CHECKING:
@@ -28,6 +29,12 @@ def check_env(config: Config) -> None:
     envs.make(config.run.env)
 
 
+def require_train(command: str) -> None:
+    """Raises MissingExtra if `agentq COMMAND` lacks a package to compute with models here."""
+    for module in ("torch", "transformers"):
+        require(module, extra="train", for_=f"agentq {command}")
+
+
 @dataclass
 class Job:
     """A pipeline's work in its run directory.
@@ -36,7 +43,6 @@ class Job:
         command: the words that make such a run.
         place: names the directory under runs/ where none is given.
         reads: what the command reads besides `--base` and `--config`, by the word that names it.
-        trains: whether it begins with the base's weights.
         identity: joins the stored settings.
     """
 
@@ -45,7 +51,6 @@ class Job:
     command: str
     place: str
     reads: Mapping[str, Path | str]
-    trains: bool = True
     identity: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -61,18 +66,22 @@ class Job:
         from agentq.store.claim import check_claim, claimed, is_begun
 
         args, out, base = self.args, self.out, read_name(self.args.base) if self.args.base else embedded_base()
-        if self.trains:
+        measured = self.reads.get("checkpoint")
+        if measured is None:
             checkpoint_to_train(base)
         check_checkpoint(base)
         inputs, stored = self._inputs(base), self.config.to_dict() | {"command": self.command} | dict(self.identity)
         check_claim(out, stored, clean=args.clean, inputs=inputs)
-        with ExitStack() as stack:
-            engines = self._engines(base) if args.clean or not is_begun(out) else {}
-            for engine in engines.values():
-                stack.callback(engine.close)
-            store = stack.enter_context(claimed(out, stored, clean=args.clean, inputs=inputs))
-            status = stack.enter_context(RichStatus())
-            rows = work(stack.enter_context(closing(Pipeline(store, self.config, base, status, engines))))
+        asked = [base] if measured is None else [measured, base] if "search" in self.command else [measured]
+        if any(isinstance(name, Path) for name in asked):
+            require_train(args.command)
+        engines = self._engines(asked) if args.clean or not is_begun(out) else {}
+        with (
+            claimed(out, stored, clean=args.clean, inputs=inputs) as store,
+            RichStatus() as status,
+            closing(Pipeline(store, self.config, base, status, engines)) as pipeline,
+        ):
+            rows = work(pipeline)
         report = write_report(out)
         if args.json:
             print(json.dumps({"rungs": [row.to_dict() for row in rows], "report": str(report)}))
@@ -87,17 +96,13 @@ class Job:
         given = {name: value for name, value in {**self.reads, **more}.items() if value}
         return {name: path_in(value) or value for name, value in given.items()}
 
-    def _engines(self, base: Path | str) -> dict[Path | str, Engine]:
+    def _engines(self, asked: Sequence[Path | str]) -> dict[Path | str, Engine]:
         """The engines that a new run asks first, made before it makes or deletes anything."""
-        measured, served = self.reads.get("checkpoint"), self.config.run.engine
-        engines: dict[Path | str, Any] = {}
+        served = self.config.run.engine
         if served:
             name = sampler_name(served)
             check_checkpoint(name)
             if not name.startswith("vllm:"):  # which takes minutes to start
                 make_engine(name).close()
-        if measured is None or getattr(self.args, "search", False):
-            engines[base] = make_engine(base)
-        if measured is not None and (isinstance(measured, str) or not served) and measured not in engines:
-            engines[measured] = make_engine(measured)
-        return engines
+            asked = [name for name in asked if isinstance(name, str) or name != self.reads.get("checkpoint")]
+        return {name: make_engine(name) for name in asked}

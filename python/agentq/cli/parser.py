@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -51,12 +52,31 @@ def parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     _check_choice(words[:1], [*COMMANDS, "env"], "agentq")
     if words[:1] == ["env"]:
         _check_choice(words[1:2], ["serve"], "agentq env")
-    args, settings = parser.parse_known_args(words)
+    settings, others = _split_settings(words)
+    args, unknown = parser.parse_known_args(others)
     if args.command is None:
         parser.print_help()
         raise SystemExit(REFUSED)
     given = {short: getattr(args, short) for short in SHORT} if "env" in args else {}
-    return args, [*settings, *(f"--run.{short}={value}" for short, value in given.items() if value is not None)]
+    return args, [
+        *settings,
+        *unknown,
+        *(f"--run.{short}={value}" for short, value in given.items() if value is not None),
+    ]
+
+
+def _split_settings(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The words of settings, `--section.key value` or `--section.key=value`, and the others, which argparse reads."""
+    settings: list[str] = []
+    others: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        is_setting = re.match(r"--\w+\.\w", word)
+        (settings if is_setting else others).append(word)
+        if is_setting and "=" not in word and rest and not rest[0].startswith("--"):
+            settings.append(rest.pop(0))
+    return settings, others
 
 
 def _check_choice(word: Sequence[str], known: Sequence[str], of: str) -> None:
