@@ -309,6 +309,7 @@ def test_train_killed_while_it_writes_goes_on_from_the_checkpoint_before(
 ) -> None:
     losses = run(learner(), None)
     from agentq.learn import checkpoint
+    from agentq.store import durable
 
     written, save_file = [], checkpoint.save_file
 
@@ -317,14 +318,14 @@ def test_train_killed_while_it_writes_goes_on_from_the_checkpoint_before(
         written.append(path)
         if len(written) == 4:  # the second checkpoint's second file
             path.write_bytes(path.read_bytes()[:100])
-            monkeypatch.setattr(checkpoint.shutil, "rmtree", lambda *_, **__: None)  # dead processes clean nothing up
+            monkeypatch.setattr(durable.shutil, "rmtree", lambda *_, **__: None)  # dead processes clean nothing up
             raise Killed
 
     monkeypatch.setattr(checkpoint, "save_file", torn)
     with pytest.raises(Killed):
         run(learner(), tmp_path)
     monkeypatch.undo()
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["step-00000001", "step-00000002.new"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".step-00000002.partial", "step-00000001"]
     assert run(learner(), tmp_path) == losses[1:]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step-00000004"]
 

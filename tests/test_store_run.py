@@ -19,7 +19,7 @@ import pytest
 
 from agentq.errors import StoreError
 from agentq.store import RunStore
-from agentq.store.files import cut_torn_line
+from agentq.store.files import cut_torn_line, read_metrics
 from tests.records_factory import make_trajectory, make_tree
 from tests.test_store_records import assert_same_tree
 
@@ -298,7 +298,11 @@ def test_metrics_drop_a_torn_line_and_count_a_repeated_step_once(tmp_path: Path)
 
 def test_cut_torn_line_keeps_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "m"
-    for text, kept in (("a\nb", "a\n"), ("a\n", "a\n"), ("a", ""), ("", "")):
+    line = '{"stage": "train", "step": 1}\n'
+    for torn in ("", "b", "\0\0", '{"stage": "train"}\n', "\0" * 9 + '"step": 2}\n'):
+        path.write_text(line + torn)
+        assert len(read_metrics(path)) == 1
+    for text, kept in ((f"{line}b", line), (line, line), ("a", ""), ("", ""), ("\0\0\n", ""), (f"{line}\0\n", line)):
         path.write_text(text)
         cut_torn_line(path)
         assert path.read_text() == kept

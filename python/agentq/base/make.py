@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,7 @@ from agentq.envs.booking import tasks as booking
 from agentq.envs.explore import random_action, random_walk
 from agentq.envs.shop import tasks as shop
 from agentq.policies.engine import load_checkpoint
+from agentq.store.durable import disk_named, make_directory, write_whole
 from agentq.types import EnvAction, History, Observation, Split, Task
 
 TOKENIZER_DEMONSTRATIONS = 60  # a site; their texts join the tokenizer's, however many demonstrations there are
@@ -287,15 +289,21 @@ def make_base(out: Path, settings: BaseSettings, *, on_step: Callable[[str, dict
     if rank == 0:
         summary = {"settings": asdict(s), "parameters": sum(p.numel() for p in model.parameters()), "pages": len(pages)}
         summary |= {"demonstration_steps": len(demos), "vocabulary": len(tokenizer)}
-        (out / "base.json").write_text(json.dumps(summary, indent=1) + "\n")
-        with (out / "training.jsonl").open("a") as file:
-            file.writelines(json.dumps(line) + "\n" for line in log)
+        write_whole(out / "base.json", f"{json.dumps(summary, indent=1)}\n".encode())
+        kept = out / "training.jsonl"
+        before = kept.read_bytes() if kept.exists() else b""
+        write_whole(kept, before + "".join(json.dumps(line) + "\n" for line in log).encode())
 
 
 def _save(model: Any, tokenizer: Any, path: Path, rank: int) -> None:
+    """Each file appears whole, the weights last: where these are, all are."""
     if rank == 0:
-        model.save_pretrained(path)
-        tokenizer.save_pretrained(path)
+        make_directory(path)
+        with disk_named(path), TemporaryDirectory(dir=path, prefix=".partial-") as made:
+            model.save_pretrained(made)
+            tokenizer.save_pretrained(made)
+            for file in sorted(Path(made).iterdir(), key=lambda file: file.suffix == ".safetensors"):
+                write_whole(path / file.name, file.read_bytes())
     if dist.is_initialized():
         dist.barrier()
 

@@ -1,12 +1,15 @@
-"""Directories written beside and renamed, and a training run's state in one. Nothing pickled."""
+"""A training run's state in one directory, `step-N`, written beside and renamed. Nothing pickled.
+
+`save_state` returns when the new checkpoint is on the disk, and only then deletes the one before: a kill or a power cut
+leaves one of them whole. position.json holds the seals of the other files, see `store.durable.seal`, so a checkpoint
+that was damaged later is refused. `Learner.save` keeps the same order for a model.
+"""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,32 +18,12 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from agentq.errors import ModelError
+from agentq.errors import ModelError, StoreError
 from agentq.learn.sharding import Ranks, like, whole
+from agentq.store.durable import flaw, remove, replaced, seal, write_whole
 
 FORMAT = 1
 ALONE = Ranks()
-
-
-@contextmanager
-def replaced(path: Path) -> Iterator[Path]:
-    """A new directory beside `path` that takes its place when the block ends well, and vanishes when it does not."""
-    beside, old = path.with_name(path.name + ".new"), path.with_name(path.name + ".old")
-    if old.exists() and not path.exists():  # killed between the two renames below
-        old.rename(path)
-    for left in (beside, old):
-        shutil.rmtree(left, ignore_errors=True)
-    beside.mkdir(parents=True)
-    try:
-        yield beside
-        _sync(beside)
-    except BaseException:
-        shutil.rmtree(beside, ignore_errors=True)
-        raise
-    if path.exists():
-        path.rename(old)
-    beside.rename(path)
-    shutil.rmtree(old, ignore_errors=True)
 
 
 def save_state(
@@ -51,9 +34,12 @@ def save_state(
     *,
     ranks: Ranks = ALONE,
 ) -> None:
-    """Write `directory/step-N` for `position["step"]`, then delete earlier ones: at any moment the newest is whole.
+    """Write `directory/step-N` for `position["step"]`, then delete earlier ones: the newest is whole at any moment.
 
     Rank 0 gathers all of a sharded learner's state in its memory and writes what one process would have written.
+
+    Raises:
+        StoreError: if the disk is full or refuses; the earlier one is as it was then.
     """
     weights = {name: whole(p, here=ranks.first).contiguous() for name, p in parameters.items()}
     moments = {
@@ -66,9 +52,11 @@ def save_state(
         with replaced(step) as beside:
             save_file(weights, beside / "weights.safetensors")
             save_file(moments, beside / "optimizer.safetensors")
-            (beside / "position.json").write_text(json.dumps({"format": FORMAT, **position}, indent=1) + "\n")
+            text = json.dumps({"format": FORMAT, **position, "files": seal(beside)}, indent=1)
+            write_whole(beside / "position.json", f"{text}\n".encode())
         for earlier in _steps(directory)[:-1]:
-            shutil.rmtree(earlier, ignore_errors=True)
+            with suppress(StoreError):
+                remove(earlier)
     ranks.wait()
 
 
@@ -79,16 +67,37 @@ def load_position(directory: Path) -> dict[str, Any] | None:
         ModelError: if the file cannot be read, or a newer agentq wrote it.
     """
     steps = _steps(directory)
-    if not steps:
-        return None
+    return _position(steps[-1]) if steps else None
+
+
+def state_seal(directory: Path) -> str | None:
+    """What tells the newest checkpoint from any other; None if there is none, or a file of it is missing or damaged."""
     try:
-        position: dict[str, Any] = json.loads((steps[-1] / "position.json").read_text())
+        position = load_position(directory)
+    except ModelError:
+        return None
+    if position is None:
+        return None
+    step = _steps(directory)[-1]
+    return None if flaw(step, position.get("files", {})) else seal(step / "position.json")[""]
+
+
+def _position(step: Path) -> dict[str, Any]:
+    try:
+        position: dict[str, Any] = json.loads((step / "position.json").read_bytes())
         version = int(position["format"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ModelError(f"{steps[-1]} must be a training checkpoint; got a damaged position.json") from error
+        raise _damaged(step, "position.json is missing or damaged") from error
     if version > FORMAT:
-        raise ModelError(f"{steps[-1]} must have format {FORMAT} or older; got {version}, from a newer agentq")
+        raise ModelError(f"{step} must have format {FORMAT} or older; got {version}, from a newer agentq")
     return position
+
+
+def _damaged(step: Path, what: str) -> ModelError:
+    return ModelError(
+        f"{step} must be a whole training checkpoint; {what}: restore a copy, or delete {step.parent} to take its "
+        "steps again"
+    )
 
 
 def load_state(directory: Path, parameters: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> None:
@@ -98,10 +107,13 @@ def load_state(directory: Path, parameters: Mapping[str, Tensor], optimizer: tor
         ModelError: if a file is damaged or its weights are not this model's; nothing has changed then.
     """
     step = _steps(directory)[-1]
+    broken = flaw(step, _position(step).get("files", {}))
+    if broken is not None:
+        raise _damaged(step, broken)
     try:
         weights, moments = (_Stored(step / f"{name}.safetensors") for name in ("weights", "optimizer"))
     except Exception as error:  # safetensors' own error class is a bare Exception
-        raise ModelError(f"{step} must be a training checkpoint; got a damaged file ({error})") from error
+        raise _damaged(step, f"a file is damaged ({error})") from error
     ours = {name: list(p.shape) for name, p in parameters.items()}
     theirs = weights.shapes
     if ours != theirs:
@@ -129,10 +141,3 @@ class _Stored:
 def _steps(directory: Path) -> list[Path]:
     """Whole checkpoints, oldest first."""
     return sorted(p for p in directory.glob("step-*") if p.suffix == "")
-
-
-def _sync(directory: Path) -> None:
-    for file in directory.rglob("*"):
-        if file.is_file():
-            with file.open("rb") as handle:
-                os.fsync(handle.fileno())

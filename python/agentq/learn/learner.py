@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from agentq.errors import ModelError
-from agentq.learn import checkpoint
 from agentq.learn.adapters import base_of, with_adapters
 from agentq.learn.attention import tree_attention_of
 from agentq.learn.batch import LossFn, MicroBatch, Part, default_tokens, plan_step
@@ -25,6 +24,7 @@ from agentq.learn.losses import sft_loss
 from agentq.learn.preferences import preferences
 from agentq.learn.sharding import Placed, Ranks, check_launcher, fingerprint_of, join, recompute_layers, whole
 from agentq.policies.engine import load_checkpoint
+from agentq.store.durable import replaced
 from agentq.types import PreferencePair, Sample
 
 Metrics = dict[str, float]
@@ -240,13 +240,16 @@ class Learner:
         return dict(self.merged().state_dict())
 
     def save(self, path: Path | str, *, adapters_only: bool = False) -> None:
-        """Write a Hugging Face checkpoint and tokenizer, adapters merged or in peft's own layout; replaces `path`."""
+        """Write a Hugging Face checkpoint and tokenizer, adapters merged or in peft's own layout; replaces `path`.
+
+        It is on the disk when the call returns; raises StoreError if the disk refuses, and `path` is as it was then.
+        """
         if adapters_only and not self.lora_rank:
             raise ValueError("adapters_only must go with lora_rank greater than 0; got 0")
         first = self.ranks.first
         model = self.placed.whole(here=first) if adapters_only else self.placed.merged(here=first)
         if first:
-            with checkpoint.replaced(Path(path)) as beside:
+            with replaced(Path(path)) as beside:
                 model.save_pretrained(beside)
                 if self.tokenizer is not None:
                     self.tokenizer.save_pretrained(beside)

@@ -17,8 +17,9 @@ from agentq.learn.learner import Learner, Metrics
 from agentq.learn.loop import count_steps
 from agentq.recipes import agent_q, outcome_dpo, rft
 from agentq.recipes.accounts import Cost
-from agentq.recipes.learning import learn, learner_of
+from agentq.recipes.learning import check_sealed, learn, learner_of, sealed
 from agentq.recipes.pipeline import Pipeline
+from agentq.store.durable import remove
 from agentq.store.files import write_json
 from agentq.store.run import RunStore
 from agentq.types import Split, Task
@@ -129,21 +130,30 @@ def _learn(
 ) -> Path:
     """Train from `start` on what the method makes of a stage; the new checkpoint, or `start` if that is nothing."""
     out = p.store.path / "checkpoints" / stage.replace("/", "-")
-    note = p.store.note(stage)
-    if note is not None and note.get("finished"):
+    states = out.with_name(out.name + ".partial")
+    note = p.store.note(stage) or {}
+    if note.get("finished"):
+        check_sealed(p, note)
+        remove(states)
         return out if note["items"] else start
     t, items = config.train, method.items(p.store, data_stage, config)
     warmup = int(t.warmup_fraction * count_steps(len(items), epochs=epochs, batch_size=t.batch_size))
     learner = learner_of(config, start, learning_rate=learning_rate, warmup_steps=warmup)
+
+    def finish() -> dict[str, Any]:
+        learner.save(out)
+        return {"checkpoints": sealed(out)}
+
     learn(
         *(p, stage, learner, items, method.step),
         config=config,
-        directory=out.with_name(out.name + ".partial"),
+        directory=states,
         epochs=epochs,
         seed=config.run.seed,
-        log=lambda number, metrics: p.store.log(stage, number, **metrics),
-        finish=lambda: learner.save(out),
+        log=lambda metrics: p.store.log(stage, learner.step_count, **metrics),
+        finish=finish,
     )
+    remove(states)
     return out if items else start
 
 

@@ -13,15 +13,17 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from agentq.credit.advantages import gae, group_relative, reward_to_go
 from agentq.credit.episodes import credited, step_columns
 from agentq.credit.pairs import sample_of
+from agentq.errors import StoreError
 from agentq.learn.features import features
 from agentq.recipes import policy_gradient
 from agentq.recipes.recipe import Recipe, Round, rollout_groups
+from agentq.store.durable import flaw, seal, write_whole
 from agentq.types import CreditedTrajectory
 
 RIDGE = 1.0
@@ -33,13 +35,12 @@ def credit(r: Round) -> list[CreditedTrajectory]:
     columns = step_columns(episodes)
     states, _ = features(r.learner, [sample_of(step.proposal) for t in episodes for step in t.steps])
     to_go = reward_to_go(columns.reward, columns.trajectory)
-    head, kept = _head_file(r, r.number - 1), _head_file(r, r.number)
-    guess = values(states, load_file(head)["weight"]) if head.exists() else np.full(len(to_go), columns.returns.mean())
+    guess = values(states, _head(r)) if r.number > 1 else np.full(len(to_go), columns.returns.mean())
     advantages = gae(columns.reward, guess, columns.trajectory, discount=1.0, gae_lambda=1.0)
     r.store.log(f"{r.recipe}/value", r.number, explained_variance=explained_variance(guess, to_go))
-    beside = kept.with_name(f".{kept.name}")
-    save_file({"weight": fit(states, torch.from_numpy(to_go))}, beside)
-    beside.replace(kept)
+    kept = _head_file(r, r.number)
+    write_whole(kept, save({"weight": fit(states, torch.from_numpy(to_go))}))
+    r.store.set_note(_head_note(r, r.number), {"files": seal(kept)})
     whitened = group_relative(advantages, np.zeros(len(advantages)), ddof=1)
     return policy_gradient.old_logps(r, credited(episodes, whitened))
 
@@ -67,6 +68,23 @@ def explained_variance(guess: np.ndarray, returns: np.ndarray) -> float:
 
 def _with_bias(states: Tensor) -> Tensor:
     return torch.cat([states.double(), torch.ones(len(states), 1, dtype=torch.float64)], dim=1)
+
+
+def _head(r: Round) -> Tensor:
+    """The value head that the round before left."""
+    file, note = _head_file(r, r.number - 1), r.store.note(_head_note(r, r.number - 1)) or {}
+    broken = flaw(file, note.get("files", {"": "0:"}))
+    if broken is not None:
+        raise StoreError(
+            f"{file} must be the value head of round {r.number - 1}; {broken}: restore a copy, or delete "
+            f"{file.with_name(f'{r.recipe}.states')} to learn the rounds again"
+        )
+    weight: Tensor = load_file(file)["weight"]
+    return weight
+
+
+def _head_note(r: Round, number: int) -> str:
+    return f"{r.recipe}/round{number}/value"
 
 
 def _head_file(r: Round, number: int) -> Path:

@@ -1,30 +1,35 @@
 """Runs any recipe: rounds of collect, credit, learn, publish; then the held-out tasks. Knows no method.
 
-Killed at any moment, the same command goes on and ends with the weights of an uninterrupted run. What a round needs is
-in the run directory: its rollouts in the store, weights and optimiser at its start and at its newest step beside the
-checkpoints. Samples and the order of items follow from the seed, the task and the round. (A rollout that was cut off
-is sampled again in another batch: equal up to the rounding of its log-probabilities, which the learner computes anew.
-Two recipes read the sampler's: arpo_replay, whose replayed rollouts keep them, and arpo_entropy, to choose branches;
-all do with `train.logp_tolerance`.)
+Killed at any moment, or cut off from power, the same command goes on and ends with the weights of an uninterrupted run.
+What a round needs is in the run directory: its rollouts in the store, weights and optimiser at its start and at its
+newest step beside the checkpoints (`NAME.states/roundN`). The note of a round that learnt holds the seal of its state,
+which must be there until a later round has learnt. If it is missing or damaged, the rounds since the last whole state
+learn again from their rollouts. The note of a finished run holds the seal of its checkpoint.
+
+Samples and the order of items follow from the seed, the task and the round. (A rollout that was cut off is sampled
+again in another batch: equal up to the rounding of its log-probabilities, which the learner computes anew. Two recipes
+read the sampler's: arpo_replay, whose replayed rollouts keep them, and arpo_entropy, to choose branches; all do with
+`train.logp_tolerance`.)
 """
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from agentq.evaluate.stats import RungResult
-from agentq.learn.checkpoint import load_position, load_state
+from agentq.learn.checkpoint import load_position, load_state, state_seal
 from agentq.learn.learner import Learner
 from agentq.learn.loop import count_steps
 from agentq.policies.engine import TransformersEngine
 from agentq.policies.protocol import Engine
 from agentq.recipes.agreed import agrees
-from agentq.recipes.learning import learn, learner_of
+from agentq.recipes.learning import check_sealed, learn, learner_of, sealed
 from agentq.recipes.metrics import collected, used
 from agentq.recipes.pipeline import Pipeline, adapter_of
 from agentq.recipes.recipe import Recipe, Round, stage_of
+from agentq.store.durable import remove
 from agentq.store.files import write_json
 from agentq.types import Split
 
@@ -34,16 +39,21 @@ def train(p: Pipeline, recipe: Recipe) -> list[RungResult]:
 
     Raises:
         ConfigError: if the recipe cannot work with the run's settings, or the run began with another base.
+        StoreError: if the checkpoint of a finished run is missing or altered.
     """
     recipe.check(p.config)
     start = p.start
     p.check_base()
+    finished = p.store.note(f"{recipe.name}/train") or {}
+    check_sealed(p, finished)
     out = p.store.path / "checkpoints" / recipe.name
     held_out = p.tasks(Split.TEST, p.config.eval.num_tasks)
     rows = [p.evaluate("base", "base/eval", p.base, held_out)] if p.config.eval.measure_base else []
     write_json(p.store.path / "summary.json", [row.to_dict() for row in rows])
-    if not (p.store.note(f"{recipe.name}/train") or {}).get("finished"):
+    if not finished.get("finished"):
         _rounds(p, recipe, start, out)
+    for left in ("served", "states"):
+        remove(out.with_name(f"{recipe.name}.{left}"))
     numbers = range(1, p.config.run.num_rounds + 1)
     stages = [stage for n in numbers for stage in (stage_of(recipe.name, n), _learning(recipe, n))]
     rows.append(p.evaluate(recipe.name, f"{recipe.name}/eval", out, held_out, spent=p.cost(*stages)))
@@ -62,9 +72,7 @@ def _rounds(p: Pipeline, recipe: Recipe, start: Path, out: Path) -> None:
     else:
         engine = p.engines[out] = TransformersEngine(start)
     served = out.with_name(f"{recipe.name}.served")
-    for number in range(1, p.config.run.num_rounds + 1):
-        if (p.store.note(_learning(recipe, number)) or {}).get("finished"):
-            continue
+    for number in range(_learnt(p, recipe, states) + 1, p.config.run.num_rounds + 1):
         _load(states, number, learner)
         _publish(engine, learner, served / f"round{number}")
         r = Round(p, recipe.name, number, out, learner)
@@ -76,9 +84,32 @@ def _rounds(p: Pipeline, recipe: Recipe, start: Path, out: Path) -> None:
     _load(states, p.config.run.num_rounds + 1, learner)
     learner.save(out)
     _publish(engine, learner, adapter_of(out) if learner.lora_rank else out)
-    shutil.rmtree(served, ignore_errors=True)
-    p.store.set_note(f"{recipe.name}/train", {"finished": True})
-    shutil.rmtree(states, ignore_errors=True)
+    made = [path for path in (out, adapter_of(out)) if path.exists()]
+    p.store.set_note(f"{recipe.name}/train", {"finished": True, "checkpoints": sealed(*made)})
+
+
+def _learnt(p: Pipeline, recipe: Recipe, states: Path) -> int:
+    """How many rounds, from the first, have finished and left what they learnt. Those behind them count as unfinished
+    from now on, and begin their steps anew."""
+    notes: list[dict[str, Any]] = []
+    for number in range(1, p.config.run.num_rounds + 1):
+        note = p.store.note(_learning(recipe, number)) or {}
+        if not note.get("finished"):
+            break
+        notes.append(note)
+    learnt = len(notes)
+    while learnt:
+        last = max((n for n in range(1, learnt + 1) if notes[n - 1]["items"]), default=0)
+        if not last or state_seal(_state(states, last)) == notes[last - 1].get("state"):
+            break
+        learnt = last - 1
+    with p.store.transaction():
+        for number, note in enumerate(notes[learnt:], start=learnt + 1):
+            again = {"finished": False, "learnt_again": note.get("learnt_again", 0) + 1}
+            p.store.set_note(_learning(recipe, number), note | again)
+    for number in range(learnt + 1, len(notes) + 1):
+        remove(_state(states, number))
+    return learnt
 
 
 def _publish(engine: Engine, learner: Learner, at: Path) -> None:
@@ -92,7 +123,7 @@ def _publish(engine: Engine, learner: Learner, at: Path) -> None:
     engine.publish(at)
     for other in at.parent.glob("round*"):
         if other != at:
-            shutil.rmtree(other)
+            remove(other)
 
 
 def _learn(r: Round, recipe: Recipe, states: Path) -> None:
@@ -107,12 +138,13 @@ def _learn(r: Round, recipe: Recipe, states: Path) -> None:
         directory=_state(states, r.number),
         epochs=t.epochs,
         seed=r.seed,
-        log=lambda _, m: r.store.log(f"{recipe.name}/learn", r.learner.step_count, round=r.number, **m),
+        log=lambda m: r.store.log(f"{recipe.name}/learn", r.learner.step_count, round=r.number, **m),
+        finish=lambda: {"state": state_seal(_state(states, r.number))},
         note={"env_steps": r.pipeline.cost(r.stage).env_steps},
     )
     if items:
         for number in range(1, r.number):
-            shutil.rmtree(_state(states, number), ignore_errors=True)
+            remove(_state(states, number))
 
 
 def _affordable(r: Round) -> bool:

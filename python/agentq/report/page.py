@@ -16,6 +16,7 @@ from agentq.evaluate.stats import RungResult
 from agentq.policies.usage import Tally, Usage, count
 from agentq.report.charts import finite_points, line_plot, success_bars
 from agentq.report.examples import pick_examples
+from agentq.store.durable import write_whole
 from agentq.store.files import flatten, read_json, read_metrics
 from agentq.store.run import TRAJECTORY, TREE, RunStore
 
@@ -63,15 +64,10 @@ def write_report(run_dir: Path | str, out: Path | None = None) -> Path:
             examples=pick_examples((stage, store.trees(stage)) for stage in store.stages()),
         )
     out = out or path / "report.html"
-    beside = out.with_name(f".{out.name}")
     try:
-        beside.write_text(page, encoding="utf-8", errors="replace")
-        beside.replace(out)
-    except OSError as error:
-        raise StoreError(
-            f"{out} must be a file that can be written; got {error.strerror}: choose another by "
-            "agentq report RUN --out FILE"
-        ) from error
+        write_whole(out, page.encode(errors="replace"))
+    except StoreError as error:
+        raise StoreError(f"{error}: choose another by agentq report RUN --out FILE") from error
     return out
 
 
@@ -101,7 +97,8 @@ def stage_rows(store: RunStore) -> list[StageRow]:
             continue  # a mark that the run left for itself
         seconds, done, total, _ = (note.pop(key, None) for key in ("seconds", "done", "total", "finished"))
         text = [f"{done} of {total}"] if done != total and total else []
-        note.pop("live", None)  # has a place of its own
+        for key in ("live", "checkpoints", "state"):  # the first has a place of its own; the others are seals
+            note.pop(key, None)
         text += used(Usage.from_note({key: note.pop(key, {}) for key in ("usage", "engine")}))
         text += [f"{key.replace('_', ' ')} {value}" for key, value in note.items()]
         if back := returns(store, stage):

@@ -1,7 +1,7 @@
 """The SQLite file of a run: its schema, how it is opened and checked, and which errors mean damage.
 
-Write-ahead log with synchronous=NORMAL: a committed transaction survives the death of the process at any moment, as the
-operating system holds what was written; a power cut may lose the last transactions but never damages the file.
+Write-ahead log with synchronous=FULL: a transaction is on the disk when its commit returns, so neither the death of the
+process nor a power cut takes it away. That costs one sync of the log per transaction.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def _check(database: sqlite3.Connection, path: Path, writable: bool) -> None:
     (application,) = database.execute("PRAGMA application_id").fetchone()
     (tables,) = database.execute("SELECT COUNT(*) FROM sqlite_schema").fetchone()
     if writable:
-        database.execute("PRAGMA journal_mode = WAL")
-        database.execute("PRAGMA synchronous = NORMAL")
+        database.execute("PRAGMA synchronous = FULL")
+        _use_log(database, path)
     if writable and not tables:
         _create(database)
         return
@@ -86,10 +86,21 @@ def _check(database: sqlite3.Connection, path: Path, writable: bool) -> None:
     if version > SCHEMA_VERSION:
         ours = f"schema {version}; this one reads up to {SCHEMA_VERSION}"
         raise StoreError(f"{path.parent} was written by a newer agentq ({ours}): upgrade agentq")
+    if writable:
+        database.execute("PRAGMA wal_checkpoint(PASSIVE)")  # syncs what a killed writer committed and did not sync
     (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise StoreError(
             f"{path} is damaged ({verdict.splitlines()[-1]}): restore a copy or start over with clean=True"
+        )
+
+
+def _use_log(database: sqlite3.Connection, path: Path) -> None:
+    (mode,) = database.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise StoreError(
+            f"{path} must lie where SQLite can keep a write-ahead log; got journal mode '{mode}', as on network file "
+            "systems: choose a local directory"
         )
 
 

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
-import shutil
+import os
 import sqlite3
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from agentq.errors import StoreError
 from agentq.store.database import connect, damage_named
-from agentq.store.files import environment_info, first_difference, read_json, write_json
+from agentq.store.durable import PARTIAL, clean_up, disk_named, make_directory, remove, sync, sync_tree
+from agentq.store.files import cut_torn_line, environment_info, first_difference, read_json, write_json
 
+SIDE_FILES = ("run.sqlite-journal", "run.sqlite-wal", "run.sqlite-shm")
 OWN_FILES = (
-    *("config.json", "env.json", "run.sqlite", "run.sqlite-wal", "run.sqlite-shm"),
+    *("config.json", "env.json", "run.sqlite", *SIDE_FILES),
     *("metrics.jsonl", "summary.json", "report.html", "checkpoints", ".lock"),
 )
+_held: set[tuple[int, int]] = set()  # device and inode of each directory that this process writes
+_guard = threading.Lock()
+os.register_at_fork(before=_guard.acquire, after_in_parent=_guard.release, after_in_child=_guard.release)
+os.register_at_fork(after_in_child=_held.clear)  # a child inherits no POSIX lock
 
 
 def check_directory(path: Path) -> None:
@@ -24,33 +33,65 @@ def check_directory(path: Path) -> None:
     if path.exists() and not path.is_dir():
         raise StoreError(f"{path} must be a directory; got a file")
     found = {entry.name for entry in path.iterdir()} if path.exists() else set()
-    if found - {".lock"} and not found & {"config.json", "run.sqlite"}:
+    if found - {".lock", *SIDE_FILES} and not found & {"config.json", "run.sqlite"}:
         raise StoreError(f"{path} must be empty or a run directory; it holds {sorted(found)[0]} and no config.json")
 
 
-def lock(path: Path) -> IO[str]:
-    """Hold the directory for this process until the file is closed; the death of the process frees it too.
+class Lock:
+    """The right to write a directory, of one holder in one process, until `close` or the death of the process.
 
-    Raises:
-        StoreError: if another process holds it.
+    A POSIX lock belongs to the whole process, and ends when the process closes any handle of the file. So a second
+    holder in the same process is refused by a registry, before it opens the file.
     """
-    file = (path / ".lock").open("a")
-    try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # POSIX lock: not inherited by a forked child
-    except OSError as error:
-        file.close()
-        raise StoreError(f"{path} must have one writer; it is open in another process") from error
-    return file
+
+    def __init__(self, path: Path) -> None:
+        """Raises StoreError if the directory is held already, here or in another process."""
+        with disk_named(path), _guard:
+            found = path.stat()
+            self._key = (found.st_dev, found.st_ino)
+            if self._key in _held:
+                raise StoreError(f"{path} must have one writer; it is open in this process already: close that first")
+            self._handle = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+            try:
+                fcntl.lockf(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                os.close(self._handle)
+                if error.errno not in (errno.EACCES, errno.EAGAIN):
+                    raise
+                raise StoreError(f"{path} must have one writer; it is open in another process") from error
+            _held.add(self._key)
+
+    def close(self) -> None:
+        """Let go of the directory; call it once."""
+        with _guard:
+            os.close(self._handle)
+            _held.discard(self._key)
 
 
 def delete_run(path: Path) -> None:
-    """Delete the files of a run, and nothing else that lies in its directory."""
+    """Delete the files of a run, and nothing else that lies in its directory.
+
+    The database goes first and config.json last, so that what a power cut leaves is refused, or cleaned again.
+    """
+    mark = "config.json" if (path / "config.json").exists() else "run.sqlite"
+    rest = [name for name in OWN_FILES if name not in (mark, "run.sqlite", ".lock")]
+    for names in (["run.sqlite"] if mark != "run.sqlite" else [], rest, [mark]):
+        for name in names:
+            remove(path / name)
+        sync(path)
+
+
+def settle(path: Path) -> None:
+    """Put in order what a killed process left: nothing half-written stays, and what is there outlasts a power cut."""
     for name in OWN_FILES:
-        entry = path / name
-        if entry.is_dir():
-            shutil.rmtree(entry)
-        elif name != ".lock":
-            entry.unlink(missing_ok=True)
+        for left in path.glob(f".{name}.*{PARTIAL}"):
+            with suppress(OSError):
+                left.unlink()
+    cut_torn_line(path / "metrics.jsonl")
+    make_directory(path / "checkpoints")
+    clean_up(path / "checkpoints")
+    sync_tree(path / "checkpoints")
+    sync(path)
 
 
 def open_database(path: Path, config: Mapping[str, Any]) -> sqlite3.Connection:
@@ -60,6 +101,8 @@ def open_database(path: Path, config: Mapping[str, Any]) -> sqlite3.Connection:
         StoreError: if the settings are not the stored ones, a file is missing, or the database is damaged or newer.
     """
     settings, database_path = path / "config.json", path / "run.sqlite"
+    if database_path.is_symlink():
+        raise StoreError(f"{database_path} must be a file; got a link to {os.readlink(database_path)}")
     known = settings.exists()
     if known:
         if not database_path.exists() or database_path.stat().st_size == 0:

@@ -1,4 +1,4 @@
-"""The plain files of a run directory: JSON written whole or not at all, metric lines, environment facts."""
+"""The plain files of a run directory: JSON written whole or not at all, lines that are appended, environment facts."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 
 from agentq.errors import StoreError
 from agentq.store.codec import jsonable
+from agentq.store.durable import disk_named, sync, write_whole
 
 PACKAGES = (
     "agentq-search",
@@ -30,10 +31,8 @@ PACKAGES = (
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `value` beside `path`, then rename: a reader sees the old file or the new one, whole."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(json.dumps(value, indent=2, default=jsonable) + "\n", encoding="utf-8")
-    beside.replace(path)
+    """`write_whole` of a value as JSON. Raises StoreError if the disk is full or refuses."""
+    write_whole(path, (json.dumps(value, indent=2, default=jsonable) + "\n").encode())
 
 
 def read_json(path: Path) -> Any:
@@ -104,15 +103,64 @@ def metric_line(stage: str, step: int, metrics: Mapping[str, Any]) -> str:
     return json.dumps({"stage": stage, "step": step, **finite}) + "\n"
 
 
+class Lines:
+    """The end of a file of lines, for appending: each line is on the disk when `append` returns."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises StoreError if `path` cannot be opened for writing, or is a link."""
+        self.path = path
+        with disk_named(path):
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._handle = os.open(path, flags, 0o666)
+            sync(path.parent)
+
+    def append(self, line: str) -> None:
+        """Add a line that ends in a newline. Raises StoreError if the disk is full or refuses; it is not there then."""
+        data = line.encode()
+        with disk_named(self.path):
+            size = os.fstat(self._handle).st_size
+            try:
+                while data:
+                    data = data[os.write(self._handle, data) :]
+                os.fsync(self._handle)
+            except OSError:
+                os.ftruncate(self._handle, size)
+                raise
+
+    def close(self) -> None:
+        """Release the file; call it once."""
+        os.close(self._handle)
+
+
 def cut_torn_line(path: Path) -> None:
-    """Drop what a killed writer left of its last line."""
+    """Drop what a killed writer or a power cut left of the last line; the rest is on the disk afterwards."""
     if not path.exists():
         return
-    with path.open("rb+") as file:
+    with open(os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC), "rb+") as file:
         data = file.read()
-        whole = data.rfind(b"\n") + 1
+        whole = len(data) - len(_torn(data))
         if whole != len(data):
             file.truncate(whole)
+        os.fsync(file.fileno())
+
+
+def _torn(data: bytes) -> bytes:
+    """The end of `data` that is no whole line: only the last line can be torn, and its first bytes may be missing."""
+    end = data.rfind(b"\n") + 1
+    if end != len(data):
+        return data[end:]
+    last = data[data.rfind(b"\n", 0, max(0, end - 1)) + 1 :]
+    return b"" if _row(last) is not None or not last else last
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    """A line of metrics.jsonl; None if it is none."""
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    known = isinstance(row, dict) and isinstance(row.get("stage"), str) and isinstance(row.get("step"), int)
+    return row if known else None
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -122,12 +170,15 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     """
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").split("\n")
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise StoreError(f"{path} must be readable; got {error.strerror}") from error
     rows: dict[tuple[str, int], dict[str, Any]] = {}
-    for number, line in enumerate(lines[:-1], start=1):
-        try:
-            row = json.loads(line)
-            rows[row["stage"], row["step"]] = row
-        except (ValueError, KeyError, TypeError) as error:
-            raise StoreError(f"{path} is damaged: line {number} must be a JSON object; got {line[:60]!r}") from error
+    for number, line in enumerate(data.removesuffix(_torn(data)).split(b"\n")[:-1], start=1):
+        row = _row(line)
+        if row is None:
+            text = line[:60].decode(errors="replace")
+            raise StoreError(f"{path} is damaged: line {number} must be a JSON object; got {text!r}")
+        rows[row["stage"], row["step"]] = row
     return list(rows.values())

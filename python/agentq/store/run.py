@@ -1,4 +1,4 @@
-"""`RunStore`: everything one run saw, in one directory that survives being killed at any moment.
+"""`RunStore`: everything one run saw, in one directory that survives kills and power cuts at any moment.
 
     config.json    the settings; a run goes on only under the same ones
     env.json       versions, commit, platform, seeds
@@ -9,6 +9,18 @@
 
 Work is organised in stages ("round1/search") and items (a task's tree or episodes). To resume is to ask
 `done(stage)` and do the rest.
+
+What is on the disk, and when:
+
+    add_tree, add_trajectory    the whole item when the call returns
+    transaction                 all that was added in it when the block ends; before that, nothing
+    set_note                    the note when the call returns
+    log                         the line when the call returns
+    config.json, summary.json   whole and renamed when their writer returns; the old file until then
+    checkpoints/                as `learn.checkpoint` and `Learner.save` say
+
+A disk that is full or refuses raises `StoreError` and changes nothing that was there. After a power cut the next `open`
+drops what was not finished. All this holds where the file system and the disk keep what they said was synced.
 """
 
 from __future__ import annotations
@@ -20,13 +32,14 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 from agentq.errors import StoreError
 from agentq.store.codec import Fetch, jsonable
 from agentq.store.database import connect, damage_named
-from agentq.store.directory import check_directory, delete_run, lock, open_database
-from agentq.store.files import cut_torn_line, metric_line, read_json, read_metrics
+from agentq.store.directory import Lock, check_directory, delete_run, open_database, settle
+from agentq.store.durable import disk_named, make_directory
+from agentq.store.files import Lines, metric_line, read_json, read_metrics
 from agentq.store.records import TreeRecord, decode_trajectory, decode_tree, encode_trajectory, encode_tree
 from agentq.types import Trajectory
 
@@ -39,15 +52,13 @@ _VALUES = 500  # in one SQL statement
 class RunStore:
     """A run directory. Calls are safe from several threads of one process; only one process may write."""
 
-    def __init__(
-        self, path: Path, database: sqlite3.Connection, *, config: dict[str, Any], lock: IO[str] | None
-    ) -> None:
+    def __init__(self, path: Path, database: sqlite3.Connection, *, config: dict[str, Any], lock: Lock | None) -> None:
         """Use `open` or `read`."""
         self.path = path
         self.config = config
         self._database = database
-        self._lock_file = lock
-        self._metrics: IO[str] | None = None
+        self._lock = lock
+        self._metrics: Lines | None = None
         self._guard = threading.RLock()
         self._in_transaction = False
 
@@ -62,23 +73,29 @@ class RunStore:
 
         Raises:
             StoreError: if the directory holds something else, was made with other settings, is damaged, was written by
-                a newer agentq, or is open in another process.
+                a newer agentq, is open for writing here or in another process, or cannot be written.
         """
         path = Path(path)
         given = json.loads(json.dumps(config, default=jsonable))
-        check_directory(path)
-        path.mkdir(parents=True, exist_ok=True)
-        held = lock(path)
+        with disk_named(path):
+            check_directory(path)
+            make_directory(path)
+            held = Lock(path)
+            try:
+                if clean:
+                    delete_run(path)
+                database = open_database(path, given)
+            except BaseException:
+                held.close()
+                raise
+        store = cls(path, database, config=given, lock=held)
         try:
-            if clean:
-                delete_run(path)
-            database = open_database(path, given)
+            with disk_named(path):
+                settle(path)
         except BaseException:
-            held.close()
+            store.close()
             raise
-        cut_torn_line(path / "metrics.jsonl")
-        (path / "checkpoints").mkdir(exist_ok=True)
-        return cls(path, database, config=given, lock=held)
+        return store
 
     @classmethod
     def read(cls, path: Path | str) -> RunStore:
@@ -104,10 +121,10 @@ class RunStore:
         """Release the files; closing twice is fine."""
         with self._guard:
             self._database.close()
-            for file in (self._metrics, self._lock_file):
-                if file is not None:
-                    file.close()
-            self._metrics = self._lock_file = None
+            for held in (self._metrics, self._lock):
+                if held is not None:
+                    held.close()
+            self._metrics = self._lock = None
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -116,10 +133,7 @@ class RunStore:
             if self._in_transaction:
                 yield
                 return
-            if self._lock_file is None:
-                raise StoreError(
-                    f"{self.path} must be opened for writing, with RunStore.open; it is read-only or closed"
-                )
+            self._check_writable()
             self._in_transaction = True
             try:
                 self._execute("BEGIN IMMEDIATE")
@@ -178,20 +192,20 @@ class RunStore:
         return len(self._keys(stage, kind))
 
     def log(self, stage: str, step: int, **metrics: Any) -> None:
-        """Append one line to metrics.jsonl, flushed. Numbers that are not finite become null."""
+        """Append one line to metrics.jsonl. Numbers that are not finite become null."""
         with self._guard:
-            if self._lock_file is None:
-                raise StoreError(
-                    f"{self.path} must be opened for writing, with RunStore.open; it is read-only or closed"
-                )
+            self._check_writable()
             if self._metrics is None:
-                self._metrics = (self.path / "metrics.jsonl").open("a", encoding="utf-8")
-            self._metrics.write(metric_line(stage, step, metrics))
-            self._metrics.flush()
+                self._metrics = Lines(self.path / "metrics.jsonl")
+            self._metrics.append(metric_line(stage, step, metrics))
 
     def metrics(self) -> list[dict[str, Any]]:
         """Every logged step, `{"stage", "step", **metrics}`; one logged again counts once, with its last values."""
         return read_metrics(self.path / "metrics.jsonl")
+
+    def _check_writable(self) -> None:
+        if self._lock is None:
+            raise StoreError(f"{self.path} must be opened for writing, with RunStore.open; it is read-only or closed")
 
     def _execute(self, sql: str, values: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         with self._guard, damage_named(self.path / "run.sqlite"):

@@ -1,0 +1,196 @@
+"""Files and directories that appear whole or not at all, and outlast a power cut once the call that made them returns.
+
+What is written lies beside its place under a name of its own, is synced, takes its place by a rename, and then the
+directory is synced. A link in its place is replaced, never followed. What the disk refuses is one line of `StoreError`.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from agentq.errors import AgentqError, StoreError
+
+PARTIAL, REPLACED = ".partial", ".replaced"
+NEW_FILE = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+WHOLE_BYTES = 64 << 20  # a larger file is sealed by blocks: a 16 GiB checkpoint in some 50 ms
+BLOCK_BYTES = 1 << 20
+
+_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_RUST = re.compile(r"\(os error (\d+)\)")
+
+
+@contextmanager
+def disk_named(path: Path) -> Iterator[None]:
+    """Turn a failure of the disk while `path` is written into one line of `StoreError`."""
+    try:
+        yield
+    except AgentqError:
+        raise
+    except Exception as error:
+        rust = _RUST.search(str(error))  # safetensors and tokenizers raise bare Exceptions that end so
+        code = error.errno if isinstance(error, OSError) else int(rust[1]) if rust else None
+        if code is None:
+            raise
+        remedy = "make room and run it again" if code in _ROOM else "choose another directory"
+        raise StoreError(f"{path} must be writable; got {os.strerror(code).lower()}: {remedy}") from error
+
+
+def sync(path: Path) -> None:
+    """Make a file's content, or a directory's entries, outlast a power cut."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except PermissionError:
+        if path.is_dir():
+            return  # a directory that cannot be read cannot be synced, and holds nothing that was made here
+        raise
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a file system that syncs no directories
+            raise
+    finally:
+        os.close(handle)
+
+
+def sync_tree(directory: Path) -> None:
+    """`sync` of a directory and all that it holds."""
+    for folder, _, files in os.walk(directory, topdown=False):
+        for name in files:
+            sync(Path(folder, name))
+        sync(Path(folder))
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file: a reader sees the old one or the new one, whole; the new one outlasts a power cut from now on.
+
+    Raises:
+        StoreError: if the disk is full or refuses; the old file is as it was then.
+    """
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
+    with disk_named(path):
+        try:
+            with open(os.open(beside, os.O_WRONLY | NEW_FILE, 0o666), "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(path)
+        except BaseException:
+            with suppress(OSError):
+                beside.unlink()
+            raise
+        sync(path.parent)
+
+
+def make_directory(path: Path) -> None:
+    """A directory with its parents, none of which a power cut takes away; one that is there is kept."""
+    with disk_named(path):
+        parents = [path.parent, *(folder.parent for folder in path.parents if not folder.exists())]
+        path.mkdir(parents=True, exist_ok=True)
+        for folder in parents:
+            sync(folder)
+
+
+@contextmanager
+def replaced(path: Path) -> Iterator[Path]:
+    """A new directory beside `path` that takes its place when the block ends well, and vanishes when it does not.
+
+    The old one is whole at `path` until then. A process killed between the two renames leaves it beside, for `restore`.
+
+    Raises:
+        StoreError: if the disk is full or refuses; the old directory is as it was then.
+    """
+    beside, old = path.with_name(f".{path.name}{PARTIAL}"), path.with_name(f".{path.name}{REPLACED}")
+    make_directory(path.parent)
+    restore(path)
+    with disk_named(path):
+        _discard(beside)
+        beside.mkdir()
+        try:
+            yield beside
+            sync_tree(beside)
+        except BaseException:
+            _discard(beside)
+            raise
+        if os.path.lexists(path):
+            path.rename(old)
+        beside.rename(path)
+        sync(path.parent)
+        _discard(old)
+
+
+def restore(path: Path) -> None:
+    """Put back what `replaced` had taken away and not yet replaced; drop what it had replaced."""
+    old = path.with_name(f".{path.name}{REPLACED}")
+    with disk_named(path):
+        if os.path.lexists(old) and not os.path.lexists(path):
+            old.rename(path)
+            sync(path.parent)
+        _discard(old)
+
+
+def clean_up(directory: Path) -> None:
+    """Delete what interrupted calls of `replaced` left anywhere in a directory, and put back what they had taken."""
+    for left in sorted(directory.rglob(f".*{REPLACED}")):
+        restore(left.with_name(left.name[1:].removesuffix(REPLACED)))
+    for left in sorted(directory.rglob(f".*{PARTIAL}")):
+        _discard(left)
+
+
+def remove(path: Path) -> None:
+    """Delete a file, a link or a directory with all it holds; nothing where there is nothing."""
+    with disk_named(path):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _discard(path: Path) -> None:
+    """`remove` of what nobody needs: it may stay where the disk refuses."""
+    with suppress(StoreError):
+        remove(path)
+
+
+def seal(path: Path) -> dict[str, str]:
+    """What `flaw` compares with: name, then size and digest, of a file or of each file in a directory.
+
+    The digest is of all bytes up to 64 MiB, else of 64 blocks of 1 MiB, evenly spaced, with the first and the last: no
+    other training's weights pass for these, but a bit that flipped between the blocks does.
+    """
+    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    return {str(file.relative_to(path)) if file != path else "": _seal(file) for file in files}
+
+
+def flaw(path: Path, sealed: Mapping[str, str]) -> str | None:
+    """What is wrong with files that were sealed, such as "model.safetensors is missing"; None if they are the same."""
+    for name, wanted in sealed.items():
+        file = path / name if name else path
+        if not file.is_file():
+            return f"{file.name} is missing" if path.exists() else "it is missing"
+        size, _, _ = wanted.partition(":")
+        if file.stat().st_size != int(size):
+            return f"{file.name} has {file.stat().st_size} bytes instead of {size}"
+        if _seal(file) != wanted:
+            return f"{file.name} was altered"
+    return None
+
+
+def _seal(file: Path) -> str:
+    size, found = file.stat().st_size, hashlib.blake2b(digest_size=16)
+    with file.open("rb") as handle:
+        if size <= WHOLE_BYTES:
+            found.update(handle.read())
+        else:
+            count = WHOLE_BYTES // BLOCK_BYTES
+            for i in range(count):
+                handle.seek((size - BLOCK_BYTES) * i // (count - 1))
+                found.update(handle.read(BLOCK_BYTES))
+    return f"{size}:{found.hexdigest()}"
