@@ -67,10 +67,10 @@ def climb(env: str, seed: int, out: Path, settings: list[str]) -> Path:
 
 
 def outcomes(store: RunStore, rung: str) -> dict[int, bool]:
-    """Held-out success by task seed."""
+    """Held-out success by task seed, without the tasks that the world broke."""
     stage = f"{rung}/eval"
-    found = {t.task.seed: t.success for t in store.trajectories(stage)}
-    found.update({tree.task.seed: bool(tree.info["succeeded"]) for tree in store.trees(stage)})
+    found = {t.task.seed: t.success for t in store.trajectories(stage) if not t.broken}
+    found.update({tree.task.seed: bool(tree.info["succeeded"]) for tree in store.trees(stage) if tree.fault is None})
     return found
 
 
@@ -110,7 +110,8 @@ def report(env: str, paths: list[Path]) -> dict[str, Any]:
         if a in rows and b in rows:
             both = [(outcomes(store, a), outcomes(store, b)) for store in stores]
             result = paired_difference(
-                [y[task] for x, y in both for task in x], [x[task] for x, y in both for task in x]
+                [y[task] for x, y in both for task in x if task in y],
+                [x[task] for x, y in both for task in x if task in y],
             )
             paired[f"{b} - {a}"] = {
                 "difference": result.diff,

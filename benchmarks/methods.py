@@ -155,10 +155,10 @@ def training(path: Path, recipe: str) -> dict[str, Any]:
 
 
 def held_out(path: Path) -> dict[int, bool]:
-    """Success by task."""
+    """Success by task, without the tasks that the world broke."""
     with RunStore.read(path) as store:
         (stage,) = [s for s in store.stages() if s == "eval" or (s.endswith("/eval") and s != "base/eval")]
-        return {t.task.seed: t.success for t in store.trajectories(stage)}
+        return {t.task.seed: t.success for t in store.trajectories(stage) if not t.broken}
 
 
 def report(out: Path, env: str, table: list[Row], seeds: list[int]) -> list[dict[str, Any]]:
@@ -181,7 +181,8 @@ def report(out: Path, env: str, table: list[Row], seeds: list[int]) -> list[dict
             pooled = pool_seeds(list(results.values()))
             figure[name] = {key: getattr(pooled, key) for key in ("successes", "n", "low", "high")}
             figure[name]["seeds"] = sorted(results)
-            pairs = [(won, base[name, s][task]) for s in own if (name, s) in base for task, won in own[s].items()]
+            both = [(own[s], base[name, s]) for s in own if (name, s) in base]
+            pairs = [(won, first[task]) for mine, first in both for task, won in mine.items() if task in first]
             if row.recipe and pairs:
                 figure[name]["less_base"] = asdict(paired_difference(*zip(*pairs, strict=True)))
         figures += [figure] if len(figure) > 1 else []

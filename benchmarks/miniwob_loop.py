@@ -65,7 +65,7 @@ def row(out: Path, recipe: str) -> dict[str, Any] | None:
     if not results:
         return None
     with RunStore.read(out / recipe) as store:
-        won = {f"{t.task.env} {t.task.seed}": t.success for t in store.trajectories(f"{recipe}/eval")}
+        won = {f"{t.task.env} {t.task.seed}": t.success for t in store.trajectories(f"{recipe}/eval") if not t.broken}
         rounds = [line for line in store.metrics() if line["stage"] == recipe]
     return {**asdict(results[-1]), "won": won, "rounds": rounds}
 
@@ -76,7 +76,7 @@ def report(out: Path) -> dict[str, Any]:
     won = [found.pop("won") for found in rows.values()]
     figures: dict[str, Any] = {"rows": rows}
     if len(won) == len(RUNS):
-        before, after = ([each[task] for task in sorted(won[0])] for each in won)
+        before, after = ([each[task] for task in sorted(won[0].keys() & won[1].keys())] for each in won)
         figures["paired"] = asdict(paired_difference(after, before))
     return figures
 

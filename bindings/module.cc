@@ -373,6 +373,7 @@ void bind_forest(py::module_& m) {
       .def("set_terminal", &on_tickets<&Forest::set_terminal>, "tickets"_a)
       .def("tell", &tell, "tickets"_a, "returns"_a)
       .def("cancel", &on_tickets<&Forest::cancel>, "tickets"_a)
+      .def("abandon", &on_tickets<&Forest::abandon>, "tickets"_a)
       .def("nodes_of", &nodes_of, "tickets"_a)
       .def("pairs", &pairs, py::kw_only(), "alpha"_a, "threshold"_a, "min_visits"_a = 1, "max_pairs_per_node"_a = 0,
            "trees"_a = py::none())

@@ -99,6 +99,10 @@ class Forest {
   /// Ends rollouts as if they had never been asked.
   void cancel(std::span<const Ticket> tickets);
 
+  /// Cancels rollouts and closes their leaves: these count as terminal and exhausted, so that no rollout goes there again.
+  /// @throws std::invalid_argument if a ticket is not pending at a leaf, or nodes are never exhausted here.
+  void abandon(std::span<const Ticket> tickets);
+
   /// Where the rollouts are pending.
   std::vector<NodeId> nodes_of(std::span<const Ticket> tickets, const char* call = "find") const;
 

@@ -100,4 +100,18 @@ void Forest::prune(NodeId node) {
   if (is_best_first()) offer_all(id);
 }
 
+void Forest::abandon(std::span<const Ticket> tickets) {
+  if (!config_.exhaust) throw std::invalid_argument("exhaust must be on to abandon a leaf; got off");
+  const std::vector<NodeId> leaves = nodes_of(tickets, "abandon");
+  for (const NodeId leaf : leaves)
+    if (!link::is_leaf(slot(leaf).link))
+      throw std::invalid_argument(describe(leaf) + " must be a leaf to be abandoned; got " +
+                                  std::to_string(children_of(leaf)) + " children");
+  cancel(tickets);  // refuses a ticket that is listed twice
+  for (const NodeId leaf : leaves) {
+    slot(leaf).link |= link::kTerminal;
+    mark_exhausted(leaf);
+  }
+}
+
 }  // namespace agentq

@@ -77,7 +77,7 @@ void Validator::node(NodeId node, std::uint32_t index) {
   if (!link::is_leaf(s.link)) return enter(node, index);
   if ((s.link & link::kPending) != 0) damaged("something is in flight");
   if ((s.link & link::kIndex) != index) damaged("a node has a place that cannot be");
-  if (link::is_exhausted(s.link) && (!f_.config_.exhaust || (s.link & link::kTerminal) == 0 || s.started == 0))
+  if (link::is_exhausted(s.link) && (!f_.config_.exhaust || (s.link & link::kTerminal) == 0))
     damaged("a node has flags that cannot be");
 }
 

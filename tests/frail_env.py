@@ -65,3 +65,45 @@ class Frail:
 
 def make():
     return Frail()
+
+
+class Flaky:
+    """An environment of agentq's whose steps and resets fail now and then. `rng` decides; `faults` counts."""
+
+    def __init__(self, env, rng, steps=0.05, resets=0.0, kind="session_lost"):
+        self.env, self.rng, self.steps, self.resets, self.kind = env, rng, steps, resets, kind
+        self.name, self.max_steps, self.abilities, self.faults = env.name, env.max_steps, env.abilities, 0
+        self.shown = self.lost = None
+
+    def __getattr__(self, name):
+        return getattr(self.env, name)
+
+    def reset(self, task):
+        if self.rng.random() < self.resets:
+            self.faults += 1
+            raise RuntimeError(f"seed {task.seed} does not start\nfor some reason")
+        self.lost, self.shown = False, self.env.reset(task)
+        return self.shown
+
+    def step(self, env_action):
+        from agentq.errors import EnvError
+        from agentq.types import StepResult
+
+        if self.lost:
+            raise EnvError("step needs a session; this one is lost")
+        if self.rng.random() < self.steps:
+            self.faults, self.lost = self.faults + 1, True
+            message = "the process ended"
+            return StepResult(self.shown, truncated=True, error_kind=self.kind, error_message=message)
+        result = self.env.step(env_action)
+        self.shown = result.observation
+        return result
+
+    def restore(self, token):
+        self.lost, self.shown = False, self.env.restore(token)
+        return self.shown
+
+    def fork(self):
+        import random
+
+        return Flaky(self.env.fork(), random.Random(self.rng.random()), self.steps, self.resets, self.kind)

@@ -118,7 +118,6 @@ FORGERIES: list[tuple[str, dict[str, object], Callable[[Forged], object]]] = [
     ("the visits of a node and its children differ", {}, lambda f: f.set(f.further + 1, started=2)),
     ("a node has flags that cannot be", {}, lambda f: f.link(f.a, IS_EXHAUSTED)),
     ("a node has flags that cannot be", {}, lambda f: f.link(f.b, IS_TERMINAL)),
-    ("a node has flags that cannot be", {}, lambda f: f.link(f.first + 3, IS_TERMINAL | IS_EXHAUSTED)),
     ("a node has flags that cannot be", {"exhaust": False}, lambda f: f.link(f.b, IS_EXHAUSTED)),
     ("a node has flags that cannot be", {"selection": "thompson_beta"}, lambda f: all_exhausted(f)),
     ("something is in flight", {}, lambda f: f.link(f.b, PENDING)),

@@ -196,6 +196,12 @@ class Forest:
     def cancel(self, tickets: Ids) -> None:
         """Ends rollouts as if they had never been asked."""
 
+    def abandon(self, tickets: Ids) -> None:
+        """`cancel`, and closes the leaves: terminal and exhausted without a visit, they are never asked again.
+
+        Raises ValueError for a node with children, and without `exhaust`.
+        """
+
     def nodes_of(self, tickets: Ids) -> NDArray[np.uint32]:
         """Where the rollouts are pending."""
 

@@ -81,8 +81,10 @@ class _PlainLine:
 
 
 def ladder_table(rows: list[RungResult]) -> Table:
-    """Rungs as a table: success with n and 95 % interval, and what each cost."""
-    table = Table(title="success on held-out tasks, 95 % intervals", box=box.SIMPLE, padding=(0, 1, 0, 0))
+    """Rungs as a table: success with n and 95 % interval, and what each cost; below it what the world broke."""
+    below = "\n".join(broken_line(row) for row in rows if row.broken)
+    title = "success on held-out tasks, 95 % intervals"
+    table = Table(title=title, box=box.SIMPLE, padding=(0, 1, 0, 0), caption=below or None, caption_justify="left")
     paid = any(row.money for row in rows)
     for name in ("rung", "success", "interval", "n", "env steps", "tokens", "seconds", *(["cost"] if paid else [])):
         table.add_column(name, justify="left" if name == "rung" else "right", no_wrap=True)  # 79 wide at most
@@ -98,6 +100,14 @@ def ladder_table(rows: list[RungResult]) -> Table:
             *([f"{row.money:.4g}"] if paid else []),
         )
     return table
+
+
+def broken_line(row: RungResult) -> str:
+    """How many of a rung's tasks the world broke, and the success rate over the others."""
+    said = f"{row.name}: {row.broken} of {row.n} tasks broken by the world, counted as not solved"
+    if (rest := row.unbroken) is None:
+        return said
+    return f"{said}; without them {100 * rest.rate:.1f} % ({100 * rest.low:.1f} - {100 * rest.high:.1f}) of {rest.n}"
 
 
 def main_console() -> Console:

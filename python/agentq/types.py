@@ -145,6 +145,25 @@ class History:
         return replace(self, observation=observation, actions=(*self.actions, action_text))
 
 
+RESET_FAILED = "reset_failed"  # the first page of a task did not come, twice
+REPLAY_MISMATCH = "replay_mismatch"  # a replay reached another page: the action was never executed
+SESSION_LOST = "session_lost"  # the environment's process died, hung or broke its protocol
+
+WORLD_FAULTS = frozenset(
+    {RESET_FAILED, REPLAY_MISMATCH, SESSION_LOST, "browser_lost", "network", "http_502", "http_503", "http_504"}
+)
+"""Error kinds that say nothing about the action: the world did not carry it out, or nobody knows whether it did.
+
+browser_lost: the browser died or the page never answered. network: no answer came over the network. http_502, 503 and
+504: a gateway answered in the site's place.
+
+Every other kind is an answer to the action, and a lesson. The page or its rules do not take the action: unreadable,
+no_such_element, no_such_option, no_such_secret, secret_origin, disabled, covered, wrong_role, not_taken, bad_argument,
+bad_url, blocked, too_many_redirects, action_failed. The agent repeats itself: loop. The user decides: held, refused.
+The site answers: other http codes. A served environment may have further kinds.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class StepResult:
     """What one step did. A page that fails is data here (`error_kind`), never an exception.
@@ -160,6 +179,11 @@ class StepResult:
     success: bool = False
     error_kind: str | None = None
     error_message: str = ""
+
+    @property
+    def broken(self) -> bool:
+        """Whether the world failed here; see `WORLD_FAULTS`."""
+        return self.error_kind in WORLD_FAULTS
 
 
 class StopReason(StrEnum):
@@ -203,13 +227,28 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """A finished episode: tau. `return_` is the sum of rewards (discount 1)."""
+    """A finished episode: tau. `return_` is the sum of rewards (discount 1).
+
+    An episode that the world broke ends with the step at which it did; without steps, `info` has the `error_kind` and
+    `error_message` of its reset.
+    """
 
     task: Task
     steps: tuple[Step, ...]
     return_: float
     success: bool
     info: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def fault(self) -> str | None:
+        """Error kind of the world's fault that broke the episode; None if none did."""
+        kinds = [step.result.error_kind for step in self.steps if step.result.broken]
+        return kinds[0] if kinds else self.info.get("error_kind")
+
+    @property
+    def broken(self) -> bool:
+        """Whether the world broke the episode, so that it is no lesson."""
+        return self.fault is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,13 @@
-"""Columns of a stage's episodes for `credit/advantages.py`, and its advantages back on them. Pure; knows no method."""
+"""Columns of a stage's episodes for `credit/advantages.py`, and its advantages back on them. Pure; knows no method.
+
+Episodes that the world broke are no lessons: every function here leaves them out, before any baseline is taken.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +15,11 @@ import numpy as np
 from agentq.credit.pairs import sample_of
 from agentq.store.records import TreeRecord
 from agentq.types import CreditedTrajectory, Trajectory
+
+
+def whole(episodes: Iterable[Trajectory]) -> list[Trajectory]:
+    """The episodes that the world did not break, in their order."""
+    return [t for t in episodes if not t.broken]
 
 
 class StepColumns(NamedTuple):
@@ -29,7 +38,8 @@ class StepColumns(NamedTuple):
 
 
 def step_columns(episodes: Sequence[Trajectory]) -> StepColumns:
-    """The columns of episodes, in their order."""
+    """The columns of whole episodes, in their order."""
+    episodes = whole(episodes)
     steps = [(i, t, step) for i, t in enumerate(episodes) for step in t.steps]
     return StepColumns(
         reward=np.array([step.result.reward for _, _, step in steps], dtype=np.float64),
@@ -44,7 +54,7 @@ def step_columns(episodes: Sequence[Trajectory]) -> StepColumns:
 def credited(
     episodes: Sequence[Trajectory], advantages: np.ndarray, *, drop_below: float = 0.0
 ) -> list[CreditedTrajectory]:
-    """The episodes with their advantages; those that would teach nothing are left out, after the baseline was taken.
+    """Whole episodes with their advantages; those that would teach nothing are left out, after the baseline was taken.
 
     Args:
         advantages: `[S]` one a step, as in `step_columns`.
@@ -54,6 +64,7 @@ def credited(
     Raises:
         ValueError: if there is not one advantage a step, or drop_below is negative.
     """
+    episodes = whole(episodes)
     counts = [len(t.steps) for t in episodes]
     if len(advantages) != sum(counts):
         raise ValueError(f"advantages must have one entry a step ({sum(counts)}); got {len(advantages)}")
@@ -66,29 +77,60 @@ def credited(
     return found
 
 
-def turns_waited_for(lengths: Mapping[int, Sequence[int]], *, attempts: int, of_all: float, of_task: float) -> int:
+def turns_waited_for(
+    lengths: Mapping[int, Sequence[int]],
+    *,
+    attempts: int,
+    of_all: float,
+    of_task: float,
+    broken: Mapping[int, int] | None = None,
+) -> int:
     """LOOP's straggler cut, in turns: the fewest by which enough rollouts have ended; longer ones are left out.
 
-    Ours: the paper waits for wall-clock order. Turns make the same cut whatever the load, on every resume.
+    Ours: the paper waits for wall-clock order. Turns make the same cut whatever the load, on every resume. Rollouts
+    that the world broke are not waited for.
 
     Args:
         lengths: for each task's seed, the turns of its rollouts that have ended so far.
         attempts: rollouts started of each task.
         of_all: share of all rollouts that must have ended, in [0, 1]; LOOP's 0.9.
         of_task: share of each task's, in [0, 1]; LOOP's 0.75, of 6 rollouts 4 (half to even, as its code rounds).
+        broken: for each task's seed, its rollouts that the world broke, if any.
 
     Returns:
         A number of turns; a very large one where too few have ended yet.
     """
     if not (0 <= of_all <= 1 and 0 <= of_task <= 1):
         raise ValueError(f"of_all and of_task must be in [0, 1]; got {of_all} and {of_task}")
-    each, total = round(of_task * attempts), math.ceil(of_all * attempts * len(lengths) - 1e-9)
+    left = {seed: attempts - (broken or {}).get(seed, 0) for seed in lengths}
+    total = math.ceil(of_all * sum(left.values()) - 1e-9)
     never = 1 << 30
-    turns = [sorted(found) for found in lengths.values()]
-    if any(len(found) < each for found in turns) or sum(map(len, turns)) < total:
+    turns = [(sorted(found), round(of_task * left[seed])) for seed, found in lengths.items()]
+    if any(len(found) < each for found, each in turns) or sum(len(found) for found, _ in turns) < total:
         return never
-    ended = sorted(length for found in turns for length in found)
-    return max([0, *(found[each - 1] for found in turns if each), *([ended[total - 1]] if total else [])])
+    ended = sorted(length for found, _ in turns for length in found)
+    return max([0, *(found[each - 1] for found, each in turns if each), *([ended[total - 1]] if total else [])])
+
+
+class Turns:
+    """How many turns the rollouts of some tasks took so far, for `turns_waited_for`."""
+
+    def __init__(self, seeds: Iterable[int], episodes: Iterable[Trajectory] = ()) -> None:
+        self.lengths: dict[int, list[int]] = {seed: [] for seed in seeds}
+        self.broken: Counter[int] = Counter()
+        for t in episodes:
+            self.add(t)
+
+    def add(self, t: Trajectory) -> None:
+        """Count an episode that has ended."""
+        if t.broken:
+            self.broken[t.task.seed] += 1
+        else:
+            self.lengths[t.task.seed].append(len(t.steps))
+
+    def waited_for(self, *, attempts: int, of_all: float, of_task: float) -> int:
+        """The turns that are waited for."""
+        return turns_waited_for(self.lengths, attempts=attempts, of_all=of_all, of_task=of_task, broken=self.broken)
 
 
 def with_replay(
@@ -110,13 +152,14 @@ def with_replay(
         std_below: and its (population's) standard deviation.
 
     Returns:
-        The episodes and, for each, whether it is a replayed one.
+        The whole episodes and, for each, whether it is a replayed one.
 
     Source: Lu et al. 2025, arXiv:2505.16282, released code (`apply_replay`).
     """
     if capacity < 1:
         raise ValueError(f"capacity must be at least 1; got {capacity}")
-    found, replayed = list(episodes), [False] * len(episodes)
+    found = whole(episodes)
+    episodes, replayed = list(found), [False] * len(found)
     groups: dict[int, list[int]] = {}
     for i, t in enumerate(episodes):
         groups.setdefault(t.task.seed, []).append(i)
@@ -137,8 +180,9 @@ def credited_branches(
     Args:
         trees: one a task, as `search.branching.branched` makes them.
         advantages: `[R]` from the rollouts' returns, trees and tasks, all `[R]`.
-            Rollouts with advantage 0 are left out.
+            Rollouts with advantage 0 are left out; those that the world broke have no end.
     """
+    trees = [tree for tree in trees if not tree.broken[0]]
     ends = [(tree, end) for tree in trees for end in tree.info["ends"]]
     returns = np.array([value for tree in trees for value in tree.info["returns"]], dtype=np.float64)
     labels = np.array([label for tree in trees for label in tree.info["trees"]], dtype=np.int64)

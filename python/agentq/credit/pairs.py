@@ -2,6 +2,8 @@
 
 Source: Putta et al. 2024, arXiv:2408.07199, eq. 10 (node pairs), eq. 6 (trajectory pairs). The paper gives no value of
 alpha, threshold or the number of pairs, and no map from rank to value: those here are ours.
+
+What the world broke is no lesson: no broken node and no step of a broken episode is in any pair or sample.
 """
 
 from __future__ import annotations
@@ -54,10 +56,10 @@ def node_pairs(
     _at_least("threshold", threshold, 0)
     _at_least("min_visits", min_visits, 1)
     _at_least("max_pairs_per_node", max_pairs_per_node, 0)
-    mean = tree.mean_value
+    mean, usable = tree.mean_value, (tree.visit_count >= min_visits) & ~tree.broken
     pairs = []
     for node in np.unique(tree.parent[1:]).tolist():
-        visited = [c for c in tree.children(node).tolist() if tree.visit_count[c] >= min_visits]
+        visited = [c for c in tree.children(node).tolist() if usable[c]]
         value = {c: blended_value(float(mean[c]), float(tree.critic_value[c]), alpha) for c in visited}
         found = []
         for first, second in combinations(visited, 2):
@@ -114,7 +116,7 @@ def trajectory_pairs(
     tasks = {_task_key(t.task) for t in trajectories}
     if len(tasks) > 1:
         raise ValueError(f"trajectories must be of one task; got {sorted(tasks)}")
-    stepped = [t for t in trajectories if t.steps]
+    stepped = [t for t in trajectories if t.steps and not t.broken]
     pairs = []
     for chosen in (t for t in stepped if t.success):
         for rejected in (t for t in stepped if not t.success):
@@ -140,7 +142,7 @@ def success_samples(trajectories: Sequence[Trajectory], max_per_task: int = 0) -
     seen: dict[tuple[str, int], set[bytes]] = {}
     samples: list[Sample] = []
     for trajectory in trajectories:
-        if not trajectory.success:
+        if trajectory.broken or not trajectory.success:
             continue
         tokens = b"|".join(step.proposal.token_ids.tobytes() for step in trajectory.steps)
         kept = seen.setdefault(_task_key(trajectory.task), set())
@@ -159,11 +161,12 @@ def tree_success_samples(tree: TreeRecord) -> list[Sample]:
         In node order. Siblings with successes below both are both there.
     """
     kept: set[int] = set()
+    broken = set(np.flatnonzero(tree.broken).tolist())
     for end in np.flatnonzero(tree.success).tolist():
         path = tree.path(end)
         new = _new_actions((tree.observation[before], _proposal(tree, node)) for before, node in pairwise(path))
         kept |= {path[i + 1] for i in new}
-    return [_sample(tree, node) for node in sorted(kept)]
+    return [_sample(tree, node) for node in sorted(kept - broken)]
 
 
 def _new_actions(episode: Iterable[tuple[Observation | None, Proposal]]) -> list[int]:

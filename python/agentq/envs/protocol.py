@@ -9,6 +9,9 @@ from typing import Any, Protocol
 from agentq.envs.tab import View
 from agentq.types import EnvAction, Observation, StepResult, Task
 
+RESETS = 2  # attempts at a task's first page before the task counts as broken
+BROKEN_IN_A_ROW = 8  # tasks without a first page, one after the other, that end a run
+
 
 class Ability(Flag):
     """Without RESTORE, search replays the path from reset and checks each page's fingerprint.
@@ -30,7 +33,7 @@ class Env(Protocol):
     max_steps: int
 
     def reset(self, task: Task) -> Observation:
-        """Start `task` afresh and return the first page."""
+        """Start `task` afresh and return the first page. What it raises breaks this task alone; ConfigError the run."""
         ...
 
     def step(self, env_action: EnvAction | None) -> StepResult:

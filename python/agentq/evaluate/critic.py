@@ -48,9 +48,9 @@ def concordance(trees: Iterable[TreeRecord]) -> CriticAccuracy | None:
     """
     hits = n = 0
     for tree in trees:
-        mean = tree.mean_value
+        mean, usable = tree.mean_value, (tree.visit_count > 0) & ~tree.broken
         for node in range(len(tree)):
-            visited = [int(c) for c in tree.children(node) if tree.visit_count[c] > 0]
+            visited = [int(c) for c in tree.children(node) if usable[c]]
             for i, a in enumerate(visited):
                 for b in visited[i + 1 :]:
                     by_search = mean[a] - mean[b]

@@ -67,15 +67,18 @@ class PairedResult:
     p_value: float
 
 
-def paired_difference(a: Sequence[bool], b: Sequence[bool], confidence: float = 0.95) -> PairedResult:
+def paired_difference(
+    a: Sequence[bool], b: Sequence[bool], confidence: float = 0.95, *, broken: Sequence[bool] | None = None
+) -> PairedResult:
     """Compare two agents task by task.
 
     Args:
         a: `[n]` success of the first agent, n at least 1.
         b: `[n]` success of the second on the same tasks in the same order.
+        broken: `[n]` whether the world broke the task for either agent: such tasks are left out.
 
     Raises:
-        ValueError: if the lengths differ or are 0.
+        ValueError: if the lengths differ, or no task is left.
 
     Source: interval: Newcombe 1998, Stat. Med. 17, 2635-2650, method 10 (score intervals of both rates, joined with the
     corrected correlation of the pairs).
@@ -83,6 +86,13 @@ def paired_difference(a: Sequence[bool], b: Sequence[bool], confidence: float = 
     first, second = np.asarray(a, bool), np.asarray(b, bool)
     if first.ndim != 1 or first.shape != second.shape or len(first) == 0:
         raise ValueError(f"a and b must be equally long and not empty; got shapes {first.shape} and {second.shape}")
+    if broken is not None:
+        left = ~np.asarray(broken, bool)
+        if left.shape != first.shape or not left.any():
+            raise ValueError(
+                f"broken must leave one of the {len(first)} tasks at least; got {left.sum()} of {len(left)}"
+            )
+        first, second = first[left], second[left]
     n = len(first)
     both, only_a = int((first & second).sum()), int((first & ~second).sum())
     only_b = int((~first & second).sum())
@@ -113,12 +123,28 @@ def _joined(x: float, y: float, phi: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
+class Share:
+    """`successes` of `n` tasks, with the 95 % Wilson interval."""
+
+    successes: int
+    n: int
+    low: float
+    high: float
+
+    @property
+    def rate(self) -> float:
+        """Success rate, in [0, 1]."""
+        return self.successes / self.n
+
+
+@dataclass(frozen=True, slots=True)
 class RungResult:
     """One row of the ladder: an agent, how many of `n` tasks it solved, the 95 % Wilson interval, and what that cost.
 
+    `broken`: tasks that the world broke, which count as not solved; `unbroken` is the rate over the others.
     `seconds` is wall time; `env_steps` and token counts are sums over all tasks; `mean_return` is in reward units.
     `money`: what the tokens cost, 0 where no price is known.
-    `by_env`: where the tasks are of several environments, `successes`, `n`, `low` and `high` of each.
+    `by_env`: where the tasks are of several environments, `successes`, `n`, `low`, `high` and `broken` of each.
     """
 
     name: str
@@ -134,11 +160,18 @@ class RungResult:
     mean_steps: float
     by_env: dict[str, dict[str, float]] = field(default_factory=dict)
     money: float = 0.0
+    broken: int = 0
 
     @property
     def rate(self) -> float:
-        """Success rate, in [0, 1]."""
+        """Success rate over all tasks, in [0, 1]."""
         return self.successes / self.n
+
+    @property
+    def unbroken(self) -> Share | None:
+        """Success over the tasks that the world did not break; None where it broke none, or all."""
+        n = self.n - self.broken
+        return Share(self.successes, n, *wilson(self.successes, n)) if self.broken and n else None
 
     @classmethod
     def from_outcomes(
@@ -148,6 +181,7 @@ class RungResult:
         returns: Sequence[float],
         steps: Sequence[int],
         envs: Sequence[str] = (),
+        broken: Sequence[bool] = (),
         *,
         env_steps: int,
         prompt_tokens: int,
@@ -157,37 +191,43 @@ class RungResult:
     ) -> RungResult:
         """The row of `[n]` outcomes; `steps` are the judged episodes', `env_steps` all that were executed.
 
-        `envs` are the tasks' environments, or none.
+        `envs` are the tasks' environments, or none. `broken`: which tasks the world broke, or none; their returns count
+        as given, their steps do not.
         """
-        n, won = len(successes), sum(map(bool, successes))
-        if not (n == len(returns) == len(steps)):
-            lengths = f"{n}, {len(returns)}, {len(steps)}"
-            raise ValueError(f"successes, returns and steps must be equally long; got {lengths}")
+        n, won, gone = len(successes), sum(map(bool, successes)), [*map(bool, broken)] or [False] * len(successes)
+        if not (n == len(returns) == len(steps) == len(gone)):
+            lengths = f"{n}, {len(returns)}, {len(steps)}, {len(gone)}"
+            raise ValueError(f"successes, returns, steps and broken must be equally long; got {lengths}")
         low, high = wilson(won, n)
-        mean_return, mean_steps = fmean(map(float, returns)), fmean(map(float, steps))
+        judged = [float(length) for length, lost in zip(steps, gone, strict=True) if not lost]
+        mean_return, mean_steps = fmean(map(float, returns)), fmean(judged or [0.0])
         cost = (env_steps, prompt_tokens, generated_tokens, seconds)
-        return cls(name, won, n, low, high, *cost, mean_return, mean_steps, _by_env(successes, envs), money)
+        by_env = _by_env(successes, envs, gone)
+        return cls(name, won, n, low, high, *cost, mean_return, mean_steps, by_env, money, sum(gone))
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values; `from_dict` is the inverse."""
-        return asdict(self)
+        """Plain JSON values; `from_dict` is the inverse. With broken tasks also `unbroken`."""
+        more = {"unbroken": asdict(self.unbroken)} if self.unbroken else {}
+        return asdict(self) | more
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RungResult:
         """Raises ValueError, naming the key, where one is missing; keys that are not ours are ignored."""
-        missing = [f.name for f in fields(cls) if f.name not in values and f.name not in ("by_env", "money")]
+        later = ("by_env", "money", "broken")  # absent in what earlier versions wrote
+        missing = [f.name for f in fields(cls) if f.name not in values and f.name not in later]
         if missing:
             raise ValueError(f"a rung must have '{missing[0]}'; got {sorted(values)}")
         return cls(**{f.name: values[f.name] for f in fields(cls) if f.name in values})
 
 
-def _by_env(successes: Sequence[bool], envs: Sequence[str]) -> dict[str, dict[str, float]]:
-    """Of each environment in order of its name; none where there is but one."""
-    counts = {env: [bool(won) for won, at in zip(successes, envs, strict=True) if at == env] for env in sorted({*envs})}
+def _by_env(successes: Sequence[bool], envs: Sequence[str], broken: Sequence[bool]) -> dict[str, dict[str, float]]:
+    """Figures of each environment in order of its name; none where there is but one."""
     rows = {}
-    for env, won in counts.items() if len(counts) > 1 else ():
-        low, high = wilson(sum(won), len(won))
-        rows[env] = {"successes": sum(won), "n": len(won), "low": low, "high": high}
+    for env in sorted({*envs}) if len({*envs}) > 1 else ():
+        mine = [(bool(won), lost) for won, at, lost in zip(successes, envs, broken, strict=True) if at == env]
+        wins, n = sum(won for won, _ in mine), len(mine)
+        low, high = wilson(wins, n)
+        rows[env] = {"successes": wins, "n": n, "low": low, "high": high, "broken": sum(lost for _, lost in mine)}
     return rows
 
 
@@ -197,7 +237,7 @@ class SeedSummary:
 
     `mean_rate` and `std_rate` (n - 1 in the denominator; NaN for one seed) are over seeds: how much a run differs from
     the next. `low`, `high` are Wilson's of the pooled counts: they hold for these trained models on further tasks and
-    do not include the spread between seeds, so report both.
+    do not include the spread between seeds, so report both. `broken`: tasks that the world broke, among the n.
     """
 
     name: str
@@ -208,6 +248,7 @@ class SeedSummary:
     n: int
     low: float
     high: float
+    broken: int = 0
 
 
 def pool_seeds(results: Sequence[RungResult]) -> SeedSummary:
@@ -223,4 +264,5 @@ def pool_seeds(results: Sequence[RungResult]) -> SeedSummary:
     successes, n = sum(result.successes for result in results), sum(result.n for result in results)
     low, high = wilson(successes, n)
     std = stdev(rates) if len(rates) > 1 else math.nan
-    return SeedSummary(names[0], rates, fmean(rates), std, successes, n, low, high)
+    broken = sum(result.broken for result in results)
+    return SeedSummary(names[0], rates, fmean(rates), std, successes, n, low, high, broken)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from agentq.policies.usage import Price, Tally, Usage
+from agentq.search.rollout import used
 from agentq.store.run import RunStore
 
 
@@ -35,9 +36,10 @@ def cost_of(store: RunStore, stage: str, price: Price) -> Cost:
         recorded.prompt_tokens += int(tree.info["prompt_tokens"])
         recorded.generated_tokens += int(tree.info["generated_tokens"])
     for t in store.trajectories(stage):
-        actions += len(t.steps)
-        recorded.prompt_tokens += sum(len(step.proposal.prompt_ids) for step in t.steps)
-        recorded.generated_tokens += sum(len(step.proposal.token_ids) for step in t.steps)
+        for spent in (used(t), t.info.get("retried", {})):
+            actions += spent.get("env_steps", 0)
+            recorded.prompt_tokens += spent.get("prompt_tokens", 0)
+            recorded.generated_tokens += spent.get("generated_tokens", 0)
     counted = usage.roles.pop("policy", Tally())
     policy = recorded if recorded.prompt_tokens else counted
     tokens, paid = usage.total + policy, usage.total + (counted if counted.requests else recorded)

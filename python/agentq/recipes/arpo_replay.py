@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from agentq.credit.advantages import group_relative
-from agentq.credit.episodes import credited, step_columns, with_replay
+from agentq.credit.episodes import credited, step_columns, whole, with_replay
 from agentq.recipes import policy_gradient
 from agentq.recipes.recipe import Recipe, Round, rollout_groups, stage_of
 from agentq.types import CreditedTrajectory
@@ -23,7 +23,7 @@ def credit(r: Round) -> list[CreditedTrajectory]:
     """GRPO's advantages over groups that a success of an earlier round may have joined."""
     stages = [stage_of(r.recipe, number) for number in range(1, r.number)]
     earlier = [t for stage in stages for t in r.store.trajectories(stage) if t.success]
-    episodes, replayed = with_replay(list(r.store.trajectories(r.stage)), earlier, capacity=8, seed=r.seed)
+    episodes, replayed = with_replay(whole(r.store.trajectories(r.stage)), earlier, capacity=8, seed=r.seed)
     columns = step_columns(episodes)
     own, is_old = advantages(columns, policy_gradient.ddof(r.config)), np.array(replayed)[columns.trajectory]
     fresh = policy_gradient.old_logps(r, credited(episodes, np.where(is_old, 0.0, own)))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from agentq.credit.advantages import collapsed, group_relative
+from agentq.credit.episodes import whole
 from agentq.recipes import policy_gradient
 from agentq.recipes.recipe import Round
 
@@ -23,7 +24,8 @@ def dynamic_sampling(r: Round) -> None:
     while True:
         r.pipeline.rollouts(r.stage, r.policy, every[:tried], attempts=size, temperature=1.0, seed=r.seed)
         tasks = {task.seed for task in every[:tried]}
-        episodes = [t for t in r.store.trajectories(r.stage) if t.task.seed in tasks]  # a killed run has later waves'
+        mine = (t for t in r.store.trajectories(r.stage) if t.task.seed in tasks)  # a killed run has later waves'
+        episodes = whole(mine)
         groups = [t.task.seed for t in episodes]
         equal = collapsed([t.return_ for t in episodes], groups)
         teaching = len(np.unique(np.array(groups)[~equal]))

@@ -9,6 +9,7 @@ import numpy as np
 
 from agentq.agent.actions import same_action
 from agentq.credit.advantages import collapsed
+from agentq.credit.episodes import whole
 from agentq.policies.usage import Usage
 from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
@@ -22,17 +23,20 @@ def collected(store: RunStore, stage: str) -> dict[str, float]:
 
 
 def of_episodes(episodes: Sequence[Trajectory]) -> dict[str, float]:
-    """Means over episodes.
+    """Means over episodes that the world did not break; `broken` is the share of those that it did.
 
     `entropy` is the mean of -log pi over sampled tokens, in nats: without bias where they were sampled at temperature
     1. `group_collapse` is the share of episodes whose task's returns are all equal, so that no comparison teaches.
     """
+    found = {"broken": 1 - len(whole(episodes)) / max(1, len(episodes))}
+    episodes = whole(episodes)
     if not episodes:
-        return {}
+        return found
     returns = [t.return_ for t in episodes]
     proposals = [step.proposal for t in episodes for step in t.steps]
     logps = np.concatenate([p.logps for p in proposals])
     return {
+        **found,
         "reward/mean": float(np.mean(returns)),
         "reward/std": float(np.std(returns)),
         "success": float(np.mean([t.success for t in episodes])),
@@ -54,14 +58,22 @@ def agreement(trees: Sequence[TreeRecord]) -> float:
     """Share of the expert's states at which the agent does the same; `trees` as `search.demonstrate.inspect` makes."""
     inspected = [proposal for tree in trees for proposal in tree.proposal[1:] if proposal is not None]
     pairs = zip(inspected[::2], inspected[1::2], strict=True)
-    return float(np.mean([same_action(expert.action.env_action, own.action.env_action) for expert, own in pairs]))
+    same = [same_action(expert.action.env_action, own.action.env_action) for expert, own in pairs]
+    return float(np.mean(same)) if same else 0.0
 
 
 def of_trees(trees: Sequence[TreeRecord]) -> dict[str, float]:
-    """Means over trees: the root's mean return, and whether any of its rollouts succeeded."""
+    """Means over trees that have a rollout: the root's mean return, and whether any of its rollouts succeeded.
+
+    `broken` is the share of rollouts that the world broke; a task without a first page counts as one.
+    """
+    faults = sum(sum(tree.info.get("faults", {}).values()) for tree in trees)
+    found = {"broken": faults / max(1, faults + sum(int(tree.visit_count[0]) for tree in trees))}
+    trees = [tree for tree in trees if tree.fault is None]
     if not trees:
-        return {}
+        return found
     return {
+        **found,
         "reward/mean": float(np.mean([tree.mean_value[0] for tree in trees])),
         "success": float(np.mean([tree.success.any() for tree in trees])),
     }

@@ -16,7 +16,9 @@ from typing import Protocol
 from agentq import envs
 from agentq.config import Config
 from agentq.critics.ranker import LLMRanker
+from agentq.envs.protocol import SiteEnv
 from agentq.errors import ConfigError
+from agentq.evaluate.outcomes import of_episode, of_tree
 from agentq.evaluate.stats import RungResult
 from agentq.policies.model import ModelPolicy
 from agentq.policies.names import checkpoint_to_train, make_engine, sampler_name
@@ -27,9 +29,9 @@ from agentq.recipes.accounts import Cost, cost_of
 from agentq.search.branching import Branching
 from agentq.search.collect import Collector, OnItem, StragglerCut
 from agentq.search.demonstrate import demonstrate
+from agentq.search.faults import Resets
 from agentq.search.rollout import RolloutSettings
 from agentq.search.tree import SearchSettings
-from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
 from agentq.types import Split, Task, Trajectory
 
@@ -100,11 +102,15 @@ class Pipeline:
         """The paper's critic: the frozen base model, prompted."""
         return LLMRanker(self.engine(self.base))
 
+    def make_env(self) -> SiteEnv:
+        """A session of the run's environment."""
+        return envs.make(self.config.run.env)
+
     @cached_property
     def collector(self) -> Collector:
         """Collection into this run's store, as many items at once as the environment has sessions."""
         name, in_flight = self.config.run.env, self.config.search.num_trees_in_flight
-        return Collector(self.store, lambda: envs.make(name), min(in_flight, envs.max_sessions(name) or in_flight))
+        return Collector(self.store, self.make_env, min(in_flight, envs.max_sessions(name) or in_flight))
 
     def check_base(self) -> None:
         """Note which base the run starts from; one that goes on must have the same, whose tokens and log-probabilities
@@ -150,7 +156,7 @@ class Pipeline:
         if self._finished(stage, len(tasks)):
             return
         name = self.config.run.env
-        env, expert, policy = envs.make(name), envs.expert(name), self.policy(checkpoint)
+        env, expert, policy = self.make_env(), envs.expert(name), self.policy(checkpoint)
         with self._stage(stage, len(tasks), "episodes") as on_item:
             self.collector.demonstrations(stage, tasks, env, expert, policy, on_item=on_item)
 
@@ -163,8 +169,8 @@ class Pipeline:
         name = self.config.run.env
         settings, policy = RolloutSettings(temperature=temperature, seed=seed), self.policy(checkpoint)
 
-        def demonstration(task: Task) -> Trajectory:
-            return demonstrate(envs.make(name), envs.expert(name), task, policy.write)
+        def demonstration(task: Task, resets: Resets) -> Trajectory:
+            return demonstrate(self.make_env(), envs.expert(name), task, policy.write, resets)
 
         with self._stage(stage, len(tasks), "tasks") as on_item:
             self.collector.inspections(stage, tasks, demonstration, policy, settings, on_item=on_item)
@@ -229,22 +235,20 @@ class Pipeline:
     ) -> RungResult:
         """Held-out success, plainly (`iterations` 0) or with search at test time; the row adds what was `spent` before.
 
+        A task that the world broke counts as not solved; the row says how many there are.
+
         Search at test time stops at its first success, which the site's checker tells it (ours: the paper is silent).
         """
         if iterations:
             self.search(stage, checkpoint, tasks, iterations=iterations, critic=True, stop=True)
-            outcomes = [(*self._searched(tree), tree.task.env) for tree in self.store.trees(stage)]
+            outcomes = [of_tree(tree) for tree in self.store.trees(stage)]
         else:
             self.rollouts(stage, checkpoint, tasks, attempts=1, temperature=self.config.eval.temperature)
-            outcomes = [(t.success, t.return_, len(t.steps), t.task.env) for t in self.store.trajectories(stage)]
+            outcomes = [of_episode(t) for t in self.store.trajectories(stage)]
         cost = self.cost(stage) + (spent or Cost())
-        successes, returns, steps, environments = zip(*outcomes, strict=True)
         return RungResult.from_outcomes(
             name,
-            successes,
-            returns,
-            steps,
-            environments,
+            *zip(*outcomes, strict=True),
             env_steps=cost.env_steps,
             prompt_tokens=cost.prompt_tokens,
             generated_tokens=cost.generated_tokens,
@@ -261,28 +265,22 @@ class Pipeline:
     def _stage(self, stage: str, total: int, unit: str) -> Iterator[OnItem]:
         """Show how a stage goes on, and add to its note what the engines do meanwhile."""
         show, before = self.status.stage(stage, total, unit), {e: deepcopy(e.usage) for e in self.engines.values()}
-        wins = 0
+        wins = broken = 0
 
         def used() -> Usage:
             return sum((e.usage.since(before.get(e)) for e in self.engines.values()), Usage())
 
-        def on_item(done: int, _: int, success: bool) -> None:
-            nonlocal wins
-            wins += success
-            show(done, ", ".join(filter(None, [f"{wins} succeeded", str(used())])))
+        def on_item(done: int, _: int, success: bool | None) -> None:
+            nonlocal wins, broken
+            wins, broken = wins + bool(success), broken + (success is None)
+            faults = f"{broken} broken by the world" if broken else ""
+            show(done, ", ".join(filter(None, [f"{wins} succeeded", faults, str(used())])))
 
         try:
             yield on_item
         finally:
             note = self.store.note(stage) or {}
             self.store.set_note(stage, {**note, **(Usage.from_note(note) + used()).to_note()})
-
-    @staticmethod
-    def _searched(tree: TreeRecord) -> tuple[bool, float, int]:
-        """(success, return, steps) of the best episode in a tree: highest return, then fewest steps."""
-        ends = [i for i in range(len(tree)) if tree.observation[i] is not None and tree.flags[i] & 1]
-        best = min(ends, key=lambda i: (-float(sum(tree.reward[j] for j in tree.path(i))), int(tree.depth[i])))
-        return bool(tree.success[best]), float(sum(tree.reward[j] for j in tree.path(best))), int(tree.depth[best])
 
     def _finished(self, stage: str, total: int) -> bool:
         note = self.store.note(stage)

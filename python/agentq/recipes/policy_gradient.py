@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from agentq.config import Config
-from agentq.credit.episodes import StepColumns, credited, step_columns, turns_waited_for
+from agentq.credit.episodes import StepColumns, Turns, credited, step_columns, whole
 from agentq.learn.batch import Part
 from agentq.learn.learner import Learner, Metrics
 from agentq.learn.losses import weighted_mean
@@ -109,16 +109,13 @@ def per_trajectory(estimate: Estimate) -> Advantages:
 
 
 def waited_for(r: Round, cut: StragglerCut | None) -> list[Trajectory]:
-    """The round's episodes that the straggler cut keeps, by task."""
+    """The round's whole episodes that the straggler cut keeps, by task."""
     episodes = list(r.store.trajectories(r.stage))
     if cut is None:
-        return episodes
-    lengths: dict[int, list[int]] = {}
-    for t in episodes:
-        lengths.setdefault(t.task.seed, []).append(len(t.steps))
-    size = r.config.run.group_size
-    turns = turns_waited_for(lengths, attempts=size, of_all=cut.of_all, of_task=cut.of_task)
-    return [t for t in episodes if len(t.steps) <= turns]
+        return whole(episodes)
+    found = Turns((t.task.seed for t in episodes), episodes)
+    turns = found.waited_for(attempts=r.config.run.group_size, of_all=cut.of_all, of_task=cut.of_task)
+    return [t for t in whole(episodes) if len(t.steps) <= turns]
 
 
 def prepared(r: Round, items: list[CreditedTrajectory]) -> list[CreditedTrajectory]:

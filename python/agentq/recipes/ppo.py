@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 
 from agentq.credit.advantages import gae, group_relative, reward_to_go
-from agentq.credit.episodes import credited, step_columns
+from agentq.credit.episodes import credited, step_columns, whole
 from agentq.credit.pairs import sample_of
 from agentq.errors import StoreError
 from agentq.learn.features import features
@@ -31,7 +31,9 @@ RIDGE = 1.0
 
 def credit(r: Round) -> list[CreditedTrajectory]:
     """Advantages by the earlier rounds' value head; then the head is fitted to this round's returns and kept."""
-    episodes = list(r.store.trajectories(r.stage))
+    episodes = whole(r.store.trajectories(r.stage))
+    if not episodes:
+        return []
     columns = step_columns(episodes)
     states, _ = features(r.learner, [sample_of(step.proposal) for t in episodes for step in t.steps])
     to_go = reward_to_go(columns.reward, columns.trajectory)

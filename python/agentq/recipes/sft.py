@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from agentq.config import Config
+from agentq.credit.episodes import whole
 from agentq.credit.pairs import sample_of
 from agentq.learn.learner import Learner, Metrics
 from agentq.recipes.recipe import Recipe, demonstrations
@@ -11,8 +12,8 @@ from agentq.types import Sample
 
 
 def items(store: RunStore, stage: str, config: Config) -> list[Sample]:
-    """The actions of all episodes of the stage, success or not: a demonstration is taken at its word."""
-    return [sample_of(step.proposal) for trajectory in store.trajectories(stage) for step in trajectory.steps]
+    """The actions of all whole episodes of the stage, success or not: a demonstration is taken at its word."""
+    return [sample_of(step.proposal) for trajectory in whole(store.trajectories(stage)) for step in trajectory.steps]
 
 
 def step(learner: Learner, batch: list[Sample], config: Config) -> Metrics:

@@ -31,6 +31,8 @@ def credit(r: Round) -> list[CreditedTrajectory]:
     """The agent's action at each state of the expert, by how much it looks like the expert's."""
     trees = list(r.store.trees(r.stage))
     inspected = [node for tree in trees for node in tree.proposal[1:] if node is not None]
+    if not inspected:
+        return []
     expert, agent = inspected[::2], inspected[1::2]
     _, states = features(r.learner, [_command(r, proposal) for proposal in inspected])
     is_expert = torch.tensor([1.0, 0.0]).repeat(len(expert))

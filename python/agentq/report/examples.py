@@ -13,7 +13,10 @@ MAX_STEPS = 40
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One action at a node: N visits, Q its mean return, the critic's value, and whether the shown path takes it."""
+    """One action at a node: N visits, Q its mean return, the critic's value, and whether the shown path takes it.
+
+    `error_kind` says too whether the rollout was cancelled because the world failed.
+    """
 
     action: str
     visit_count: int
@@ -81,7 +84,7 @@ def explain(stage: str, tree: TreeRecord) -> Example:
 
 def _moment(tree: TreeRecord, node: int, taken: int) -> Moment:
     page, proposal = tree.observation[node], tree.proposal[taken]
-    mean = tree.mean_value
+    mean, broken = tree.mean_value, tree.broken
     choices = [
         Choice(
             _action_text(tree, child),
@@ -89,7 +92,7 @@ def _moment(tree: TreeRecord, node: int, taken: int) -> Moment:
             float(mean[child]),
             float(tree.critic_value[child]),
             child == taken,
-            tree.error_kind[child],
+            f"{tree.error_kind[child]}, cancelled" if broken[child] else tree.error_kind[child],
         )
         for child in tree.children(node).tolist()
     ]

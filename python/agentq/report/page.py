@@ -58,6 +58,7 @@ def write_report(run_dir: Path | str, out: Path | None = None) -> Path:
             rungs=rungs,
             live=(store.note("result") or {}).get("live"),
             paid=any(rung.money for rung in rungs),
+            broken=any(rung.broken for rung in rungs),
             bars=success_bars(rungs) if rungs else "",
             stages=stage_rows(store),
             curves=curves(read_metrics(path / "metrics.jsonl")),
@@ -101,6 +102,8 @@ def stage_rows(store: RunStore) -> list[StageRow]:
             note.pop(key, None)
         text += used(Usage.from_note({key: note.pop(key, {}) for key in ("usage", "engine")}))
         text += [f"{key.replace('_', ' ')} {value}" for key, value in note.items()]
+        if broke := faults(store, stage):
+            text.append(f"broken by the world: {', '.join(f'{n} {kind}' for kind, n in broke)}")
         if back := returns(store, stage):
             text.append(f"pages come back to: {', '.join(f'{n} {how}' for how, n in back)}")
         rows.append(StageRow(stage, trees, episodes, seconds, "; ".join(text)))
@@ -128,6 +131,14 @@ def _asked(role: str, t: Tally) -> str:
 def returns(store: RunStore, stage: str) -> list[tuple[str, int]]:
     """How many nodes of a stage's trees were come back to, by how it went (see `Env.restored`), commonest first."""
     return Counter(how for tree in store.trees(stage) for how in tree.restored if how).most_common()
+
+
+def faults(store: RunStore, stage: str) -> list[tuple[str, int]]:
+    """Episodes and rollouts of trees that the world broke, by error kind, commonest first."""
+    found = Counter(t.fault for t in store.trajectories(stage) if t.fault is not None)
+    for tree in store.trees(stage):
+        found.update(tree.info.get("faults", {}))
+    return found.most_common()
 
 
 def curves(metrics: Sequence[dict[str, Any]]) -> list[tuple[str, list[Markup]]]:

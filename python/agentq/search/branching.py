@@ -7,6 +7,7 @@ Where to go on from is a `Branching`'s business: at random (Tree-GRPO), or where
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,10 +18,11 @@ from agentq.credit.trees import rollout_sums
 from agentq.envs.protocol import Ability, Env
 from agentq.errors import ConfigError
 from agentq.policies.protocol import Policy
+from agentq.search.faults import Broken, Resets, ask, broken_tree, take
 from agentq.search.rollout import RolloutSettings
 from agentq.search.run import call, request_seed
 from agentq.store.records import TERMINAL, TreeRecord
-from agentq.types import History, Proposal, StepResult, Task
+from agentq.types import SESSION_LOST, History, Proposal, StepResult, Task
 
 ENTROPY_TOKENS = 20  # of an action, from its first on; ARPO's released code
 
@@ -39,16 +41,26 @@ class Node:
     restored: str | None = None
 
     @property
+    def broken(self) -> bool:
+        return self.result is not None and self.result.broken
+
+    @property
     def ended(self) -> bool:
-        return self.result is not None and (self.result.terminated or self.result.truncated)
+        return self.result is not None and (self.result.terminated or self.result.truncated or self.result.broken)
 
 
 @dataclass(slots=True)
 class Grown:
-    """The tree so far: nodes, every parent before its children, and the node each rollout ended at, in order."""
+    """The tree so far: nodes, every parent before its children, and the node each rollout ended at, in order.
+
+    Rollouts that the world broke have no end; `faults` counts them by kind. `lost`: what was tried once more.
+    """
 
     nodes: list[Node]
     ends: list[int] = field(default_factory=list)
+    started: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
+    lost: list[Node] = field(default_factory=list)
 
     def path(self, node: int) -> list[int]:
         """The nodes below the root on the way to `node`."""
@@ -66,9 +78,20 @@ start at the root, each a tree of its own."""
 
 
 async def branched(
-    env: Env, task: Task, policy: Policy, settings: RolloutSettings, *, initial: int, total: int, branching: Branching
+    env: Env,
+    task: Task,
+    policy: Policy,
+    settings: RolloutSettings,
+    *,
+    initial: int,
+    total: int,
+    branching: Branching,
+    resets: Resets | None = None,
 ) -> TreeRecord:
     """`total` rollouts of `task`, the first `initial` from the root; `info` has their ends and first rollouts (trees).
+
+    A rollout that the world broke is made once more, by the same seeds; if it breaks again it has no end, and a node
+    that broke no page. A task without a first page has a record of a root alone.
 
     Raises:
         ConfigError: if the environment cannot fork and restore, or not 1 <= initial <= total.
@@ -77,25 +100,44 @@ async def branched(
         raise ConfigError(f"branching needs an environment that can fork and restore; got {env.name}")
     if not 1 <= initial <= total:
         raise ConfigError(f"initial must be in [1, {total}]; got {initial}")
-    first = await call(env, env.reset, task)
-    grown = Grown([Node(History.of(task, first), await call(env, env.snapshot))])
+    try:
+        first = await (resets or Resets()).first_page(env, task)
+        grown = Grown([Node(History.of(task, first), await ask(env, env.snapshot))])
+    except Broken as fault:
+        return broken_tree(task, fault)
+    try:
+        await _grow(env, grown, task, policy, settings, initial, total, branching)
+    except Broken as fault:
+        grown.faults[fault.kind] += 1
+    return _record(task, grown)
+
+
+async def _grow(
+    env: Env,
+    grown: Grown,
+    task: Task,
+    policy: Policy,
+    settings: RolloutSettings,
+    initial: int,
+    total: int,
+    branching: Branching,
+) -> None:
+    """Rollouts wave by wave. Raises Broken if the environment cannot fork any more."""
     rng = np.random.default_rng([settings.seed & 0xFFFFFFFF, task.seed])
     wave = [(0, i) for i in range(initial)]
     while wave:
-        number = len(grown.ends)
-        forks = [await call(env, env.fork) for _ in wave]
+        forks = [await ask(env, env.fork) for _ in wave]
         chains = await asyncio.gather(
             *(
-                _roll_out(fork, grown.nodes[n], task, policy, settings, number + i)
+                _roll_out(fork, grown, n, task, policy, settings, grown.started + i)
                 for i, (fork, (n, _)) in enumerate(zip(forks, wave, strict=True))
             )
         )
         for place, chain in zip(wave, chains, strict=True):
             _add(grown, place, chain)
-        number = len(grown.ends)
-        fresh = [(0, i) for i in range(number, total)]
+        grown.started += len(wave)
+        fresh = [(0, i) for i in range(grown.started, total)]
         wave = branching(grown, len(fresh), rng)[: len(fresh)] or fresh
-    return _record(task, grown)
 
 
 def at_random(trees: int) -> Branching:
@@ -138,21 +180,38 @@ def _uncertainty(node: Node) -> float:
 
 
 async def _roll_out(
+    env: Env, grown: Grown, start: int, task: Task, policy: Policy, settings: RolloutSettings, number: int
+) -> list[Node]:
+    """A rollout from a node to its end, by an environment of its own; one that the world broke is made once more."""
+    chain = await _attempt(env, grown.nodes[start], task, policy, settings, number)
+    if chain[-1].broken:
+        grown.lost += chain
+        chain = await _attempt(env, grown.nodes[start], task, policy, settings, number)
+    await call(env, env.close)
+    return chain
+
+
+async def _attempt(
     env: Env, start: Node, task: Task, policy: Policy, settings: RolloutSettings, number: int
 ) -> list[Node]:
-    """A rollout from a node to its end, by an environment of its own."""
-    await call(env, env.restore, start.state)
-    start.restored = env.restored
     chain: list[Node] = []
     node = start
     while not node.ended:
         seed = request_seed(settings.seed, task.seed, task.seed >> 32, 1 << 22, number, len(chain))
         (proposal,) = await policy.propose(node.history, 1, seed=seed, temperature=settings.temperature)
-        result = await call(env, env.step, proposal.action.env_action)
+        page, state = node.history.observation, None
+        try:
+            if node is start:
+                await ask(env, env.restore, start.state)
+                start.restored = env.restored
+            result = await call(env, take, env, proposal.action.env_action, page)
+            if not (result.terminated or result.truncated or result.broken):
+                state = await ask(env, env.snapshot)
+        except Broken as fault:
+            result = StepResult(page, truncated=True, error_kind=fault.kind, error_message=fault.message)
         history = node.history.then(proposal.action.text, result.observation)
-        node = Node(history, await call(env, env.snapshot), depth=node.depth + 1, proposal=proposal, result=result)
+        node = Node(history, state, depth=node.depth + 1, proposal=proposal, result=result)
         chain.append(node)
-    await call(env, env.close)
     return chain
 
 
@@ -162,7 +221,11 @@ def _add(grown: Grown, place: Place, chain: list[Node]) -> None:
         node.parent, node.tree = parent, tree
         parent = len(grown.nodes)
         grown.nodes.append(node)
-    grown.ends.append(parent)
+    last = chain[-1].result
+    if last is not None and last.broken:
+        grown.faults[last.error_kind or SESSION_LOST] += 1
+    else:
+        grown.ends.append(parent)
 
 
 def _record(task: Task, grown: Grown) -> TreeRecord:
@@ -171,7 +234,7 @@ def _record(task: Task, grown: Grown) -> TreeRecord:
     returns = [float(sum(reward[i] for i in grown.path(end))) for end in ends]
     parent = np.array([n.parent for n in nodes])
     count, total = rollout_sums(parent, ends, returns)
-    made = [n.proposal for n in nodes if n.proposal is not None]
+    made = [n.proposal for n in (*nodes, *grown.lost) if n.proposal is not None]
     return TreeRecord(
         task=task,
         parent=parent,
@@ -179,18 +242,19 @@ def _record(task: Task, grown: Grown) -> TreeRecord:
         visit_count=count,
         value_sum=total,
         critic_value=np.full(len(nodes), 0.5),
-        flags=np.array([TERMINAL if n.ended else 0 for n in nodes]),
+        flags=np.array([TERMINAL if n.ended and not n.broken else 0 for n in nodes]),
         proposal=[n.proposal for n in nodes],
-        observation=[n.history.observation for n in nodes],
+        observation=[None if n.broken else n.history.observation for n in nodes],
         reward=reward,
-        success=np.array([bool(n.result and n.result.success) for n in nodes]),
+        success=np.array([bool(n.result and n.result.success and not n.broken) for n in nodes]),
         error_kind=[n.result.error_kind if n.result else None for n in nodes],
         restored=[n.restored for n in nodes],
         info={
-            "env_steps": len(nodes) - 1,
+            "env_steps": len(made),
             "prompt_tokens": sum(len(p.prompt_ids) for p in made),
             "generated_tokens": sum(len(p.token_ids) for p in made),
             "succeeded": any(n.result is not None and n.result.success for n in nodes),
+            "faults": dict(grown.faults),
             "ends": ends,
             "trees": [nodes[end].tree for end in ends],
             "returns": returns,

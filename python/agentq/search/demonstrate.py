@@ -12,7 +12,8 @@ from agentq.agent.actions import format_action
 from agentq.envs.protocol import SiteEnv
 from agentq.envs.web_env import Expert
 from agentq.policies.protocol import Policy
-from agentq.search.rollout import RolloutSettings
+from agentq.search.faults import Broken, Resets, broken_tree, take
+from agentq.search.rollout import RolloutSettings, broken_episode
 from agentq.search.run import request_seed
 from agentq.store.records import TERMINAL, TreeRecord
 from agentq.types import History, Observation, Proposal, Step, Task, Trajectory
@@ -24,11 +25,31 @@ class Writer(Protocol):
     def write(self, history: History, text: str) -> Proposal: ...
 
 
-def demonstrate(env: SiteEnv, expert: Expert, task: Task, write: Callable[[History, str], Proposal]) -> Trajectory:
-    """The expert's episode of `task`, its actions in the policy's tokens with unknown (NaN) log-probabilities."""
-    history = History.of(task, env.reset(task))
+def demonstrate(
+    env: SiteEnv,
+    expert: Expert,
+    task: Task,
+    write: Callable[[History, str], Proposal],
+    resets: Resets | None = None,
+) -> Trajectory:
+    """The expert's episode of `task`, its actions in the policy's tokens with unknown (NaN) log-probabilities.
+
+    What the world broke is tried once more, as in `search.rollout.rollout`.
+    """
+    resets = resets or Resets()
+    first = _attempt(env, expert, task, write, resets)
+    return _attempt(env, expert, task, write, resets) if first.broken and first.steps else first
+
+
+def _attempt(
+    env: SiteEnv, expert: Expert, task: Task, write: Callable[[History, str], Proposal], resets: Resets
+) -> Trajectory:
+    try:
+        history = History.of(task, resets.begin(env, task))
+    except Broken as fault:
+        return broken_episode(task, fault, {})
     steps: list[Step] = []
-    while not steps or not (steps[-1].result.terminated or steps[-1].result.truncated):
+    while not steps or not (steps[-1].result.terminated or steps[-1].result.truncated or steps[-1].result.broken):
         advice = expert(task, env)
         text = format_action(
             advice.env_action,
@@ -38,10 +59,11 @@ def demonstrate(env: SiteEnv, expert: Expert, task: Task, write: Callable[[Histo
             status=advice.status,
         )
         proposal = write(history, text)
-        result = env.step(advice.env_action)
+        result = take(env, advice.env_action, history.observation)
         steps.append(Step(history.observation, proposal, result))
         history = history.then(text, result.observation)
-    return Trajectory(task, tuple(steps), sum(step.result.reward for step in steps), steps[-1].result.success, {})
+    last = steps[-1].result
+    return Trajectory(task, tuple(steps), sum(s.result.reward for s in steps), last.success and not last.broken, {})
 
 
 async def inspect(demonstration: Trajectory, policy: Policy, settings: RolloutSettings) -> TreeRecord:
@@ -50,9 +72,14 @@ async def inspect(demonstration: Trajectory, policy: Policy, settings: RolloutSe
     At every state of the expert, reached by the expert's actions (teacher forcing), the agent acts once. Nodes 1, 3,
     5, .. are the expert's, each followed by the agent's at the same parent; only the expert's have a page and visits.
 
+    A demonstration that the world broke has a record of a root alone.
+
     Source: Deng et al. 2024, arXiv:2411.03817 (StepAgent), the inspection stage.
     """
     task, steps = demonstration.task, demonstration.steps
+    if demonstration.fault is not None:
+        said = demonstration.info.get("error_message") or steps[-1].result.error_message
+        return broken_tree(task, Broken(demonstration.fault, said))
     histories = [History.of(task, steps[0].observation)]
     for step in steps[:-1]:
         histories.append(histories[-1].then(step.proposal.action.text, step.result.observation))

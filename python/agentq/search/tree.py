@@ -9,17 +9,17 @@ One iteration (arXiv:2408.07199, section 5.1, Algorithm 1):
     5. back up    N and W of every node on the path                                 (forest.tell)
 
 Ours, where the paper is silent: every node of a rollout joins the tree with its K proposals (its siblings are where the
-next iterations branch off, the critic's first rank before the others).
+next iterations branch off, the critic's first rank before the others). A rollout that the world broke is cancelled: N
+and W know nothing of it, it uses up an iteration, and a node that broke `TRIES` times is not tried again.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from agentq._core import ALL_EXHAUSTED, NO_NODE, Forest
 from agentq.agent.actions import action_key
@@ -27,9 +27,22 @@ from agentq.critics.protocol import Critic, Judge
 from agentq.envs.protocol import Ability, Env
 from agentq.errors import BudgetSpent
 from agentq.policies.protocol import Policy
+from agentq.search.faults import Broken, Resets, ask, broken_tree, take
+from agentq.search.nodes import Node, record
 from agentq.search.run import call, request_seed
 from agentq.store.records import TreeRecord
-from agentq.types import EnvAction, History, Observation, Proposal, StepResult, Task
+from agentq.types import (
+    REPLAY_MISMATCH,
+    SESSION_LOST,
+    EnvAction,
+    History,
+    Observation,
+    Proposal,
+    StepResult,
+    Task,
+)
+
+TRIES = 2  # rollouts that may break at a node (ours)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,25 +57,6 @@ class SearchSettings:
     seed: int = 0
 
 
-@dataclass(slots=True)
-class _Node:
-    """Python's half of a forest node: texts and pages. `history` is None until the node's action has been executed."""
-
-    parent: int = -1
-    proposal: Proposal | None = None
-    history: History | None = None
-    snapshot: Any = None
-    restored: str | None = None
-    result: StepResult | None = None
-    total: float = 0.0  # sum of rewards from the root
-
-    @property
-    def ended(self) -> bool:
-        return self.result is not None and (
-            self.result.terminated or self.result.truncated or self.result.error_kind == "replay_mismatch"
-        )
-
-
 def forest_for(settings: SearchSettings) -> Forest:
     """A forest that selects as the settings say."""
     return Forest(selection="ucb1", c_exp=settings.c_exp, exhaust=True)
@@ -72,7 +66,8 @@ class TreeSearch:
     """One task's tree and its environment session; without a critic all proposals of a node are worth the same.
 
     A judge's verdict takes the place of the environment's reward. With `start` the search begins there: the environment
-    must show its observation, and be able to restore; it is not reset. `on_rollout` hears how each rollout ended.
+    must show its observation, and be able to restore; it is not reset. `on_rollout` hears how each rollout ended, those
+    that the world broke too.
 
     The tree lies in `forest`, which many searches of the same settings may share, and is dropped from it at the end;
     without one it has a forest of its own.
@@ -90,13 +85,15 @@ class TreeSearch:
         forest: Forest | None = None,
         start: History | None = None,
         on_rollout: Callable[[History, StepResult], None] = lambda history, result: None,
+        resets: Resets | None = None,
     ) -> None:
         self.env, self.task, self.policy, self.settings = env, task, policy, settings
         self.critic, self.judge, self.start, self.on_rollout = critic, judge, start, on_rollout
+        self.resets = resets or Resets()
         self.forest = forest_for(settings) if forest is None else forest
         (self.tree,) = self.forest.add_trees(1).tolist()
         self.root = self.forest.root(self.tree)
-        self.nodes = {self.root: _Node()}
+        self.nodes = {self.root: Node()}
         self.can_restore = Ability.RESTORE in env.abilities
         if start is not None and not self.can_restore:
             raise ValueError(f"a search that begins on the way needs an environment that can restore; got {env.name}")
@@ -108,13 +105,21 @@ class TreeSearch:
             "iterations": 0,
             "replay_mismatches": 0,
         }
+        self.faults: Counter[str] = Counter()
         self.expansions = 0
         self.succeeded = False
 
     async def run(self) -> TreeRecord:
-        """Search until iterations or budget are spent, the tree is exhausted, or (if asked to) a success is found."""
+        """Search until iterations or budget are spent, the tree is exhausted, or (if asked to) a success is found.
+
+        A task whose first page does not come has a record of a root alone, with the error kind.
+        """
         start = time.perf_counter()
-        await self._open()
+        try:
+            await self._open()
+        except Broken as fault:
+            self.forest.drop([self.tree])
+            return broken_tree(self.task, fault)
         for _ in range(self.settings.num_iterations):
             ticket, leaf = self.forest.ask_one(self.tree)
             if leaf == -ALL_EXHAUSTED:
@@ -123,84 +128,111 @@ class TreeSearch:
                 await self._iterate(ticket, leaf)
             except BudgetSpent:
                 break
-            self.counts["iterations"] += 1
             if self.succeeded and self.settings.stop_on_success:
                 break
         return self._record(time.perf_counter() - start)
 
     async def _open(self) -> None:
         root = self.nodes[self.root]
-        root.history = self.start or History.of(self.task, await call(self.env, self.env.reset, self.task))
+        root.history = self.start or History.of(self.task, await self.resets.first_page(self.env, self.task))
         self.position = self.root
-        await self._save(self.root)
+        root.snapshot = await self._snapshot()
 
     async def _iterate(self, ticket: int, leaf: int) -> None:
         try:
-            while not (node := await self._execute(leaf)).ended:
+            node = await self._execute(leaf)
+            while not node.ended and node.fault is None:
                 leaf = await self._expand(ticket, leaf, node)
+                node = await self._execute(leaf)
         except BaseException:
             self.forest.cancel([ticket])
             raise
+        if node.fault is not None:
+            self._break(ticket, node, node.fault)
+            return
         self.forest.set_terminal([ticket])
         self.forest.tell_one(ticket, node.total)
+        self.counts["iterations"] += 1
         if node.history is not None and node.result is not None:
             self.succeeded |= node.result.success
             self.on_rollout(node.history, node.result)
 
-    async def _execute(self, index: int) -> _Node:
-        """Take the node's action at its parent's page, unless that has been done."""
+    def _break(self, ticket: int, node: Node, fault: Broken) -> None:
+        """Take a rollout back that the world broke at `node`."""
+        node.broke += 1
+        self.faults[fault.kind] += 1
+        if node.broke < TRIES:
+            self.forest.cancel([ticket])
+        else:
+            self.forest.abandon([ticket])
+        history = self.nodes[node.parent].history
+        assert history is not None
+        page = history.observation
+        self.on_rollout(history, StepResult(page, truncated=True, error_kind=fault.kind, error_message=fault.message))
+
+    async def _execute(self, index: int) -> Node:
+        """Take the node's action at its parent's page, unless that has been done; `fault` says how the world failed."""
         node = self.nodes[index]
-        if node.history is not None:
-            return node
-        before = self.nodes[node.parent]
-        assert before.history is not None and node.proposal is not None
-        if not await self._go_to(node.parent):
-            node.history = before.history
-            node.result = StepResult(before.history.observation, truncated=True, error_kind="replay_mismatch")
-            return node
-        result = await call(self.env, self.env.step, node.proposal.action.env_action)
-        self.counts["env_steps"] += 1
-        self.position = None if result.terminated or result.truncated else index
-        node.history = before.history.then(node.proposal.action.text, result.observation)
-        if self.judge is not None and result.terminated:
-            result = await self.judge.settle(node.history, result)
-        node.result, node.total = result, before.total + result.reward
-        await self._save(index)
+        if node.history is None:
+            try:
+                await self._act(index, node)
+                node.fault = None
+            except Broken as fault:
+                self.position, node.fault = None, fault
         return node
 
-    async def _go_to(self, index: int) -> bool:
-        """Bring the session to the node's page: by snapshot, else by replay from reset, checked by fingerprints."""
+    async def _act(self, index: int, node: Node) -> None:
+        before = self.nodes[node.parent]
+        assert before.history is not None and node.proposal is not None
+        await self._go_to(node.parent)
+        result = await self._step(node.proposal, before.history.observation)
+        self.position = None if result.terminated or result.truncated else index
+        history = before.history.then(node.proposal.action.text, result.observation)
+        snapshot = None if self.position is None else await self._snapshot()
+        if self.judge is not None and result.terminated:
+            result = await self.judge.settle(history, result)
+        node.history, node.snapshot, node.result = history, snapshot, result
+        node.total = before.total + result.reward
+
+    async def _step(self, proposal: Proposal, page: Observation) -> StepResult:
+        """Take an action. Raises Broken where the world does not."""
+        result = await call(self.env, take, self.env, proposal.action.env_action, page)
+        self.counts["env_steps"] += 1
+        if result.broken:
+            raise Broken(result.error_kind or SESSION_LOST, result.error_message)
+        return result
+
+    async def _go_to(self, index: int) -> None:
+        """Bring the session to the node's page: by snapshot, else by replay from reset, checked by fingerprints.
+
+        Raises Broken where no way leads there. A failed restore shows at the next step.
+        """
         if self.position == index:
-            return True
+            return
         target = self.nodes[index]
         if self.can_restore:
-            await call(self.env, self.env.restore, target.snapshot)
+            await ask(self.env, self.env.restore, target.snapshot)
             target.restored = self.env.restored
-            return True
-        reached = await self._replay(index)
-        target.restored = "approximate" if reached else "failed"
-        return reached
+            return
+        target.restored = "failed"
+        await self._replay(index)
+        target.restored = "approximate"
 
-    async def _replay(self, index: int) -> bool:
-        observation = await call(self.env, self.env.reset, self.task)
+    async def _replay(self, index: int) -> None:
+        page = await self.resets.first_page(self.env, self.task)
         for step in self.forest.path(index):
             node = self.nodes[int(step)]
             assert node.history is not None
             if node.proposal is not None:
-                result = await call(self.env, self.env.step, node.proposal.action.env_action)
-                observation = result.observation
-                self.counts["env_steps"] += 1
-            if observation.fingerprint != node.history.observation.fingerprint:
+                page = (await self._step(node.proposal, page)).observation
+            if page.fingerprint != node.history.observation.fingerprint:
                 self.counts["replay_mismatches"] += 1
-                self.position = None
-                return False
-        return True
+                raise Broken(REPLAY_MISMATCH, "a replay must reach the same page; it reached another")
 
-    async def _save(self, index: int) -> None:
-        if self.can_restore and not self.nodes[index].ended:
-            self.nodes[index].snapshot = await call(self.env, self.env.snapshot)
+    async def _snapshot(self) -> Any:
+        return await ask(self.env, self.env.snapshot) if self.can_restore else None
 
-    async def _expand(self, ticket: int, index: int, node: _Node) -> int:
+    async def _expand(self, ticket: int, index: int, node: Node) -> int:
         """Give the node its children, best rank first, and go on with the one that the policy sampled first."""
         assert node.history is not None
         s = self.settings
@@ -224,7 +256,7 @@ class TreeSearch:
         if first == NO_NODE:
             raise MemoryError(f"all trees in flight must fit {self.forest.max_bytes} bytes; they are full")
         for offset, i in enumerate(order):
-            self.nodes[first + offset] = _Node(index, proposals[i])
+            self.nodes[first + offset] = Node(index, proposals[i])
         rank = order.index(0)
         self.forest.extend([ticket], [rank])
         return first + rank
@@ -233,21 +265,5 @@ class TreeSearch:
         table = self.forest.table(self.tree)
         self.forest.drop([self.tree])
         nodes = [self.nodes[i] for i in table.pop("id").tolist()]
-        results = [node.result for node in nodes]
-        observations: list[Observation | None] = [n.history.observation if n.history else None for n in nodes]
-        return TreeRecord(
-            task=self.task,
-            parent=table["parent"],
-            depth=table["depth"],
-            visit_count=table["visit_count"],
-            value_sum=table["value_sum"],
-            critic_value=table["critic_value"],
-            flags=table["flags"],
-            proposal=[node.proposal for node in nodes],
-            observation=observations,
-            reward=np.array([r.reward if r else 0.0 for r in results], dtype=np.float32),
-            success=np.array([bool(r and r.success) for r in results]),
-            error_kind=[r.error_kind if r else None for r in results],
-            restored=[node.restored for node in nodes],
-            info={**self.counts, "seconds": seconds, "succeeded": bool(self.succeeded)},
-        )
+        found = {"seconds": seconds, "succeeded": bool(self.succeeded), "faults": dict(self.faults)}
+        return record(self.task, nodes, table, {**self.counts, **found})

@@ -14,6 +14,7 @@ import numpy as np
 
 from agentq.store.codec import BlobTable, Fetch, fetch_blobs, pack, unpack
 from agentq.types import (
+    WORLD_FAULTS,
     Action,
     Command,
     EnvAction,
@@ -52,7 +53,8 @@ class TreeRecord:
     float64, `critic_value` in [0, 1] float32, `flags` uint8 (`TERMINAL`, `EXHAUSTED`), `reward` float32, `success`
     bool. `proposal` is None at the root; `observation` is None where the action was never executed; `error_kind` is
     None where the page did not fail; `restored` is how its page was last come back to (see `Env.restored`), None if
-    never. `info` holds counts: env_steps, prompt_tokens, generated_tokens, seconds.
+    never. `info` holds counts: env_steps, prompt_tokens, generated_tokens, seconds; and `faults`, how many rollouts the
+    world broke, by error kind. These were cancelled: N and W do not count them. The node that broke keeps its kind.
 
     Raises:
         ValueError: if a column does not have one entry a node, or the parents are no tree in that order.
@@ -110,6 +112,17 @@ class TreeRecord:
         """`[n]` float64: W / N, 0 where N = 0."""
         mean: np.ndarray = self.value_sum / np.maximum(self.visit_count, 1)
         return mean
+
+    @property
+    def broken(self) -> np.ndarray:
+        """`[n]` bool: the world failed at this action, or at the root's first page; see `types.WORLD_FAULTS`."""
+        return np.array([kind in WORLD_FAULTS for kind in self.error_kind], dtype=bool)
+
+    @property
+    def fault(self) -> str | None:
+        """Commonest error kind of the world's faults if these left no rollout to learn from, else None."""
+        faults: dict[str, int] = self.info.get("faults", {})
+        return max(faults, key=lambda kind: faults[kind]) if faults and not self.visit_count[0] else None
 
 
 def encode_tree(tree: TreeRecord) -> tuple[bytes, dict[bytes, bytes]]:

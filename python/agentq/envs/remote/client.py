@@ -16,7 +16,7 @@ from functools import cache, lru_cache
 from typing import Any, NoReturn
 
 from agentq.envs.browser.budget import MAX_TOKENS, fit
-from agentq.envs.protocol import Ability
+from agentq.envs.protocol import BROKEN_IN_A_ROW, Ability
 from agentq.envs.remote import address
 from agentq.envs.remote.connection import Closed, Connection, Hello, Outcome, SessionLost, Start
 from agentq.envs.site import printable
@@ -76,9 +76,23 @@ def make(name: str, browser: object = None) -> RemoteEnv:
 
 
 def tasks(name: str, seeds: Sequence[int], split: Split) -> list[Task]:
-    """Tasks by seed; their instructions are what the server says at reset."""
-    commands = tuple(Command(each) for each in greet(name).commands)
-    return [Task(name, seed, split, instruction(name, seed), commands) for seed in seeds]
+    """Tasks by seed; their instructions are what the server says at reset.
+
+    A seed that does not start has a task without an instruction, whose reset fails.
+
+    Raises:
+        EnvError: if BROKEN_IN_A_ROW seeds do not start, one after the other.
+    """
+    commands, found, failed = tuple(Command(each) for each in greet(name).commands), [], 0
+    for seed in seeds:
+        try:
+            said, failed = instruction(name, seed), 0
+        except EnvError:
+            said, failed = "", failed + 1
+            if failed == BROKEN_IN_A_ROW:
+                raise
+        found.append(Task(name, seed, split, said, commands))
+    return found
 
 
 def expert(name: str) -> NoReturn:
@@ -113,6 +127,8 @@ class RemoteEnv:
         if task.env != self.name:
             raise ConfigError(f"task.env must be '{self.name}'; got '{task.env}'")
         start = self.start(task.seed)
+        if not task.instruction:
+            raise EnvError(f"a task must have an instruction; seed {task.seed} did not start when it was asked for one")
         if start.instruction != task.instruction:
             raise EnvError(f"a seed must give one instruction, '{task.instruction}'; got '{start.instruction}'")
         self._shown, self._steps, self._over = _observation(start.text, start.url), 0, False
