@@ -20,15 +20,15 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from tokenizers import Tokenizer, models
 
+from agentq.base.tokenizer import train_tokenizer
 from agentq.errors import ModelError
 from agentq.learn.learner import Learner
 from agentq.policies.engine import TransformersEngine
 from agentq.types import Sample
 
-WINDOW, VOCAB, CONTEXT = 64, 128, 512
-WORDS = VOCAB - 8  # room for tokens that a tokenizer class adds
+WINDOW, CONTEXT, WORDS = 64, 512, 320
+VOCAB = WORDS + 8  # room for tokens that a tokenizer class adds
 SIZES: dict[str, Any] = {
     "vocab_size": VOCAB,
     "hidden_size": 64,
@@ -40,7 +40,7 @@ SIZES: dict[str, Any] = {
     "bos_token_id": 1,
     "pad_token_id": 3,
     "eos_token_id": 3,
-    "initializer_range": 0.1,  # far enough from uniform that a wrong mask shows
+    "initializer_range": 0.06,  # far enough from uniform that a wrong mask shows
 }
 HALF = {"sliding_window": WINDOW, "layer_types": ["sliding_attention", "full_attention"]}
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
@@ -115,10 +115,9 @@ def make_model(name: str) -> Any:
 
 
 def write_checkpoint(name: str, folder: Path) -> Path:
-    """A checkpoint of `make_model(name)` and a tokenizer of one word per token."""
+    """A checkpoint of `make_model(name)` and a small tokenizer whose end token is 3."""
     make_model(name).save_pretrained(folder)
-    words = Tokenizer(models.WordLevel({f"w{i}": i for i in range(WORDS)}, "w0"))
-    transformers.PreTrainedTokenizerFast(tokenizer_object=words, eos_token="w3").save_pretrained(folder)
+    train_tokenizer(["link Blue Harbor Grill"] * 9, vocab_size=WORDS, context_tokens=CONTEXT).save_pretrained(folder)
     return folder
 
 

@@ -16,7 +16,7 @@ from agentq.learn.attention import TreePlan, tree_attention_of
 from agentq.learn.batch import MicroBatch, Part
 from agentq.learn.trie import build_trie
 from agentq.policies.head import logits_of
-from agentq.policies.trial import plain_logits, rounding, short_window, spread_apart
+from agentq.policies.trial import plain_logits, random_ids, rounding, short_window, spread_apart
 
 CHUNK_ELEMENTS = 1 << 25  # logits held at once
 
@@ -96,7 +96,7 @@ def can_pack(model: Any) -> bool:
     if windowed or not kinds <= {"full_attention"} or not getattr(base, "_supports_attention_backend", False):
         return False
     device = base.get_input_embeddings().weight.device
-    first, second = _random_ids(base, 9), _random_ids(base, 7)
+    first, second = random_ids(base, 9, 0), random_ids(base, 7, 1)
     sequences = [first, np.concatenate([first[:4], second])]
     trie = build_trie(sequences)
     packed = {
@@ -121,7 +121,7 @@ def check_forward(model: Any) -> None:
         ModelError: if two short sequences, padded, get other logits than each alone in the model's own forward pass.
     """
     base = base_of(model)
-    rows = [_random_ids(base, 9), _random_ids(base, 16)]
+    rows = [random_ids(base, 9, 0), random_ids(base, 16, 1)]
     batch = np.stack([np.pad(ids, (0, 16 - len(ids))) for ids in rows])
     with torch.no_grad(), short_window(base):
         alone = [plain_logits(base, ids) for ids in rows]
@@ -138,11 +138,6 @@ def check_forward(model: Any) -> None:
             "a model's logits must be its output embedding of the last hidden states, scaled and capped as its config "
             f"says; got {type(base).__name__}, which differs by {gap:.2g} of their spread"
         )
-
-
-def _random_ids(base: Any, length: int) -> np.ndarray:
-    """`[length]` int64 ids, the same for the same length."""
-    return np.random.default_rng(length).integers(0, base.get_input_embeddings().weight.shape[0], length)
 
 
 def _hidden(base: Any, ids: np.ndarray, **extra: Any) -> Tensor:

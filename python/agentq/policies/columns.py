@@ -45,7 +45,7 @@ class Columns(Protocol):
 
 
 class SharedColumns:
-    """`Columns` of a decoder whose layers attend fully or through one sliding window, to the keys that a mask allows."""
+    """`Columns` of a decoder whose layers attend fully or through one sliding window, to the keys that a mask shows."""
 
     def __init__(self, model: Any, prefixes: PrefixCache) -> None:
         self.model, self.prefixes, self.decoder = model, prefixes, model.get_decoder()

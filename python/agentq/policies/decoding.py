@@ -69,9 +69,7 @@ class Decoding:
         n = int(self.counts[row, col])
         reason = StopReason.EOS if self.ended[row, col] else StopReason.LENGTH
         tokens = self.tokens[row, col, :n].copy()
-        return Sample(
-            self.renderer.decode(tokens), tokens, self.logps[row, col, :n].copy(), reason, self.version
-        )
+        return Sample(self.renderer.decode(tokens), tokens, self.logps[row, col, :n].copy(), reason, self.version)
 
 
 def sample_tokens(allowed: Tensor, logits: Tensor, uniform: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
