@@ -127,7 +127,7 @@ def test_generate_samples_with_the_models_frequencies(engine: TransformersEngine
 
 def test_generate_ends_with_the_end_token_or_says_length(engine: TransformersEngine) -> None:
     out = engine.generate(PROMPTS, 8, seeds=range(5), max_new_tokens=60)
-    eos = int(engine.end_ids[0])
+    eos = int(engine.renderer.end_ids[0])
     reasons = set()
     for sample in (s for samples in out for s in samples):
         reasons.add(sample.stop_reason)

@@ -16,7 +16,7 @@ from agentq.learn import logps as logps_module
 from agentq.learn.adapters import base_of, with_adapters
 from agentq.learn.attention import tree_attention_of
 from agentq.learn.batch import plan_step
-from agentq.learn.logps import action_logps, can_pack, check_head, padded
+from agentq.learn.logps import action_logps, can_pack, check_forward, padded
 from agentq.types import Sample
 from tests.learn_factory import (
     SIZES,
@@ -225,11 +225,11 @@ def test_can_pack_believes_what_it_sees() -> None:
     assert not can_pack(model)
 
 
-def test_check_head_refuses_logits_that_are_not_the_heads() -> None:
+def test_check_forward_refuses_logits_that_are_not_the_heads() -> None:
     model = tiny_llama()
-    check_head(model)
+    check_forward(model)
     model.lm_head.register_forward_hook(lambda *_: None)  # a hook that changes nothing is no reason
-    check_head(model)
+    check_forward(model)
     forward = model.forward
 
     def scaled(*args: Any, **kwargs: Any) -> Any:
@@ -239,4 +239,4 @@ def test_check_head_refuses_logits_that_are_not_the_heads() -> None:
 
     model.forward = scaled
     with pytest.raises(ModelError, match="logits must be its output embedding"):
-        check_head(model)
+        check_forward(model)

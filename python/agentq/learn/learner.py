@@ -19,11 +19,12 @@ from agentq.errors import ModelError
 from agentq.learn.adapters import base_of, with_adapters
 from agentq.learn.attention import tree_attention_of
 from agentq.learn.batch import LossFn, MicroBatch, Part, default_tokens, plan_step
-from agentq.learn.logps import action_logps, can_pack, check_head, padded
+from agentq.learn.logps import action_logps, can_pack, check_forward, padded
 from agentq.learn.losses import sft_loss
 from agentq.learn.preferences import preferences
 from agentq.learn.sharding import Placed, Ranks, check_launcher, fingerprint_of, join, recompute_layers, whole
 from agentq.policies.engine import load_checkpoint
+from agentq.policies.head import context_of
 from agentq.store.durable import replaced
 from agentq.types import PreferencePair, Sample
 
@@ -72,7 +73,7 @@ class Learner:
 
         Raises:
             ValueError: if a number is out of range, or sharded weights or items differ between the processes.
-            ModelError: if the model's logits are not simply its head of its last hidden state.
+            ModelError: if a padded batch does not give the logits of the model's own forward pass.
             ConfigError: if it is sharded, and the configuration of accelerate asks for other settings.
         """
         if not learning_rate > 0 or not max_grad_norm > 0 or weight_decay < 0 or min(lora_rank, warmup_steps) < 0:
@@ -80,7 +81,7 @@ class Learner:
                 "learning_rate and max_grad_norm must be greater than 0, weight_decay, lora_rank and warmup_steps at "
                 f"least 0; got {learning_rate}, {max_grad_norm}, {weight_decay}, {lora_rank}, {warmup_steps}"
             )
-        check_head(model.eval())
+        check_forward(model.eval())
         self.model = (with_adapters(model, lora_rank, seed=seed) if lora_rank else model).eval()
         self.packed = can_pack(self.model)
         if gradient_checkpointing:
@@ -262,7 +263,7 @@ class Learner:
         largest = max(int(ids.max()) for item in items for s in item for ids in (s.prompt_ids, s.token_ids) if len(ids))
         if largest >= size:
             raise ModelError(f"token ids must be less than the model's vocabulary ({size}); got {largest}")
-        room = int(getattr(base_of(self.model).config, "max_position_embeddings", 1 << 30))
+        room = context_of(base_of(self.model))
         longest = max(len(s.prompt_ids) + len(s.token_ids) - 1 for item in items for s in item)
         if longest > room:
             raise ModelError(f"a sample must fit the model's context ({room} tokens), it is not cut; got {longest}")

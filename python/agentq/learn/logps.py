@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,10 @@ from agentq.learn.adapters import base_of
 from agentq.learn.attention import TreePlan, tree_attention_of
 from agentq.learn.batch import MicroBatch, Part
 from agentq.learn.trie import build_trie
+from agentq.policies.head import logits_of
+from agentq.policies.trial import plain_logits, random_ids, rounding, short_window, spread_apart
 
 CHUNK_ELEMENTS = 1 << 25  # logits held at once
-ROUNDING = 3e-2  # relative difference of last hidden states that many layers of bfloat16 may make
 
 
 def action_logps(model: Any, batch: MicroBatch, *, bf16: bool = False) -> Tensor:
@@ -30,8 +32,8 @@ def action_logps(model: Any, batch: MicroBatch, *, bf16: bool = False) -> Tensor
 
 def _action_logps(base: Any, batch: MicroBatch) -> Tensor:
     rows = predictor_states(base, batch)
-    head = base.get_output_embeddings()
-    chunk = max(1, CHUNK_ELEMENTS // head.weight.shape[0])
+    head = partial(logits_of, base)
+    chunk = max(1, CHUNK_ELEMENTS // base.get_output_embeddings().weight.shape[0])
     if len(rows) <= chunk:
         return token_logps(head, rows, batch.predicted_by, batch.targets)
     found = []
@@ -89,49 +91,57 @@ def can_pack(model: Any) -> bool:
     """
     base = base_of(model)
     config = base.get_decoder().config
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    if kinds != {"full_attention"} or not getattr(base, "_supports_attention_backend", False):
+    kinds = set(getattr(config, "layer_types", None) or ())
+    windowed = not kinds and getattr(config, "sliding_window", None) is not None  # may be longer than any trial
+    if windowed or not kinds <= {"full_attention"} or not getattr(base, "_supports_attention_backend", False):
         return False
     device = base.get_input_embeddings().weight.device
-    sequences = [np.array([0, 1, 2, 3]), np.array([0, 1, 3, 2])]
+    first, second = random_ids(base, 9, 0), random_ids(base, 7, 1)
+    sequences = [first, np.concatenate([first[:4], second])]
     trie = build_trie(sequences)
     packed = {
         "position_ids": torch.from_numpy(trie.positions).to(device)[None],
         "tree": TreePlan(trie, device),
     }
     with torch.no_grad():
-        alone = [_hidden(base, ids, device) for ids in sequences]
+        alone = [_hidden(base, ids[None])[0] for ids in sequences]
         try:
             with tree_attention_of(base):
-                together = _hidden(base, trie.token_ids, device, **packed)
+                together = _hidden(base, trie.token_ids[None], **packed)[0]
         except (ModelError, TypeError):  # asks for more than plain attention; does not hand the plan on
             return False
-    ends = [(together[path[-1]], want[-1]) for path, want in zip(trie.paths, alone, strict=True)]
-    return all(float((found - want).norm() / want.norm()) < ROUNDING for found, want in ends)
+    gaps = [spread_apart(together[path], want) for path, want in zip(trie.paths, alone, strict=True)]
+    return max(gaps) < rounding(base)
 
 
-def _hidden(base: Any, ids: np.ndarray, device: torch.device, **extra: Any) -> Tensor:
-    """`[T, d]` float32 last hidden states of one row of ids."""
-    row = torch.from_numpy(ids).to(device)[None]
-    found: Tensor = base.get_decoder()(input_ids=row, use_cache=False, **extra).last_hidden_state[0].float()
-    return found
-
-
-def check_head(model: Any) -> None:
-    """Refuse models whose logits are more than head(hidden): scaled or capped, for instance.
+def check_forward(model: Any) -> None:
+    """Refuse models whose logits are not those of a padded batch's last hidden states.
 
     Raises:
-        ModelError: if a short forward pass shows a difference.
+        ModelError: if two short sequences, padded, get other logits than each alone in the model's own forward pass.
     """
     base = base_of(model)
-    ids = torch.tensor([[0, 1]], device=base.get_input_embeddings().weight.device)
-    with torch.no_grad():
-        whole = base(input_ids=ids, use_cache=False).logits.float()
-        ours = base.get_output_embeddings()(
-            base.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state
-        ).float()
-    if getattr(base.config, "final_logit_softcapping", None) or not torch.allclose(whole, ours, rtol=1e-2, atol=1e-2):
+    rows = [random_ids(base, 9, 0), random_ids(base, 16, 1)]
+    batch = np.stack([np.pad(ids, (0, 16 - len(ids))) for ids in rows])
+    with torch.no_grad(), short_window(base):
+        alone = [plain_logits(base, ids) for ids in rows]
+        try:
+            logits = logits_of(base, _hidden(base, batch)).float()
+        except (AttributeError, TypeError, RuntimeError) as error:
+            raise ModelError(
+                f"a model must have a decoder that gives its last hidden states; got {type(base).__name__}: "
+                f"{' '.join(str(error).split())[:200]}"
+            ) from error
+        gap = max(spread_apart(found[: len(want)], want) for found, want in zip(logits, alone, strict=True))
+    if not gap < rounding(base):
         raise ModelError(
-            f"a model's logits must be its output embedding of the last hidden state; got {type(base).__name__}, "
-            f"which differs by {float((whole - ours).abs().max()):.3g}"
+            "a model's logits must be its output embedding of the last hidden states, scaled and capped as its config "
+            f"says; got {type(base).__name__}, which differs by {gap:.2g} of their spread"
         )
+
+
+def _hidden(base: Any, ids: np.ndarray, **extra: Any) -> Tensor:
+    """`[B, T, d]` last hidden states of `[B, T]` ids."""
+    rows = torch.from_numpy(ids).to(base.get_input_embeddings().weight.device)
+    found: Tensor = base.get_decoder()(input_ids=rows, use_cache=False, **extra).last_hidden_state
+    return found

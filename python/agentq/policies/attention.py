@@ -10,6 +10,8 @@ from transformers import AttentionInterface, DynamicCache
 from transformers.cache_utils import DynamicLayer
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
+from agentq.errors import ModelError
+
 NAME = "agentq_sdpa"
 
 
@@ -22,9 +24,14 @@ def grouped_sdpa(
     dropout: float = 0.0,
     scaling: float | None = None,
     is_causal: bool | None = None,
-    **_: Any,
+    **other: Any,
 ) -> tuple[Tensor, None]:
-    """SDPA over `[B, heads, T, d]` with grouped key heads; transformers' own copies them to every query head."""
+    """SDPA over `[B, heads, T, d]` with grouped key heads; transformers' own copies them to every query head.
+
+    Windows are the mask's business. Raises ModelError if the model asks for more: caps, sinks, biases by place.
+    """
+    if asked := [name for name in ("softcap", "s_aux", "position_bias") if other.get(name) is not None]:
+        raise ModelError(f"attention by SDPA must be plain; got {', '.join(asked)}")
     causal = attention_mask is None and query.shape[2] > 1 and is_causal is not False
     out = torch.nn.functional.scaled_dot_product_attention(
         query,

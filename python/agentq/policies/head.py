@@ -1,0 +1,42 @@
+"""From last hidden states to logits, as a model's own forward pass computes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def logits_of(model: Any, hidden: Tensor) -> Tensor:
+    """`[..., V]` logits of the last hidden states `[..., d]` of a transformers causal LM.
+
+        logits = c tanh(scale * head(hidden) / c)
+
+    The scale (1 by default) and the cap c (infinite by default) come from the config: Granite divides by
+    `logits_scaling`, Cohere and Falcon-H1 multiply, Gemma caps. A trial shows whether that is all a model does.
+    """
+    config = model.config.get_text_config()
+    logits: Tensor = model.get_output_embeddings()(hidden)
+    if (divisor := getattr(config, "logits_scaling", None)) is not None:
+        logits = logits / divisor
+    for name in ("logit_scale", "lm_head_multiplier"):
+        if (factor := getattr(config, name, None)) is not None:
+            logits = logits * factor
+    if (cap := getattr(config, "final_logit_softcapping", None)) is not None:
+        logits = torch.tanh(logits / cap) * cap
+    return logits
+
+
+def context_of(model: Any) -> int:
+    """The tokens that a sequence may have: the model's positions, as far as a position always means the same.
+
+    With `longrope` (Phi-3 128k) the rotary frequencies of all tokens change when a sequence outgrows the original
+    context, so that cached keys would be of another model. Sequences end there.
+    """
+    config = model.config.get_text_config()
+    context = int(getattr(config, "max_position_embeddings", None) or 1 << 30)
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "longrope":
+        context = min(context, int(rope.get("original_max_position_embeddings") or context))
+    return context

@@ -1,0 +1,143 @@
+"""Trials of a model: whether a way to compute its logits gives those of one plain forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from agentq.errors import ModelError
+from agentq.policies.columns import Columns, PlainColumns, SharedColumns
+from agentq.policies.head import context_of
+from agentq.policies.prefix import PrefixCache
+
+PROMPTS, STEPS, K = (37, 21), 3, 2  # tokens of the prompts, which hold blocks of prefixes; samples of each
+WINDOW = 6  # tokens of a sliding window during a trial, so that it matters in a short prompt
+
+
+def choose_columns(model: Any) -> tuple[Callable[[PrefixCache], Columns], bool]:
+    """How to make the columns of an engine's batches, and whether they are the shared, fast ones.
+
+    Each way is tried on short random prompts, with windows made shorter, and compared with the plain forward pass.
+
+    Raises:
+        ModelError: if no way gives the model's own logits.
+    """
+    ways: list[tuple[str, Callable[[PrefixCache], Columns], bool]] = []
+    mine = model.get_decoder().config._attn_implementation
+    if SharedColumns.takes(model):
+        ways.append((mine, lambda prefixes: SharedColumns(model, prefixes), True))
+    for name in dict.fromkeys([mine, _eager(model)]):
+        ways.append((name, lambda _: PlainColumns(model), False))
+    said = ""
+    for name, make, shared in ways:
+        model.get_decoder().config._attn_implementation = name
+        try:
+            allowed, gap = rounding(model), _gap(model, make)
+        except Exception as error:  # a model that does not take what it is given fails anywhere in its own code
+            said = f"{type(error).__name__} in its own code"
+            continue
+        if gap < allowed:
+            return make, shared
+        said = f"logits that differ by {gap:.2g} of their spread"
+    raise ModelError(
+        "a model must give the same logits token by token as in one pass; "
+        f"got {type(model).__name__} with {said}: serve it with vLLM"
+    )
+
+
+def _gap(model: Any, make: Callable[[PrefixCache], Columns]) -> float:
+    """The largest `spread_apart` of columns, with prompts that are new and with prompts whose prefixes are known."""
+    prefixes, room, gaps = PrefixCache(1 << 30), context_of(model) - STEPS, []
+    prompts = [random_ids(model, max(1, min(n, room)), n).astype(np.int32) for n in PROMPTS]
+    tokens = torch.from_numpy(random_ids(model, (STEPS - 1) * len(prompts) * K, 0)).view(STEPS - 1, len(prompts), K)
+    with torch.inference_mode(), short_window(model):
+        want = torch.stack([_columns_plainly(model, p, tokens[:, i]) for i, p in enumerate(prompts)])
+        for _ in range(2):
+            columns = make(prefixes)
+            found = [columns.begin(prompts, [prefixes.find(prompt) for prompt in prompts], K)]
+            found += [columns.step(token.to(want.device)) for token in tokens]
+            gaps.append(spread_apart(torch.stack(found, dim=2), want))
+    return max(gaps)
+
+
+def _columns_plainly(model: Any, prompt: np.ndarray, tokens: Tensor) -> Tensor:
+    """`[K, STEPS, V]` logits after `prompt` and after each of `tokens` `[STEPS - 1, K]`."""
+    rows = [np.concatenate([prompt, tokens[:, column].numpy()]) for column in range(tokens.shape[1])]
+    return torch.stack([plain_logits(model, row)[len(prompt) - 1 :] for row in rows])
+
+
+def plain_logits(model: Any, ids: np.ndarray) -> Tensor:
+    """`[T, V]` float32 logits of the model's own forward pass over `[T]` tokens: no cache, no padding, no kernels."""
+    row = torch.from_numpy(ids.astype(np.int64)).to(model.get_input_embeddings().weight.device)[None]
+    with attention_by(model, _eager(model)):
+        logits: Tensor = model(input_ids=row, use_cache=False).logits[0].float()
+    return logits
+
+
+def spread_apart(found: Tensor, want: Tensor) -> float:
+    """The largest distance of two distributions' logits, relative to how far the wanted ones spread about their mean.
+
+    Args:
+        found: `[..., V]` logits; a constant that all of a distribution share makes no difference.
+        want: `[..., V]` the same.
+    """
+    found, want = (x - x.mean(dim=-1, keepdim=True) for x in (found, want))
+    return float(((found - want).norm(dim=-1) / want.norm(dim=-1)).max())
+
+
+def rounding(model: Any) -> float:
+    """What `spread_apart` may be through rounding alone: 0.001 in float32; in narrower types the model shows it.
+
+    There it is four times the difference between a batch with the attention in use and each row with the model's own,
+    at least 0.05: both compute the same, in another order.
+    """
+    if model.get_input_embeddings().weight.dtype in (torch.float32, torch.float64):
+        return 1e-3
+    rows = np.stack([random_ids(model, min(PROMPTS[0], context_of(model)), seed) for seed in range(2)])
+    batch = torch.from_numpy(rows).to(model.get_input_embeddings().weight.device)
+    with torch.no_grad():
+        together = model(input_ids=batch, use_cache=False).logits.float()
+        alone = torch.stack([plain_logits(model, row) for row in rows])
+    return max(0.05, 4 * spread_apart(together, alone))
+
+
+def random_ids(model: Any, length: int, seed: int) -> np.ndarray:
+    """`[length]` int64 token ids."""
+    return np.random.default_rng(seed).integers(0, model.get_input_embeddings().weight.shape[0], length)
+
+
+def _eager(model: Any) -> str:
+    """The name of the attention that a model defines itself; that which it has where it cannot be exchanged."""
+    known = getattr(model, "_supports_attention_backend", False)
+    return "eager" if known else str(model.get_decoder().config._attn_implementation)
+
+
+@contextmanager
+def attention_by(model: Any, name: str) -> Iterator[None]:
+    """In the block, the model computes attention by the implementation of that name."""
+    config = model.get_decoder().config
+    before = config._attn_implementation
+    config._attn_implementation = name
+    try:
+        yield
+    finally:
+        config._attn_implementation = before
+
+
+@contextmanager
+def short_window(model: Any) -> Iterator[None]:
+    """In the block, the model's sliding window is `WINDOW` tokens, if it has one."""
+    config = model.get_decoder().config
+    before = getattr(config, "sliding_window", None)
+    if before is not None:
+        config.sliding_window = WINDOW
+    try:
+        yield
+    finally:
+        if before is not None:
+            config.sliding_window = before

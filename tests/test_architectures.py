@@ -1,0 +1,187 @@
+"""Every architecture is sampled from exactly and trained exactly, or refused in one line. See benchmarks/architectures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from architectures import ARCHITECTURES, make_model, measure, write_checkpoint
+
+from agentq.errors import ModelError
+from agentq.learn.learner import Learner
+from agentq.learn.logps import can_pack, check_forward
+from agentq.policies import trial
+from agentq.policies.columns import PlainColumns, SharedColumns
+from agentq.policies.engine import TransformersEngine
+from agentq.policies.head import context_of
+from agentq.policies.prefix import PrefixCache
+from agentq.policies.trial import choose_columns, rounding, short_window
+from tests.learn_factory import plain_logps, random_sample, tiny_llama
+
+COMPUTED = {
+    "Llama": "fast packed",
+    "Qwen2": "fast packed",
+    "Qwen3": "fast packed",
+    "Qwen3Moe": "fast packed",
+    "Phi3": "fast padded",
+    "SmolLM3": "fast packed",
+    "Glm4": "fast packed",
+    "Mistral": "fast padded",
+    "Gemma2": "plain padded",
+    "Gemma3Text": "fast padded",
+    "Olmo3": "fast padded",
+    "Granite": "fast packed",
+    "Cohere": "fast packed",
+    "Cohere2": "fast padded",
+    "Exaone4": "fast padded",
+    "GptOss": "plain padded",
+    "DeepseekV3": "plain packed",
+    "Llama4Text": "plain refused",
+    "Lfm2": "plain padded",
+    "Qwen3Next": "plain padded",
+    "FalconH1": "plain padded",
+    "Mamba": "refused refused",
+}
+PROMPTS = [np.arange(5, 5 + n, dtype=np.int32) for n in (70, 17, 90)]
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_log_probabilities_are_those_of_a_plain_forward_pass(name: str, tmp_path: Path) -> None:
+    found = measure(name, tmp_path)
+    assert f"{found.decoding} {found.training}" == COMPUTED[name]
+    assert max(found.sampled, found.trained) <= 1e-5
+    assert ("refused" in COMPUTED[name]) == bool(found.said) and "\n" not in found.said
+
+
+@pytest.mark.parametrize("name", ["Granite", "Cohere", "Gemma2", "Mistral"])
+def test_gradients_are_those_of_a_plain_forward_pass(name: str) -> None:
+    """Scaled and capped logits, packed and padded."""
+    learner, rng = Learner(make_model(name), learning_rate=1e-3), np.random.default_rng(0)
+    prompt = rng.integers(0, 60, 80).tolist()
+    samples = [random_sample(rng, prompt) for _ in range(3)] + [random_sample(rng)]
+    num_tokens = sum(len(s.token_ids) for s in samples)
+    want = torch.autograd.grad(
+        -torch.cat([plain_logps(learner.model, s) for s in samples]).sum() / num_tokens,
+        list(learner.model.parameters()),
+    )
+    learner.learning_rate, learner.max_grad_norm = 0.0, 1e9  # keep weights and gradients
+    learner.step_sft(samples)
+    for expected, parameter in zip(want, learner.model.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, expected, atol=2e-6, rtol=1e-3)
+
+
+def generated(engine: TransformersEngine, **settings: Any) -> list[tuple[list[int], list[float]]]:
+    asked: dict[str, Any] = {"seeds": range(3), "max_new_tokens": 14, **settings}
+    out = engine.generate(PROMPTS, 3, **asked)
+    return [(s.token_ids.tolist(), s.logps.round(4).tolist()) for samples in out for s in samples]
+
+
+@pytest.mark.parametrize("settings", [{}, {"temperature": 0.0}, {"temperature": 0.5}, {"patterns": ["(a|bc)+"] * 3}])
+def test_plain_columns_draw_what_shared_ones_do(settings: dict[str, Any], tmp_path: Path) -> None:
+    engine = TransformersEngine(write_checkpoint("Mistral", tmp_path))
+    if "patterns" in settings:
+        pytest.importorskip("llguidance")
+    assert engine.shares_columns
+    shared = generated(engine, **settings)
+    assert engine.usage.total.cached_tokens == 0
+    assert generated(engine, **settings) == shared and engine.usage.total.cached_tokens == 64 + 16 + 80
+    engine._columns, engine.prefixes = lambda _: PlainColumns(engine.model), PrefixCache(0)
+    assert generated(engine, **settings) == shared
+
+
+def test_a_plainly_decoded_model_keeps_the_engines_contract(tmp_path: Path) -> None:
+    engine = TransformersEngine(write_checkpoint("Lfm2", tmp_path))
+    assert not engine.shares_columns
+    together = generated(engine, max_new_tokens=40)
+    assert {len(tokens) for tokens, _ in together} != {40}  # some have ended, and their rows go on
+    for row, prompt in enumerate(PROMPTS):
+        alone = engine.generate([prompt], 3, seeds=[row], max_new_tokens=40)[0]
+        assert [s.token_ids.tolist() for s in alone] == [tokens for tokens, _ in together[3 * row : 3 * row + 3]]
+    assert engine.usage.total.cached_tokens == 0
+    torch.manual_seed(1)
+    engine.publish({name: torch.randn_like(w) * 0.1 for name, w in engine.model.state_dict().items()})
+    (sample,) = engine.generate([PROMPTS[0]], 1, seeds=[0], max_new_tokens=5)[0]
+    ids = torch.from_numpy(np.concatenate([PROMPTS[0], sample.token_ids]).astype(np.int64))
+    with torch.inference_mode():
+        logps = torch.log_softmax(engine.model(input_ids=ids[None], use_cache=False).logits[0], dim=-1)
+    at = torch.arange(len(PROMPTS[0]) - 1, len(ids) - 1)
+    np.testing.assert_allclose(sample.logps, logps[at, ids[at + 1]], atol=1e-5)
+    assert sample.version == 1
+
+
+def test_a_head_that_does_more_is_decoded_plainly_and_not_trained() -> None:
+    """No config says what this model does to its logits."""
+    model = make_model("Llama")
+    forward = model.forward
+
+    def squared(*args: Any, **kwargs: Any) -> Any:
+        out = forward(*args, **kwargs)
+        out.logits = out.logits**2
+        return out
+
+    assert choose_columns(model)[1]
+    model.forward = squared
+    make, shared = choose_columns(model)
+    assert not shared and isinstance(make(PrefixCache(0)), PlainColumns)
+    with pytest.raises(ModelError, match=r"scaled and capped as its config says; got LlamaForCausalLM, which differs"):
+        check_forward(model)
+
+
+def test_a_model_that_forgets_its_cache_is_refused() -> None:
+    model = make_model("Llama")
+    decoder = model.model.forward
+    model.model.forward = lambda past_key_values=None, **kwargs: decoder(**kwargs)
+    with pytest.raises(ModelError, match=r"token by token as in one pass; got LlamaForCausalLM with .* vLLM"):
+        choose_columns(model)
+
+
+def test_the_trial_notices_masks_that_are_not_followed() -> None:
+    """A window that matters from 64 tokens on, tried on prompts of 37."""
+    model = make_model("Mistral")
+    model.set_attn_implementation("agentq_sdpa")
+    assert choose_columns(model)[1]
+    columns = SharedColumns(model, PrefixCache(0))
+    assert columns.window == 64
+    with short_window(model):
+        assert SharedColumns(model, PrefixCache(0)).window == trial.WINDOW
+    assert model.config.sliding_window == 64
+    decoder = model.model.forward
+
+    def without_window(**kwargs: Any) -> Any:  # as this engine once called it
+        if kwargs.get("attention_mask") is not None and kwargs.get("past_key_values") is not None:
+            seen = kwargs["attention_mask"].shape[-1] - kwargs["input_ids"].shape[-1]
+            kwargs["attention_mask"] = kwargs["attention_mask"].clone()
+            kwargs["attention_mask"][..., :seen] |= seen > 0
+        return decoder(**kwargs)
+
+    model.model.forward = without_window
+    assert not choose_columns(model)[1]
+
+
+def test_trials_leave_the_model_as_it_was() -> None:
+    model = make_model("Gemma3Text")
+    model.set_attn_implementation("agentq_sdpa")
+    before = model.config.to_dict()
+    choose_columns(model)
+    check_forward(model)
+    can_pack(model)
+    assert model.config.to_dict() == before and model.config._attn_implementation == "agentq_sdpa"
+
+
+def test_rounding_of_bfloat16_is_measured() -> None:
+    assert rounding(tiny_llama()) == 1e-3
+    model = make_model("Qwen3").bfloat16()
+    assert 0.05 <= rounding(model) < 0.3 and choose_columns(model)[1]
+
+
+def test_a_context_ends_where_rotary_frequencies_change() -> None:
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 96}
+    half = 8  # of a head
+    rope |= {"short_factor": [1.0] * half, "long_factor": [4.0] * half}
+    model = make_model("Phi3")
+    assert context_of(model) == 512
+    model.config.rope_parameters = rope
+    assert context_of(model) == 96
