@@ -17,9 +17,10 @@ from agentq.store.run import RunStore
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A run directory with default settings and nothing in it yet."""
+    """A run directory of `agentq ladder` with default settings and one metric in it."""
     path = tmp_path / "run"
-    RunStore.open(path, load(None, [f"--run.out={path}"]).to_dict()).close()
+    with RunStore.open(path, load(None, [f"--run.out={path}"]).to_dict() | {"command": "ladder"}) as store:
+        store.log("base/eval", 1, loss=0.5)  # what keeps nothing is begun anew
     return path
 
 
@@ -43,10 +44,8 @@ def test_cli_without_a_command_prints_help_and_exits_with_2(capsys: pytest.Captu
 
 
 def test_cli_refuses_an_unknown_command(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["lader"])
-    assert stopped.value.code == 2
-    assert "invalid choice: 'lader' (choose from" in capsys.readouterr().err
+    assert failure(capsys, "lader") == "no command 'lader'; did you mean 'ladder'?"
+    assert failure(capsys, "env", "serv") == "no command 'env serv'; did you mean 'serve'?"
 
 
 @pytest.mark.parametrize(
@@ -99,8 +98,8 @@ def test_cli_refuses_settings_where_none_are_taken(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words: dict[str, list[object]] = {"report": [tmp_path], "base": ["--out", tmp_path / "base"], "settings": []}
-    message = "this command takes no settings; got '--run.seed'"
-    assert failure(capsys, command, *words[command], "--run.seed", 1) == message
+    message = f"agentq {command} takes no settings; got '--run.seed': "
+    assert failure(capsys, command, *words[command], "--run.seed", 1).startswith(message)
 
 
 def test_cli_says_what_is_no_run_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,7 +131,10 @@ def test_cli_refuses_a_run_of_a_newer_agentq(run: Path, capsys: pytest.CaptureFi
 
 def test_cli_refuses_to_go_on_with_other_settings(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     message = failure(capsys, "ladder", "--run.out", run, "--search.c_exp", 3)
-    assert message.startswith(f"{run} was made with search.c_exp = 1.0; got 3.0: pass the same settings")
+    assert message == (
+        f"{run} was made with --search.c_exp 1.0; got 3.0: give what it was made with, another --out, or --clean to "
+        "delete it and start over"
+    )
 
 
 def test_cli_says_that_a_base_is_no_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -334,8 +334,8 @@ WORDS = ["run", GOAL, "--url", "http://127.0.0.1:9/", "--model", "base"]
     [
         (["--calls", "0"], "--calls must be more than 0; got 0"),
         (["--seconds", "nan"], "--seconds must be more than 0; got nan"),
-        (["--money", "1"], "--money needs the prices of tokens: --price-prompt and --price-generated"),
-        (["--price-prompt", "-1"], "prices must be at least 0"),
+        (["--money", "1"], "--money needs the prices of tokens: --price.prompt and --price.generated"),
+        (["--price.prompt", "-1"], "price.prompt must be greater than or equal to 0"),
         (["--search.num_proposals", "0"], "search.num_proposals must be greater than or equal to 1"),
         (["--out", "FULL"], "--out must be a new or empty directory, or --clean given"),
     ],
@@ -378,7 +378,7 @@ def started(site: Foreign, out: Path, *words: str) -> subprocess.Popen[str]:
 @pytest.mark.browser
 def test_the_command_tells_what_it_does_and_leaves_a_report(browser: BrowserPool, tmp_path: Path) -> None:
     with foreign() as site:
-        prices = ["--money", "1", "--price-prompt", "1", "--price-generated", "2"]
+        prices = ["--money", "1", "--price.prompt", "1", "--price.generated", "2"]
         done = started(site, tmp_path / "yes", "--yes", *prices)
         out, err = done.communicate(timeout=120)
         assert done.returncode == 0, err

@@ -16,8 +16,10 @@ from agentq.config import Config, load
 from agentq.policies.protocol import Policy
 from agentq.recipes import sft
 from agentq.recipes.ladder import DEMO_RUNGS, RUNGS, ladder
+from agentq.recipes.presets import READS
 from agentq.store.run import TRAJECTORY, TREE, RunStore
 from agentq.types import Split
+from tests.reads import keys, recorded_reads
 from tests.recipes_factory import Idle, Quiet, Schooled, Teacher
 
 SMALL = (  # seed 1: every learner finds pairs in both rounds
@@ -47,7 +49,10 @@ def climbed(base: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
     config = load(None, SMALL.split())
     with RunStore.open(out, config.to_dict()) as store:
         pipeline = Taught(store, config, base, Quiet())
-        rows = ladder(pipeline)
+        with recorded_reads() as read:
+            rows = ladder(pipeline)
+        elsewhere = {"run.out", "run.constrained"}  # the command reads it; the policy, which is a teacher here
+        assert read - elsewhere == keys(READS["ladder"]) - elsewhere
     return out, config, pipeline, rows
 
 

@@ -100,7 +100,10 @@ def test_a_killed_server_leaves_no_process(busy: str, tmp_path: Path, monkeypatc
             [f"{OWN}:make", "--at", "TAKEN"],
             "must be served at a free address; got TAKEN: Address already",
         ),
-        ([f"{OWN}:make", "--at", "127.0.0.1:0", "--run.seed", 1], "this command takes no settings; got '--run.seed'"),
+        (
+            [f"{OWN}:make", "--at", "127.0.0.1:0", "--run.seed", 1],
+            "agentq env serve takes no settings; got '--run.seed'",
+        ),
     ],
 )
 def test_what_cannot_be_served_is_told_in_one_line(
@@ -124,8 +127,13 @@ def test_agentq_measures_and_trains_on_it_and_goes_on(
     base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     at = str(tmp_path / "socket")
-    words = ["--env", f"count@{at}", "--eval.num_tasks=3", "--run.num_tasks=2", "--run.group_size=2", "--base", base]
-    small = ["--search.num_iterations=2", "--search.num_proposals=2", "--search.num_trees_in_flight=8"]
+    words = ["--env", f"count@{at}", "--eval.num_tasks=3", "--base", base]
+    small = [
+        "--run.num_tasks=2",
+        "--search.num_iterations=2",
+        "--search.num_proposals=2",
+        "--search.num_trees_in_flight=8",
+    ]
     commands = [
         ["eval", base, *words, "--out", tmp_path / "eval"],
         ["train", "agent_q", *words, *small, "--out", tmp_path / "train"],
@@ -138,7 +146,7 @@ def test_agentq_measures_and_trains_on_it_and_goes_on(
             first.append(json.loads(capsys.readouterr().out)["rungs"])
         assert first[0] == first[1] and first[0][-1]["n"] == 3
     with EnvServer(f"{OWN}:make", sys.executable, at, 2):
-        refused = ["train", "sft", *words, "--eval.measure_base=false", "--out", tmp_path / "sft"]
+        refused = ["train", "sft", *words, "--run.num_tasks=2", "--eval.measure_base=false", "--out", tmp_path / "sft"]
         assert main([*map(str, refused)]) == 2
     said = capsys.readouterr().err
     assert f"a scripted expert must be known for this, as for the built-in sites; got count@{at}" in said

@@ -28,7 +28,7 @@ from agentq.policies.scripted import ScriptedPolicy
 from agentq.recipes import loop, policy_gradient, ppo, step_agent_inverse
 from agentq.recipes.metrics import agreement
 from agentq.recipes.pipeline import Pipeline
-from agentq.recipes.presets import RECIPES
+from agentq.recipes.presets import RECIPES, load_for
 from agentq.recipes.recipe import Round
 from agentq.search.branching import Branching, at_random, branched, where_unsure
 from agentq.search.collect import Collector, StragglerCut
@@ -49,6 +49,7 @@ from agentq.types import (
     Trajectory,
 )
 from tests.learn_factory import plain_logps, sample, tiny_llama
+from tests.reads import keys, recorded_reads
 from tests.recipes_factory import Quiet, expert_texts
 from tests.train_factory import TINY, recipe_of, run, same, weights
 
@@ -57,7 +58,10 @@ from tests.train_factory import TINY, recipe_of, run, same, weights
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_trains_on_every_site(name: str, env: str, base: Path, tmp_path: Path) -> None:
     more = ["--run.group_size=6"] if name in ("tree_grpo", "arpo_entropy") else []
-    run(name, base, tmp_path / "run", [*TINY, f"--run.env={env}", *more])
+    with recorded_reads() as read:
+        run(name, base, tmp_path / "run", [*TINY, f"--run.env={env}", *more])
+    elsewhere = {"run.out", "run.constrained"}  # the command reads it; the policy, which is a teacher here
+    assert read - elsewhere == keys(RECIPES[name]) - elsewhere
     (row,) = [r for r in json.loads((tmp_path / "run" / "summary.json").read_text()) if r["name"] == name]
     assert row["n"] == 1 and 0 <= row["low"] <= row["high"] <= 1 and row["env_steps"] > 0
     with RunStore.read(tmp_path / "run") as store:
@@ -87,6 +91,11 @@ def test_every_recipe_trains_on_every_site(name: str, env: str, base: Path, tmp_
             "which is strictly on-policy; got 2 and 240",
         ),
         (["grpo", "--run.env=shpo"], "no environment 'shpo'; did you mean 'shop'?"),
+        (
+            ["rft", "--rft.num_tasks=9", "--rft.max_per_task=1"],
+            "command line: settings must be ones that agentq train rft reads; got rft.num_tasks, "
+            "read by agentq demo, agentq ladder",
+        ),
     ],
 )
 def test_train_refuses_in_one_line_and_writes_nothing(
@@ -112,6 +121,7 @@ def test_recipe_defaults_lie_between_the_defaults_and_the_file(tmp_path: Path) -
     for name in RECIPES:
         recipe_of(name).check(load(None, [], recipe_of(name).defaults))
         assert recipe_of(name).name == name
+        load_for(name, None, list(recipe_of(name).defaults), RECIPES[name])  # which refuses what is not read
 
 
 # credit and loss, by hand

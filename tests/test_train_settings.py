@@ -19,9 +19,11 @@ from agentq.learn.learner import Learner
 from agentq.learn.reference import reference_logps
 from agentq.recipes import policy_gradient
 from agentq.recipes.learning import learner_of
+from agentq.recipes.presets import READS
 from agentq.store.run import RunStore
 from agentq.types import CreditedTrajectory, Split
 from tests.learn_factory import plain_logps, sample, tiny_llama
+from tests.reads import keys, recorded_reads
 from tests.train_factory import TINY, Interrupts, run, same, weights
 
 TURNS = (sample([5, 6, 7], [8, 9, 3], [0.0] * 3), sample([5, 6, 8], [10, 3], [0.0] * 2), sample([9, 4], [3], [0.0]))
@@ -167,14 +169,15 @@ def test_the_median_is_the_baseline_of_the_example() -> None:
 
 
 def test_eval_measures_any_checkpoint(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    finished: set[str] = set()
+
     def measured(name: str, *words: str) -> dict[str, Any]:
-        small = [
-            "--eval.num_tasks=3",
-            "--eval.num_iterations=2",
-            "--search.num_proposals=2",
-            f"--out={tmp_path / name}",
-        ]
-        assert main(["eval", str(base), "--json", f"--out={tmp_path / name}", *small, *words]) == 0
+        small = ["--eval.num_tasks=3", f"--out={tmp_path / name}"]
+        with recorded_reads() as read:
+            assert main(["eval", str(base), "--json", *small, *words]) == 0
+        served = {"train.lora_rank"}  # is read where run.engine serves the checkpoint
+        assert read | served == keys(READS["eval --search" if "--search" in words else "eval"]) or name in finished
+        finished.add(name)
         (row,) = json.loads(capsys.readouterr().out)["rungs"]
         assert row == json.loads((tmp_path / name / "summary.json").read_text())[0]
         return dict(row)
@@ -185,7 +188,8 @@ def test_eval_measures_any_checkpoint(base: Path, tmp_path: Path, capsys: pytest
         episodes = list(store.trajectories("eval"))
     assert {step.proposal.temperature for t in episodes for step in t.steps} == {0.7}
     assert {t.task.split for t in episodes} == {Split.TEST}
-    measured("searched", "--search", "--base", str(base))
+    searching = ["--search", "--base", str(base), "--eval.num_iterations=2", "--search.num_proposals=2"]
+    measured("searched", *searching)
     with RunStore.read(tmp_path / "searched") as store:
         assert len(list(store.trees("eval"))) == 3
     other = Learner.from_checkpoint(base, learning_rate=1e-3)

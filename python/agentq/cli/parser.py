@@ -49,9 +49,9 @@ def parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
         ConfigError: for wrong usage.
     """
     parser = _parser()
-    _check_choice(words[:1], [*COMMANDS, "env"], "agentq")
+    _check_choice(words[:1], [*COMMANDS, "env"])
     if words[:1] == ["env"]:
-        _check_choice(words[1:2], ["serve"], "agentq env")
+        _check_choice(words[1:2], ["serve"], "env ")
     settings, others = _split_settings(words)
     args, unknown = parser.parse_known_args(others)
     if args.command is None:
@@ -79,9 +79,9 @@ def _split_settings(words: Sequence[str]) -> tuple[list[str], list[str]]:
     return settings, others
 
 
-def _check_choice(word: Sequence[str], known: Sequence[str], of: str) -> None:
+def _check_choice(word: Sequence[str], known: Sequence[str], of: str = "") -> None:
     if word and not word[0].startswith("-") and word[0] not in known:
-        raise ConfigError(f"{of} has no command '{word[0]}'{did_you_mean(word[0], known)}")
+        raise ConfigError(f"no command '{of}{word[0]}'{did_you_mean(word[0], known)}")
 
 
 def _parser() -> argparse.ArgumentParser:

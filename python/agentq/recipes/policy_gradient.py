@@ -87,14 +87,18 @@ def words(
     ratio: Literal["none", "token", "turn", "sequence"] = "token",
     clip: tuple[float, float] = (0.2, 0.2),
     average: Literal["token", "sequence", "constant"] = "sequence",
-    divide_by_std: bool = False,
+    divide_by_std: bool | None = False,
 ) -> tuple[str, ...]:
-    """The settings of a policy gradient as command-line words, and the temperature that its ratios need."""
+    """The settings of a policy gradient as command-line words, and the temperature that its ratios need.
+
+    `divide_by_std` None: left out, for advantages that do not read it.
+    """
     section = "--policy_gradient."
     return (
         "--search.temperature=1",
         *(f"{section}ratio={ratio}", f"{section}clip_low={clip[0]}", f"{section}clip_high={clip[1]}"),
-        *(f"{section}average={average}", f"{section}divide_by_std={divide_by_std}"),
+        f"{section}average={average}",
+        *([] if divide_by_std is None else [f"{section}divide_by_std={divide_by_std}"]),
     )
 
 

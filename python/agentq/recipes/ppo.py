@@ -99,7 +99,7 @@ RECIPE = Recipe(
     credit,
     policy_gradient.policy_gradient(),
     defaults=(
-        *policy_gradient.words(),
+        *policy_gradient.words(divide_by_std=None),
         *("--run.group_size=8", "--run.num_tasks=32", "--train.batch_size=64", "--run.num_rounds=10"),
     ),
     on_policy=True,

@@ -22,10 +22,13 @@ EVAL = ("eval.num_tasks", "eval.temperature")
 ROUNDS = (*RUN, *LEARN, *EVAL, "eval.measure_base", "run.num_rounds", "run.num_tasks", "run.max_env_steps")
 SAMPLED = ("search.temperature", "train.logp_tolerance")
 GROUPS = (*SAMPLED, "run.group_size")
-POLICY_GRADIENT = ("policy_gradient",)
+LOSS = (
+    *("policy_gradient.ratio", "policy_gradient.clip_low", "policy_gradient.clip_high", "policy_gradient.average"),
+    *("policy_gradient.kl_weight", "policy_gradient.importance_cap"),
+)
 
 # agentq train RECIPE: one module each, whose RECIPE it runs
-_FAMILY = (*ROUNDS, *GROUPS, *POLICY_GRADIENT)
+_FAMILY = (*ROUNDS, *GROUPS, "policy_gradient")
 RECIPES: dict[str, tuple[str, ...]] = {
     "sft": ROUNDS,
     "rft": (*ROUNDS, *GROUPS, "rft.max_per_task"),
@@ -33,9 +36,10 @@ RECIPES: dict[str, tuple[str, ...]] = {
     "outcome_dpo": (*ROUNDS, *GROUPS, *DPO),
     "agent_q": (*ROUNDS, *TREES, *DPO, "pairs", "train.logp_tolerance"),
     **dict.fromkeys(("reinforce", "rloo", "loop", "grpo", "dapo", "gspo", "gigpo", "arpo_replay"), _FAMILY),
-    **dict.fromkeys(("tree_grpo", "arpo_entropy", "ppo"), _FAMILY),
+    **dict.fromkeys(("tree_grpo", "arpo_entropy"), _FAMILY),
+    "ppo": (*ROUNDS, *GROUPS, *LOSS),
     "step_agent_implicit": (*ROUNDS, *SAMPLED, *DPO),
-    "step_agent_inverse": (*ROUNDS, *SAMPLED, *POLICY_GRADIENT),
+    "step_agent_inverse": (*ROUNDS, *SAMPLED, *LOSS),
 }
 
 _CLIMB = (*RUN, *LEARN, *EVAL, *TREES, *DPO, "eval.num_iterations", "pairs", "rft", "run.num_rounds", "run.num_tasks")

@@ -74,6 +74,6 @@ RECIPE = Recipe(
     inspections,
     credit,
     policy_gradient.policy_gradient(),
-    defaults=(*policy_gradient.words(), "--run.num_rounds=3", "--train.batch_size=64"),
+    defaults=(*policy_gradient.words(divide_by_std=None), "--run.num_rounds=3", "--train.batch_size=64"),
     on_policy=True,
 )
