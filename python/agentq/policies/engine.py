@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -314,7 +315,7 @@ def load_checkpoint(path: str | Path, *, device: str, dtype: torch.dtype | str) 
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
         model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, attn_implementation=attention.NAME).to(device)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(f"the model must be a transformers checkpoint by name or path; got {path}: {first}") from error
     size = model.get_input_embeddings().weight.shape[0]
