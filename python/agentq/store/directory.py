@@ -46,7 +46,7 @@ class Lock:
 
     def __init__(self, path: Path) -> None:
         """Raises StoreError if the directory is held already, here or in another process."""
-        with disk_named(path), _guard:
+        with disk_named(path / ".lock"), _guard:
             found = path.stat()
             self._key = (found.st_dev, found.st_ino)
             if self._key in _held:
@@ -71,11 +71,11 @@ class Lock:
 def delete_run(path: Path) -> None:
     """Delete the files of a run, and nothing else that lies in its directory.
 
-    The database goes first and config.json last, so that what a power cut leaves is refused, or cleaned again.
+    config.json goes first and the database last, so what a power cut leaves is not taken for a run, nor for a foreign
+    directory: it is refused until it is deleted again.
     """
-    mark = "config.json" if (path / "config.json").exists() else "run.sqlite"
-    rest = [name for name in OWN_FILES if name not in (mark, "run.sqlite", ".lock")]
-    for names in (["run.sqlite"] if mark != "run.sqlite" else [], rest, [mark]):
+    last = ("run.sqlite", *SIDE_FILES, ".lock")
+    for names in (("config.json",), set(OWN_FILES) - {"config.json", *last}, last[:-1]):
         for name in names:
             remove(path / name)
         sync(path)

@@ -39,6 +39,8 @@ def disk_named(path: Path) -> Iterator[None]:
         code = error.errno if isinstance(error, OSError) else int(rust[1]) if rust else None
         if code is None:
             raise
+        if code == errno.ELOOP:
+            raise StoreError(f"{path} must be a file; got a link: delete it") from error
         remedy = "make room and run it again" if code in _ROOM else "choose another directory"
         raise StoreError(f"{path} must be writable; got {os.strerror(code).lower()}: {remedy}") from error
 
