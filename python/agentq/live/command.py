@@ -65,7 +65,8 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     told = {"goal": args.goal, "url": args.url, "model": args.model, "judge": args.judge or args.model, "yes": args.yes}
     identity = {"live": told, "search": config.to_dict()["search"]}
     try:
-        with RunStore.open(out, identity, clean=args.clean) as store, BrowserPool() as pool:
+        sandbox = False if args.no_sandbox else None
+        with RunStore.open(out, identity, clean=args.clean) as store, BrowserPool(sandbox=sandbox) as pool:
             watcher = _Terminal(store, budget, yes=args.yes).watcher()
             with _interruptible(budget):
                 solution = solve(

@@ -24,6 +24,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         text = f"of a million {kind} tokens" + ("; default: that of prompt tokens" if kind == "cached" else "")
         command.add_argument(f"--price-{kind}", type=float, metavar="MONEY", help=text)
     command.add_argument("--yes", action="store_true", help="take steps that look final without asking")
+    text = "let Chromium run without its sandbox, as root must; AGENTQ_NO_SANDBOX=1 does the same for every command"
+    command.add_argument("--no-sandbox", action="store_true", help=text)
     command.add_argument("--out", type=Path, help="the run directory; default: runs/live-TIME")
     command.add_argument("--clean", action="store_true", help="delete an earlier run in the same directory")
     command.add_argument("--config", type=Path, help="a TOML file of settings; those of [search] count")
