@@ -1,7 +1,7 @@
 """Which addresses a browser session may touch: an exact list of web origins, and nothing but http and https.
 
-Hosts are compared in ASCII, as browsers send them: `bücher.test` is `xn--bcher-kva.test`. The conversion is IDNA 2003 of
-the standard library; a host that it and a browser convert differently is refused and must be written as `xn--..`.
+Hosts are compared in ASCII, as browsers send them: `bücher.test` is `xn--bcher-kva.test`. The standard library converts
+by IDNA 2003. A host that it and a browser convert differently is refused and must be written as `xn--..`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ def read_origins(urls: Iterable[str]) -> frozenset[Origin]:
     for url in urls:
         origin = origin_of(url)
         if origin is None or "*" in url:
-            raise ConfigError(f"an allowed origin must be an exact one such as https://shop.test; got '{url}'{hint(url)}")
+            raise ConfigError(
+                f"an allowed origin must be an exact one such as https://shop.test; got '{url}'{hint(url)}"
+            )
         origins.add(origin)
     return frozenset(origins)
 

@@ -19,7 +19,7 @@ from agentq.errors import EnvError
 
 HELLO_S = 300.0  # for a session to start and say hello: environments may load data
 _SHOWN = 300  # characters of a server's own words in a message
-_ANSWERED = 2000  # characters of what the user says
+_LINE = 2000  # characters of what is shown on one line
 _Seconds = Annotated[float, Field(gt=0, le=86400)]
 _Count = Annotated[int, Field(ge=1, le=1_000_000)]
 _Reward = Annotated[float, Field(ge=-1e6, le=1e6)]
@@ -30,7 +30,7 @@ def one_line(text: str) -> str:
     return printable(text)[:_SHOWN]
 
 
-_Line = Annotated[str, AfterValidator(printable)]
+_Line = Annotated[str, AfterValidator(lambda text: printable(text)[:_LINE])]
 _Note = Annotated[str, AfterValidator(one_line)]
 _Word = Annotated[str, AfterValidator(lambda word: "_".join(one_line(word).split()))]
 
@@ -79,7 +79,7 @@ class Outcome(_Reply):
     success: bool = False
     error_kind: _Word | None = None
     error_message: _Note = ""
-    answer: Annotated[str, AfterValidator(lambda said: printable(said)[:_ANSWERED])] = ""
+    answer: _Line = ""
 
 
 class Closed(_Reply):
