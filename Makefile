@@ -7,6 +7,9 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 # Two threads of an inference engine on a busy small machine are slower than one.
 export OMP_NUM_THREADS ?= 1
 
+# Tests and benchmarks open pages of their own, often as root in a container, where Chromium cannot have its sandbox.
+test test-vllm bench: export AGENTQ_NO_SANDBOX ?= 1
+
 CORE := CMakeLists.txt $(wildcard csrc/*) $(wildcard bindings/*)
 
 # An environment of its own in $(1) that also sees $(VENV).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
@@ -11,6 +12,9 @@ import pytest
 
 from agentq.envs.browser.pool import BrowserPool
 from agentq.errors import MissingExtra
+
+# Tests open pages of their own, often as root in a container, where Chromium cannot have its sandbox; 0 tests with it.
+os.environ.setdefault("AGENTQ_NO_SANDBOX", "1")
 
 NAMES = ("agentq-search", "numpy", "pydantic", "torch", "transformers", "playwright", "hypothesis")
 

@@ -187,12 +187,15 @@ def serve(args: argparse.Namespace, overrides: list[str]) -> int:
     _no_overrides("env serve", overrides)
     from agentq.envs.remote.connection import Connection
     from agentq.envs.remote.server import EnvServer
+    from agentq.envs.remote.token import VARIABLE
 
-    with EnvServer(args.name, args.python, args.at, args.sessions) as server:
+    with EnvServer(args.name, args.python, args.at, args.sessions, args.idle) as server:
         first = Connection(server.at)
         name = f"{first.hello.name}@{server.at}"
         first.hang_up()
-        print(json.dumps({"env": name}) if args.json else f"--env {name}", flush=True)
+        file = str(server.token.file) if server.token is not None and server.token.file is not None else None
+        more = f"\nfrom another machine or user: {VARIABLE}=$(cat {file})" if file else ""
+        print(json.dumps({"env": name, "token_file": file}) if args.json else f"--env {name}{more}", flush=True)
         with contextlib.suppress(KeyboardInterrupt):
             threading.Event().wait()
     return DONE

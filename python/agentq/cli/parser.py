@@ -142,3 +142,6 @@ def _add_serve(command: argparse.ArgumentParser) -> None:
         "--at", default="127.0.0.1:7007", help="HOST:PORT or the path of a Unix socket; default: 127.0.0.1:7007"
     )
     serve.add_argument("--sessions", type=int, default=4, help="sessions at once, a process each; default: 4")
+    serve.add_argument(
+        "--idle", type=float, default=3600.0, help="seconds after which a silent session ends; default: 3600"
+    )

@@ -76,7 +76,8 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     asked = Budgeted(model, budget, price)
     judging = asked if judge is model else Budgeted(judge, budget, price)
     try:
-        with claimed(out, identity, clean=args.clean, inputs=inputs) as store, BrowserPool() as pool:
+        sandbox = False if args.no_sandbox else None
+        with claimed(out, identity, clean=args.clean, inputs=inputs) as store, BrowserPool(sandbox=sandbox) as pool:
             watcher = _Terminal(store, budget, yes=args.yes).watcher()
             with _interruptible(budget):
                 solution = solve(

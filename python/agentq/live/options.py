@@ -23,6 +23,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--money", type=float, default=inf, help="at most, at the prices given by --price.prompt, --price.generated"
     )
     command.add_argument("--yes", action="store_true", help="take steps that look final without asking")
+    text = "let Chromium run without its sandbox, as root must; AGENTQ_NO_SANDBOX=1 does the same for every command"
+    command.add_argument("--no-sandbox", action="store_true", help=text)
     command.add_argument("--out", type=Path, help="the run directory; default: runs/live-TIME")
     command.add_argument("--clean", action="store_true", help="delete an earlier run in the same directory")
     command.add_argument("--config", type=Path, help="a TOML file of settings")

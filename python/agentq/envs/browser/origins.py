@@ -1,7 +1,12 @@
-"""Which addresses a browser session may touch: an exact list of web origins, and nothing but http and https."""
+"""Which addresses a browser session may touch: an exact list of web origins, and nothing but http and https.
+
+Hosts are compared in ASCII, as browsers send them: `bücher.test` is `xn--bcher-kva.test`. The standard library converts
+by IDNA 2003. A host that it and a browser convert differently is refused and must be written as `xn--..`.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -9,6 +14,8 @@ from urllib.parse import urlsplit
 from agentq.errors import ConfigError
 
 _PORTS = {"http": 80, "https": 443}
+_AMBIGUOUS = "ßς\N{ZERO WIDTH NON-JOINER}\N{ZERO WIDTH JOINER}"  # IDNA 2003 replaces or drops them, browsers do not
+_ASCII = re.compile(r"[a-z0-9._-]+")
 
 
 class Origin(NamedTuple):
@@ -32,10 +39,20 @@ def origin_of(url: str) -> Origin | None:
         return None
     try:
         parts = urlsplit(url)
-        scheme, host, port = parts.scheme.lower(), (parts.hostname or "").rstrip("."), parts.port
+        scheme, host, port = parts.scheme.lower(), _in_ascii(parts.hostname or "").rstrip("."), parts.port
     except ValueError:
         return None
     return Origin(scheme, host, port or _PORTS[scheme]) if scheme in _PORTS and host else None
+
+
+def _in_ascii(host: str) -> str:
+    """A host as browsers send it. Raises ValueError if they might convert it otherwise."""
+    if host.isascii():
+        return host
+    converted = host.encode("idna").decode("ascii")
+    if any(character in _AMBIGUOUS for character in host) or not _ASCII.fullmatch(converted):
+        raise ValueError(f"a host must convert to punycode in one way; got {host}")
+    return converted
 
 
 def read_origins(urls: Iterable[str]) -> frozenset[Origin]:
@@ -44,9 +61,16 @@ def read_origins(urls: Iterable[str]) -> frozenset[Origin]:
     for url in urls:
         origin = origin_of(url)
         if origin is None or "*" in url:
-            raise ConfigError(f"an allowed origin must be an exact one such as https://shop.test; got '{url}'")
+            raise ConfigError(
+                f"an allowed origin must be an exact one such as https://shop.test; got '{url}'{hint(url)}"
+            )
         origins.add(origin)
     return frozenset(origins)
+
+
+def hint(url: str) -> str:
+    """What to do about an address that is none, if its host may be the reason."""
+    return "" if url.isascii() else ": a host in another script may have to be written in punycode (xn--...)"
 
 
 def is_allowed(url: str, allowed: frozenset[Origin]) -> bool:

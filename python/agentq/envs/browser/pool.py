@@ -40,15 +40,16 @@ class BrowserLost(EnvError):
 class _Worker(processes.Worker):
     """One worker process seen from outside, and the calls that wait for it."""
 
-    def __init__(self, executable: str) -> None:
+    def __init__(self, executable: str, *, sandbox: bool) -> None:
         super().__init__()
         cache = Path.home() / ".cache" / "ms-playwright"
         environ = {key: os.environ[key] for key in _KEPT if key in os.environ}
         environ.setdefault("PLAYWRIGHT_BROWSERS_PATH", str(cache))
         environ["HOME"] = str(self.folder)
         self.log = self.folder / "stderr.txt"
+        command = [sys.executable, "-m", "agentq.envs.browser.worker", executable, str(int(sandbox))]
         with self.log.open("wb") as log:
-            self.start([sys.executable, "-m", "agentq.envs.browser.worker", executable], environ, log)
+            self.start(command, environ, log)
         self.hello: Future[dict[str, Any]] = Future()
         self.waiting: dict[int, Future[dict[str, Any]]] = {0: self.hello}
         self.lock = threading.Lock()
@@ -140,15 +141,24 @@ class BrowserPool:
         executable: path of a Chromium; by default Playwright's own, else the first one on PATH.
         deadline_s: seconds any call may take before its worker is killed and replaced, > 0.
         memory_mb: MiB a worker with its browser may hold before it is replaced (Linux), > 0.
+        sandbox: whether Chromium must run in its own sandbox, which root and some containers cannot have. By default
+            it must, unless the environment variable AGENTQ_NO_SANDBOX is 1.
     """
 
     def __init__(
-        self, browsers: int = 1, *, executable: str = "", deadline_s: float = 30.0, memory_mb: float = 4096.0
+        self,
+        browsers: int = 1,
+        *,
+        executable: str = "",
+        deadline_s: float = 30.0,
+        memory_mb: float = 4096.0,
+        sandbox: bool | None = None,
     ) -> None:
         if browsers < 1 or deadline_s <= 0 or memory_mb <= 0:
             given = f"{browsers}, {deadline_s}, {memory_mb}"
             raise ConfigError(f"browsers must be at least 1, deadline_s and memory_mb positive; got {given}")
         self.browsers, self.executable = browsers, executable
+        self.sandbox = processes.must_sandbox() if sandbox is None else sandbox
         self.deadline_s, self.memory_limit_mb = deadline_s, memory_mb
         self.replaced: list[str] = []  # why each worker was replaced, oldest first
         self.abandoned: list[RemoteSession] = []
@@ -214,7 +224,10 @@ class BrowserPool:
             raise MissingExtra(
                 f"agentq.envs.browser needs playwright: pip install 'agentq-search[browser]'; then {NO_BROWSER}"
             )
-        worker = _Worker(self.executable)
+        try:
+            worker = _Worker(self.executable, sandbox=self.sandbox)
+        except OSError as error:
+            raise EnvError(f"a browser must start; got {error.strerror}") from None
         try:
             hello = worker.hello.result(_START_S)
         except (BrowserLost, TimeoutError):
@@ -224,7 +237,7 @@ class BrowserPool:
         worker.end(hello["error"])
         if hello.get("missing"):
             raise MissingExtra(f"{NO_BROWSER}; got none" + (f" at {self.executable}" if self.executable else ""))
-        raise EnvError(f"a browser must start; got {hello['error']}")
+        raise EnvError(hello.get("unsandboxed") or f"a browser must start; got {hello['error']}")
 
     def _replace(self, worker: _Worker, why: str) -> None:
         """End a worker; the next session that needs one starts another."""

@@ -8,7 +8,9 @@ the driver and the browser then end themselves when their pipes close. Runs in a
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,7 +22,28 @@ from typing import IO, NoReturn
 
 MARK = "AGENTQ_WORKER"
 CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")  # programs, the best first
+NO_SANDBOX = "AGENTQ_NO_SANDBOX"  # the variable that, if it is 1, allows a Chromium without its sandbox
+# What Chromium says on stderr, in Playwright's log of a failed launch, if it cannot have its sandbox.
+_NO_SANDBOX_SAID = re.compile(
+    r"\[err\] (?:\[[^]\n]*\] )?(.*?(?:sandbox|namespace).*?)(?:[.!](?: .*)?)?$", re.IGNORECASE | re.MULTILINE
+)
+PREFIX = "agentq-process-"  # of temporary folders; each is locked by its owner as long as that lives
+_SETTLED_S = 60.0  # what is younger may be about to be locked
 _PROC = Path("/proc")
+
+
+def must_sandbox() -> bool:
+    """Whether a Chromium may run in its own sandbox only, as the user has not allowed otherwise."""
+    return os.environ.get(NO_SANDBOX) != "1"
+
+
+def sandbox_error(log: str) -> str:
+    """What to tell of a launch that failed with `log` because Chromium cannot have its sandbox; "" if it did not."""
+    said = _NO_SANDBOX_SAID.search(log)
+    if said is None:
+        return ""
+    allowed = f"run as a user that is not root, or let it run without its sandbox: {NO_SANDBOX}=1"
+    return f"Chromium must run in its sandbox; got '{said[1]}': {allowed}"
 
 
 class Worker:
@@ -32,19 +55,33 @@ class Worker:
     process: subprocess.Popen[bytes]
 
     def __init__(self) -> None:
+        """Raises OSError if there is no room for a folder."""
+        sweep()
         self.mark = uuid.uuid4().hex
-        self.folder = Path(tempfile.mkdtemp(prefix="agentq-worker-"))
+        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        try:
+            self._lock = lock(self.folder)
+        except OSError:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
 
     def start(self, command: list[str], environ: dict[str, str], log: IO[bytes] | None = None) -> None:
-        """Run `command`; what it complains of goes to `log`, or where this process complains. Raises OSError."""
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            env={**environ, "TMPDIR": str(self.folder), MARK: self.mark},
-            start_new_session=True,
-        )
+        """Run `command`; what it complains of goes to `log`, or where this process complains.
+
+        Raises OSError if it does not start; the folder is gone then.
+        """
+        try:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**environ, "TMPDIR": str(self.folder), MARK: self.mark},
+                start_new_session=True,
+            )
+        except OSError:
+            self._remove()
+            raise
 
     def kill(self) -> None:
         """End all its processes, remove its folder. Idempotent."""
@@ -55,7 +92,43 @@ class Worker:
             assert pipe is not None
             with contextlib.suppress(OSError):
                 pipe.close()
+        self._remove()
+
+    def _remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
+        held, self._lock = self._lock, -1
+        if held >= 0:
+            os.close(held)
+
+
+def lock(path: Path) -> int:
+    """Lock a file or folder until the descriptor is closed or this process ends. Raises OSError if another holds it."""
+    held = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(held)
+        raise
+    return held
+
+
+def is_stale(path: Path) -> bool:
+    """Whether a file or folder is this user's and its owner ended without removing it: nothing locks it."""
+    try:
+        about = path.lstat()
+        if about.st_uid != os.geteuid() or time.time() - about.st_mtime < _SETTLED_S:
+            return False
+        os.close(lock(path))
+    except OSError:
+        return False
+    return True
+
+
+def sweep() -> None:
+    """Remove the folders of workers that were killed together with their owner."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        if is_stale(folder):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def end_here() -> NoReturn:

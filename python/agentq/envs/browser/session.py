@@ -75,6 +75,7 @@ class Session:
         self.unsafe = 0  # requests so far that may have changed the server: neither GET nor HEAD
         self.blocked: list[str] = []
         self.barred = ""
+        self.visiting = False  # the call asks for one page, and not for what that opens
         self.dialogs: list[str] = []
         self.crashed = False
         self.reader = Reader()
@@ -141,6 +142,10 @@ class Session:
         what = self.secrets.mask(what)[:200]
         self.blocked.append(what)
         self.barred = self.barred or (what if barred else "")
+
+    def asks_for(self, tab: Tab) -> bool:
+        """Whether what happens to the document of `tab` is what the call led to."""
+        return not self.visiting or tab in self.tabs[:1]
 
     def crash(self) -> None:
         """A renderer has died."""
@@ -225,6 +230,7 @@ class Session:
             await self.context.clear_cookies()
             await self.context.add_cookies(cookies)
         self._begin(sends)
+        self.visiting = True
         for tab in self.tabs[1:]:
             await tab.page.close()
         if not self.may_load(url):
@@ -298,6 +304,7 @@ class Session:
         self.sends = sends
         self.blocked.clear()
         self.barred = self.held = ""
+        self.visiting = False
         self.dialogs.clear()
         self.open_requests.clear()
         self.windows = 0
@@ -377,6 +384,9 @@ class Session:
         """Settle, leave what may not be shown, and read the page. `turn`, of an episode's start: see `Tab.settle`."""
         shown = self._tab()
         settled, seen = await shown.settle(self.quiet_ms, turn)
+        for opened in self.tabs[:0:-1]:
+            if not self.asks_for(opened) and opened.shows_nothing():
+                await self._leave(opened)
         tab = self._tab()
         status, said = await tab.status()
         if said != _ABORTED:

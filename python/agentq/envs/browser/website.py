@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urljoin
 
 from agentq.envs.browser.hosts import Start, Verdict, WithoutMemory
-from agentq.envs.browser.origins import origin_of
+from agentq.envs.browser.origins import hint, origin_of
 from agentq.envs.tab import View
 from agentq.errors import ConfigError
 from agentq.types import Task
@@ -39,7 +39,9 @@ class Website(WithoutMemory):
     def __init__(self, name: str, url: str, allow: Sequence[str] = (), *, max_steps: int = MAX_STEPS) -> None:
         origin = origin_of(url)
         if origin is None:
-            raise ConfigError(f"a web site's url must begin with http:// or https:// and name a host; got '{url}'")
+            raise ConfigError(
+                f"a web site's url must begin with http:// or https:// and name a host; got '{url}'{hint(url)}"
+            )
         self.name, self.url, self.max_steps = name, url, max_steps
         self.allow = [str(origin), *allow]
 

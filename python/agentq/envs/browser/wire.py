@@ -13,6 +13,7 @@ import json
 from typing import IO, Any, Protocol
 
 MAX_BYTES = 1 << 26  # of one message; a larger one is a fault of the page that made it
+CALL_BYTES, REPLY_BYTES = 1 << 20, 1 << 22  # of one message to and from an environment behind a server
 
 Message = dict[str, Any]
 
@@ -23,32 +24,45 @@ class Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
 
-def write(stream: IO[bytes], message: Message) -> None:
-    """Send one message. Raises OSError if nobody reads."""
-    body = _encode(message)
-    if len(body) > MAX_BYTES:
-        error = f"a message must fit {MAX_BYTES} bytes; got {len(body)}"
-        body = _encode({"id": message["id"], "error": error})
+def write(stream: IO[bytes], message: Message, most: int = MAX_BYTES) -> None:
+    """Send one message, or its id and an error if it takes more than `most` bytes. Raises OSError if nobody reads."""
+    body = encode(message)
+    if len(body) > most:
+        body = encode({"id": message["id"], "error": f"a message must fit {most} bytes; got {len(body)}"})
+    write_body(stream, body)
+
+
+def write_body(stream: IO[bytes], body: bytes) -> None:
+    """Send one encoded message. Raises OSError if nobody reads."""
     stream.write(len(body).to_bytes(4, "big") + body)
     stream.flush()
 
 
-def _encode(message: Message) -> bytes:
+def encode(message: Message) -> bytes:
     """JSON in UTF-8; half a character, which a page's strings may hold, becomes a question mark."""
     return json.dumps(message, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
 
 
-def read(stream: Readable) -> Message | None:
-    """The next message; None at the end of the stream. Raises ValueError for what is no message."""
+def read(stream: Readable, most: int = MAX_BYTES) -> Message | None:
+    """The next message; None at the end of the stream. Raises ValueError or RecursionError for what is no message."""
+    body = read_body(stream, most)
+    return None if body is None else decode(body)
+
+
+def read_body(stream: Readable, most: int) -> bytes | None:
+    """The next message as it came; None at the end of the stream. Raises ValueError if that is over `most` bytes."""
     head = stream.read(4)
     size = int.from_bytes(head, "big")
     if len(head) < 4:
         return None
-    if size > MAX_BYTES:
-        raise ValueError(f"a message must fit {MAX_BYTES} bytes; got {size}")
+    if size > most:
+        raise ValueError(f"a message must fit {most} bytes; got {size}")
     body = stream.read(size)
-    if len(body) < size:
-        return None
+    return body if len(body) == size else None
+
+
+def decode(body: bytes) -> Message:
+    """The message of its JSON. Raises ValueError or RecursionError for what is no message."""
     message = json.loads(body)
     if not isinstance(message, dict):
         raise ValueError(f"a message must be an object; got {type(message).__name__}")

@@ -29,19 +29,32 @@ ARGS = [
 ]
 
 
-async def launch(playwright: Any, executable: str) -> Any:
-    """Chromium from the setting ("" for none), Playwright's own, or PATH. Raises Error if there is none."""
+async def launch(playwright: Any, executable: str, *, sandbox: bool) -> Any:
+    """Chromium from the setting ("" for none), Playwright's own, or PATH. Raises Error if none starts."""
     found = next(filter(None, map(shutil.which, processes.CHROMIUMS)), None)
     choices = [executable] if executable else [None, found] if found else [None]
     for choice in choices:
-        for sandbox in (False,) if os.geteuid() == 0 else (True, False):  # Chromium's own needs a user that is not root
-            try:
-                return await playwright.chromium.launch(executable_path=choice, args=ARGS, chromium_sandbox=sandbox)
-            except Error as error:
-                last = error
-                if "xecutable doesn't exist" in error.message:
-                    break
+        try:
+            return await playwright.chromium.launch(executable_path=choice, args=ARGS, chromium_sandbox=sandbox)
+        except Error as error:
+            last = error
+            if not _is_missing(error):
+                break
     raise last
+
+
+def _is_missing(error: Error) -> bool:
+    return "xecutable doesn't exist" in error.message
+
+
+def _failure(error: Error, *, sandbox: bool) -> wire.Message:
+    """Why no browser started; `missing` if there is none, `unsandboxed` if its sandbox is what failed."""
+    return {
+        "id": 0,
+        "error": error.message.strip().split("\n", 1)[0],
+        "missing": _is_missing(error),
+        "unsandboxed": processes.sandbox_error(error.message) if sandbox else "",
+    }
 
 
 class Worker:
@@ -94,16 +107,15 @@ def _read(loop: asyncio.AbstractEventLoop, inbox: asyncio.Queue[wire.Message]) -
 
 async def main() -> None:
     """Launch, say hello, serve until the stream ends."""
-    output = os.fdopen(os.dup(1), "wb")
+    output, sandbox = os.fdopen(os.dup(1), "wb"), sys.argv[2] == "1"
     os.dup2(2, 1)  # whatever prints, prints to the log
     inbox: asyncio.Queue[wire.Message] = asyncio.Queue()
     threading.Thread(target=_read, args=(asyncio.get_running_loop(), inbox), daemon=True).start()
     async with async_playwright() as playwright:
         try:
-            browser = await launch(playwright, sys.argv[1])
+            browser = await launch(playwright, sys.argv[1], sandbox=sandbox)
         except Error as error:
-            missing = "xecutable doesn't exist" in error.message
-            wire.write(output, {"id": 0, "error": error.message.strip().split("\n", 1)[0], "missing": missing})
+            wire.write(output, _failure(error, sandbox=sandbox))
             return
         browser.on("disconnected", lambda _: os._exit(1))
         wire.write(output, {"id": 0, "result": {"version": browser.version}})

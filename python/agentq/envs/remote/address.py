@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import stat
 
 from agentq.errors import ConfigError
 
@@ -19,7 +20,7 @@ def split(name: str) -> tuple[str, str]:
 
 def connect(at: str, timeout_s: float) -> socket.socket:
     """A connection. Raises OSError if nobody listens."""
-    if _is_path(at):
+    if is_path(at):
         connection = socket.socket(socket.AF_UNIX)
         connection.settimeout(timeout_s)
         try:
@@ -33,47 +34,67 @@ def connect(at: str, timeout_s: float) -> socket.socket:
     return connection
 
 
-def listen(at: str) -> socket.socket:
-    """A listening socket. The file of a Unix socket whose server is gone is replaced. Raises OSError."""
-    if not _is_path(at):
-        return socket.create_server(_host(at))
-    try:
-        connect(at, 1.0).close()
-    except ConnectionRefusedError:
-        os.unlink(at)
-    except OSError:
-        pass  # there is none, or bind says what it is
-    listening = socket.socket(socket.AF_UNIX)
-    try:
-        listening.bind(at)
-        os.chmod(at, 0o600)
-        listening.listen()
-    except OSError:
-        listening.close()
-        raise
-    return listening
+class Listener:
+    """A listening socket. Raises OSError, and ConfigError for what is no address.
 
+    The file of a Unix socket is for its user alone. One whose server is gone is replaced; nothing else is.
+    """
 
-def close(listening: socket.socket) -> None:
-    """Stop listening, and remove the file of a Unix socket."""
-    if listening.family == socket.AF_UNIX:
+    def __init__(self, at: str) -> None:
+        self._file: tuple[int, int] | None = None
+        if not is_path(at):
+            self.socket = socket.create_server(_host(at))
+            host, port = self.socket.getsockname()[:2]
+            self.at = f"{host}:{port}"  # the port where any was asked for
+            return
+        self.at = at
+        self._replace_stale()
+        self.socket = socket.socket(socket.AF_UNIX)
+        try:
+            self.socket.bind(at)
+            self._file = self._found()
+            os.chmod(at, 0o600)
+            self.socket.listen()
+        except OSError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Stop listening, and remove the file of a Unix socket if it is still this one's."""
         with contextlib.suppress(OSError):
-            os.unlink(listening.getsockname())
-    listening.close()
+            if self._file is not None and self._found() == self._file:
+                os.unlink(self.at)
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)  # who waits for a connection hears of it
+        self.socket.close()
+
+    def _replace_stale(self) -> None:
+        try:
+            mode = os.lstat(self.at).st_mode
+        except OSError:
+            return  # there is none, or bind says what is wrong
+        if not stat.S_ISSOCK(mode):
+            raise ConfigError(f"a Unix socket must have a path of its own; got {self.at}: there is another file")
+        try:
+            connect(self.at, 1.0).close()
+        except ConnectionRefusedError:
+            os.unlink(self.at)
+        except OSError:
+            pass  # it is in use
+
+    def _found(self) -> tuple[int, int]:
+        about = os.lstat(self.at)
+        return about.st_dev, about.st_ino
 
 
-def told(listening: socket.socket) -> str:
-    """The address of a listening socket, its port where any was asked for."""
-    name = listening.getsockname()
-    return str(name) if listening.family == socket.AF_UNIX else f"{name[0]}:{name[1]}"
-
-
-def _is_path(at: str) -> bool:
+def is_path(at: str) -> bool:
+    """Whether an address is the path of a Unix socket."""
     return "/" in at
 
 
 def _host(at: str) -> tuple[str, int]:
     host, _, port = at.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
-        raise ConfigError(f"an address must be HOST:PORT or the path of a Unix socket; got '{at}'")
-    return host, int(port)
+    with contextlib.suppress(ValueError):  # of a host that is no name
+        if host.encode("idna") and port.isdecimal() and int(port) <= 65535:
+            return host, int(port)
+    raise ConfigError(f"an address must be HOST:PORT or the path of a Unix socket; got '{at}'")

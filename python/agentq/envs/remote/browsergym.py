@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-from agentq.envs.browser.processes import CHROMIUMS
+from agentq.envs.browser import processes
 from agentq.envs.remote.axtree import Tree, squeeze
 from agentq.errors import ConfigError, MissingExtra, did_you_mean
 
@@ -56,15 +56,17 @@ class BrowserGymEnv:
         try:
             seen, _ = self.env.reset(seed=seed)
         except Exception as error:
+            if refused := processes.sandbox_error(str(error)):
+                raise ConfigError(refused) from None
             if self.executable or "xecutable doesn't exist" not in str(error):
                 raise
-            self.executable = next(filter(None, map(shutil.which, CHROMIUMS)), "")
+            self.executable = next(filter(None, map(shutil.which, processes.CHROMIUMS)), "")
             if not self.executable:
                 raise MissingExtra(
                     _install("a Chromium", "playwright install --with-deps --only-shell chromium")
                 ) from None
             self.env = self._make()
-            seen, _ = self.env.reset(seed=seed)
+            return self.reset(seed)
         self.numbers: dict[str, int] = {}  # of elements, by BrowserGym's id
         self.heard = len(seen["chat_messages"])
         return {"instruction": squeeze(seen["goal"]), **self._look(seen)}
@@ -106,11 +108,14 @@ class BrowserGymEnv:
         def patient(action: str) -> str:
             return str(actions.to_python_code(action)).replace("timeout=500", f"timeout={_PATIENCE_MS}")
 
+        chromium: dict[str, Any] = {"chromium_sandbox": processes.must_sandbox()}
+        if self.executable:
+            chromium["executable_path"] = self.executable
         return gymnasium.make(
             self.name,
             disable_env_checker=True,
             slow_mo=0,
-            pw_chromium_kwargs={"executable_path": self.executable} if self.executable else {},
+            pw_chromium_kwargs=chromium,
             action_mapping=patient,
         )
 

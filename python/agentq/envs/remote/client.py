@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from agentq.envs.browser.budget import MAX_TOKENS, fit
 from agentq.envs.protocol import BROKEN_IN_A_ROW, Ability
 from agentq.envs.remote import address
-from agentq.envs.remote.connection import Closed, Connection, Hello, Outcome, SessionLost, Start
+from agentq.envs.remote.connection import Closed, Connection, Hello, Outcome, SessionLost, Start, one_line
 from agentq.envs.site import printable
 from agentq.errors import ConfigError, EnvError
 from agentq.types import Command, EnvAction, Observation, Split, StepResult, Task
@@ -40,7 +40,7 @@ def _take(name: str) -> Connection:
     session = Connection(at)
     if session.hello.name != env:
         session.hang_up()
-        raise ConfigError(f"the server at {at} serves '{session.hello.name}'; got '{env}'")
+        raise ConfigError(f"the server at {at} serves '{one_line(session.hello.name)}'; got '{env}'")
     return session
 
 
@@ -130,7 +130,8 @@ class RemoteEnv:
         if not task.instruction:
             raise EnvError(f"a task must have an instruction; seed {task.seed} did not start when it was asked for one")
         if start.instruction != task.instruction:
-            raise EnvError(f"a seed must give one instruction, '{task.instruction}'; got '{start.instruction}'")
+            said = f"'{one_line(task.instruction)}'; got '{one_line(start.instruction)}'"
+            raise EnvError(f"a seed must give one instruction, {said}")
         self._shown, self._steps, self._over = _observation(start.text, start.url), 0, False
         return self._shown
 

@@ -4,24 +4,42 @@ from __future__ import annotations
 
 import itertools
 import select
-import socket
 import time
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from agentq.envs.browser import wire
 from agentq.envs.remote import address
 from agentq.envs.remote.session import PROTOCOL
+from agentq.envs.remote.stream import Until
+from agentq.envs.remote.token import find
+from agentq.envs.site import printable
 from agentq.errors import EnvError
 
 HELLO_S = 300.0  # for a session to start and say hello: environments may load data
-_Seconds = Annotated[float, Field(gt=0)]
-_Count = Annotated[int, Field(ge=1)]
+_SHOWN = 300  # characters of a server's own words in a message
+_LINE = 2000  # characters of what is shown on one line
+_Seconds = Annotated[float, Field(gt=0, le=86400)]
+_Count = Annotated[int, Field(ge=1, le=1_000_000)]
+_Reward = Annotated[float, Field(ge=-1e6, le=1e6)]
+
+
+def one_line(text: str) -> str:
+    """A server's words as part of a message: on one line, of some length, of characters that can be printed."""
+    return printable(text)[:_SHOWN]
+
+
+_Line = Annotated[str, AfterValidator(lambda text: printable(text)[:_LINE])]
+_Note = Annotated[str, AfterValidator(one_line)]
+_Word = Annotated[str, AfterValidator(lambda word: "_".join(one_line(word).split()))]
 
 
 class SessionLost(EnvError):
-    """A session that cannot be used any more."""
+    """A session that cannot be used any more; why, on one line."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(one_line(why))
 
 
 class _Reply(BaseModel):
@@ -35,33 +53,33 @@ class Hello(_Reply):
     """
 
     protocol: int
-    name: str
+    name: _Line
     max_steps: _Count
     sessions: _Count
     deadline_s: _Seconds
-    commands: list[Literal["HOVER", "DRAG", "PRESS"]] = []
+    commands: Annotated[list[Literal["HOVER", "DRAG", "PRESS"]], Field(max_length=3)] = []
 
 
 class Start(_Reply):
     """The beginning of an episode."""
 
-    instruction: str
+    instruction: Annotated[str, Field(max_length=20_000), AfterValidator(printable)]
     text: str
-    url: str = ""
+    url: _Line = ""
 
 
 class Outcome(_Reply):
     """What a step did. `answer` is what the user says to ASK_USER."""
 
     text: str
-    url: str = ""
-    reward: float = 0.0
+    url: _Line = ""
+    reward: _Reward = 0.0
     terminated: bool = False
     truncated: bool = False
     success: bool = False
-    error_kind: str | None = None
-    error_message: str = ""
-    answer: str = ""
+    error_kind: _Word | None = None
+    error_message: _Note = ""
+    answer: _Line = ""
 
 
 class Closed(_Reply):
@@ -87,33 +105,41 @@ class Connection:
         except OSError as error:
             raise EnvError(f"a server must listen at {at}: agentq env serve; got {error.strerror or error}") from None
         self.live.add(self)
-        self.hello = self.call(Hello, "hello", HELLO_S, protocol=PROTOCOL)
+        token = find(self._socket)
+        self.hello = self.call(Hello, "hello", HELLO_S, protocol=PROTOCOL, **({"token": token} if token else {}))
 
     def call(self, reply: type[_R], call: str, deadline_s: float, **args: Any) -> _R:
         """What the server says to a call within `deadline_s`."""
-        message = {"id": next(self._numbers), "call": call, "args": args}
         try:
-            with self._socket.makefile("wb") as stream:
-                wire.write(stream, message)
-            answer = wire.read(_Until(self._socket, deadline_s))
-            if answer is None:
-                raise SessionLost(f"the server at {self.at} must answer {call}; it hung up")
-            if answer.get("error"):
-                raise SessionLost(str(answer["error"]))
-            if answer.get("id") != message["id"]:
-                raise ValueError(f"a reply must have the id of its call ({message['id']}); got {answer.get('id')}")
-            return reply.model_validate(answer.get("result"))
+            return reply.model_validate(self._ask(call, deadline_s, args))
         except TimeoutError:
             lost = f"{call} must be answered within {deadline_s:g} s; got nothing"
         except ValidationError as error:
             lost = f"the reply to {call} is wrong in {_where(error)}"
         except (OSError, ValueError, RecursionError) as error:
             lost = f"the server at {self.at} must speak the protocol; got {error}"
-        except SessionLost:
-            self.hang_up()
-            raise
+        except SessionLost as error:
+            lost = str(error)
         self.hang_up()
         raise SessionLost(lost)
+
+    def _ask(self, call: str, deadline_s: float, args: dict[str, Any]) -> Any:
+        number = next(self._numbers)
+        body = wire.encode({"id": number, "call": call, "args": args})
+        if len(body) > wire.CALL_BYTES:
+            raise ValueError(f"a call of {len(body)} bytes; at most {wire.CALL_BYTES} may be sent")
+        end = time.monotonic() + deadline_s
+        self._socket.settimeout(deadline_s)
+        with self._socket.makefile("wb") as stream:
+            wire.write_body(stream, body)
+        answer = wire.read(Until(self._socket, lambda: end), wire.REPLY_BYTES)
+        if answer is None:
+            raise SessionLost(f"the server at {self.at} must answer {call}; it hung up")
+        if answer.get("error"):
+            raise SessionLost(str(answer["error"]))
+        if answer.get("id") != number:
+            raise ValueError(f"a reply must have the id of its call ({number}); got {str(answer.get('id'))[:40]}")
+        return answer.get("result")
 
     def alive(self) -> bool:
         """Whether the server still holds an idle session open."""
@@ -123,26 +149,6 @@ class Connection:
         """Leave; the server ends the process."""
         self.live.discard(self)
         self._socket.close()
-
-
-class _Until:
-    """What comes out of a connection until a moment; then TimeoutError."""
-
-    def __init__(self, connected: socket.socket, deadline_s: float) -> None:
-        self._socket, self._end = connected, time.monotonic() + deadline_s
-
-    def read(self, size: int, /) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            left = self._end - time.monotonic()
-            if left <= 0:
-                raise TimeoutError
-            self._socket.settimeout(left)
-            part = self._socket.recv(min(size - len(data), 1 << 16))
-            if not part:
-                break
-            data += part
-        return bytes(data)
 
 
 def _where(error: ValidationError) -> str:

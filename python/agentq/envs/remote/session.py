@@ -95,11 +95,14 @@ class Session:
         return {}
 
 
-def _read(stream: Any, inbox: queue.SimpleQueue[wire.Message]) -> None:
-    """The reading thread. At the end of the stream, or of the server, everything ends."""
+def _read(stream: Any, inbox: queue.SimpleQueue[wire.Message | str]) -> None:
+    """The reading thread: messages, or what is wrong with one. At the end of the stream everything ends."""
     with contextlib.suppress(Exception):
-        while (message := wire.read(stream)) is not None:
-            inbox.put(message)
+        while (body := wire.read_body(stream, wire.CALL_BYTES)) is not None:
+            try:
+                inbox.put(wire.decode(body))
+            except (ValueError, RecursionError) as error:
+                inbox.put(str(error))
     processes.end_here()
 
 
@@ -109,12 +112,13 @@ def main() -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)  # whatever the environment prints is for people
     session = Session(sys.argv[1], int(sys.argv[2]))
-    inbox: queue.SimpleQueue[wire.Message] = queue.SimpleQueue()
+    inbox: queue.SimpleQueue[wire.Message | str] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(calls, inbox), daemon=True).start()
     while True:
-        reply = session.answer(inbox.get())
+        asked = inbox.get()
+        reply = {"id": 0, "error": asked} if isinstance(asked, str) else session.answer(asked)
         try:
-            wire.write(replies, reply)
+            wire.write(replies, reply, wire.REPLY_BYTES)
         except TypeError as error:
             wire.write(replies, {"id": reply["id"], "error": f"what an environment returns must be JSON; got {error}"})
 

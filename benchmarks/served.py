@@ -1,0 +1,88 @@
+"""`agentq env serve` as a process that is attacked: its address, what it holds, what it has started."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from agentq.envs.browser import processes
+
+OWN = Path(__file__).parents[1] / "examples" / "own_env.py"
+
+
+@contextmanager
+def serving(folder: Path, *words: str, **more: Any) -> Iterator[tuple[int, str]]:
+    """A server of examples/own_env.py, whose temporary folders are made in `folder`: its process, and its address."""
+    command = [sys.executable, "-m", "agentq.cli", "env", "serve", f"{OWN}:make", "--at", "127.0.0.1:0", *words]
+    environ = {**os.environ, "TMPDIR": str(folder)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ, cwd=folder, **more) as server:
+        try:
+            assert server.stdout is not None
+            yield server.pid, server.stdout.readline().strip().rpartition("@")[2]
+        finally:
+            server.kill()
+
+
+def dial(at: str) -> socket.socket:
+    """A connection on which nothing is said yet."""
+    host, _, port = at.rpartition(":")
+    return socket.create_connection((host, int(port)), 20)
+
+
+def send_all(connection: socket.socket, data: bytes) -> None:
+    """Send as much as the other end takes, then wait until it hangs up."""
+    with suppress(OSError):
+        connection.sendall(data)
+    with suppress(OSError):
+        while connection.recv(1 << 16):
+            pass
+
+
+def is_hung_up(connection: socket.socket) -> bool:
+    """Whether the other end has closed a connection, whatever it said before."""
+    connection.setblocking(False)
+    try:
+        while connection.recv(1 << 16):
+            pass
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def in_time(holds: Callable[[], bool], seconds: float) -> bool:
+    """Whether it holds within so many seconds."""
+    end = time.monotonic() + seconds
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.05)
+    return holds()
+
+
+def children(pid: int) -> set[int]:
+    """What a process has started, with all descendants."""
+    return processes.tree(pid, "of nobody") - {pid}
+
+
+def memory_mib(pid: int) -> float:
+    """The most that a process has held."""
+    lines = (Path("/proc") / str(pid) / "status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
+
+
+def processor_s(pid: int) -> float:
+    """Seconds of processor that a process has used."""
+    fields = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def folders(folder: Path) -> list[Path]:
+    """The temporary folders of sessions in `folder`."""
+    return list(folder.glob("agentq-*"))
