@@ -105,8 +105,8 @@ class Job:
             if not name.startswith("vllm:"):  # which takes minutes to start
                 make_engine(name).close()
             asked = [name for name in asked if isinstance(name, str) or name != self.reads.get("checkpoint")]
-        for name in dict.fromkeys(asked):
-            engines[name] = make_engine(name)
+        for each in dict.fromkeys(asked):
+            engines[each] = make_engine(each)
 
 
 @contextmanager
