@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from agentq.evaluate.stats import RungResult
     from agentq.policies.protocol import Engine
     from agentq.recipes.pipeline import Pipeline
+
+    Engines = dict[Path | str, Engine]
 
 
 def check_env(config: Config) -> None:
@@ -75,13 +77,11 @@ class Job:
         asked = [base] if measured is None else [measured, base] if "search" in self.command else [measured]
         if any(isinstance(name, Path) for name in asked):
             require_train(args.command)
-        engines = self._engines(asked) if args.clean or not is_begun(out) else {}
-        with (
-            claimed(out, stored, clean=args.clean, inputs=inputs) as store,
-            RichStatus() as status,
-            closing(Pipeline(store, self.config, base, status, engines)) as pipeline,
-        ):
-            rows = work(pipeline)
+        with _closed_at_end() as engines:
+            if args.clean or not is_begun(out):
+                self._make_engines(asked, engines)
+            with claimed(out, stored, clean=args.clean, inputs=inputs) as store, RichStatus() as status:
+                rows = work(Pipeline(store, self.config, base, status, engines))
         report = write_report(out)
         if args.json:
             print(json.dumps({"rungs": [row.to_dict() for row in rows], "report": str(report)}))
@@ -96,8 +96,8 @@ class Job:
         given = {name: value for name, value in {**self.reads, **more}.items() if value}
         return {name: path_in(value) or value for name, value in given.items()}
 
-    def _engines(self, asked: Sequence[Path | str]) -> dict[Path | str, Engine]:
-        """The engines that a new run asks first, made before it makes or deletes anything."""
+    def _make_engines(self, asked: Sequence[Path | str], engines: Engines) -> None:
+        """Add the engines that a new run asks first, made before it makes or deletes anything."""
         served = self.config.run.engine
         if served:
             name = sampler_name(served)
@@ -105,4 +105,16 @@ class Job:
             if not name.startswith("vllm:"):  # which takes minutes to start
                 make_engine(name).close()
             asked = [name for name in asked if isinstance(name, str) or name != self.reads.get("checkpoint")]
-        return {name: make_engine(name) for name in asked}
+        for each in dict.fromkeys(asked):
+            engines[each] = make_engine(each)
+
+
+@contextmanager
+def _closed_at_end() -> Iterator[Engines]:
+    """Engines by name, which a pipeline shares: those that are there at the end are closed."""
+    engines: Engines = {}
+    try:
+        yield engines
+    finally:
+        for engine in engines.values():
+            engine.close()
