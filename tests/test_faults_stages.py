@@ -190,6 +190,7 @@ def test_old_records_are_read_and_their_faults_left_out() -> None:
     gone = replace(last, result=StepResult(last.observation, truncated=True, error_kind="session_lost"))
     lost = Trajectory(lost.task, (*lost.steps[:-1], gone), 0.0, False, lost.info)
     assert lost.broken and of_episode(lost).broken and success_samples([lost]) == []
+    assert success_samples([replace(lost, success=True)]) == []  # went on and succeeded, in earlier versions
     assert trajectory_pairs([make_trajectory(1), lost]) == []
 
 
