@@ -19,7 +19,7 @@ from agentq.evaluate.stats import RungResult
 from agentq.policies import patience
 from agentq.policies.openai import OpenAIEngine
 from agentq.policies.usage import Price, Tally, Usage
-from agentq.progress import ladder_table
+from agentq.progress import ladder_table, main_console
 from agentq.recipes.accounts import cost_of
 from agentq.recipes.pipeline import Pipeline
 from agentq.report import write_report
@@ -206,6 +206,19 @@ def test_the_table_has_a_cost_where_there_is_one() -> None:
     assert "cost" not in [column.header for column in ladder_table([row]).columns]
     assert list(ladder_table([row, paid]).columns[-1].cells) == ["0", "0.25"]
     assert RungResult.from_dict({k: v for k, v in row.to_dict().items() if k != "money"}) == row
+
+
+def test_the_table_says_what_the_world_broke(capsys: pytest.CaptureFixture[str]) -> None:
+    cost = {"env_steps": 1, "prompt_tokens": 7, "generated_tokens": 3, "seconds": 2.0}
+    won, broken = [True, False, False], [False, False, True]
+    row = RungResult.from_outcomes("base", won, [1.0, 0.0, 0.0], [4, 4, 0], [], broken, **cost)  # type: ignore[arg-type]
+    main_console().print(ladder_table([row]))
+    said = " ".join(capsys.readouterr().out.split())
+    assert (
+        "base: 1 of 3 tasks broken by the world, counted as not solved; without them 50.0 % (9.5 - 90.5) of 2" in said
+    )
+    whole = RungResult.from_outcomes("base", won, [1.0, 0.0, 0.0], [4, 4, 4], **cost)  # type: ignore[arg-type]
+    assert ladder_table([whole]).caption is None
 
 
 def test_a_server_is_measured_without_torch(tmp_path: Path) -> None:

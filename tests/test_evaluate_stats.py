@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from agentq.evaluate.stats import (
     PairedResult,
     RungResult,
+    Share,
     mcnemar_p,
     paired_difference,
     pool_seeds,
@@ -135,6 +136,31 @@ def test_rung_result_counts_and_round_trips() -> None:
         RungResult.from_outcomes(
             "x", [True, False], [1.0], [1, 2], env_steps=0, prompt_tokens=0, generated_tokens=0, seconds=0
         )
+
+
+def test_rung_result_counts_broken_tasks_as_not_solved_and_gives_the_rate_without_them() -> None:
+    won, broken = [True, False, True, False], [False, True, False, False]
+    cost = {"env_steps": 1, "prompt_tokens": 1, "generated_tokens": 1, "seconds": 1.0}
+    row = RungResult.from_outcomes("x", won, [1.0, 0.0, 1.0, 0.0], [4, 9, 5, 6], ["a", "a", "b", "b"], broken, **cost)  # type: ignore[arg-type]
+    assert (row.successes, row.n, row.broken, row.rate, row.mean_steps) == (2, 4, 1, 0.5, 5.0)
+    assert (row.low, row.high) == wilson(2, 4)
+    assert row.unbroken == Share(2, 3, *wilson(2, 3)) and row.unbroken.rate == pytest.approx(2 / 3)
+    assert row.by_env["a"]["broken"] == 1 and row.by_env["b"]["broken"] == 0
+    assert row.to_dict()["unbroken"] == {"successes": 2, "n": 3, "low": wilson(2, 3)[0], "high": wilson(2, 3)[1]}
+    assert RungResult.from_dict(row.to_dict()) == row
+    assert rung(8, 10).unbroken is None and "unbroken" not in rung(8, 10).to_dict()
+    older = {k: v for k, v in rung(8, 10).to_dict().items() if k != "broken"}
+    assert RungResult.from_dict(older) == rung(8, 10)
+    lost = RungResult.from_outcomes("x", [False], [0.0], [0], [], [True], **cost)  # type: ignore[arg-type]
+    assert lost.unbroken is None and lost.broken == 1 and lost.mean_steps == 0.0
+    assert pool_seeds([row, row]).broken == 2
+
+
+def test_paired_difference_leaves_out_tasks_broken_for_either() -> None:
+    a, b, broken = [True, False, True, True], [False, False, True, False], [True, False, False, False]
+    assert paired_difference(a, b, broken=broken) == paired_difference(a[1:], b[1:])
+    with pytest.raises(ValueError, match="broken must leave one of 1 tasks at least; got 0 of 1"):
+        paired_difference([True], [True], broken=[True])
 
 
 def test_rung_result_counts_each_environment_where_there_are_several() -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ import pytest
 from agentq import envs
 from agentq.agent.actions import format_action
 from agentq.envs.explore import check_env
+from agentq.envs.protocol import BROKEN_IN_A_ROW
+from agentq.envs.remote import client
 from agentq.envs.remote import server as serving
 from agentq.envs.remote.client import RemoteEnv
 from agentq.envs.remote.server import EnvServer
@@ -121,6 +124,18 @@ def test_a_stopped_process_is_ended_too(frail: Callable[..., str]) -> None:
     os.kill(was.pid, signal.SIGSTOP)
     assert env.step(UP).error_kind == "session_lost" and gone(was)
     env.close()
+
+
+def test_a_seed_that_does_not_start_is_a_task_that_breaks(frail: Callable[..., str]) -> None:
+    name = frail()
+    twelve, thirteen, fourteen = client.tasks(name, range(12, 15), Split.TRAIN)
+    assert [t.instruction for t in (twelve, thirteen, fourteen)] == ["Seed 12", "", "Seed 14"]
+    with pytest.raises(EnvError, match="must reset; got RuntimeError: seed 13 does not start"):
+        RemoteEnv(name).reset(thirteen)
+    with pytest.raises(EnvError, match="a task must have an instruction; seed 12 did not start when it was asked"):
+        RemoteEnv(name).reset(replace(twelve, instruction=""))
+    with pytest.raises(EnvError, match="seed 13 does not start"):
+        client.tasks(name, [13] * BROKEN_IN_A_ROW, Split.TRAIN)
 
 
 def test_a_reset_that_fails_is_tried_once_more(frail: Callable[..., str]) -> None:

@@ -17,6 +17,7 @@ from agentq.report.charts import finite_points, line_plot, success_bars
 from agentq.report.examples import best_end, explain, pick_examples
 from agentq.report.page import duration
 from agentq.store import RunStore
+from agentq.types import Trajectory
 from tests.records_factory import make_tree
 
 USED = {"requests": 2, "prompt_tokens": 7, "cached_tokens": 3, "generated_tokens": 5, "queue_s": 0.5}
@@ -101,6 +102,40 @@ def test_report_shows_a_found_success_and_a_failure_with_their_siblings(run: Pat
         assert row[1:] == [str(n), mean, f"{tree.critic_value[node]:.2f}"]
     taken = [row.xpath("td")[0].text_content().split()[1] for row in page.xpath("//ol[1]//tr[@class = 'taken']")]
     assert taken[: len(first)] == [f"[{node}]" for node in tree.path(11)[1:]]
+
+
+def test_report_shows_what_the_world_broke(run: Path) -> None:
+    assert "broken" not in write_report(run).read_text()
+    won = [i < 30 for i in range(50)]
+    cost = {"env_steps": 1, "prompt_tokens": 1, "generated_tokens": 1, "seconds": 1.0}
+    row = RungResult.from_outcomes(
+        "agent_q",
+        won,
+        [float(w) for w in won],
+        [4] * 50,
+        [],
+        [i >= 40 for i in range(50)],
+        **cost,  # type: ignore[arg-type]
+    )
+    (run / "summary.json").write_text(json.dumps([rung("base", 12).to_dict(), row.to_dict()]))
+    tree = make_tree(7, num_nodes=12)
+    tree.error_kind[11], tree.info["faults"] = "session_lost", {"session_lost": 2, "network": 1}
+    lost = Trajectory(tree.task, (), 0.0, False, {"attempt": 0, "error_kind": "reset_failed"})
+    with RunStore.open(run, CONFIG) as store:
+        store.add_tree("late", tree)
+        store.add_trajectory("late", "7/0", lost)
+    page = html.fromstring(write_report(run).read_text(encoding="utf-8"))
+    rows = cells(page, "Results")
+    assert rows[0][4:6] == ["", ""] and rows[1][1:6] == [
+        "60.0 %",
+        "30 / 50",
+        "46.2 to 72.4 %",
+        "10",
+        "75.0 % (59.8 to 85.8 %)",
+    ]
+    assert cells(page, "Stages")[-1][4].startswith("broken by the world: 2 session_lost, 1 network, 1 reset_failed")
+    moments = explain("late", tree).moments
+    assert moments[-1].choices[-1].error_kind == "session_lost, cancelled"
 
 
 def test_report_needs_no_network_and_no_script_and_escapes_what_pages_say(run: Path) -> None:

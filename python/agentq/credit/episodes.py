@@ -71,7 +71,8 @@ def credited(
     if not drop_below >= 0:
         raise ValueError(f"drop_below must be at least 0; got {drop_below}")
     found = []
-    for t, own in zip(episodes, np.split(np.asarray(advantages, np.float64), np.cumsum(counts)[:-1]), strict=True):
+    parts = np.split(np.asarray(advantages, np.float64), np.cumsum(counts))[:-1]  # the last is empty
+    for t, own in zip(episodes, parts, strict=True):
         if len(own) and np.abs(own).max() > drop_below:
             found.append(CreditedTrajectory(tuple(sample_of(step.proposal) for step in t.steps), own))
     return found

@@ -89,9 +89,7 @@ def paired_difference(
     if broken is not None:
         left = ~np.asarray(broken, bool)
         if left.shape != first.shape or not left.any():
-            raise ValueError(
-                f"broken must leave one of the {len(first)} tasks at least; got {left.sum()} of {len(left)}"
-            )
+            raise ValueError(f"broken must leave one of {len(first)} tasks at least; got {left.sum()} of {len(left)}")
         first, second = first[left], second[left]
     n = len(first)
     both, only_a = int((first & second).sum()), int((first & ~second).sum())

@@ -138,7 +138,7 @@ def faults(store: RunStore, stage: str) -> list[tuple[str, int]]:
     found = Counter(t.fault for t in store.trajectories(stage) if t.fault is not None)
     for tree in store.trees(stage):
         found.update(tree.info.get("faults", {}))
-    return found.most_common()
+    return sorted(found.items(), key=lambda each: (-each[1], each[0]))
 
 
 def curves(metrics: Sequence[dict[str, Any]]) -> list[tuple[str, list[Markup]]]:
