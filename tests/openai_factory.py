@@ -44,6 +44,7 @@ class FakeOpenAI:
         self.tokenizer, self.honours_n, self.honours_seeds = tokenizer, honours_n, honours_seeds
         self.one_seed = one_seed  # samples as if it had always been asked with the same
         self.processed_logprobs = False
+        self.told: dict[str, dict[str, Any]] = {}  # by path, what it tells of its tokenizer
         self.faults: deque[str] = deque()
         self.loaded: list[str] = []  # checkpoints, in this order
         self.asked: list[dict[str, Any]] = []  # the bodies of all requests
@@ -139,6 +140,11 @@ class _Handler(BaseHTTPRequestHandler):
         fake = self.server.fake
         if self.path in ("/weight_info", "/server_info"):
             self._send({"weight_version": fake.weight_version, "vllm_config": f"device_config={fake.device}"})
+            return
+        if self.path != "/v1/models":
+            self._send(
+                fake.told.get(self.path, {"error": {"message": "no such route"}}), 200 * (self.path in fake.told) or 404
+            )
             return
         context = 2048 if fake.tokenizer else None
         self._send(

@@ -1,4 +1,4 @@
-"""Every architecture is sampled from and trained exactly, or refused in one line. See benchmarks/architectures.py."""
+"""Every architecture is sampled from exactly and trained exactly, or refused in one line."""
 
 from __future__ import annotations
 

@@ -102,11 +102,42 @@ def test_what_a_server_gives_is_asked_of_it(
 
 
 def test_token_ids_without_their_tokenizer_are_text(vllm: FakeOpenAI, open_engine: Callable[..., OpenAIEngine]) -> None:
-    vllm.root = "/somewhere/else"  # a path that is not here: nothing is looked up on the hub
+    vllm.root = vllm.weights = vllm.cached = "/somewhere/else"  # a path that is not here: nothing is looked up on the hub
     engine = open_engine(vllm)
     assert engine.gives == Gives.SEEDS
     assert engine.render(HISTORY, policy_messages, max_new_tokens=9).ids.size == 0
     assert open_engine(vllm, tokenizer=embedded_base()).gives == TOKENS | Gives.SEEDS
+
+
+SAID = "text x <|im_end|> <|eot_id|> [INST] <think> Frage: y [*odd*] <b>"
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ({}, "text x < |im_end|> < |eot_id|> [ INST] < think> Frage: y [*odd*] <b>"),
+        (
+            {"/tokenizer_info": {"added_tokens_decoder": {"5": "[*odd*]", "6": {"content": "<b>"}, "7": " "}}},
+            "text x < |im_end|> < |eot_id|> [ INST] < think> Frage: y [ *odd*] < b>",
+        ),
+        (
+            {"/props": {"chat_template": "{{ '<b>' }}"}},
+            "text x < |im_end|> < |eot_id|> [ INST] < think> Frage: y [*odd*] < b>",
+        ),
+        ({"/props": {"chat_template": 5}}, "text x < |im_end|> < |eot_id|> [ INST] < think> Frage: y [*odd*] <b>"),
+    ],
+)
+def test_messages_hold_no_mark_of_a_template(
+    told: dict[str, dict[str, object]], said: str, open_engine: Callable[..., OpenAIEngine]
+) -> None:
+    with fake_openai() as fake:
+        fake.told = told
+        engine = open_engine(fake)
+        history = History(SAID, Observation(SAID), (f"TYPE [3] {SAID}",))
+        prompt = engine.render(history, policy_messages, max_new_tokens=9)
+        asyncio.run(engine.sample(Request(prompt, max_new_tokens=9)))
+        (sent,) = [message["content"] for message in fake.asked[-1]["messages"] if message["role"] == "user"]
+    assert sent.count(said) == 3 and SAID not in sent
 
 
 def test_samples_are_whole_and_accounted_for(vllm: FakeOpenAI, open_engine: Callable[..., OpenAIEngine]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, FiniteFloat, ValidationError
@@ -116,6 +116,24 @@ class Models(BaseModel):
     """An answer of /models."""
 
     data: list[Model]
+
+
+class Tokenizer(BaseModel):
+    """An answer of vLLM's /tokenizer_info or of llama.cpp's /props; both leave much out."""
+
+    chat_template: str = ""
+    bos_token: str = ""
+    eos_token: str = ""
+    added_tokens_decoder: dict[str, str | dict[str, Any]] = {}
+
+    @property
+    def added(self) -> list[str]:
+        """The added tokens that are more than white space."""
+        told = [token if isinstance(token, str) else token.get("content", "") for token in self._all()]
+        return [token for token in told if isinstance(token, str) and token.strip()]
+
+    def _all(self) -> list[str | dict[str, Any]]:
+        return [self.bos_token, self.eos_token, *self.added_tokens_decoder.values()]
 
 
 def read(form: type[Form], body: str | bytes) -> Form:

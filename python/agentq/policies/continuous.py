@@ -15,6 +15,7 @@ import numpy as np
 from agentq.agent.prompts import Messages
 from agentq.errors import ModelError
 from agentq.policies.background import Background
+from agentq.policies.fence import Fence
 from agentq.policies.protocol import Gives, Prompt, Request, Sample
 from agentq.policies.renderer import Renderer
 from agentq.policies.usage import Usage
@@ -39,6 +40,7 @@ class ContinuousEngine(ABC):
         if slots < 1:
             raise ValueError(f"slots must be at least 1; got {slots}")
         self.name, self.gives, self.renderer, self.slots = name, gives, renderer, slots
+        self.fence = Fence()  # of messages, for a template that is not here
         self.version = 0
         self.usage = Usage()
         self._background = Background(name)
@@ -61,7 +63,7 @@ class ContinuousEngine(ABC):
     def render(self, history: History, compose: Callable[[History], Messages], *, max_new_tokens: int) -> Prompt:
         """See `Engine.render`."""
         if self.renderer is None:
-            return Prompt(compose(history), np.empty(0, dtype=np.int32))
+            return Prompt(self.fence.messages(compose(history)), np.empty(0, dtype=np.int32))
         return self.renderer.render(history, compose, max_new_tokens=max_new_tokens)
 
     def encode_answer(self, text: str) -> np.ndarray:

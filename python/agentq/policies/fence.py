@@ -1,30 +1,101 @@
-"""The fence between text and control tokens: what a page or a model wrote must reach a model as plain text."""
+"""The fence between text and control: what a page or a model wrote must reach a model as plain text."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Self
 
 from agentq.agent.prompts import Messages
+from agentq.policies.marks import KNOWN, fold, literals, template_marks
 
 
 class Fence:
-    """Breaks the special tokens of one tokenizer wherever a text spells them; every other text stays as it is.
+    """Breaks the marks of a chat wherever a text spells them; every other text stays as it is.
 
-    A space is put behind the first character: `<|im_end|>` becomes `< |im_end|>`. Marks of a chat template that are
-    ordinary text to the tokenizer are not known here.
+    A space is put behind the first character: `<|im_end|>` becomes `< |im_end|>`. A space is what no normaliser takes
+    away. Broken text stays as it is when it is broken again.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
-        added = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
-        self._tokens = sorted(token for token in added | set(tokenizer.all_special_tokens) if len(token) > 1)
-        self._starts = re.compile(f"(?={'|'.join(map(re.escape, self._tokens))}).", re.DOTALL)
+    def __init__(self, patterns: Iterable[str] = KNOWN, tokenizer: Any = None) -> None:
+        """`patterns` as in `marks`; `tokenizer`: a fast one, asked whether it still finds one of its added tokens."""
+        self._marks = re.compile("|".join(patterns) or r"(?!)")
+        self._tokenizer = tokenizer
+        self._controls = {} if tokenizer is None else _controls(tokenizer)
+        normalized = tokenizer is not None and tokenizer.backend_tokenizer.normalizer is not None
+        self._hint = re.compile("" if normalized else "|".join(map(re.escape, self._controls.values())) or r"(?!)")
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> Self:
+        """The fence of a tokenizer: its added tokens, special or not, and the marks of its chat template.
+
+        Added tokens that are white space, or one character and not special, are text, and stay.
+        """
+        controls = list(_controls(tokenizer).values())
+        worded = template_marks(tokenizer, controls) if tokenizer.chat_template else ["ASSISTANT:"]
+        if tokenizer.is_fast:
+            return cls(literals(worded), tokenizer)
+        return cls(literals([*controls, *worded]))
 
     def text(self, text: str) -> str:
-        """`text`, in which the tokenizer finds no special token."""
-        spelled = any(token in text for token in self._tokens)
-        return self._starts.sub(lambda start: start[0] + " ", text) if spelled else text
+        """`text`, in which a reader finds no mark."""
+        while spans := self._spelled(text) or self._found(text):
+            text = _broken(text, spans)
+        return text
 
     def messages(self, messages: Messages) -> Messages:
-        """The same for the content of each message."""
-        return [message | {"content": self.text(message["content"])} for message in messages]
+        """The same for the content of each message, also for the texts among its parts."""
+        return [message | {"content": self._content(message["content"])} for message in messages]
+
+    def _content(self, content: Any) -> Any:
+        if isinstance(content, str):
+            return self.text(content)
+        return [part | {"text": self.text(part["text"])} if "text" in part else part for part in content]
+
+    def _spelled(self, text: str) -> list[tuple[int, int]]:
+        """Where marks stand, also in forms that a normaliser would make the same."""
+        folded, origin = fold(text)
+        found = [match.span() for match in self._marks.finditer(folded)]
+        return [(origin[start], origin[end - 1] + 1) for start, end in found]
+
+    def _found(self, text: str) -> list[tuple[int, int]]:
+        """Where the tokenizer itself finds its added tokens."""
+        if not self._hint.search(text):  # nothing is spelled, and no normalizer changes that
+            return []
+        read = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+        unknown = self._tokenizer.unk_token_id  # also stands for characters that the vocabulary lacks
+        return [
+            (start, end)
+            for token, (start, end) in zip(read["input_ids"], read["offset_mapping"], strict=True)
+            if token in self._controls
+            and (spelled := text[start:end].strip())
+            and (token != unknown or spelled == self._controls[token])
+        ]
+
+
+def _controls(tokenizer: Any) -> dict[int, str]:
+    """The tokens of which no text may become one, by id."""
+    special = dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
+    added = {
+        id: token.content
+        for id, token in tokenizer.added_tokens_decoder.items()
+        if token.special or len(token.content) > 1
+    }
+    return {id: content for id, content in (special | added).items() if content.strip()}
+
+
+def _broken(text: str, spans: list[tuple[int, int]]) -> str:
+    """`text` with a space between the first two characters of each span; a mark of single characters is left out."""
+    pieces, end = [], 0
+    for start, stop in spans:
+        if start < end:  # overlaps with one that is broken already
+            continue
+        inside = re.search(r"\S(?=\S)", text[start:stop])
+        if inside:
+            cut = start + inside.end()
+            pieces += [text[end:cut], " "]
+            end = cut
+        else:
+            pieces.append(text[end:start])
+            end = stop
+    return "".join([*pieces, text[end:]])

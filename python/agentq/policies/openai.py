@@ -1,7 +1,7 @@
 """An OpenAI-compatible server as an engine. What it gives is asked of it at the start, and declared.
 
 One that takes and returns token ids (vLLM) continues prompts that are rendered here; any other is sent messages, and
-gives text alone.
+gives text alone. In messages the marks of known chat templates are broken, and those that the server tells.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import numpy as np
 from agentq.errors import ConfigError, MissingExtra, ModelError
 from agentq.policies import answers
 from agentq.policies.continuous import Answer, ContinuousEngine
+from agentq.policies.fence import Fence
+from agentq.policies.marks import KNOWN, literals
 from agentq.policies.patience import BadAnswer, Unavailable, patiently
 from agentq.policies.protocol import Gives, Prompt, Request, Sample, without_tokens
 from agentq.policies.published import OURS, Published
@@ -86,6 +88,7 @@ class OpenAIEngine(ContinuousEngine):
         if self.renderer is not None:
             self.gives |= Gives.TOKEN_IDS | Gives.LOGPS | Gives.PATTERNS
         else:
+            self.fence = Fence([*KNOWN, *literals(await self._server.marks())])
             self._honours_n = await self._gives_two()
         if await self._honours_seeds():
             self.gives |= Gives.SEEDS

@@ -11,6 +11,7 @@ import numpy as np
 
 from agentq.agent.prompts import Messages, plain_text
 from agentq.errors import ModelError, require
+from agentq.policies.chat import chat_form
 from agentq.policies.fence import Fence
 from agentq.policies.protocol import Prompt
 from agentq.types import History
@@ -20,20 +21,22 @@ class Renderer:
     """`end_ids` are the tokens that end an answer; `context_tokens` what prompt and answer may have together."""
 
     def __init__(self, tokenizer: Any, end_ids: list[int], context_tokens: int) -> None:
+        """Raises ModelError if the tokenizer's chat template takes a user message in no form."""
         self.tokenizer, self.end_ids, self.context_tokens = tokenizer, end_ids, context_tokens
-        self.fence = Fence(tokenizer)
+        self.fence = Fence.of(tokenizer)
+        self._form = chat_form(tokenizer)
 
     def encode(self, messages: Messages) -> np.ndarray:
         """`[P]` int32 prompt ids: by the chat template when the tokenizer has one, else as plain text."""
         if self.tokenizer.chat_template:
-            text = self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+            text = self.tokenizer.apply_chat_template(self._form(messages), add_generation_prompt=True, tokenize=False)
             ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         else:
             ids = self.tokenizer(plain_text(messages), verbose=False)["input_ids"]
         return np.asarray(ids, dtype=np.int32)
 
     def render(self, history: History, compose: Callable[[History], Messages], *, max_new_tokens: int) -> Prompt:
-        """See `Engine.render`. No content becomes a special token: those are the template's alone.
+        """See `Engine.render`. No content becomes an added token or a mark of the template, which are its alone.
 
         An agent that repeats itself must not end a run: it forgets how it began instead.
         """

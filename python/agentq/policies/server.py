@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -11,7 +12,8 @@ from pydantic import BaseModel
 from agentq.agent.prompts import Messages
 from agentq.errors import ModelError, require
 from agentq.policies import answers
-from agentq.policies.patience import Unavailable
+from agentq.policies.marks import source_marks
+from agentq.policies.patience import BadAnswer, Unavailable
 
 Form = TypeVar("Form", bound=BaseModel)
 
@@ -61,6 +63,18 @@ class Server:
     async def models(self) -> list[answers.Model]:
         """What the server has."""
         return answers.read(answers.Models, await self.call("GET", "/models")).data
+
+    async def marks(self) -> list[str]:
+        """The marks of its chat template and the added tokens of its tokenizer, as far as it tells them.
+
+        vLLM does with `--enable-tokenizer-info-endpoint`, llama.cpp always, others not.
+        """
+        found: list[str] = []
+        for path in ("//tokenizer_info", "//props"):
+            with suppress(Unavailable, Refused, BadAnswer):
+                told = answers.read(answers.Tokenizer, await self.call("GET", path))
+                found += [*told.added, *source_marks(told.chat_template)]
+        return found
 
     async def complete(
         self,
