@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import attacks_remote  # noqa: F401  (its attacks are run below)
 import pytest
 from attack import ATTACKS
 
+from agentq.cli import main
 from agentq.envs.browser import processes
 from agentq.envs.browser.pool import BrowserPool
+from agentq.errors import EnvError
+from agentq.live import command
 
 
 @pytest.mark.browser
@@ -48,3 +52,20 @@ def test_a_refused_sandbox_is_told_in_chromiums_words(complaint: str, said: str)
         "run as a user that is not root, or let it run without its sandbox: AGENTQ_NO_SANDBOX=1"
     )
     assert processes.sandbox_error(log.format("cannot open display")) == ""
+
+
+@pytest.mark.parametrize(("words", "sandbox"), [([], None), (["--no-sandbox"], False)])
+def test_a_live_run_may_be_told_to_go_without(
+    words: list[str], sandbox: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = []
+
+    def pool(sandbox: bool | None) -> None:
+        given.append(sandbox)
+        raise EnvError("no browser is needed to see this")
+
+    monkeypatch.setattr(command, "BrowserPool", pool)
+    monkeypatch.setattr(command, "make_engine", lambda name: SimpleNamespace(close=lambda: None))
+    live = ["run", "do it", "--url", "http://127.0.0.1:1", "--model", "none", "--out", str(tmp_path / "run")]
+    assert main([*live, *words]) == 2
+    assert given == [sandbox]
