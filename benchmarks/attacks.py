@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 import time
@@ -41,6 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--list", action="store_true", help="list the attacks without running them")
     args = parser.parse_args(argv)
+    os.environ.setdefault("AGENTQ_NO_SANDBOX", "1")  # pages are of its own, and root has no sandbox
     for module in MODULES:
         import_module(module)
     chosen = [attack for attack in sorted(ATTACKS.values()) if _is_chosen(attack, args.only)]

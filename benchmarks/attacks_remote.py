@@ -217,7 +217,7 @@ def no_descriptors(folder: Path) -> str:
 @attack(
     "4.21",
     "an environment server that answers nonsense",
-    expected="deadline_s 1e300: exit 2, one line; every one of over 600 answers: one line, or data on the step",
+    expected="deadline_s 1e300: exit 2, one line; every one of over 1000 answers: one line, or data on the step",
 )
 def nonsense(folder: Path) -> str:
     with HostileServer(answering("hello", deadline_s="1e300")) as server:
@@ -226,7 +226,7 @@ def nonsense(folder: Path) -> str:
         counts = Counter(survived(server, answer) for _, answer in mutations())
     fine = counts.pop("refused", 0) + counts.pop("step", 0)
     if not counts:
-        ended = f"every one of {'over 600' if fine > 600 else fine} answers: one line, or data on the step"
+        ended = f"every one of {'over 1000' if fine > 1000 else fine} answers: one line, or data on the step"
     else:
         ended = f"{counts.total()} of {fine + counts.total()} answers: {counts.most_common(1)[0][0][:80]}"
     return f"deadline_s 1e300: exit {came.code}, {said}; {ended}"

@@ -222,6 +222,16 @@ def test_a_missing_playwright_names_the_extra(monkeypatch: pytest.MonkeyPatch) -
         pool.open(["http://127.0.0.1"])
 
 
+def test_a_browser_that_cannot_start_is_told_and_leaves_no_folder(
+    browser: BrowserPool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("sys.executable", str(tmp_path / "none"))
+    with BrowserPool() as pool, pytest.raises(EnvError, match="a browser must start; got No such file or directory"):
+        pool.open(["http://127.0.0.1"])
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_wrong_arguments_are_told() -> None:
     with pytest.raises(ConfigError, match="browsers must be at least 1, deadline_s and memory_mb positive; got 0, "):
         BrowserPool(0)

@@ -10,7 +10,7 @@ from agentq.envs.browser.env import BrowserEnv
 from agentq.envs.browser.origins import Origin, is_allowed, origin_of, read_origins
 from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.browser.states import StepLog
-from agentq.errors import ConfigError
+from agentq.errors import ConfigError, EnvError
 from agentq.types import Command, EnvAction
 from tests.browser_lab import TASK, click, elsewhere, lab_env, lab_host, living
 
@@ -173,6 +173,31 @@ def test_a_new_tab_of_an_allowed_origin_is_followed_and_left_when_it_closes(brow
     env.close()
 
 
+POPUPS = {
+    "at once": "window.open('EVIL/')",
+    "two": "window.open('EVIL/'); window.open('EVIL/two')",
+    "then location": "const w = window.open('about:blank'); w.location = 'EVIL/'",
+    "unknown host": "window.open('http://nowhere.test/')",
+    "own page first": "window.open('/fine'); window.open('EVIL/')",
+}
+
+
+@pytest.mark.browser
+def test_a_page_is_shown_without_the_foreign_tabs_that_it_opens(browser: BrowserPool) -> None:
+    with elsewhere({}) as (evil, asked):
+        for name, script in POPUPS.items():
+            page = f"<h1>home</h1><script>{script.replace('EVIL', evil)}</script>"
+            env = lab_env(browser, {"/": page, "/fine": "<h1>fine</h1>"})
+            shown = "heading fine" if "fine" in script else "heading home"
+            assert env.view.page.lines == (shown,), name
+            again = env.step(EnvAction(Command.GOTO, text="/"))
+            assert (again.error_kind, again.observation.text) == (None, shown), name
+            env.close()
+        with pytest.raises(EnvError, match=r"the first page must load; got http.* is not allowed"):
+            lab_env(browser, {"/": f"<script>window.open('{evil}/'); location = '{evil}/'</script>"})
+        assert asked == []
+
+
 @pytest.mark.browser
 def test_tabs_beyond_the_limit_are_closed(browser: BrowserPool) -> None:
     env = lab_env(browser, {"/": go("for (let i = 0; i < 9; i++) window.open('/tab')"), "/tab": "<h1>tab</h1>"})
@@ -263,8 +288,20 @@ def test_origins_are_compared_exactly() -> None:
         "",
     ]
     assert [url for url in yes if not is_allowed(url, allowed)] == []
+    named = read_origins(["https://bücher.test", "https://例え.テスト:8443"])
+    assert sorted(map(str, named)) == ["https://xn--bcher-kva.test", "https://xn--r8jz45g.xn--zckzah:8443"]
+    for url in ("https://xn--bcher-kva.test/", "https://BÜCHER.test./ä", "https://XN--BCHER-KVA.test"):
+        assert is_allowed(url, named)
+    assert not is_allowed("https://bucher.test/", named)
     assert [url for url in no if is_allowed(url, allowed)] == []
     assert is_allowed("about:blank", allowed) and origin_of("https://shop.test/") == Origin("https", "shop.test", 443)
+
+
+@pytest.mark.parametrize("host", ["straße", "λόγος", "a\u200db", "ü％", "ü" * 80, "ü.", "℀"])
+def test_a_host_that_converts_in_two_ways_is_refused(host: str) -> None:
+    with pytest.raises(ConfigError, match=r"in another script may have to be written in punycode \(xn--\.\.\.\)$"):
+        read_origins([f"https://{host}.test"])
+    assert origin_of(f"https://{host}.test") is None
 
 
 @pytest.mark.parametrize(

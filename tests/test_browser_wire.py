@@ -46,12 +46,13 @@ def test_a_message_that_is_torn_is_an_end() -> None:
     assert [wire.read(io.BytesIO(whole[:n])) for n in range(len(whole))] == [None] * len(whole)
 
 
-def test_messages_have_a_limit_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "MAX_BYTES", 80)
+def test_messages_have_a_limit_on_both_sides() -> None:
     stream = io.BytesIO()
-    wire.write(stream, {"id": 7, "result": "x" * 100})
-    assert wire.read(io.BytesIO(stream.getvalue())) == {"id": 7, "error": "a message must fit 80 bytes; got 120"}
+    wire.write(stream, {"id": 7, "result": "x" * 100}, 80)
+    assert wire.read(io.BytesIO(stream.getvalue()), 80) == {"id": 7, "error": "a message must fit 80 bytes; got 120"}
     with pytest.raises(ValueError, match="a message must fit 80 bytes; got 81"):
-        wire.read(io.BytesIO((81).to_bytes(4, "big")))
+        wire.read(io.BytesIO((81).to_bytes(4, "big")), 80)
+    with pytest.raises(ValueError, match="a message must fit 67108864 bytes; got 67108865"):
+        wire.read(io.BytesIO((wire.MAX_BYTES + 1).to_bytes(4, "big")))
     with pytest.raises(ValueError, match="a message must be an object; got list"):
         wire.read(io.BytesIO((2).to_bytes(4, "big") + b"[]"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import socket
@@ -13,6 +14,7 @@ import pytest
 
 from agentq import envs
 from agentq.envs.browser import wire
+from agentq.envs.remote import address
 from agentq.envs.remote.connection import Closed, Connection, SessionLost, Start
 from agentq.envs.remote.server import EnvServer
 from agentq.errors import EnvError
@@ -20,18 +22,17 @@ from tests.remote_lab import OWN, ROOT
 
 
 @pytest.fixture(scope="module")
-def at() -> Iterator[tuple[str, int]]:
-    """Where the environment of examples/own_env.py is."""
-    with EnvServer(f"{OWN}:make", sys.executable, "127.0.0.1:0", 4) as server:
-        host, _, port = server.at.partition(":")
-        yield host, int(port)
+def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where the environment of examples/own_env.py is, for this user without a token."""
+    with EnvServer(f"{OWN}:make", sys.executable, str(tmp_path_factory.mktemp("at") / "socket"), 4) as server:
+        yield server.at
 
 
-def test_the_documents_session_is_what_is_said(at: tuple[str, int]) -> None:
+def test_the_documents_session_is_what_is_said(at: str) -> None:
     document = (ROOT / "docs" / "protocol.md").read_text()
     (session,) = re.findall(r"^```\n(> .*?)^```$", document, re.DOTALL | re.MULTILINE)
     lines = session.splitlines()
-    with socket.create_connection(at) as connected, connected.makefile("rwb") as stream:
+    with address.connect(at, 60.0) as connected, connected.makefile("rwb") as stream:
         for said, answered in zip(lines[::2], lines[1::2], strict=True):
             assert (said[:2], answered[:2]) == ("> ", "< ")
             body = said[2:].encode()
@@ -42,28 +43,34 @@ def test_the_documents_session_is_what_is_said(at: tuple[str, int]) -> None:
     assert len(lines) == 16
 
 
-def test_bytes_that_are_no_call_end_their_session_only(at: tuple[str, int]) -> None:
+@pytest.mark.parametrize(("is_known", "most"), [(False, 1 << 12), (True, 1 << 20)], ids=["first", "later"])
+def test_bytes_that_are_no_call_end_their_session_only(at: str, is_known: bool, most: int) -> None:
     for data, said in (
-        (b"GET / HTTP/1.1\r\n\r\n", "a message must fit 67108864 bytes; got 1195725856"),
+        (b"GET / HTTP/1.1\r\n\r\n", f"a message must fit {most} bytes; got 1195725856"),
+        ((most + 1).to_bytes(4, "big"), f"a message must fit {most} bytes; got {most + 1}"),
         ((2).to_bytes(4, "big") + b"[]", "a message must be an object; got list"),
         ((4).to_bytes(4, "big") + b'"\xff"?', "'utf-8' codec can't decode byte 0xff in position 1: invalid start byte"),
+        ((4000).to_bytes(4, "big") + b"[" * 4000, "maximum recursion depth exceeded while decoding"),
     ):
-        with socket.create_connection(at) as connected, connected.makefile("rwb") as stream:
+        connected = Connection(at)._socket if is_known else address.connect(at, 60.0)
+        with connected, connected.makefile("rwb") as stream:
             stream.write(data)
             stream.flush()
-            assert wire.read(stream) == {"id": 0, "error": said}
-            assert wire.read(stream) is None
-    Connection(f"{at[0]}:{at[1]}").hang_up()
+            reply = wire.read(stream)
+            assert reply is not None and str(reply["error"]).startswith(said), reply
+            if not is_known:
+                assert wire.read(stream) is None
+    Connection(at).hang_up()
 
 
-def test_calls_that_are_none_are_refused_in_one_line(at: tuple[str, int]) -> None:
+def test_calls_that_are_none_are_refused_in_one_line(at: str) -> None:
     for call, args, said in (
         ("hello", {"protocol": 2}, "protocol must be 1; got 2"),
         ("fly", {}, "call must be one of hello, reset, step, close; got fly"),
         ("reset", {}, "TypeError: Session.reset() missing 1 required positional argument: 'seed'"),
         ("answer", {"message": {}}, "call must be one of hello, reset, step, close; got answer"),
     ):
-        connection = Connection(f"{at[0]}:{at[1]}")
+        connection = Connection(at)
         with pytest.raises(SessionLost) as error:
             connection.call(Closed, call, 60.0, **args)
         assert str(error.value) == said
@@ -120,7 +127,7 @@ def test_a_server_that_speaks_otherwise_is_told_in_one_line(answer: bytes, said:
 def test_a_reply_that_drips_in_does_not_outlast_the_deadline() -> None:
     ours, theirs = socket.socketpair()
     connection = Connection.__new__(Connection)
-    connection.at, connection._numbers, connection._socket = "here", iter([1]), ours
+    connection.at, connection._numbers, connection._socket = "here", itertools.count(1), ours
     stop = threading.Event()
 
     def drip() -> None:
@@ -135,6 +142,7 @@ def test_a_reply_that_drips_in_does_not_outlast_the_deadline() -> None:
     thread.start()
     with pytest.raises(SessionLost, match=r"reset must be answered within 0\.5 s; got nothing"):
         connection.call(Start, "reset", 0.5, seed=1)
+    assert connection not in Connection.live
     stop.set()
     thread.join()
     theirs.close()

@@ -19,6 +19,7 @@ from agentq.cli import main
 from agentq.config import load
 from agentq.envs.browser import wire
 from agentq.envs.remote.server import EnvServer
+from agentq.errors import EnvError
 from agentq.recipes.pipeline import Pipeline
 from agentq.store.run import RunStore
 from agentq.types import Command, EnvAction
@@ -59,6 +60,25 @@ def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
         env.close()
 
 
+def test_what_the_command_prints_is_enough_for_its_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("AGENTQ_ENV_TOKEN", raising=False)
+    with serving(f"{OWN}:make", "--at", "127.0.0.1:0", "--json") as (server, line):
+        told = json.loads(line)
+        file = Path(told["token_file"])
+        assert file.name == told["env"].partition("@")[2] and file.read_text() not in line
+        envs.make(told["env"]).close()
+        server.send_signal(signal.SIGINT)
+        assert server.wait(20) == 0 and not file.exists()
+    with serving(f"{OWN}:make", "--at", "127.0.0.1:0") as (server, name):
+        assert server.stdout is not None
+        more = server.stdout.readline()
+        assert more == f"from another machine or user: AGENTQ_ENV_TOKEN=$(cat {file.parent}/{name.partition('@')[2]})\n"
+        monkeypatch.setenv("AGENTQ_ENV_TOKEN", "the token of another server")
+        with pytest.raises(EnvError, match=r"AGENTQ_ENV_TOKEN must be the token of the server at .*; got another"):
+            envs.make(name)
+
+
 @pytest.mark.parametrize("busy", ["", "hang", "linger"])
 def test_a_killed_server_leaves_no_process(busy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FRAIL_FOLDER", str(tmp_path))
@@ -93,6 +113,7 @@ def test_a_killed_server_leaves_no_process(busy: str, tmp_path: Path, monkeypatc
         ([f"{OWN}:make", "--python", "/nowhere/python"], "python must be a program; got /nowhere/python"),
         ([f"{OWN}:make", "--python", "/bin/false"], "the session's process ended with exit code 1"),
         ([f"{OWN}:make", "--sessions", 0], "sessions must be at least 1; got 0"),
+        ([f"{OWN}:make", "--idle", 0], "idle seconds must be in (0, 1e+07]; got 0"),
         ([f"{OWN}:make", "--at", "7007"], "an address must be HOST:PORT or the path of a Unix socket; got '7007'"),
         ([f"{OWN}:make", "--at", "/nowhere/at"], "at a free address; got /nowhere/at: No such file or directory"),
         ([f"{OWN}:make", "--at", f"/{'x' * 200}"], ": AF_UNIX path too long"),
@@ -153,6 +174,25 @@ def test_agentq_measures_and_trains_on_it_and_goes_on(
     assert main(["eval", str(base), "--env", f"own@{at}", "--out", str(tmp_path / "own")]) == 2
     assert f"agentq: a server must listen at {at}: agentq env serve; got No such file" in capsys.readouterr().err
     assert not (tmp_path / "own").exists()
+
+
+def test_a_run_keeps_no_token_and_goes_on_with_another(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("AGENTQ_ENV_TOKEN", raising=False)
+    at, tokens, out = "127.0.0.1:0", [], tmp_path / "eval"
+    for _ in range(2):
+        with EnvServer(f"{OWN}:make", sys.executable, at, 2) as server:
+            at = server.at
+            assert server.token is not None
+            tokens.append(server.token.value)
+            words = ["eval", base, "--env", f"count@{at}", "--eval.num_tasks=2", "--out", out]
+            assert main([*map(str, words)]) == 0
+    said = "".join(capsys.readouterr()).encode()
+    kept = [said, *(each.read_bytes() for each in out.rglob("*") if each.is_file())]
+    assert len(set(tokens)) == 2 and len(kept) > 3
+    assert not any(token.encode() in each for token in tokens for each in kept)
 
 
 def test_the_other_python_needs_the_standard_library_only() -> None:

@@ -384,12 +384,13 @@ class Session:
         """Settle, leave what may not be shown, and read the page. `turn`, of an episode's start: see `Tab.settle`."""
         shown = self._tab()
         settled, seen = await shown.settle(self.quiet_ms, turn)
-        for opened in self.tabs[:0:-1]:
-            if not self.asks_for(opened) and opened.shows_nothing():
-                await self._leave(opened)
         tab = self._tab()
         status, said = await tab.status()
-        if said != _ABORTED:
+        while not self.asks_for(tab) and self._is_empty(tab):
+            await self._leave(tab)
+            tab = self._tab()
+            status, said = await tab.status()
+        if said != _ABORTED and self.asks_for(tab):
             failure = failure or said
         if not self.may_load(tab.page.url):
             if tab.page.url.startswith("chrome-error:"):  # Chromium's own page about a failure
@@ -417,6 +418,10 @@ class Session:
             "unsafe": self.unsafe,
             "probe": await tab.evaluate_there(self.probe) if self.probe and turn is None else None,
         }
+
+    def _is_empty(self, tab: Tab) -> bool:
+        """Whether a tab shows what it may not, or nothing because that was refused."""
+        return not self.may_load(tab.page.url) or (tab.page.url == "about:blank" and self.blocked != [])
 
     async def _read(self, tab: Tab, seen: Any) -> dict[str, Any]:
         """What the tab shows: `seen`, if given. A page that is replaced faster than it can be read is told to stop."""

@@ -51,7 +51,6 @@ class Tab:
         self.requested: Any = None  # the latest request for the main document
         self.document = ("GET", None)  # method and body that led to the present one
         self.override: tuple[str, str] | None = None
-        self.refused = False  # a document was, that it should have shown
         self.frame = ""
 
     @classmethod
@@ -102,9 +101,8 @@ class Tab:
         """Every request for a document stops here, each hop of a redirect too."""
         request, answer = event["request"], {"requestId": event["requestId"]}
         if not self.session.may_load(request["url"]):
-            barred = event["frameId"] == self.frame
-            self.refused = self.refused or barred
-            self.session.block(request["url"], barred=barred and self.session.asks_for(self))
+            barred = event["frameId"] == self.frame and self.session.asks_for(self)
+            self.session.block(request["url"], barred=barred)
             self.session.spawn(cdp.send("Fetch.failRequest", answer | {"errorReason": "Aborted"}))
             return
         if self.override and event["frameId"] == self.frame:
@@ -141,10 +139,6 @@ class Tab:
         events = [spot | {"type": "mouseMoved"}, press | {"type": "mousePressed", "buttons": 1}]
         events.append(press | {"type": "mouseReleased"})
         await asyncio.gather(*(self.cdp.send("Input.dispatchMouseEvent", event) for event in events))
-
-    def shows_nothing(self) -> bool:
-        """Whether its page may not be shown, or has never come because that was refused."""
-        return not self.session.may_load(self.page.url) or (self.refused and self.page.url == "about:blank")
 
     async def settle(self, quiet_ms: int = QUIET_MS, turn: Any = None) -> tuple[dict[str, Any], Any]:
         """Wait until the page has settled: which rule said so, after how many milliseconds; what the page then shows.
@@ -255,7 +249,7 @@ class Tab:
                 self.document = (request.method, request.post_data)
                 return int(response.status), ""
         if request.failure == _REFUSED and not self.session.may_load(request.url):
-            self.session.block(request.url, barred=True)
+            self.session.block(request.url, barred=self.session.asks_for(self))
         return 0, request.failure or ""
 
     async def documents(self, place: Place) -> dict[int, Place]:
