@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentq import envs
-from agentq.agent.actions import parse_env_action
+from agentq.agent.commands import parse_env_action
 from agentq.envs.explore import check_env, random_action, random_walk
 from agentq.envs.protocol import Env
 from agentq.envs.web_env import Snapshot

@@ -97,7 +97,8 @@ class Status(StrEnum):
 class Action:
     """One composite decision a_t. `text` is exactly what the policy emitted; the fields are read from it.
 
-    `env_action` is None when the text could not be read; `parse_error` then says why in one line.
+    `env_action` is None when the text could not be read; `parse_error` then says why in one line. `mended` names what
+    was not in the form that the prompt asks for, such as "fence" or "quotes"; empty for a text in that form.
     """
 
     text: str
@@ -107,6 +108,7 @@ class Action:
     explanation: str = ""
     status: Status = Status.CONTINUE
     parse_error: str | None = None
+    mended: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

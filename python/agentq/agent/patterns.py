@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from agentq.agent.actions import KEYS
+from agentq.agent.commands import KEYS
 from agentq.types import Command, History, Status
 
 _CONTROL = re.compile(r"^(?!text |heading |alert |status )(\S+) .*?\[(\d+)\](?=:? |$)", re.MULTILINE)

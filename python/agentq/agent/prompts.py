@@ -11,7 +11,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from agentq.agent.actions import KEYS, parse_action
+from agentq.agent.actions import parse_action
+from agentq.agent.commands import KEYS
 from agentq.types import Command, EnvAction, History
 
 Messages = list[dict[str, Any]]  # `content` is a text; where there is a picture, a list of parts as in OpenAI's chats

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from agentq.agent.actions import history_text
 from agentq.credit.trees import rollout_sums
 from agentq.envs.protocol import Ability, Env
 from agentq.errors import ConfigError
@@ -209,7 +210,7 @@ async def _attempt(
                 state = await ask(env, env.snapshot)
         except Broken as fault:
             result = StepResult(page, truncated=True, error_kind=fault.kind, error_message=fault.message)
-        history = node.history.then(proposal.action.text, result.observation)
+        history = node.history.then(history_text(proposal.action), result.observation)
         node = Node(history, state, depth=node.depth + 1, proposal=proposal, result=result)
         chain.append(node)
     return chain

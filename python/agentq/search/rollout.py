@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from agentq.agent.actions import history_text
 from agentq.critics.protocol import Judge
 from agentq.envs.protocol import Env
 from agentq.policies.protocol import Policy
@@ -81,7 +82,7 @@ async def _attempt(
         seed = request_seed(settings.seed, task.seed, task.seed >> 32, settings.attempt, len(steps))
         (proposal,) = await policy.propose(history, 1, seed=seed, temperature=settings.temperature)
         result = await call(env, take, env, proposal.action.env_action, history.observation)
-        after = history.then(proposal.action.text, result.observation)
+        after = history.then(history_text(proposal.action), result.observation)
         if judge is not None and result.terminated and not result.broken:
             result = await judge.settle(after, result)
         steps.append(Step(history.observation, proposal, result))

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentq._core import ALL_EXHAUSTED, NO_NODE, Forest
-from agentq.agent.actions import action_key
+from agentq.agent.actions import action_key, history_text
 from agentq.critics.protocol import Critic, Judge
 from agentq.envs.protocol import Ability, Env
 from agentq.errors import BudgetSpent
@@ -187,7 +187,7 @@ class TreeSearch:
         await self._go_to(node.parent)
         result = await self._step(node.proposal, before.history.observation)
         self.position = None if result.terminated or result.truncated else index
-        history = before.history.then(node.proposal.action.text, result.observation)
+        history = before.history.then(history_text(node.proposal.action), result.observation)
         snapshot = None if self.position is None else await self._snapshot()
         if self.judge is not None and result.terminated:
             result = await self.judge.settle(history, result)

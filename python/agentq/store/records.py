@@ -272,6 +272,7 @@ def _action_fields(proposal: Proposal) -> dict[str, Any]:
         "explanation": action.explanation,
         "status": action.status.value,
         "parse_error": action.parse_error,
+        "mended": list(action.mended),
         "stop_reason": proposal.stop_reason.value,
     }
 
@@ -288,9 +289,10 @@ def _decode_proposals(
         if blob not in prompts:
             prompts[blob] = np.frombuffer(blobs[blob], "<i4").copy()
         stop_reason, env, status = (fields.pop(name) for name in ("stop_reason", "env_action", "status"))
+        mended = tuple(fields.pop("mended", ()))
         env_action = None if env is None else EnvAction(Command(env[0]), env[1], env[2])
         proposals[int(columns["action.node"][row])] = Proposal(
-            action=Action(env_action=env_action, status=Status(status), **fields),
+            action=Action(env_action=env_action, status=Status(status), mended=mended, **fields),
             prompt_ids=prompts[blob],
             token_ids=columns["action.token_ids"][span],
             logps=columns["action.logps"][span],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from agentq.agent.actions import read_drag, read_press
+from agentq.agent.commands import read_drag, read_press
 from agentq.envs.browser.hosts import Host
 from agentq.envs.page import CHECKED, Control, Page
 from agentq.envs.tab import VIEWPORT_LINES, ActionError, View, resolve, scroll

@@ -1,0 +1,59 @@
+"""What a model said aloud: its answer without the thinking before it and without what follows its end token."""
+
+from __future__ import annotations
+
+import re
+
+from agentq.agent.quoting import announced
+
+_TAGS = r"think|thinking|reasoning|reflection|scratchpad|analysis"
+_THINKING = re.compile(
+    rf"(?P<open>^[ \t]*(?:<(?:{_TAGS})>|\[THINK\]))|(?<![\"'`“])(?:</(?:{_TAGS})>|\[/THINK\])(?![\"'`”])",
+    re.MULTILINE | re.IGNORECASE,
+)
+_END = re.compile(
+    r"(?:<\|(?:im_end|eot_id|eom_id|end|endoftext|end_of_text|end_of_turn|return|im_start|start_header_id)\|>"
+    r"|<end_of_turn>|<start_of_turn>|<eos>|</s>|<｜end▁of▁sentence｜>)(?=\s*(?:$|<|\n))"
+)
+_FINAL = re.compile(r"<\|channel\|>final<\|message\|>")
+_SECTION = re.compile(r"[ \t]*(?:PLAN|THOUGHT|COMMANDS|EXPLANATION|STATUS)[ \t]*:")
+_MARK = re.compile(r"[<\[]/?(?:\||｜|/|think|reason|reflect|scratch|analysis|end_of|start_of|eos|s>)", re.IGNORECASE)
+
+
+def _ends(text: str, at: int, *, inside: bool) -> bool:
+    """Whether thinking ends here: not in a quote, and without a beginning not in JSON nor in the line of a section."""
+    line = text.rfind("\n", 0, at) + 1
+    if announced(text, at) or text[line:at].lstrip()[:1] == ">":
+        return False
+    return inside or (text.lstrip()[:1] != "{" and not _SECTION.match(text, line))
+
+
+def spoken(text: str) -> tuple[str, tuple[str, ...]]:
+    """The answer alone, and the names of what was taken off it: "thinking", "end_token".
+
+    A block that is never closed is thinking to its end; an end without a beginning ends thinking that began in the
+    prompt. A beginning counts at the start of a line; an end unless it is quoted.
+    """
+    if not _MARK.search(text):
+        return text, ()
+    mends = []
+    if finals := list(_FINAL.finditer(text)):
+        text, mends = text[finals[-1].end() :], ["thinking"]
+    elif "<|channel|>analysis" in text:
+        return "", ("thinking",)
+    kept, at, inside = [], 0, False
+    for mark in _THINKING.finditer(text):
+        if mark["open"]:
+            if not inside:
+                kept.append(text[at : mark.start()])
+            inside = True
+        elif _ends(text, mark.start(), inside=inside):
+            kept = kept if inside else []
+            at, inside = mark.end(), False
+    if at or inside:
+        mends = ["thinking"]
+        text = "".join([*kept, "" if inside else text[at:]])
+    if end := _END.search(text):
+        text = text[: end.start()]
+        mends.append("end_token")
+    return (text.strip() if mends else text), tuple(mends)
