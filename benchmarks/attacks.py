@@ -21,7 +21,15 @@ from pathlib import Path
 from attack import ATTACKS, Attack, Result, run
 from machine import commit, machine, target
 
-MODULES = ("attacks_cli", "attacks_live", "attacks_policies", "attacks_store", "attacks_remote", "attacks_core")
+MODULES = (
+    "attacks_cli",
+    "attacks_directories",
+    "attacks_live",
+    "attacks_policies",
+    "attacks_store",
+    "attacks_remote",
+    "attacks_core",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
