@@ -24,6 +24,7 @@ from machine import commit, machine, target
 
 MODULES = (
     "attacks_cli",
+    "attacks_directories",
     "attacks_live",
     "attacks_policies",
     "attacks_store",

@@ -11,6 +11,7 @@ AGENTQ_TRACEBACK=1 shows the traceback of every fault.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from agentq.cli.faults import tell
     from agentq.cli.parser import parse
 
+    _set_defaults()
     words, args = list(sys.argv[1:] if argv is None else argv), None
     try:
         args, settings = parse(words)
@@ -37,6 +39,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(done.code or 0)
     except BaseException as error:
         return tell(error, words, own_file=getattr(args, "recipe", None))
+
+
+def _set_defaults() -> None:
+    """One math thread per process unless OMP_NUM_THREADS says otherwise: on small machines two fight. No chatter."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 
 def embedded_base() -> Path:

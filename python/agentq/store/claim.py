@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from agentq.errors import ConfigError, StoreError
-from agentq.store.directory import OWN_FILES, check_directory, delete_run
+from agentq.store.directory import OWN_FILES, check_directory, delete_run, lock
 from agentq.store.files import first_difference, read_json
 from agentq.store.run import TRAJECTORY, TREE, RunStore
 
@@ -69,8 +69,12 @@ def claimed(
     made = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         opened = RunStore.open(path, config, clean=clean or _is_idle(path))
-    except OSError as error:
-        raise _unwritable(path, error) from error
+    except (OSError, StoreError) as error:
+        if path in made:
+            _take_back(path, made)
+        if isinstance(error, OSError):
+            raise _unwritable(path, error) from error
+        raise
     nothing = False
     try:
         with opened as store:
@@ -161,6 +165,13 @@ def _check_writable(path: Path) -> None:
 
 def _unwritable(path: Path, error: OSError) -> ConfigError:
     return ConfigError(f"--out must be a directory that can be written to; got {path}: {error.strerror}")
+
+
+def _take_back(path: Path, made: list[Path]) -> None:
+    """Delete what a failed opening left in a directory that was made for it, unless another process holds it by now."""
+    with suppress(StoreError, OSError), lock(path):
+        delete_run(path)
+        _remove(made)
 
 
 def _remove(made: list[Path]) -> None:

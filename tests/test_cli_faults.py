@@ -1,0 +1,143 @@
+"""What the command line says of faults, whose they are, and of another project's package."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from agentq.cli import main, parser
+from agentq.config import load
+from agentq.errors import ModelError
+from agentq.policies.engine import TransformersEngine
+from agentq.policies.names import check_checkpoint
+from agentq.store.run import RunStore
+
+
+def failing(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have `agentq settings` fail."""
+
+    def run(*_: object) -> int:
+        raise error
+
+    monkeypatch.setitem(parser.COMMANDS, "settings", (run, "fails"))
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (
+            PermissionError(13, "Permission denied", "/a/file"),
+            "/a/file must be readable, and writable where",
+        ),
+        (OSError(28, "No space left on device"), "files and servers must be within reach; got No space left on device"),
+        (MemoryError(), "the machine must have room for the work; got MemoryError"),
+        (type("SafetensorError", (Exception,), {})("io"), "the machine must have room for the work; got "),
+    ],
+)
+def test_faults_of_the_world_are_one_line(
+    error: Exception, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing(error, monkeypatch)
+    assert main(["settings"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"agentq: {line}") and said.count("\n") == 1
+    monkeypatch.setenv("AGENTQ_TRACEBACK", "1")
+    assert main(["settings"]) == 2
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+def test_a_fault_of_agentq_keeps_its_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing(IndexError("here"), monkeypatch)
+    assert main(["settings"]) == 3
+    said = capsys.readouterr().err
+    assert "Traceback (most recent call last)" in said and "IndexError: here" in said
+    assert said.endswith("agentq: this is a fault of agentq itself: please report it with the lines above\n")
+
+
+def test_the_line_to_go_on_with_can_be_pasted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing(KeyboardInterrupt(), monkeypatch)
+    assert main(["settings", "--run.out", "tr 1é"]) == 130
+    assert capsys.readouterr().err == "agentq: interrupted; go on with: agentq settings --run.out 'tr 1é'\n"
+
+
+def test_a_recipe_file_that_raises_is_told_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "boom.py"
+    for text, line in (
+        ("x = 1\nprint(x / 0)\n", "2: ZeroDivisionError: division by zero"),
+        ("x = (\n", "1: SyntaxError"),
+    ):
+        file.write_text(text)
+        assert main(["train", str(file), "--out", str(tmp_path / "run")]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith(f"agentq: {file}:{line}") and said.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_another_projects_package_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["settings", "--json"]) == 0
+    assert capsys.readouterr().err == ""
+    info = tmp_path / "agentq-0.1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: agentq\nVersion: 0.1.0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main(["settings", "--json"]) == 0
+    assert capsys.readouterr().err == (
+        "agentq: agentq must come from the package agentq-search alone; got another project's, agentq 0.1.0, too: "
+        "pip uninstall agentq, then pip install --force-reinstall agentq-search\n"
+    )
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "config.json"])
+def test_a_damaged_checkpoint_is_one_line(file: str, base: Path, tmp_path: Path) -> None:
+    for source in base.iterdir():
+        (tmp_path / source.name).write_bytes(source.read_bytes()[: 60 if source.name == file else None])
+    with pytest.raises(ModelError, match=f"must be a transformers checkpoint by name or path; got {tmp_path}: "):
+        TransformersEngine(tmp_path)
+
+
+def test_a_checkpoint_that_is_not_there_is_refused_without_loading(tmp_path: Path) -> None:
+    check_checkpoint(Path("org/name-1.0"))  # it may be the hub's
+    check_checkpoint("http://127.0.0.1:9/v1")
+    (tmp_path / "file").touch()
+    for name, message in (
+        (tmp_path / "no", "which is not there"),
+        (f"vllm:{tmp_path / 'no'}", "which is not there"),
+        (tmp_path / "file", "which is a file"),
+        (tmp_path, "which has no config.json"),
+    ):
+        with pytest.raises(ModelError, match=message):
+            check_checkpoint(name)
+
+
+def test_report_goes_where_it_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    RunStore.open(tmp_path / "run", load().to_dict()).close()
+    page = tmp_path / "page.html"
+    assert main(["report", str(tmp_path / "run"), "--out", str(page), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"report": str(page)}
+    assert page.exists() and not (tmp_path / "run" / "report.html").exists()
+    assert main(["report", str(tmp_path / "run"), "--out", str(tmp_path / "no" / "page.html")]) == 2
+    assert "must be a file that can be written; got No such file or directory: choose" in capsys.readouterr().err
+
+
+def test_settings_shows_what_a_recipe_would_have(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["settings", "demo", "--json", "--run.num_tasks", "3"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["run.num_tasks"], found["eval.num_tasks"]) == (3, 100) and "policy_gradient.ratio" not in found
+    assert main(["settings", "loop", "--json", "--run.num_tasks", "3"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["run.num_tasks"], found["search.temperature"]) == (3, 1.0) and "rft.epochs" not in found
+
+
+def test_base_replaces_no_other_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "letter.txt").write_text("keep me")
+    assert main(["base", "--out", str(tmp_path)]) == 2
+    message = f"--out must be a new directory, or one that agentq base made; got {tmp_path}, which holds letter.txt"
+    assert capsys.readouterr().err == f"agentq: {message}\n"
