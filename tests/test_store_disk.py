@@ -97,6 +97,16 @@ def test_no_link_is_followed(run: Path, tmp_path: Path, name: str) -> None:
     assert victim.read_text() == "years of work" and not (run / name).is_symlink()
 
 
+def test_no_link_is_followed_that_appears_later(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "precious.txt").write_text("years of work")
+    with RunStore.open(run, CONFIG) as store:
+        (run / "metrics.jsonl").unlink()
+        (run / "metrics.jsonl").symlink_to(tmp_path / "precious.txt")
+        with pytest.raises(StoreError, match="must be a file; got a link: delete it"):
+            store.log("x", 1, loss=1.0)
+    assert (tmp_path / "precious.txt").read_text() == "years of work"
+
+
 def test_what_a_killed_writer_left_half_written_is_deleted_on_the_next_open(run: Path) -> None:
     (run / ".summary.json.0a1b2c3d.partial").write_text("[")
     (run / ".mine.partial").write_text("mine")
@@ -108,11 +118,11 @@ def test_what_a_killed_writer_left_half_written_is_deleted_on_the_next_open(run:
 
 
 @contextlib.contextmanager
-def full_disk() -> Iterator[None]:
-    """No file grows beyond ten bytes: what a disk without room says, by another number."""
+def full_disk(limit: int = 10) -> Iterator[None]:
+    """No file grows beyond so many bytes: what a disk without room says, by another number."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limits[1]))
     try:
         yield
     finally:
@@ -135,6 +145,8 @@ def test_a_full_disk_is_one_line_and_changes_nothing(run: Path) -> None:
                 with pytest.raises(StoreError) as raised:
                     write()
                 assert "\n" not in str(raised.value)
+        with full_disk((run / "metrics.jsonl").stat().st_size + 5), pytest.raises(StoreError, match="make room"):
+            store.log("x", 2, loss=1.0)  # begins the line and cannot end it
         assert [line["step"] for line in store.metrics() if line["stage"] == "x"] == [1]
         store.log("x", 3, loss=1.0)  # there is room again
         assert store.add_tree("x", make_tree(1))
