@@ -206,10 +206,10 @@ def test_turns_waited_for_by_hand() -> None:
     assert turns_waited_for(lengths, attempts=4, of_all=0.5, of_task=0.25) == 5
     assert turns_waited_for(lengths, attempts=4, of_all=1.0, of_task=0.5) > 10**6
     assert turns_waited_for({1: [1, 2, 3, 4]}, attempts=6, of_all=0.0, of_task=0.75) == 4  # round(4.5), half to even
-    # of task 1's rollouts 2 broke, of task 2's 1: half of 2 and of 3, all 5 of 5
+    # of task 1's rollouts 2 broke, of task 2's 1: 2 of 2 and 2 of 3 after 5 and 6 turns, 3 of all 5 after 5
     broken = {1: 2, 2: 1}
-    assert turns_waited_for({1: [3, 5], 2: [2, 8, 6]}, attempts=4, of_all=0.6, of_task=0.5, broken=broken) == 6
-    assert turns_waited_for({1: [3, 5], 2: [2, 8, 6]}, attempts=4, of_all=0.6, of_task=0.5) > 10**6 - 1
+    assert turns_waited_for({1: [3, 5], 2: [2, 8, 6]}, attempts=4, of_all=0.6, of_task=0.75, broken=broken) == 6
+    assert turns_waited_for({1: [3, 5], 2: [2, 8, 6]}, attempts=4, of_all=0.6, of_task=0.75) > 10**6
     assert turns_waited_for({1: [], 2: [2]}, attempts=1, of_all=1.0, of_task=1.0, broken={1: 1}) == 2
     with pytest.raises(ValueError, match="of_all and of_task must be in"):
         turns_waited_for(lengths, attempts=4, of_all=1.5, of_task=0.5)
