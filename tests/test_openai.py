@@ -102,7 +102,7 @@ def test_what_a_server_gives_is_asked_of_it(
 
 
 def test_token_ids_without_their_tokenizer_are_text(vllm: FakeOpenAI, open_engine: Callable[..., OpenAIEngine]) -> None:
-    vllm.root = vllm.weights = vllm.cached = "/somewhere/else"  # a path that is not here: nothing is looked up on the hub
+    vllm.root = vllm.weights = vllm.cached = "/somewhere/else"  # not here, and nothing is looked up on the hub
     engine = open_engine(vllm)
     assert engine.gives == Gives.SEEDS
     assert engine.render(HISTORY, policy_messages, max_new_tokens=9).ids.size == 0
