@@ -66,6 +66,7 @@ def test_a_live_run_may_be_told_to_go_without(
 
     monkeypatch.setattr(command, "BrowserPool", pool)
     monkeypatch.setattr(command, "make_engine", lambda name: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(command, "Budgeted", lambda *_: None)
     live = ["run", "do it", "--url", "http://127.0.0.1:1", "--model", "none", "--out", str(tmp_path / "run")]
     assert main([*live, *words]) == 2
     assert given == [sandbox]
