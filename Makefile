@@ -96,17 +96,30 @@ bench-setup: setup browsergym
 	$(PEERS)/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt -r benchmarks/peers.txt
 	$(PEERS)/bin/python -m pip --disable-pip-version-check install -q --no-deps llm-reasoners==1.0.2
 
-# The core under random calls and forged snapshots; OPERATIONS=10000000 takes hours.
+# The core under random calls and forged snapshots, and the bindings under random arguments, with sanitizers;
+# OPERATIONS=10000000 takes hours.
 OPERATIONS ?= 200000
-NATIVE := -std=c++20 -O1 -g -ffp-contract=off -I. -pthread
-sanitize:
+NATIVE := -std=c++20 -O1 -g -fPIC -ffp-contract=off -I. -pthread
+ASAN := -fsanitize=address,undefined -fno-sanitize-recover=all
+ASAN_CORE := $(patsubst csrc/%.cc,build/native/%.o,$(wildcard csrc/*.cc))
+build/native/%.o: csrc/%.cc $(wildcard csrc/*.h)
 	mkdir -p build/native
-	$(CXX) $(NATIVE) -fsanitize=address,undefined -fno-sanitize-recover=all tests/native/stress.cc csrc/*.cc -o build/native/stress
-	$(CXX) $(NATIVE) -fsanitize=address,undefined -fno-sanitize-recover=all tests/native/fuzz_snapshot.cc csrc/*.cc -o build/native/fuzz
-	$(CXX) $(NATIVE) -fsanitize=thread tests/native/stress.cc csrc/*.cc -o build/native/race
+	$(CXX) $(NATIVE) $(ASAN) -c $< -o $@
+build/native/stress build/native/fuzz_snapshot: build/native/%: tests/native/%.cc $(ASAN_CORE)
+	$(CXX) $(NATIVE) $(ASAN) $^ -o $@
+build/native/race: tests/native/stress.cc $(CORE)
+	mkdir -p build/native
+	$(CXX) $(NATIVE) -fsanitize=thread tests/native/stress.cc csrc/*.cc -o $@
+build/native/_core.so: $(CORE) $(ASAN_CORE)
+	$(CXX) $(NATIVE) $(ASAN) -shared -fvisibility=hidden $$($(BIN)/python -m pybind11 --includes) bindings/*.cc $(ASAN_CORE) -o $@
+
+# Python itself has no sanitizers, so their libraries are loaded before it; what it never frees is not looked for.
+sanitize: setup build/native/stress build/native/fuzz_snapshot build/native/race build/native/_core.so
 	build/native/stress $(OPERATIONS) 1 1
-	build/native/fuzz $(OPERATIONS) 1
+	build/native/fuzz_snapshot $(OPERATIONS) 1
 	build/native/race $(OPERATIONS) 2 4
+	LD_PRELOAD="$$(for name in asan ubsan stdc++; do $(CXX) -print-file-name=lib$$name.so; done | tr '\n' ' ')" \
+	    ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 $(BIN)/python tests/native/drive.py build/native/_core.so $(OPERATIONS) 1 2
 
 # One-line faults in csrc/, in credit and in losses, each of which a test must notice.
 mutants: setup

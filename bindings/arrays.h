@@ -7,12 +7,15 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+#include "bindings/shared.h"
 
 namespace agentq::bindings {
 
@@ -24,7 +27,7 @@ inline py::array one_dimensional(const py::object& value, const char* name, cons
   if (!array || array.ndim() != 1) {
     PyErr_Clear();
     throw std::invalid_argument(std::string(name) + " must be a one-dimensional array; got " +
-                                py::repr(value).cast<std::string>());
+                                described(value));
   }
   const char kind = array.dtype().kind();
   if (array.size() > 0 && std::string(kinds).find(kind) == std::string::npos)
@@ -40,17 +43,41 @@ std::vector<T> copy_of(const py::array& array) {
   return std::vector<T>(typed.data(), typed.data() + typed.size());
 }
 
-/// Whole numbers that fit `T`; `outside(value)` throws for those that do not.
+/// A list of Python's own integers, which NumPy would make floats of if some are below 2^63 and some are not.
+template <typename Outside>
+std::optional<std::vector<std::uint64_t>> plain_integers(const py::object& value, Outside&& outside) {
+  if (!PyList_CheckExact(value.ptr())) return {};
+  std::vector<std::uint64_t> out;
+  for (const py::handle item : py::reinterpret_borrow<py::list>(value)) {
+    if (!PyLong_CheckExact(item.ptr())) return {};
+    const std::uint64_t whole = PyLong_AsUnsignedLongLong(item.ptr());
+    if (whole == std::numeric_limits<std::uint64_t>::max() && PyErr_Occurred() != nullptr) {
+      PyErr_Clear();
+      outside(py::str(item).cast<std::string>());
+    }
+    out.push_back(whole);
+  }
+  return out;
+}
+
+/// Whole numbers that fit `T`; `outside(text of the value)` throws for those that do not.
 template <typename T, typename Outside>
 std::vector<T> integers(const py::object& value, const char* name, Outside&& outside) {
+  if constexpr (std::is_same_v<T, std::uint64_t>)
+    if (auto plain = plain_integers(value, outside)) return std::move(*plain);
   const py::array array = one_dimensional(value, name, "iu", "whole numbers");
-  if (array.dtype().is(py::dtype::of<T>())) return copy_of<T>(array);
   std::vector<T> out;
-  out.reserve(static_cast<std::size_t>(array.size()));
-  for (const std::int64_t wide : copy_of<std::int64_t>(array)) {
-    if (!std::in_range<T>(wide)) outside(wide);
-    out.push_back(static_cast<T>(wide));
-  }
+  const auto narrow = [&](const auto& wide) {
+    out.reserve(wide.size());
+    for (const auto whole : wide) {
+      if (!std::in_range<T>(whole)) outside(std::to_string(whole));
+      out.push_back(static_cast<T>(whole));
+    }
+  };
+  if (array.dtype().kind() == 'u')
+    narrow(copy_of<std::uint64_t>(array));
+  else
+    narrow(copy_of<std::int64_t>(array));
   return out;
 }
 
@@ -104,7 +131,7 @@ class Input {
       copy_ = numbers<T>(value, name);
     span_ = copy_;
   }
-  Input(const py::object& value, const char* name) : Input(value, name, [](std::int64_t) {}) {}
+  Input(const py::object& value, const char* name) : Input(value, name, [](const std::string&) {}) {}
   /// None: no numbers.
   static Input optional(const py::object& value, const char* name) {
     return value.is_none() ? Input() : Input(value, name);

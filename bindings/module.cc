@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <optional>
+#include <system_error>
 
 #include "bindings/arrays.h"
 #include "bindings/files.h"
@@ -59,30 +60,30 @@ std::uint32_t count_of(std::int64_t value, const char* name) {
   return static_cast<std::uint32_t>(value);
 }
 
-[[noreturn]] void no_such(const char* kind, std::int64_t id) {
-  throw std::out_of_range(std::string("no ") + kind + " " + std::to_string(id));
+[[noreturn]] void no_such(const char* kind, const std::string& id) {
+  throw std::out_of_range(std::string("no ") + kind + " " + id);
 }
 
 /// One id that fits its type; whether there is such a node or tree the forest checks itself.
 NodeId node_of(std::int64_t node) {
-  if (node != static_cast<NodeId>(node)) no_such("node", node);
+  if (node != static_cast<NodeId>(node)) no_such("node", std::to_string(node));
   return static_cast<NodeId>(node);
 }
 
 TreeId tree_of(std::int64_t tree) {
-  if (tree != static_cast<TreeId>(tree)) no_such("tree", tree);
+  if (tree != static_cast<TreeId>(tree)) no_such("tree", std::to_string(tree));
   return static_cast<TreeId>(tree);
 }
 
 struct Tickets : Input<Ticket> {
   explicit Tickets(const py::object& tickets)
-      : Input(tickets, "tickets", [](std::int64_t value) {
-          throw std::invalid_argument("tickets must be what ask gave; got " + std::to_string(value));
+      : Input(tickets, "tickets", [](const std::string& value) {
+          throw std::invalid_argument("tickets must be what ask gave; got " + value);
         }) {}
 };
 
 struct Trees : Input<TreeId> {
-  explicit Trees(const py::object& trees) : Input(trees, "trees", [](std::int64_t id) { no_such("tree", id); }) {}
+  explicit Trees(const py::object& trees) : Input(trees, "trees", [](const std::string& id) { no_such("tree", id); }) {}
 };
 
 std::unique_ptr<SharedForest> make(const std::string& selection, double c_exp, const std::string& unvisited,
@@ -134,8 +135,8 @@ py::tuple ask(SharedForest& self, const py::object& trees, const py::object& n) 
     leaves = self.locked_for(
         ids.size() * count, [&](Forest& forest) { return forest.ask(ids.span(), count); }, ids);
   } else {
-    Input<std::uint32_t> quotas(n, "n", [](std::int64_t value) {
-      throw std::invalid_argument("n must be at least 0 for each tree; got " + std::to_string(value));
+    Input<std::uint32_t> quotas(n, "n", [](const std::string& value) {
+      throw std::invalid_argument("n must be in [0, 2**32) for each tree; got " + value);
     });
     std::size_t all = 0;
     for (const std::uint32_t quota : quotas.span()) all += quota;
@@ -149,8 +150,8 @@ py::tuple ask(SharedForest& self, const py::object& trees, const py::object& n) 
 py::array_t<NodeId> extend(SharedForest& self, const py::object& tickets, const py::object& ranks) {
   Tickets ids(tickets);
   const py::object first = to_numpy(std::vector<std::uint32_t>(ranks.is_none() ? ids.size() : 0));
-  Input<std::uint32_t> rank(ranks.is_none() ? first : ranks, "ranks", [](std::int64_t value) {
-    throw std::invalid_argument("ranks must be at least 0; got " + std::to_string(value));
+  Input<std::uint32_t> rank(ranks.is_none() ? first : ranks, "ranks", [](const std::string& value) {
+    throw std::invalid_argument("ranks must be in [0, 2**32); got " + value);
   });
   return to_numpy(self.locked_for(
       ids.size(), [&](Forest& forest) { return forest.extend(ids.span(), rank.span()); }, ids, rank));
@@ -159,9 +160,8 @@ py::array_t<NodeId> extend(SharedForest& self, const py::object& tickets, const 
 py::array_t<NodeId> expand(SharedForest& self, const py::object& tickets, const py::object& widths,
                            const py::object& critic_values, const py::object& logps, const py::object& priors) {
   Tickets ids(tickets);
-  Input<std::uint32_t> width(widths, "widths", [](std::int64_t value) {
-    throw std::invalid_argument("widths must be in [1, " + std::to_string(kMaxWidth) + "]; got " +
-                                std::to_string(value));
+  Input<std::uint32_t> width(widths, "widths", [](const std::string& value) {
+    throw std::invalid_argument("widths must be in [1, " + std::to_string(kMaxWidth) + "]; got " + value);
   });
   auto critic = Input<float>::optional(critic_values, "critic_values");
   auto logp = Input<float>::optional(logps, "logps"), prior = Input<float>::optional(priors, "priors");
@@ -269,9 +269,9 @@ py::tuple merge(SharedForest& self, std::int64_t tree, std::int64_t other) {
 }
 
 void set_states(SharedForest& self, const py::object& nodes, const py::object& keys) {
-  Input<NodeId> ids(nodes, "nodes", [](std::int64_t id) { no_such("node", id); });
-  Input<std::uint64_t> values(keys, "keys", [](std::int64_t key) {
-    throw std::invalid_argument("keys must be in [0, 2**64); got " + std::to_string(key));
+  Input<NodeId> ids(nodes, "nodes", [](const std::string& id) { no_such("node", id); });
+  Input<std::uint64_t> values(keys, "keys", [](const std::string& key) {
+    throw std::invalid_argument("keys must be in [0, 2**64); got " + key);
   });
   self.locked_for(ids.size(), [&](Forest& forest) { forest.set_states(ids.span(), values.span()); }, ids, values);
 }
@@ -316,7 +316,10 @@ std::unique_ptr<SharedForest> from_bytes(const py::bytes& bytes) {
 }
 
 std::string name_of_file(const py::object& path) {
-  return py::module_::import("os").attr("fsencode")(path).cast<std::string>();
+  const auto name = py::module_::import("os").attr("fsencode")(path).cast<std::string>();
+  if (name.find('\0') != std::string::npos)
+    throw std::invalid_argument("path must contain no null byte; got " + described(path));
+  return name;
 }
 
 void save(SharedForest& self, const py::object& path) {
@@ -433,8 +436,10 @@ PYBIND11_MODULE(_core, m) {
     } catch (const agentq::ByteLimit& limit) {
       py::set_error(PyExc_MemoryError, limit.what());
     } catch (const agentq::bindings::FileError& failed) {
-      errno = failed.code;
-      PyErr_SetFromErrnoWithFilename(PyExc_OSError, failed.path.c_str());
+      const std::string message = failed.message.empty() ? std::generic_category().message(failed.code) : failed.message;
+      const py::object name = py::reinterpret_steal<py::object>(PyUnicode_DecodeFSDefault(failed.path.c_str()));
+      const py::object raised = py::reinterpret_borrow<py::object>(PyExc_OSError)(failed.code, message, name);
+      PyErr_SetObject(py::type::handle_of(raised).ptr(), raised.ptr());
     }
   });
   m.def("ucb1_score", &agentq::ucb1_score, "mean_value"_a, "node_visits"_a, "edge_visits"_a, "c_exp"_a);

@@ -32,7 +32,7 @@ T converted(PyObject* object, const char* name) {
     return py::cast<T>(py::handle(object));  // NumPy's numbers and whatever has __index__
   } catch (const py::cast_error&) {
     throw py::type_error(std::string(name) + " must be " + (std::is_floating_point_v<T> ? "a number" : "a whole number that fits") +
-                         "; got " + py::repr(object).cast<std::string>());
+                         "; got " + described(object));
   }
 }
 

@@ -3,8 +3,10 @@
 
 #include <pybind11/pybind11.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include "csrc/journal.h"
@@ -14,6 +16,15 @@ namespace agentq::bindings {
 namespace py = pybind11;
 
 inline constexpr std::size_t kLong = 1024;  // entries of a call from which on giving the GIL up costs less than keeping it
+
+/// A value as an error says that it was got: one short line.
+inline std::string described(const py::handle& value) {
+  if (py::hasattr(value, "shape") && py::hasattr(value, "dtype"))
+    return "an array of shape " + py::repr(value.attr("shape")).cast<std::string>();
+  std::string text = py::repr(value).cast<std::string>();
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return text.size() <= 80 ? text : text.substr(0, 77) + "...";
+}
 
 struct SharedForest {
   explicit SharedForest(Forest&& made, Journal&& known = {}) : forest(std::move(made)), journal(std::move(known)) {}

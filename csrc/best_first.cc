@@ -51,7 +51,7 @@ void Forest::offer_all(TreeId id) {
 
 /// A leaf that no rollout waits at any more is open to best-first search.
 void Forest::free_again(std::uint32_t index) noexcept {
-  const auto [leaf, tree, generation] = rollouts_[index];
+  const auto [ticket, leaf, tree] = rollouts_[index];
   if (is_best_first() && link::is_open(slot(leaf).link)) offer(tree, leaf);
 }
 

@@ -71,6 +71,11 @@ std::vector<TreeId> Forest::add_trees(std::size_t count) {
   if (count > kMaxTrees - trees_.size())
     throw std::invalid_argument("a forest must have at most " + std::to_string(kMaxTrees) + " trees; got " +
                                 std::to_string(trees_.size()) + " and " + std::to_string(count) + " more");
+  const auto refuse = [&] {
+    throw ByteLimit("the trees of a forest must fit max_bytes (" + std::to_string(config_.max_bytes) + "); got " +
+                    std::to_string(count) + " more trees");
+  };
+  if ((used_cells_ + (count << kFirstChunk)) * bytes_per_cell() > config_.max_bytes) refuse();
   std::vector<TreeId> ids(count);
   const std::size_t before = trees_.size();
   if (is_best_first()) {
@@ -88,8 +93,7 @@ std::vector<TreeId> Forest::add_trees(std::size_t count) {
       trees_.resize(before);
       if (is_best_first()) open_.resize(before);
       if (state_) states_.resize(before);
-      throw ByteLimit("the trees of a forest must fit max_bytes (" + std::to_string(config_.max_bytes) + "); got " +
-                      std::to_string(count) + " more trees");
+      refuse();
     }
     lay_block(block, kNoNode, 0, 1, static_cast<std::uint32_t>(before + i));
     if (critic_) critic_->as<float>()[block + 1] = 0.0f;
@@ -118,8 +122,8 @@ void Forest::drop(std::span<const TreeId> trees) {
     if (state_) states_of(id) = {};
   }
   for (std::uint32_t i = 0; open > 0 && i < rollouts_.size(); ++i)
-    if ((rollouts_[i].generation & 1) != 0 && trees_[static_cast<std::size_t>(rollouts_[i].tree)].root == kNoNode) {
-      ++rollouts_[i].generation;
+    if (rollouts_[i].ticket != ticket::kNone && trees_[static_cast<std::size_t>(rollouts_[i].tree)].root == kNoNode) {
+      rollouts_[i].ticket = ticket::kNone;
       close_rollout(i);
       --open;
     }

@@ -10,8 +10,9 @@
 //
 // A rollout is pending at one node and in flight on the whole path from there to the root. Until it is told it counts as
 // a visit worth 0 ("virtual loss" 0), so that parallel rollouts spread out; cancelling it restores every number exactly.
-// A ticket names one rollout and is good once: what was told, cancelled or dropped with its tree is refused.
-// A call that throws has changed nothing. What is random comes from the seed alone. One thread at a time.
+// A ticket names one rollout of one forest and is good once: what was told, cancelled or dropped with its tree is refused,
+// and so is a ticket of another forest.
+// A call that throws has changed nothing. What is random comes from the seed alone, except the tickets. One thread at a time.
 #pragma once
 
 #include <algorithm>
@@ -38,7 +39,8 @@ namespace agentq {
 
 class Draws;
 
-inline constexpr std::uint32_t kMaxRollouts = 0xFFFFFFFFu;  // of a tree
+inline constexpr std::uint32_t kMaxRollouts = 0xFFFFFFFFu;        // of a tree
+inline constexpr std::uint64_t kMaxPairs = std::uint64_t{1} << 26;  // of a call, 20 bytes each
 
 class Forest {
  public:
@@ -131,7 +133,9 @@ class Forest {
   ///
   /// Trees in order, parents before children; within a node the largest gap first, ties by lower chosen, then rejected.
   /// Source: Putta et al. 2024, arXiv:2408.07199, eq. 10 and algorithm 1.
+  /// Time and memory follow the children and the pairs returned, not the pairs there are.
   /// @param trees  whose nodes to take; all when absent.
+  /// @throws std::invalid_argument if there would be more than kMaxPairs.
   Pairs pairs(const PairQuery& query, std::optional<std::span<const TreeId>> trees = {}) const;
 
   TreeTable table(std::span<const TreeId> trees) const;
@@ -182,9 +186,9 @@ class Forest {
     std::uint32_t stamp = 0;  // the ask that listed it last
   };
   struct Rollout {
-    NodeId node;  // free: the next free entry
-    TreeId tree;
-    std::uint32_t generation;  // even: free
+    Ticket ticket = ticket::kNone;  // none: free
+    NodeId node = kNoNode;          // free: the next free entry
+    TreeId tree = 0;
   };
   /// A leaf that best-first search may take: the largest value first, then the lowest id.
   struct Open {
@@ -297,8 +301,11 @@ class Forest {
   void close_rollout(std::uint32_t index) noexcept;
   /// The entry of a ticket, or throws: "call" is what was tried.
   std::uint32_t rollout_of(Ticket ticket, const char* call) const;
-  /// The entries of tickets, none twice, each marked as taken; or throws and marks none.
+  /// The same of a ticket that is known to be in flight.
+  const Rollout& rollout(Ticket ticket) const noexcept { return rollouts_[ticket::place(ticket)]; }
+  /// Makes tickets invalid, none of them twice; or throws and leaves all as they are.
   void take(std::span<const Ticket> tickets, const char* call);
+  void put_back(std::span<const Ticket> tickets) noexcept;
   void leave(NodeId node) noexcept;
   void check_returns(std::span<const double> returns) const;
   void back_up(std::uint32_t rollout, double value) noexcept;
@@ -399,6 +406,7 @@ class Forest {
   std::vector<std::vector<Open>> open_;  // a heap a tree; best-first search alone has them
   std::vector<Rollout> rollouts_;
   std::uint32_t free_rollout_ = kNoNode;
+  TicketNumbers numbers_;
   std::uint32_t asks_ = 0;
   std::vector<std::uint32_t> quotas_;
   Batch batch_;

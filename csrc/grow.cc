@@ -60,14 +60,14 @@ std::vector<NodeId> Forest::expand(std::span<const Ticket> tickets, std::span<co
   check_values(critic_values, logps, priors, "child", total);
   std::vector<NodeId> nodes = leaves_of(tickets);
   if (is_best_first())
-    for (const Ticket ticket : tickets) make_room(rollouts_[static_cast<std::uint32_t>(ticket)].tree, total);
+    for (const Ticket ticket : tickets) make_room(rollout(ticket).tree, total);
   gather(tickets.size());
   make_columns(critic_values, logps, priors);
 
   std::vector<NodeId> first(tickets.size());
   std::vector<std::size_t> from(tickets.size());  // where the values of each begin
   for (std::size_t i = 0, done = 0; i < tickets.size(); done += widths[i++]) {
-    Tree& tree = trees_[static_cast<std::size_t>(rollouts_[static_cast<std::uint32_t>(tickets[i])].tree)];
+    Tree& tree = trees_[static_cast<std::size_t>(rollout(tickets[i]).tree)];
     const NodeId block = claim(tree, widths[i], widths[i]);
     first[i] = block == kNoNode ? kNoNode : block + 1;
     from[i] = done;
@@ -83,7 +83,7 @@ std::vector<NodeId> Forest::expand(std::span<const Ticket> tickets, std::span<co
   });
   for (std::size_t i = 0; is_best_first() && i < tickets.size(); ++i)
     for (std::uint32_t k = 0; first[i] != kNoNode && k < widths[i]; ++k)
-      offer(rollouts_[static_cast<std::uint32_t>(tickets[i])].tree, first[i] + k);
+      offer(rollout(tickets[i]).tree, first[i] + k);
   return first;
 }
 
@@ -139,7 +139,7 @@ std::vector<NodeId> Forest::widen(std::span<const Ticket> tickets, std::span<con
                                   std::span<const float> logps, std::span<const float> priors) {
   check_values(critic_values, logps, priors, "ticket", tickets.size());
   take(tickets, "widen");  // each once
-  for (const Ticket ticket : tickets) --rollouts_[static_cast<std::uint32_t>(ticket)].generation;
+  put_back(tickets);
   std::vector<NodeId> nodes = nodes_of(tickets);
   for (const NodeId node : nodes) {
     const std::uint32_t word = slot(node).link, width = children_of(node);
@@ -150,10 +150,10 @@ std::vector<NodeId> Forest::widen(std::span<const Ticket> tickets, std::span<con
                                   describe(node) + " has " + std::to_string(width));
   }
   if (is_best_first())
-    for (const Ticket ticket : tickets) make_room(rollouts_[static_cast<std::uint32_t>(ticket)].tree, tickets.size());
+    for (const Ticket ticket : tickets) make_room(rollout(ticket).tree, tickets.size());
   make_columns(critic_values, logps, priors);
   for (std::size_t i = 0; i < tickets.size(); ++i) {
-    Rollout& rollout = rollouts_[static_cast<std::uint32_t>(tickets[i])];
+    Rollout& rollout = rollouts_[ticket::place(tickets[i])];
     const NodeId child = append(nodes[i], rollout.tree);
     if (child != kNoNode) {
       fill(critic_, child, critic_values, i, 1, 0.0f);

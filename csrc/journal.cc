@@ -76,7 +76,7 @@ class Journal::Pages {
     }
     Forest::Counts waiting;
     for (const Forest::Rollout& rollout : f_.rollouts_)
-      if ((rollout.generation & 1) != 0 && !link::is_leaf(f_.slot(rollout.node).link)) ++waiting[rollout.node];
+      if (rollout.ticket != ticket::kNone && !link::is_leaf(f_.slot(rollout.node).link)) ++waiting[rollout.node];
     for (const auto& [node, count] : waiting) takes_back_.push_back({link::block(f_.slot(node).link), count, true});
     std::sort(takes_back_.begin(), takes_back_.end(), [](const auto& a, const auto& b) { return a.cell < b.cell; });
   }

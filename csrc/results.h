@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "csrc/cells.h"
+#include "csrc/tickets.h"
 
 namespace agentq {
 
 using TreeId = std::int32_t;
-using Ticket = std::uint64_t;
 
 enum class AskStatus : std::uint8_t {
   kOk = 0,         // n leaves found

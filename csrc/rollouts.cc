@@ -7,25 +7,28 @@
 namespace agentq {
 
 std::uint32_t Forest::rollout_of(Ticket ticket, const char* call) const {
-  const auto index = static_cast<std::uint32_t>(ticket);
-  const auto generation = static_cast<std::uint32_t>(ticket >> 32);
-  if (index >= rollouts_.size() || (generation & 1) == 0 || rollouts_[index].generation != generation)
-    throw std::invalid_argument("a ticket must be in flight to " + std::string(call) + " it, and is good once; got " +
-                                std::to_string(ticket));
+  const std::uint32_t index = ticket::place(ticket);
+  if (index >= rollouts_.size() || rollouts_[index].ticket != ticket || ticket == ticket::kNone)
+    throw std::invalid_argument("a ticket must be in flight in this forest to " + std::string(call) +
+                                " it, and is good once; got " + std::to_string(ticket));
   return index;
 }
 
 void Forest::take(std::span<const Ticket> tickets, const char* call) {
   std::size_t done = 0;
   try {
-    for (; done < tickets.size(); ++done) ++rollouts_[rollout_of(tickets[done], call)].generation;
+    for (; done < tickets.size(); ++done) rollouts_[rollout_of(tickets[done], call)].ticket = ticket::kNone;
   } catch (...) {
-    while (done-- > 0) --rollouts_[static_cast<std::uint32_t>(tickets[done])].generation;
+    put_back(tickets.first(done));
     throw;
   }
 }
 
-/// Puts an entry whose generation has been raised on the free list.
+void Forest::put_back(std::span<const Ticket> tickets) noexcept {
+  for (const Ticket ticket : tickets) rollouts_[ticket::place(ticket)].ticket = ticket;
+}
+
+/// Puts an entry whose ticket has been taken on the free list.
 void Forest::close_rollout(std::uint32_t index) noexcept {
   Rollout& rollout = rollouts_[index];
   --trees_[static_cast<std::size_t>(rollout.tree)].open;
@@ -53,7 +56,7 @@ std::vector<NodeId> Forest::extend(std::span<const Ticket> tickets, std::span<co
     while (done-- > 0) {
       const NodeId child = moved[done], parent = parent_of(child);
       --slot(child).started;
-      Rollout& rollout = rollouts_[static_cast<std::uint32_t>(tickets[done])];
+      Rollout& rollout = rollouts_[ticket::place(tickets[done])];
       if (State* state = state_at(rollout.tree, child)) --state->started;
       leave(child);
       if (const std::uint32_t at = slot(child).link; !link::is_leaf(at)) --header(link::block(at)).here;
@@ -129,22 +132,22 @@ void Forest::tell(std::span<const Ticket> tickets, std::span<const double> retur
   gather(tickets.size());
   take(tickets, "tell");
   if (crew_ == nullptr || tickets.size() < kWorthThreads) {
-    for (std::size_t i = 0; i < tickets.size(); ++i) back_up(static_cast<std::uint32_t>(tickets[i]), returns[i]);
+    for (std::size_t i = 0; i < tickets.size(); ++i) back_up(ticket::place(tickets[i]), returns[i]);
   } else {  // each thread takes some of the trees, so that the returns of one tree are told in order
     crew_->run([&](std::uint32_t k) noexcept {
       for (std::size_t i = 0; i < tickets.size(); ++i)
-        if (const auto index = static_cast<std::uint32_t>(tickets[i]);
+        if (const std::uint32_t index = ticket::place(tickets[i]);
             static_cast<std::uint32_t>(rollouts_[index].tree) % crew_->size() == k)
           back_up(index, returns[i]);
     });
   }
-  for (const Ticket ticket : tickets) close_rollout(static_cast<std::uint32_t>(ticket));
+  for (const Ticket ticket : tickets) close_rollout(ticket::place(ticket));
 }
 
 void Forest::tell_one(Ticket ticket, double value) {
   if (!(value >= 0 && value <= 1)) check_returns(std::span<const double>(&value, 1));
   const std::uint32_t index = rollout_of(ticket, "tell");
-  ++rollouts_[index].generation;
+  rollouts_[index].ticket = ticket::kNone;
   back_up(index, value);
   close_rollout(index);
 }
@@ -156,7 +159,7 @@ void Forest::keep(TreeId tree, NodeId node, double value, bool success) noexcept
   if (State* state = state_at(tree, node)) state->value_sum = joined(config_.backup, state->value_sum, value);
 }
 
-/// Ends a rollout whose generation has been raised with a return.
+/// Ends a rollout whose ticket has been taken with a return.
 void Forest::back_up(std::uint32_t index, double value) noexcept {
   const NodeId leaf = rollouts_[index].node;
   const Backup backup = config_.backup;
@@ -181,7 +184,7 @@ void Forest::back_up(std::uint32_t index, double value) noexcept {
 void Forest::cancel(std::span<const Ticket> tickets) {
   take(tickets, "cancel");
   for (const Ticket ticket : tickets) {
-    const auto index = static_cast<std::uint32_t>(ticket);
+    const std::uint32_t index = ticket::place(ticket);
     const NodeId at = rollouts_[index].node;
     leave(at);
     if (const std::uint32_t word = slot(at).link; !link::is_leaf(word)) --header(link::block(word)).here;
@@ -195,14 +198,14 @@ void Forest::cancel(std::span<const Ticket> tickets) {
 Forest::Counts Forest::waiting() const {
   Counts counts;
   for (const Rollout& rollout : rollouts_)
-    if ((rollout.generation & 1) != 0) ++counts[rollout.node];
+    if (rollout.ticket != ticket::kNone) ++counts[rollout.node];
   return counts;
 }
 
 Forest::Counts Forest::in_flight() const {
   Counts counts;
   for (const Rollout& rollout : rollouts_)
-    if ((rollout.generation & 1) != 0)
+    if (rollout.ticket != ticket::kNone)
       for (NodeId node = rollout.node; node != kNoNode; node = parent_of(node)) ++counts[node];
   return counts;
 }

@@ -92,12 +92,12 @@ Ticket Forest::open_rollout(TreeId tree, NodeId node) noexcept {
     --free_rollouts_;
   } else {
     index = static_cast<std::uint32_t>(rollouts_.size());
-    rollouts_.push_back({kNoNode, 0, 0});  // ask has reserved
+    rollouts_.emplace_back();  // ask has reserved
   }
-  Rollout& rollout = rollouts_[index];
-  rollout = {node, tree, rollout.generation + 1};
+  const Ticket ticket = ticket::of(numbers_.next(), index);
+  rollouts_[index] = {ticket, node, tree};
   ++trees_[static_cast<std::size_t>(tree)].open;
-  return std::uint64_t{rollout.generation} << 32 | index;
+  return ticket;
 }
 
 /// Trees go down side by side, a level at a time, so that the memory of one is fetched while others choose. A row of the
@@ -180,8 +180,10 @@ void Forest::walk(Batch& batch, Rows rows) noexcept {
 void Forest::reserve_rollouts(std::size_t more) {
   if (more <= free_rollouts_) return;
   const std::size_t want = rollouts_.size() + more - free_rollouts_;
-  if (want >= kNoNode) throw std::invalid_argument("fewer than 2^32 - 1 rollouts must be in flight at once");
-  if (want > rollouts_.capacity()) rollouts_.reserve(std::max(want, 2 * rollouts_.capacity()));
+  if (want > ticket::kMost)
+    throw std::invalid_argument("at most " + std::to_string(ticket::kMost) + " rollouts must be in flight at once; got " +
+                                std::to_string(want) + " with those asked for");
+  if (want > rollouts_.capacity()) rollouts_.reserve(std::max({want, 2 * rollouts_.capacity(), std::size_t{64}}));
 }
 
 Leaves Forest::ask(std::span<const TreeId> trees, std::size_t n) {
@@ -206,6 +208,7 @@ Leaves Forest::ask(std::span<const TreeId> trees, std::span<const std::uint32_t>
   }
   const std::size_t all = batch.from.back();
   gather(all);
+  reserve_rollouts(all);
   ++asks_;
   for (const TreeId id : trees) {
     Tree& tree = trees_[static_cast<std::size_t>(id)];
@@ -216,7 +219,6 @@ Leaves Forest::ask(std::span<const TreeId> trees, std::span<const std::uint32_t>
   Leaves& leaves = batch.leaves;
   leaves = {std::vector<Ticket>(all), std::vector<NodeId>(all), std::vector<TreeId>(all), std::vector<std::int32_t>(all),
             std::vector<std::uint8_t>(trees.size())};
-  reserve_rollouts(all);
   split(trees.size(), all, [&](Rows rows) {
     if (is_walked()) return walk(batch, rows);
     by_rule([&]<typename Rule, bool kPlain, bool kSkips>(Rule, std::bool_constant<kPlain>, std::bool_constant<kSkips>) {
@@ -240,8 +242,7 @@ Forest::One Forest::ask_one(TreeId id) {
   Slot* here = &slot(tree.root);
   if (link::is_exhausted(here->link)) return {AskStatus::kExhausted, 0, kNoNode};
   if (here->started == kMaxRollouts) ask(std::span(&id, 1), 1);  // says so
-  if (free_rollouts_ == 0 && rollouts_.size() == rollouts_.capacity())
-    rollouts_.reserve(std::max<std::size_t>(64, 2 * rollouts_.capacity()));
+  reserve_rollouts(1);
   if (is_walked()) {
     const auto [status, node, depth] = walk_one(id, false);
     return {status, status == AskStatus::kOk ? open_rollout(id, node) : 0, node};

@@ -139,8 +139,23 @@ class SnapshotReader {
 
   std::string number() const { return std::to_string(journal_.records_); }
 
+  /// A record whose first bytes, which are written last, are still zeros: the power was cut while it was written.
+  bool is_unfinished(std::span<const char> bytes) const {
+    const auto magic = bytes.first(std::min(bytes.size(), kSnapshotMagic.size()));
+    if (magic.empty() || std::any_of(magic.begin(), magic.end(), [](char byte) { return byte != 0; })) return false;
+    if (bytes.size() < sizeof(RecordHead)) return true;
+    RecordHead head;
+    std::memcpy(&head, bytes.data(), sizeof(head));
+    head.magic = kSnapshotMagic;
+    const std::size_t left = bytes.size() - sizeof(RecordHead);
+    if (head.checksum == head.sum() && left > sizeof(std::uint64_t) && left - sizeof(std::uint64_t) > head.length)
+      damaged("record " + number() + " is followed by another but has no beginning");
+    return true;
+  }
+
   /// The record that the bytes begin with; false if there is none, or not all of it.
   bool record(std::span<const char> bytes) {
+    if (is_unfinished(bytes)) return false;
     if (bytes.size() < sizeof(RecordHead)) {
       if (std::memcmp(bytes.data(), kSnapshotMagic.data(), std::min(bytes.size(), kSnapshotMagic.size())) != 0)
         damaged("it goes on after its end");

@@ -11,8 +11,11 @@
 //
 // The first record holds every tree and every page that a tree uses, a later one those that have changed; numbers go up
 // within a record. Cells are as they lie in memory, with everything in flight cancelled; what is neither a node nor a
-// header is zero, chunk heads too, for the entries say where chunks lie. A file whose last record was cut off is the
-// forest as it was saved before; whatever else is not as written is refused.
+// header is zero, chunk heads too, for the entries say where chunks lie.
+//
+// The first eight bytes of a record that goes behind others are written last, when the rest has reached the disk, and are
+// zeros before. A file whose last record is cut off, or begins with eight zeros, is the forest as it was saved before;
+// whatever else is not as written is refused.
 #pragma once
 
 #include <array>

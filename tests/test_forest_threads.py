@@ -32,8 +32,9 @@ def work(forest: Forest, rounds: int = 8) -> list[np.ndarray]:
     trees = forest.add_trees(TREES)
     for round_ in range(rounds):
         tickets, nodes, *rest = forest.ask(trees, LEAVES)
+        np.testing.assert_array_equal(forest.nodes_of(tickets), nodes)
         fate = hashed(nodes, round_) % 8
-        seen += [tickets, nodes, *rest]
+        seen += [nodes, *rest]
         if forest.selection.startswith("thompson"):
             new = forest.widen(tickets)
             seen.append(new)

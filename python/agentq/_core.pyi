@@ -8,11 +8,14 @@ are below 2**31 and never change but by `reroot`; not every number is a node. Th
 have ids one after the other, best critic rank first; those that `widen` adds lie elsewhere.
 
 A rollout is *pending* at one node, and *in flight* on the whole path from there to the root, from `ask` until `tell` or
-`cancel`. It counts as a visit worth 0 meanwhile (virtual loss 0). A *ticket* names one rollout and is good once: told,
-cancelled or dropped with its tree, it is refused, whatever lies in its place by then.
+`cancel`. It counts as a visit worth 0 meanwhile (virtual loss 0). A *ticket* names one rollout of one forest and is
+good once: told, cancelled or dropped with its tree, it is refused, whatever lies in its place by then. A ticket of
+another forest is refused too, even of a copy. Tickets are below 2**63 and differ from run to run: a process repeats
+none before 2**35 have been given, and accepts one of another process with a probability of 2**-35. A forked process
+has a copy of each forest, which accepts the tickets given before the fork.
 
-What is random ("gumbel", "thompson_*") comes from `seed` alone: the same calls give the same forest. Two threads on one
-forest take turns; long calls release the GIL.
+What else is random ("gumbel", "thompson_*") comes from `seed` alone: the same calls give the same forest. Two threads
+on one forest take turns; long calls release the GIL.
 """
 
 from collections.abc import Sequence
@@ -250,7 +253,8 @@ class Forest:
 
         Every pair of children with N >= min_visits each, gap >= threshold and gap > 0; trees in order, parents before
         children, within a node the largest gap first, ties by lower chosen, then lower rejected. `max_pairs_per_node`
-        0 keeps all; `trees` None takes all.
+        0 keeps all; `trees` None takes all. Time and memory grow with the children and the pairs returned. A call that
+        would return more than 2**26 pairs raises ValueError.
 
         Source: Putta et al. 2024, arXiv:2408.07199, eq. 10 and algorithm 1.
         """
@@ -278,9 +282,9 @@ class Forest:
     def from_bytes(data: bytes) -> Forest:
         """The forest of `to_bytes`, or of a file that `save` wrote.
 
-        A last record that is cut off is left out: the forest is as it was saved before. Raises ValueError for bytes
-        that are no snapshot, are damaged anywhere else, hold a forest that no calls can have made, or were written by
-        another version.
+        A last record that is cut off or was never finished is left out: the forest is as it was saved before. Raises
+        ValueError for bytes that are no snapshot, are damaged anywhere else, hold a forest that no calls can have made,
+        or were written by another version.
         """
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -289,13 +293,17 @@ class Forest:
         Where the file is what this forest loaded or saved last, and still as it was left (as long, the same last
         checksum), a record of what changed goes behind what is there: the pages of 256 cells and the trees that differ.
         Else, or if the file would become more than twice as long as a whole snapshot, or a column has been added (the
-        first critic value, say), a whole one is written beside, as `path` + ".partial", and renamed. One writer at a
-        time. Raises OSError.
+        first critic value, say), a whole one is written beside, as `path` + ".NUMBER.partial", and renamed. A kill or a
+        power cut leaves the file as it was or as it is to be; a kill may leave the ".partial" file behind. One writer
+        at a time.
+
+        Raises OSError, also if there is anything but a regular file at `path`: a symbolic link is not followed. Raises
+        ValueError if the path contains a null byte.
         """
 
     @staticmethod
     def load(path: str | PathLike[str]) -> Forest:
-        """`from_bytes` of a file; saving there again writes what changed. Raises OSError too."""
+        """`from_bytes` of a regular file; saving there again writes what changed. Raises OSError too."""
 
     # By node id, rows that are no node have no meaning: read-only views without a copy, which see what comes after.
     @property

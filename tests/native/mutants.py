@@ -18,7 +18,19 @@ from pathlib import Path
 from tests.mutation import Fault, attempt, chosen
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = ("", "_draws", "_states", "_threads", "_refusals", "_damage", "_snapshot", "_oracle")  # the slow ones last
+PARTS = (
+    "",
+    "_draws",
+    "_states",
+    "_threads",
+    "_refusals",
+    "_tickets",
+    "_pairs",
+    "_damage",
+    "_snapshot",
+    "_files",
+    "_oracle",
+)  # the slow ones last
 TESTS = [f"test_forest{part}.py" for part in PARTS]
 
 FAULTS = [  # file, what stands there, what is put there
@@ -37,8 +49,12 @@ FAULTS = [  # file, what stands there, what is put there
     ("rollouts.cc", "sum = joined(backup, sum, value);", "sum = backup == Backup::kMax ? value : sum + value;"),
     ("forest.h", "? std::max(w, more) : w + more", "? more : w + more"),
     ("select.cc", "config_.alpha * value + (1.0 - config_.alpha)", "value + (1.0 - config_.alpha)"),
-    ("rollouts.cc", "|| rollouts_[index].generation != generation)", ")"),
-    ("rollouts.cc", "while (done-- > 0) --rollouts_", "while (false) --rollouts_"),
+    ("rollouts.cc", "|| rollouts_[index].ticket != ticket ||", "||"),
+    ("rollouts.cc", "ticket != ticket || ticket == ticket::kNone)", "ticket != ticket)"),
+    ("rollouts.cc", "put_back(tickets.first(done));", ""),
+    ("tickets.cc", "mixed(instance().runs + static_cast<std::uint64_t>(getpid()))", "instance().runs.load()"),
+    ("tickets.cc", "++TicketNumbers::forks;", ""),
+    ("tickets.cc", ".fetch_add(1, std::memory_order_relaxed)", ".load()"),
     ("select.cc", "if ((leaf.link & link::kPending) != 0) {", "if (false) {"),
     ("select.cc", "    unstart(node);\n    return;", "    return;"),
     ("rollouts.cc", "++header(link::block(edge.link)).here;", ""),
@@ -54,7 +70,13 @@ FAULTS = [  # file, what stands there, what is put there
     ("select.cc", "tree.stamp == asks_", "false"),
     ("structure.cc", "num_nodes_ -= cut.size() - 1;", ""),
     ("pairs.cc", "if (visits < query.min_visits) return;", ""),
-    ("pairs.cc", "gap > 0 && gap >= query.threshold", "gap > query.threshold"),
+    ("pairs.cc", "gap(row, to) > 0 && gap(row, to) >= threshold", "gap(row, to) > threshold"),
+    ("pairs.cc", "while (!pairs.empty() && pairs.back().gap == least) pairs.pop_back();", "pairs.pop_back();"),
+    ("pairs.cc", "if (column > first_[row]) rows.push", "if (column > row + 1) rows.push"),
+    ("pairs.cc", "by_value_[a].id < by_value_[b].id", "a < b"),
+    ("pairs.cc", "std::nth_element(rejected", "if (false) std::nth_element(rejected"),
+    ("pairs.cc", "> kMaxPairs - out.node.size())", "> kMaxPairs)"),
+    ("pairs.cc", "if (!std::isnan(value)) candidates", "candidates"),
     ("pairs.cc", "if (a.gap != b.gap) return a.gap > b.gap;", ""),
     ("pairs.cc", "slot(child).started - count_of(counts, child)", "slot(child).started"),
     ("draws.h", "d = a - 1.0 / 3.0", "d = a"),
@@ -95,6 +117,8 @@ FAULTS = [  # file, what stands there, what is put there
     ("structure.cc", "block(here.link)).here - count_of(at_node, node)", "block(here.link)).here"),
     ("snapshot.h", "lanes_[lane] = stirred(lanes_[lane] ^ word);", "lanes_[lane] ^= word;"),
     ("snapshot.cc", "if (left_.size() < size) damaged", "if (false) damaged"),
+    ("snapshot.cc", "if (is_unfinished(bytes)) return false;", ""),
+    ("snapshot.cc", "left - sizeof(std::uint64_t) > head.length)\n", "false)\n"),
     ("snapshot.cc", "s.selection > 6 ||", ""),
     ("snapshot.cc", "s.unvisited > 1 ||", ""),
     ("snapshot.cc", "s.exhaust > 1 ||", ""),

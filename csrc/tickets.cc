@@ -1,0 +1,43 @@
+#include "csrc/tickets.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <random>
+
+#include "csrc/draws.h"
+
+namespace agentq {
+namespace {
+
+constexpr unsigned kRunBits = 10;
+constexpr std::uint64_t kRuns = std::uint64_t{1} << (ticket::kNumberBits - kRunBits);
+
+}  // namespace
+
+/// The runs of numbers that forests have taken, from a random one on. A child process goes on elsewhere.
+struct TicketProcess {
+  TicketProcess() {
+    std::random_device random;
+    runs = std::uint64_t{random()} << 32 | random();
+    pthread_atfork(nullptr, nullptr, [] {
+      instance().runs = mixed(instance().runs + static_cast<std::uint64_t>(getpid()));
+      ++TicketNumbers::forks;
+    });
+  }
+  static TicketProcess& instance() {
+    static TicketProcess process;
+    return process;
+  }
+
+  std::atomic<std::uint64_t> runs;
+};
+
+void TicketNumbers::renew() {
+  const std::uint64_t run = TicketProcess::instance().runs.fetch_add(1, std::memory_order_relaxed) % kRuns;
+  next_ = (run << kRunBits) + 1;  // never 0
+  end_ = (run + 1) << kRunBits;
+  forks_ = forks.load(std::memory_order_relaxed);
+}
+
+}  // namespace agentq
