@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from math import inf
@@ -16,11 +17,14 @@ from typing import Any
 
 from agentq.config import load
 from agentq.critics.judge import Judgement
+from agentq.envs.browser.gate import COUNTS
 from agentq.envs.browser.guard import FinalStep
+from agentq.envs.browser.outgoing import visible
 from agentq.envs.browser.pool import BrowserPool
 from agentq.errors import ConfigError
-from agentq.live.options import SECONDS
-from agentq.live.solve import Outcome, Solution, Watcher, commands_of, solve
+from agentq.live.options import DRY_SECONDS, SECONDS
+from agentq.live.solve import Outcome, Solution, Watcher, commands_of, open_site, solve
+from agentq.live.walk import walk
 from agentq.policies.budget import Budget, Budgeted
 from agentq.policies.names import make_engine
 from agentq.policies.usage import Price, Usage
@@ -28,7 +32,7 @@ from agentq.report.page import used, write_report
 from agentq.search.tree import SearchSettings
 from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
-from agentq.types import History, StepResult
+from agentq.types import EnvAction, History, StepResult
 
 DONE, OTHERWISE, INTERRUPTED = 0, 1, 130
 _INTERRUPTED = "interrupted"
@@ -37,7 +41,7 @@ _SAID = {
     Outcome.DONE: "done, the judge says",
     Outcome.WAITS: "one step waits for a yes: run it on a terminal, or with --yes",
     Outcome.LOST: "a step was allowed, and the site did not answer: it may have been carried out, look there",
-    Outcome.GONE: "a page was not reached again as it was",
+    Outcome.GONE: "a page was not reached again as it was, or did not send again what it had sent",
     Outcome.NOT_FOUND: "not found",
 }
 
@@ -53,6 +57,10 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
         MissingExtra, ModelError, EnvError: as the engine, the browser, and the first page.
     """
     config, budget, price = load(args.config, overrides), _budget(args), _price(args)
+    if args.dry_run:
+        return _dry_run(args, budget, config.run.seed)
+    if args.model is None:
+        raise ConfigError("--model must name an engine; got none (only --dry-run needs no model)")
     out = args.out or Path("runs") / time.strftime("live-%Y%m%d-%H%M%S")
     if (out / "config.json").exists() and not args.clean:
         raise ConfigError(f"--out must be a new or empty directory, or --clean given; got {out}")
@@ -63,6 +71,7 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     asked = Budgeted(model, budget, price)
     judging = asked if judge is model else Budgeted(judge, budget, price)
     told = {"goal": args.goal, "url": args.url, "model": args.model, "judge": args.judge or args.model, "yes": args.yes}
+    told |= {"allow_request": args.allow_request, "block_request": args.block_request}
     identity = {"live": told, "search": config.to_dict()["search"]}
     try:
         with RunStore.open(out, identity, clean=args.clean) as store, BrowserPool() as pool:
@@ -72,6 +81,8 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
                     *(args.goal, args.url, asked, pool, watcher, settings),
                     judge=judging,
                     allow=args.allow,
+                    allow_requests=args.allow_request,
+                    block_requests=args.block_request,
                     constrained=config.run.constrained,
                     judge_sees=args.judge_sees,
                 )
@@ -90,13 +101,45 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     return DONE if solution.outcome is Outcome.DONE else INTERRUPTED if budget.ended == _INTERRUPTED else OTHERWISE
 
 
+def _dry_run(args: argparse.Namespace, budget: Budget, seed: int) -> int:
+    """Walk until the budget is spent, and list what was kept back as rules on stdout."""
+    with BrowserPool() as pool, _interruptible(budget):
+        env = open_site(args.url, pool, args.allow, args.allow_request, args.block_request)
+        steps = walk(env, args.goal, budget, seed, _tell_step)
+        env.close()
+    assert env.guard is not None
+    tried, counts = env.guard.tried, dict(env.guard.counts)
+    if args.json:
+        print(json.dumps({"steps": steps, "requests": counts, "tried": dict(tried)}))
+        return DONE
+    print(f"{steps} steps; {_counted(counts)}")
+    print("\n".join(_rules(tried) or ["the site sent nothing that is held"]))
+    return DONE
+
+
+def _tell_step(action: EnvAction, result: StepResult) -> None:
+    ended = f"held: {result.error_message}" if result.error_kind == "held" else result.error_kind or "ok"
+    _tell(f"{visible(str(action))}; {ended}")
+
+
+def _rules(tried: Mapping[str, int]) -> list[str]:
+    """Requests that were kept back, the most frequent first, as options to paste."""
+    ordered = sorted(tried.items(), key=lambda item: (-item[1], item[0]))
+    return [f"--allow-request {shlex.quote(visible(rule))}  # {count} times" for rule, count in ordered]
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    """`requests: 3 held, 1 allowed by rule, 0 allowed by person, 1 sent`."""
+    return "requests: " + ", ".join(f"{counts.get(name, 0)} {name.replace('_', ' ')}" for name in COUNTS)
+
+
 def _budget(args: argparse.Namespace) -> Budget:
     limits = {"calls": args.calls, "seconds": args.seconds, "money": args.money}
     for name, most in limits.items():
         if not most > 0:
             raise ConfigError(f"--{name} must be more than 0; got {most:g}")
     if min(limits.values()) == inf:
-        limits["seconds"] = SECONDS
+        limits["seconds"] = DRY_SECONDS if args.dry_run else SECONDS
     if args.money < inf and not (args.price_prompt and args.price_generated):
         raise ConfigError("--money needs the prices of tokens: --price-prompt and --price-generated")
     return Budget(**limits)
@@ -144,7 +187,7 @@ class _Terminal:
         shown = " > ".join(("...", *commands[-_SHOWN:]) if len(commands) > _SHOWN else commands)
         ended = result.error_kind or ("too many steps" if result.truncated else "")
         parts = [f"rollout {self.rollouts}: {shown}", ended, _verdict(judgement), _spent(self.budget)]
-        _tell("; ".join(part for part in parts if part))
+        _tell("; ".join(visible(part) for part in parts if part))
 
     def on_tree(self, tree: TreeRecord) -> None:
         self.trees += 1
@@ -152,14 +195,12 @@ class _Terminal:
 
     def allows(self, step: FinalStep) -> bool:
         """The person's answer; yes for all where that was said before."""
-        _tell(f"This step may not be undone:\n  {step}\n  on {step.url}")
-        for name, value in step.values:
-            _tell(f"  {name}: {value}")
+        _tell("\n".join(["This step may not be undone:", *step.lines()]))
         if self.yes:
             return True
         handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # input() would wait on
         try:
-            print("Carry it out? [y/N] ", end="", file=sys.stderr, flush=True)
+            print("Send it? [y/N] ", end="", file=sys.stderr, flush=True)
             return sys.stdin.readline().strip().casefold() in ("y", "yes")
         except KeyboardInterrupt:
             self.budget.ended = _INTERRUPTED
@@ -187,17 +228,20 @@ def _spent(budget: Budget) -> str:
 
 
 def _rubric(solution: Solution) -> list[str]:
-    return [f"{'yes' if holds else 'no'}: {finding}" for finding, holds in solution.findings]
+    return [f"{'yes' if holds else 'no'}: {visible(finding)}" for finding, holds in solution.findings]
 
 
 def _lines(solution: Solution, budget: Budget) -> list[str]:
     """What came out, for people."""
     lines = [_SAID[solution.outcome] + (f": {budget.ended}" if budget.ended else "")]
-    lines += [f"  {command}" for command in solution.commands]
+    lines += [f"  {visible(command)}" for command in solution.commands]
     lines += [f"judge, {line}" for line in _rubric(solution)]
     lines += [f"carried out: {step}" for step in solution.carried_out]
     if solution.waits is not None:
-        lines += [f"waits: {solution.waits}", *(f"  {name}: {value}" for name, value in solution.waits.values)]
+        lines += ["waits:", *solution.waits.lines()]
+    lines.append(_counted(solution.counts))
+    if solution.tried:
+        lines += ["kept back:", *(f"  {line}" for line in _rules(solution.tried))]
     return lines
 
 
@@ -219,5 +263,8 @@ def _json(solution: Solution, money: float) -> dict[str, Any]:
         "judge": [{"finding": finding, "holds": holds} for finding, holds in solution.findings],
         "carried_out": [str(step) for step in solution.carried_out],
         "waits": str(solution.waits) if solution.waits else None,
+        "sent": [step.sends.lines() for step in solution.carried_out],
+        "requests": dict(solution.counts),
+        "tried": dict(solution.tried),
         "cost": money,
     }

@@ -14,7 +14,7 @@ from agentq.envs.browser.gate import MAX_SHOWN, Gate, Head
 from agentq.envs.browser.rules import WEBSOCKET
 
 Upstream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-HEAD_BYTES = 1 << 18
+HEAD_BYTES = 1 << 18  # of a head, a frame or a message
 _STAYS = b"HTTP/1.1 204 Held\r\nConnection: close\r\n\r\n"
 # An answer that no browser takes. It does not ask again, as it does where a connection just closes.
 _FAILS = b"HTTP/1.1 400 Held\r\nContent-Length: 1\r\nContent-Length: 2\r\nConnection: close\r\n\r\n"
@@ -63,11 +63,19 @@ class Exchange:
         if (head.safe and not self.gate.waits(head)) or self.gate.by_rule(head):
             await self._send(head, size)
             return True
-        body = await self.reader.readexactly(size) if size <= MAX_SHOWN else None
+        body = await self._body(size)
         if not await self._patient(self.gate.passes(head, body)):
             return await self._refuse(head)
         await self._once(head, body or b"")
         return True
+
+    async def _body(self, size: int) -> bytes | None:
+        """The body of a request, or None if it is too long to be shown."""
+        if size <= MAX_SHOWN:
+            return await self.reader.readexactly(size)
+        while size and (data := await self.reader.read(min(size, 65536))):
+            size -= len(data)
+        return None
 
     async def _patient(self, decision: Awaitable[bool]) -> bool:
         """The decision; no, if the browser gives up before."""

@@ -15,7 +15,7 @@ from typing import Any
 from agentq.envs.browser.outgoing import tell
 from agentq.envs.browser.rules import SAFE, WEBSOCKET, Rule, rule_for
 
-MAX_SHOWN = 1 << 16  # bytes of a body that a person may be asked about
+MAX_SHOWN = 1 << 18  # bytes of a body that a person may be asked about
 _HINT_S = 0.25  # for the browser to say what a request is
 _OVERRIDES = ("x-http-method-override", "x-http-method", "x-method-override")
 COUNTS = ("held", "allowed_by_rule", "allowed_by_person", "sent")
