@@ -9,6 +9,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from recorder import recording
+
 from agentq.envs.browser.env import BrowserEnv
 from agentq.envs.browser.guard import Guard
 from agentq.envs.browser.pool import BrowserPool
@@ -56,12 +58,18 @@ def _base64(page: str, rest: str) -> str:
 
 
 ABSOLUTE = "fetch('${location.origin}/x', {method: 'POST', body: 'a'})"  # inside a template literal
-SENDS = f"<script>{FORM!r}; document.write({FORM + '</form>'!r}); document.forms[0].submit()</script>"
+SENDS = f"{FORM}</form><script>document.forms[0].submit()</script>"
+MAKE = "var f = document.createElement('form'); f.method = 'post'; f.action = '/x'; document.body.append(f); f.submit()"
+LEAVE = "<a href=/other>Go</a>"
+BEACON = "navigator.sendBeacon('/x', 'a')"
+KEPT = "fetch('/x', {method: 'POST', body: 'a', keepalive: true})"
+BOX = "style='width:80px;height:40px'"
 DROP = (
-    "<div draggable=true aria-label=Card role=button tabindex=0 id=d onclick='0' style='width:80px;height:40px'>card</div>"
+    f"<div draggable=true aria-label=Card role=button tabindex=0 onclick='0' {BOX}>card</div>"
     "<div id=t style='width:300px;height:200px;background:#eee'>bin</div><script>"
     "t.ondragover = (e) => e.preventDefault(); t.ondrop = (e) => { e.preventDefault(); " + POST + " }</script>"
 )
+
 EFFECTS: dict[str, Effect] = {
     # names, in a few languages and roles; what they press sends by fetch
     "fetch, button Make reservation": Effect(button(POST, "Make reservation")),
@@ -86,7 +94,7 @@ EFFECTS: dict[str, Effect] = {
     "fetch DELETE": Effect(button("fetch('/x', {method: 'DELETE'})")),
     "fetch PURGE": Effect(button("fetch('/x', {method: 'PURGE'})")),
     "fetch without credentials": Effect(button("fetch('/x', {method: 'POST', credentials: 'omit', mode: 'no-cors'})")),
-    "fetch with keepalive": Effect(button("fetch('/x', {method: 'POST', keepalive: true, body: 'a'})")),
+    "fetch with keepalive": Effect(button(KEPT)),
     "fetch of a blob": Effect(button("fetch('/x', {method: 'POST', body: new Blob(['a'])})")),
     "fetch of a form with a file": Effect(
         button(
@@ -99,7 +107,7 @@ EFFECTS: dict[str, Effect] = {
     "XHR, waited for": Effect(
         button("var x = new XMLHttpRequest(); x.open('POST', '/x', false); try { x.send() } catch {}")
     ),
-    "beacon": Effect(button("navigator.sendBeacon('/x', 'a')")),
+    "beacon": Effect(button(BEACON)),
     "ping of a link": Effect("<a href=/other ping=/x>Go</a>"),
     "web socket": Effect(button("var w = new WebSocket('/ws'); w.onopen = () => w.send('order')")),
     "web socket that was open before": Effect(
@@ -129,11 +137,7 @@ EFFECTS: dict[str, Effect] = {
     "form, submit()": Effect(f"{FORM}</form>" + button("document.forms[0].submit()")),
     "form, requestSubmit()": Effect(f"{FORM}</form>" + button("document.forms[0].requestSubmit()")),
     "form of a dialog": Effect(f"<dialog open>{FORM}<button>OK</button></form></dialog>"),
-    "form that is made": Effect(
-        button(
-            "var f = document.createElement('form'); f.method = 'post'; f.action = '/x'; document.body.append(f); f.submit()"
-        )
-    ),
+    "form that is made": Effect(button(MAKE)),
     "form of a page that sends itself": Effect("<a href=/sends>Go</a>", more={"/sends": SENDS}),
     "form of a page that a refresh leads to": Effect(
         "<a href=/moment>Go</a>",
@@ -204,15 +208,9 @@ EFFECTS: dict[str, Effect] = {
         "<style>@keyframes a { to { opacity: .5 } } .a { animation: a 50ms }</style>"
         + button("this.className = 'a'", rest=f'onanimationend="{POST}"')
     ),
-    "page hidden": Effect(
-        f"<script>addEventListener('pagehide', () => {POST.replace('method', 'keepalive: true, method')})</script><a href=/other>Go</a>"
-    ),
-    "page unloaded": Effect(
-        "<script>addEventListener('beforeunload', () => navigator.sendBeacon('/x'))</script><a href=/other>Go</a>"
-    ),
-    "visibility": Effect(
-        "<script>addEventListener('visibilitychange', () => navigator.sendBeacon('/x', 'v'))</script><a href=/other>Go</a>"
-    ),
+    "page hidden": Effect(f"<script>addEventListener('pagehide', () => {KEPT})</script>{LEAVE}"),
+    "page unloaded": Effect(f"<script>addEventListener('beforeunload', () => {BEACON})</script>{LEAVE}"),
+    "visibility": Effect(f"<script>addEventListener('visibilitychange', () => {BEACON})</script>{LEAVE}"),
     "asked first": Effect(button(f"if (!confirm('Sure?')) {POST}")),
     "history": Effect(
         f"<script>onpopstate = () => {POST}; history.pushState(1, '')</script>" + button("history.back()")
@@ -252,6 +250,18 @@ def pages_of(effect: Effect) -> dict[str, str]:
     return {"/": effect.page, **(effect.more or {})}
 
 
-def linger(effect: Effect) -> None:
-    """Wait for what a page does later."""
-    time.sleep(effect.late_s)
+def tried(effect: Effect, pool: BrowserPool) -> tuple[list[str], int]:
+    """What arrives at the site, and how many requests are held, if the action is done in a live run that asks nobody.
+
+    What a busy machine has not sent when the time is over is waited for once more, longer.
+    """
+    for more_s in (0.0, 3.0):
+        with recording(pages_of(effect)) as site:
+            guard = Guard()
+            env = open_at(site.url, pool, guard)
+            act(env, effect)
+            time.sleep(effect.late_s + more_s)
+            env.close()
+            if site.sent or guard.counts["held"]:
+                break
+    return site.sent, guard.counts["held"]

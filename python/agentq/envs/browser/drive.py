@@ -25,7 +25,7 @@ from agentq.envs.browser.states import Document, Lineage, Return, Snapshot, Step
 from agentq.envs.browser.views import Call, command_call, fill_calls, read_view
 from agentq.envs.tab import VIEWPORT_LINES, ActionError, View
 from agentq.errors import EnvError
-from agentq.types import Observation, Task
+from agentq.types import EnvAction, Observation, Task
 
 Reply = dict[str, Any]
 _ATTEMPTS = 2
@@ -83,6 +83,12 @@ class Driver:
                 lost.append(str(error))
                 self.drop()
         raise ActionError("browser_lost", "the page does not answer")
+
+    def guarded(self, call: Call, view: View, action: EnvAction) -> Call:
+        """The call, with what the session's gate must know of the action."""
+        if self.guard is None or call[0] != "act":
+            return call
+        return call[0], call[1] | {"asks": self.guard.asks is not None, "wary": self.guard.wary(view, action)}
 
     def answer(self, number: int, yes: bool, lost: list[str]) -> Reply:
         """The browser's reply once the user has answered what it asked. Raises ActionError when it does not answer."""
@@ -190,8 +196,10 @@ class Driver:
                 return None
             try:
                 if after.action is not None:
-                    live, call = command_call(self.host, live, after.action)
-                    live = live if call is None else self.look(self._call(*call), live)
+                    shown = live
+                    live, call = command_call(self.host, shown, after.action)
+                    if call is not None:
+                        live = self.look(self._call(*self.guarded(call, shown, after.action)), live)
             except ActionError:
                 pass  # as it was refused then
         return live

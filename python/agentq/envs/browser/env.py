@@ -21,7 +21,7 @@ from agentq.envs.browser.outgoing import Request
 from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.browser.secret import Secret
 from agentq.envs.browser.states import Document, Return, Snapshot, StepLog, page_print
-from agentq.envs.browser.views import Call, command_call
+from agentq.envs.browser.views import command_call
 from agentq.envs.protocol import Ability
 from agentq.envs.tab import ActionError, View
 from agentq.errors import ConfigError, EnvError
@@ -122,7 +122,7 @@ class BrowserEnv:
                 raise ActionError("unreadable", "unreadable action")
             view, call = command_call(self._driver.host, state.view, env_action)
             if call is not None:
-                reply = self._driver.call(state, self._guarded(call, state.view, env_action), lost)
+                reply = self._driver.call(state, self._driver.guarded(call, state.view, env_action), lost)
                 reply = self._asked(reply, state.view, env_action, lost)
                 view = self._driver.look(reply, view)
             if reply.get("held"):
@@ -215,12 +215,6 @@ class BrowserEnv:
         self._state = replace(state, steps=0, repeats=0, over=False)
         if self._driver.live is state:
             self._driver.live = self._state
-
-    def _guarded(self, call: Call, view: View, action: EnvAction) -> Call:
-        """The call, which tells the session's gate what it is for."""
-        if self.guard is None or call[0] != "act":
-            return call
-        return call[0], call[1] | {"asks": self.guard.asks is not None, "wary": self.guard.wary(view, action)}
 
     def _asked(self, reply: Reply, view: View, action: EnvAction, lost: list[str]) -> Reply:
         """The reply once the user has been asked about each request that waits. Raises ActionError with all refused."""

@@ -75,6 +75,7 @@ class Gate:
         self.hints: dict[tuple[str, str], Hint] = {}
         self.held: dict[str, Any] | None = None  # the first request of the present act that was kept back
         self.asked: list[tuple[dict[str, Any], asyncio.Future[bool]]] = []
+        self.distrusted = ""  # what is wrong with a site's certificate
         self.number = 0  # of the latest request that was asked about
         self.changed = asyncio.Event()  # something is asked
         self.hinted = asyncio.Event()
@@ -88,7 +89,7 @@ class Gate:
         self.acts = self.acted = acts
         self.asks, self.wary = asks, wary
         self.moved = self.answered = False
-        self.held = None
+        self.held, self.distrusted = None, ""
         self.hints.clear()
 
     def report(self) -> dict[str, Any]:
@@ -138,7 +139,8 @@ class Gate:
 
     async def passes(self, head: Head, body: bytes | None) -> bool:
         """Whether a request that no rule allows may be sent: a person has said so. `body` None: it is too long."""
-        told = tell(head.method, head.url, head.headers.get("content-type", ""), body or b"")
+        shown = f"more than {MAX_SHOWN} bytes: too long to be asked about".encode() if body is None else body
+        told = tell(head.method, head.url, head.headers.get("content-type", "") if body else "", shown)
         self.counts["held"] += 1  # until it is allowed
         if not head.safe:
             self.tried[rule_for(head.method, head.url)] += 1

@@ -63,8 +63,8 @@ async def _serve(
     try:
         upstream = await connect()
     except OSError as error:
-        if isinstance(error, ssl.SSLError):
-            refused(f"{host}:{port} ({getattr(error, 'verify_message', '') or error.reason})")
+        if gate is not None and isinstance(error, ssl.SSLCertVerificationError):
+            gate.distrusted = error.verify_message
         writer.write(_reply(_UNREACHABLE))
         return
     writer.write(_reply(0))

@@ -441,6 +441,8 @@ class Session:
             tab, seen = self._tab(), None
         if self.barred and refusal is None:
             refusal = ("blocked", f"{self.barred} is not allowed")
+        if failure and self.gate is not None and self.gate.distrusted:
+            failure = f"the certificate of the site is not trusted: {self.gate.distrusted}"
         if failure and refusal is None:
             refusal = ("network", failure)
         reply = await self._read(tab, seen if tab is shown else None)
