@@ -17,13 +17,15 @@ from typing import Any
 
 from agentq.config import load
 from agentq.critics.judge import Judgement
+from agentq.envs.browser.env import BrowserEnv
 from agentq.envs.browser.gate import COUNTS
-from agentq.envs.browser.guard import FinalStep
+from agentq.envs.browser.guard import FinalStep, Guard
 from agentq.envs.browser.outgoing import visible
 from agentq.envs.browser.pool import BrowserPool
+from agentq.envs.browser.website import Website
 from agentq.errors import ConfigError
 from agentq.live.options import DRY_SECONDS, SECONDS
-from agentq.live.solve import Outcome, Solution, Watcher, commands_of, open_site, solve
+from agentq.live.solve import Outcome, Solution, Watcher, commands_of, site_of, solve
 from agentq.live.walk import walk
 from agentq.policies.budget import Budget, Budgeted
 from agentq.policies.names import make_engine
@@ -57,8 +59,9 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
         MissingExtra, ModelError, EnvError: as the engine, the browser, and the first page.
     """
     config, budget, price = load(args.config, overrides), _budget(args), _price(args)
+    site = site_of(args.url, args.allow, args.allow_request, args.block_request)
     if args.dry_run:
-        return _dry_run(args, budget, config.run.seed)
+        return _dry_run(args, site, budget, config.run.seed)
     if args.model is None:
         raise ConfigError("--model must name an engine; got none (only --dry-run needs no model)")
     out = args.out or Path("runs") / time.strftime("live-%Y%m%d-%H%M%S")
@@ -101,14 +104,14 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     return DONE if solution.outcome is Outcome.DONE else INTERRUPTED if budget.ended == _INTERRUPTED else OTHERWISE
 
 
-def _dry_run(args: argparse.Namespace, budget: Budget, seed: int) -> int:
+def _dry_run(args: argparse.Namespace, site: Website, budget: Budget, seed: int) -> int:
     """Walk until the budget is spent, and list what was kept back as rules on stdout."""
+    guard = Guard(args.allow_request, args.block_request)
     with BrowserPool() as pool, _interruptible(budget):
-        env = open_site(args.url, pool, args.allow, args.allow_request, args.block_request)
+        env = BrowserEnv(site, pool, guard=guard)
         steps = walk(env, args.goal, budget, seed, _tell_step)
         env.close()
-    assert env.guard is not None
-    tried, counts = env.guard.tried, dict(env.guard.counts)
+    tried, counts = guard.tried, dict(guard.counts)
     if args.json:
         print(json.dumps({"steps": steps, "requests": counts, "tried": dict(tried)}))
         return DONE

@@ -108,7 +108,9 @@ def solve(
         MissingExtra: without a browser.
     """
     judging = OutcomeJudge(judge or engine, sees=judge_sees)
-    env = open_site(url, pool, allow, allow_requests, block_requests, pictures=judge_sees)
+    site = site_of(url, allow, allow_requests, block_requests)
+    guard = Guard(allow_requests, block_requests)
+    env = BrowserEnv(site, pool, guard=guard, pictures=judge_sees)
     settings = replace(settings, stop_on_success=True)
     task = Task(NAME, 0, Split.TEST, goal)
     try:
@@ -118,20 +120,14 @@ def solve(
         env.close()
 
 
-def open_site(
-    url: str,
-    pool: BrowserPool,
-    allow: Sequence[str] = (),
-    allow_requests: Sequence[str] = (),
-    block_requests: Sequence[str] = (),
-    *,
-    pictures: bool = False,
-) -> BrowserEnv:
-    """The site with a guard, see `solve`. Raises ConfigError."""
+def site_of(
+    url: str, allow: Sequence[str] = (), allow_requests: Sequence[str] = (), block_requests: Sequence[str] = ()
+) -> Website:
+    """The site of a run, see `solve`. Raises ConfigError for an address, an origin or a rule that is none."""
     site = Website(NAME, url, allow)
     read_rules(allow_requests, site.allow, "--allow-request")
     read_rules(block_requests, site.allow, "--block-request")
-    return BrowserEnv(site, pool, guard=Guard(allow_requests, block_requests), pictures=pictures)
+    return site
 
 
 @dataclass
