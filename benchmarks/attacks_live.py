@@ -93,7 +93,7 @@ def _after_one_yes(script: str) -> str:
     answers = iter([True])
     told = Told(lambda step: next(answers, False))
     with pool() as browsers, recording(pages) as site:
-        pressed(site.url, browsers, told, calls=12, linger_s=2.0)
+        pressed(site.url, browsers, told, calls=12, pause_s=3.0)
         return f"{len(site.sent)} sent"
 
 
@@ -136,7 +136,7 @@ def _(folder: Path) -> str:
         told = _command(site.url, folder)
         wanted = {"the amount": "amount = 9999", "the address": f"POST {site.url}/order", "a digest": "SHA-256"}
     *first, last = [name for name, text in wanted.items() if text in told] or ["nothing"]
-    return (f"{', '.join(first)} and {last}" if first else last) + " are shown"
+    return f"{', '.join(first)} and {last} are shown" if first else f"{last} is shown"
 
 
 @attack(

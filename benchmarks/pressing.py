@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,12 +24,15 @@ NOTHING = np.empty(0, np.int32)
 
 
 class Pressing:
-    """`Engine`: the policy clicks the last control, the judge says yes, the critic nothing."""
+    """`Engine`: the policy clicks the last control, the judge says yes, the critic nothing.
+
+    It thinks for `pause_s` about its first page that says thanks.
+    """
 
     name, gives, version = "pressing", Gives.TEXT, 0
 
-    def __init__(self) -> None:
-        self.usage = Usage()
+    def __init__(self, pause_s: float = 0.0) -> None:
+        self.usage, self.pause_s = Usage(), pause_s
 
     def render(self, history: History, compose: Callable[[History], Messages], *, max_new_tokens: int) -> Prompt:
         return Prompt(compose(history), NOTHING)
@@ -40,6 +43,9 @@ class Pressing:
     async def sample(self, request: Request) -> list[Sample]:
         self.usage.of(request.role).requests += 1
         text = request.prompt.messages[-1]["content"]
+        if "heading Thanks" in text:
+            await asyncio.sleep(self.pause_s)
+            self.pause_s = 0.0
         controls = re.findall(r"\[(\d+)\]", text.rpartition("OBSERVATION:")[2])
         command = f"CLICK [{controls[-1]}]" if controls else "STOP"
         said = {"judge": "it is pressed: YES", "critic": "none"}.get(request.role, f"COMMANDS: {command}")
@@ -65,8 +71,7 @@ class Told:
         return self.says(step)
 
 
-def pressed(url: str, browsers: BrowserPool, told: Told, *, calls: int, linger_s: float = 0.0) -> Solution:
-    """A run on the site at `url` within so many model calls; each rollout waits for what the page does later."""
-    engine = Budgeted(Pressing(), Budget(calls=calls))
-    watcher = Watcher(told.allows, lambda *_: time.sleep(linger_s))
-    return solve(GOAL, url, engine, browsers, watcher, SearchSettings(1000, 2))
+def pressed(url: str, browsers: BrowserPool, told: Told, *, calls: int, pause_s: float = 0.0) -> Solution:
+    """A run on the site at `url` within so many model calls; `pause_s`: see `Pressing`."""
+    engine = Budgeted(Pressing(pause_s), Budget(calls=calls))
+    return solve(GOAL, url, engine, browsers, Watcher(told.allows), SearchSettings(1000, 2))
