@@ -54,4 +54,5 @@ def _make() -> bytes:
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    return private + made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    signed: bytes = made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    return bytes(private) + signed
