@@ -43,7 +43,7 @@ $(VENV)/.core: $(VENV)/.deps $(CORE)
 
 # What the browser tests need: Playwright, the MiniWoB++ pages, a Chromium (Debian's if there is none). Optional.
 browser: setup
-	$(PIP) install -q -c constraints.txt playwright
+	$(PIP) install -q -c constraints.txt playwright cryptography
 	$(PIP) install -q -c constraints.txt --no-deps miniwob
 	command -v chromium-headless-shell chromium google-chrome >/dev/null || \
 	    { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium-headless-shell fonts-liberation; } || \

@@ -103,7 +103,7 @@ def test_what_the_user_allows_is_carried_out_once(browser: BrowserPool) -> None:
     assert solution.commands == ("TYPE [2] Ann", "SELECT [3] 2", "CLICK [4]", "STOP")
     assert solution.findings == (("name is Ann", True), ("party is 2", True))
     (step,) = told.asked
-    assert (step.url, step.element, step.sends) == (site.url, "button Go on", f"POST {site.url}booked")
+    assert (step.url, step.element, str(step.sends)) == (site.url, "button Go on", f"POST {site.url}booked")
     assert step.values == (("Name", "Ann"), ("Party", "2"))
     # before it the wrong parties were held too, and the judge did not approve of them; after it another way was tried
     before = [judgement for kind, judgement in told.rollouts if kind == "held"]
@@ -208,16 +208,17 @@ def test_a_site_that_is_gone_ends_the_run(browser: BrowserPool) -> None:
 
 @pytest.mark.browser
 def test_the_page_of_a_held_step_must_be_reached_as_it_was_shown(browser: BrowserPool) -> None:
-    class Changing(Told):
-        def allows(self, step: FinalStep) -> bool:
+    def changing(role: str, prompt: str) -> str | list[str]:
+        said = answer(role, prompt)
+        if role == "judge" and "NO" not in said:  # it has approved: the page is not the same any more
             site.pages["/"] = site.pages["/"].replace("Tables", "Tables , now at 90 a seat")
-            return super().allows(step)
+        return said
 
-    told = Changing(True)
+    told = Told(True)
     with foreign() as site:
-        solution = run(site, browser, told)
+        solution = run(site, browser, told, answer=changing)
         assert site.posts == []
-    assert solution.outcome is Outcome.GONE and solution.carried_out == ()
+    assert solution.outcome is Outcome.GONE and solution.carried_out == () and told.asked == []
 
 
 POST = "<form method=post action=/booked><input type=hidden name=n value=1>"
@@ -262,7 +263,7 @@ def test_a_final_step_is_held_whatever_it_is_made_of(browser: BrowserPool, kind:
         assert result.observation.text.startswith("heading start") and "\nheld " in result.observation.text
         assert site.posts == [] and env.held is not None
         # a yes: the same step is done, once
-        env.carry_out(env.held)
+        env.carry_out(env.held, lambda step: True)
         env.snapshot()
         assert len(site.posts) == 1
         env.close()
@@ -300,7 +301,7 @@ def test_search_goes_back_behind_what_was_carried_out_but_never_through_it(brows
         assert held is not None
         env.restore(before)
         assert isinstance(back := env.log[-1], Return) and back.way == "storage"  # what was held was not sent
-        env.carry_out(held)  # its steps are counted from here on
+        env.carry_out(held, lambda step: True)  # its steps are counted from here on
         assert env.view.url == f"{site.url}done"
         behind = env.snapshot()
         click(env, "Menu")
@@ -337,6 +338,14 @@ WORDS = ["run", GOAL, "--url", "http://127.0.0.1:9/", "--model", "base"]
         (["--money", "1"], "--money needs the prices of tokens: --price.prompt and --price.generated"),
         (["--price.prompt", "-1"], "price.prompt must be greater than or equal to 0"),
         (["--search.num_proposals", "0"], "search.num_proposals must be greater than or equal to 1"),
+        (
+            ["--allow-request", "POST /x"],
+            '--allow-request must be METHOD ORIGIN/PATH such as "POST https://diner.test/sea',
+        ),
+        (
+            ["--block-request", "POST http://b.test/x"],
+            "--block-request must be about an allowed origin (http://127.0.0.1:9)",
+        ),
         (["--out", "FULL"], "--out must be a new or empty directory, or --clean given"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
@@ -362,12 +371,12 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def started(site: Foreign, out: Path, *words: str) -> subprocess.Popen[str]:
-    """`agentq run` in a process of its own, with a scripted engine and nobody at the terminal."""
+def started(site: Foreign, out: Path, *words: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
+    """`agentq run` in a process of its own, with a scripted engine and by default nobody at the terminal."""
     options = ["--url", site.url, "--model", "scripted", "--out", str(out), *words]
     return subprocess.Popen(
         [sys.executable, "-c", COMMAND, "run", GOAL, *options],
-        stdin=subprocess.DEVNULL,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -391,11 +400,14 @@ def test_the_command_tells_what_it_does_and_leaves_a_report(browser: BrowserPool
     assert "\ncost: 0.0" in out
     assert re.search(r"rollout 1: TYPE \[2\] Ann > CLICK \[4\]; held; judge: 1 of 2; [\d.e-]+ of 1 money", err)
     assert "This step may not be undone:\n  CLICK [4] button Go on , which sends POST" in err and "  Party: 2" in err
+    assert "\nrequests: " in out and "1 allowed by person, 1 sent\n" in out
     page = (tmp_path / "yes" / "report.html").read_text()
+    assert "1 allowed by person, 1 sent." in page and f"POST {site.url}booked</code></td>" in page
     assert "A found success" in page and "Carried out, once: <code>CLICK [4] button Go on" in page
     assert '<td class="text">party is 2</td><td>yes</td>' in page
     assert (result["outcome"], result["waits"][:9]) == ("waits", "CLICK [4]")
     assert Path(result["report"]).exists()
+    assert result["requests"]["sent"] == 0 and result["tried"] == {f"POST {site.url}booked": result["requests"]["held"]}
 
 
 @pytest.mark.browser
@@ -408,3 +420,43 @@ def test_ctrl_c_ends_a_run_with_what_it_has(browser: BrowserPool, tmp_path: Path
     assert running.returncode == 130, err
     assert out.startswith("not found: interrupted\n  TYPE [2] Ann\n")
     assert (tmp_path / "run" / "report.html").exists()
+
+
+@pytest.mark.browser
+def test_a_dry_run_lists_what_a_site_sends_as_rules_and_sends_nothing(
+    browser: BrowserPool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with foreign() as site:
+        assert main(["run", GOAL, "--url", site.url, "--dry-run", "--calls", "25", "--seconds", "60"]) == 0
+        printed = capsys.readouterr()
+        assert site.posts == []
+    assert re.match(r"25 steps; requests: [1-9]\d* held, 0 allowed by rule, 0 allowed by person, 0 sent\n", printed.out)
+    assert re.search(rf"^--allow-request 'POST {site.url}booked'  # \d+ times$", printed.out, re.MULTILINE)
+    assert f"held: CLICK [4] button Go on , which sends POST {site.url}booked" in printed.err
+    assert main(["run", GOAL, "--url", site.url, "--dry-run", "--allow-request", "x"]) == 2
+
+
+def test_only_a_dry_run_needs_no_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", GOAL, "--url", "http://127.0.0.1:9/"]) == 2
+    assert "--model must name an engine; got none" in capsys.readouterr().err
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("typed", ["y", "n"])
+def test_the_person_at_the_terminal_is_shown_the_request_and_asked(
+    browser: BrowserPool, tmp_path: Path, typed: str
+) -> None:
+    keyboard, terminal = os.openpty()
+    hidden = PAGES["/"].replace("<button>", "<input type=hidden name=amount value=9999><button>")
+    with foreign({**PAGES, "/": hidden}) as site:
+        running = started(site, tmp_path / "run", "--calls", "60", stdin=terminal)
+        os.write(keyboard, f"{typed}\n".encode() * 3)
+        out, err = running.communicate(timeout=120)
+        assert len(site.posts) == (typed == "y")
+    os.close(keyboard)
+    os.close(terminal)
+    assert "what is sent:\n  n = Ann\n  p = 2\n  amount = 9999\n" in err
+    assert f"\nPOST {site.url}booked , 21 bytes , SHA-256 " in err
+    assert "Send it? [y/N] " in err
+    sent = "1 allowed by person, 1 sent" if typed == "y" else "0 allowed by person, 0 sent"
+    assert sent in out

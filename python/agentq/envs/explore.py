@@ -41,8 +41,8 @@ def random_action(env: SiteEnv, task: Task, rng: random.Random) -> EnvAction:
     if control.role == "textbox":
         said = rng.random() < 0.5
         return EnvAction(Command.TYPE, element, random_span(task.instruction, rng) if said else env.random_query(rng))
-    if control.role == "combobox":
-        labels = [label for label, _ in control.options if label]
+    labels = [label for label, _ in control.options if label]
+    if control.role == "combobox" and labels:
         told = [label for label in labels if f" {label} " in f" {task.instruction} "]
         return EnvAction(Command.SELECT, element, rng.choice(told if told and rng.random() < 0.5 else labels))
     return EnvAction(Command.CLICK, element)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from math import inf
@@ -15,13 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from agentq.critics.judge import Judgement
-from agentq.envs.browser.guard import FinalStep
-from agentq.envs.browser.origins import read_origins
+from agentq.envs.browser.env import BrowserEnv
+from agentq.envs.browser.gate import COUNTS
+from agentq.envs.browser.guard import FinalStep, Guard
+from agentq.envs.browser.outgoing import visible
 from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.browser.website import Website
 from agentq.errors import ConfigError
-from agentq.live.options import SECONDS
-from agentq.live.solve import Outcome, Solution, Watcher, commands_of, solve
+from agentq.live.options import DRY_SECONDS, SECONDS
+from agentq.live.solve import Outcome, Solution, Watcher, commands_of, site_of, solve
+from agentq.live.walk import walk
 from agentq.policies.budget import Budget, Budgeted
 from agentq.policies.names import check_checkpoint, make_engine, path_in, read_name
 from agentq.policies.usage import Price, Usage
@@ -31,7 +35,7 @@ from agentq.search.tree import SearchSettings
 from agentq.store.claim import check_claim, claimed, is_begun
 from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
-from agentq.types import History, StepResult
+from agentq.types import EnvAction, History, StepResult
 
 DONE, OTHERWISE, INTERRUPTED = 0, 1, 130
 _INTERRUPTED = "interrupted"
@@ -40,7 +44,7 @@ _SAID = {
     Outcome.DONE: "done, the judge says",
     Outcome.WAITS: "one step waits for a yes: run it on a terminal, or with --yes",
     Outcome.LOST: "a step was allowed, and the site did not answer: it may have been carried out, look there",
-    Outcome.GONE: "a page was not reached again as it was",
+    Outcome.GONE: "a page was not reached again as it was, or did not send again what it had sent",
     Outcome.NOT_FOUND: "not found",
 }
 
@@ -60,14 +64,18 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     budget = _budget(args, price)
     if not args.goal.strip():
         raise ConfigError("GOAL must say what is to be done; got an empty text")
-    read_origins(args.allow)
-    Website("live", args.url)
+    site = site_of(args.url, args.allow, args.allow_request, args.block_request)
+    if args.dry_run:
+        return _dry_run(args, site, budget, config.run.seed)
+    if args.model is None:
+        raise ConfigError("--model must name an engine; got none (only --dry-run needs no model)")
     out = args.out or Path("runs") / time.strftime("live-%Y%m%d-%H%M%S")
     if is_begun(out) and not args.clean:
         raise ConfigError(f"--out must be a new or empty directory, or --clean given; got {out}")
     s = config.search
     settings = SearchSettings(sys.maxsize, s.num_proposals, s.temperature, s.c_exp, seed=config.run.seed)
     told = {"goal": args.goal, "url": args.url, "model": args.model, "judge": args.judge or args.model, "yes": args.yes}
+    told |= {"allow_request": args.allow_request, "block_request": args.block_request}
     identity = {"command": "run", "live": told, "search": config.to_dict()["search"]}
     inputs = _inputs(args)
     check_claim(out, identity, clean=args.clean, inputs=inputs)
@@ -84,6 +92,8 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
                     *(args.goal, args.url, asked, pool, watcher, settings),
                     judge=judging,
                     allow=args.allow,
+                    allow_requests=args.allow_request,
+                    block_requests=args.block_request,
                     constrained=config.run.constrained,
                     judge_sees=args.judge_sees,
                 )
@@ -113,13 +123,45 @@ def _inputs(args: argparse.Namespace) -> dict[str, Path | str]:
     return inputs
 
 
+def _dry_run(args: argparse.Namespace, site: Website, budget: Budget, seed: int) -> int:
+    """Walk until the budget is spent, and list what was kept back as rules on stdout."""
+    guard = Guard(args.allow_request, args.block_request)
+    with BrowserPool(sandbox=False if args.no_sandbox else None) as pool, _interruptible(budget):
+        env = BrowserEnv(site, pool, guard=guard)
+        steps = walk(env, args.goal, budget, seed, _tell_step)
+        env.close()
+    tried, counts = guard.tried, dict(guard.counts)
+    if args.json:
+        print(json.dumps({"steps": steps, "requests": counts, "tried": dict(tried)}))
+        return DONE
+    print(f"{steps} steps; {_counted(counts)}")
+    print("\n".join(_rules(tried) or ["the site sent nothing that is held"]))
+    return DONE
+
+
+def _tell_step(action: EnvAction, result: StepResult) -> None:
+    ended = f"held: {result.error_message}" if result.error_kind == "held" else result.error_kind or "ok"
+    _tell(f"{visible(str(action))}; {ended}")
+
+
+def _rules(tried: Mapping[str, int]) -> list[str]:
+    """Requests that were kept back, the most frequent first, as options to paste."""
+    ordered = sorted(tried.items(), key=lambda item: (-item[1], item[0]))
+    return [f"--allow-request {shlex.quote(visible(rule))}  # {count} times" for rule, count in ordered]
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    """`requests: 3 held, 1 allowed by rule, 0 allowed by person, 1 sent`."""
+    return "requests: " + ", ".join(f"{counts.get(name, 0)} {name.replace('_', ' ')}" for name in COUNTS)
+
+
 def _budget(args: argparse.Namespace, price: Price) -> Budget:
     limits = {"calls": args.calls, "seconds": args.seconds, "money": args.money}
     for name, most in limits.items():
         if not most > 0:
             raise ConfigError(f"--{name} must be more than 0; got {most:g}")
     if min(limits.values()) == inf:
-        limits["seconds"] = SECONDS
+        limits["seconds"] = DRY_SECONDS if args.dry_run else SECONDS
     if args.money < inf and not (price.prompt and price.generated):
         raise ConfigError("--money needs the prices of tokens: --price.prompt and --price.generated")
     return Budget(**limits)
@@ -158,7 +200,7 @@ class _Terminal:
         shown = " > ".join(("...", *commands[-_SHOWN:]) if len(commands) > _SHOWN else commands)
         ended = result.error_kind or ("too many steps" if result.truncated else "")
         parts = [f"rollout {self.rollouts}: {shown}", ended, _verdict(judgement), _spent(self.budget)]
-        _tell("; ".join(part for part in parts if part))
+        _tell("; ".join(visible(part) for part in parts if part))
 
     def on_tree(self, tree: TreeRecord) -> None:
         self.trees += 1
@@ -166,14 +208,12 @@ class _Terminal:
 
     def allows(self, step: FinalStep) -> bool:
         """The person's answer; yes for all where that was said before."""
-        _tell(f"This step may not be undone:\n  {step}\n  on {step.url}")
-        for name, value in step.values:
-            _tell(f"  {name}: {value}")
+        _tell("\n".join(["This step may not be undone:", *step.lines()]))
         if self.yes:
             return True
         handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # input() would wait on
         try:
-            print("Carry it out? [y/N] ", end="", file=sys.stderr, flush=True)
+            print("Send it? [y/N] ", end="", file=sys.stderr, flush=True)
             return sys.stdin.readline().strip().casefold() in ("y", "yes")
         except KeyboardInterrupt:
             self.budget.ended = _INTERRUPTED
@@ -201,17 +241,20 @@ def _spent(budget: Budget) -> str:
 
 
 def _rubric(solution: Solution) -> list[str]:
-    return [f"{'yes' if holds else 'no'}: {finding}" for finding, holds in solution.findings]
+    return [f"{'yes' if holds else 'no'}: {visible(finding)}" for finding, holds in solution.findings]
 
 
 def _lines(solution: Solution, budget: Budget) -> list[str]:
     """What came out, for people."""
     lines = [_SAID[solution.outcome] + (f": {budget.ended}" if budget.ended else "")]
-    lines += [f"  {command}" for command in solution.commands]
+    lines += [f"  {visible(command)}" for command in solution.commands]
     lines += [f"judge, {line}" for line in _rubric(solution)]
     lines += [f"carried out: {step}" for step in solution.carried_out]
     if solution.waits is not None:
-        lines += [f"waits: {solution.waits}", *(f"  {name}: {value}" for name, value in solution.waits.values)]
+        lines += ["waits:", *solution.waits.lines()]
+    lines.append(_counted(solution.counts))
+    if solution.tried:
+        lines += ["kept back:", *(f"  {line}" for line in _rules(solution.tried))]
     return lines
 
 
@@ -233,5 +276,8 @@ def _json(solution: Solution, money: float) -> dict[str, Any]:
         "judge": [{"finding": finding, "holds": holds} for finding, holds in solution.findings],
         "carried_out": [str(step) for step in solution.carried_out],
         "waits": str(solution.waits) if solution.waits else None,
+        "sent": [step.sends.lines() for step in solution.carried_out],
+        "requests": dict(solution.counts),
+        "tried": dict(solution.tried),
         "cost": money,
     }

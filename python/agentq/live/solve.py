@@ -1,14 +1,15 @@
-"""One task on a live site: search at test time within a budget, a judge for the reward, a person for what is final.
+"""One task on a live site: search at test time within a budget, a judge for the reward, a person for what is sent.
 
-Search takes no step that looks final: such a step is held, and ends its episode. The judge says whether it may be what
-the user asked for, and then the user is asked. With a yes it is carried out, once, and another search begins where it
-led; with a no it is refused, and the search begins again. Nothing that was carried out is ever done a second time.
+While search goes on nothing is sent that may change the site: a step that would is held, and ends its episode. The
+judge says whether it may be what the user asked for. Then it is done again, up to the request, and the user is asked
+about exactly this one. With a yes it is sent, once, and another search begins where it led. With a no it is refused,
+and the search begins again. Nothing that was sent so is ever sent a second time.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -18,6 +19,7 @@ from agentq.critics.ranker import LLMRanker
 from agentq.envs.browser.env import BrowserEnv
 from agentq.envs.browser.guard import FinalStep, Guard
 from agentq.envs.browser.pool import BrowserPool
+from agentq.envs.browser.rules import read_rules
 from agentq.envs.browser.states import Snapshot
 from agentq.envs.browser.website import Website
 from agentq.policies.model import ModelPolicy
@@ -47,7 +49,8 @@ class Solution:
     """What became of a run.
 
     `commands`: of the best episode, from the first page on; `findings`: the judge's rubric of its end, empty where no
-    end was good; `carried_out`: the final steps that the user allowed; `waits`: the one that needs a yes.
+    end was good; `carried_out`: what the user allowed, by request; `waits`: the step that needs a yes. `counts`: of
+    requests, see `gate.COUNTS`; `tried`: which were kept back, as rules that would let them through, and how often.
     """
 
     outcome: Outcome
@@ -55,11 +58,13 @@ class Solution:
     findings: tuple[tuple[str, bool], ...] = ()
     carried_out: tuple[FinalStep, ...] = ()
     waits: FinalStep | None = None
+    counts: Mapping[str, int] = field(default_factory=dict)
+    tried: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Watcher:
-    """Who follows a run. `allows` is asked before a final step is carried out, None where nobody can be."""
+    """Who follows a run. `allows` is asked before a request is sent, None where nobody can be."""
 
     allows: Callable[[FinalStep], bool] | None
     on_rollout: Callable[[History, StepResult, Judgement | None], None] = lambda history, result, judgement: None
@@ -76,6 +81,8 @@ def solve(
     *,
     judge: Engine | None = None,
     allow: Sequence[str] = (),
+    allow_requests: Sequence[str] = (),
+    block_requests: Sequence[str] = (),
     constrained: bool = False,
     judge_sees: bool = False,
 ) -> Solution:
@@ -86,20 +93,24 @@ def solve(
         url: where every attempt begins; pages of its origin and those of `allow` may be opened.
         engine: proposes the actions and ranks them.
         pool: where the pages are opened.
-        watcher: hears of rollouts and trees, and allows what is final.
+        watcher: hears of rollouts and trees, and allows requests.
         settings: of each search; each stops at its first success.
         judge: the engine that judges, by default `engine`.
         allow: further origins.
+        allow_requests: rules such as `POST https://diner.test/search` for requests that are sent without a question.
+        block_requests: rules for requests that are neither sent nor asked about: a step goes on without them.
         constrained: see `ModelPolicy`.
         judge_sees: whether the judge is shown a screenshot, too.
 
     Raises:
-        ConfigError: if `url` or an origin is none, the engine cannot be constrained, or the judge cannot see.
+        ConfigError: if `url`, an origin or a rule is none, the engine cannot be constrained, or the judge cannot see.
         EnvError: if the first page cannot be opened.
         MissingExtra: without a browser.
     """
     judging = OutcomeJudge(judge or engine, sees=judge_sees)
-    env = BrowserEnv(Website(NAME, url, allow), pool, guard=Guard(), pictures=judge_sees)
+    site = site_of(url, allow, allow_requests, block_requests)
+    guard = Guard(allow_requests, block_requests)
+    env = BrowserEnv(site, pool, guard=guard, pictures=judge_sees)
     settings = replace(settings, stop_on_success=True)
     task = Task(NAME, 0, Split.TEST, goal)
     try:
@@ -107,6 +118,16 @@ def solve(
         return asyncio.run(run.solve())
     finally:
         env.close()
+
+
+def site_of(
+    url: str, allow: Sequence[str] = (), allow_requests: Sequence[str] = (), block_requests: Sequence[str] = ()
+) -> Website:
+    """The site of a run, see `solve`. Raises ConfigError for an address, an origin or a rule that is none."""
+    site = Website(NAME, url, allow)
+    read_rules(allow_requests, site.allow, "--allow-request")
+    read_rules(block_requests, site.allow, "--block-request")
+    return site
 
 
 @dataclass
@@ -122,7 +143,12 @@ class _Run:
     constrained: bool
     judgement: Judgement | None = None  # of the latest rollout
     won: tuple[History, Judgement, Snapshot | None] | None = None  # of the latest search; the last: where it is held
-    carried_out: list[FinalStep] = field(default_factory=list)
+
+    @property
+    def guard(self) -> Guard:
+        """Of the environment."""
+        assert self.env.guard is not None
+        return self.env.guard
 
     async def solve(self) -> Solution:
         """See the module."""
@@ -137,19 +163,36 @@ class _Run:
                 return self._ended(Outcome.DONE, end.actions, judgement)
             if self.watcher.allows is None:
                 return self._ended(Outcome.WAITS, end.actions, judgement, held.held)
-            if not self.watcher.allows(held.held):
-                self._refuse(held.held)
-                await call(self.env, self.env.restore, root)
-                if self.env.restored == "failed":
-                    return self._ended(Outcome.GONE, end.actions)
-                continue
-            result = await call(self.env, self.env.carry_out, held)
-            if result.error_kind == "replay_mismatch":
+            sent = len(self.guard.sent)
+            asked, result = await self._carry_out(held)
+            if result.error_kind == "replay_mismatch" or not asked:
                 return self._ended(Outcome.GONE, end.actions, judgement)
-            self.carried_out.append(held.held)
-            if result.error_kind in UNKNOWN:
-                return self._ended(Outcome.LOST, end.actions, judgement)
-            history, root = replace(end, observation=result.observation), await call(self.env, self.env.snapshot)
+            if len(self.guard.sent) > sent:
+                if result.error_kind in UNKNOWN:
+                    return self._ended(Outcome.LOST, end.actions, judgement)
+                history = replace(end, observation=result.observation)
+                root = await call(self.env, self.env.snapshot)
+                continue
+            self.guard.refused.add(held.held)
+            await call(self.env, self.env.restore, root)
+            if self.env.restored == "failed":
+                return self._ended(Outcome.GONE, end.actions)
+
+    async def _carry_out(self, held: Snapshot) -> tuple[int, StepResult]:
+        """Do a held step, up to where the person says no: how many requests were asked about, how it ended."""
+        loop, asked = asyncio.get_running_loop(), 0
+
+        async def ask(step: FinalStep) -> bool:
+            assert self.watcher.allows is not None
+            return self.watcher.allows(step)
+
+        def allows(step: FinalStep) -> bool:  # in the environment's thread; a person is asked in the loop's
+            nonlocal asked
+            asked += 1
+            return asyncio.run_coroutine_threadsafe(ask(step), loop).result()
+
+        result = await call(self.env, self.env.carry_out, held, allows)
+        return asked, result
 
     async def settle(self, history: History, result: StepResult) -> StepResult:
         """See `critics.protocol.Judge.settle`."""
@@ -179,10 +222,6 @@ class _Run:
         judgement, self.judgement = self.judgement, None
         self.watcher.on_rollout(history, result, judgement)
 
-    def _refuse(self, step: FinalStep) -> None:
-        assert self.env.guard is not None
-        self.env.guard.refused.add(step)
-
     def _ended(
         self,
         outcome: Outcome,
@@ -191,7 +230,11 @@ class _Run:
         waits: FinalStep | None = None,
     ) -> Solution:
         findings = judgement.findings if judgement else ()
-        return Solution(outcome, commands_of(actions), findings, tuple(self.carried_out), waits)
+        self.env.close()  # which tells the last counts
+        guard = self.guard
+        return Solution(
+            outcome, commands_of(actions), findings, tuple(guard.sent), waits, dict(guard.counts), dict(guard.tried)
+        )
 
 
 def commands_of(actions: Sequence[str]) -> tuple[str, ...]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from agentq.errors import ConfigError, StoreError
-from agentq.store.directory import OWN_FILES, check_directory, delete_run, lock
+from agentq.store.directory import OWN_FILES, Lock, check_directory, delete_run
 from agentq.store.files import first_difference, read_json
 from agentq.store.run import TRAJECTORY, TREE, RunStore
 
@@ -169,7 +169,7 @@ def _unwritable(path: Path, error: OSError) -> ConfigError:
 
 def _take_back(path: Path, made: list[Path]) -> None:
     """Delete what a failed opening left in a directory that was made for it, unless another process holds it by now."""
-    with suppress(StoreError, OSError), lock(path):
+    with suppress(StoreError, OSError), closing(Lock(path)):
         delete_run(path)
         _remove(made)
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from agentq.envs.browser.guard import Guard
 from agentq.envs.browser.hosts import Host, Start
 from agentq.envs.browser.pool import BrowserPool, RemoteSession
 from agentq.envs.browser.secret import Secret, check_secrets, names
@@ -24,7 +25,7 @@ from agentq.envs.browser.states import Document, Lineage, Return, Snapshot, Step
 from agentq.envs.browser.views import Call, command_call, fill_calls, read_view
 from agentq.envs.tab import VIEWPORT_LINES, ActionError, View
 from agentq.errors import EnvError
-from agentq.types import Observation, Task
+from agentq.types import EnvAction, Observation, Task
 
 Reply = dict[str, Any]
 _ATTEMPTS = 2
@@ -33,8 +34,10 @@ _ATTEMPTS = 2
 class Driver:
     """`live` is the state that the session shows, None where that is not known."""
 
-    def __init__(self, host: Host, pool: BrowserPool, secrets: Mapping[str, Secret], *, holds: bool = False) -> None:
-        self.host, self.pool, self.secrets, self.holds = host, pool, secrets, holds
+    def __init__(
+        self, host: Host, pool: BrowserPool, secrets: Mapping[str, Secret], guard: Guard | None = None
+    ) -> None:
+        self.host, self.pool, self.secrets, self.guard = host, pool, secrets, guard
         self._given = check_secrets(secrets, host.allow)
         self.log: list[StepLog | Return] = []
         self.live: Snapshot | None = None
@@ -70,7 +73,8 @@ class Driver:
 
         Raises ActionError when it does not answer; `lost` then holds why.
         """
-        for _ in range(_ATTEMPTS if self.host.repeatable else 1):
+        once = call[1].get("asks", False) or not self.host.repeatable
+        for _ in range(1 if once else _ATTEMPTS):
             try:
                 self.sync(state)
                 reply: Reply = self._call(*call)
@@ -78,6 +82,22 @@ class Driver:
             except EnvError as error:
                 lost.append(str(error))
                 self.drop()
+        raise ActionError("browser_lost", "the page does not answer")
+
+    def guarded(self, call: Call, view: View, action: EnvAction) -> Call:
+        """The call, with what the session's gate must know of the action."""
+        if self.guard is None or call[0] != "act":
+            return call
+        return call[0], call[1] | {"asks": self.guard.asks is not None, "wary": self.guard.wary(view, action)}
+
+    def answer(self, number: int, yes: bool, lost: list[str]) -> Reply:
+        """The browser's reply once the user has answered what it asked. Raises ActionError when it does not answer."""
+        try:
+            reply: Reply = self._call("answer", {"number": number, "yes": yes})
+            return reply
+        except EnvError as error:
+            lost.append(str(error))
+            self.drop()
         raise ActionError("browser_lost", "the page does not answer")
 
     def look(self, reply: Reply, before: View | None) -> View:
@@ -132,7 +152,7 @@ class Driver:
         self.host.dismiss(self._visitor)
         self._visitor = ""
         if session is not None:
-            session.close()
+            self._hear(session.close())
 
     def abandon(self) -> None:
         """As drop, from a finalizer: the pool closes the session when it next opens one."""
@@ -176,8 +196,10 @@ class Driver:
                 return None
             try:
                 if after.action is not None:
-                    live, call = command_call(self.host, live, after.action)
-                    live = live if call is None else self.look(self._call(*call), live)
+                    shown = live
+                    live, call = command_call(self.host, shown, after.action)
+                    if call is not None:
+                        live = self.look(self._call(*self.guarded(call, shown, after.action)), live)
             except ActionError:
                 pass  # as it was refused then
         return live
@@ -207,9 +229,15 @@ class Driver:
     def _call(self, call: str, args: dict[str, Any] | None = None) -> Any:
         if self.session is None:
             self.session = self._open(None)
-        if call in ("visit", "put_back", "act"):
+        if call in ("visit", "put_back", "act", "answer"):
             self.live = None
-        return self.session.call(call, **(args or {}))
+        return self._hear(self.session.call(call, **(args or {})))
+
+    def _hear(self, reply: Any) -> Any:
+        """The reply; the guard is told what the session's gate has counted."""
+        if self.guard is not None and isinstance(reply, dict) and "gate" in reply:
+            self.guard.hear(reply.pop("gate"))
+        return reply
 
     def _open(self, storage: Any) -> RemoteSession:
         self._unsafe = 0
@@ -221,5 +249,5 @@ class Driver:
             quiet_ms=h.quiet_ms,
             announces=h.announces,
             secrets=self._given,
-            holds=self.holds,
+            rules=None if self.guard is None else self.guard.rules,
         )

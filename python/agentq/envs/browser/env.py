@@ -15,12 +15,13 @@ from dataclasses import replace
 
 from agentq.envs.browser.budget import MAX_TOKENS, fit
 from agentq.envs.browser.drive import Driver, Reply
-from agentq.envs.browser.guard import Guard, final_step
+from agentq.envs.browser.guard import Allows, Guard, final_step
 from agentq.envs.browser.hosts import Host
+from agentq.envs.browser.outgoing import Request
 from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.browser.secret import Secret
 from agentq.envs.browser.states import Document, Return, Snapshot, StepLog, page_print
-from agentq.envs.browser.views import Call, command_call
+from agentq.envs.browser.views import command_call
 from agentq.envs.protocol import Ability
 from agentq.envs.tab import ActionError, View
 from agentq.errors import ConfigError, EnvError
@@ -41,8 +42,8 @@ class BrowserEnv:
         max_repeats: an episode whose page was not changed by the same action so many times in a row is truncated with
             error_kind `loop`; at least 2, or 0 for never.
         secrets: what the agent may type without knowing it: `TYPE [3] <secret:NAME>`.
-        guard: holds what looks final: such a step ends the episode with error_kind `held`, and `carry_out` does it; one
-            that the user has refused fails with `refused`.
+        guard: holds what pages send: a step that sends something ends the episode with error_kind `held`, nothing is
+            sent, and `carry_out` does it; one that the user has refused fails with `refused`.
         pictures: whether the last observation of an episode has a screenshot. Secrets are not masked in it.
     """
 
@@ -66,7 +67,7 @@ class BrowserEnv:
         self.name, self.max_steps = host.name, host.max_steps
         self.max_tokens, self.max_repeats = max_tokens, max_repeats
         self.guard, self.pictures = guard, pictures
-        self._driver = Driver(host, pool, secrets or {}, holds=guard is not None)
+        self._driver = Driver(host, pool, secrets or {}, guard)
         self._state: Snapshot | None = None
         self._astray = False  # the last restore failed
 
@@ -115,16 +116,17 @@ class BrowserEnv:
         lost: list[str] = []
         reply: Reply = {}
         view, kind, message, held = state.view, None, "", None
+        sent = len(self.guard.sent) if self.guard is not None else 0
         try:
             if env_action is None:
                 raise ActionError("unreadable", "unreadable action")
             view, call = command_call(self._driver.host, state.view, env_action)
-            held = self.guard.named(state.view, env_action) if self.guard is not None else None
-            if call is not None and held is None:
-                reply = self._driver.call(state, self._sending(call), lost)
+            if call is not None:
+                reply = self._driver.call(state, self._driver.guarded(call, state.view, env_action), lost)
+                reply = self._asked(reply, state.view, env_action, lost)
                 view = self._driver.look(reply, view)
             if reply.get("held"):
-                held = final_step(state.view, env_action, reply["held"])
+                held = final_step(state.view, env_action, Request.read(reply["held"]))
             if held is not None and self.guard is not None and held in self.guard.refused:
                 held = None
                 raise ActionError("refused", "the user does not allow this step")
@@ -136,7 +138,8 @@ class BrowserEnv:
             view, kind, message = state.view, "held", str(held)
         note = self._note(state, env_action, kind, message)
         after, cut = self._after(state, env_action, view, reply, note)
-        after = replace(after, held=held, committed=state.committed or self._lifted)
+        committed = self.guard is not None and len(self.guard.sent) > sent
+        after = replace(after, held=held, committed=state.committed or committed)
         if kind is None and reply and view.status >= 400:
             kind, message = f"http_{view.status}", view.text().split("\n", 1)[0]
         self._record(env_action, reply, cut, begun, lost)
@@ -147,16 +150,17 @@ class BrowserEnv:
         """The present state, if its last step is held: what `carry_out` takes."""
         return self._state if self._state is not None and self._state.held is not None else None
 
-    def carry_out(self, held: Snapshot) -> StepResult:
-        """Do the step that `held` waits with, which the user has allowed: from its page, once, and never in a replay.
+    def carry_out(self, held: Snapshot, allows: Allows) -> StepResult:
+        """Do the step that `held` waits with: from its page, once, and never in a replay.
 
-        The episode goes on behind it, with all its steps before it. On a page that is not reached again as the user was
-        shown it nothing is done: `replay_mismatch`.
+        `allows` is asked about each request that it then sends, while the request waits; with a yes that one is sent,
+        and `guard.sent` has it. The episode goes on behind it, with all its steps before it. On a page that is not
+        reached again as the user was shown it nothing is done: `replay_mismatch`.
         """
         if held.parent is None or held.held is None or self.guard is None:
             raise ConfigError("carry_out must be given a state that is held")
         self.restore(held.parent)
-        with self.guard.lifted():
+        with self.guard.lifted(allows):
             result = self.step(held.held.action)
         self._go_on()
         return result
@@ -205,11 +209,6 @@ class BrowserEnv:
         lines, cut = fit(view.text().split("\n"), self.max_tokens)
         return "\n".join(lines), cut
 
-    @property
-    def _lifted(self) -> bool:
-        """Whether the user has allowed the step that is being done."""
-        return self.guard is not None and not self.guard.up
-
     def _go_on(self) -> None:
         """Count the episode's steps and repetitions from here on."""
         state = self._present()
@@ -217,9 +216,17 @@ class BrowserEnv:
         if self._driver.live is state:
             self._driver.live = self._state
 
-    def _sending(self, call: Call) -> Call:
-        """The call, which holds nothing where the user has allowed it."""
-        return (call[0], call[1] | {"sends": True}) if self._lifted else call
+    def _asked(self, reply: Reply, view: View, action: EnvAction, lost: list[str]) -> Reply:
+        """The reply once the user has been asked about each request that waits. Raises ActionError with all refused."""
+        answers = []
+        while "asked" in reply:
+            assert self.guard is not None
+            answers.append(self.guard.answer(final_step(view, action, Request.read(reply["asked"]))))
+            reply = self._driver.answer(reply["asked"]["number"], answers[-1], lost)
+        if answers and not any(answers):
+            self._driver.look(reply, view)
+            raise ActionError("refused", "the user does not allow this step")
+        return reply
 
     def _note(self, state: Snapshot, action: EnvAction | None, kind: str | None, message: str) -> str:
         if message:

@@ -27,6 +27,7 @@ from agentq.errors import ConfigError, EnvError, MissingExtra
 _START_S = 60.0  # for a worker to launch its browser
 _LOOK_S = 0.5  # between two looks at a worker's memory
 _KEPT = ("PATH", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "FONTCONFIG_PATH", "PLAYWRIGHT_BROWSERS_PATH")
+_TRUST = ("SSL_CERT_FILE", "SSL_CERT_DIR")  # the certificates that a live run's proxy trusts
 NO_BROWSER = (
     "agentq.envs.browser needs a Chromium: playwright install --with-deps --only-shell chromium, "
     "or on Debian: apt-get install -y chromium-headless-shell"
@@ -43,7 +44,7 @@ class _Worker(processes.Worker):
     def __init__(self, executable: str, *, sandbox: bool) -> None:
         super().__init__()
         cache = Path.home() / ".cache" / "ms-playwright"
-        environ = {key: os.environ[key] for key in _KEPT if key in os.environ}
+        environ = {key: os.environ[key] for key in _KEPT + _TRUST if key in os.environ}
         environ.setdefault("PLAYWRIGHT_BROWSERS_PATH", str(cache))
         environ["HOME"] = str(self.folder)
         self.log = self.folder / "stderr.txt"
@@ -121,12 +122,13 @@ class RemoteSession:
         """Carry out one of session.CALLS. Raises BrowserLost, or EnvError with what the browser said."""
         return self._pool._call(self._worker, self._number, call, args)
 
-    def close(self) -> None:
-        """Release the context. Never raises for a browser that is gone."""
+    def close(self) -> dict[str, Any]:
+        """Release the context; its last words. Never raises for a browser that is gone, which has none."""
         self._worker.sessions -= 1
         if not self._worker.lost:
             with contextlib.suppress(EnvError):
-                self.call("close")
+                return dict(self.call("close"))
+        return {}
 
     def abandon(self) -> None:
         """Let the pool release the context when it next opens one; may be called from a finalizer."""
@@ -183,11 +185,14 @@ class BrowserPool:
         quiet_ms: int = 50,
         announces: bool = False,
         secrets: Given | None = None,
-        holds: bool = False,
+        rules: dict[str, list[str]] | None = None,
     ) -> RemoteSession:
-        """A fresh session that may touch the origins `allow` only; raises MissingExtra without a browser."""
+        """A fresh session that may touch the origins `allow` only; raises MissingExtra without a browser.
+
+        `rules`: what it sends besides GET is held but for these; None for a session that holds nothing.
+        """
         args = {"storage": storage, "probe": probe, "quiet_ms": quiet_ms, "announces": announces}
-        args |= {"secrets": secrets, "holds": holds, "deadline_s": self.deadline_s}
+        args |= {"secrets": secrets, "rules": rules, "deadline_s": self.deadline_s}
         while self.abandoned:
             self.abandoned.pop().close()
         worker = self._pick()

@@ -2,6 +2,7 @@
 
 It stands below the browser, so redirects, frames, new tabs, workers, service workers, web sockets and preloads all meet
 it. Names are resolved here; the browser is launched unable to resolve any (see worker.py). RFC 1928, CONNECT only.
+With a gate it reads each request (exchange.py), also of https: the browser's encryption ends here, and another begins.
 """
 
 from __future__ import annotations
@@ -9,48 +10,75 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import ssl
 from collections.abc import Callable
 
+from agentq.envs.browser.certificate import browser_context, upstream_context
+from agentq.envs.browser.exchange import HEAD_BYTES, Exchange, Upstream
+from agentq.envs.browser.gate import Gate
 from agentq.envs.browser.origins import Origin
 
 _REFUSED, _UNREACHABLE = 2, 4
+Refused = Callable[[str], None]
 
 
-async def open_proxy(allowed: frozenset[Origin], refused: Callable[[str], None]) -> asyncio.Server:
+async def open_proxy(allowed: frozenset[Origin], refused: Refused, gate: Gate | None = None) -> asyncio.Server:
     """Listen on a free loopback port. `refused(host:port)` hears of every connection that was not allowed."""
-    places = {(origin.host, origin.port) for origin in allowed}
+    places = {(origin.host, origin.port): origin for origin in sorted(allowed)}
+    if gate is not None and any(origin.scheme == "https" for origin in allowed):
+        browser_context()  # or its missing package is told of at once
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            with contextlib.suppress(OSError, EOFError, ValueError):
-                await _serve(reader, writer, places, refused)
+            with contextlib.suppress(OSError, EOFError, ValueError, asyncio.LimitOverrunError):
+                await _serve(reader, writer, places, refused, gate)
         finally:
             writer.close()
 
-    return await asyncio.start_server(serve, "127.0.0.1", 0)
+    return await asyncio.start_server(serve, "127.0.0.1", 0, limit=HEAD_BYTES)
 
 
 async def _serve(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
-    places: set[tuple[str, int]],
-    refused: Callable[[str], None],
+    places: dict[tuple[str, int], Origin],
+    refused: Refused,
+    gate: Gate | None,
 ) -> None:
     _, methods = await reader.readexactly(2)
     await reader.readexactly(methods)
     writer.write(b"\x05\x00")
     host, port = await _target(reader)
-    if (host, port) not in places:
+    origin = places.get((host, port))
+    if origin is None:
         refused(f"{host}:{port}")
         writer.write(_reply(_REFUSED))
         return
+    reads = gate is not None and origin.scheme == "https"
+
+    async def connect() -> Upstream:
+        context = upstream_context() if reads else None
+        return await asyncio.open_connection(host, port, ssl=context, server_hostname=host if reads else None)
+
     try:
-        upstream = await asyncio.open_connection(host, port)
-    except OSError:
+        upstream = await connect()
+    except OSError as error:
+        if gate is not None and isinstance(error, ssl.SSLCertVerificationError):
+            gate.distrusted = error.verify_message
         writer.write(_reply(_UNREACHABLE))
         return
     writer.write(_reply(0))
-    await asyncio.gather(_pipe(reader, upstream[1]), _pipe(upstream[0], writer))
+    if gate is None:
+        await asyncio.gather(_pipe(reader, upstream[1]), _pipe(upstream[0], writer))
+        return
+    try:
+        if reads:
+            await writer.start_tls(browser_context())
+        exchange = Exchange(reader, writer, gate, str(origin), upstream, connect)
+    except BaseException:
+        upstream[1].close()
+        raise
+    await exchange.run()
 
 
 async def _target(reader: asyncio.StreamReader) -> tuple[str, int]:

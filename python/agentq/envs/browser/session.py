@@ -13,21 +13,24 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
+from agentq.envs.browser.gate import Gate, Hint
 from agentq.envs.browser.gestures import Spot, drag, press
 from agentq.envs.browser.origins import is_allowed, origin_of, read_origins
 from agentq.envs.browser.proxy import open_proxy
 from agentq.envs.browser.reader import Reader
+from agentq.envs.browser.rules import SAFE, read_rules
 from agentq.envs.browser.secret import Given, Secrets, names
-from agentq.envs.browser.tab import QUIET_MS, SETTLE_CAP_S, Place, Tab, source
+from agentq.envs.browser.tab import ABORTED, QUIET_MS, SETTLE_CAP_S, Place, Tab, source
 
-CALLS = ("visit", "put_back", "act", "observe", "storage", "screenshot", "close")
+CALLS = ("visit", "put_back", "act", "answer", "observe", "storage", "screenshot", "close")
 MAX_TABS = 5
 _READS = 5
-_ABORTED = "net::ERR_ABORTED"  # a download, an empty answer: the page stays as it is
 VIEWPORT = {"width": 1280, "height": 800}
 _LOADS = 4
-_SAFE = ("GET", "HEAD", "OPTIONS")
 _COUNTED = ("xhr", "fetch", "script", "stylesheet")
+RULES = ("allow", "block")
+Rules = dict[str, list[str]]
+"""By kind: requests that are sent without a question, and such that are never asked about."""
 
 
 class Gone(Exception):
@@ -46,7 +49,7 @@ class Session:
     """The newest tab is shown; when it closes, the one before it.
 
     `Error` is the class of Playwright's errors; `probe` an expression whose value in the page each reply carries;
-    `announces`: see Host. `holds`: a document's form is sent by other than GET only where a call `sends`.
+    `announces`: see Host. `rules`: requests are held (gate.py) but for these; None for a session that holds nothing.
     """
 
     def __init__(
@@ -58,13 +61,14 @@ class Session:
         announces: bool,
         deadline_s: float,
         secrets: Given,
-        holds: bool = False,
+        rules: Rules | None = None,
     ) -> None:
         self.Error, self.probe, self.quiet_ms, self.announces = error, probe, quiet_ms, announces
-        self.holds, self.sends, self.held = holds, False, ""  # the last: the request that was kept back
         self.cap_s, self.answer_s = min(SETTLE_CAP_S, deadline_s / 6), deadline_s / 2  # less than a call in all
         self.secrets = Secrets(secrets)
         self.allowed = read_origins(allow)
+        self.gate = None if rules is None else Gate(*(read_rules(rules[kind], allow, kind) for kind in RULES))
+        self.doing: list[asyncio.Task[Any]] = []  # of an act that waits for a person
         self.context: Any = None
         self.proxy: Any = None
         self.tabs: list[Tab] = []
@@ -91,12 +95,12 @@ class Session:
         quiet_ms: int = QUIET_MS,
         announces: bool = False,
         secrets: Given | None = None,
-        holds: bool = False,
+        rules: Rules | None = None,
         deadline_s: float = 30.0,
     ) -> Session:
         """A fresh context that may touch the origins `allow` only; `storage` is an earlier `storage()`, or None."""
-        self = cls(error, allow, probe, quiet_ms, announces, deadline_s, secrets or {}, holds)
-        self.proxy = await open_proxy(self.allowed, self.block)
+        self = cls(error, allow, probe, quiet_ms, announces, deadline_s, secrets or {}, rules)
+        self.proxy = await open_proxy(self.allowed, self.block, self.gate)
         port = self.proxy.sockets[0].getsockname()[1]
         self.context = await browser.new_context(
             accept_downloads=False,
@@ -107,11 +111,10 @@ class Session:
             locale="en-US",
             timezone_id="UTC",
             proxy={"server": f"socks5://127.0.0.1:{port}", "bypass": "<-loopback>"},
+            ignore_https_errors=self.gate is not None,  # the proxy answers, and checks the site's certificate
         )
         for script in ("listeners.js", "announced.js")[: 1 + announces]:
             await self.context.add_init_script(source(script))
-        if holds:
-            await self.context.route("**/*", self._hold)
         self.context.on("request", self._request)
         self.context.on("requestfinished", self._request_ends)
         self.context.on("requestfailed", self._request_ends)
@@ -165,30 +168,23 @@ class Session:
                 await page.close()
             else:
                 tab = await Tab.attach(self, page)
-                tab.requested, self.early = self.early, None
+                tab.requested, self.early = [self.early] if self.early else [], None
                 self.tabs.append(tab)
         finally:
             self.opening, self.windows = self.opening - 1, max(0, self.windows - 1)
             self._moved()
-
-    async def _hold(self, route: Any) -> None:
-        """The user's gate, before the request leaves the browser; of new tabs and frames too."""
-        request = route.request
-        if not self.sends and request.is_navigation_request() and request.method not in _SAFE:
-            self.held = self.held or self.secrets.mask(f"{request.method} {request.url}")[:200]
-            self.unsafe -= 1  # it is not sent
-            await route.abort("aborted")
-        else:
-            await route.continue_()
 
     def _moved(self) -> None:
         for tab in self.tabs:
             tab.moved.set()
 
     def _request(self, request: Any) -> None:
-        self.unsafe += request.method not in _SAFE
         if request.resource_type in _COUNTED:
             self.open_requests.add(request)
+        if self.gate is None:
+            self.unsafe += request.method not in SAFE
+        elif request.method not in SAFE or self.gate.wary or request.is_navigation_request():
+            self._hint(request, self.gate)
         if not request.is_navigation_request():
             return
         try:
@@ -198,7 +194,14 @@ class Session:
             return
         for tab in self.tabs:
             if frame == tab.page.main_frame:
-                tab.requested = request
+                tab.requested.append(request)
+
+    def _hint(self, request: Any, gate: Gate) -> None:
+        """Tell the gate what a request is."""
+        main = request.is_navigation_request()
+        with contextlib.suppress(self.Error):  # it is older than the tab it opens
+            main = main and request.frame.parent_frame is None
+        gate.told(request.method, request.url, Hint(request.resource_type, main))
 
     def _request_ends(self, request: Any) -> None:
         self.open_requests.discard(request)
@@ -218,18 +221,17 @@ class Session:
         fill: list[list[Any]] | None = None,
         script: str = "",
         in_place: bool = False,
-        sends: bool = False,
     ) -> dict[str, Any]:
         """Go to `url` (as a POST of the form `post`), run `script` there, put `fill` into its controls, and look.
 
         `cookies`, if given, replace those of the session. `fill`: [element id, verb of page.js, value] each.
         `in_place`: `script` alone will do where the page of `url` is shown and nothing but its own has changed; the
-        probe is then not asked. `sends`: nothing is held, until the next call.
+        probe is then not asked.
         """
         if cookies is not None:
             await self.context.clear_cookies()
             await self.context.add_cookies(cookies)
-        self._begin(sends)
+        self._begin()
         self.visiting = True
         for tab in self.tabs[1:]:
             await tab.page.close()
@@ -264,15 +266,53 @@ class Session:
             await self._fill(fill)
         return await self._look("")
 
-    async def act(self, command: str, element: int, value: Any = None, *, sends: bool = False) -> dict[str, Any]:
-        """Use the mouse or the keyboard, or do a verb of page.js on a control, and look. `sends`: see `visit`."""
-        self._begin(sends)
-        refusal = None
+    async def act(
+        self, command: str, element: int, value: Any = None, *, asks: bool = False, wary: bool = False
+    ) -> dict[str, Any]:
+        """Use the mouse or the keyboard, or do a verb of page.js on a control, and look.
+
+        `asks`, `wary`: see `Gate.begin`. A request that a person is asked about is the whole reply (`asked`); the act
+        goes on with `answer`.
+        """
+        self._begin(acts=True, asks=asks, wary=wary)
+        self.doing = [asyncio.create_task(self._try(command, element, value))]
+        return await self._act_on()
+
+    async def answer(self, number: int, yes: bool) -> dict[str, Any]:
+        """What the person says of a request that was asked about; then the act goes on."""
+        if self.gate is None or not self.doing:
+            raise Gone("an answer needs a request that was asked about")
+        self.gate.answer(number, yes)
+        return await self._act_on()
+
+    async def _act_on(self) -> dict[str, Any]:
+        """The act, and what the page then shows, unless a person is asked before."""
+        (doing,) = self.doing
+        if self.gate is None:
+            return await self._look("", await doing)
+        asked = asyncio.create_task(self.gate.changed.wait())
+        looking = asyncio.create_task(self._looked(doing))
+        try:
+            await asyncio.wait({asked, looking}, return_when=asyncio.FIRST_COMPLETED)
+            if self.gate.asked:
+                return {"asked": self.gate.asked[0][0], "gate": self.gate.report()}
+            return await looking
+        finally:
+            for task in (asked, looking):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await task
+
+    async def _looked(self, doing: asyncio.Task[Any]) -> dict[str, Any]:
+        return await self._look("", await asyncio.shield(doing))
+
+    async def _try(self, command: str, element: int, value: Any) -> tuple[str, str] | None:
+        """Do it; why the page refuses, if it does."""
         try:
             await self._do(command, element, value)
         except Refusal as error:
-            refusal = (error.kind, str(error))
-        return await self._look("", refusal)
+            return error.kind, str(error)
+        return None
 
     async def observe(self) -> dict[str, Any]:
         """Look, without doing anything."""
@@ -287,10 +327,15 @@ class Session:
         """The viewport as a PNG, base64."""
         return base64.b64encode(await self._tab().page.screenshot()).decode()
 
-    async def close(self) -> None:
-        """Release the context and its way out."""
+    async def close(self) -> dict[str, Any]:
+        """Release the context and its way out; what the gate has counted since the last reply."""
+        for task in self.doing:
+            task.cancel()
+        if self.gate is not None:
+            self.gate.begin()
         self.proxy.close()
         await self.context.close()
+        return {} if self.gate is None else {"gate": self.gate.report()}
 
     # How they do it.
 
@@ -299,11 +344,15 @@ class Session:
             raise Gone("the page crashed" if self.crashed else "the page closed itself")
         return self.tabs[-1]
 
-    def _begin(self, sends: bool = False) -> None:
+    def _begin(self, *, acts: bool = False, asks: bool = False, wary: bool = False) -> None:
         self._tab()
-        self.sends = sends
+        for task in self.doing:
+            task.cancel()
+        self.doing = []
+        if self.gate is not None:
+            self.gate.begin(acts=acts, asks=asks, wary=wary)
         self.blocked.clear()
-        self.barred = self.held = ""
+        self.barred = ""
         self.visiting = False
         self.dialogs.clear()
         self.open_requests.clear()
@@ -390,7 +439,7 @@ class Session:
             await self._leave(tab)
             tab = self._tab()
             status, said = await tab.status()
-        if said != _ABORTED and self.asks_for(tab):
+        if said != ABORTED and self.asks_for(tab):
             failure = failure or said
         if not self.may_load(tab.page.url):
             if tab.page.url.startswith("chrome-error:"):  # Chromium's own page about a failure
@@ -403,16 +452,21 @@ class Session:
             tab, seen = self._tab(), None
         if self.barred and refusal is None:
             refusal = ("blocked", f"{self.barred} is not allowed")
+        if failure and self.gate is not None and self.gate.distrusted:
+            failure = f"the certificate of the site is not trusted: {self.gate.distrusted}"
         if failure and refusal is None:
             refusal = ("network", failure)
         reply = await self._read(tab, seen if tab is shown else None)
+        if self.gate is not None:
+            self.gate.end()
+            reply["held"], reply["gate"] = self.gate.held, self.gate.report()
+            self.unsafe += reply["gate"]["counts"].get("sent", 0)
         method, body = tab.document
         return reply | {
             "status": status,
             "post": body if method == "POST" else None,
             "settle": settled,
             "refused": refusal,
-            "held": self.held,
             "blocked": self.blocked,
             "dialogs": self.dialogs,
             "unsafe": self.unsafe,

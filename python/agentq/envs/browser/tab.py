@@ -20,6 +20,8 @@ from typing import Any
 SETTLE_CAP_S = 5.0
 QUIET_MS = 50  # a page with scripts is settled when nothing has changed for so long and no request of it is open
 _WORLD = "agentq"
+ABORTED = "net::ERR_ABORTED"  # a download, an empty answer: the page stays as it is
+_NO_CONTENT = (204, 205)
 _REFUSED = "net::ERR_SOCKS_CONNECTION_FAILED"  # what Chromium says when the proxy does not let it through
 
 
@@ -48,7 +50,7 @@ class Tab:
         self.outside: dict[Any, Any] = {}  # frames in a process of their own -> their DevTools session, if any
         self.loading: dict[str, bool] = {}  # frame -> whether it has started to load, or only asked to
         self.moved = asyncio.Event()
-        self.requested: Any = None  # the latest request for the main document
+        self.requested: list[Any] = []  # for the main document, since the last call
         self.document = ("GET", None)  # method and body that led to the present one
         self.override: tuple[str, str] | None = None
         self.frame = ""
@@ -236,21 +238,25 @@ class Tab:
 
     async def status(self) -> tuple[int, str]:
         """The HTTP status of the main document if one was loaded since the last call, else 0; how loading it failed."""
-        request, self.requested = self.requested, None
-        if request is None:
-            return 0, ""
-        with contextlib.suppress(self.session.Error):
-            try:
-                async with asyncio.timeout(self.session.answer_s):
-                    response = await request.response()
-            except TimeoutError:
-                return 0, await self._late()
-            if response is not None:
-                self.document = (request.method, request.post_data)
-                return int(response.status), ""
-        if request.failure == _REFUSED and not self.session.may_load(request.url):
-            self.session.block(request.url, barred=self.session.asks_for(self))
-        return 0, request.failure or ""
+        requests, self.requested = self.requested, []
+        said = ""
+        for request in reversed(requests):
+            with contextlib.suppress(self.session.Error):
+                try:
+                    async with asyncio.timeout(self.session.answer_s):
+                        response = await request.response()
+                except TimeoutError:
+                    return 0, await self._late()
+                if response is not None and response.status in _NO_CONTENT:  # the page before it stays
+                    said = said or ABORTED
+                    continue
+                if response is not None:
+                    self.document = (request.method, request.post_data)
+                    return int(response.status), ""
+            if request.failure == _REFUSED and not self.session.may_load(request.url):
+                self.session.block(request.url, barred=self.session.asks_for(self))
+            return 0, said or request.failure or ""
+        return 0, said
 
     async def documents(self, place: Place) -> dict[int, Place]:
         """The documents of other origins framed in `place`, by the key of their frame."""

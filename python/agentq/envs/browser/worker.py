@@ -92,8 +92,7 @@ class Worker:
         if call not in CALLS or number not in self.sessions:
             raise Gone(f"a call must be one of {', '.join(CALLS)} on an open session; got {call} on {number}")
         if call == "close":
-            await self.sessions.pop(number).close()
-            return {}
+            return await self.sessions.pop(number).close()
         return await getattr(self.sessions[number], call)(**args)
 
 

@@ -1,0 +1,33 @@
+"""A dry run: random steps on a live site. Nothing unsafe is sent; a person sees what the site would send."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+from agentq.envs.browser.env import BrowserEnv
+from agentq.envs.explore import random_action
+from agentq.policies.budget import Budget
+from agentq.types import EnvAction, Split, StepResult, Task
+
+
+def walk(
+    env: BrowserEnv, goal: str, budget: Budget, seed: int, on_step: Callable[[EnvAction, StepResult], None]
+) -> int:
+    """Take random steps until the budget is spent, where a step is a call; returns how many were taken.
+
+    An episode that ends begins again. Words of `goal` are typed into fields. What the steps try is in `env.guard`.
+    Raises EnvError if the first page cannot be opened.
+    """
+    task, rng = Task(env.name, 0, Split.TEST, goal.strip() or "one"), random.Random(seed)
+    env.reset(task)
+    steps, over = 0, False
+    while not budget.ended and steps < budget.calls and time.monotonic() - budget.begun < budget.seconds:
+        if over:
+            env.reset(task)
+        action = random_action(env, task, rng)
+        result = env.step(action)
+        on_step(action, result)
+        steps, over = steps + 1, result.terminated or result.truncated
+    return steps
