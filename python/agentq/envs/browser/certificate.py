@@ -45,7 +45,7 @@ def _make() -> bytes:
         from cryptography.hazmat.primitives import hashes, serialization
         from cryptography.hazmat.primitives.asymmetric import ec
     except ImportError:
-        raise MissingExtra("agentq run on https needs cryptography: pip install 'agentq[browser]'") from None
+        raise MissingExtra("agentq run on https needs cryptography: pip install 'agentq-search[browser]'") from None
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "agentq")])
     now = datetime.datetime.now(datetime.UTC)
