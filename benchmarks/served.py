@@ -1,4 +1,4 @@
-"""`agentq env serve` as a process that is attacked: its address, what it holds, what it has started. And a site that lures."""
+"""What is attacked: `agentq env serve` as a process, what it holds and has started; and a site that lures."""
 
 from __future__ import annotations
 
