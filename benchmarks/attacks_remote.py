@@ -12,13 +12,12 @@ import threading
 import time
 from collections import Counter
 from contextlib import ExitStack, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
-from typing import ClassVar
 
 from attack import Skipped, agentq, attack
 from hostile_env import HostileServer, answering, mutations, survived
-from served import OWN, children, dial, folders, in_time, is_hung_up, memory_mib, processor_s, send_all, serving
+from served import OWN, Luring, children, dial, folders, in_time, is_hung_up, memory_mib, processor_s, send_all, serving
 
 from agentq.cli import embedded_base
 from agentq.envs.browser import processes
@@ -232,29 +231,10 @@ def nonsense(folder: Path) -> str:
     return f"deadline_s 1e300: exit {came.code}, {said}; {ended}"
 
 
-class _Luring(BaseHTTPRequestHandler):
-    """A first page that opens another origin in a new tab; `asked` has what was asked of it by another name."""
-
-    asked: ClassVar[list[str]] = []
-
-    def do_GET(self) -> None:
-        port = self.server.server_address[1]
-        if self.headers["Host"] != f"127.0.0.1:{port}":
-            self.asked.append(self.path)
-        page = f"<!doctype html><h1>Tables</h1><script>window.open('http://localhost:{port}/advertisement')</script>"
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.end_headers()
-        self.wfile.write(page.encode())
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
 @attack("4.23", "a first page that opens a foreign pop-up", expected="the page is shown; 0 requests by the pop-up")
 def foreign_popup(folder: Path) -> str:
-    _Luring.asked.clear()
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Luring) as server, BrowserPool() as pool:
+    Luring.asked.clear()
+    with ThreadingHTTPServer(("127.0.0.1", 0), Luring) as server, BrowserPool() as pool:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:
             env = BrowserEnv(Website("site", f"http://127.0.0.1:{server.server_port}/"), pool)
@@ -266,7 +246,7 @@ def foreign_popup(folder: Path) -> str:
             shown = str(error)
         finally:
             server.shutdown()
-    return f"{shown}; {len(_Luring.asked)} requests by the pop-up"
+    return f"{shown}; {len(Luring.asked)} requests by the pop-up"
 
 
 @attack(

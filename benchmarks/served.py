@@ -1,4 +1,4 @@
-"""`agentq env serve` as a process that is attacked: its address, what it holds, what it has started."""
+"""What is attacked: `agentq env serve` as a process, what it holds and has started; and a site that lures."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from agentq.envs.browser import processes
 
@@ -86,3 +87,22 @@ def processor_s(pid: int) -> float:
 def folders(folder: Path) -> list[Path]:
     """The temporary folders of sessions in `folder`."""
     return list(folder.glob("agentq-*"))
+
+
+class Luring(BaseHTTPRequestHandler):
+    """A first page that opens another origin in a new tab; `asked` has what was asked of it by another name."""
+
+    asked: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        port = self.server.server_address[1]
+        if self.headers["Host"] != f"127.0.0.1:{port}":
+            self.asked.append(self.path)
+        page = f"<!doctype html><h1>Tables</h1><script>window.open('http://localhost:{port}/advertisement')</script>"
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(page.encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
