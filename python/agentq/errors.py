@@ -6,7 +6,7 @@ AgentqError
     ConfigError (ValueError)     a wrong setting, name, seed or file given by the caller
     EnvError (RuntimeError)      an environment that cannot be driven at all (a failing page is data on the step)
     ModelError (ValueError)      a checkpoint, tokenizer or template that does not fit
-    StoreError (ValueError)      a run directory that is damaged, or written by a newer agentq
+    StoreError (ValueError)      a run directory that is damaged, in use or newer; a disk that is full or refuses
     BudgetSpent (RuntimeError)   an engine may not be asked again; searches end with what they have
     MissingExtra (ImportError)   an optional dependency is absent; the message holds the install line
 """
@@ -36,7 +36,7 @@ class ModelError(AgentqError, ValueError):
 
 
 class StoreError(AgentqError, ValueError):
-    """A run directory that is damaged, or was written by a newer agentq."""
+    """A run directory that is damaged, in use, or of a newer agentq; a disk that is full or refuses."""
 
 
 class BudgetSpent(AgentqError, RuntimeError):
