@@ -438,3 +438,9 @@ def test_learner_takes_fewer_tokens_at_once_where_a_large_model_is_on_a_cpu() ->
     assert Learner(model, learning_rate=1e-3).max_tokens == 2**24 // (384 * 6)
     model.config.hidden_size, model.config.num_hidden_layers = 4096, 32
     assert Learner(model, learning_rate=1e-3).max_tokens == 2048
+
+
+@pytest.mark.parametrize("seed", [-1, 1 << 32])
+def test_adapters_refuse_a_seed_out_of_range(seed: int) -> None:
+    with pytest.raises(ValueError, match=r"seed must be in \[0, 4294967296\); got "):
+        Learner(tiny_llama(), learning_rate=1e-3, lora_rank=2, seed=seed)
