@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 from agentq.errors import ConfigError, did_you_mean
 
 SEEDS = 1 << 32  # seeds of runs and learners are below: as far as numpy, torch and the samples' seeds tell them apart
+Selection = Literal["ucb1", "uct", "puct", "best_first", "gumbel", "thompson_gaussian", "thompson_beta"]
 MOST_TASKS = 1_000_000_000  # of a split
 
 
@@ -29,9 +30,11 @@ class SearchConfig(_Section):
 
     num_iterations: int = Field(default=8, ge=1, description="Rollouts of each tree.")
     num_proposals: int = Field(default=5, ge=1, description="K: actions sampled at each node.")
-    c_exp: float = Field(default=1.0, ge=0, description="Exploration constant of the selection rule, in reward units.")
+    selection: Selection = Field(default="ucb1", description="Rule that chooses the leaf of the next rollout.")
+    c_exp: float = Field(default=1.0, ge=0, description="Exploration constant of ucb1, uct and puct, in reward units.")
     temperature: float = Field(default=0.8, ge=0, description="Sampling temperature of the policy; 0 is greedy.")
     num_trees_in_flight: int = Field(default=32, ge=1, description="Trees searched at once, in common model batches.")
+    leaves_in_flight: int = Field(default=1, ge=1, description="Rollouts of one tree that run side by side.")
 
 
 class PairsConfig(_Section):

@@ -61,7 +61,7 @@ def train(args: argparse.Namespace, overrides: list[str]) -> int:
 
 def evaluate(args: argparse.Namespace, overrides: list[str]) -> int:
     """Held-out success of a checkpoint or engine."""
-    command = "eval --search" if args.search else "eval"
+    command = {None: "eval", "tree": "eval --search", "step": "eval --search step"}[args.search]
     config = load_for(command, args.config, overrides, READS[command])
     checkpoint = read_name(args.checkpoint)
     check_checkpoint(checkpoint)

@@ -16,6 +16,7 @@ from agentq.live.options import add_arguments
 from agentq.recipes.presets import RECIPES
 
 SHORT = ("env", "seed", "out")  # of --run.*
+SEARCHES = ("tree", "step")  # of eval --search; alone it is the first
 COMMANDS = {
     "demo": (
         commands.demo,
@@ -72,6 +73,8 @@ def _split_settings(words: Sequence[str]) -> tuple[list[str], list[str]]:
     rest = list(words)
     while rest:
         word = rest.pop(0)
+        if word == "--search":
+            word += f"={rest.pop(0) if rest and rest[0] in SEARCHES else SEARCHES[0]}"
         is_setting = re.match(r"--\w+\.\w", word)
         (settings if is_setting else others).append(word)
         if is_setting and "=" not in word and rest and not rest[0].startswith("--"):
@@ -106,8 +109,8 @@ def _add_arguments(name: str, command: argparse.ArgumentParser) -> None:
     if name == "eval":
         text = "name or directory of a model, vllm:PATH, or http://HOST/v1#MODEL"
         command.add_argument("checkpoint", metavar="CHECKPOINT", help=text)
-        text = "with search at test time; the base is its critic"
-        command.add_argument("--search", action="store_true", help=text)
+        text = "search at test time: of the whole task, or before each step; the base is its critic"
+        command.add_argument("--search", choices=SEARCHES, metavar=f"[{'|'.join(SEARCHES)}]", help=text)
     if name in ("demo", "ladder", "train", "eval"):
         command.add_argument("--config", type=Path, help="a TOML file of settings")
         command.add_argument("--base", help="checkpoint to start from; default: the embedded base")

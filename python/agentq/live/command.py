@@ -31,7 +31,7 @@ from agentq.policies.names import check_checkpoint, make_engine, path_in, read_n
 from agentq.policies.usage import Price, Usage
 from agentq.recipes.presets import READS, load_for
 from agentq.report.page import used, write_report
-from agentq.search.tree import SearchSettings
+from agentq.search.selection import SearchSettings
 from agentq.store.claim import check_claim, claimed, is_begun
 from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
@@ -73,7 +73,9 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     if is_begun(out) and not args.clean:
         raise ConfigError(f"--out must be a new or empty directory, or --clean given; got {out}")
     s = config.search
-    settings = SearchSettings(sys.maxsize, s.num_proposals, s.temperature, s.c_exp, seed=config.run.seed)
+    settings = SearchSettings(
+        sys.maxsize, s.num_proposals, s.temperature, s.c_exp, seed=config.run.seed, selection=s.selection
+    )
     told = {"goal": args.goal, "url": args.url, "model": args.model, "judge": args.judge or args.model, "yes": args.yes}
     told |= {"allow_request": args.allow_request, "block_request": args.block_request}
     identity = {"command": "run", "live": told, "search": config.to_dict()["search"]}

@@ -26,7 +26,8 @@ from agentq.policies.model import ModelPolicy
 from agentq.policies.protocol import Engine
 from agentq.report.examples import best_end
 from agentq.search.run import call
-from agentq.search.tree import SearchSettings, TreeSearch
+from agentq.search.selection import SearchSettings
+from agentq.search.tree import TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.types import History, Split, StepResult, Task
 

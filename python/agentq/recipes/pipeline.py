@@ -31,7 +31,7 @@ from agentq.search.collect import Collector, OnItem, StragglerCut
 from agentq.search.demonstrate import demonstrate
 from agentq.search.faults import Resets
 from agentq.search.rollout import RolloutSettings
-from agentq.search.tree import SearchSettings
+from agentq.search.selection import SearchSettings
 from agentq.store.run import RunStore
 from agentq.types import Split, Task, Trajectory
 
@@ -206,8 +206,9 @@ class Pipeline:
         iterations: int,
         critic: bool,
         stop: bool = False,
+        by_steps: bool = False,
     ) -> None:
-        """Search trees with a checkpoint's policy."""
+        """Search trees with a checkpoint's policy; `by_steps`: episodes that search at each step."""
         if self._finished(stage, len(tasks)):
             return
         s = self.config.search
@@ -218,10 +219,12 @@ class Pipeline:
             c_exp=s.c_exp,
             stop_on_success=stop,
             seed=self.config.run.seed,
+            selection=s.selection,
+            leaves_in_flight=s.leaves_in_flight,
         )
         chosen, policy = self.critic if critic else None, self.policy(checkpoint)
         with self._stage(stage, len(tasks), "trees") as on_item:
-            self.collector.trees(stage, tasks, policy, chosen, settings, on_item=on_item)
+            self.collector.trees(stage, tasks, policy, chosen, settings, by_steps=by_steps, on_item=on_item)
 
     def evaluate(
         self,
@@ -231,16 +234,19 @@ class Pipeline:
         tasks: Sequence[Task],
         *,
         iterations: int = 0,
+        by_steps: bool = False,
         spent: Cost | None = None,
     ) -> RungResult:
         """Held-out success, plainly (`iterations` 0) or with search at test time; the row adds what was `spent` before.
+
+        `by_steps`: with as many iterations before each step, and the path taken is what counts.
 
         A task that the world broke counts as not solved; the row says how many there are.
 
         Search at test time stops at its first success, which the site's checker tells it (ours: the paper is silent).
         """
         if iterations:
-            self.search(stage, checkpoint, tasks, iterations=iterations, critic=True, stop=True)
+            self.search(stage, checkpoint, tasks, iterations=iterations, critic=True, stop=True, by_steps=by_steps)
             outcomes = [of_tree(tree) for tree in self.store.trees(stage)]
         else:
             self.rollouts(stage, checkpoint, tasks, attempts=1, temperature=self.config.eval.temperature)

@@ -10,7 +10,8 @@ from agentq.config import Config, check_read, load
 DEMO = ("--rft.num_tasks=80", "--run.num_tasks=60", "--eval.num_tasks=100")
 
 RUN = ("run.env", "run.seed", "run.out", "run.engine", "run.constrained", "price", "search.num_trees_in_flight")
-TREES = ("search.num_iterations", "search.num_proposals", "search.c_exp", "search.temperature")
+RULE = ("search.num_proposals", "search.selection", "search.c_exp", "search.temperature")
+TREES = ("search.num_iterations", *RULE, "search.leaves_in_flight")
 LEARN = (
     *("train.learning_rate", "train.epochs", "train.batch_size", "train.max_grad_norm", "train.lora_rank"),
     *("train.warmup_fraction", "train.bf16", "train.gradient_checkpointing"),
@@ -43,12 +44,14 @@ RECIPES: dict[str, tuple[str, ...]] = {
 }
 
 _CLIMB = (*RUN, *LEARN, *EVAL, *TREES, *DPO, "eval.num_iterations", "pairs", "rft", "run.num_rounds", "run.num_tasks")
+_SEARCHING = (*RUN, *TREES[1:], "eval.num_tasks", "eval.num_iterations", "train.lora_rank")
 _COMMANDS = {
     "demo": _CLIMB,
     "ladder": (*_CLIMB, "outcome_dpo"),
     "eval": (*RUN, *EVAL, "train.lora_rank"),  # of the adapters that run.engine is to serve
-    "eval --search": (*RUN, *TREES[1:], "eval.num_tasks", "eval.num_iterations", "train.lora_rank"),
-    "run": ("run.seed", "run.constrained", *TREES[1:], "price"),
+    "eval --search": _SEARCHING,
+    "eval --search step": _SEARCHING,
+    "run": ("run.seed", "run.constrained", *RULE, "price"),
 }
 # the settings that each command reads, by its words; a section stands for all of its settings
 READS = _COMMANDS | {f"train {name}": reads for name, reads in RECIPES.items()}

@@ -15,13 +15,16 @@ from agentq.credit.episodes import Turns
 from agentq.critics.protocol import Critic
 from agentq.envs.protocol import BROKEN_IN_A_ROW, Env, SiteEnv
 from agentq.envs.web_env import Expert
+from agentq.errors import ConfigError
 from agentq.policies.protocol import Policy
 from agentq.search.branching import Branching, branched
 from agentq.search.demonstrate import Writer, demonstrate, inspect
 from agentq.search.faults import Resets
 from agentq.search.rollout import RolloutSettings, rollout
 from agentq.search.run import run_all
-from agentq.search.tree import SearchSettings, TreeSearch, forest_for
+from agentq.search.selection import SearchSettings
+from agentq.search.steps import search_steps
+from agentq.search.tree import TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.store.run import TRAJECTORY, TREE, RunStore
 from agentq.types import Task, Trajectory
@@ -40,7 +43,7 @@ class StragglerCut:
 
 @dataclass(frozen=True, slots=True)
 class Collector:
-    """What every collection of a run shares."""
+    """What every collection of a run shares. `in_flight`: sessions of the environment at once."""
 
     store: RunStore
     make_env: Callable[[], Env]
@@ -145,16 +148,17 @@ class Collector:
         critic: Critic | None,
         settings: SearchSettings,
         *,
+        by_steps: bool = False,
         on_item: OnItem,
     ) -> None:
-        """One search tree of each task."""
-        forest = forest_for(settings)
+        """One search tree of each task; `by_steps`: one episode of each that searches at each step."""
 
         def search(task: Task, resets: Resets) -> Awaitable[TreeRecord]:
             env = self.make_env()
-            return TreeSearch(env, task, policy, settings, critic=critic, forest=forest, resets=resets).run()
+            found = TreeSearch(env, task, policy, settings, critic=critic, resets=resets, make_env=self.make_env)
+            return search_steps(found) if by_steps else found.run()
 
-        self._trees(stage, tasks, search, on_item)
+        self._trees(stage, tasks, search, on_item, sessions=settings.leaves_in_flight)
 
     def _trees(
         self,
@@ -162,8 +166,18 @@ class Collector:
         tasks: Sequence[Task],
         search: Callable[[Task, Resets], Awaitable[TreeRecord]],
         on_item: OnItem,
+        sessions: int = 1,
     ) -> None:
-        """One tree of each task that the stage has none of yet."""
+        """One tree of each task that the stage has none of yet, each by so many sessions.
+
+        Raises:
+            ConfigError: if the environment has fewer.
+        """
+        if sessions > self.in_flight:
+            raise ConfigError(
+                f"search.leaves_in_flight must be at most the sessions of the run, {self.in_flight}; got {sessions}: "
+                "raise search.num_trees_in_flight or what the environment's server offers"
+            )
         done = self.store.done(stage, TREE)
         todo = [task for task in tasks if task.seed not in done]
         progress = _Progress(self.store, stage, len(tasks), len(tasks) - len(todo), on_item)
@@ -176,7 +190,7 @@ class Collector:
             progress.keep(None if tree.fault else won, bool(tree.info.get("faults")), add)
 
         with progress:
-            run_all(todo, work, in_flight=self.in_flight, on_done=keep)
+            run_all(todo, work, in_flight=self.in_flight // sessions, calls=sessions, on_done=keep)
 
 
 def _key(task: Task, attempt: int) -> str:

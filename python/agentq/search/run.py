@@ -33,9 +33,12 @@ def run_all(
     work: Callable[[Item], Awaitable[Result]],
     *,
     in_flight: int,
+    calls: int = 1,
     on_done: Callable[[Result], None],
 ) -> None:
     """Run `work(item)` for every item, `in_flight` at a time; `on_done` is called in order of completion.
+
+    `calls`: environments that an item may call at once.
 
     An exception in any item, or an interrupt, cancels the others (each gives its in-flight visits back) and is raised
     after; what `on_done` got before is done.
@@ -45,7 +48,7 @@ def run_all(
 
     async def main() -> None:
         queue = iter(items)
-        threads = ThreadPoolExecutor(in_flight + 1)  # a call of each environment, and the model's
+        threads = ThreadPoolExecutor(in_flight * calls + 1)  # those of the environments, and the model's
         asyncio.get_running_loop().set_default_executor(threads)
 
         async def worker() -> None:

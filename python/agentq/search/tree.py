@@ -2,7 +2,7 @@
 
 One iteration (arXiv:2408.07199, section 5.1, Algorithm 1):
 
-    1. select     descend from the root by UCB1 to a leaf                          (forest.ask)
+    1. select     descend from the root by the selection rule (UCB1 in the paper)   (forest.ask)
     2. execute    restore the parent's page, take the leaf's action
     3. expand     sample K proposals there, drop duplicates, let the critic rank    (forest.expand)
     4. roll out   follow the policy's first sample, expanding each node on the way, until the episode ends
@@ -11,66 +11,65 @@ One iteration (arXiv:2408.07199, section 5.1, Algorithm 1):
 Ours, where the paper is silent: every node of a rollout joins the tree with its K proposals (its siblings are where the
 next iterations branch off, the critic's first rank before the others). A rollout that the world broke is cancelled: N
 and W know nothing of it, it uses up an iteration, and a node that broke `TRIES` times is not tried again.
+
+With `leaves_in_flight` n, steps 1 and 5 are done for n leaves at once and steps 2 to 4 side by side, each leaf in its
+own session. A rollout grows nodes of its own, which join the forest in the order of the leaves once all have ended: the
+tree follows from the seed and n, not from timing.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from itertools import pairwise
 
-from agentq._core import ALL_EXHAUSTED, NO_NODE, Forest
-from agentq.agent.actions import action_key, history_text
+from agentq._core import NO_NODE, Forest
+from agentq.agent.actions import action_key
 from agentq.critics.protocol import Critic, Judge
 from agentq.envs.protocol import Ability, Env
 from agentq.errors import BudgetSpent
 from agentq.policies.protocol import Policy
-from agentq.search.faults import Broken, Resets, ask, broken_tree, take
-from agentq.search.nodes import Node, record
+from agentq.search.faults import Broken, Resets, broken_tree
+from agentq.search.nodes import Node, ranked_children, record
 from agentq.search.run import call, request_seed
+from agentq.search.selection import NEED_PRIORS, SearchSettings, check_forest, forest_for, priors
+from agentq.search.session import TRIES, Session
 from agentq.store.records import TreeRecord
-from agentq.types import (
-    REPLAY_MISMATCH,
-    SESSION_LOST,
-    EnvAction,
-    History,
-    Observation,
-    Proposal,
-    StepResult,
-    Task,
-)
+from agentq.types import History, Proposal, StepResult, Task
 
-TRIES = 2  # rollouts that may break at a node (ours)
+__all__ = ["SearchSettings", "TreeSearch", "forest_for"]
+
+COUNTS = ("env_steps", "prompt_tokens", "generated_tokens", "iterations", "replay_mismatches")
 
 
-@dataclass(frozen=True, slots=True)
-class SearchSettings:
-    """`num_iterations` rollouts a tree; `stop_on_success` ends a tree at its first success (test-time search)."""
+@dataclass(slots=True)
+class _Rollout:
+    """One rollout in flight. Its samples have every `stride`-th number from `expansion` on; `spent`: out of budget."""
 
-    num_iterations: int = 10
-    num_proposals: int = 5
-    temperature: float = 1.0
-    c_exp: float = 1.0
-    stop_on_success: bool = False
-    seed: int = 0
-
-
-def forest_for(settings: SearchSettings) -> Forest:
-    """A forest that selects as the settings say."""
-    return Forest(selection="ucb1", c_exp=settings.c_exp, exhaust=True)
+    ticket: int
+    path: list[Node]
+    expansion: int
+    stride: int
+    sampled: int = field(default=0)
+    spent: bool = False
 
 
 class TreeSearch:
-    """One task's tree and its environment session; without a critic all proposals of a node are worth the same.
+    """One task's tree and its environment sessions; without a critic all proposals of a node are worth the same.
 
     A judge's verdict takes the place of the environment's reward. With `start` the search begins there: the environment
     must show its observation, and be able to restore; it is not reset. `on_rollout` hears how each rollout ended, those
-    that the world broke too.
+    that the world broke too. `make_env` makes the further sessions of `leaves_in_flight`, closed at the end; without it
+    they are forks of `env`.
 
     The tree lies in `forest`, which many searches of the same settings may share, and is dropped from it at the end;
     without one it has a forest of its own.
+
+    Raises:
+        ValueError: if the search cannot serve the forest, begin at `start`, or have so many sessions.
     """
 
     def __init__(
@@ -86,25 +85,23 @@ class TreeSearch:
         start: History | None = None,
         on_rollout: Callable[[History, StepResult], None] = lambda history, result: None,
         resets: Resets | None = None,
+        make_env: Callable[[], Env] | None = None,
     ) -> None:
-        self.env, self.task, self.policy, self.settings = env, task, policy, settings
-        self.critic, self.judge, self.start, self.on_rollout = critic, judge, start, on_rollout
+        self.task, self.policy, self.settings, self.critic = task, policy, settings, critic
+        self.judge, self.start, self.on_rollout, self.make_env = judge, start, on_rollout, make_env
         self.resets = resets or Resets()
-        self.forest = forest_for(settings) if forest is None else forest
-        (self.tree,) = self.forest.add_trees(1).tolist()
-        self.root = self.forest.root(self.tree)
-        self.nodes = {self.root: Node()}
-        self.can_restore = Ability.RESTORE in env.abilities
-        if start is not None and not self.can_restore:
+        if start is not None and Ability.RESTORE not in env.abilities:
             raise ValueError(f"a search that begins on the way needs an environment that can restore; got {env.name}")
-        self.position: int | None = None  # the node whose page the session shows
-        self.counts = {
-            "env_steps": 0,
-            "prompt_tokens": 0,
-            "generated_tokens": 0,
-            "iterations": 0,
-            "replay_mismatches": 0,
-        }
+        if settings.leaves_in_flight > 1 and make_env is None and Ability.FORK not in env.abilities:
+            raise ValueError(f"several leaves in flight need make_env or an environment that can fork; got {env.name}")
+        if forest is not None:
+            check_forest(forest, settings)
+        self.forest = forest_for(settings, task) if forest is None else forest
+        (self.tree,) = self.forest.add_trees(1).tolist()
+        self.root = Node(id=self.forest.root(self.tree))
+        self.nodes = {self.forest.root(self.tree): self.root}
+        self.counts: Counter[str] = Counter(dict.fromkeys(COUNTS, 0))
+        self.sessions = [self._session(env)]
         self.faults: Counter[str] = Counter()
         self.expansions = 0
         self.succeeded = False
@@ -114,156 +111,186 @@ class TreeSearch:
 
         A task whose first page does not come has a record of a root alone, with the error kind.
         """
-        start = time.perf_counter()
+        begun = time.perf_counter()
         try:
-            await self._open()
+            await self.open()
         except Broken as fault:
             self.forest.drop([self.tree])
             return broken_tree(self.task, fault)
-        for _ in range(self.settings.num_iterations):
-            ticket, leaf = self.forest.ask_one(self.tree)
-            if leaf == -ALL_EXHAUSTED:
-                break
-            try:
-                await self._iterate(ticket, leaf)
-            except BudgetSpent:
-                break
-            if self.succeeded and self.settings.stop_on_success:
-                break
-        return self._record(time.perf_counter() - start)
-
-    async def _open(self) -> None:
-        root = self.nodes[self.root]
-        root.history = self.start or History.of(self.task, await self.resets.first_page(self.env, self.task))
-        self.position = self.root
-        root.snapshot = await self._snapshot()
-
-    async def _iterate(self, ticket: int, leaf: int) -> None:
         try:
-            node = await self._execute(leaf)
-            while not node.ended and node.fault is None:
-                leaf = await self._expand(ticket, leaf, node)
-                node = await self._execute(leaf)
-        except BaseException:
-            self.forest.cancel([ticket])
+            await self.grow()
+        finally:
+            await self.close()
+        table = self.forest.table(self.tree)
+        self.forest.drop([self.tree])
+        nodes = [self.nodes[i] for i in table.pop("id").tolist()]
+        return record(self.task, nodes, table, self.info(begun))
+
+    def info(self, begun: float) -> dict[str, object]:
+        """Of the record, for a search that began at `begun` on the clock."""
+        found = {"seconds": time.perf_counter() - begun, "succeeded": self.succeeded, "faults": dict(self.faults)}
+        return {**self.counts, **found}
+
+    async def open(self) -> None:
+        """Show the first page. Raises Broken where it does not come."""
+        session = self.sessions[0]
+        self.root.history = self.start or History.of(self.task, await self.resets.first_page(session.env, self.task))
+        session.position = self.root
+        self.root.snapshot = await session.snapshot()
+
+    async def grow(self) -> bool:
+        """`num_iterations` more rollouts from the present root, or fewer, see `run`; False if the budget is spent."""
+        s, left = self.settings, self.settings.num_iterations
+        while left > 0 and not (self.succeeded and s.stop_on_success):
+            tickets, leaves, *_ = self.forest.ask([self.tree], min(left, s.leaves_in_flight))
+            if len(tickets) == 0:
+                break
+            left -= len(tickets)
+            if not await self._batch(tickets.tolist(), leaves.tolist()):
+                return False
+        return True
+
+    async def close(self) -> None:
+        """Close the sessions that the search made."""
+        for session in self.sessions[1:]:
+            await call(session.env, session.env.close)
+        del self.sessions[1:]
+
+    def _session(self, env: Env) -> Session:
+        return Session(env, self.task, self.resets, self.counts, self.judge)
+
+    async def _batch(self, tickets: list[int], leaves: list[int]) -> bool:
+        """Roll out from each leaf, side by side, then add what came out in their order; False: the budget is spent."""
+        n = len(tickets)
+        batch = [
+            _Rollout(ticket, [self.nodes[leaf]], self.expansions + i, n)
+            for i, (ticket, leaf) in enumerate(zip(tickets, leaves, strict=True))
+        ]
+        try:
+            while len(self.sessions) < n:
+                env = self.sessions[0].env
+                self.sessions.append(self._session(self.make_env() if self.make_env else await call(env, env.fork)))
+            if n == 1:
+                await self._roll_out(self.sessions[0], batch[0])
+            else:
+                async with asyncio.TaskGroup() as group:
+                    for session, rollout in zip(self.sessions, batch, strict=False):
+                        group.create_task(self._roll_out(session, rollout))
+        except BaseException as error:
+            self.forest.cancel(tickets)
+            if isinstance(error, BaseExceptionGroup):
+                raise error.exceptions[0] from None
             raise
-        if node.fault is not None:
+        self.expansions += n * max(rollout.sampled for rollout in batch)
+        for rollout in batch:
+            self._tell(rollout)
+        return not any(rollout.spent for rollout in batch)
+
+    async def _roll_out(self, session: Session, rollout: _Rollout) -> None:
+        """Follow the policy from the rollout's node to the end of the episode, or to where the world broke it."""
+        node = rollout.path[-1]
+        try:
+            await session.execute(node)
+            while not node.ended and node.fault is None:
+                node = await self._next(node, rollout)
+                rollout.path.append(node)
+                await session.execute(node)
+        except BudgetSpent:
+            rollout.spent = True
+
+    async def _next(self, node: Node, rollout: _Rollout) -> Node:
+        """The child that the rollout goes on to: the policy's first sample where the node has none yet.
+
+        Where it has some the rule wants a new one: the next that nobody has tried, else one more sample. A sample that
+        is there already is another visit of it.
+        """
+        if not node.children:
+            seed = self._seed(rollout)
+            sampled = await self._sample(node, rollout, self.settings.num_proposals)
+            node.children, first = await ranked_children(node, sampled, self.critic, seed)
+            return first
+        for child in node.children:
+            if child.broke < TRIES and (child.id is None or self.forest.started[child.id] == 0):
+                return child
+        (proposal,) = await self._sample(node, rollout, 1)
+        known = {action_key(c.proposal.action.env_action): c for c in node.children if c.proposal is not None}
+        key = action_key(proposal.action.env_action)
+        if key not in known:
+            node.children.append(known.setdefault(key, Node(node, proposal)))
+        return known[key]
+
+    def _seed(self, rollout: _Rollout) -> int:
+        """Of the rollout's next sample."""
+        number = rollout.expansion + rollout.stride * rollout.sampled
+        return request_seed(self.settings.seed, self.task.seed, self.task.seed >> 32, 1 << 20, number)
+
+    async def _sample(self, node: Node, rollout: _Rollout, k: int) -> list[Proposal]:
+        assert node.history is not None
+        seed = self._seed(rollout)
+        rollout.sampled += 1
+        sampled = await self.policy.propose(node.history, k, seed=seed, temperature=self.settings.temperature)
+        self.counts["prompt_tokens"] += len(sampled[0].prompt_ids)
+        self.counts["generated_tokens"] += sum(len(p.token_ids) for p in sampled)
+        return sampled
+
+    def _tell(self, rollout: _Rollout) -> None:
+        """Add the rollout's nodes to the forest and back its return up; cancel it if it was cut short."""
+        ticket, node = rollout.ticket, rollout.path[-1]
+        self._join(rollout)
+        if rollout.spent:
+            self.forest.cancel([ticket])
+        elif node.fault is not None:
             self._break(ticket, node, node.fault)
-            return
-        self.forest.set_terminal([ticket])
-        self.forest.tell_one(ticket, node.total)
-        self.counts["iterations"] += 1
-        if node.history is not None and node.result is not None:
-            self.succeeded |= node.result.success
+        else:
+            assert node.history is not None and node.result is not None
+            self.forest.set_terminal([ticket])
+            self.forest.tell_one(ticket, node.total)
+            self.counts["iterations"] += 1
+            self.succeeded |= bool(node.result.success)
             self.on_rollout(node.history, node.result)
+
+    def _join(self, rollout: _Rollout) -> None:
+        """Move the rollout in the forest along its path, which grows the nodes that are not there yet."""
+        tickets = [rollout.ticket]
+        for node, child in pairwise(rollout.path):
+            if node.children[0].id is None:
+                self._expand(tickets, node)
+            if child.id is None:
+                assert child.proposal is not None
+                new = self.forest.widen(tickets, [child.value], [child.proposal.action_logp])
+                self._name([child], int(new[0]))
+            else:
+                self.forest.extend(tickets, [node.children.index(child)])
+
+    def _expand(self, tickets: list[int], node: Node) -> None:
+        proposals = [child.proposal for child in node.children if child.proposal is not None]
+        first = self.forest.expand(
+            tickets,
+            [len(proposals)],
+            [child.value for child in node.children],
+            [p.action_logp for p in proposals],
+            priors(proposals) if self.settings.selection in NEED_PRIORS else None,
+        )
+        self._name(node.children, int(first[0]))
+
+    def _name(self, nodes: list[Node], first: int) -> None:
+        if first == NO_NODE:
+            raise MemoryError(f"all trees in flight must fit {self.forest.max_bytes} bytes; they are full")
+        for i, node in enumerate(nodes, first):
+            node.id, self.nodes[i] = i, node
 
     def _break(self, ticket: int, node: Node, fault: Broken) -> None:
         """Take a rollout back that the world broke at `node`."""
+        if node.broke >= TRIES:  # it has been given up before
+            self.forest.cancel([ticket])
+            return
         node.broke += 1
         self.faults[fault.kind] += 1
         if node.broke < TRIES:
             self.forest.cancel([ticket])
         else:
             self.forest.abandon([ticket])
-        history = self.nodes[node.parent].history
-        assert history is not None
+        assert node.parent is not None and node.parent.history is not None
+        history = node.parent.history
         page = history.observation
         self.on_rollout(history, StepResult(page, truncated=True, error_kind=fault.kind, error_message=fault.message))
-
-    async def _execute(self, index: int) -> Node:
-        """Take the node's action at its parent's page, unless that has been done; `fault` says how the world failed."""
-        node = self.nodes[index]
-        if node.history is None:
-            try:
-                await self._act(index, node)
-                node.fault = None
-            except Broken as fault:
-                self.position, node.fault = None, fault
-        return node
-
-    async def _act(self, index: int, node: Node) -> None:
-        before = self.nodes[node.parent]
-        assert before.history is not None and node.proposal is not None
-        await self._go_to(node.parent)
-        result = await self._step(node.proposal, before.history.observation)
-        self.position = None if result.terminated or result.truncated else index
-        history = before.history.then(history_text(node.proposal.action), result.observation)
-        snapshot = None if self.position is None else await self._snapshot()
-        if self.judge is not None and result.terminated:
-            result = await self.judge.settle(history, result)
-        node.history, node.snapshot, node.result = history, snapshot, result
-        node.total = before.total + result.reward
-
-    async def _step(self, proposal: Proposal, page: Observation) -> StepResult:
-        """Take an action. Raises Broken where the world does not."""
-        result = await call(self.env, take, self.env, proposal.action.env_action, page)
-        self.counts["env_steps"] += 1
-        if result.broken:
-            raise Broken(result.error_kind or SESSION_LOST, result.error_message)
-        return result
-
-    async def _go_to(self, index: int) -> None:
-        """Bring the session to the node's page: by snapshot, else by replay from reset, checked by fingerprints.
-
-        Raises Broken where no way leads there. A failed restore shows at the next step.
-        """
-        if self.position == index:
-            return
-        target = self.nodes[index]
-        if self.can_restore:
-            await ask(self.env, self.env.restore, target.snapshot)
-            target.restored = self.env.restored
-            return
-        target.restored = "failed"
-        await self._replay(index)
-        target.restored = "approximate"
-
-    async def _replay(self, index: int) -> None:
-        page = await self.resets.first_page(self.env, self.task)
-        for step in self.forest.path(index):
-            node = self.nodes[int(step)]
-            assert node.history is not None
-            if node.proposal is not None:
-                page = (await self._step(node.proposal, page)).observation
-            if page.fingerprint != node.history.observation.fingerprint:
-                self.counts["replay_mismatches"] += 1
-                raise Broken(REPLAY_MISMATCH, "a replay must reach the same page; it reached another")
-
-    async def _snapshot(self) -> Any:
-        return await ask(self.env, self.env.snapshot) if self.can_restore else None
-
-    async def _expand(self, ticket: int, index: int, node: Node) -> int:
-        """Give the node its children, best rank first, and go on with the one that the policy sampled first."""
-        assert node.history is not None
-        s = self.settings
-        seed = request_seed(s.seed, self.task.seed, self.task.seed >> 32, 1 << 20, self.expansions)
-        self.expansions += 1
-        sampled = await self.policy.propose(node.history, s.num_proposals, seed=seed, temperature=s.temperature)
-        self.counts["prompt_tokens"] += len(sampled[0].prompt_ids)
-        self.counts["generated_tokens"] += sum(len(p.token_ids) for p in sampled)
-        unique: dict[object, Proposal] = {}
-        for proposal in sampled:
-            unique.setdefault(action_key(proposal.action.env_action), proposal)
-        proposals = list(unique.values())  # in sampled order
-        values = [0.5] * len(proposals)
-        if self.critic is not None and len(proposals) > 1:
-            actions: list[EnvAction | None] = [p.action.env_action for p in proposals]
-            values = await self.critic.rank(node.history, actions, seed=seed)
-        order = sorted(range(len(proposals)), key=lambda i: -values[i])  # stable: equal values keep the sampled order
-        values = [values[i] for i in order]
-        logps = [proposals[i].action_logp for i in order]
-        first = int(self.forest.expand([ticket], [len(order)], values, logps)[0])
-        if first == NO_NODE:
-            raise MemoryError(f"all trees in flight must fit {self.forest.max_bytes} bytes; they are full")
-        for offset, i in enumerate(order):
-            self.nodes[first + offset] = Node(index, proposals[i])
-        rank = order.index(0)
-        self.forest.extend([ticket], [rank])
-        return first + rank
-
-    def _record(self, seconds: float) -> TreeRecord:
-        table = self.forest.table(self.tree)
-        self.forest.drop([self.tree])
-        nodes = [self.nodes[i] for i in table.pop("id").tolist()]
-        found = {"seconds": seconds, "succeeded": bool(self.succeeded), "faults": dict(self.faults)}
-        return record(self.task, nodes, table, {**self.counts, **found})
