@@ -176,7 +176,13 @@ def test_eval_measures_any_checkpoint(base: Path, tmp_path: Path, capsys: pytest
         with recorded_reads() as read:
             assert main(["eval", str(base), "--json", *small, *words]) == 0
         served = {"train.lora_rank"}  # is read where run.engine serves the checkpoint
-        assert read | served == keys(READS["eval --search" if "--search" in words else "eval"]) or name in finished
+        assert (
+            read | served
+            == keys(
+                READS["eval --search step" if "step" in words else "eval --search" if "--search" in words else "eval"]
+            )
+            or name in finished
+        )
         finished.add(name)
         (row,) = json.loads(capsys.readouterr().out)["rungs"]
         assert row == json.loads((tmp_path / name / "summary.json").read_text())[0]
@@ -190,6 +196,10 @@ def test_eval_measures_any_checkpoint(base: Path, tmp_path: Path, capsys: pytest
     assert {t.task.split for t in episodes} == {Split.TEST}
     searching = ["--search", "--base", str(base), "--eval.num_iterations=2", "--search.num_proposals=2"]
     measured("searched", *searching)
+    stepping = ["--search", "step", *searching[1:], "--search.leaves_in_flight=2"]
+    assert measured("stepped", *stepping)["env_steps"] > 0
+    with RunStore.read(tmp_path / "stepped") as store:
+        assert all(len(tree.children(node)) <= 1 for tree in store.trees("eval") for node in range(len(tree)))
     with RunStore.read(tmp_path / "searched") as store:
         assert len(list(store.trees("eval"))) == 3
     other = Learner.from_checkpoint(base, learning_rate=1e-3)

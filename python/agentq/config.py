@@ -18,6 +18,7 @@ from agentq.errors import ConfigError, did_you_mean
 
 SEEDS = 1 << 32  # seeds of runs and learners are below: as far as numpy, torch and the samples' seeds tell them apart
 Selection = Literal["ucb1", "uct", "puct", "best_first", "gumbel", "thompson_gaussian", "thompson_beta"]
+GO_WIDER = ("thompson_gaussian", "thompson_beta")  # rules that ask for further children of a node
 MOST_TASKS = 1_000_000_000  # of a split
 
 
@@ -196,7 +197,18 @@ def load(file: Path | None = None, overrides: Sequence[str] = (), defaults: Sequ
         _set(values, key, value, source=Path(file).name if file else "", from_text=False)
     for key, value in _read_overrides(overrides):
         _set(values, key, value, source="command line", from_text=True)
-    return Config.model_validate(values)
+    config = Config.model_validate(values)
+    check_search(config.search.selection, config.search.leaves_in_flight)
+    return config
+
+
+def check_search(selection: str, leaves_in_flight: int) -> None:
+    """Raises ConfigError if the selection rule cannot have so many leaves in flight."""
+    if leaves_in_flight > 1 and selection in GO_WIDER:
+        raise ConfigError(
+            f"search.leaves_in_flight must be 1 with {selection}, whose draws depend on every earlier rollout; "
+            f"got {leaves_in_flight}"
+        )
 
 
 def check_read(

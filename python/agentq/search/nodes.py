@@ -20,13 +20,15 @@ from agentq.types import EnvAction, History, Proposal, StepResult, Task
 class Node:
     """Python's half of a forest node: texts and pages. `history` is None until the node's action has been executed.
 
-    `id`: in the forest; None until the rollout that made the node ends. `value`: the critic's. `broke`: how many
-    rollouts the world broke here; `fault`: how, at the latest one.
+    `id`: in the forest; None until the rollout that made the node ends. `value`: the critic's. `prior`: see
+    `selection.priors`, where the rule needs it. `broke`: how many rollouts the world broke here; `fault`: how, at the
+    latest one.
     """
 
     parent: Node | None = None
     proposal: Proposal | None = None
     value: float = 0.5
+    prior: float = 1.0
     id: int | None = None
     children: list[Node] = field(default_factory=list)  # best rank first, then in the order they were made
     history: History | None = None

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from agentq._core import Forest
-from agentq.config import Selection
+from agentq.config import GO_WIDER, Selection, check_search
 from agentq.errors import ConfigError
 from agentq.search.run import request_seed
 from agentq.types import Proposal, Task
 
+__all__ = ["GO_WIDER", "NEED_PRIORS", "SearchSettings", "check_forest", "forest_for", "priors"]
+
 NEED_PRIORS = ("puct", "gumbel")
-GO_WIDER = ("thompson_gaussian", "thompson_beta")
 MOST_SIMULATIONS = (1 << 32) - 1  # of the core's gumbel
 
 
@@ -38,11 +39,7 @@ class SearchSettings:
     leaves_in_flight: int = 1
 
     def __post_init__(self) -> None:
-        if self.leaves_in_flight > 1 and self.selection in GO_WIDER:
-            raise ConfigError(
-                f"search.leaves_in_flight must be 1 with {self.selection}, whose draws depend on every earlier "
-                f"rollout; got {self.leaves_in_flight}"
-            )
+        check_search(self.selection, self.leaves_in_flight)
         if self.selection == "gumbel" and self.num_iterations > MOST_SIMULATIONS:
             raise ConfigError(
                 "search.selection must be another than gumbel where the number of rollouts is not known beforehand, "

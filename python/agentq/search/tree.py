@@ -207,7 +207,11 @@ class TreeSearch:
         if not node.children:
             seed = self._seed(rollout)
             sampled = await self._sample(node, rollout, self.settings.num_proposals)
-            node.children, first = await ranked_children(node, sampled, self.critic, seed)
+            children, first = await ranked_children(node, sampled, self.critic, seed)
+            if self.settings.selection in NEED_PRIORS:
+                for child, prior in zip(children, priors([c.proposal for c in children if c.proposal]), strict=True):
+                    child.prior = float(prior)
+            node.children = children
             return first
         for child in node.children:
             if child.broke < TRIES and (child.id is None or self.forest.started[child.id] == 0):
@@ -269,7 +273,7 @@ class TreeSearch:
             [len(proposals)],
             [child.value for child in node.children],
             [p.action_logp for p in proposals],
-            priors(proposals) if self.settings.selection in NEED_PRIORS else None,
+            [child.prior for child in node.children] if self.settings.selection in NEED_PRIORS else None,
         )
         self._name(node.children, int(first[0]))
 
