@@ -176,13 +176,8 @@ def test_eval_measures_any_checkpoint(base: Path, tmp_path: Path, capsys: pytest
         with recorded_reads() as read:
             assert main(["eval", str(base), "--json", *small, *words]) == 0
         served = {"train.lora_rank"}  # is read where run.engine serves the checkpoint
-        assert (
-            read | served
-            == keys(
-                READS["eval --search step" if "step" in words else "eval --search" if "--search" in words else "eval"]
-            )
-            or name in finished
-        )
+        command = " ".join(["eval", *(word for word in words if word in ("--search", "step"))])
+        assert read | served == keys(READS[command]) or name in finished
         finished.add(name)
         (row,) = json.loads(capsys.readouterr().out)["rungs"]
         assert row == json.loads((tmp_path / name / "summary.json").read_text())[0]

@@ -198,7 +198,7 @@ def load(file: Path | None = None, overrides: Sequence[str] = (), defaults: Sequ
     for key, value in _read_overrides(overrides):
         _set(values, key, value, source="command line", from_text=True)
     config = Config.model_validate(values)
-    check_search(config.search.selection, config.search.leaves_in_flight)
+    check_search(values["search"].get("selection", ""), values["search"].get("leaves_in_flight", 1))
     return config
 
 
