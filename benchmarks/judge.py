@@ -20,7 +20,7 @@ from critic import together
 from machine import commit, machine
 
 from agentq import envs
-from agentq.agent.actions import format_action
+from agentq.agent.actions import format_action, history_text
 from agentq.cli import embedded_base
 from agentq.critics.judge import OutcomeJudge
 from agentq.evaluate.stats import wilson
@@ -48,7 +48,7 @@ def by_policy(site: str, tasks: list[Task], policy: ModelPolicy) -> list[Episode
     found = []
     for t in together(rollout(envs.make(site), task, policy, settings) for task in tasks):
         if t is not None and t.steps[-1].result.terminated:
-            texts = tuple(step.proposal.action.text for step in t.steps)
+            texts = tuple(history_text(step.proposal.action) for step in t.steps)
             end = History(t.task.instruction, t.steps[-1].result.observation, texts)
             found.append(Episode("policy", end, t.success))
     return found

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentq.agent.actions import action_key, format_action, history_text, parse_action, same_action
+from agentq.agent.actions import action_key, format_action, parse_action, same_action
 from agentq.agent.commands import KEYS, MAX_PRESSES, parse_env_action
 from agentq.agent.prompts import SYSTEM, critic_messages, parse_critic_answer, policy_messages
 from agentq.types import ELEMENT_COMMANDS, TEXT_COMMANDS, Command, EnvAction, History, Observation, Split, Status, Task

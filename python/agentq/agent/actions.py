@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 
-from agentq.agent.answers import INSIDE, SECTIONS, read_answer, status_of
+from agentq.agent.answers import SECTIONS, read_answer, status_of
 from agentq.agent.commands import Unreadable, print_env_action, read_env_action
 from agentq.agent.thinking import spoken
 from agentq.types import Action, EnvAction, Status
@@ -51,9 +51,7 @@ def history_text(action: Action) -> str:
     if not action.mended:
         return action.text
     plan, thought, explanation = (" ".join(said.split()) for said in (action.plan, action.thought, action.explanation))
-    return format_action(
-        action.env_action, plan=plan, thought=thought, explanation=explanation, status=action.status
-    )
+    return format_action(action.env_action, plan=plan, thought=thought, explanation=explanation, status=action.status)
 
 
 def parse_action(text: str, *, cut: bool = False) -> Action:
@@ -65,7 +63,13 @@ def parse_action(text: str, *, cut: bool = False) -> Action:
     if cut and action.env_action is not None and (action.env_action.text is not None or not text.endswith("]")):
         longer = _parse(text + "7")
         if longer.env_action != action.env_action:
-            return Action(text, None, action.thought, action.plan, parse_error=f"COMMANDS must be complete; got it cut off: {text[-40:]!r}")
+            return Action(
+                text,
+                None,
+                action.thought,
+                action.plan,
+                parse_error=f"COMMANDS must be complete; got it cut off: {text[-40:]!r}",
+            )
     return action
 
 
@@ -75,8 +79,6 @@ def _parse(text: str) -> Action:
         sections = _split(said)
         env_action, more = read_env_action(sections["COMMANDS"])
         status = _status(sections.get("STATUS"))
-        if env_action.text and not more and INSIDE.search(env_action.text):
-            raise Unreadable(f"COMMANDS must hold one command; got a section in its text: {env_action.text[:40]!r}")
         mended += more
     except Unreadable:
         try:

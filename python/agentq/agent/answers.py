@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from agentq.agent.commands import Unreadable
-from agentq.agent.objects import COMMAND_KEYS, first, load, lowered, read_object
+from agentq.agent.objects import COMMAND_KEYS, first, load, lowered, read_object, tagged_call
 from agentq.agent.spellings import Read, read_command, read_line
 from agentq.types import Status
 
 SECTIONS = ("PLAN", "THOUGHT", "COMMANDS", "EXPLANATION", "STATUS")
-MAX_CHARS = 20_000
+MAX_CHARS, MAX_SECTIONS = 20_000, 40
 
 _LABELS = {
     **dict.fromkeys(("THOUGHTS", "THINKING", "REASONING"), "THOUGHT"),
@@ -35,16 +37,16 @@ _STATUSES = {
 }
 _NAME = "|".join(sorted(map(re.escape, _LABELS), key=len, reverse=True))
 _HEADER = re.compile(
-    rf"^(?P<lead>[ \t]*(?:[-+•][ \t]+|\d{{1,2}}[.)][ \t]+|[^\w\s>\"'“”‘«„「<{{\[(-][️]?[ \t]*){{0,8}})(?P<name>{_NAME})"
-    r"(?P<close>[*_`]{0,3})[ \t]*(?:(?P<colon>[:：=]|-+>|→|[-–—](?=[ \t]))(?P<after>[*_`]{0,3})|$)",
+    rf"^(?P<lead>[ \t]*(?:[-+•][ \t]+|\d{{1,2}}[.)][ \t]+|(?:_|[^\w\s>\"'“”‘«„「<{{\[(-])[️]?[ \t]*){{0,8}}[\[(]?)(?P<name>{_NAME})"
+    r"(?P<close>[\])]?[*_`]{0,3})[ \t]*(?:[=#*_-]*$|(?P<colon>[:：=]|-+>|→|[-–—](?=[ \t]))(?P<after>[*_`]{0,3}))",
     re.MULTILINE | re.IGNORECASE,
 )
 _INLINE = re.compile(
     r"(?P<before>(?:^|[\s.!?|;,]))(?P<lead>[*_]{0,3})(?P<name>PLAN|THOUGHTS?|COMMANDS?|ACTION|EXPLANATION|STATUS|"
-    r"(?<=[*_])(?:Plan|Thoughts?|Commands?|Action|Explanation|Status))(?P<close>[*_]{0,3})[:：](?P<after>[*_]{0,3})"
+    r"(?<=[*_])(?:Plan|Thoughts?)|(?:(?<=[*_])|(?<=[.!?|;][ \t]))(?:Commands?|Action|Explanation|Status))(?P<close>[*_]{0,3})[:：](?P<after>[*_]{0,3})"
 )
-INSIDE = re.compile(r"[\s|;,](?:EXPLANATION|STATUS)[*_]{0,3}[:：]")
-_QUOTED = re.compile(r"(?:(?<=[\s(:,])|^)\"[^\"\n]*(?:\n(?!\n)[^\"\n]*){0,8}\"(?=[\s.,;:!?)]|$)|“[^”]*”|`[^`\n]+`")
+_INSIDE = re.compile(r"[\s|;,](?:EXPLANATION|STATUS)[*_]{0,3}[:：]")
+_QUOTED = re.compile(r"(?:(?<=[\s(:,])|^)\"[^\"\n]*(?:\n(?!\n)[^\"\n]*){0,8}\"(?=[\s.,;:!?)]|$)|“[^“”]*”|`[^`\n]+`")
 _REPORTS = re.compile(
     r"\b(?:says?|said|reads?|states?|tells?|told|shows?|claims?|asks?|orders?|instructs?|contains?|displays?|writes?|written|"
     r"saying|reading|asking|quot\w*|texts?|messages?|instructions?|inject\w*|alerts?|banners?|for example|e\.g\.|such as|"
@@ -95,10 +97,9 @@ def status_of(text: str | None) -> tuple[Status, tuple[str, ...]]:
 
 def _lines(text: str) -> Answer | None:
     """Sections whose names begin a line; COMMANDS itself before its other names."""
-    headers = [h for h in _HEADER.finditer(text) if _is_header(text, h)]
-    names = [_label(h) for h in headers]
-    quoted = _spans(text) if "COMMANDS" in names else []
-    headers = [h for h in headers if not _reported(text, h.start(), quoted)]
+    headers = [h for h in _HEADER.finditer(text) if _is_header(h)][: MAX_SECTIONS + 1]
+    quoted = _spans(text) if any(_label(h) == "COMMANDS" for h in headers) else []
+    headers = [h for h in headers if _label(h) != "COMMANDS" or not _reported(text, h.start(), quoted)]
     exact = {h.start("name") for h in headers if h["name"].upper() in ("COMMANDS", "COMMAND")}
     chosen = [h for h in headers if not exact or _label(h) != "COMMANDS" or h.start("name") in exact]
     return _answer(text, chosen, inline=False)
@@ -107,24 +108,27 @@ def _lines(text: str) -> Answer | None:
 def _one_line(text: str) -> Answer | None:
     """Sections on one line, their names in capitals or bold."""
     quoted = _spans(text)
-    headers = [h for h in _INLINE.finditer(text) if not _reported(text, h.start("name"), quoted)]
+    headers = list(islice(_INLINE.finditer(text), MAX_SECTIONS + 1))
+    headers = [h for h in headers if not _reported(text, h.start("name"), quoted, words=_label(h) == "COMMANDS")]
     return _answer(text, headers, inline=True)
 
 
 def _answer(text: str, headers: list[re.Match[str]], *, inline: bool) -> Answer | None:
     """The answer that these headers make; None without a COMMANDS section."""
     commands: list[str] = []
+    if len(headers) > MAX_SECTIONS:
+        raise Unreadable(f"an answer must have at most {MAX_SECTIONS} sections; got {len(headers)}")
     found = Answer({}, None)  # type: ignore[arg-type]
+    between = _between(text, headers) if inline else ""
     for header, end in zip(headers, [*(h.start() for h in headers[1:]), len(text)], strict=False):
         label, body = _label(header), _body(header, text[header.end() : end])
         if label in ("COMMANDS", "INPUT"):
-            cut = INSIDE.search(body) if label == "COMMANDS" else None
-            if cut:
-                found.sections.setdefault("STATUS", body[cut.end() :])
-            body = body[: cut.start()] if cut else body
-            body = body.rstrip(" \t|;,") if inline or cut else body
             if label == "INPUT" and commands and "[" not in commands[-1]:
                 body = f"{commands.pop()} {body}"
+            body, status = _command_alone(body.removesuffix(between).rstrip() if between else body)
+            if status:
+                found.sections.setdefault("STATUS", status)
+                found.mended.append("one_line")
             commands.append(body)
         else:
             body = body.strip("*_ \t\n|") if not inline else body.strip("*_ \t\n|;")
@@ -135,6 +139,27 @@ def _answer(text: str, headers: list[re.Match[str]], *, inline: bool) -> Answer 
     found.command = _agreed(commands)
     found.mended = list(dict.fromkeys(found.mended))
     return found
+
+
+def _between(text: str, headers: list[re.Match[str]]) -> str:
+    """What separates sections on one line, the same before each: a comma, a semicolon, a bar, a slash."""
+    before = {text[: h.start("lead")].rstrip()[-1:] for h in headers[1:]}
+    return before.pop() if len(before) == 1 and before <= set("|;,/") else ""
+
+
+def _command_alone(body: str) -> tuple[str, str]:
+    """A command without the sections in its line, and the text of its status. Raises Unreadable for an open quote."""
+    inside = _INSIDE.search(body)
+    if not inside:
+        return body, ""
+    with suppress(Unreadable):
+        if "quotes" in read_line(body.strip().partition("\n")[0])[1]:
+            return body, ""
+    alone = body[: inside.start()].rstrip(" \t|;,/")
+    if re.search(r"[\])\d][ \t]+(?:'[^']*|\"[^\"]*|“[^”]*)$", alone):
+        raise Unreadable(f"a quote must be closed; got {body[:40]!r}")
+    status = re.search(r"\bSTATUS[*_]{0,3}[:：]([^\n]*)", body[inside.start() :])
+    return alone, status[1] if status else " "
 
 
 def _agreed(bodies: list[str]) -> Read:
@@ -154,11 +179,12 @@ def _of_body(body: str) -> Read:
     return read_command(body)
 
 
-def _is_header(text: str, header: re.Match[str]) -> bool:
-    """A name without a colon is a header only alone on its line and marked as one."""
+def _is_header(header: re.Match[str]) -> bool:
+    """A name without a colon is a header only where it is marked as one."""
+    marked = any(mark in header["lead"] for mark in "#*[")
     if header["colon"] is None:
-        return header["name"].isupper() or any(mark in header["lead"] for mark in "#*")
-    return header["colon"] in ":：=" or header["name"].isupper()
+        return header["name"].isupper() or marked
+    return header["colon"] in ":：=" or header["name"].isupper() or marked
 
 
 def _label(header: re.Match[str]) -> str:
@@ -171,7 +197,13 @@ def _body(header: re.Match[str], body: str) -> str:
     after = header["after"] or ""
     if after and not mark:
         return after + body.rstrip()
-    if mark and not header["close"] and not after and body.rstrip().endswith(mark) and mark not in body.rstrip()[: -len(mark)]:
+    if (
+        mark
+        and not header["close"]
+        and not after
+        and body.rstrip().endswith(mark)
+        and mark not in body.rstrip()[: -len(mark)]
+    ):
         return body.rstrip().removesuffix(mark)
     return body.strip("\n").rstrip()
 
@@ -195,10 +227,12 @@ def _spans(text: str) -> list[tuple[int, int]]:
     return [found.span() for found in _QUOTED.finditer(text)]
 
 
-def _reported(text: str, start: int, quoted: list[tuple[int, int]]) -> bool:
-    """Whether what begins here is quoted: in quotes, or behind "the page says:"."""
+def _reported(text: str, start: int, quoted: list[tuple[int, int]], *, words: bool = True) -> bool:
+    """Whether what begins here is quoted: in quotes, or (`words`) behind "the page says:"."""
     if any(a < start < b for a, b in quoted):
         return True
+    if not words:
+        return False
     before = _FENCE_LINE.sub("", text[max(0, start - 200) : start]).rstrip()
     line = before.rpartition("\n")[2]
     same_line = bool(text[:start].rpartition("\n")[2].strip(" \t#*_-.`0123456789)"))
@@ -225,6 +259,8 @@ def _tags(text: str) -> Answer | None:
 
 def _objects(text: str) -> Answer | None:
     """One JSON object, which stands alone or on lines of its own."""
+    if (call := tagged_call(text)) and not _reported(text, call[0], []):
+        return Answer({}, read_object(call[1]), ["call"])
     text = _FENCE_LINE.sub("", text)
     start, end = re.search(r"^[ \t]*[{\[]", text, re.MULTILINE), text.rfind("}")
     if not start or _reported(text, start.start(), []):
@@ -244,7 +280,7 @@ def _bare(text: str) -> Answer | None:
     """A command alone: as the whole answer, as its last line, or in a fence that ends it."""
     if (fenced := _FENCED.search(text)) and not _reported(text, fenced.start(), []):
         return Answer({}, _of_body(fenced[1]), ["bare", "fence"])
-    headers = [h for h in _HEADER.finditer(text) if _is_header(text, h)]
+    headers = [h for h in _HEADER.finditer(text) if _is_header(h)]
     body = text[: next((h.start() for h in headers if _label(h) in ("STATUS", "EXPLANATION")), len(text))]
     lines = [line for line in _FENCE_LINE.sub("", body).split("\n") if line.strip()]
     if not lines:
@@ -252,7 +288,9 @@ def _bare(text: str) -> Answer | None:
     at = len(lines) - 1
     while at and _is_command(lines[at - 1]):
         at -= 1
-    if not _is_command(lines[at]) or (at and _reported("\n".join(lines[:at]) + "\n", len("\n".join(lines[:at])) + 1, [])):
+    if not _is_command(lines[at]) or (
+        at and _reported("\n".join(lines[:at]) + "\n", len("\n".join(lines[:at])) + 1, [])
+    ):
         return None
     sections = {_label(h): text[h.end() :].split("\n")[0].strip() for h in headers}
     return Answer(sections, read_command("\n".join(lines[at:])), ["bare"])
@@ -267,4 +305,22 @@ def _is_command(line: str) -> bool:
     return "remark" not in mended and (env_action.element is not None or env_action.command.value in line)
 
 
-_FORMS: tuple[Callable[[str], Answer | None], ...] = (_lines, _one_line, _tags, _objects, _bare)
+def _whole_object(text: str) -> Answer | None:
+    """JSON and nothing else: what its texts quote is no section."""
+    alone = _FENCE_LINE.sub("", text).strip()
+    if alone[:1] not in ("{", "[") or load(alone) is None:
+        return None
+    if (answer := _objects(text)) is None:
+        raise Unreadable("a COMMANDS section must be present; got none")
+    return answer
+
+
+def _tags_alone(text: str) -> Answer | None:
+    """Sections in tags from the first on."""
+    return _tags(text) if _TAG.match(text.lstrip()) else None
+
+
+_FORMS: tuple[Callable[[str], Answer | None], ...] = (
+    *(_whole_object, _tags_alone),
+    *(_lines, _one_line, _tags, _objects, _bare),
+)

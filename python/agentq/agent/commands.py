@@ -24,10 +24,14 @@ _PRESS = re.compile(r"(\S+)(?:[ \t]+(\d{1,3}))?")
 _OTHER = rf"(?:{'|'.join(sorted(ELEMENT_COMMANDS))})[ \t]*\[\d|PRESS[ \t]+(?:{'|'.join(map(re.escape, KEYS))})\b"
 _OR = re.compile(rf"\bor[ \t]+(?:{_OTHER})")
 _THEN = re.compile(rf"(?:[;,.][ \t]*(?:and[ \t]+)?(?:then[ \t]+)?|[ \t](?:and[ \t]+)?then[ \t]+)(?:{_OTHER})")
+_SECTION = re.compile(r"(?:^|[\s|;,])(?:EXPLANATION|STATUS)[*_]{0,3}[:：]")
 _QUOTED = r"\"[^\"]+\"|“[^”]+”|'[^']+'|`[^`]+`"
 _REMARKED = re.compile(rf"({_QUOTED})[ \t]+(?:\(.*\)|(?:#|//|[-–—]+[ \t]).*)")
-_ACTED_ON = re.compile(rf"({_QUOTED}),?[ \t]+(?:and[ \t]+)?(?:then[ \t]+)?(?:press|hit|click|submit)\b.*", re.IGNORECASE)
-_KEYED = re.compile(rf"(?:text|value|option|content)[ \t]*[=:][ \t]*({_QUOTED})", re.IGNORECASE)
+_ACTED_ON = re.compile(
+    rf"({_QUOTED}),?[ \t]+(?:and[ \t]+)?(?:then[ \t]+)?(?:press|hit|click|submit)\b.*", re.IGNORECASE
+)
+_KEYED = re.compile(rf"(?:text|value|option|content)?[ \t]*[=:][ \t]*({_QUOTED})", re.IGNORECASE)
+_STOPPED = re.compile(rf"({_QUOTED})[.;,]")
 _FLAGGED = re.compile(r"\[([^\[\]]*)\][ \t]+\[[01]\]")  # WebArena's flag for pressing Enter
 _LINK = re.compile(r"\[[^\[\]]*\]\(([^\s()]+)\)|<([^\s<>]+)>")
 _URL_REMARKED = re.compile(r"((?:/|https?://)\S*)[ \t]+\S.*")
@@ -87,11 +91,11 @@ def _reads_as(text: str, env_action: EnvAction) -> bool:
 
 
 def read_text(command: Command, text: str) -> tuple[str, tuple[str, ...]]:
-    """A command's text as it is meant, and what was mended: "quotes", "remark", "spelling", "two_commands".
+    """A command's text as it is meant, and what was mended: "quotes", "remark", "stop", "spelling", "two_commands".
 
     One pair of quotes around the whole text is taken off. Raises Unreadable, also for two commands with "or".
     """
-    text, mended = (text, ()) if command is Command.ASK_USER else _without_more(command, text)
+    text, mended = _without_more(command, text)
     inner = unquoted(text)
     if inner is None and text.startswith("[") and text.endswith("]"):
         text = text[1:-1].strip()
@@ -105,6 +109,10 @@ def _without_more(command: Command, text: str) -> tuple[str, tuple[str, ...]]:
     """The text without what follows it: a remark, or a command that is to come next."""
     if unquoted(text) is not None:
         return text, ()
+    if _SECTION.search(text):
+        raise Unreadable(f"a text must hold no other section; got {text[:40]!r}")
+    if command is Command.ASK_USER:
+        return text, ()
     if _OR.search(text):
         raise Unreadable(f"COMMANDS must hold one command; got a choice: {text[:40]!r}")
     if found := _THEN.search(text):
@@ -113,6 +121,8 @@ def _without_more(command: Command, text: str) -> tuple[str, tuple[str, ...]]:
         return found[1], ("remark",)
     if found := _ACTED_ON.fullmatch(text):
         return found[1], ("two_commands",)
+    if found := _STOPPED.fullmatch(text):
+        return found[1], ("stop",)
     if found := _KEYED.fullmatch(text) or _FLAGGED.fullmatch(text):
         return found[1], ("spelling",)
     if command is Command.GOTO and (found := _LINK.fullmatch(text)):

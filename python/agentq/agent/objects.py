@@ -8,7 +8,7 @@ from typing import Any
 
 from agentq.agent.commands import Unreadable, checked_text
 from agentq.agent.spellings import NAME, Read, named, read_command, read_id, said_as
-from agentq.types import ELEMENT_COMMANDS, TEXT_COMMANDS, Command, EnvAction
+from agentq.types import ELEMENT_COMMANDS, TEXT_COMMANDS, EnvAction
 
 MAX_DEPTH = 4
 COMMAND_KEYS = (
@@ -17,7 +17,25 @@ COMMAND_KEYS = (
 )
 _ARGUMENT_KEYS = ("arguments", "args", "parameters", "params", "input", "action_input")
 _ID_KEYS = ("id", "element_id", "element", "index", "ref", "bid", "node", "target", "selector")
-_TEXT_KEYS = ("text", "value", "option", "content", "url", "path", "direction", "key", "question", "label", "query", "to")
+_TEXT_KEYS = (
+    "text",
+    "value",
+    "option",
+    "content",
+    "url",
+    "path",
+    "direction",
+    "key",
+    "question",
+    "label",
+    "query",
+    "to",
+)
+
+_COMMA = re.compile(r",(?=\s*[}\]])")
+_SINGLE = re.compile(r"(?<=[{\[,:\s])'([^'\n]*(?:'\w[^'\n]*){0,4})'(?=\s*[,:}\]])")
+_FUNCTION = re.compile(r"<(?:function=|invoke name=)\"?([\w.]{1,40})\"?>")
+_PARAMETER = re.compile(r"<parameter(?:=| name=)\"?(\w{1,40})\"?>([^<]*)</parameter>")
 
 
 def read_object(value: Any, depth: int = 0) -> Read:
@@ -72,11 +90,25 @@ def first(fields: dict[str, Any], keys: tuple[str, ...]) -> Any:
 
 
 def load(text: str) -> Any:
-    """The value of a JSON text; None where it is none, and where a key stands twice with other values."""
-    try:
-        return json.loads(text, object_pairs_hook=_once, strict=False)
-    except (ValueError, RecursionError):
+    """The value of a JSON text, also with Python's quotes and a comma too many.
+
+    None where it is none, and where a key stands twice with other values.
+    """
+    for mended in (text, _SINGLE.sub(lambda found: json.dumps(found[1]), _COMMA.sub("", text))):
+        try:
+            return json.loads(mended, object_pairs_hook=_once, strict=False)
+        except (ValueError, RecursionError):
+            continue
+    return None
+
+
+def tagged_call(text: str) -> tuple[int, dict[str, str]] | None:
+    """The one call in tags (`<function=click><parameter=id>3</parameter>`), and where it begins."""
+    names = list(_FUNCTION.finditer(text))
+    if len(names) != 1:
         return None
+    fields = {found[1]: found[2].strip() for found in _PARAMETER.finditer(text, names[0].end())}
+    return names[0].start(), fields | {"name": names[0][1]}
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from agentq.agent.commands import QUOTES, Unreadable, checked_text, read_env_action, read_text, unquoted
+from agentq.agent.commands import QUOTES, Unreadable, read_env_action, read_text
 from agentq.types import ELEMENT_COMMANDS, TEXT_COMMANDS, Command, EnvAction
 
 Read = tuple[EnvAction, tuple[str, ...]]
@@ -25,6 +25,7 @@ SYNONYMS = {
     **dict.fromkeys(("DRAG_AND_DROP",), Command.DRAG),
 }
 KEY_NAMES = {"esc": "Escape", "return": "Enter", "spacebar": "Space", "del": "Delete"}
+MAX_LINES = 16  # of a section that are looked at
 _COMPACT = {name.replace("_", ""): command for name, command in (*SYNONYMS.items(), *Command.__members__.items())}
 
 _NAMES = "|".join(sorted((*Command, *SYNONYMS), key=len, reverse=True)).replace("_", "[ _-]?")
@@ -36,11 +37,14 @@ _MARKED = rf"(?:{_ID_KEY}[ \t]*[=:]?[ \t]*)?[\[({{<【［][ \t]*(?:{_ID_KEY}[ \t
 _KEYED = rf"{_ID_KEY}[ \t]*[=:]?[ \t]*[\"']?{_NUMBER}[\"']?"
 _WORDS = r"(?:(?:on|the|button|link|box|field|into|in|to|from|at)[ \t]+)*"
 _CLEAR_ID = re.compile(rf"{_WORDS}(?:{_MARKED}|{_KEYED})", re.IGNORECASE)
-_BARE_ID = re.compile(rf"{_WORDS}[\"']?{_NUMBER}[\"']?(?=[ \t]*(?:$|[(,.;:=→-]|(?:to|because|since|as|so|for)\b))", re.IGNORECASE)
+_BARE_ID = re.compile(
+    rf"{_WORDS}[\"']?{_NUMBER}[\"']?(?=[ \t]*(?:$|[(,.;:=→-]|(?:to|because|since|as|so|for)\b))", re.IGNORECASE
+)
 _NAMED = re.compile(rf"([^\[\]【】\n]{{1,80}}?)[ \t]*{_MARKED}", re.IGNORECASE)
 _TEXT_KEY = r"(?:text|value|option|content|label|url|path|keys?|direction|question|query|message)"
 _BEFORE_TEXT = re.compile(
-    rf"[ \t]*(?:,|:|=|-+>|→)?[ \t]*(?:{_TEXT_KEY}[ \t]*[=:][ \t]*|with(?:[ \t]+the[ \t]+text)?[ \t]+(?=[\"'“`]))?", re.IGNORECASE
+    rf"[ \t]*(?:,|:|=|-+>|→)?[ \t]*(?:{_TEXT_KEY}[ \t]*[=:][ \t]*|with(?:[ \t]+the[ \t]+text)?[ \t]+(?=[\"'“`]))?",
+    re.IGNORECASE,
 )
 _QUOTED = r"\"[^\"]+\"|“[^”]+”|'[^']+'|`[^`]+`"
 _QUOTED_FIRST = re.compile(
@@ -50,11 +54,12 @@ _QUOTED_FIRST = re.compile(
 )
 _PLAIN_FIRST = re.compile(rf"([^\[\"'“`\n]+?)[ \t]+(?:into|in|from)[ \t]+([^\[\]\n]{{0,60}}?){_MARKED}[ \t.]*")
 _RELATES = re.compile(
-    r"\b(?:next to|below|above|beside|near|under|after|before|of|behind|following|by|containing|between)\b", re.IGNORECASE
+    r"\b(?:next to|below|above|beside|near|under|after|before|of|behind|following|by|containing|between)\b",
+    re.IGNORECASE,
 )
 _VAGUE = re.compile(r"(?:the|an?|my|your|his|her|their|our|its?|this|that|and|then|by)\b", re.IGNORECASE)
 _DOUBT = re.compile(
-    r"[\W_]*(?:or|if|unless|when|once|instead|not|no|nope|wait|don't|never|except)\b|.*\b(?:wait|actually|scratch that)\b"
+    r"[\W_]*(?:or|if|unless|when|once|instead|not|no|nope|don't|never|except)\b|.*\b(?:wait[,.:!]|actually|scratch that)"
     r"|.*\bor\b[ \t]*(?:perhaps[ \t]*|maybe[ \t]*)?(?:[\[#]?\d|(?:try[ \t]+)?(?:click|type|select|submit|scroll|stop)\b)"
     r"|.*\?[\W_]*$",
     re.IGNORECASE | re.DOTALL,
@@ -63,13 +68,16 @@ _MORE_IDS = re.compile(
     r"[ \t]*(?:and|then|[,/&+;-])?[ \t]*(?:and|then)?[ \t]*(?:[\[#(【<][ \t]*(?:id[ \t]*[=:]?[ \t]*)?\d|\d{1,6}[ \t]*(?:$|[\])},;.]))",
     re.IGNORECASE,
 )
-_NEXT = re.compile(r"\b(?:click|type|select|submit|clear|hover|drag)\b[ \t]*(?:on[ \t]+)?[\[(]|\bPRESS\b", re.IGNORECASE)
+_NEXT = re.compile(
+    r"\b(?:click|type|select|submit|clear|hover|drag)\b[ \t]*(?:on[ \t]+)?[\[(]|\bPRESS\b", re.IGNORECASE
+)
+_OBJECT = re.compile(rf"[a-z_]{{1,20}}\.(?=(?:{_NAMES})\()", re.IGNORECASE)
 _MARKER = re.compile(r"[ \t]*(?:[-*+•][ \t]+|\d{1,2}[.)][ \t]+)+")
 _RETRACTS = re.compile(r"[\W_]*(?:or|alternatively|instead|actually|wait|no,|hmm|if|otherwise|else)\b", re.IGNORECASE)
 _FENCE = re.compile(r"[ \t]*(?:```+|~~~+)[ \t]*\w*[ \t]*")
 _WRAPS = (("```", "```"), ("**", "**"), ("__", "__"), ("*", "*"), *QUOTES.items())
 _WRAP_NAMES = {"`": "backquotes", "```": "fence", "**": "bold", "__": "bold", "*": "bold"}
-_PART = re.compile(r"(```|\*\*|__|\*|`|\")(.+?)\1(.*)", re.DOTALL)
+_PART = re.compile(r"(```|\*\*|__|\*|`|\")(.+?)(?<=\S)\1(?=[\s.,;:!)]|$)(.*)", re.DOTALL)
 
 
 def read_command(body: str) -> Read:
@@ -79,13 +87,13 @@ def read_command(body: str) -> Read:
     for line in body.split("\n"):
         if _FENCE.fullmatch(line):
             mends["fence"] = None
-        elif line.strip():
+        elif line.strip(" \t-=_*"):
             lines.append(line)
     if not lines:
         raise Unreadable("COMMANDS must start with a command; got ''")
     env_action, more = read_line(lines[0])
     mends |= dict.fromkeys(more)
-    for line in lines[1:]:
+    for line in lines[1:MAX_LINES]:
         mends[_next_line(line, env_action)] = None
     return env_action, tuple(mends)
 
@@ -104,11 +112,13 @@ def read_line(line: str) -> Read:
     """The command of one line, which may have a list's marker, bold or quotes around it, and a remark after it."""
     text, mends = unwrapped(line)
     part = _PART.fullmatch(text)
-    if part and NAME.match(part[2]):
+    if part and NAME.fullmatch(part[2]):
+        text = part[2] + part[3]  # only the command's name is marked
+    elif part and NAME.match(part[2]):
         try:
             env_action, more = read_line(part[2])
         except Unreadable:
-            text = part[2] + part[3]  # only the command's name is marked
+            text = part[2] + part[3]
         else:
             return env_action, (*mends, _WRAP_NAMES.get(part[1], "quotes"), *more, *_check_remark(part[3]))
     try:
@@ -125,21 +135,29 @@ def read_line(line: str) -> Read:
     return env_action, (*mends, *more)
 
 
-def unwrapped(text: str) -> Read | tuple[str, tuple[str, ...]]:
+def unwrapped(text: str) -> tuple[str, tuple[str, ...]]:
     """A line without the list's marker, bold, back-quotes, quotes or brackets around all of it."""
     text, mends = text.strip(), []
     if found := _MARKER.match(text):
         text, mends = text[found.end() :], ["list"]
+    text = _OBJECT.sub("", text, count=1) if _OBJECT.match(text) else text
     for _ in range(3):
         for opening, closing in _WRAPS:
             inner = text[len(opening) : -len(closing)]
-            if inner and text.startswith(opening) and text.endswith(closing) and opening not in inner:
+            clear = opening not in inner or (NAME.match(inner) and not _ends_early(text))
+            if inner and text.startswith(opening) and text.endswith(closing) and clear:
                 text = inner.strip()
                 mends.append(_WRAP_NAMES.get(opening, "quotes"))
     if text[:1] in ("[", "<", "{", "(") and text[-1:] in ("]", ">", "}", ")") and NAME.match(text[1:]):
         text = text[1:-1].strip()
         mends.append("spelling")
     return text, tuple(mends)
+
+
+def _ends_early(text: str) -> bool:
+    """Whether what begins the line in bold or quotes ends before the line does."""
+    part = _PART.fullmatch(text)
+    return part is not None and part[3] != ""
 
 
 def named(said: str) -> Command | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from agentq.agent.actions import parse_action
+from agentq.agent.actions import history_text, parse_action
 from agentq.critics.judge import Judgement, OutcomeJudge
 from agentq.critics.ranker import LLMRanker
 from agentq.envs.browser.env import BrowserEnv
@@ -202,4 +202,4 @@ def commands_of(actions: Sequence[str]) -> tuple[str, ...]:
 def _best(tree: TreeRecord) -> list[str]:
     """The texts of the actions on the path to a tree's best end."""
     proposals = [tree.proposal[node] for node in tree.path(best_end(tree))]
-    return [proposal.action.text for proposal in proposals if proposal is not None]
+    return [history_text(proposal.action) for proposal in proposals if proposal is not None]

@@ -37,7 +37,7 @@ class ModelPolicy:
         request = Request(prompt, k, seed, temperature, self.max_new_tokens, pattern=pattern)
         return [
             Proposal(
-                action=parse_action(sample.text),
+                action=parse_action(sample.text, cut=sample.stop_reason is StopReason.LENGTH),
                 prompt_ids=prompt.ids,
                 token_ids=sample.token_ids,
                 logps=sample.logps,

@@ -40,6 +40,7 @@ def of_episodes(episodes: Sequence[Trajectory]) -> dict[str, float]:
         "entropy": -float(logps.mean()),
         "turns/mean": float(np.mean([len(t.steps) for t in episodes])),
         "unreadable": float(np.mean([p.action.env_action is None for p in proposals])),
+        "mended": float(np.mean([bool(p.action.mended) and p.action.env_action is not None for p in proposals])),
     }
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from agentq.agent.actions import history_text
 from agentq.credit.trees import rollout_sums
 from agentq.envs.protocol import Ability, Env
 from agentq.errors import ConfigError
@@ -149,7 +150,7 @@ async def _roll_out(
         seed = request_seed(settings.seed, task.seed, task.seed >> 32, 1 << 22, number, len(chain))
         (proposal,) = await policy.propose(node.history, 1, seed=seed, temperature=settings.temperature)
         result = await call(env, env.step, proposal.action.env_action)
-        history = node.history.then(proposal.action.text, result.observation)
+        history = node.history.then(history_text(proposal.action), result.observation)
         node = Node(history, await call(env, env.snapshot), depth=node.depth + 1, proposal=proposal, result=result)
         chain.append(node)
     await call(env, env.close)

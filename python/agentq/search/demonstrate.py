@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from agentq.agent.actions import format_action
+from agentq.agent.actions import format_action, history_text
 from agentq.envs.protocol import SiteEnv
 from agentq.envs.web_env import Expert
 from agentq.policies.protocol import Policy
@@ -55,7 +55,7 @@ async def inspect(demonstration: Trajectory, policy: Policy, settings: RolloutSe
     task, steps = demonstration.task, demonstration.steps
     histories = [History.of(task, steps[0].observation)]
     for step in steps[:-1]:
-        histories.append(histories[-1].then(step.proposal.action.text, step.result.observation))
+        histories.append(histories[-1].then(history_text(step.proposal.action), step.result.observation))
 
     async def act(t: int) -> Proposal:
         seed = request_seed(settings.seed, task.seed, task.seed >> 32, settings.attempt, 1 << 21, t)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from agentq.agent.actions import history_text
 from agentq.critics.protocol import Judge
 from agentq.envs.protocol import Env
 from agentq.policies.protocol import Policy
@@ -40,7 +41,7 @@ async def rollout(
         seed = request_seed(settings.seed, task.seed, task.seed >> 32, settings.attempt, len(steps))
         (proposal,) = await policy.propose(history, 1, seed=seed, temperature=settings.temperature)
         result = await call(env, env.step, proposal.action.env_action)
-        after = history.then(proposal.action.text, result.observation)
+        after = history.then(history_text(proposal.action), result.observation)
         if judge is not None and result.terminated:
             result = await judge.settle(after, result)
         steps.append(Step(history.observation, proposal, result))

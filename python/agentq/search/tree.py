@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from agentq._core import ALL_EXHAUSTED, NO_NODE, Forest
-from agentq.agent.actions import action_key
+from agentq.agent.actions import action_key, history_text
 from agentq.critics.protocol import Critic, Judge
 from agentq.envs.protocol import Ability, Env
 from agentq.errors import BudgetSpent
@@ -161,7 +161,7 @@ class TreeSearch:
         result = await call(self.env, self.env.step, node.proposal.action.env_action)
         self.counts["env_steps"] += 1
         self.position = None if result.terminated or result.truncated else index
-        node.history = before.history.then(node.proposal.action.text, result.observation)
+        node.history = before.history.then(history_text(node.proposal.action), result.observation)
         if self.judge is not None and result.terminated:
             result = await self.judge.settle(node.history, result)
         node.result, node.total = result, before.total + result.reward
