@@ -7,12 +7,14 @@
     STATUS: CONTINUE
 
 One section a line. Only COMMANDS reaches the environment; the likelihood is over the whole text (arXiv:2408.07199,
-section 3.1). An answer in another form is read as a person would read it (`answers`), and what had to be mended is named.
+section 3.1). An answer in another form is read as a person would read it (`answers`); what had to be mended is named.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from typing import Any
 
 from agentq.agent.answers import SECTIONS, read_answer, status_of
 from agentq.agent.commands import Unreadable, print_env_action, read_env_action
@@ -63,18 +65,14 @@ def parse_action(text: str, *, cut: bool = False) -> Action:
     if cut and action.env_action is not None and (action.env_action.text is not None or not text.endswith("]")):
         longer = _parse(text + "7")
         if longer.env_action != action.env_action:
-            return Action(
-                text,
-                None,
-                action.thought,
-                action.plan,
-                parse_error=f"COMMANDS must be complete; got it cut off: {text[-40:]!r}",
-            )
+            complaint = f"COMMANDS must be complete; got it cut off: {text[-40:]!r}"
+            return replace(action, env_action=None, status=Status.CONTINUE, parse_error=complaint)
     return action
 
 
 def _parse(text: str) -> Action:
     said, mended = spoken(text)
+    sections: dict[str, str] = {}
     try:
         sections = _split(said)
         env_action, more = read_env_action(sections["COMMANDS"])
@@ -84,19 +82,21 @@ def _parse(text: str) -> Action:
         try:
             answer = read_answer(said)
         except Unreadable as error:
-            return Action(text, None, parse_error=str(error), mended=mended)
+            return Action(text, None, parse_error=str(error), mended=mended, **_told(sections))
         sections, (env_action, more) = answer.sections, answer.command
         status, unknown = status_of(sections.get("STATUS"))
         mended = tuple(dict.fromkeys((*mended, *answer.mended, *more, *unknown))) or ("remark",)
     return Action(
         text=text,
         env_action=env_action,
-        thought=sections.get("THOUGHT", ""),
-        plan=sections.get("PLAN", ""),
-        explanation=sections.get("EXPLANATION", ""),
         status=status,
         mended=mended,
+        **_told(sections),
     )
+
+
+def _told(sections: dict[str, str]) -> dict[str, Any]:
+    return {name.lower(): sections.get(name, "") for name in ("PLAN", "THOUGHT", "EXPLANATION")}
 
 
 def _split(text: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""An answer's sections as chat models write them: bold, headings, lists, fences, tags, JSON, one line. Owns these forms.
+"""An answer's sections as chat models write them: bold, headings, lists, fences, tags, JSON. Owns these forms.
 
 The COMMANDS section is looked for in the order of `_FORMS`; two different ones in the same form are unreadable.
 """
@@ -14,6 +14,7 @@ from typing import Any
 
 from agentq.agent.commands import Unreadable
 from agentq.agent.objects import COMMAND_KEYS, first, load, lowered, read_object, tagged_call
+from agentq.agent.quoting import FENCE_LINE, quoted_at, quotes_in, reported, without_quoted_lines
 from agentq.agent.spellings import Read, read_command, read_line
 from agentq.types import Status
 
@@ -37,25 +38,19 @@ _STATUSES = {
 }
 _NAME = "|".join(sorted(map(re.escape, _LABELS), key=len, reverse=True))
 _HEADER = re.compile(
-    rf"^(?P<lead>[ \t]*(?:[-+•][ \t]+|\d{{1,2}}[.)][ \t]+|(?:_|[^\w\s>\"'“”‘«„「<{{\[(-])[️]?[ \t]*){{0,8}}[\[(]?)(?P<name>{_NAME})"
+    r"^(?P<lead>[ \t]*(?:[-+•][ \t]+|\(?(?:\d{1,2}|[a-h])[.)][ \t]+|(?:_|[^\w\s>\"'“”‘«„「<{\[(-])[️]?[ \t]*){0,8}[\[(]?)"
+    rf"(?P<name>{_NAME})"
     r"(?P<close>[\])]?[*_`]{0,3})[ \t]*(?:[=#*_-]*$|(?P<colon>[:：=]|-+>|→|[-–—](?=[ \t]))(?P<after>[*_`]{0,3}))",
     re.MULTILINE | re.IGNORECASE,
 )
 _INLINE = re.compile(
-    r"(?P<before>(?:^|[\s.!?|;,]))(?P<lead>[*_]{0,3})(?P<name>PLAN|THOUGHTS?|COMMANDS?|ACTION|EXPLANATION|STATUS|"
-    r"(?<=[*_])(?:Plan|Thoughts?)|(?:(?<=[*_])|(?<=[.!?|;][ \t]))(?:Commands?|Action|Explanation|Status))(?P<close>[*_]{0,3})[:：](?P<after>[*_]{0,3})"
+    r"(?:^|[\s.!?|;,])(?P<lead>[*_]{0,3})(?P<name>PLAN|THOUGHTS?|COMMANDS?|ACTION|EXPLANATION|STATUS|"
+    r"(?<=[*_])(?:Plan|Thoughts?)|(?:(?<=[*_])|(?<=[.!?|;][ \t]))(?:Commands?|Action|Explanation|Status))"
+    r"(?P<close>[*_]{0,3})[:：](?P<after>[*_]{0,3})"
 )
 _INSIDE = re.compile(r"[\s|;,](?:EXPLANATION|STATUS)[*_]{0,3}[:：]")
-_QUOTED = re.compile(r"(?:(?<=[\s(:,])|^)\"[^\"\n]*(?:\n(?!\n)[^\"\n]*){0,8}\"(?=[\s.,;:!?)]|$)|“[^“”]*”|`[^`\n]+`")
-_REPORTS = re.compile(
-    r"\b(?:says?|said|reads?|states?|tells?|told|shows?|claims?|asks?|orders?|instructs?|contains?|displays?|writes?|written|"
-    r"saying|reading|asking|quot\w*|texts?|messages?|instructions?|inject\w*|alerts?|banners?|for example|e\.g\.|such as|"
-    r"example|previous\w*|last|earlier|history|could|might|instead of|not)\b[^.!?\n]{0,40}[:：,]?[ \t]*[\"“`>*]*[ \t]*$",
-    re.IGNORECASE,
-)
 _TAG = re.compile(r"<(/?)(plan|thoughts?|commands?|actions?|explanation|status)>", re.IGNORECASE)
 _WRAPPER = re.compile(r"</?(?:answer|output|response|final|final_answer|tool_call|function_call|json)>", re.IGNORECASE)
-_FENCE_LINE = re.compile(r"^[ \t]*(?:```+|~~~+)[ \t]*\w*[ \t]*$", re.MULTILINE)
 _FENCED = re.compile(r"```[a-z]*[ \t]*\n?([^`]{1,2100}?)\n?[ \t]*```[ \t.]*\Z")
 _STEP = re.compile(r"^[^\w\n]*(?:OBSERVATION|HISTORY|QUERY)\b[^\w\n]*[:：]", re.MULTILINE)
 
@@ -73,7 +68,7 @@ def read_answer(text: str) -> Answer:
     """The sections and the command of an answer. Raises Unreadable with one line."""
     if len(text) > MAX_CHARS:
         raise Unreadable(f"an answer must have at most {MAX_CHARS} characters; got {len(text)}")
-    text, mended = _WRAPPER.sub("", text), []
+    text, mended = without_quoted_lines(_WRAPPER.sub("", text)), []
     if step := _STEP.search(text):  # goes on as if it had seen the next page
         mended.append("imagined")
         text = text[: step.start()]
@@ -98,19 +93,27 @@ def status_of(text: str | None) -> tuple[Status, tuple[str, ...]]:
 def _lines(text: str) -> Answer | None:
     """Sections whose names begin a line; COMMANDS itself before its other names."""
     headers = [h for h in _HEADER.finditer(text) if _is_header(h)][: MAX_SECTIONS + 1]
-    quoted = _spans(text) if any(_label(h) == "COMMANDS" for h in headers) else []
-    headers = [h for h in headers if _label(h) != "COMMANDS" or not _reported(text, h.start(), quoted)]
+    quoted = quotes_in(text) if any(_label(h) == "COMMANDS" for h in headers) else []
+    headers = [h for h in headers if _label(h) != "COMMANDS" or not _told_of(text, h.start(), quoted)]
     exact = {h.start("name") for h in headers if h["name"].upper() in ("COMMANDS", "COMMAND")}
     chosen = [h for h in headers if not exact or _label(h) != "COMMANDS" or h.start("name") in exact]
     return _answer(text, chosen, inline=False)
 
 
 def _one_line(text: str) -> Answer | None:
-    """Sections on one line, their names in capitals or bold."""
-    quoted = _spans(text)
-    headers = list(islice(_INLINE.finditer(text), MAX_SECTIONS + 1))
-    headers = [h for h in headers if not _reported(text, h.start("name"), quoted, words=_label(h) == "COMMANDS")]
+    """Sections on a line that begins with one, their names in capitals or bold."""
+    quoted = quotes_in(text)
+    headers = []
+    for header in islice(_INLINE.finditer(text), MAX_SECTIONS + 1):
+        begun = text.rfind("\n", 0, header.start("name")) + 1
+        told = _label(header) == "COMMANDS" and (not _HEADER.match(text, begun) or reported(text, header.start()))
+        if not told and not quoted_at(header.start("name"), quoted):
+            headers.append(header)
     return _answer(text, headers, inline=True)
+
+
+def _told_of(text: str, start: int, quoted: list[tuple[int, int]]) -> bool:
+    return quoted_at(start, quoted) or reported(text, start)
 
 
 def _answer(text: str, headers: list[re.Match[str]], *, inline: bool) -> Answer | None:
@@ -132,7 +135,7 @@ def _answer(text: str, headers: list[re.Match[str]], *, inline: bool) -> Answer 
             commands.append(body)
         else:
             body = body.strip("*_ \t\n|") if not inline else body.strip("*_ \t\n|;")
-            found.sections.setdefault(label, _FENCE_LINE.sub("", body).strip())
+            found.sections.setdefault(label, FENCE_LINE.sub("", body).strip())
         found.mended += _mends(header, label, inline)
     if not commands:
         return None
@@ -172,7 +175,7 @@ def _agreed(bodies: list[str]) -> Read:
 
 
 def _of_body(body: str) -> Read:
-    unfenced = _FENCE_LINE.sub("", body).strip()
+    unfenced = FENCE_LINE.sub("", body).strip()
     if unfenced[:1] in ("{", "[") and (value := load(unfenced)) is not None and isinstance(value, dict | list):
         env_action, mended = read_object(value)
         return env_action, ("json", *mended)
@@ -222,33 +225,16 @@ def _mends(header: re.Match[str], label: str, inline: bool) -> Iterator[str]:
         yield "label"
 
 
-def _spans(text: str) -> list[tuple[int, int]]:
-    """Where the text quotes something."""
-    return [found.span() for found in _QUOTED.finditer(text)]
-
-
-def _reported(text: str, start: int, quoted: list[tuple[int, int]], *, words: bool = True) -> bool:
-    """Whether what begins here is quoted: in quotes, or (`words`) behind "the page says:"."""
-    if any(a < start < b for a, b in quoted):
-        return True
-    if not words:
-        return False
-    before = _FENCE_LINE.sub("", text[max(0, start - 200) : start]).rstrip()
-    line = before.rpartition("\n")[2]
-    same_line = bool(text[:start].rpartition("\n")[2].strip(" \t#*_-.`0123456789)"))
-    return bool(_REPORTS.search(line)) and (same_line or line.rstrip('*_ "“').endswith((":", "：")))
-
-
 def _tags(text: str) -> Answer | None:
     """Sections in tags: `<action>CLICK [3]</action>`."""
     bodies: dict[str, list[str]] = {}
     opened: re.Match[str] | None = None
-    quoted = _spans(text)
+    quoted = quotes_in(text)
     for tag in _TAG.finditer(text):
         if not tag[1]:
             opened = opened or tag
         elif opened and opened[2].lower() == tag[2].lower():
-            if not _reported(text, opened.start(), quoted):
+            if not _told_of(text, opened.start(), quoted):
                 bodies.setdefault(_LABELS[tag[2].upper()], []).append(text[opened.end() : tag.start()].strip())
             opened = None
     if "COMMANDS" not in bodies:
@@ -259,11 +245,11 @@ def _tags(text: str) -> Answer | None:
 
 def _objects(text: str) -> Answer | None:
     """One JSON object, which stands alone or on lines of its own."""
-    if (call := tagged_call(text)) and not _reported(text, call[0], []):
+    if (call := tagged_call(text)) and not reported(text, call[0]):
         return Answer({}, read_object(call[1]), ["call"])
-    text = _FENCE_LINE.sub("", text)
+    text = FENCE_LINE.sub("", text)
     start, end = re.search(r"^[ \t]*[{\[]", text, re.MULTILINE), text.rfind("}")
-    if not start or _reported(text, start.start(), []):
+    if not start or reported(text, start.start()):
         return None
     value = load(text[start.start() : max(end, text.rfind("]")) + 1].strip())
     value = load(text[start.start() : end + 1].strip()) if value is None else value
@@ -278,19 +264,18 @@ def _objects(text: str) -> Answer | None:
 
 def _bare(text: str) -> Answer | None:
     """A command alone: as the whole answer, as its last line, or in a fence that ends it."""
-    if (fenced := _FENCED.search(text)) and not _reported(text, fenced.start(), []):
+    if (fenced := _FENCED.search(text)) and not reported(text, fenced.start()):
         return Answer({}, _of_body(fenced[1]), ["bare", "fence"])
     headers = [h for h in _HEADER.finditer(text) if _is_header(h)]
     body = text[: next((h.start() for h in headers if _label(h) in ("STATUS", "EXPLANATION")), len(text))]
-    lines = [line for line in _FENCE_LINE.sub("", body).split("\n") if line.strip()]
+    lines = [line for line in FENCE_LINE.sub("", body).split("\n") if line.strip()]
     if not lines:
         return None
     at = len(lines) - 1
     while at and _is_command(lines[at - 1]):
         at -= 1
-    if not _is_command(lines[at]) or (
-        at and _reported("\n".join(lines[:at]) + "\n", len("\n".join(lines[:at])) + 1, [])
-    ):
+    before = "".join(f"{line}\n" for line in lines[:at])
+    if not _is_command(lines[at]) or reported(before, len(before)):
         return None
     sections = {_label(h): text[h.end() :].split("\n")[0].strip() for h in headers}
     return Answer(sections, read_command("\n".join(lines[at:])), ["bare"])
@@ -307,7 +292,7 @@ def _is_command(line: str) -> bool:
 
 def _whole_object(text: str) -> Answer | None:
     """JSON and nothing else: what its texts quote is no section."""
-    alone = _FENCE_LINE.sub("", text).strip()
+    alone = FENCE_LINE.sub("", text).strip()
     if alone[:1] not in ("{", "[") or load(alone) is None:
         return None
     if (answer := _objects(text)) is None:

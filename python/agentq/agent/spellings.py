@@ -33,7 +33,8 @@ NAME = re.compile(rf"({_NAMES})(?![A-Za-z0-9_])", re.IGNORECASE)
 _CALL = re.compile(r"[ \t]*\((.*)\)[ \t]*[.;]?", re.DOTALL)
 _ID_KEY = r"(?:element[ _]?id|element|node|id|index|ref|bid|target|selector)"
 _NUMBER = r"#?(\d{1,6})(?!\w|%|[:/.,-]\d)"
-_MARKED = rf"(?:{_ID_KEY}[ \t]*[=:]?[ \t]*)?[\[({{<【［][ \t]*(?:{_ID_KEY}[ \t]*[=:]?[ \t]*)?[\"'\[]?{_NUMBER}[\"'\]]?[ \t]*[\])}}>】］]?"
+_IN = rf"[\"'\[]?{_NUMBER}[\"'\]]?"
+_MARKED = rf"(?:{_ID_KEY}[ \t]*[=:]?[ \t]*)?[\[({{<【［][ \t]*(?:{_ID_KEY}[ \t]*[=:]?[ \t]*)?{_IN}[ \t]*[\])}}>】］]?"
 _KEYED = rf"{_ID_KEY}[ \t]*[=:]?[ \t]*[\"']?{_NUMBER}[\"']?"
 _WORDS = r"(?:(?:on|the|button|link|box|field|into|in|to|from|at)[ \t]+)*"
 _CLEAR_ID = re.compile(rf"{_WORDS}(?:{_MARKED}|{_KEYED})", re.IGNORECASE)
@@ -49,7 +50,8 @@ _BEFORE_TEXT = re.compile(
 _QUOTED = r"\"[^\"]+\"|“[^”]+”|'[^']+'|`[^`]+`"
 _QUOTED_FIRST = re.compile(
     rf"(?:the[ \t]+text[ \t]+)?(?:{_TEXT_KEY}[ \t]*[=:][ \t]*)?({_QUOTED})"
-    rf"[ \t]*(?:,|\b(?:into|in|to|from|on|for|at)\b)[ \t]*([^\[\](){{}}\n]{{0,60}}?)(?:{_MARKED}|{_KEYED}|{_NUMBER})[ \t.]*",
+    r"[ \t]*(?:,|\b(?:into|in|to|from|on|for|at)\b)[ \t]*([^\[\](){}\n]{0,60}?)"
+    rf"(?:{_MARKED}|{_KEYED}|{_NUMBER})[ \t.]*",
     re.IGNORECASE,
 )
 _PLAIN_FIRST = re.compile(rf"([^\[\"'“`\n]+?)[ \t]+(?:into|in|from)[ \t]+([^\[\]\n]{{0,60}}?){_MARKED}[ \t.]*")
@@ -59,13 +61,16 @@ _RELATES = re.compile(
 )
 _VAGUE = re.compile(r"(?:the|an?|my|your|his|her|their|our|its?|this|that|and|then|by)\b", re.IGNORECASE)
 _DOUBT = re.compile(
-    r"[\W_]*(?:or|if|unless|when|once|instead|not|no|nope|don't|never|except)\b|.*\b(?:wait[,.:!]|actually|scratch that)"
-    r"|.*\bor\b[ \t]*(?:perhaps[ \t]*|maybe[ \t]*)?(?:[\[#]?\d|(?:try[ \t]+)?(?:click|type|select|submit|scroll|stop)\b)"
+    r"[\W_]*(?:or|if|unless|when|once|instead|not|no|nope|don't|never|except)\b"
+    r"|.*\b(?:wait[,.:!]|actually|scratch that)"
+    r"|.*\bor\b[ \t]*(?:perhaps[ \t]*|maybe[ \t]*)?"
+    r"(?:[\[#]?\d|(?:try[ \t]+)?(?:click|type|select|submit|scroll|stop)\b)"
     r"|.*\?[\W_]*$",
     re.IGNORECASE | re.DOTALL,
 )
 _MORE_IDS = re.compile(
-    r"[ \t]*(?:and|then|[,/&+;-])?[ \t]*(?:and|then)?[ \t]*(?:[\[#(【<][ \t]*(?:id[ \t]*[=:]?[ \t]*)?\d|\d{1,6}[ \t]*(?:$|[\])},;.]))",
+    r"[ \t]*(?:and|then|[,/&+;-])?[ \t]*(?:and|then)?[ \t]*"
+    r"(?:[\[#(【<][ \t]*(?:id[ \t]*[=:]?[ \t]*)?\d|\d{1,6}[ \t]*(?:$|[\])},;.]))",
     re.IGNORECASE,
 )
 _NEXT = re.compile(
@@ -199,7 +204,7 @@ def said_as(command: Command, name: str, text: str) -> str:
             ways = {way.upper() for way in re.findall(r"(?i)(?<![a-z])(up|down)(?![a-z])", f"{name} {text}")}
             if len(ways) != 1 or _DOUBT.match(text):
                 raise Unreadable(f"SCROLL must be UP or DOWN; got {text[:40]!r}")
-            return ways.pop()
+            return str(ways.pop())
         case Command.PRESS:
             said = re.fullmatch(
                 r"(?:the[ \t]+)?[\[\"'`]?((?:[A-Za-z]+\+)?[A-Za-z]+)[\]\"'`]?(?:[ \t]+key)?[ \t,]*"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from agentq.agent.quoting import announced
+
 _TAGS = r"think|thinking|reasoning|reflection|scratchpad|analysis"
 _THINKING = re.compile(
     rf"(?P<open>^[ \t]*(?:<(?:{_TAGS})>|\[THINK\]))|(?<![\"'`“])(?:</(?:{_TAGS})>|\[/THINK\])(?![\"'`”])",
@@ -18,12 +20,19 @@ _SECTION = re.compile(r"[ \t]*(?:PLAN|THOUGHT|COMMANDS|EXPLANATION|STATUS)[ \t]*
 _MARK = re.compile(r"[<\[]/?(?:\||｜|/|think|reason|reflect|scratch|analysis|end_of|start_of|eos|s>)", re.IGNORECASE)
 
 
+def _ends(text: str, at: int, *, inside: bool) -> bool:
+    """Whether thinking ends here: not in a quote, and without a beginning not in JSON nor in the line of a section."""
+    line = text.rfind("\n", 0, at) + 1
+    if announced(text, at) or text[line:at].lstrip()[:1] == ">":
+        return False
+    return inside or (text.lstrip()[:1] != "{" and not _SECTION.match(text, line))
+
+
 def spoken(text: str) -> tuple[str, tuple[str, ...]]:
     """The answer alone, and the names of what was taken off it: "thinking", "end_token".
 
     A block that is never closed is thinking to its end; an end without a beginning ends thinking that began in the
-    prompt. A beginning counts at the start of a line; an end unless it is in quotes, or has no beginning and stands in
-    the line of a section.
+    prompt. A beginning counts at the start of a line; an end unless it is quoted.
     """
     if not _MARK.search(text):
         return text, ()
@@ -38,7 +47,7 @@ def spoken(text: str) -> tuple[str, tuple[str, ...]]:
             if not inside:
                 kept.append(text[at : mark.start()])
             inside = True
-        elif inside or not _SECTION.match(text, text.rfind("\n", 0, mark.start()) + 1):
+        elif _ends(text, mark.start(), inside=inside):
             kept = kept if inside else []
             at, inside = mark.end(), False
     if at or inside:
