@@ -1,7 +1,8 @@
-"""Answers as ten kinds of chat model write them, and the command that a person reads in each. Knows no parser.
+"""Answers as twelve kinds of chat model write them, and the command that a person reads in each. Knows no parser.
 
 An answer begins with `@@@ STYLE: COMMAND [ID] [TEXT]`, or `unreadable` for the command; `(cut)` behind the style: the
-answer ended at its token limit. `first` was written beside the parser, `second` after it was done.
+answer ended at its token limit. `first` was written beside the parser, `second` when it was done, `third` when it was
+mended for `second`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = Path(__file__).parent / "answers"
-HALVES = ("first", "second")
+SETS = ("first", "second", "third")
 _HEAD = re.compile(r"^@@@ (\w+)( \(cut\))?: (.*)\n", re.MULTILINE)
 _COMMAND = re.compile(r"(CLICK|TYPE|SELECT|SUBMIT|CLEAR|HOVER|DRAG) (\d+)(?: (.+))?|([A-Z_]+)(?: (.+))?")
 
@@ -21,19 +22,19 @@ class StyledAnswer:
     """One answer. `expected` is the command, the element's id and the text, or None where there is nothing to read."""
 
     style: str
-    half: str
+    set: str
     text: str
     cut: bool
     expected: tuple[str, int | None, str | None] | None
 
 
-def answers(half: str) -> list[StyledAnswer]:
-    """The answers of one half."""
-    whole = (FOLDER / f"{half}.txt").read_text(encoding="utf-8")
+def answers(name: str) -> list[StyledAnswer]:
+    """The answers of one set."""
+    whole = (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
     heads = list(_HEAD.finditer(whole))
     ends = [*(head.start() for head in heads[1:]), len(whole)]
     return [
-        StyledAnswer(head[1], half, whole[head.end() : end].removesuffix("\n"), bool(head[2]), _expected(head[3]))
+        StyledAnswer(head[1], name, whole[head.end() : end].removesuffix("\n"), bool(head[2]), _expected(head[3]))
         for head, end in zip(heads, ends, strict=True)
     ]
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from agentq.agent.actions import action_key, format_action, parse_action, same_action
 from agentq.agent.commands import KEYS, MAX_PRESSES, parse_env_action
-from agentq.agent.prompts import SYSTEM, critic_messages, parse_critic_answer, policy_messages
+from agentq.agent.prompts import SYSTEM, critic_messages, policy_messages
+from agentq.agent.verdicts import parse_critic_answer
 from agentq.types import ELEMENT_COMMANDS, TEXT_COMMANDS, Command, EnvAction, History, Observation, Split, Status, Task
 
 line = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Zl", "Zp")), max_size=40).map(
@@ -91,16 +92,19 @@ def test_parse_env_action_reads_the_spellings_models_use(text: str, expected: En
         ("COMMANDS: JUMP [3]", "the command must be one of"),
         ("COMMANDS: CLICK", "CLICK must name an element id"),
         ("COMMANDS: CLICK [99999999]", "CLICK must name an element id"),
-        ("COMMANDS: CLICK [3] now", "CLICK must have nothing after it"),
+        ("COMMANDS: CLICK [3] or [4]", "COMMANDS must hold one command"),
+        ("COMMANDS: CLICK [3], [4]", "COMMANDS must hold one command"),
+        ("COMMANDS: CLICK [3.5]", "CLICK must name an element id"),
         ("COMMANDS: TYPE [3]", "TYPE must have a text"),
-        ("COMMANDS: CLICK [3]\nCLICK [4]", "one command on one line"),
+        ("COMMANDS: CLICK [3]\nor CLICK [4]", "COMMANDS must hold one command"),
+        ("COMMANDS: TYPE [3] Ann or TYPE [3] Bob", "COMMANDS must hold one command"),
+        ('COMMANDS: TYPE [3] ""', "TYPE must have a text"),
         ("COMMANDS: DRAG [3]", "DRAG must say TO [id] or BY right down"),
         ("COMMANDS: DRAG [3] BY 40", "DRAG must say TO [id] or BY right down"),
         ("COMMANDS: PRESS F5", "PRESS must name one of Enter, Tab"),
         ("COMMANDS: PRESS Enter 0", "1 to 100 times; got 'Enter 0'"),
         ("COMMANDS: PRESS Enter 101", "1 to 100 times; got 'Enter 101'"),
-        ("COMMANDS: STOP\nCOMMANDS: STOP", "each section must occur once"),
-        ("COMMANDS: STOP\nSTATUS: MAYBE", "STATUS must be one of"),
+        ("COMMANDS: STOP\nCOMMANDS: CLICK [1]", "COMMANDS must be one"),
     ],
 )
 def test_parse_action_says_why_a_text_is_no_action(text: str, complaint: str) -> None:
@@ -158,11 +162,26 @@ def test_critic_messages_begin_with_the_policys_prompt_so_that_prefixes_are_shar
         ("BEST: C", None),
         ("BEST: CLICK [3] (C)", None),
         ("BEST: CLICK [3]", None),
-        ("B", None),
-        ("(B)", None),
+        ("B", 1),
+        ("(B)", 1),
+        ("**BEST:** b", 1),
+        ("**Best action: CLICK [3] (B)**", 1),
+        ("Answer: B", 1),
+        ("The best action is B.", 1),
+        ("BEST: B because it opens the form", 1),
+        ("BEST: CLICK [2] (B) rather than (A)", 1),
+        ("BEST: CLICK [2]", 1),
+        ("BEST: A good choice is (B)", 1),
+        ('```json\n{"best": "B"}\n```', 1),
+        ("<think>\nBEST: A\n</think>\nBEST: B", 1),
         ("", None),
         ("BEST: Because", None),
+        ("BEST: A button", None),
+        ("A or B", None),
+        ("I like B", None),
+        ("BEST: A\nBEST: B", None),
+        ('{"best": "C"}', None),
     ],
 )
 def test_parse_critic_answer_names_a_listed_proposal_or_nothing(text: str, expected: int | None) -> None:
-    assert parse_critic_answer(text, 2) == expected
+    assert parse_critic_answer(text, [EnvAction(Command.CLICK, 1), EnvAction(Command.CLICK, 2)]) == expected

@@ -6,13 +6,15 @@ import json
 import time
 
 import pytest
+from answer_styles import SETS, answers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from models import read_all, verdict
 
-from agentq.agent.actions import history_text, parse_action
+from agentq.agent.actions import format_action, history_text, parse_action
 from agentq.agent.commands import print_env_action
-from agentq.types import Action, Command, EnvAction
-from tests.test_agent import env_actions
+from agentq.types import Action, Command, EnvAction, Status
+from tests.test_agent import env_actions, line
 
 PIECES = [
     *("COMMANDS: ", "\n**COMMANDS:** ", "CLICK [3]", "TYPE [3] ", "THOUGHT: ", "STATUS: DONE", "\n", " ", "```", "`"),
@@ -173,3 +175,70 @@ def test_any_text_is_read_or_not_within_5_ms(text: str) -> None:
     assert (action.env_action is None) == (action.parse_error is not None)
     assert action.parse_error is None or "\n" not in action.parse_error
     history_text(action)
+
+
+@pytest.mark.parametrize(
+    ("said", "command", "mended"),
+    [
+        ("CLICK [3] now", "CLICK [3]", {"spelling", "remark"}),
+        ("CLICK [3].", "CLICK [3]", {"stop"}),
+        ("CLICK [3]\nTYPE [4] Ann", "CLICK [3]", {"two_commands"}),
+        ("TYPE [4] Ann; CLICK [3]", "TYPE [4] Ann", {"two_commands"}),
+        ('TYPE [4] "Ann"', "TYPE [4] Ann", {"quotes"}),
+        ('TYPE [4] "a" and "b"', 'TYPE [4] "a" and "b"', set()),
+        ('TYPE [4] say "hi"', 'TYPE [4] say "hi"', set()),
+        ("STOP\nSTATUS: MAYBE", "STOP", {"status"}),
+        ("STOP\nSTATUS: DONE.", "STOP", {"remark"}),
+        ("STOP\nCOMMANDS: STOP", "STOP", {"remark"}),
+    ],
+)
+def test_what_was_mended_is_named(said: str, command: str, mended: set[str]) -> None:
+    action = parse_action(f"COMMANDS: {said}")
+    assert str(action.env_action) == command and set(action.mended) == mended
+
+
+def test_an_answer_in_the_asked_form_is_its_own_history_and_any_other_is_shown_in_that_form() -> None:
+    plain = "THOUGHT: a\nCOMMANDS: CLICK [3]\nSTATUS: CONTINUE"
+    assert history_text(parse_action(plain)) == plain and parse_action(plain).mended == ()
+    long = "<think>\nhm\n</think>\n```\n**Thought:** a\n**Commands:** `CLICK [3]`\nCLICK [4]\n**Status:** done.\n```"
+    action = parse_action(long)
+    assert action.text == long
+    assert history_text(action) == "THOUGHT: a\nCOMMANDS: CLICK [3]\nSTATUS: DONE"
+    assert history_text(parse_action("<think>\nhm\n</think>\nI cannot.")) == "I cannot."
+    assert history_text(parse_action("no action at all")) == "no action at all"
+
+
+@given(env_actions(), line, line, st.sampled_from(list(Status)))
+def test_the_asked_form_needs_no_mending(env_action: EnvAction, plan: str, thought: str, status: Status) -> None:
+    action = parse_action(format_action(env_action, plan=plan, thought=thought, status=status))
+    assert set(action.mended) <= {"quotes"} and action.env_action == env_action
+
+
+@pytest.mark.parametrize(
+    ("text", "cut", "read"),
+    [
+        ("COMMANDS: CLICK [12]", True, True),
+        ("COMMANDS: CLICK [1", True, False),
+        ("COMMANDS: TYPE [1] Blue Har", True, False),
+        ("COMMANDS: TYPE [1] Blue Harbor\nSTATUS: CON", True, True),
+        ("COMMANDS: TYPE [1] Blue Har", False, True),
+    ],
+)
+def test_a_command_that_was_cut_off_is_not_read(text: str, cut: bool, read: bool) -> None:
+    action = parse_action(text, cut=cut)
+    assert (action.env_action is not None) is read
+    assert read or "must be complete" in (action.parse_error or "") or "cut off" in (action.parse_error or "")
+
+
+def test_what_people_read_in_chat_models_answers_is_read_and_nothing_else() -> None:
+    asked = [each for name in SETS for each in answers(name)]
+    assert len(asked) >= 150 and len({each.style for each in asked}) >= 10
+    rows = list(zip(asked, read_all(asked), strict=True))
+    wrong = [(each.text, str(action.env_action)) for each, action in rows if verdict(each, action) == "wrong"]
+    assert not wrong, wrong[0]
+    missed = [each.text for each, action in rows if verdict(each, action) == "missed"]
+    assert len(missed) <= 0.05 * sum(each.expected is not None for each in asked), missed
+    told = [
+        action.mended for each, action in rows if each.style not in ("plain", "trouble", "abroad") and action.env_action
+    ]
+    assert all(told)

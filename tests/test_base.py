@@ -12,7 +12,8 @@ import torch
 
 from agentq import envs
 from agentq.agent.actions import parse_action
-from agentq.agent.prompts import LETTERS, parse_critic_answer, policy_messages
+from agentq.agent.prompts import LETTERS, policy_messages
+from agentq.agent.verdicts import parse_critic_answer
 from agentq.base.exercises import (
     FIRST_TIME,
     PLACE,
@@ -58,7 +59,7 @@ def test_make_example_asks_for_what_the_page_and_the_question_allow() -> None:
         if "PROPOSALS:" in prompt:
             kinds.add("rank")
             listed = [line for line in prompt.split("PROPOSALS:\n")[1].split("\n") if line[-1:] == ")"]
-            assert parse_critic_answer(example.answer, len(listed)) is not None
+            assert parse_critic_answer(example.answer, [None] * len(listed)) is not None
             continue
         for question, answer in [(prompt, example.answer), *example.more]:
             action = parse_action(answer).env_action

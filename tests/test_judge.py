@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from agentq import envs
 from agentq.agent.actions import format_action
-from agentq.agent.prompts import parse_judgement
+from agentq.agent.verdicts import parse_judgement
 from agentq.critics.judge import OutcomeJudge
 from agentq.errors import BudgetSpent
 from agentq.policies.budget import Budget, Budgeted
 from agentq.policies.model import ModelPolicy
+from agentq.policies.protocol import Request, Sample
 from agentq.policies.usage import Price
 from agentq.search.rollout import RolloutSettings, rollout
 from agentq.search.tree import SearchSettings, TreeSearch
-from agentq.types import Command, EnvAction, History, Observation, Split
+from agentq.types import Command, EnvAction, History, Observation, Split, StopReason
 from tests.scripted_engine import Scripted
 
 STOP = format_action(EnvAction(Command.STOP))
@@ -35,6 +37,44 @@ def test_success_takes_a_rubric_that_holds_throughout() -> None:
         assert asyncio.run(OutcomeJudge(engine).judge(history)).success is success
     assert engine.asked == ["QUERY: Book\nACTIONS:\nCLICK [1]\nSTOP\nFINAL PAGE: /done\nheading Done"]
     assert engine.usage.of("judge").requests == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "success"),
+    [
+        ("1. **Party of 2**: **Yes**\n2. **7:30 PM**: yes (shown)", True),
+        ("| Party of 2 | YES |\n| 7:30 PM | YES |", True),
+        ("Party of 2: ✅\n7:30 PM: ✅", True),
+        (
+            '[{"criterion": "Party of 2", "met": true, "reason": "no doubt"}, {"criterion": "7:30 PM", "met": "YES"}]',
+            True,
+        ),
+        ('```json\n{"Party of 2": "YES", "7:30 PM": "yes"}\n```', True),
+        ("<think>\nParty: NO?\n</think>\nParty of 2: YES", True),
+        ("Party of 2: YES\n7:30 PM: No, it shows 8 PM", False),
+        ("Party of 2: YES\n7:30 PM: unclear", False),
+        ("Party of 2: YES\n7:30 PM: YES, but for tomorrow", False),
+        ("Party of 2: ✅\n7:30 PM: ❌", False),
+        ('{"Party of 2": "YES", "7:30 PM": "NO (8 PM)"}', False),
+        ('{"Party of 2": "YES", "7:30 PM": "the page shows 8 PM"}', False),
+        ('[{"criterion": "Party of 2", "met": "partly"}]', False),
+        ("<think>\nParty of 2: YES\n</think>\nI cannot tell.", False),
+    ],
+)
+def test_a_rubric_is_read_as_chat_models_write_it(said: str, success: bool) -> None:
+    engine = Scripted(lambda role, text: said)
+    history = History("Book", Observation("heading Done", "/done"), (STOP,))
+    assert asyncio.run(OutcomeJudge(engine).judge(history)).success is success
+
+
+def test_a_rubric_that_was_cut_off_is_no_success() -> None:
+    class Short(Scripted):
+        async def sample(self, request: Request) -> list[Sample]:
+            return [replace(sample, stop_reason=StopReason.LENGTH) for sample in await super().sample(request)]
+
+    history = History("Book", Observation("heading Done", "/done"), (STOP,))
+    judgement = asyncio.run(OutcomeJudge(Short(lambda role, text: "a: YES\nb: Y")).judge(history))
+    assert judgement.findings[0] == ("a", True) and not judgement.success
 
 
 @pytest.mark.parametrize("won", [True, False])

@@ -16,11 +16,17 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from agentq.agent.answers import SECTIONS, read_answer, status_of
+from agentq.agent.answers import SECTIONS, read_answer
 from agentq.agent.commands import Unreadable, print_env_action, read_env_action
 from agentq.agent.thinking import spoken
 from agentq.types import Action, EnvAction, Status
 
+_STATUSES = {
+    **dict.fromkeys(("DONE", "COMPLETE", "COMPLETED", "FINISHED", "SUCCESS"), Status.DONE),
+    **dict.fromkeys(("FAIL", "FAILED", "FAILURE"), Status.FAIL),
+    **dict.fromkeys(("ASK_USER", "ASK"), Status.ASK_USER),
+    **dict.fromkeys(("CONTINUE", "CONTINUING", "IN_PROGRESS", "ONGOING"), Status.CONTINUE),
+}
 _SECTION = re.compile(rf"^[ \t]*({'|'.join(SECTIONS)})[ \t]*:[ \t]*", re.MULTILINE)
 
 
@@ -84,7 +90,7 @@ def _parse(text: str) -> Action:
         except Unreadable as error:
             return Action(text, None, parse_error=str(error), mended=mended, **_told(sections))
         sections, (env_action, more) = answer.sections, answer.command
-        status, unknown = status_of(sections.get("STATUS"))
+        status, unknown = _any_status(sections.get("STATUS"))
         mended = tuple(dict.fromkeys((*mended, *answer.mended, *more, *unknown))) or ("remark",)
     return Action(
         text=text,
@@ -119,6 +125,15 @@ def _status(text: str | None) -> Status:
     if name not in Status.__members__:
         raise Unreadable(f"STATUS must be one of {', '.join(Status)}; got {text[:40]!r}")
     return Status(name)
+
+
+def _any_status(text: str | None) -> tuple[Status, tuple[str, ...]]:
+    """The status that a section names by its first word or two; CONTINUE where that is none."""
+    words = re.findall(r"[A-Z]+", (text or "").upper().replace("_", " "))
+    for said in ("_".join(words[:2]), *words[:1]):
+        if said in _STATUSES:
+            return _STATUSES[said], ()
+    return Status.CONTINUE, ("status",) if words else ()
 
 
 def same_action(a: EnvAction | None, b: EnvAction | None) -> bool:

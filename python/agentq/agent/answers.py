@@ -16,7 +16,6 @@ from agentq.agent.commands import Unreadable
 from agentq.agent.objects import COMMAND_KEYS, first, load, lowered, read_object, tagged_call
 from agentq.agent.quoting import FENCE_LINE, quoted_at, quotes_in, reported, without_quoted_lines
 from agentq.agent.spellings import Read, read_command, read_line
-from agentq.types import Status
 
 SECTIONS = ("PLAN", "THOUGHT", "COMMANDS", "EXPLANATION", "STATUS")
 MAX_CHARS, MAX_SECTIONS = 20_000, 40
@@ -30,15 +29,10 @@ _LABELS = {
     **dict.fromkeys(("КОМАНДА", "КОМАНДЫ", "ДЕЙСТВИЕ", "命令", "指令", "操作", "动作", "コマンド", "명령"), "COMMANDS"),
     **{name: name for name in SECTIONS},
 }
-_STATUSES = {
-    **dict.fromkeys(("DONE", "COMPLETE", "COMPLETED", "FINISHED", "SUCCESS"), Status.DONE),
-    **dict.fromkeys(("FAIL", "FAILED", "FAILURE"), Status.FAIL),
-    **dict.fromkeys(("ASK_USER", "ASK"), Status.ASK_USER),
-    **dict.fromkeys(("CONTINUE", "CONTINUING", "IN_PROGRESS", "ONGOING"), Status.CONTINUE),
-}
 _NAME = "|".join(sorted(map(re.escape, _LABELS), key=len, reverse=True))
 _HEADER = re.compile(
-    r"^(?P<lead>[ \t]*(?:[-+•][ \t]+|\(?(?:\d{1,2}|[a-h])[.)][ \t]+|(?:_|[^\w\s>\"'“”‘«„「<{\[(-])[️]?[ \t]*){0,8}[\[(]?)"
+    r"^(?P<lead>[ \t]*"
+    r"(?:[-+•][ \t]+|\(?(?:\d{1,2}|[a-h])[.)][ \t]+|(?:_|[^\w\s>\"'“”‘«„「<{\[(-])[️]?[ \t]*){0,8}[\[(]?)"
     rf"(?P<name>{_NAME})"
     r"(?P<close>[\])]?[*_`]{0,3})[ \t]*(?:[=#*_-]*$|(?P<colon>[:：=]|-+>|→|[-–—](?=[ \t]))(?P<after>[*_`]{0,3}))",
     re.MULTILINE | re.IGNORECASE,
@@ -79,15 +73,6 @@ def read_answer(text: str) -> Answer:
                 answer.mended.append("fence")
             return answer
     raise Unreadable("a COMMANDS section must be present; got none")
-
-
-def status_of(text: str | None) -> tuple[Status, tuple[str, ...]]:
-    """The status that a section names by its first word or two; CONTINUE where that is none."""
-    words = re.findall(r"[A-Z]+", (text or "").upper().replace("_", " "))
-    for said in ("_".join(words[:2]), *words[:1]):
-        if said in _STATUSES:
-            return _STATUSES[said], ()
-    return Status.CONTINUE, ("status",) if words else ()
 
 
 def _lines(text: str) -> Answer | None:

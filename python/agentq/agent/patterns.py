@@ -9,7 +9,7 @@ from agentq.types import Command, History, Status
 
 _CONTROL = re.compile(r"^(?!text |heading |alert |status )(\S+) .*?\[(\d+)\](?=:? |$)", re.MULTILINE)
 _FREE = r"[^\n]+"
-_TEXT = r"[^\s\[][^\n]*"  # brackets around a text are taken off, and it must not be empty then
+_TEXT = r"[^\s\[\"'`“‘«「][^\n]*"  # brackets and quotes around a text are taken off, and it must not be empty then
 
 
 def action_pattern(history: History) -> str:
@@ -26,7 +26,7 @@ def action_pattern(history: History) -> str:
             [element for role, element in found if role in ("textbox", "searchbox")], f"TYPE {{}} {_TEXT}", "CLEAR {}"
         ),
         *_on([element for role, element in found if role == "combobox"], f"SELECT {{}} {_TEXT}"),
-        rf"GOTO [^\s\[]\S*|SCROLL (UP|DOWN)|ASK_USER {_FREE}|STOP",
+        rf"GOTO [^\s\[\"'`“‘«「]\S*|SCROLL (UP|DOWN)|ASK_USER {_FREE}|STOP",
     ]
     for command in history.commands:
         match command:

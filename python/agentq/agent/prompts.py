@@ -7,7 +7,6 @@ prompt has the policy's user message as its exact beginning, so engines that cac
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,8 +44,6 @@ INPUT_USAGE = {
 
 RANK_QUESTION = "Which single action is best now? Answer BEST: and that action with its letter."
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_FINDING = re.compile(r"^(.*\w.*?)[^\w\n]+(YES|NO)[.* \t]*$", re.MULTILINE)
-_BEST = re.compile(r"BEST:(?:.*\(([A-Z])\)|[ \t]*([A-Z])\b)")
 
 
 def policy_messages(history: History) -> Messages:
@@ -71,13 +68,6 @@ def critic_answer(best: EnvAction, letter: str) -> str:
     return f"BEST: {best} ({letter})"
 
 
-def parse_critic_answer(text: str, num_proposals: int) -> int | None:
-    """Index of the proposal that was picked (`BEST: CLICK [3] (B)` or `BEST: B`), or None when that is none of them."""
-    found = _BEST.search(text)
-    index = LETTERS.index(found[1] or found[2]) if found else num_proposals
-    return index if index < num_proposals else None
-
-
 def judge_messages(history: History) -> Messages:
     """The chat that asks whether an episode has done its task, of whose actions it shows the commands.
 
@@ -91,11 +81,6 @@ def judge_messages(history: History) -> Messages:
         picture = {"url": f"data:image/png;base64,{base64.b64encode(final.screenshot).decode()}"}
         content = [{"type": "text", "text": text}, {"type": "image_url", "image_url": picture}]
     return [{"role": "system", "content": JUDGE}, {"role": "user", "content": content}]
-
-
-def parse_judgement(text: str) -> list[tuple[str, bool]]:
-    """What a judge found to be asked for, and whether each of it is so; empty where it did not answer as asked."""
-    return [(found[1].strip(" -*:\t"), found[2] == "YES") for found in _FINDING.finditer(text)]
 
 
 def plain_text(messages: Messages) -> str:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from agentq.agent.prompts import judge_messages, parse_judgement
+from agentq.agent.prompts import judge_messages
+from agentq.agent.verdicts import parse_judgement
 from agentq.errors import ConfigError
 from agentq.policies.protocol import Engine, Gives, Request
-from agentq.types import History, StepResult
+from agentq.types import History, StepResult, StopReason
+
+CUT_OFF = "the judge's answer is whole"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +28,7 @@ class Judgement:
 class OutcomeJudge:
     """Judges by a rubric that the model makes of the instruction, from the commands taken and the final page.
 
-    An answer without a rubric is no success. After arXiv:2408.07199, where GPT-4V
+    An answer without a rubric is no success, nor is one that was cut off. After arXiv:2408.07199, where GPT-4V
     reads a condensed history and a screenshot, and four constraints must hold.
 
     `sees`: it is shown the observation's screenshot, if it has one. Raises ConfigError for an engine that takes none.
@@ -44,7 +47,10 @@ class OutcomeJudge:
         prompt = self.engine.render(history, judge_messages, max_new_tokens=self.max_new_tokens)
         request = Request(prompt, temperature=0.0, max_new_tokens=self.max_new_tokens, role="judge")
         (answer,) = await self.engine.sample(request)
-        return Judgement(tuple(parse_judgement(answer.text)))
+        findings = parse_judgement(answer.text)
+        if findings and answer.stop_reason is StopReason.LENGTH:
+            findings.append((CUT_OFF, False))
+        return Judgement(tuple(findings))
 
     async def settle(self, history: History, result: StepResult) -> StepResult:
         """The result of an episode's last step with the judge's verdict for its reward: 1 for success, else 0."""

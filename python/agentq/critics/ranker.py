@@ -8,7 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from agentq.agent.prompts import LETTERS, critic_messages, parse_critic_answer
+from agentq.agent.prompts import LETTERS, critic_messages
+from agentq.agent.verdicts import parse_critic_answer
 from agentq.policies.protocol import Engine, Request
 from agentq.types import EnvAction, History
 
@@ -61,7 +62,7 @@ class LLMRanker:
         prompt = self.engine.render(history, question, max_new_tokens=self.max_new_tokens)
         request = Request(prompt, temperature=0.0, max_new_tokens=self.max_new_tokens, role="critic")
         (answer,) = await self.engine.sample(request)
-        picked = parse_critic_answer(answer.text, len(listed))
+        picked = parse_critic_answer(answer.text, listed)
         self.stats.calls += 1
         self.stats.unknown += picked is None
         return picked
