@@ -2,8 +2,8 @@
 
     python benchmarks/models.py [--only answers] [--json]
 
-`answers`: a scripted OpenAI-compatible server answers as twelve kinds of model do (`answer_styles.py`). Of the answers in
-which a person reads a command, which share does the policy read, and how many does it read as another command?
+`answers`: a scripted OpenAI-compatible server answers as twelve kinds of model do (`answer_styles.py`). Of the answers
+in which a person reads a command, which share does the policy read, and how many does it read as another command?
 """
 
 from __future__ import annotations

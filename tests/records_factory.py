@@ -12,7 +12,6 @@ from agentq.types import (
     Observation,
     Proposal,
     Split,
-    Status,
     Step,
     StepResult,
     StopReason,
@@ -31,7 +30,8 @@ def make_proposal(number: int, *, env_action: EnvAction | None = None, tokens: i
     rng = np.random.default_rng(number)
     text = f"THOUGHT: number {number}\nCOMMANDS: {env_action}\nSTATUS: CONTINUE"
     error = None if env_action else "a command must follow COMMANDS:; got None"
-    action = Action(text, env_action, thought=f"number {number}", status=Status.CONTINUE, parse_error=error)
+    mended = ("fence", "quotes") if number % 3 == 0 else ()
+    action = Action(text, env_action, thought=f"number {number}", parse_error=error, mended=mended)
     return Proposal(
         action=action,
         prompt_ids=np.arange(prompt, prompt + 40, dtype=np.int32),

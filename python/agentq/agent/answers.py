@@ -46,7 +46,7 @@ _INSIDE = re.compile(r"[\s|;,](?:EXPLANATION|STATUS)[*_]{0,3}[:：]")
 _TAG = re.compile(r"<(/?)(plan|thoughts?|commands?|actions?|explanation|status)>", re.IGNORECASE)
 _WRAPPER = re.compile(r"</?(?:answer|output|response|final|final_answer|tool_call|function_call|json)>", re.IGNORECASE)
 _FENCED = re.compile(r"```[a-z]*[ \t]*\n?([^`]{1,2100}?)\n?[ \t]*```[ \t.]*\Z")
-_STEP = re.compile(r"^[^\w\n]*(?:OBSERVATION|HISTORY|QUERY)\b[^\w\n]*[:：]", re.MULTILINE)
+_STEP = re.compile(r"^[^\w\n]*(?:OBSERVATION|Observation|HISTORY|QUERY)\b[^\w\n]*[:：]", re.MULTILINE)
 
 
 @dataclass(slots=True)
@@ -63,8 +63,9 @@ def read_answer(text: str) -> Answer:
     if len(text) > MAX_CHARS:
         raise Unreadable(f"an answer must have at most {MAX_CHARS} characters; got {len(text)}")
     text, mended = without_quoted_lines(_WRAPPER.sub("", text)), []
-    if step := _STEP.search(text):  # goes on as if it had seen the next page
-        mended.append("imagined")
+    step = _STEP.search(text)
+    if step and any(_label(header) == "COMMANDS" for header in _HEADER.finditer(text, 0, step.start())):
+        mended.append("imagined")  # it goes on as if it had seen the next page
         text = text[: step.start()]
     for form in _FORMS:
         if (answer := form(text)) is not None:

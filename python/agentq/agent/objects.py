@@ -49,6 +49,10 @@ def read_object(value: Any, depth: int = 0) -> Read:
     if not isinstance(value, dict) or depth >= MAX_DEPTH:
         raise Unreadable(f"a command in JSON must be a text or an object; got {str(value)[:40]!r}")
     fields = lowered(value)
+    name = str(next(iter(value), ""))
+    if len(value) == 1 and NAME.fullmatch(name) and not isinstance(value[name], str):
+        given = value[name] if isinstance(value[name], dict) else {"id": value[name]}
+        return read_object({**given, "command": name}, depth + 1)
     said = first(fields, COMMAND_KEYS)
     if said is None:
         raise Unreadable(f"a command in JSON must be under 'command'; got {', '.join(fields)[:40]!r}")

@@ -61,7 +61,7 @@ _RELATES = re.compile(
 )
 _VAGUE = re.compile(r"(?:the|an?|my|your|his|her|their|our|its?|this|that|and|then|by)\b", re.IGNORECASE)
 _DOUBT = re.compile(
-    r"[\W_]*(?:or|if|unless|when|once|instead|not|no|nope|don't|never|except)\b"
+    r"[ \t]*[/|](?!/)|[\W_]*(?:or|if|unless|when|once|instead|not|no|nope|don't|never|except)\b"
     r"|.*\b(?:wait[,.:!]|actually|scratch that)"
     r"|.*\bor\b[ \t]*(?:perhaps[ \t]*|maybe[ \t]*)?"
     r"(?:[\[#]?\d|(?:try[ \t]+)?(?:click|type|select|submit|scroll|stop)\b)"
@@ -190,7 +190,8 @@ def _spelled(text: str) -> Read:
         read, more = read_text(command, said_as(command, name[1], rest))
         return EnvAction(command, element, read), (*mends, *more)
     if command is Command.STOP:
-        if rest.strip() and not re.match(r"[ \t]*(?:[^\w\s]|because\b|since\b|as\b)", rest):
+        led = called or re.match(r"[ \t]*(?:[^\w\s]|because\b|since\b|as\b)", rest)
+        if rest.strip() and not led:
             raise Unreadable(f"STOP must have nothing after it; got {rest[:40]!r}")
         return EnvAction(command), (*mends, *_check_remark(rest))
     read, more = read_text(command, said_as(command, name[1], _BEFORE_TEXT.sub("", rest, count=1).strip()))

@@ -29,7 +29,8 @@ _SAID = re.compile(
 )
 _FINDING = re.compile(
     r"^(?P<what>.*\w.*?)(?:[^\w\n]+(?P<loud>YES|NO)\b|[^\w\n✅❌✓✗]*(?P<sign>[✅✓❌✗])"
-    r"|[ \t]*(?:[:=|→?]|[-–—]+>?|\*\*|\()[^\w\n]*(?P<quiet>(?i:yes|no|not|partly|partially|unclear|unknown|maybe|n/a))\b)"
+    r"|[ \t]*(?:[:=|→?]|[-–—]+>?|\*\*|\()[^\w\n]*"
+    r"(?P<quiet>(?i:yes|no|not|partly|partially|unclear|unknown|maybe|n/a))\b)"
     r"(?P<rest>(?!')[^\n]*)$",
     re.MULTILINE,
 )
