@@ -17,6 +17,7 @@ from agentq import envs
 from agentq.agent.actions import format_action, history_text, parse_action
 from agentq.agent.commands import print_env_action
 from agentq.policies.scripted import ScriptedPolicy
+from agentq.recipes.metrics import of_episodes
 from agentq.search.rollout import RolloutSettings, rollout
 from agentq.search.tree import SearchSettings, TreeSearch
 from agentq.types import Action, Command, EnvAction, History, Split, Status
@@ -268,3 +269,13 @@ def test_later_prompts_show_what_was_read_and_not_how_it_was_said(searching: boo
     assert proposals[0].action.text == said  # what is trained on
     read = "THOUGHT: again\nCOMMANDS: SCROLL DOWN\nSTATUS: CONTINUE"
     assert set(shown) >= {(), (read,), (read, read)} and {text for actions in shown for text in actions} == {read}
+
+
+def test_the_share_of_mended_actions_is_among_a_rounds_metrics() -> None:
+    env, task = envs.make("booking"), envs.task("booking", Split.TRAIN, 0)
+    said = ["`SCROLL DOWN`", "COMMANDS: SCROLL DOWN", "no action", "COMMANDS: STOP"]
+    policy = ScriptedPolicy(lambda history, rng: (said[len(history.actions)], -1.0))
+    episode = asyncio.run(rollout(env, task, policy, RolloutSettings()))
+    assert episode is not None
+    found = of_episodes([episode])
+    assert (found["mended"], found["unreadable"]) == (0.25, 0.25)
