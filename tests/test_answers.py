@@ -18,6 +18,7 @@ from agentq.agent.actions import format_action, history_text, parse_action
 from agentq.agent.commands import print_env_action
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.recipes.metrics import of_episodes
+from agentq.search.branching import at_random, branched
 from agentq.search.rollout import RolloutSettings, rollout
 from agentq.search.tree import SearchSettings, TreeSearch
 from agentq.types import Action, Command, EnvAction, History, Split, Status
@@ -249,8 +250,8 @@ def test_what_people_read_in_chat_models_answers_is_read_and_nothing_else() -> N
     assert all("bold" in action.mended for action in bold)
 
 
-@pytest.mark.parametrize("searching", [False, True])
-def test_later_prompts_show_what_was_read_and_not_how_it_was_said(searching: bool) -> None:
+@pytest.mark.parametrize("way", ["rollout", "search", "branches"])
+def test_later_prompts_show_what_was_read_and_not_how_it_was_said(way: str) -> None:
     shown: list[tuple[str, ...]] = []
     said = "<think>\nhm\n</think>\n**Thought:** again\n**Commands:** `SCROLL DOWN`"
 
@@ -259,9 +260,12 @@ def test_later_prompts_show_what_was_read_and_not_how_it_was_said(searching: boo
         return said if len(history.actions) < 2 else format_action(EnvAction(Command.STOP)), -1.0
 
     env, task, policy = envs.make("booking"), envs.task("booking", Split.TRAIN, 0), ScriptedPolicy(act)
-    if searching:
-        tree = TreeSearch(env, task, policy, SearchSettings(num_iterations=3, num_proposals=1))
-        proposals = [proposal for proposal in asyncio.run(tree.run()).proposal if proposal is not None]
+    if way != "rollout":
+        searched = TreeSearch(env, task, policy, SearchSettings(num_iterations=3, num_proposals=1)).run()
+        grown = branched(env, task, policy, RolloutSettings(), initial=1, total=1, branching=at_random(1))
+        tree = asyncio.run(searched if way == "search" else grown)
+        (searched if way == "branches" else grown).close()
+        proposals = [proposal for proposal in tree.proposal if proposal is not None]
     else:
         episode = asyncio.run(rollout(env, task, policy, RolloutSettings()))
         assert episode is not None
