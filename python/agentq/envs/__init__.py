@@ -2,7 +2,8 @@
 
 `booking` is the site in process; `chromium/booking` is the same site and tasks over HTTP in a real browser;
 `miniwob/TASK` is a page of the miniwob package in that browser, `miniwob` all of them that have an expert;
-`NAME@ADDRESS` is an environment behind a server, which `agentq env serve` starts.
+`NAME@ADDRESS` is an environment behind a server, which `agentq env serve` starts. `FILE.py:FUNCTION` is your own class,
+in process; so is a name that was given to `register`, or that an installed package adds (`agentq.plugins`).
 
 A task is (environment, split, index); its seed is one integer and the split follows from it:
 train [0, 1e9), validation [1e9, 2e9), test [2e9, 3e9), base [3e9, 4e9).
@@ -14,7 +15,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
-from agentq.envs import sites
+from agentq.envs import own, sites
+from agentq.envs.own import register
 from agentq.envs.protocol import SiteEnv
 from agentq.envs.web_env import Advice, Expert, WebEnv
 from agentq.errors import ConfigError, did_you_mean
@@ -31,6 +33,7 @@ __all__ = [
     "make",
     "max_sessions",
     "names",
+    "register",
     "task",
     "task_from_seed",
     "tasks",
@@ -53,10 +56,14 @@ class _Family(Protocol):
 
 
 def _family(name: str) -> _Family:
-    if "@" in name:
+    if own.is_file(name):
+        module = own.__name__
+    elif "@" in name:
         module = "agentq.envs.remote.client"
     elif name.partition("/")[0] == "miniwob":
         module = "agentq.envs.browser.miniwob"
+    elif not sites.knows(name) and own.knows(name):
+        module = own.__name__
     else:
         module = sites.__name__
     return cast(_Family, import_module(module))
@@ -98,7 +105,7 @@ def tasks(name: str, split: Split | str, n: int, start: int = 0) -> list[Task]:
     """`n` tasks of a split from index `start` on.
 
     The instruction of a `miniwob` task is what its page says, which takes a browser: that of `default_browser`. Tasks
-    of `miniwob` itself are of each of its pages in turn. Of an environment behind a server it is what it says at reset.
+    of `miniwob` itself are of each of its pages in turn. Environments of your own and behind servers say it at reset.
 
     Raises:
         ConfigError: for an unknown name or split, or an index outside [0, 1e9).
