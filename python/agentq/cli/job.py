@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from agentq.cli import DONE, embedded_base
 from agentq.config import Config
+from agentq.envs.contract import is_file
 from agentq.errors import require
 from agentq.policies.names import check_checkpoint, checkpoint_to_train, make_engine, path_in, read_name, sampler_name
 
@@ -93,6 +94,8 @@ class Job:
 
     def _inputs(self, base: Path | str) -> dict[str, Path | str]:
         more = {"--base": base, "--config": self.args.config, "run.engine": self.config.run.engine}
+        if is_file(self.config.run.env):
+            more["run.env"] = Path(self.config.run.env.rpartition(":")[0])
         given = {name: value for name, value in {**self.reads, **more}.items() if value}
         return {name: path_in(value) or value for name, value in given.items()}
 
