@@ -8,7 +8,7 @@ import json
 import runpy
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -115,10 +115,10 @@ def _recipe(name: str) -> Recipe:
     return found
 
 
-def _recipe_name(given: str) -> str:
+def _recipe_name(given: str, more: Sequence[str] = (), kind: str = "recipe") -> str:
     """The name of a recipe of agentq's, or of an installed package's. Raises ConfigError if there is none."""
     others = [] if given.replace("-", "_") in RECIPES else plugins.names("recipes")
-    return given if given in others else _known(given, [*RECIPES, *others], "recipe")
+    return given if given in others else _known(given, [*RECIPES, *others, *more], kind)
 
 
 def own_recipe(name: str) -> Path | None:
@@ -233,8 +233,7 @@ def check(args: argparse.Namespace, overrides: list[str]) -> int:
 def _recipe_to_show(name: str) -> Recipe:
     if own_recipe(name) is None:
         commands = [command for command in READS if " " not in command]
-        if name not in plugins.names("recipes"):
-            _known(name, [*RECIPES, *commands], "command or recipe")
+        _recipe_name(name, commands, "command or recipe")
     require_train("settings")
     return _recipe(name)
 

@@ -11,12 +11,11 @@ train [0, 1e9), validation [1e9, 2e9), test [2e9, 3e9), base [3e9, 4e9).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from agentq.envs import own, sites
-from agentq.envs.own import register
 from agentq.envs.protocol import SiteEnv
 from agentq.envs.web_env import Advice, Expert, WebEnv
 from agentq.errors import ConfigError, did_you_mean
@@ -78,6 +77,16 @@ def names(family: str = "") -> tuple[str, ...]:
     if family not in ("", "chromium"):
         raise ConfigError(f"family must be '', 'chromium' or 'miniwob'; got '{family}'")
     return tuple(sites.CHROMIUM + name if family else name for name in sites.KITS)
+
+
+def register(name: str, make: Callable[[], Any]) -> None:
+    """Let `name` stand for what `make()` returns, a class of `agentq.envs.contract`, as long as this process lives.
+
+    A name that was registered before is replaced. Raises ConfigError for a name that is taken or none, or no function.
+    """
+    if sites.knows(name) or name.partition("/")[0] == "miniwob":
+        raise ConfigError(f"an environment's name must be free; got '{name}', which comes with agentq")
+    own.register(name, make)
 
 
 def default_browser() -> BrowserPool:

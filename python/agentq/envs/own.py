@@ -32,10 +32,7 @@ _NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*")
 
 
 def register(name: str, make: Make) -> None:
-    """Let `--env NAME` and `agentq.envs.make(NAME)` mean what `make()` returns, for as long as this process lives.
-
-    A name that was registered before is replaced. Raises ConfigError for no name or no function.
-    """
+    """See `agentq.envs.register`."""
     if not _NAME.fullmatch(name):
         raise ConfigError(f"an environment's name must be of letters, digits and _ . - /; got '{name}'")
     if not callable(make):
@@ -118,13 +115,13 @@ class OwnEnv(TextEnv):
         return Advice(EnvAction(command, hint.element, hint.text), hint.thought, hint.explanation, status)
 
     def _act(self, action: EnvAction) -> StepResult:
-        return self._told(action, self._read(Outcome, "step", self._call("step", **asked(action))))
+        return self._told(action, self._read(Outcome, "step", self._call("step", *asked(action).values())))
 
-    def _call(self, method: str, *args: Any, **kwargs: Any) -> Any:
+    def _call(self, method: str, *args: Any) -> Any:
         """What a method returns. Raises ConfigError with the line that failed, agentq's own exceptions as they are."""
         called = getattr(self.own, method)
         try:
-            return called(*args, **kwargs)
+            return called(*args)
         except (AgentqError, MemoryError):
             raise
         except Exception as error:

@@ -98,9 +98,9 @@ class TextEnv:
         return Observation("\n".join(kept), printable(url))
 
 
-def asked(arguments: EnvAction) -> dict[str, str | int | None]:
-    """An action as the arguments of the contract's `step`."""
-    return {"command": arguments.command.value, "element": arguments.element, "text": arguments.text}
+def asked(action: EnvAction) -> dict[str, str | int | None]:
+    """An action as the arguments of the contract's `step`, in order."""
+    return {"command": action.command.value, "element": action.element, "text": action.text}
 
 
 def tasks_by_reset(
