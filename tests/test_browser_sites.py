@@ -119,6 +119,6 @@ def test_names_of_environments_and_tasks() -> None:
     assert (env.name, env.max_steps) == ("chromium/shop", envs.make("shop").max_steps)
     with pytest.raises(ConfigError, match=r"task.env must be 'shop'; got 'booking'"):
         env.reset(envs.task("booking", "train", 0))
-    with pytest.raises(ConfigError, match="no environment 'chromium/shopp'; did you mean 'shop'"):
+    with pytest.raises(ConfigError, match="no environment 'chromium/shopp'; did you mean 'chromium/shop'"):
         envs.make("chromium/shopp")
     env.close()

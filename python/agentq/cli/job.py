@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from agentq.cli import DONE, embedded_base
 from agentq.config import Config
-from agentq.envs.contract import is_file
 from agentq.errors import require
 from agentq.policies.names import check_checkpoint, checkpoint_to_train, make_engine, path_in, read_name, sampler_name
 
@@ -93,6 +92,8 @@ class Job:
         return DONE
 
     def _inputs(self, base: Path | str) -> dict[str, Path | str]:
+        from agentq.envs.contract import is_file
+
         more = {"--base": base, "--config": self.args.config, "run.engine": self.config.run.engine}
         if is_file(self.config.run.env):
             more["run.env"] = Path(self.config.run.env.rpartition(":")[0])
