@@ -24,7 +24,7 @@ from typing import Any
 from agentq._core import ALL_EXHAUSTED, NO_NODE, Forest
 from agentq.agent.actions import action_key, history_text
 from agentq.critics.protocol import Critic, Judge
-from agentq.envs.protocol import Ability, Env
+from agentq.envs.protocol import Env, can_restore
 from agentq.errors import BudgetSpent
 from agentq.policies.protocol import Policy
 from agentq.search.faults import Broken, Resets, ask, broken_tree, take
@@ -94,8 +94,8 @@ class TreeSearch:
         (self.tree,) = self.forest.add_trees(1).tolist()
         self.root = self.forest.root(self.tree)
         self.nodes = {self.root: Node()}
-        self.can_restore = Ability.RESTORE in env.abilities
-        if start is not None and not self.can_restore:
+        self.restorable = env if can_restore(env) else None
+        if start is not None and self.restorable is None:
             raise ValueError(f"a search that begins on the way needs an environment that can restore; got {env.name}")
         self.position: int | None = None  # the node whose page the session shows
         self.counts = {
@@ -210,9 +210,9 @@ class TreeSearch:
         if self.position == index:
             return
         target = self.nodes[index]
-        if self.can_restore:
-            await ask(self.env, self.env.restore, target.snapshot)
-            target.restored = self.env.restored
+        if self.restorable is not None:
+            await ask(self.env, self.restorable.restore, target.snapshot)
+            target.restored = self.restorable.restored
             return
         target.restored = "failed"
         await self._replay(index)
@@ -230,7 +230,7 @@ class TreeSearch:
                 raise Broken(REPLAY_MISMATCH, "a replay must reach the same page; it reached another")
 
     async def _snapshot(self) -> Any:
-        return await ask(self.env, self.env.snapshot) if self.can_restore else None
+        return await ask(self.env, self.restorable.snapshot) if self.restorable is not None else None
 
     async def _expand(self, ticket: int, index: int, node: Node) -> int:
         """Give the node its children, best rank first, and go on with the one that the policy sampled first."""
