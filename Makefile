@@ -62,8 +62,10 @@ $(BROWSERGYM)/.done: constraints.txt
 demo: setup
 	$(BIN)/agentq demo $(ARGS)
 
+# One process per core; WORKERS=0 runs the tests in one, for a debugger.
+WORKERS ?= auto
 test: setup
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 # Engines over a real vLLM, in an environment of its own (2.5 GB) that also sees $(VENV). Not part of `make test`.
 VLLM := build/vllm

@@ -2,9 +2,10 @@
 
     python benchmarks/attacks.py [--json] [--only 4.1 3.16] [--list]
 
-Each attack repeats a case that an outside reviewer ran, with its number: 3.N is an input on the command line, 4.N an
-attack on reliability or security. It prints what is expected beside what was got. Attacks that need a Chromium or
-a package that is missing are reported as skipped, never as passed.
+Each attack repeats a case that an outside reviewer ran, with its number: 1.N is a finding on the parts and their
+contracts, 2.N on algorithms, 3.N an input on the command line, 4.N an attack on reliability or security. It prints
+what is expected beside what was got. Attacks that need a Chromium or a package that is missing are reported as
+skipped, never as passed.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ MODULES = (
     "attacks_remote",
     "attacks_core",
     "attacks_faults",
+    "attacks_contract",
 )
 
 

@@ -59,7 +59,8 @@ def refused(number: str, what: str, *words: str, says: str) -> None:
 refused("3.1", "train a misspelt recipe", "train", "lop", says="no recipe 'lop'; did you mean 'loop'?")
 refused(
     *("3.3", "an environment that resembles none", "train", "loop", "--env", "nope"),
-    says="no environment 'nope'; known: booking, shop, chromium/booking, chromium/shop, miniwob/PAGE, NAME@HOST:PORT",
+    says="no environment 'nope'; known: booking, shop, chromium/booking, chromium/shop, miniwob/PAGE, "
+    "NAME@HOST:PORT, FILE.py:FUNCTION",
 )
 refused(
     *("3.4", "a misspelt site in Chromium", "train", "loop", "--env", "chromium/bookng"),

@@ -131,7 +131,7 @@ def dangerous_paths(folder: Path) -> str:
     link.symlink_to(victim)
     os.mkfifo(folder / "pipe")
     (folder / "folder").mkdir()
-    device = _device(folder / "device")
+    device = null_device(folder / "device")
     paths = {"a link": link, "a pipe": folder / "pipe", "a device": device, "a folder": folder / "folder"}
     for name, path in paths.items():
         before = _kind(path)
@@ -148,7 +148,7 @@ def dangerous_paths(folder: Path) -> str:
     )
 
 
-def _device(path: Path) -> Path:
+def null_device(path: Path) -> Path:
     """A null device of its own; without the right to make one the system's, where that cannot be replaced."""
     try:
         os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 3))

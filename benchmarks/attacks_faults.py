@@ -17,7 +17,6 @@ from attack import agentq, attack
 from agentq.agent.actions import format_action
 from agentq.cli import embedded_base
 from agentq.credit.pairs import node_pairs
-from agentq.envs.protocol import Ability
 from agentq.envs.remote.server import EnvServer
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.search.tree import SearchSettings, TreeSearch
@@ -31,7 +30,7 @@ CODE = (2, 0, 1, 2)
 class Changing:
     """A lock of four clicks whose page shows an advertisement now and then, so that a replay may reach another page."""
 
-    name, abilities, max_steps, restored = "changing", Ability.NONE, len(CODE), "failed"
+    name, max_steps = "changing", len(CODE)
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)

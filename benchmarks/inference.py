@@ -30,7 +30,6 @@ import numpy as np
 from machine import commit, machine, target
 
 from agentq.agent.actions import format_action, parse_action
-from agentq.envs.protocol import Ability
 from agentq.search.collect import Collector
 from agentq.search.run import run_all
 from agentq.search.tree import SearchSettings, TreeSearch, forest_for
@@ -62,7 +61,7 @@ def value_of(path: Path_) -> float:
 class Table:
     """The world as an environment."""
 
-    name, max_steps, restored, abilities = "table", DEPTH, "exact", Ability.RESTORE
+    name, max_steps, restored = "table", DEPTH, "exact"
 
     def __init__(self) -> None:
         self.path: Path_ = ()

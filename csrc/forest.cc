@@ -57,15 +57,11 @@ void Forest::check_node(NodeId node) const {
   if (!is_node(node)) throw std::out_of_range("no node " + std::to_string(node));
 }
 
-const Forest::Tree& Forest::live_tree(TreeId tree) const {
-  if (tree < 0 || static_cast<std::size_t>(tree) >= trees_.size())
-    throw std::out_of_range("no tree " + std::to_string(tree) + "; there are " + std::to_string(trees_.size()));
-  const Tree& found = trees_[static_cast<std::size_t>(tree)];
-  if (found.root == kNoNode) throw std::out_of_range("tree " + std::to_string(tree) + " has been dropped");
-  return found;
+void Forest::no_tree(TreeId tree) const {
+  if (static_cast<std::size_t>(tree) < trees_.size())
+    throw std::out_of_range("tree " + std::to_string(tree) + " has been dropped");
+  throw std::out_of_range("no tree " + std::to_string(tree) + "; there are " + std::to_string(trees_.size()));
 }
-
-Forest::Tree& Forest::live_tree(TreeId tree) { return const_cast<Tree&>(std::as_const(*this).live_tree(tree)); }
 
 std::vector<TreeId> Forest::add_trees(std::size_t count) {
   if (count > kMaxTrees - trees_.size())

@@ -268,7 +268,9 @@ class Forest {
   void descend(Batch& batch, Rows rows) noexcept;
   void arrive(Batch& batch, Lane lane, std::int32_t depth) noexcept;
   template <typename Rule, bool kPlain, bool kSkips>
-  NodeId select_child(NodeId block, std::uint32_t node_visits, const State* states) const noexcept;
+  NodeId select_child(const Slot& node, const State* states) const noexcept;
+  template <typename Rule, bool kPlain, bool kSkips, bool kTabled>
+  NodeId best_child(NodeId block, std::uint32_t node_visits, const State* states) const noexcept;
   template <typename Go>
   void by_rule(Go&& go) const;
   /// act(rows) on all of [0, rows), in one piece or, where there is work for them, in one for each thread.
@@ -300,13 +302,21 @@ class Forest {
   Ticket open_rollout(TreeId tree, NodeId node) noexcept;
   void close_rollout(std::uint32_t index) noexcept;
   /// The entry of a ticket, or throws: "call" is what was tried.
-  std::uint32_t rollout_of(Ticket ticket, const char* call) const;
+  std::uint32_t rollout_of(Ticket ticket, const char* call) const {
+    const std::uint32_t index = ticket::place(ticket);
+    if (index >= rollouts_.size() || rollouts_[index].ticket != ticket || ticket == ticket::kNone) [[unlikely]]
+      refuse(ticket, call);
+    return index;
+  }
+  [[noreturn]] static void refuse(Ticket ticket, const char* call);
   /// The same of a ticket that is known to be in flight.
   const Rollout& rollout(Ticket ticket) const noexcept { return rollouts_[ticket::place(ticket)]; }
   /// Makes tickets invalid, none of them twice; or throws and leaves all as they are.
   void take(std::span<const Ticket> tickets, const char* call);
   void put_back(std::span<const Ticket> tickets) noexcept;
   void leave(NodeId node) noexcept;
+  /// Whether anything beside W and N is kept of a node.
+  bool keeps_more() const noexcept { return squares_ || successes_ || state_; }
   void check_returns(std::span<const double> returns) const;
   void back_up(std::uint32_t rollout, double value) noexcept;
   void keep(TreeId tree, NodeId node, double value, bool success) noexcept;
@@ -348,8 +358,7 @@ class Forest {
     return sizeof(Cell) + 4u * (bool{critic_} + bool{logp_} + bool{prior_} + bool{successes_} + bool{state_}) +
            8u * bool{squares_};
   }
-  /// A free block for `width` children; kNoNode at the byte limit.
-  NodeId allocate(Tree& tree, std::uint32_t width);
+  bool add_chunk(Tree& tree, std::uint32_t need);
   std::uint32_t allocate_chunk(std::uint32_t log2);
   void free_chunks(Tree& tree) noexcept;
   NodeId claim(Tree& tree, std::uint32_t room, std::uint32_t width);
@@ -384,8 +393,13 @@ class Forest {
   std::vector<NodeId> below(NodeId node) const;  // the node and all below it, parents first, siblings together
 
   void check_node(NodeId node) const;
-  Tree& live_tree(TreeId tree);
-  const Tree& live_tree(TreeId tree) const;
+  Tree& live_tree(TreeId tree) { return const_cast<Tree&>(std::as_const(*this).live_tree(tree)); }
+  const Tree& live_tree(TreeId tree) const {
+    if (static_cast<std::size_t>(tree) >= trees_.size() || trees_[static_cast<std::size_t>(tree)].root == kNoNode)
+      [[unlikely]] no_tree(tree);
+    return trees_[static_cast<std::size_t>(tree)];
+  }
+  [[noreturn]] void no_tree(TreeId tree) const;
 
   ForestConfig config_;
   std::unique_ptr<Crew> crew_;  // none with one thread

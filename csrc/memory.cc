@@ -56,24 +56,20 @@ std::uint32_t Forest::allocate_chunk(std::uint32_t log2) {
   return chunk;
 }
 
-NodeId Forest::allocate(Tree& tree, std::uint32_t width) {
-  const std::uint32_t need = cells_of(width);
-  if (tree.end - tree.bump < need) {
-    // two cells for the chunk's own list
-    const std::uint32_t least = std::max(kFirstChunk, static_cast<std::uint32_t>(std::bit_width(need + 1)));
-    std::uint32_t log2 = std::max(tree.next_size, least);
-    std::uint32_t chunk = allocate_chunk(log2);
-    while (chunk == kNoNode && log2 > least) chunk = allocate_chunk(--log2);
-    if (chunk == kNoNode) return kNoNode;
-    header(chunk).parent = tree.chunks;
-    tree.chunks = chunk;
-    tree.bump = chunk + 2;
-    tree.end = chunk + (1u << log2);
-    tree.next_size = std::min(std::max(tree.next_size, log2) + 1, kLargestChunk);
-  }
-  const NodeId block = tree.bump;
-  tree.bump += need;
-  return block;
+/// A further chunk for a tree, with room for so many cells; false at the byte limit.
+bool Forest::add_chunk(Tree& tree, std::uint32_t need) {
+  // two cells for the chunk's own list
+  const std::uint32_t least = std::max(kFirstChunk, static_cast<std::uint32_t>(std::bit_width(need + 1)));
+  std::uint32_t log2 = std::max(tree.next_size, least);
+  std::uint32_t chunk = allocate_chunk(log2);
+  while (chunk == kNoNode && log2 > least) chunk = allocate_chunk(--log2);
+  if (chunk == kNoNode) return false;
+  header(chunk).parent = tree.chunks;
+  tree.chunks = chunk;
+  tree.bump = chunk + 2;
+  tree.end = chunk + (1u << log2);
+  tree.next_size = std::min(std::max(tree.next_size, log2) + 1, kLargestChunk);
+  return true;
 }
 
 void Forest::free_chunks(Tree& tree) noexcept {
@@ -100,8 +96,10 @@ void Forest::free_chunks(Tree& tree) noexcept {
 
 /// A block of a tree with room for so many children, counted as having `width` of them; kNoNode at the byte limit.
 NodeId Forest::claim(Tree& tree, std::uint32_t room, std::uint32_t width) {
-  const NodeId block = allocate(tree, room);
-  if (block == kNoNode) return kNoNode;
+  const std::uint32_t need = cells_of(room);
+  if (tree.end - tree.bump < need && !add_chunk(tree, need)) [[unlikely]] return kNoNode;
+  const NodeId block = tree.bump;
+  tree.bump += need;
   heads_[block >> 7] |= std::uint64_t{1} << (block >> 1 & 63);
   tree.nodes += width;
   num_nodes_ += width;
@@ -114,7 +112,7 @@ void Forest::lay_block(NodeId block, NodeId parent, std::uint32_t index, std::ui
   header(block) = {parent, here, 0, static_cast<std::uint16_t>(width), static_cast<std::uint16_t>(index)};
   const double sum = nothing();
   for (std::uint32_t i = 0; i < width; ++i) slot(block + 1 + i) = {sum, 0, link::kLeaf | i};
-  clear_beside(block + 1, width);
+  if (keeps_more()) clear_beside(block + 1, width);
 }
 
 void Forest::lay_slot(NodeId node, std::uint32_t index) noexcept {

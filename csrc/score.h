@@ -38,7 +38,9 @@ class CountTable {
     return table;
   }
 
-  Edge edge(std::uint64_t n) const noexcept { return n < kSize ? Edge{reciprocal_[n], spread_[n]} : edge_of(n); }
+  Edge edge(std::uint64_t n) const noexcept { return n < kSize ? tabled_edge(n) : edge_of(n); }
+  /// The same of an n below kSize.
+  Edge tabled_edge(std::uint64_t n) const noexcept { return {reciprocal_[n], spread_[n]}; }
   /// sqrt(ln max(1, n))
   double root_log(std::uint64_t n) const noexcept { return n < kSize ? root_log_[n] : root_log_of(n); }
 

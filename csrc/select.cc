@@ -30,15 +30,16 @@ void Forest::by_rule(Go&& go) const {
 
 /// The child that selection takes: the largest score; ties by fewer rollouts started, then by lower index.
 /// Exhausted children are passed over (no flag is ever set unless config.exhaust); one child at least is not.
-template <typename Rule, bool kPlain, bool kSkips>
-[[gnu::always_inline]] inline NodeId Forest::select_child(NodeId block, std::uint32_t node_visits,
-                                                          const State* states) const noexcept {
+/// kTabled: no child has more rollouts than the table of scores; a test of each child would be 5 % of a simulation.
+template <typename Rule, bool kPlain, bool kSkips, bool kTabled>
+[[gnu::always_inline]] inline NodeId Forest::best_child(NodeId block, std::uint32_t node_visits,
+                                                        const State* states) const noexcept {
   const CountTable& table = *table_;
   const double scale = Rule::scale(table, config_.c_exp, node_visits);
   const bool first_unvisited = config_.unvisited == Unvisited::kFirst;
   const auto score_of = [&](NodeId child) {
     const Slot& edge = slot(child);
-    const CountTable::Edge counted = table.edge(edge.started);
+    const CountTable::Edge counted = kTabled ? table.tabled_edge(edge.started) : table.edge(edge.started);
     double value = edge.value_sum * counted.reciprocal;
     if constexpr (!kPlain) {
       double sum = edge.value_sum, reciprocal = counted.reciprocal;
@@ -53,8 +54,7 @@ template <typename Rule, bool kPlain, bool kSkips>
 
   // Which child is better cannot be predicted, so the loop has no branch on it; ties, which are rare, get a second one.
   NodeId best = block;
-  double best_score = kNothing;
-  bool tied = false;
+  double best_score = kNothing, second = kNothing;  // second: as large as the best one only if there is a tie
   const bool all_tie = kPlain && !Rule::kNeedsPrior && node_visits == 0;
   if (all_tie && !kSkips) return block + 1;
   NodeId run = block;
@@ -65,14 +65,15 @@ template <typename Rule, bool kPlain, bool kSkips>
       if (kSkips && link::is_exhausted(edge.link)) continue;
       if (all_tie || (first_unvisited && edge.started == 0)) return child;
       const double score = score_of(child);
-      tied |= score == best_score;
+      const double lesser = score < best_score ? score : best_score;
+      second = lesser > second ? lesser : second;
       best = score > best_score ? child : best;
       best_score = score > best_score ? score : best_score;
     }
     run = header(run).next;
   } while (run != 0);
   // Mostly nobody has visited those that tie: the first of them is the one, without a second loop (5 %).
-  if ((best != block) & (!tied | (slot(best).started == 0))) [[likely]] return best;
+  if ((best != block) & ((second < best_score) | (slot(best).started == 0))) [[likely]] return best;
   const bool none = best == block;  // sums of huge returns have made every score infinite or no number
   std::uint32_t fewest = none ? kMaxRollouts : slot(best).started;
   for_children(block, [&](NodeId child) {
@@ -83,6 +84,15 @@ template <typename Rule, bool kPlain, bool kSkips>
     fewest = edge.started;
   });
   return best;
+}
+
+/// The child of an inner node, a rollout through which has been counted at the node itself.
+template <typename Rule, bool kPlain, bool kSkips>
+[[gnu::always_inline]] inline NodeId Forest::select_child(const Slot& node, const State* states) const noexcept {
+  const NodeId block = link::block(node.link);
+  const std::uint32_t node_visits = node.started - 1 - header(block).here;
+  return node.started < CountTable::kSize ? best_child<Rule, kPlain, kSkips, true>(block, node_visits, states)
+                                          : best_child<Rule, kPlain, kSkips, false>(block, node_visits, states);
 }
 
 Ticket Forest::open_rollout(TreeId tree, NodeId node) noexcept {
@@ -100,55 +110,8 @@ Ticket Forest::open_rollout(TreeId tree, NodeId node) noexcept {
   return ticket;
 }
 
-/// Trees go down side by side, a level at a time, so that the memory of one is fetched while others choose. A row of the
-/// batch writes to its own tree and its own places alone.
-template <typename Rule, bool kPlain, bool kSkips>
-void Forest::descend(Batch& batch, Rows rows) noexcept {
-  const std::span<const TreeId> trees = batch.trees;
-  std::vector<std::uint8_t>& status = batch.leaves.status;
-  std::array<Lane, kLanes> lanes, arrived;
-  for (std::size_t begin = rows.first; begin < rows.last; begin += kLanes)
-    for (std::size_t round = 0; round < batch.most; ++round) {
-      std::size_t count = 0;
-      for (std::size_t row = begin; row < std::min(begin + kLanes, rows.last); ++row) {
-        if (round >= batch.quotas[row] || status[row] != static_cast<std::uint8_t>(AskStatus::kOk)) continue;
-        const NodeId root = trees_[static_cast<std::size_t>(trees[row])].root;
-        if (link::is_exhausted(slot(root).link)) {
-          status[row] = static_cast<std::uint8_t>(AskStatus::kExhausted);
-          continue;
-        }
-        ++slot(root).started;
-        lanes[count++] = {root, static_cast<std::uint32_t>(row)};
-      }
-      for (std::int32_t depth = 0; count > 0; ++depth) {
-        // How deep a tree goes cannot be predicted: leaves and inner nodes are parted without a branch.
-        std::size_t inner = 0, there = 0;
-        for (std::size_t i = 0; i < count; ++i) {
-          const Lane lane = lanes[i];
-          const bool leaf = link::is_leaf(slot(lane.node).link);
-          arrived[there] = lanes[inner] = lane;
-          there += leaf, inner += !leaf;
-        }
-        for (std::size_t i = 0; i < there; ++i) arrive(batch, arrived[i], depth);
-        for (std::size_t i = 0; i < inner; ++i) {
-          const Slot& here = slot(lanes[i].node);
-          const NodeId block = link::block(here.link);
-          const NodeId child = select_child<Rule, kPlain, kSkips>(
-              block, here.started - 1 - header(block).here, kPlain ? nullptr : shared_states(trees[lanes[i].row]));
-          Slot& edge = slot(child);
-          ++edge.started;
-          const Cell* next = cells_ + (link::is_leaf(edge.link) ? block : link::block(edge.link));
-          __builtin_prefetch(next);
-          __builtin_prefetch(next + 4);
-          lanes[i].node = child;
-        }
-        count = inner;
-      }
-    }
-}
-
 /// A descent has come to a leaf: it waits there, or it is undone where one waits already.
-void Forest::arrive(Batch& batch, Lane lane, std::int32_t depth) noexcept {
+[[gnu::always_inline]] inline void Forest::arrive(Batch& batch, Lane lane, std::int32_t depth) noexcept {
   const auto [node, row] = lane;
   Slot& leaf = slot(node);
   if ((leaf.link & link::kPending) != 0) {
@@ -161,6 +124,52 @@ void Forest::arrive(Batch& batch, Lane lane, std::int32_t depth) noexcept {
   const std::size_t at = batch.from[row] + batch.found[row]++;
   batch.leaves.node[at] = node;
   batch.leaves.depth[at] = depth;
+}
+
+/// Trees go down side by side, a level at a time, so that the memory of one is fetched while others choose. A row of the
+/// batch writes to its own tree and its own places alone.
+template <typename Rule, bool kPlain, bool kSkips>
+void Forest::descend(Batch& batch, Rows rows) noexcept {
+  const std::span<const TreeId> trees = batch.trees;
+  std::vector<std::uint8_t>& status = batch.leaves.status;
+  std::array<Lane, kLanes> lanes, arrived;
+  for (std::size_t begin = rows.first; begin < rows.last; begin += kLanes)
+    for (std::size_t round = 0; round < batch.most; ++round) {
+      std::size_t inner = 0, there = 0;
+      // How deep a tree goes cannot be predicted: leaves and inner nodes are parted without a branch.
+      const auto part = [&](NodeId node, std::uint32_t row) {
+        const bool leaf = link::is_leaf(slot(node).link);
+        arrived[there] = lanes[inner] = {node, row};
+        there += leaf, inner += !leaf;
+      };
+      for (std::size_t row = begin; row < std::min(begin + kLanes, rows.last); ++row) {
+        if (round >= batch.quotas[row] || status[row] != static_cast<std::uint8_t>(AskStatus::kOk)) continue;
+        const NodeId root = trees_[static_cast<std::size_t>(trees[row])].root;
+        if (link::is_exhausted(slot(root).link)) {
+          status[row] = static_cast<std::uint8_t>(AskStatus::kExhausted);
+          continue;
+        }
+        ++slot(root).started;
+        part(root, static_cast<std::uint32_t>(row));
+      }
+      for (std::int32_t depth = 0;; ++depth) {
+        for (std::size_t i = 0; i < there; ++i) arrive(batch, arrived[i], depth);
+        if (inner == 0) break;
+        const std::size_t count = inner;
+        inner = there = 0;
+        for (std::size_t i = 0; i < count; ++i) {
+          const Lane lane = lanes[i];
+          const NodeId child = select_child<Rule, kPlain, kSkips>(
+              slot(lane.node), kPlain ? nullptr : shared_states(trees[lane.row]));
+          Slot& edge = slot(child);
+          ++edge.started;
+          const Cell* next = cells_ + (link::is_leaf(edge.link) ? child : link::block(edge.link));
+          __builtin_prefetch(next);
+          __builtin_prefetch(next + 4);
+          part(child, lane.row);
+        }
+      }
+    }
 }
 
 /// Leaf by leaf, for the rules that do not go down side by side.
@@ -199,8 +208,13 @@ Leaves Forest::ask(std::span<const TreeId> trees, std::span<const std::uint32_t>
   Batch& batch = batch_;  // used again: three allocations are 4 % of a small call
   batch.trees = trees, batch.quotas = quotas, batch.most = 0;
   batch.from.assign(trees.size() + 1, 0), batch.found.assign(trees.size(), 0);
+  ++asks_;
   for (std::size_t row = 0; row < trees.size(); ++row) {
-    if (slot(live_tree(trees[row]).root).started > kMaxRollouts - quotas[row])
+    Tree& tree = live_tree(trees[row]);
+    if (tree.stamp == asks_)
+      throw std::invalid_argument("a tree must be listed once a call; got tree " + std::to_string(trees[row]) + " twice");
+    tree.stamp = asks_;
+    if (slot(tree.root).started > kMaxRollouts - quotas[row])
       throw std::invalid_argument("a tree must have at most " + std::to_string(kMaxRollouts) + " rollouts; tree " +
                                   std::to_string(trees[row]) + " would have more");
     batch.from[row + 1] = batch.from[row] + quotas[row];
@@ -209,13 +223,6 @@ Leaves Forest::ask(std::span<const TreeId> trees, std::span<const std::uint32_t>
   const std::size_t all = batch.from.back();
   gather(all);
   reserve_rollouts(all);
-  ++asks_;
-  for (const TreeId id : trees) {
-    Tree& tree = trees_[static_cast<std::size_t>(id)];
-    if (tree.stamp == asks_)
-      throw std::invalid_argument("a tree must be listed once a call; got tree " + std::to_string(id) + " twice");
-    tree.stamp = asks_;
-  }
   Leaves& leaves = batch.leaves;
   leaves = {std::vector<Ticket>(all), std::vector<NodeId>(all), std::vector<TreeId>(all), std::vector<std::int32_t>(all),
             std::vector<std::uint8_t>(trees.size())};
@@ -253,9 +260,7 @@ Forest::One Forest::ask_one(TreeId id) {
     while (true) {
       ++here->started;
       if (link::is_leaf(here->link)) return;
-      const NodeId block = link::block(here->link);
-      node = select_child<Rule, kPlain, kSkips>(block, here->started - 1 - header(block).here,
-                                        kPlain ? nullptr : shared_states(id));
+      node = select_child<Rule, kPlain, kSkips>(*here, kPlain ? nullptr : shared_states(id));
       here = &slot(node);
     }
   };

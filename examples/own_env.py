@@ -1,9 +1,13 @@
-"""An environment of your own, for any Python: a class with `reset` and `step`, and a function that makes one.
+"""An environment of your own: a class with `reset` and `step`, and a function that makes one.
 
-    agentq env serve examples/own_env.py:make                    # --python for the one that has what it imports
+    agentq env check examples/own_env.py:make                    # does it keep what search relies on?
+    agentq eval CHECKPOINT --env examples/own_env.py:make        # in agentq's own process
+    agentq env serve examples/own_env.py:make                    # in another Python: --python for the one it needs
     agentq eval CHECKPOINT --env count@127.0.0.1:7007
 
-Here the agent counts up to a number. docs/protocol.md names everything that `reset` and `step` may return.
+Here the agent counts up to a number. Only `reset` and `step` are needed. Without `snapshot` and `restore`, search goes
+back to a page by `reset` and the same steps again; without `expert` there are no demonstrations. docs/protocol.md names
+what `reset` and `step` may return, agentq/envs/contract.py what a class may have.
 """
 
 
@@ -20,6 +24,15 @@ class Count:
         self.count += command == "CLICK"
         won = command == "STOP" and self.count == self.goal
         return {"text": self.page(), "reward": float(won), "success": won, "terminated": command == "STOP"}
+
+    def snapshot(self):
+        return self.goal, self.count
+
+    def restore(self, token):
+        self.goal, self.count = token
+
+    def expert(self):
+        return {"command": "STOP"} if self.count == self.goal else {"command": "CLICK", "element": 1}
 
     def page(self):
         return f"heading {self.count}\nbutton Up [1]"

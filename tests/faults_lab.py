@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from agentq import envs
-from agentq.envs.protocol import Ability, Env
+from agentq.envs.protocol import Env
 from agentq.errors import EnvError
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.search.rollout import RolloutSettings, rollout
@@ -51,9 +51,11 @@ class Fails:
         self,
         when: Callable[[int, int], str | None] = lambda resets, steps: None,
         starts: Callable[[int], bool] = lambda resets: True,
-        abilities: Ability = Ability.NONE,
+        restores: bool = False,
     ) -> None:
-        self.env, self.when, self.starts, self.abilities = envs.make("booking"), when, starts, abilities
+        self.env, self.when, self.starts = envs.make("booking"), when, starts
+        if not restores:
+            self.snapshot = None
         self.name, self.max_steps, self.restored = self.env.name, self.env.max_steps, "exact"
         self.resets = self.steps = 0
         self.lost = False

@@ -72,7 +72,7 @@ class Flaky:
 
     def __init__(self, env, rng, steps=0.05, resets=0.0, kind="session_lost"):
         self.env, self.rng, self.steps, self.resets, self.kind = env, rng, steps, resets, kind
-        self.name, self.max_steps, self.abilities, self.faults = env.name, env.max_steps, env.abilities, 0
+        self.name, self.max_steps, self.faults = env.name, env.max_steps, 0
         self.shown = self.lost = None
 
     def __getattr__(self, name):

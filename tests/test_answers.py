@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 
+import numpy as np
 import pytest
 from answer_styles import SETS, answers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from models import read_all, verdict
 
+from agentq import envs
 from agentq.agent.actions import format_action, history_text, parse_action
 from agentq.agent.commands import print_env_action
-from agentq.types import Action, Command, EnvAction, Status
+from agentq.policies.scripted import ScriptedPolicy
+from agentq.recipes.metrics import of_episodes
+from agentq.search.branching import at_random, branched
+from agentq.search.rollout import RolloutSettings, rollout
+from agentq.search.tree import SearchSettings, TreeSearch
+from agentq.types import Action, Command, EnvAction, History, Split, Status
 from tests.test_agent import env_actions, line
 
 PIECES = [
@@ -240,3 +248,38 @@ def test_what_people_read_in_chat_models_answers_is_read_and_nothing_else() -> N
     assert len(missed) <= 0.05 * sum(each.expected is not None for each in asked), missed
     bold = [action for each, action in rows if each.style == "bold" and action.env_action is not None]
     assert all("bold" in action.mended for action in bold)
+
+
+@pytest.mark.parametrize("way", ["rollout", "search", "branches"])
+def test_later_prompts_show_what_was_read_and_not_how_it_was_said(way: str) -> None:
+    shown: list[tuple[str, ...]] = []
+    said = "<think>\nhm\n</think>\n**Thought:** again\n**Commands:** `SCROLL DOWN`"
+
+    def act(history: History, rng: np.random.Generator) -> tuple[str, float]:
+        shown.append(history.actions)
+        return said if len(history.actions) < 2 else format_action(EnvAction(Command.STOP)), -1.0
+
+    env, task, policy = envs.make("booking"), envs.task("booking", Split.TRAIN, 0), ScriptedPolicy(act)
+    if way != "rollout":
+        searched = TreeSearch(env, task, policy, SearchSettings(num_iterations=3, num_proposals=1)).run()
+        grown = branched(env, task, policy, RolloutSettings(), initial=1, total=1, branching=at_random(1))
+        tree = asyncio.run(searched if way == "search" else grown)
+        (searched if way == "branches" else grown).close()
+        proposals = [proposal for proposal in tree.proposal if proposal is not None]
+    else:
+        episode = asyncio.run(rollout(env, task, policy, RolloutSettings()))
+        assert episode is not None
+        proposals = [step.proposal for step in episode.steps]
+    assert proposals[0].action.text == said  # what is trained on
+    read = "THOUGHT: again\nCOMMANDS: SCROLL DOWN\nSTATUS: CONTINUE"
+    assert set(shown) >= {(), (read,), (read, read)} and {text for actions in shown for text in actions} == {read}
+
+
+def test_the_share_of_mended_actions_is_among_a_rounds_metrics() -> None:
+    env, task = envs.make("booking"), envs.task("booking", Split.TRAIN, 0)
+    said = ["`SCROLL DOWN`", "COMMANDS: SCROLL DOWN", "no action", "COMMANDS: STOP"]
+    policy = ScriptedPolicy(lambda history, rng: (said[len(history.actions)], -1.0))
+    episode = asyncio.run(rollout(env, task, policy, RolloutSettings()))
+    assert episode is not None
+    found = of_episodes([episode])
+    assert (found["mended"], found["unreadable"]) == (0.25, 0.25)

@@ -10,7 +10,7 @@ from agentq.envs.browser.env import BrowserEnv
 from agentq.envs.browser.experts import PAGES
 from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.browser.states import Return
-from agentq.envs.explore import check_env
+from agentq.envs.check import check_env
 from agentq.errors import ConfigError, MissingExtra
 from agentq.types import INPUT_COMMANDS, Command, EnvAction, Split, Task
 from tests.browser_lab import click

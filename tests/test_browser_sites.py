@@ -12,7 +12,8 @@ from agentq.agent.actions import format_action
 from agentq.envs.browser.env import BrowserEnv
 from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.browser.states import Return, StepLog
-from agentq.envs.explore import check_env, random_action
+from agentq.envs.check import check_env
+from agentq.envs.explore import random_action
 from agentq.errors import ConfigError
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.search.run import run_all
@@ -118,6 +119,6 @@ def test_names_of_environments_and_tasks() -> None:
     assert (env.name, env.max_steps) == ("chromium/shop", envs.make("shop").max_steps)
     with pytest.raises(ConfigError, match=r"task.env must be 'shop'; got 'booking'"):
         env.reset(envs.task("booking", "train", 0))
-    with pytest.raises(ConfigError, match="no environment 'chromium/shopp'; did you mean 'shop'"):
+    with pytest.raises(ConfigError, match="no environment 'chromium/shopp'; did you mean 'chromium/shop'"):
         envs.make("chromium/shopp")
     env.close()

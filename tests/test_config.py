@@ -8,6 +8,7 @@ import pytest
 
 from agentq.config import Config, load, settings
 from agentq.errors import ConfigError
+from agentq.recipes.presets import READS, load_for
 
 
 def test_load_puts_the_command_line_over_the_file_over_the_defaults(tmp_path: Path) -> None:
@@ -89,3 +90,21 @@ def test_load_names_a_file_it_cannot_read(tmp_path: Path) -> None:
     (tmp_path / "x.toml").write_bytes(b"\xff")
     with pytest.raises(ConfigError, match=r"must be a readable TOML file; got not UTF-8 text"):
         load(tmp_path / "x.toml")
+
+
+def test_settings_that_a_command_does_not_read_are_refused(tmp_path: Path) -> None:
+    reads, file = READS["train rft"], tmp_path / "mine.toml"
+    file.write_text("[rft]\nmax_per_task = 1\nnum_tasks = 9\n")
+    assert load_for("train rft", None, ["--rft.max_per_task=1"], reads).rft.max_per_task == 1
+    for source, given in (("command line", (None, ["--rft.num_tasks=9"])), ("mine.toml", (file, []))):
+        with pytest.raises(ConfigError) as error:
+            load_for("train rft", *given, reads)
+        message = "settings must be ones that agentq train rft reads; got rft.num_tasks, read by agentq demo, agentq "
+        message += "ladder"
+        assert str(error.value) == f"{source}: {message}"
+    assert load_for("train mine", None, ["--rft.num_tasks=9"], None).rft.num_tasks == 9  # unknown: any may be given
+
+
+@pytest.mark.parametrize(("words", "price"), [([], 3.0), (["--price.cached=0"], 0.0)])
+def test_cached_tokens_cost_as_prompt_tokens_unless_said(words: list[str], price: float) -> None:
+    assert load(None, ["--price.prompt=3", *words]).price.of_tokens() == (3.0, price, 0.0)

@@ -244,6 +244,16 @@ def test_load_checkpoint_names_a_missing_or_unfitting_checkpoint(checkpoint: Pat
         TransformersEngine(tmp_path)
 
 
+def test_load_checkpoint_refuses_one_that_lacks_a_weight(checkpoint: Path, tmp_path: Path) -> None:
+    shutil.copytree(checkpoint, tmp_path / "partial")
+    file = tmp_path / "partial" / "model.safetensors"
+    weights = load_file(file)
+    del weights["model.layers.0.mlp.up_proj.weight"]
+    save_file(weights, file, metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=r"must hold every weight; got .*partial without 1, such as model\.layers\.0"):
+        TransformersEngine(tmp_path / "partial")
+
+
 def test_agreement_is_the_distance_to_a_learner(checkpoint: Path, engine: TransformersEngine) -> None:
     samples = asyncio.run(probe(engine, [Prompt([], ids) for ids in PROMPTS], k=2, max_new_tokens=6))
     learner = Learner.from_checkpoint(checkpoint, learning_rate=1e-3)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from agentq import envs
 from agentq.agent.commands import parse_env_action
-from agentq.envs.explore import check_env, random_action, random_walk
+from agentq.envs.check import check_env
+from agentq.envs.explore import random_action, random_walk
 from agentq.envs.protocol import Env
 from agentq.envs.web_env import Snapshot
 from agentq.errors import ConfigError, EnvError
@@ -20,6 +21,7 @@ from agentq.types import Command, EnvAction, Observation, Split, Task
 
 GOLDEN = Path(__file__).parent / "golden"
 STOP = EnvAction(Command.STOP)
+KNOWN = "booking, shop, chromium/booking, chromium/shop, miniwob/PAGE, NAME@HOST:PORT, FILE.py:FUNCTION"
 
 
 def solve(env: envs.WebEnv, task: Task) -> tuple[int, bool]:
@@ -140,7 +142,7 @@ def test_splits_are_disjoint_and_tasks_depend_on_the_seed_only(name: str) -> Non
 def test_registry_errors_are_one_line_with_the_nearest_name() -> None:
     errors: dict[str, Callable[[], object]] = {
         "no environment 'bookin'; did you mean 'booking'?": lambda: envs.make("bookin"),
-        "no environment 'zzz'; known: booking, shop": lambda: envs.expert("zzz"),
+        f"no environment 'zzz'; known: {KNOWN}": lambda: envs.expert("zzz"),
         "no split 'trian'; did you mean 'train'?": lambda: envs.task("shop", "trian", 0),
         "task index must be in [0, 1000000000); got -1": lambda: envs.task("shop", "train", -1),
         "task seed must be in [0, 4000000000); got 4000000000": lambda: envs.task_from_seed("shop", 4_000_000_000),

@@ -12,7 +12,6 @@ from agentq import envs
 from agentq._core import ALL_EXHAUSTED, EXHAUSTED, TERMINAL, Forest
 from agentq.agent.actions import parse_action
 from agentq.credit.pairs import node_pairs, tree_success_samples
-from agentq.envs.protocol import Ability
 from agentq.errors import ConfigError
 from agentq.evaluate.outcomes import of_tree
 from agentq.policies.scripted import ScriptedPolicy
@@ -83,13 +82,13 @@ def test_an_abandoned_leaf_survives_a_snapshot_and_needs_exhaustion(tmp_path: Pa
 # search
 
 
-@pytest.mark.parametrize("abilities", [Ability.NONE, Ability.RESTORE])
+@pytest.mark.parametrize("restores", [False, True])
 @pytest.mark.parametrize("kind", ["session_lost", "browser_lost", "network"])
-def test_a_rollout_that_the_world_breaks_is_cancelled_and_its_action_tried_again(kind: str, abilities: Ability) -> None:
+def test_a_rollout_that_the_world_breaks_is_cancelled_and_its_action_tried_again(kind: str, restores: bool) -> None:
     """The first rollout breaks at its third step: the tree is as if it had not been."""
     count = iter(range(10**6))
-    env = Fails(lambda resets, steps: kind if next(count) == 2 else None, abilities=abilities)
-    tree, plain = search(env, 13), search(Fails(abilities=abilities), 12)
+    env = Fails(lambda resets, steps: kind if next(count) == 2 else None, restores=restores)
+    tree, plain = search(env, 13), search(Fails(restores=restores), 12)
     assert tree.info["faults"] == {kind: 1} and tree.info["iterations"] == tree.visit_count[0] == 12
     for column in ("parent", "visit_count", "value_sum", "flags", "reward"):
         assert getattr(tree, column).tolist() == getattr(plain, column).tolist(), column
@@ -151,7 +150,7 @@ def test_a_reset_in_the_middle_of_a_tree_costs_one_rollout() -> None:
 
 
 def test_a_task_without_a_first_page_has_a_record() -> None:
-    for env in (Fails(starts=lambda resets: False), Fails(starts=lambda resets: False, abilities=Ability.RESTORE)):
+    for env in (Fails(starts=lambda resets: False), Fails(starts=lambda resets: False, restores=True)):
         tree = search(env)
         assert len(tree) == 1 and env.resets == 2 and tree.fault == tree.error_kind[0] == "reset_failed"
         assert tree.info["error_message"] == "ValueError: reset 2 failed"

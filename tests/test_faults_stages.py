@@ -16,7 +16,7 @@ import pytest
 from agentq import envs
 from agentq.config import load
 from agentq.credit.pairs import node_pairs, success_samples, trajectory_pairs
-from agentq.envs.protocol import Ability, Env
+from agentq.envs.protocol import Env
 from agentq.errors import EnvError
 from agentq.evaluate.critic import concordance
 from agentq.evaluate.outcomes import of_episode
@@ -53,7 +53,8 @@ def test_stages_run_through_a_flaky_world(restores: bool, tmp_path: Path) -> Non
 
     def make() -> Env:
         env = make_flaky()
-        env.abilities = env.abilities if restores else Ability.NONE
+        if not restores:
+            env.snapshot = None
         return env
 
     make_flaky = flaky(1, steps=0.05, resets=0.05)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from attacks_core import null_device
 
 from agentq._core import Forest
 from tests.reference.builders import fan, visit
@@ -58,7 +59,8 @@ def test_save_and_load_refuse_what_is_no_file(tmp_path):
     (tmp_path / "folder").mkdir()
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "socket"))
-        kinds = {"pipe": "a pipe", "folder": "a directory", "socket": "a socket", "/dev/null": "a device"}
+        device = null_device(tmp_path / "device")
+        kinds = {"pipe": "a pipe", "folder": "a directory", "socket": "a socket", str(device): "a device"}
         for name, kind in kinds.items():
             path = tmp_path / name  # an absolute name stands alone
             mode = path.stat().st_mode
@@ -67,8 +69,8 @@ def test_save_and_load_refuse_what_is_no_file(tmp_path):
             assert path.stat().st_mode == mode
             with pytest.raises(OSError, match=None if kind == "a socket" else REGULAR + kind):
                 Forest.load(path)  # does not wait for a writer
-    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["folder", "pipe", "socket"]
+    assert stat.S_ISCHR(device.stat().st_mode)
+    assert {file.name for file in tmp_path.iterdir()} - {"device"} == {"folder", "pipe", "socket"}
     with pytest.raises(IsADirectoryError):
         forest.save(tmp_path)
 

@@ -462,11 +462,9 @@ def test_a_name_makes_the_engine(vllm: FakeOpenAI) -> None:
 def test_eval_asks_a_server(search: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Also as the critic; what is trained must be a checkpoint."""
     with fake_openai() as fake:
-        name, out = (
-            f"{fake.url}#tiny",
-            ["--out", str(tmp_path / "run"), "--eval.num_tasks=3", "--eval.num_iterations=2"],
-        )
-        assert main(["eval", name, *out, *(["--search", "--base", name] if search else []), "--json"]) == 0
+        name, out = f"{fake.url}#tiny", ["--out", str(tmp_path / "run"), "--eval.num_tasks=3"]
+        more = ["--search", "--base", name, "--eval.num_iterations=2"] if search else []
+        assert main(["eval", name, *out, *more, "--json"]) == 0
         (row,) = json.loads(capsys.readouterr().out)["rungs"]
         assert (row["name"], row["n"]) == (name, 3) and len(fake.asked) > 3
         assert main(["train", "rft", "--base", name, "--out", str(tmp_path / "train")]) == 2

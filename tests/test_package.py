@@ -14,8 +14,8 @@ import agentq
 PACKAGE = Path(agentq.__file__).parent
 HEAVY = ("torch", "transformers", "playwright", "openai", "vllm", "peft", "accelerate")
 
-# Each folder with the folders it may import from; `types`, `errors` and `config` are open to all. From DESIGN: types,
-# errors, config <- agent <- envs | policies | critics <- search | store | credit <- learn <- the rest.
+# Each folder with the folders it may import from; the modules of OPEN_TO_ALL are open to all. From DESIGN: types,
+# errors, config, plugins <- agent <- envs | policies | critics <- search | store | credit <- learn <- the rest.
 AGENT = {"agent"}
 SENSES = AGENT | {"envs", "policies", "critics"}
 MIDDLE = SENSES | {"_core", "search", "store", "credit"}
@@ -29,7 +29,7 @@ ALLOWED = {
     "credit": MIDDLE,
     "learn": MIDDLE | {"learn"},
 }
-OPEN_TO_ALL = {"types", "errors", "config"}
+OPEN_TO_ALL = {"types", "errors", "config", "plugins"}
 
 
 def python_files() -> list[Path]:

@@ -14,8 +14,8 @@ import pytest
 
 from agentq import envs
 from agentq.agent.actions import format_action
-from agentq.envs.explore import check_env
-from agentq.envs.protocol import BROKEN_IN_A_ROW
+from agentq.envs.check import check_env
+from agentq.envs.protocol import BROKEN_IN_A_ROW, can_restore, is_blocking
 from agentq.envs.remote import client
 from agentq.envs.remote import server as serving
 from agentq.envs.remote.client import RemoteEnv
@@ -220,12 +220,11 @@ def test_names_and_what_is_not_offered(count: str) -> None:
         (ConfigError, "HOST:PORT or the path of a Unix socket; got 'here'", lambda: envs.make("count@here")),
         (ConfigError, f"must be known for this, as for the built-in sites; got {count}", lambda: envs.expert(count)),
         (ConfigError, f"task.env must be '{count}'; got 'shop'", lambda: env.reset(envs.task("shop", "train", 0))),
-        (EnvError, f"an environment of agentq's own; {count} offers no snapshot", env.snapshot),
-        (EnvError, f"an environment of agentq's own; {count} offers no view", lambda: env.view),
     ):
         with pytest.raises(error) as raised:
             call()
         assert said in str(raised.value)
+    assert not can_restore(env) and is_blocking(env) and can_restore(envs.make("shop"))
     assert envs.max_sessions(count) == 4 and envs.max_sessions("shop") is None
     assert task.env == count
     env.close()

@@ -31,6 +31,7 @@ PACKAGE = Path(envs.__file__).parents[1]
 ELSEWHERE = [
     *(f"agentq.envs.remote.{name}" for name in ("start", "session", "browsergym", "axtree")),
     *(f"agentq.envs.browser.{name}" for name in ("wire", "processes")),
+    "agentq.envs.contract",
     "agentq.errors",
 ]
 

@@ -13,7 +13,6 @@ import pytest
 
 from agentq.agent.actions import format_action
 from agentq.critics.ranker import rank_values
-from agentq.envs.protocol import Ability
 from agentq.policies.batches import Batches
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.search.collect import Collector
@@ -32,8 +31,10 @@ class Lock:
 
     name, max_steps, restored = "lock", 3, "exact"
 
-    def __init__(self, abilities: Ability = Ability.RESTORE, *, forgets: bool = False) -> None:
-        self.abilities = abilities
+    def __init__(self, restores: bool = True, *, blocking: bool = False, forgets: bool = False) -> None:
+        self.blocking = blocking
+        if not restores:
+            self.snapshot = None
         self.forgets = forgets  # a page that differs on every visit, as a live site's might
         self.clicked: tuple[int, ...] = ()
         self.resets = 0
@@ -53,7 +54,6 @@ class Lock:
         return StepResult(self._page(), float(opened), terminated=len(self.clicked) == 3, success=opened)
 
     def snapshot(self) -> tuple[int, ...]:
-        assert Ability.RESTORE in self.abilities
         return self.clicked
 
     def restore(self, token: tuple[int, ...]) -> Observation:
@@ -165,7 +165,7 @@ def test_search_gives_the_same_trees_whatever_runs_beside_it(critic: bool) -> No
 
 def test_search_without_restore_replays_and_builds_the_same_tree() -> None:
     settings = SearchSettings(num_iterations=12, num_proposals=4)
-    (restored,), (replayed,) = _search(settings), _search(settings, abilities=Ability.NONE)
+    (restored,), (replayed,) = _search(settings), _search(settings, restores=False)
     assert _same(restored, replayed)
     assert replayed.info["env_steps"] > restored.info["env_steps"]
     assert replayed.info["replay_mismatches"] == 0
@@ -174,7 +174,7 @@ def test_search_without_restore_replays_and_builds_the_same_tree() -> None:
 
 def test_search_records_a_replay_that_reaches_another_page() -> None:
     settings = SearchSettings(num_iterations=6, num_proposals=12)
-    (tree,) = _search(settings, abilities=Ability.NONE, forgets=True)
+    (tree,) = _search(settings, restores=False, forgets=True)
     assert tree.info["replay_mismatches"] > 0
     assert "replay_mismatch" in tree.error_kind and "failed" in tree.restored
 
@@ -188,7 +188,7 @@ def test_environments_that_wait_for_a_process_wait_at_once() -> None:
             meeting.wait()
             return super().reset(task)
 
-    waited = _search(settings, tasks=4, in_flight=4, env=Waiting, abilities=Ability.RESTORE | Ability.BLOCKING)
+    waited = _search(settings, tasks=4, in_flight=4, env=Waiting, blocking=True)
     assert all(_same(a, b) for a, b in zip(waited, _search(settings, tasks=4), strict=True))
 
 

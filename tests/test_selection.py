@@ -19,7 +19,6 @@ from agentq.cli import main
 from agentq.cli.parser import parse
 from agentq.config import Selection
 from agentq.critics.ranker import rank_values
-from agentq.envs.protocol import Ability
 from agentq.errors import ConfigError
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.search.run import request_seed
@@ -289,8 +288,8 @@ def test_thompson_goes_wider_by_untried_proposals_then_by_further_samples(rule: 
 
 @pytest.mark.parametrize("rule", SIDE_BY_SIDE)
 @pytest.mark.parametrize("leaves", [2, 4])
-@pytest.mark.parametrize("abilities", [Ability.RESTORE, Ability.NONE])
-def test_timing_does_not_show_in_a_tree_of_several_leaves(rule: Selection, leaves: int, abilities: Ability) -> None:
+@pytest.mark.parametrize("restores", [True, False])
+def test_timing_does_not_show_in_a_tree_of_several_leaves(rule: Selection, leaves: int, restores: bool) -> None:
     rng = np.random.default_rng(0)
 
     class Jittery(Lock):
@@ -298,17 +297,14 @@ def test_timing_does_not_show_in_a_tree_of_several_leaves(rule: Selection, leave
             time.sleep(float(rng.uniform(0, 0.004)))
             return super().step(env_action)
 
-    def found(kind: Callable[..., Lock], more: Ability) -> TreeRecord:
-        return _search(
-            kind(abilities | more),
-            rule,
-            leaves_in_flight=leaves,
-            critic=_Shuffles(),
-            make_env=lambda: kind(abilities | more),
-        )
+    def found(kind: Callable[..., Lock], *, blocking: bool) -> TreeRecord:
+        def make_env() -> Lock:
+            return kind(restores, blocking=blocking)
 
-    calm = found(Lock, Ability.NONE)
-    assert all(_same(calm, found(Jittery, Ability.BLOCKING)) for _ in range(2))
+        return _search(make_env(), rule, leaves_in_flight=leaves, critic=_Shuffles(), make_env=make_env)
+
+    calm = found(Lock, blocking=False)
+    assert all(_same(calm, found(Jittery, blocking=True)) for _ in range(2))
     assert calm.visit_count[0] == calm.info["iterations"] == 14
     other = _search(rule=rule, critic=_Shuffles())
     assert not _same(calm, other)  # what is in flight counts
@@ -333,16 +329,16 @@ def test_leaves_in_flight_act_at_once_in_sessions_of_their_own() -> None:
         def close(self) -> None:
             closed.append(1)
 
-    abilities = Ability.RESTORE | Ability.BLOCKING
-    tree = _search(
-        Meets(abilities), num_iterations=3, leaves_in_flight=2, make_env=lambda: Meets(abilities), num_proposals=9
-    )
+    def make_env() -> Meets:
+        return Meets(blocking=True)
+
+    tree = _search(make_env(), num_iterations=3, leaves_in_flight=2, make_env=make_env, num_proposals=9)
     assert tree.visit_count[0] == 3 and len(closed) == 1
 
 
 def test_an_environment_that_cannot_fork_needs_sessions_for_several_leaves() -> None:
     with pytest.raises(ValueError, match="several leaves in flight need make_env or an environment that can fork"):
-        _search(leaves_in_flight=2)
+        _search(Lock(False), leaves_in_flight=2)
     forked = SearchSettings(8, 4, leaves_in_flight=2)
     tree = asyncio.run(TreeSearch(envs.make("booking"), BOOKING, ScriptedPolicy(mostly_right), forked).run())
     assert tree.visit_count[0] == 8
@@ -351,11 +347,11 @@ def test_an_environment_that_cannot_fork_needs_sessions_for_several_leaves() -> 
 # faults of the world
 
 
-@pytest.mark.parametrize("abilities", [Ability.NONE, Ability.RESTORE])
+@pytest.mark.parametrize("restores", [False, True])
 @pytest.mark.parametrize("rule", RULES)
-def test_a_broken_rollout_is_cancelled_under_every_rule(rule: Selection, abilities: Ability) -> None:
+def test_a_broken_rollout_is_cancelled_under_every_rule(rule: Selection, restores: bool) -> None:
     count = iter(range(10**6))
-    env = Fails(lambda resets, steps: "network" if next(count) == 30 else None, abilities=abilities)
+    env = Fails(lambda resets, steps: "network" if next(count) == 30 else None, restores=restores)
     tree = _booking(env, rule)
     assert tree.info["faults"] == {"network": 1} and tree.visit_count[0] == tree.info["iterations"] == 11
     _check_counts(tree)
@@ -382,7 +378,7 @@ def test_a_node_that_breaks_twice_is_left_alone_under_every_rule(rule: Selection
 @pytest.mark.parametrize("rule", SIDE_BY_SIDE)
 def test_a_fault_in_one_of_several_leaves_cancels_that_rollout_alone(rule: Selection) -> None:
     count = iter(range(10**6))
-    env = Fails(lambda resets, steps: "browser_lost" if next(count) == 40 else None, abilities=Ability.RESTORE)
+    env = Fails(lambda resets, steps: "browser_lost" if next(count) == 40 else None, restores=True)
     tree = _booking(env, rule, 16, leaves=4)
     assert tree.info["faults"] == {"browser_lost": 1} and tree.visit_count[0] == tree.info["iterations"] == 15
     _check_counts(tree)
@@ -421,15 +417,15 @@ def _steps(env: Lock | None = None, **settings: Any) -> TreeRecord:
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("abilities", [Ability.RESTORE, Ability.NONE])
-def test_a_step_search_takes_one_path_and_keeps_what_it_knows_below_it(rule: Selection, abilities: Ability) -> None:
-    path = _steps(Lock(abilities), selection=rule, num_iterations=30)
+@pytest.mark.parametrize("restores", [True, False])
+def test_a_step_search_takes_one_path_and_keeps_what_it_knows_below_it(rule: Selection, restores: bool) -> None:
+    path = _steps(Lock(restores), selection=rule, num_iterations=30)
     assert path.parent.tolist() == [-1, 0, 1, 2] and path.flags.tolist() == [0, 0, 0, 1]
     n, w = path.visit_count.tolist(), path.value_sum.tolist()
     assert path.info["succeeded"] == bool(path.success[3]) == (w[3] > 0) and not path.success[:3].any()
     assert n[0] >= n[3] > 0 and path.info["iterations"] >= n[0]
     assert path.info["succeeded"] or rule in GO_WIDER  # the others see all 27 ends
-    same = _steps(Lock(abilities), selection=rule, num_iterations=30)
+    same = _steps(Lock(restores), selection=rule, num_iterations=30)
     assert _same(path, same)
 
 

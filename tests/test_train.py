@@ -109,7 +109,7 @@ def test_train_refuses_in_one_line_and_writes_nothing(
 def test_train_refuses_a_directory_of_another_recipe(base: Path, tmp_path: Path) -> None:
     with RunStore.open(tmp_path / "run", {"recipe": "loop"}):
         pass
-    with RunStore.open(tmp_path / "run", {"recipe": "loop"}), pytest.raises(ValueError, match="recipe"):
+    with pytest.raises(ValueError, match="recipe"):
         RunStore.open(tmp_path / "run", {"recipe": "grpo"})
 
 

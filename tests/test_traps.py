@@ -307,7 +307,9 @@ def test_a_run_goes_on_only_with_the_base_that_it_began_with(tmp_path: Path) -> 
     learner = Learner.from_checkpoint(tmp_path / "moved", learning_rate=1e-3)
     learner.step_sft([sample([5], [6])])
     learner.save(tmp_path / "other")
-    with pytest.raises(ConfigError, match=r"must go on with the base that it began with .* got .*other"):
+    with pytest.raises(
+        ConfigError, match=r"must go on with the base that it began with, .*base; got .*other, whose files"
+    ):
         run("sft", tmp_path / "other", tmp_path / "run", TINY)
 
 

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import os
+import traceback
 from collections.abc import Iterable
 from types import ModuleType
 
@@ -60,3 +62,13 @@ def require(module: str, *, extra: str, for_: str) -> ModuleType:
         return importlib.import_module(module)
     except ImportError as error:
         raise MissingExtra(f"{for_} needs {module}: pip install 'agentq-search[{extra}]'") from error
+
+
+def line_in(file: str, error: BaseException) -> int | None:
+    """The line of `file` at which `error` arose, or which called what raised it; None if it has no part in it."""
+    file = os.path.realpath(file)
+    if isinstance(error, SyntaxError) and error.filename and os.path.realpath(error.filename) == file:
+        return error.lineno
+    frames = traceback.walk_tb(error.__traceback__)
+    lines = [number for frame, number in frames if os.path.realpath(frame.f_code.co_filename) == file]
+    return lines[-1] if lines else None

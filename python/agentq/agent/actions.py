@@ -88,21 +88,20 @@ def _parse(text: str) -> Action:
         try:
             answer = read_answer(said)
         except Unreadable as error:
-            return Action(text, None, parse_error=str(error), mended=mended, **_told(sections))
+            told: dict[str, Any] = {name.lower(): sections.get(name, "") for name in ("PLAN", "THOUGHT", "EXPLANATION")}
+            return Action(text, None, parse_error=str(error), mended=mended, **told)
         sections, (env_action, more) = answer.sections, answer.command
         status, unknown = _any_status(sections.get("STATUS"))
         mended = tuple(dict.fromkeys((*mended, *answer.mended, *more, *unknown))) or ("remark",)
     return Action(
         text=text,
         env_action=env_action,
+        thought=sections.get("THOUGHT", ""),
+        plan=sections.get("PLAN", ""),
+        explanation=sections.get("EXPLANATION", ""),
         status=status,
         mended=mended,
-        **_told(sections),
     )
-
-
-def _told(sections: dict[str, str]) -> dict[str, Any]:
-    return {name.lower(): sections.get(name, "") for name in ("PLAN", "THOUGHT", "EXPLANATION")}
 
 
 def _split(text: str) -> dict[str, str]:

@@ -32,6 +32,7 @@ _ACTED_ON = re.compile(
 )
 _KEYED = re.compile(rf"(?:text|value|option|content)?[ \t]*[=:][ \t]*({_QUOTED})", re.IGNORECASE)
 _STOPPED = re.compile(rf"({_QUOTED})[.;,]")
+_MORE = re.compile(r"[\"“'`\[<:：=(]|PRESS")  # what all of these forms have one of, and ends of sections
 _FLAGGED = re.compile(r"\[([^\[\]]*)\][ \t]+\[[01]\]")  # WebArena's flag for pressing Enter
 _LINK = re.compile(r"\[[^\[\]]*\]\(([^\s()]+)\)|<([^\s<>]+)>")
 _URL_REMARKED = re.compile(r"((?:/|https?://)\S*)[ \t]+\S.*")
@@ -107,7 +108,7 @@ def read_text(command: Command, text: str) -> tuple[str, tuple[str, ...]]:
 
 def _without_more(command: Command, text: str) -> tuple[str, tuple[str, ...]]:
     """The text without what follows it: a remark, or a command that is to come next."""
-    if unquoted(text) is not None:
+    if (not _MORE.search(text) and command is not Command.GOTO) or unquoted(text) is not None:
         return text, ()
     if _SECTION.search(text):
         raise Unreadable(f"a text must hold no other section; got {text[:40]!r}")

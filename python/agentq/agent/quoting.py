@@ -36,7 +36,10 @@ def quoted_at(start: int, quoted: list[tuple[int, int]]) -> bool:
 
 def announced(text: str, start: int) -> bool:
     """Whether what begins at `start` stands behind the likes of "the page says:", on its line or the one before."""
-    before = FENCE_LINE.sub("", text[max(0, start - 200) : start]).rstrip()
+    before = text[max(0, start - 200) : start]
+    if ":" not in before and "：" not in before:
+        return False
+    before = FENCE_LINE.sub("", before).rstrip()
     return _ANNOUNCES.search(before.rpartition("\n")[2]) is not None
 
 

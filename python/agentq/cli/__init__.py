@@ -1,7 +1,7 @@
 """The command line. Parses, calls one function, turns every fault but agentq's own into one line and an exit code.
 
     0    done
-    1    a live task that was not done
+    1    a live task that was not done, an environment that breaks a promise
     2    refused, or ended by a fault outside agentq: usage, input, a missing extra, a full disk, a server that is gone
     3    a fault of agentq itself, with its traceback
     130  interrupted; the same command goes on, except for a live task

@@ -8,13 +8,14 @@ import json
 import runpy
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentq.cli import DONE, INTERRUPTED
+from agentq import plugins
+from agentq.cli import DONE, INTERRUPTED, NOT_DONE
 from agentq.cli.job import Job, check_env, require_train
 from agentq.config import Config, RunConfig, is_read, settings, value_of
 from agentq.errors import ConfigError, did_you_mean
@@ -43,7 +44,7 @@ def ladder(args: argparse.Namespace, overrides: list[str]) -> int:
 def train(args: argparse.Namespace, overrides: list[str]) -> int:
     """Rounds of one recipe."""
     file = own_recipe(args.recipe)
-    command = f"train {file.name if file else _known(args.recipe, RECIPES, 'recipe')}"
+    command = f"train {file.name if file else _recipe_name(args.recipe)}"
     config = load_for(
         command, args.config, overrides, READS.get(command)
     )  # before torch is imported, which takes seconds
@@ -102,13 +103,22 @@ def _recipe(name: str) -> Recipe:
 
     file = own_recipe(name)
     if file is None:
-        known = _known(name, RECIPES, "recipe")
-        recipe: Recipe = import_module(f"agentq.recipes.{known}").RECIPE
-        return replace(recipe, reads=RECIPES[known])
-    found = runpy.run_path(str(file)).get("RECIPE")
+        known = _recipe_name(name)
+        if known in RECIPES:
+            recipe: Recipe = import_module(f"agentq.recipes.{known}").RECIPE
+            return replace(recipe, reads=RECIPES[known])
+        found, where = plugins.load("recipes", known), f"the entry point '{known}'"
+    else:
+        found, where = runpy.run_path(str(file)).get("RECIPE"), str(file)
     if not isinstance(found, Recipe):
-        raise ConfigError(f"{file} must define RECIPE, an agentq.recipes.recipe.Recipe; got {type(found).__name__}")
+        raise ConfigError(f"{where} must define RECIPE, an agentq.recipes.recipe.Recipe; got {type(found).__name__}")
     return found
+
+
+def _recipe_name(given: str, more: Sequence[str] = (), kind: str = "recipe") -> str:
+    """The name of a recipe of agentq's, or of an installed package's. Raises ConfigError if there is none."""
+    others = [] if given.replace("-", "_") in RECIPES else plugins.names("recipes")
+    return given if given in others else _known(given, [*RECIPES, *others, *more], kind)
 
 
 def own_recipe(name: str) -> Path | None:
@@ -201,9 +211,29 @@ def serve(args: argparse.Namespace, overrides: list[str]) -> int:
     return DONE
 
 
+def check(args: argparse.Namespace, overrides: list[str]) -> int:
+    """The promises that an environment keeps."""
+    _no_overrides("env check", overrides)
+    if args.tasks < 1:
+        raise ConfigError(f"--tasks must be at least 1; got {args.tasks}")
+    from agentq.envs.check import check
+
+    found = []
+    for finding in check(args.name, args.tasks):
+        found.append(finding)
+        if not args.json:
+            print(finding, flush=True)
+    holds = all(finding.holds is not False for finding in found)
+    if args.json:
+        checks = [{"promise": each.promise, "holds": each.holds, "said": each.said} for each in found]
+        print(json.dumps({"env": args.name, "tasks": args.tasks, "holds": holds, "checks": checks}))
+    return DONE if holds else NOT_DONE
+
+
 def _recipe_to_show(name: str) -> Recipe:
     if own_recipe(name) is None:
-        _known(name, [*RECIPES, *(command for command in READS if " " not in command)], "command or recipe")
+        commands = [command for command in READS if " " not in command]
+        _recipe_name(name, commands, "command or recipe")
     require_train("settings")
     return _recipe(name)
 

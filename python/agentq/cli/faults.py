@@ -7,10 +7,9 @@ import shlex
 import sys
 import traceback
 from collections.abc import Sequence
-from pathlib import Path
 
 from agentq.cli import FAULT, INTERRUPTED, REFUSED
-from agentq.errors import AgentqError
+from agentq.errors import AgentqError, line_in
 
 TRACEBACK = "AGENTQ_TRACEBACK"
 OUTSIDE = (
@@ -39,7 +38,7 @@ def _line(error: BaseException, words: Sequence[str], own_file: str | None) -> t
         return f"interrupted; go on with: {shlex.join(['agentq', *words])}", INTERRUPTED
     if isinstance(error, AgentqError):
         return " ".join(str(error).splitlines()), REFUSED
-    if own_file is not None and (line := _line_in(Path(own_file), error)):
+    if own_file is not None and (line := line_in(own_file, error)):
         return f"{own_file}:{line}: {_last_line(error)} ({TRACEBACK}=1 shows the traceback)", REFUSED
     if isinstance(error, OSError):
         return _of_the_system(error), REFUSED
@@ -53,18 +52,6 @@ def _of_the_system(error: OSError) -> str:
     if error.filename is not None:
         return f"{error.filename} must be readable, and writable where agentq writes; got {reason}"
     return f"files and servers must be within reach; got {reason} ({TRACEBACK}=1 shows where)"
-
-
-def _line_in(file: Path, error: BaseException) -> int | None:
-    """The line of `file` at which `error` arose, or which called what raised it; None if it has no part in it."""
-    if isinstance(error, SyntaxError) and error.filename and Path(error.filename).resolve() == file.resolve():
-        return error.lineno
-    lines = [
-        number
-        for frame, number in traceback.walk_tb(error.__traceback__)
-        if Path(frame.f_code.co_filename).resolve() == file.resolve()
-    ]
-    return lines[-1] if lines else None
 
 
 def _last_line(error: BaseException) -> str:

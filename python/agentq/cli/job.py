@@ -92,7 +92,11 @@ class Job:
         return DONE
 
     def _inputs(self, base: Path | str) -> dict[str, Path | str]:
+        from agentq.envs.contract import is_file
+
         more = {"--base": base, "--config": self.args.config, "run.engine": self.config.run.engine}
+        if is_file(self.config.run.env):
+            more["run.env"] = Path(self.config.run.env.rpartition(":")[0])
         given = {name: value for name, value in {**self.reads, **more}.items() if value}
         return {name: path_in(value) or value for name, value in given.items()}
 

@@ -52,7 +52,7 @@ def parse(words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = _parser()
     _check_choice(words[:1], [*COMMANDS, "env"])
     if words[:1] == ["env"]:
-        _check_choice(words[1:2], ["serve"], "env ")
+        _check_choice(words[1:2], ["serve", "check"], "env ")
     settings, others = _split_settings(words)
     args, unknown = parser.parse_known_args(others)
     if args.command is None:
@@ -97,8 +97,10 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(run=run)
         command.add_argument("--json", action="store_true", help="print one JSON object as the result")
         _add_arguments(name, command)
-    text = "serve an environment that lives in another Python"
-    _add_serve(subparsers.add_parser("env", help=text, description=text))
+    text = "serve an environment that lives in another Python, or check one"
+    env = subparsers.add_parser("env", help=text, description=text).add_subparsers(metavar="COMMAND", required=True)
+    _add_serve(env)
+    _add_check(env)
     return parser
 
 
@@ -132,9 +134,9 @@ def _add_arguments(name: str, command: argparse.ArgumentParser) -> None:
         command.add_argument("--config", type=Path, help="a TOML file of settings")
 
 
-def _add_serve(command: argparse.ArgumentParser) -> None:
+def _add_serve(commands_of_env: Any) -> None:
     text = "serve an environment until Ctrl-C; prints what --env takes"
-    serve = command.add_subparsers(metavar="COMMAND", required=True).add_parser("serve", help=text, description=text)
+    serve = commands_of_env.add_parser("serve", help=text, description=text)
     serve.set_defaults(run=commands.serve)
     serve.add_argument("--json", action="store_true", help="print one JSON object as the result")
     serve.add_argument("name", metavar="NAME", help="browsergym/TASK, or FILE.py:FUNCTION that makes your own")
@@ -148,3 +150,12 @@ def _add_serve(command: argparse.ArgumentParser) -> None:
     serve.add_argument(
         "--idle", type=float, default=3600.0, help="seconds after which a silent session ends; default: 3600"
     )
+
+
+def _add_check(commands_of_env: Any) -> None:
+    text = "hold an environment to what search relies on: a line per promise; exit code 1 if one is broken"
+    check = commands_of_env.add_parser("check", help=text, description=text)
+    check.set_defaults(run=commands.check)
+    check.add_argument("--json", action="store_true", help="print one JSON object as the result")
+    check.add_argument("name", metavar="NAME", help="what --env takes, such as FILE.py:FUNCTION of your own")
+    check.add_argument("--tasks", type=int, default=5, help="training tasks to check it on; default: 5")

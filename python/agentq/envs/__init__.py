@@ -2,7 +2,8 @@
 
 `booking` is the site in process; `chromium/booking` is the same site and tasks over HTTP in a real browser;
 `miniwob/TASK` is a page of the miniwob package in that browser, `miniwob` all of them that have an expert;
-`NAME@ADDRESS` is an environment behind a server, which `agentq env serve` starts.
+`NAME@ADDRESS` is an environment behind a server, which `agentq env serve` starts. `FILE.py:FUNCTION` is your own class,
+in process; so is a name that was given to `register`, or that an installed package adds (`agentq.plugins`).
 
 A task is (environment, split, index); its seed is one integer and the split follows from it:
 train [0, 1e9), validation [1e9, 2e9), test [2e9, 3e9), base [3e9, 4e9).
@@ -10,11 +11,11 @@ train [0, 1e9), validation [1e9, 2e9), test [2e9, 3e9), base [3e9, 4e9).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from agentq.envs import sites
+from agentq.envs import own, sites
 from agentq.envs.protocol import SiteEnv
 from agentq.envs.web_env import Advice, Expert, WebEnv
 from agentq.errors import ConfigError, did_you_mean
@@ -31,6 +32,7 @@ __all__ = [
     "make",
     "max_sessions",
     "names",
+    "register",
     "task",
     "task_from_seed",
     "tasks",
@@ -53,10 +55,14 @@ class _Family(Protocol):
 
 
 def _family(name: str) -> _Family:
-    if "@" in name:
+    if own.is_file(name):
+        module = own.__name__
+    elif "@" in name:
         module = "agentq.envs.remote.client"
     elif name.partition("/")[0] == "miniwob":
         module = "agentq.envs.browser.miniwob"
+    elif not sites.knows(name) and own.knows(name):
+        module = own.__name__
     else:
         module = sites.__name__
     return cast(_Family, import_module(module))
@@ -71,6 +77,16 @@ def names(family: str = "") -> tuple[str, ...]:
     if family not in ("", "chromium"):
         raise ConfigError(f"family must be '', 'chromium' or 'miniwob'; got '{family}'")
     return tuple(sites.CHROMIUM + name if family else name for name in sites.KITS)
+
+
+def register(name: str, make: Callable[[], Any]) -> None:
+    """Let `name` stand for what `make()` returns, a class of `agentq.envs.contract`, as long as this process lives.
+
+    A name that was registered before is replaced. Raises ConfigError for a name that is taken or none, or no function.
+    """
+    if sites.knows(name) or name.partition("/")[0] == "miniwob":
+        raise ConfigError(f"an environment's name must be free; got '{name}', which comes with agentq")
+    own.register(name, make)
 
 
 def default_browser() -> BrowserPool:
@@ -98,7 +114,7 @@ def tasks(name: str, split: Split | str, n: int, start: int = 0) -> list[Task]:
     """`n` tasks of a split from index `start` on.
 
     The instruction of a `miniwob` task is what its page says, which takes a browser: that of `default_browser`. Tasks
-    of `miniwob` itself are of each of its pages in turn. Of an environment behind a server it is what it says at reset.
+    of `miniwob` itself are of each of its pages in turn. Environments of your own and behind servers say it at reset.
 
     Raises:
         ConfigError: for an unknown name or split, or an index outside [0, 1e9).

@@ -1,12 +1,10 @@
-"""Pages without an expert: random but sensible actions; and the conformance check that every environment passes."""
+"""Pages without an expert: random but sensible actions."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
-from agentq.envs.protocol import Ability, Env, SiteEnv
-from agentq.errors import EnvError
+from agentq.envs.protocol import SiteEnv
 from agentq.types import Command, EnvAction, Observation, Task
 
 
@@ -53,67 +51,3 @@ def random_span(text: str, rng: random.Random, longest: int = 4) -> str:
     words = text.split()
     start = rng.randrange(len(words))
     return " ".join(words[start : start + rng.randint(1, longest)])
-
-
-def check_env(make_env: Callable[[], Env], task: Task, actions: list[EnvAction]) -> None:
-    """The shared conformance check; raises AssertionError naming the broken promise.
-
-    `actions` must not end the episode. Promises: equal resets and steps give equal pages; an unreadable action is data
-    and costs a step; STOP ends; a step before reset or after the end raises EnvError; restore and fork are exact.
-    """
-    env, twin = make_env(), make_env()
-    _expect_env_error(env, "step before reset")
-    assert env.reset(task) == twin.reset(task), "reset is not deterministic"
-    for action in actions:
-        assert env.step(action) == twin.step(action), f"{action} is not deterministic"
-    if Ability.RESTORE in env.abilities:
-        _check_restore(make_env, env, task, actions)
-    if Ability.FORK in env.abilities:
-        _check_fork(env, actions)
-    env.reset(task)
-    unreadable = env.step(None)
-    assert unreadable.error_kind is not None and not unreadable.terminated, "an unreadable action must be data"
-    used = 1
-    while not unreadable.truncated:
-        assert used < env.max_steps, "unreadable actions must cost steps"
-        unreadable = env.step(None)
-        used += 1
-    assert used == env.max_steps and unreadable.reward == 0.0, "max_steps must truncate with reward 0"
-    env.reset(task)
-    assert env.step(EnvAction(Command.STOP)).terminated, "STOP must end the episode"
-    _expect_env_error(env, "step after the end")
-    env.close()
-    twin.close()
-
-
-def _expect_env_error(env: Env, when: str) -> None:
-    try:
-        env.step(None)
-    except EnvError:
-        return
-    raise AssertionError(f"{when} must raise EnvError")
-
-
-def _check_restore(make_env: Callable[[], Env], env: Env, task: Task, actions: list[EnvAction]) -> None:
-    """Every state is reached again from its snapshot, in reverse order and in another session."""
-    other = make_env()
-    tokens, pages = [], [env.reset(task)]
-    for action in actions:
-        tokens.append(env.snapshot())
-        pages.append(env.step(action).observation)
-    for i in reversed(range(len(actions))):
-        for session in (env, other):
-            assert session.restore(tokens[i]).fingerprint == pages[i].fingerprint, f"restore {i} gives another page"
-            assert session.step(actions[i]).observation == pages[i + 1], f"a step after restore {i} differs"
-
-
-def _check_fork(env: Env, actions: list[EnvAction]) -> None:
-    token = env.snapshot()
-    fork = env.fork()
-    fork.step(None)
-    assert env.restore(token) == fork.restore(token), "a fork differs from its origin"
-    for action in actions:
-        assert env.step(action) == fork.step(action), f"{action} differs in a fork"
-        if env.restore(token) != fork.restore(token):
-            raise AssertionError("forks disturb each other")
-    fork.close()

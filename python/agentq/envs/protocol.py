@@ -1,10 +1,9 @@
-"""The Env contract: what every environment must do, and what it may be able to do."""
+"""What search asks of an environment, and what it may offer beyond that: an ability is a method that exists."""
 
 from __future__ import annotations
 
 import random
-from enum import Flag, auto
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 from agentq.envs.tab import View
 from agentq.types import EnvAction, Observation, StepResult, Task
@@ -13,23 +12,14 @@ RESETS = 2  # attempts at a task's first page before the task counts as broken
 BROKEN_IN_A_ROW = 8  # tasks without a first page, one after the other, that end a run
 
 
-class Ability(Flag):
-    """Without RESTORE, search replays the path from reset and checks each page's fingerprint.
+class Env(Protocol):
+    """One live session of one environment. Not thread-safe; cheap to make.
 
-    The calls of a BLOCKING environment wait for another process: search makes them in threads.
+    Search replays the path from reset, and checks each page's fingerprint, unless the environment is `Restorable`.
+    An attribute `blocking` that is true says that calls wait for another process: search makes them in threads.
     """
 
-    NONE = 0
-    RESTORE = auto()  # snapshot() and restore(token)
-    FORK = auto()  # fork(): an independent copy of the live session
-    BLOCKING = auto()
-
-
-class Env(Protocol):
-    """One live session of one environment. Not thread-safe; cheap to make."""
-
     name: str
-    abilities: Ability
     max_steps: int
 
     def reset(self, task: Task) -> Observation:
@@ -39,6 +29,14 @@ class Env(Protocol):
     def step(self, env_action: EnvAction | None) -> StepResult:
         """Act. None (an unreadable action) costs a step, changes nothing. EnvError before reset or after the end."""
         ...
+
+    def close(self) -> None:
+        """Release everything; the session cannot be used after."""
+        ...
+
+
+class Restorable(Env, Protocol):
+    """An Env that goes back to its snapshots."""
 
     def snapshot(self) -> Any:
         """An immutable token for the present state, valid in any Env of the same name in this process."""
@@ -53,13 +51,28 @@ class Env(Protocol):
         """How the last restore went. exact: page and server are as they were; approximate: the page is; failed."""
         ...
 
-    def fork(self) -> Env:
+
+class Forkable(Restorable, Protocol):
+    """A Restorable that can be copied."""
+
+    def fork(self) -> Forkable:
         """An independent session in the same state."""
         ...
 
-    def close(self) -> None:
-        """Release everything; the session cannot be used after."""
-        ...
+
+def can_restore(env: Env) -> TypeGuard[Restorable]:
+    """Whether `env` has the methods of a Restorable."""
+    return all(callable(getattr(env, method, None)) for method in ("snapshot", "restore"))
+
+
+def can_fork(env: Env) -> TypeGuard[Forkable]:
+    """Whether `env` has the methods of a Forkable."""
+    return can_restore(env) and callable(getattr(env, "fork", None))
+
+
+def is_blocking(env: Env) -> bool:
+    """Whether calls of `env` wait for another process."""
+    return bool(getattr(env, "blocking", False))
 
 
 class SiteEnv(Env, Protocol):

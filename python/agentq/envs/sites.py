@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from agentq.envs import own
 from agentq.envs.protocol import SiteEnv
 from agentq.envs.web_env import Expert, SiteKit, WebEnv
 from agentq.errors import ConfigError, did_you_mean
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
 
 CHROMIUM = "chromium/"
 KITS = {"booking": "agentq.envs.booking.kit", "shop": "agentq.envs.shop.kit"}
+
+
+def knows(name: str) -> bool:
+    """Whether `name` is of a built-in site."""
+    return name.removeprefix(CHROMIUM) in KITS
 
 
 def make(name: str, browser: BrowserPool | None) -> SiteEnv:
@@ -49,7 +55,7 @@ def max_sessions(name: str) -> None:
 def _kit(name: str) -> SiteKit:
     """The kit of a site, whichever way it is reached."""
     site = name.removeprefix(CHROMIUM)
-    if site not in KITS:
+    if not knows(name):
         raise ConfigError(f"no environment '{name}'{_nearest(name)}")
     kit: SiteKit = import_module(KITS[site]).KIT
     return kit
@@ -58,9 +64,9 @@ def _kit(name: str) -> SiteKit:
 def _nearest(name: str) -> str:
     """The known name nearest to `name`; without one the forms that names have."""
     family, slash, page = name.partition("/")
-    known = [*KITS, *(CHROMIUM + site for site in KITS)]
+    known = [*KITS, *(CHROMIUM + site for site in KITS), *own.names()]
     if get_close_matches(name, known):
         return did_you_mean(name, known)
     if get_close_matches(family, ["miniwob"]):
         return f"; did you mean 'miniwob{slash}{page}'?"
-    return f"; known: {', '.join(known)}, miniwob/PAGE, NAME@HOST:PORT"
+    return f"; known: {', '.join(known)}, miniwob/PAGE, NAME@HOST:PORT, FILE.py:FUNCTION"

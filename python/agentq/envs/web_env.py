@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from agentq.envs.protocol import Ability, SiteEnv
+from agentq.envs.protocol import SiteEnv
 from agentq.envs.site import Session, Site
 from agentq.envs.tab import ActionError, View, act, open_url
 from agentq.errors import ConfigError, EnvError
@@ -102,7 +102,6 @@ class Snapshot:
 class WebEnv:
     """One live session of a built-in site; see `agentq.envs.protocol.Env`."""
 
-    abilities = Ability.RESTORE | Ability.FORK
     restored = "exact"
 
     def __init__(self, kit: SiteKit) -> None:

@@ -177,10 +177,14 @@ def load_checkpoint(path: str | Path, *, device: str, dtype: torch.dtype | str) 
     """Model and tokenizer of a Hugging Face checkpoint; one clear line when they are absent or do not fit together."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=dtype).to(device)
+        model, told = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, output_loading_info=True)
+        model = model.to(device)
     except Exception as error:  # what a damaged file raises depends on the file: safetensors' and tokenizers' are bare
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(f"the model must be a transformers checkpoint by name or path; got {path}: {first}") from error
+    if absent := sorted(told["missing_keys"]):  # transformers would draw them at random
+        first = f"{path} without {len(absent)}, such as {absent[0]}"
+        raise ModelError(f"the checkpoint must hold every weight; got {first}")
     if model.config._attn_implementation == "sdpa":  # the others have attention that SDPA does not compute
         model.set_attn_implementation(attention.NAME)
     size = model.get_input_embeddings().weight.shape[0]

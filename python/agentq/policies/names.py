@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+from agentq import plugins
 from agentq.errors import ConfigError, ModelError
 from agentq.policies.protocol import Engine
 
@@ -23,6 +24,8 @@ def read_name(name: str) -> Path | str:
         return Path(name)
     if scheme[0] == "hf":
         return Path(name.removeprefix("hf:"))
+    if scheme[0] not in ("http", "https", "vllm") and scheme[0] in plugins.names("engines"):
+        return name
     url = urlsplit(name)
     served = scheme[0] in ("http", "https") and url.hostname
     if scheme[0] != "vllm" and not (served and set(parse_qs(url.query)) == ({"tokenizer"} if url.query else set())):
@@ -91,6 +94,10 @@ def make_engine(name: Path | str, *, lora_rank: int = 0) -> Engine:
 
         ranks = {"enable_lora": True, "max_lora_rank": max(8, 1 << (lora_rank - 1).bit_length())} if lora_rank else {}
         return VLLMEngine(name.removeprefix("vllm:"), **ranks)
+    scheme, _, rest = name.partition(":")
+    if scheme not in ("http", "https"):
+        engine: Engine = plugins.load("engines", scheme)(rest)
+        return engine
     from agentq.policies.openai import OpenAIEngine
 
     url = urlsplit(name)

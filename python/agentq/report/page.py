@@ -68,7 +68,10 @@ def write_report(run_dir: Path | str, out: Path | None = None) -> Path:
     try:
         write_whole(out, page.encode(errors="replace"))
     except StoreError as error:
-        raise StoreError(f"{error}: choose another by agentq report RUN --out FILE") from error
+        reason = error.__cause__.strerror if isinstance(error.__cause__, OSError) else error
+        raise StoreError(
+            f"{out} must be a file that can be written; got {reason}: choose another by agentq report RUN --out FILE"
+        ) from error
     return out
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from agentq.agent.actions import history_text
 from agentq.credit.trees import rollout_sums
-from agentq.envs.protocol import Ability, Env
+from agentq.envs.protocol import Env, Forkable, can_fork
 from agentq.errors import ConfigError
 from agentq.policies.protocol import Policy
 from agentq.search.faults import Broken, Resets, ask, broken_tree, take
@@ -97,7 +97,7 @@ async def branched(
     Raises:
         ConfigError: if the environment cannot fork and restore, or not 1 <= initial <= total.
     """
-    if Ability.RESTORE | Ability.FORK not in env.abilities:
+    if not can_fork(env):
         raise ConfigError(f"branching needs an environment that can fork and restore; got {env.name}")
     if not 1 <= initial <= total:
         raise ConfigError(f"initial must be in [1, {total}]; got {initial}")
@@ -114,7 +114,7 @@ async def branched(
 
 
 async def _grow(
-    env: Env,
+    env: Forkable,
     grown: Grown,
     task: Task,
     policy: Policy,
@@ -181,7 +181,7 @@ def _uncertainty(node: Node) -> float:
 
 
 async def _roll_out(
-    env: Env, grown: Grown, start: int, task: Task, policy: Policy, settings: RolloutSettings, number: int
+    env: Forkable, grown: Grown, start: int, task: Task, policy: Policy, settings: RolloutSettings, number: int
 ) -> list[Node]:
     """A rollout from a node to its end, by an environment of its own; one that the world broke is made once more."""
     chain = await _attempt(env, grown.nodes[start], task, policy, settings, number)
@@ -193,7 +193,7 @@ async def _roll_out(
 
 
 async def _attempt(
-    env: Env, start: Node, task: Task, policy: Policy, settings: RolloutSettings, number: int
+    env: Forkable, start: Node, task: Task, policy: Policy, settings: RolloutSettings, number: int
 ) -> list[Node]:
     chain: list[Node] = []
     node = start

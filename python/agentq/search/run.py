@@ -9,7 +9,7 @@ from typing import ParamSpec, TypeVar
 
 import numpy as np
 
-from agentq.envs.protocol import Ability, Env
+from agentq.envs.protocol import Env, is_blocking
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -23,7 +23,7 @@ def request_seed(*parts: int) -> int:
 
 async def call(env: Env, method: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs) -> Result:
     """`method(*args)` of `env`; in a thread where it waits for another process, so that other searches go on."""
-    if Ability.BLOCKING in env.abilities:
+    if is_blocking(env):
         return await asyncio.to_thread(method, *args, **kwargs)
     return method(*args, **kwargs)
 

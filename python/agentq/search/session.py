@@ -7,7 +7,7 @@ from typing import Any
 
 from agentq.agent.actions import history_text
 from agentq.critics.protocol import Judge
-from agentq.envs.protocol import Ability, Env
+from agentq.envs.protocol import Env, can_restore
 from agentq.search.faults import Broken, Resets, ask, take
 from agentq.search.nodes import Node
 from agentq.search.run import call
@@ -22,7 +22,7 @@ class Session:
     def __init__(self, env: Env, task: Task, resets: Resets, counts: Counter[str], judge: Judge | None) -> None:
         self.env, self.task, self.resets, self.counts, self.judge = env, task, resets, counts, judge
         self.position: Node | None = None
-        self.can_restore = Ability.RESTORE in env.abilities
+        self.restorable = env if can_restore(env) else None
 
     async def execute(self, node: Node) -> None:
         """Take the node's action at its parent's page, unless that has been done; `fault` says how the world failed.
@@ -38,7 +38,7 @@ class Session:
 
     async def snapshot(self) -> Any:
         """The session's present state; None where it cannot be restored."""
-        return await ask(self.env, self.env.snapshot) if self.can_restore else None
+        return await ask(self.env, self.restorable.snapshot) if self.restorable is not None else None
 
     async def _act(self, node: Node) -> None:
         before = node.parent
@@ -68,9 +68,9 @@ class Session:
         """
         if self.position is node:
             return
-        if self.can_restore:
-            await ask(self.env, self.env.restore, node.snapshot)
-            node.restored = self.env.restored
+        if self.restorable is not None:
+            await ask(self.env, self.restorable.restore, node.snapshot)
+            node.restored = self.restorable.restored
             return
         node.restored = "failed"
         await self._replay(node)

@@ -29,7 +29,7 @@ from itertools import pairwise
 from agentq._core import NO_NODE, Forest
 from agentq.agent.actions import action_key
 from agentq.critics.protocol import Critic, Judge
-from agentq.envs.protocol import Ability, Env
+from agentq.envs.protocol import Env, can_fork, can_restore
 from agentq.errors import BudgetSpent
 from agentq.policies.protocol import Policy
 from agentq.search.faults import Broken, Resets, broken_tree
@@ -90,9 +90,9 @@ class TreeSearch:
         self.task, self.policy, self.settings, self.critic = task, policy, settings, critic
         self.judge, self.start, self.on_rollout, self.make_env = judge, start, on_rollout, make_env
         self.resets = resets or Resets()
-        if start is not None and Ability.RESTORE not in env.abilities:
+        if start is not None and not can_restore(env):
             raise ValueError(f"a search that begins on the way needs an environment that can restore; got {env.name}")
-        if settings.leaves_in_flight > 1 and make_env is None and Ability.FORK not in env.abilities:
+        if settings.leaves_in_flight > 1 and make_env is None and not can_fork(env):
             raise ValueError(f"several leaves in flight need make_env or an environment that can fork; got {env.name}")
         if forest is not None:
             check_forest(forest, settings)
@@ -159,6 +159,13 @@ class TreeSearch:
     def _session(self, env: Env) -> Session:
         return Session(env, self.task, self.resets, self.counts, self.judge)
 
+    async def _further_env(self) -> Env:
+        if self.make_env is not None:
+            return self.make_env()
+        env = self.sessions[0].env
+        assert can_fork(env)  # see __init__
+        return await call(env, env.fork)
+
     async def _batch(self, tickets: list[int], leaves: list[int]) -> bool:
         """Roll out from each leaf, side by side, then add what came out in their order; False: the budget is spent."""
         n = len(tickets)
@@ -168,8 +175,7 @@ class TreeSearch:
         ]
         try:
             while len(self.sessions) < n:
-                env = self.sessions[0].env
-                self.sessions.append(self._session(self.make_env() if self.make_env else await call(env, env.fork)))
+                self.sessions.append(self._session(await self._further_env()))
             if n == 1:
                 await self._roll_out(self.sessions[0], batch[0])
             else:

@@ -22,7 +22,6 @@ from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.browser.secret import Secret
 from agentq.envs.browser.states import Document, Return, Snapshot, StepLog, page_print
 from agentq.envs.browser.views import command_call
-from agentq.envs.protocol import Ability
 from agentq.envs.tab import ActionError, View
 from agentq.errors import ConfigError, EnvError
 from agentq.types import Command, EnvAction, Observation, StepResult, Task
@@ -47,7 +46,7 @@ class BrowserEnv:
         pictures: whether the last observation of an episode has a screenshot. Secrets are not masked in it.
     """
 
-    abilities = Ability.RESTORE | Ability.FORK | Ability.BLOCKING
+    blocking = True
 
     def __init__(
         self,

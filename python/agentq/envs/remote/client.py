@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import random
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache, lru_cache
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from agentq.envs.browser.budget import MAX_TOKENS, fit
-from agentq.envs.protocol import BROKEN_IN_A_ROW, Ability
 from agentq.envs.remote import address
-from agentq.envs.remote.connection import Closed, Connection, Hello, Outcome, SessionLost, Start, one_line
-from agentq.envs.site import printable
+from agentq.envs.remote.connection import Closed, Connection, Hello, SessionLost
+from agentq.envs.replies import Outcome, Start, one_line
+from agentq.envs.text_env import TextEnv, asked, tasks_by_reset
 from agentq.errors import ConfigError, EnvError
-from agentq.types import Command, EnvAction, Observation, Split, StepResult, Task
+from agentq.types import EnvAction, Split, StepResult, Task
 
 CLOSE_S = 5.0
 _ATTEMPTS = 2
@@ -76,23 +73,8 @@ def make(name: str, browser: object = None) -> RemoteEnv:
 
 
 def tasks(name: str, seeds: Sequence[int], split: Split) -> list[Task]:
-    """Tasks by seed; their instructions are what the server says at reset.
-
-    A seed that does not start has a task without an instruction, whose reset fails.
-
-    Raises:
-        EnvError: if BROKEN_IN_A_ROW seeds do not start, one after the other.
-    """
-    commands, found, failed = tuple(Command(each) for each in greet(name).commands), [], 0
-    for seed in seeds:
-        try:
-            said, failed = instruction(name, seed), 0
-        except EnvError:
-            said, failed = "", failed + 1
-            if failed == BROKEN_IN_A_ROW:
-                raise
-        found.append(Task(name, seed, split, said, commands))
-    return found
+    """Tasks by seed; see `agentq.envs.text_env.tasks_by_reset`."""
+    return tasks_by_reset(name, seeds, split, greet(name).commands, lambda seed: instruction(name, seed))
 
 
 def expert(name: str) -> NoReturn:
@@ -105,35 +87,18 @@ def max_sessions(name: str) -> int:
     return greet(name).sessions
 
 
-class RemoteEnv:
-    """One live session of an environment behind a server; see `agentq.envs.protocol.Env`. Search goes back by replay.
+class RemoteEnv(TextEnv):
+    """One live session of an environment behind a server. Search goes back by replay.
 
     `lost` says why sessions were lost, oldest first.
     """
 
-    abilities = Ability.BLOCKING
-    restored = "failed"
+    blocking = True
 
     def __init__(self, name: str) -> None:
-        self.name, self.max_steps = name, greet(name).max_steps
+        super().__init__(name, greet(name).max_steps)
         self.lost: list[str] = []
         self._session: Connection | None = None
-        self._shown = Observation("")
-        self._steps = -1  # -1: no episode
-        self._over = False
-
-    def reset(self, task: Task) -> Observation:
-        """Start `task` afresh. Raises ConfigError for another environment's task, EnvError if it does not start."""
-        if task.env != self.name:
-            raise ConfigError(f"task.env must be '{self.name}'; got '{task.env}'")
-        start = self.start(task.seed)
-        if not task.instruction:
-            raise EnvError(f"a task must have an instruction; seed {task.seed} did not start when it was asked for one")
-        if start.instruction != task.instruction:
-            said = f"'{one_line(task.instruction)}'; got '{one_line(start.instruction)}'"
-            raise EnvError(f"a seed must give one instruction, {said}")
-        self._shown, self._steps, self._over = _observation(start.text, start.url), 0, False
-        return self._shown
 
     def start(self, seed: int) -> Start:
         """The beginning of the episode of `seed`; tried twice."""
@@ -145,43 +110,10 @@ class RemoteEnv:
                 self._lose(error)
         raise EnvError(f"{self.name} must reset; got {self.lost[-1]}")
 
-    def step(self, env_action: EnvAction | None) -> StepResult:
-        """Act; what the environment does not take is data on the result, and so is a session that is lost."""
-        if self._steps < 0:
-            raise EnvError("the environment needs a session; call reset first")
-        if self._over:
-            raise EnvError("step needs a running episode; this one is over, call reset")
-        self._steps += 1
-        result = self._unreadable() if env_action is None else self._act(env_action)
-        if not result.terminated and self._steps >= self.max_steps:
-            result = replace(result, truncated=True)
-        self._over = result.terminated or result.truncated
-        return result
-
-    def snapshot(self) -> NoReturn:
-        """Not offered."""
-        raise self._not_offered("snapshot")
-
-    def restore(self, token: Any) -> NoReturn:
-        """Not offered."""
-        raise self._not_offered("restore")
-
-    def fork(self) -> NoReturn:
-        """Not offered."""
-        raise self._not_offered("fork")
-
-    @property
-    def view(self) -> NoReturn:
-        """Not offered: pages are text here."""
-        raise self._not_offered("view")
-
-    def random_query(self, rng: random.Random) -> NoReturn:
-        """Not offered."""
-        raise self._not_offered("random_query")
-
     def close(self) -> None:
         """Leave the session to the next environment."""
-        session, self._session, self._steps = self._session, None, -1
+        super().close()
+        session, self._session = self._session, None
         if session is not None:
             _idle.setdefault(self.name, []).append(session)
 
@@ -190,45 +122,16 @@ class RemoteEnv:
             self.close()
 
     def _act(self, action: EnvAction) -> StepResult:
-        asked = {"command": action.command.value, "element": action.element, "text": action.text}
+        """What a session that is lost does is data, too."""
         try:
             if self._session is None:
                 raise SessionLost("the session was closed")
-            outcome = self._session.call(Outcome, "step", self._session.hello.deadline_s, **asked)
+            outcome = self._session.call(Outcome, "step", self._session.hello.deadline_s, **asked(action))
         except SessionLost as error:
             self._lose(error)
             return StepResult(self._shown, truncated=True, error_kind="session_lost", error_message=self.lost[-1])
-        self._shown = _observation(outcome.text, outcome.url)
-        notes = {"error": outcome.error_message, "user": outcome.answer}
-        terminated = outcome.terminated or action.command is Command.STOP
-        return StepResult(
-            self._noted({word: said for word, said in notes.items() if said}),
-            outcome.reward,
-            terminated,
-            outcome.truncated and not terminated,
-            outcome.success,
-            outcome.error_kind,
-            outcome.error_message,
-        )
-
-    def _unreadable(self) -> StepResult:
-        message = "unreadable action"
-        return StepResult(self._noted({"error": message}), error_kind="unreadable", error_message=message)
-
-    def _noted(self, notes: dict[str, str]) -> Observation:
-        """The page, and below it what holds for this step only."""
-        below = [f"{word} {printable(said)}" for word, said in notes.items()]
-        return replace(self._shown, text="\n".join([self._shown.text, *below]))
+        return self._told(action, outcome)
 
     def _lose(self, error: SessionLost) -> None:
         self._session = None
         self.lost.append(str(error))
-
-    def _not_offered(self, what: str) -> EnvError:
-        return EnvError(f"this needs an environment of agentq's own; {self.name} offers no {what}")
-
-
-def _observation(text: str, url: str) -> Observation:
-    """A page as it was sent, without other line ends than \\n and within the token budget."""
-    lines = ["".join(c if c.isprintable() else " " for c in line) for line in text.split("\n")]
-    return Observation("\n".join(fit(lines, MAX_TOKENS)[0]), printable(url))

@@ -3,9 +3,7 @@
 Started by start.py as `PYTHON start.py WHAT SESSIONS`. WHAT is `FILE.py:FUNCTION`, a function without arguments that
 makes the environment, or a name that an adapter knows. Runs in any Python 3.9 with the standard library.
 
-An environment has `name`, `reset(seed)`, `step(command, element, text)`, and may have `max_steps`, `deadline_s` (what a
-call may take), `commands` (of HOVER, DRAG and PRESS those that it takes) and `close()`. `reset` and `step` return the
-dictionaries that the protocol describes.
+An environment is a class of the contract in `envs/contract.py`.
 """
 
 from __future__ import annotations
@@ -13,33 +11,23 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
-import runpy
 import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
+from agentq.envs import contract
 from agentq.envs.browser import processes, wire
 from agentq.errors import AgentqError, ConfigError
 
 PROTOCOL = 1
-MAX_STEPS = 30
-DEADLINE_S = 60.0
 CALLS = ("hello", "reset", "step", "close")
 
 
 def factory(what: str) -> Callable[[], Any]:
     """What makes the environment. Raises ConfigError for what is none, MissingExtra for what this Python lacks."""
-    file, colon, function = what.rpartition(":")
-    if colon and file.endswith(".py"):
-        if not os.path.isfile(file):
-            raise ConfigError(f"an environment's file must exist; got {file}")
-        sys.path.insert(0, os.path.dirname(os.path.abspath(file)))
-        found = runpy.run_path(file).get(function)
-        if not callable(found):
-            raise ConfigError(f"{file} must define the function {function}; got {type(found).__name__}")
-        make: Callable[[], Any] = found
-        return make
+    if contract.is_file(what):
+        return contract.from_file(what)
     if what.startswith("browsergym/"):
         from agentq.envs.remote.browsergym import BrowserGymEnv
 
@@ -70,15 +58,8 @@ class Session:
         """The environment and its limits."""
         if protocol != PROTOCOL:
             raise ConfigError(f"protocol must be {PROTOCOL}; got {protocol}")
-        self.env = factory(self.what)() if self.env is None else self.env
-        return {
-            "protocol": PROTOCOL,
-            "name": self.env.name,
-            "max_steps": getattr(self.env, "max_steps", MAX_STEPS),
-            "sessions": self.sessions,
-            "deadline_s": getattr(self.env, "deadline_s", DEADLINE_S),
-            "commands": list(getattr(self.env, "commands", ())),
-        }
+        self.env = contract.checked(factory(self.what)(), self.what) if self.env is None else self.env
+        return {"protocol": PROTOCOL, "sessions": self.sessions, **contract.about(self.env)}
 
     def reset(self, seed: int) -> dict[str, Any]:
         """Start the episode of `seed`."""

@@ -1,0 +1,82 @@
+"""The contract for an environment of your own: a class with `reset` and `step`, whose arguments and results are plain.
+
+    reset(seed) -> {"instruction": .., "text": ..}
+    step(command, element, text) -> {"text": .., "reward": .., "terminated": .., "success": ..}
+
+docs/protocol.md names every field, with what may be left out. A class may also have
+
+    snapshot() and restore(token)    or fork(), a copy: search goes back to a page without replaying the way there
+    expert()                         the next step's {"command": .., "element": .., "text": ..}, for demonstrations
+    close()
+    name, max_steps, commands        what it is called, how long an episode is, which of HOVER, DRAG and PRESS it takes
+    blocking                         true if its calls wait for another process, so that searches do not wait in turn
+    deadline_s                       how long a call may take, where it is served
+
+The same class works in process (`--env FILE.py:FUNCTION`), registered (`agentq.envs.register`), as an entry point, and
+served (`agentq env serve FILE.py:FUNCTION`), where search always replays. This module runs in any Python 3.9, alone.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import runpy
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from agentq.errors import ConfigError
+
+MAX_STEPS = 30
+DEADLINE_S = 60.0
+_ARGUMENTS = {"reset": ("seed",), "step": ("command", "element", "text")}
+
+
+def is_file(what: str) -> bool:
+    """Whether `what` has the form FILE.py:FUNCTION."""
+    file, _, function = what.rpartition(":")
+    return file.endswith(".py") and function.isidentifier()
+
+
+def from_file(what: str) -> Callable[[], Any]:
+    """The function of `FILE.py:FUNCTION`, which makes the environment. Raises ConfigError if there is none."""
+    file, _, function = what.rpartition(":")
+    if not os.path.isfile(file):
+        raise ConfigError(f"an environment's file must exist; got {file}")
+    folder = os.path.dirname(os.path.abspath(file))
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    found = runpy.run_path(file).get(function)
+    if not callable(found):
+        raise ConfigError(f"{file} must define the function {function}; got {type(found).__name__}")
+    make: Callable[[], Any] = found
+    return make
+
+
+def checked(env: Any, what: str) -> Any:
+    """`env`, made by `what`, if it has the methods of the contract. Raises ConfigError naming the one that it lacks."""
+    name = type(env).__name__
+    for method, arguments in _ARGUMENTS.items():
+        call = f"{method}({', '.join(arguments)})"
+        if not callable(getattr(env, method, None)):
+            raise ConfigError(f"{what} must make an environment with the method {call}; got {name}, which has none")
+        try:
+            inspect.signature(getattr(env, method)).bind(*arguments)
+        except TypeError:
+            raise ConfigError(f"{what} must make an environment with the method {call}; {name} takes others") from None
+        except ValueError:  # of a method that is not Python
+            pass
+    given = [method for method in ("snapshot", "restore") if callable(getattr(env, method, None))]
+    if len(given) == 1:
+        raise ConfigError(f"{what} must make an environment with both snapshot and restore; got {given[0]} alone")
+    return env
+
+
+def about(env: Any) -> dict[str, Any]:
+    """What a class says of itself, with the defaults."""
+    return {
+        "name": getattr(env, "name", None) or type(env).__name__.lower(),
+        "max_steps": getattr(env, "max_steps", MAX_STEPS),
+        "deadline_s": getattr(env, "deadline_s", DEADLINE_S),
+        "commands": list(getattr(env, "commands", ())),
+    }

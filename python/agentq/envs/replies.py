@@ -1,0 +1,87 @@
+"""What an environment of the contract in `contract.py` returns, checked: field by field, with bounds."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from agentq.envs.site import printable
+from agentq.types import Command
+
+_SHOWN = 300  # characters of an environment's own words in a message
+_LINE = 2000  # characters of what is shown on one line
+_Seconds = Annotated[float, Field(gt=0, le=86400)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+_Reward = Annotated[float, Field(ge=-1e6, le=1e6)]
+
+
+def one_line(text: str) -> str:
+    """An environment's words as part of a message: on one line, of some length, of characters that can be printed."""
+    return printable(text)[:_SHOWN]
+
+
+Line = Annotated[str, AfterValidator(lambda text: printable(text)[:_LINE])]
+_Note = Annotated[str, AfterValidator(one_line)]
+_Word = Annotated[str, AfterValidator(lambda word: "_".join(one_line(word).split()))]
+
+
+class Reply(BaseModel):
+    """A result with no further fields, in JSON's own types."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+class About(Reply):
+    """What an environment says of itself. `commands`: which of INPUT_COMMANDS it takes."""
+
+    name: Line
+    max_steps: Count
+    deadline_s: _Seconds
+    commands: Annotated[list[Literal["HOVER", "DRAG", "PRESS"]], Field(max_length=3)] = []
+
+
+class Start(Reply):
+    """The beginning of an episode."""
+
+    instruction: Annotated[str, Field(max_length=20_000), AfterValidator(printable)]
+    text: str
+    url: Line = ""
+
+
+class Outcome(Reply):
+    """What a step did. `answer` is what the user says to ASK_USER."""
+
+    text: str
+    url: Line = ""
+    reward: _Reward = 0.0
+    terminated: bool = False
+    truncated: bool = False
+    success: bool = False
+    error_kind: _Word | None = None
+    error_message: _Note = ""
+    answer: Line = ""
+
+
+class Advised(Reply):
+    """What an environment's expert does next."""
+
+    command: Literal[tuple(each.value for each in Command)]  # type: ignore[valid-type]
+    element: int | None = None
+    text: str | None = None
+    thought: Line = ""
+    explanation: Line = ""
+
+
+R = TypeVar("R", bound=Reply)
+
+
+def read(kind: type[R], found: Any) -> R:
+    """What an environment returned. Raises ValueError that names the first fault: `reward: input should be ..`."""
+    try:
+        return kind.model_validate(found)
+    except ValidationError as error:
+        first = error.errors()[0]
+    place = ".".join(map(str, first["loc"]))
+    message = first["msg"][0].lower() + first["msg"][1:]
+    raise ValueError(f"{place}: {message}" if place else message)

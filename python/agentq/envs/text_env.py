@@ -1,0 +1,125 @@
+"""The Env over an environment of the contract in `contract.py`: its episodes, steps and pages, wherever it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from agentq.envs.browser.budget import MAX_TOKENS, fit
+from agentq.envs.protocol import BROKEN_IN_A_ROW
+from agentq.envs.replies import Outcome, Start, one_line
+from agentq.envs.site import printable
+from agentq.errors import ConfigError, EnvError
+from agentq.types import Command, EnvAction, Observation, Split, StepResult, Task
+
+
+class TextEnv:
+    """One live session; see `agentq.envs.protocol.Env`. A subclass says how to `start` and to `_act`.
+
+    `cut`: lines of the present page beyond the token budget of an observation.
+    """
+
+    def __init__(self, name: str, max_steps: int) -> None:
+        self.name, self.max_steps = name, max_steps
+        self.cut = 0
+        self._shown = self._last = Observation("")  # the page; the same as it was returned, with what holds for a step
+        self._steps = -1  # -1: no episode
+        self._over = False
+
+    def reset(self, task: Task) -> Observation:
+        """Start `task` afresh. Raises ConfigError for another environment's task, EnvError if it does not start."""
+        if task.env != self.name:
+            raise ConfigError(f"task.env must be '{self.name}'; got '{task.env}'")
+        start = self.start(task.seed)
+        if not task.instruction:
+            raise EnvError(f"a task must have an instruction; seed {task.seed} did not start when it was asked for one")
+        if start.instruction != task.instruction:
+            said = f"'{one_line(task.instruction)}'; got '{one_line(start.instruction)}'"
+            raise EnvError(f"a seed must give one instruction, {said}")
+        self._shown = self._last = self._observation(start.text, start.url)
+        self._steps, self._over = 0, False
+        return self._shown
+
+    def start(self, seed: int) -> Start:
+        """The beginning of the episode of `seed`. Raises EnvError if it does not begin."""
+        raise NotImplementedError
+
+    def step(self, env_action: EnvAction | None) -> StepResult:
+        """Act; what the environment does not take is data on the result."""
+        self._check_begun()
+        if self._over:
+            raise EnvError("step needs a running episode; this one is over, call reset")
+        result = self._unreadable() if env_action is None else self._act(env_action)
+        self._steps += 1
+        if not result.terminated and self._steps >= self.max_steps:
+            result = replace(result, truncated=True)
+        self._last, self._over = result.observation, result.terminated or result.truncated
+        return result
+
+    def close(self) -> None:
+        """Forget the episode."""
+        self._steps = -1
+
+    def _act(self, action: EnvAction) -> StepResult:
+        raise NotImplementedError
+
+    def _check_begun(self) -> None:
+        if self._steps < 0:
+            raise EnvError("the environment needs a session; call reset first")
+
+    def _told(self, action: EnvAction, outcome: Outcome) -> StepResult:
+        """The result of a step that the environment has taken."""
+        self._shown = self._observation(outcome.text, outcome.url)
+        notes = {"error": outcome.error_message, "user": outcome.answer}
+        terminated = outcome.terminated or action.command is Command.STOP
+        return StepResult(
+            self._noted({word: said for word, said in notes.items() if said}),
+            outcome.reward,
+            terminated,
+            outcome.truncated and not terminated,
+            outcome.success,
+            outcome.error_kind,
+            outcome.error_message,
+        )
+
+    def _unreadable(self) -> StepResult:
+        message = "unreadable action"
+        return StepResult(self._noted({"error": message}), error_kind="unreadable", error_message=message)
+
+    def _noted(self, notes: dict[str, str]) -> Observation:
+        """The page, and below it what holds for this step only."""
+        below = [f"{word} {printable(said)}" for word, said in notes.items()]
+        return replace(self._shown, text="\n".join([self._shown.text, *below]))
+
+    def _observation(self, text: str, url: str) -> Observation:
+        """A page as it was given, without other line ends than \\n and within the token budget."""
+        lines = ["".join(c if c.isprintable() else " " for c in line) for line in text.split("\n")]
+        kept, self.cut = fit(lines, MAX_TOKENS)
+        return Observation("\n".join(kept), printable(url))
+
+
+def asked(action: EnvAction) -> dict[str, str | int | None]:
+    """An action as the arguments of the contract's `step`, in order."""
+    return {"command": action.command.value, "element": action.element, "text": action.text}
+
+
+def tasks_by_reset(
+    name: str, seeds: Sequence[int], split: Split, commands: Sequence[str], instruction: Callable[[int], str]
+) -> list[Task]:
+    """Tasks by seed; their instructions are what `instruction(seed)` is told at reset.
+
+    A seed that does not start has a task without an instruction, whose reset fails.
+
+    Raises:
+        EnvError: if BROKEN_IN_A_ROW seeds do not start, one after the other.
+    """
+    taken, found, failed = tuple(map(Command, commands)), [], 0
+    for seed in seeds:
+        try:
+            said, failed = instruction(seed), 0
+        except EnvError:
+            said, failed = "", failed + 1
+            if failed == BROKEN_IN_A_ROW:
+                raise
+        found.append(Task(name, seed, split, said, taken))
+    return found

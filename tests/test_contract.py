@@ -1,0 +1,299 @@
+"""A class of one's own as an environment: in process, registered, from a package, served; and the check of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agentq import envs, plugins
+from agentq.agent.actions import format_action
+from agentq.cli import main
+from agentq.envs import own
+from agentq.envs.check import check, check_env
+from agentq.envs.contract import from_file
+from agentq.envs.protocol import can_fork, can_restore
+from agentq.envs.remote.connection import Connection
+from agentq.envs.remote.server import EnvServer
+from agentq.errors import ConfigError, EnvError
+from agentq.policies.names import make_engine, read_name
+from agentq.policies.scripted import ScriptedPolicy
+from agentq.search.demonstrate import demonstrate
+from agentq.search.faults import take
+from agentq.search.tree import SearchSettings, TreeSearch
+from agentq.store.records import TreeRecord
+from agentq.types import Command, EnvAction, Proposal, Split
+from tests.remote_lab import OWN
+
+Count = type(from_file(f"{OWN}:make")())
+UP, STOP, ODD = EnvAction(Command.CLICK, 1), EnvAction(Command.STOP), EnvAction(Command.CLICK, 5)
+
+
+class Plain(Count):  # type: ignore[misc, valid-type]
+    """Without ways back."""
+
+    snapshot = restore = expert = None
+
+
+class Forked(Plain):
+    """A way back by copies alone."""
+
+    def fork(self) -> Forked:
+        twin = Forked()
+        twin.goal, twin.count = self.goal, self.count
+        return twin
+
+
+@pytest.fixture(autouse=True)
+def forgets_names() -> Iterator[None]:
+    yield
+    own._made.clear()
+
+
+def registered(make: Callable[[], Any], name: str = "mine") -> str:
+    envs.register(name, make)
+    return name
+
+
+def searched(make: Callable[[], Any]) -> TreeRecord:
+    def act(history: object, rng: np.random.Generator) -> tuple[str, float]:
+        return format_action((UP, STOP, ODD)[rng.integers(3)]), -1.0
+
+    name = registered(make)
+    settings = SearchSettings(num_iterations=20, num_proposals=3)
+    search = TreeSearch(envs.make(name), envs.task(name, "train", 1), ScriptedPolicy(act), settings)
+    return asyncio.run(search.run())
+
+
+def test_one_class_is_the_same_environment_in_process_registered_and_served(tmp_path: Path) -> None:
+    def walk(name: str) -> list[object]:
+        task, env = envs.task(name, Split.TEST, 4), envs.make(name)
+        seen: list[object] = [task.instruction, env.max_steps, env.reset(task)]
+        seen += [env.step(action) for action in (UP, ODD, None, UP, UP, STOP)]
+        with pytest.raises(EnvError, match="this one is over, call reset"):
+            env.step(UP)
+        env.close()
+        return seen
+
+    registered(Count)
+    with EnvServer(f"{OWN}:make", sys.executable, str(tmp_path / "at"), 2) as server:
+        served = walk(f"count@{server.at}")
+    assert walk(f"{OWN}:make") == walk("mine") == served
+    assert served[0] == "Count to 2 and stop" and "error no element [5]" in served[4].observation.text  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("make", "way"), [(Count, "exact"), (Forked, "exact"), (Plain, "approximate")])
+def test_search_goes_back_by_the_methods_that_a_class_has(make: Callable[[], Any], way: str) -> None:
+    tree, plain = searched(make), searched(Plain)
+    assert set(tree.restored) == {None, way} and tree.info["succeeded"]
+    assert tree.parent.tolist() == plain.parent.tolist() and tree.value_sum.tolist() == plain.value_sum.tolist()
+    assert (tree.info["env_steps"] < plain.info["env_steps"]) == (way == "exact")
+    env = envs.make(registered(make))
+    assert can_restore(env) == can_fork(env) == (way == "exact")
+    check_env(lambda: envs.make("mine"), envs.task("mine", "train", 0), [UP, ODD, UP])
+
+
+def test_an_expert_of_ones_own_demonstrates() -> None:
+    def write(history: object, text: str) -> Proposal:
+        (proposal,) = asyncio.run(ScriptedPolicy(lambda h, r: (text, -1.0)).propose(history, 1, seed=0))  # type: ignore[arg-type]
+        return proposal
+
+    name = registered(Count)
+    shown = demonstrate(envs.make(name), envs.expert(name), envs.task(name, "train", 2), write)
+    assert shown.success and len(shown.steps) == 5 and "CLICK [1]" in shown.steps[0].proposal.action.text
+    with pytest.raises(ConfigError, match=r"known for this; got mine, which has no method expert\(\)"):
+        envs.expert(registered(Plain))
+
+
+GOOD = {
+    "reset": "def reset(self, seed): return {'instruction': 'Do it', 'text': 'button Up [1]'}",
+    "step": "def step(self, command, element, text): return {'text': 'button Up [1]', 'terminated': command == 'STOP'}",
+}
+
+
+def written(folder: Path, **methods: str) -> str:
+    """A file with a class of these methods in place of the good ones; its name as an environment."""
+    lines = [line for line in (GOOD | methods).values() if line]
+    file = folder / f"own{len(list(folder.iterdir()))}.py"
+    file.write_text("class Own:\n    " + "\n    ".join(lines) + "\n\n\ndef make():\n    return Own()\n")
+    return f"{file}:make"
+
+
+@pytest.mark.parametrize(
+    ("methods", "error", "said"),
+    [
+        ({"step": ""}, ConfigError, "must make an environment with the method step(command, element, text); got Own"),
+        ({"reset": "def reset(self): ..."}, ConfigError, "with the method reset(seed); Own takes others"),
+        ({"more": "def snapshot(self): ..."}, ConfigError, "with both snapshot and restore; got snapshot alone"),
+        ({"more": "max_steps = 0"}, ConfigError, "max_steps: input should be greater than or equal to 1"),
+        ({"reset": "def reset(self, seed): return 'page'"}, ConfigError, "reset must return what docs/protocol.md"),
+        ({"step": "def step(self, c, e, t): return {'txt': ''}"}, ConfigError, "got text: field required"),
+        ({"step": "def step(self, c, e, t): return {}['x']"}, ConfigError, "FILE:3: KeyError: 'x' (AGENTQ_TRACEBACK=1"),
+        ({"reset": "def reset(self, seed): 1 / 0"}, EnvError, "FILE:2: ZeroDivisionError: division by zero (AG"),
+        ({"more": "def __init__(self): 1 / 0"}, ConfigError, "FILE:4: ZeroDivisionError"),
+        ({"more": "def oops("}, ConfigError, "SyntaxError"),
+        ({"more": "pass\n1 / 0"}, ConfigError, "FILE:5: ZeroDivisionError"),
+    ],
+)
+def test_a_wrong_class_is_told_in_one_line(methods: dict[str, str], error: type, said: str, tmp_path: Path) -> None:
+    name = written(tmp_path, **methods)
+    with pytest.raises(error) as raised:
+        env = envs.make(name)
+        env.reset(envs.tasks(name, "train", 1)[0] if "1 / 0" not in methods.get("reset", "") else _task(name))
+        env.step(UP)
+    file = name.rpartition(":")[0]
+    assert said.replace("FILE", file) in str(raised.value) and "\n" not in str(raised.value)
+
+
+def _task(name: str) -> Any:
+    from agentq.types import Task
+
+    return Task(name, 0, Split.TRAIN, "Do it")
+
+
+def test_a_session_that_a_class_says_is_lost_is_data(tmp_path: Path) -> None:
+    raises = "def step(self, c, e, t):\n        from agentq import EnvError\n        raise EnvError('no network')"
+    name = written(tmp_path, step=raises)
+    env = envs.make(name)
+    result = take(env, UP, env.reset(envs.task(name, "train", 0)))
+    assert (result.error_kind, result.error_message, result.broken) == ("session_lost", "no network", True)
+
+
+def test_a_wrong_class_is_not_served(tmp_path: Path) -> None:
+    at = str(tmp_path / "at")
+    with (
+        EnvServer(written(tmp_path, step=""), sys.executable, at, 1),
+        pytest.raises(EnvError, match=r"with the method step\(command, element, text\); got Own, which has none"),
+    ):
+        Connection(at)
+
+
+def test_names_are_checked_and_listed() -> None:
+    for name in ("", "a b", "a@b", "/a", "x.py:make"):
+        with pytest.raises(ConfigError, match="name must be of letters, digits"):
+            envs.register(name, Count)
+    with pytest.raises(ConfigError, match="make must be a function that returns an environment; got int"):
+        envs.register("mine", 5)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="an environment's name must be free; got 'shop'"):
+        envs.register("shop", Count)
+    registered(Count, "warehouse")
+    with pytest.raises(ConfigError, match="no environment 'warehoose'; did you mean 'warehouse'"):
+        envs.make("warehoose")
+    with pytest.raises(ConfigError, match=r"known: .*, warehouse, miniwob/PAGE, NAME@HOST:PORT, FILE\.py:FUNCTION"):
+        envs.make("zzz")
+
+
+PACKAGE = """
+from dataclasses import replace
+from agentq.recipes.rft import RECIPE as RFT
+RECIPE = replace(RFT, name="careful")
+engine = lambda rest: ("engine", rest)
+class Shelf:
+    reset = lambda self, seed: {"instruction": f"Shelf {seed}", "text": "button Up [1]"}
+    step = lambda self, command, element, text: {"text": "button Up [1]", "terminated": command == "STOP"}
+"""
+POINTS = """
+[agentq.environments]
+shelf = warehouse_env:Shelf
+broken = warehouse_env:nothing
+[agentq.recipes]
+careful = warehouse_env:RECIPE
+[agentq.engines]
+mine = warehouse_env:engine
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An installed package that adds an environment, a recipe and an engine."""
+    about = tmp_path / "warehouse_env-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: warehouse-env\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(POINTS)
+    (tmp_path / "warehouse_env.py").write_text(PACKAGE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield
+    sys.modules.pop("warehouse_env", None)
+
+
+@pytest.mark.usefixtures("package")
+def test_packages_add_environments_recipes_and_engines(capsys: pytest.CaptureFixture[str]) -> None:
+    env, task = envs.make("shelf"), envs.task("shelf", "test", 1)
+    assert env.reset(task).text == "button Up [1]" and task.instruction == "Shelf 2000000001"
+    with pytest.raises(
+        ConfigError, match="warehouse_env:nothing of the package warehouse-env must load as 'broken'; got"
+    ):
+        envs.make("broken")
+    with pytest.raises(ConfigError, match="no environment 'shelv'; did you mean 'shelf'"):
+        envs.make("shelv")
+    assert read_name("mine:large") == "mine:large" and make_engine("mine:large") == ("engine", "large")
+    assert main(["settings", "careful", "--json"]) == 0
+    assert "run.num_rounds" in json.loads(capsys.readouterr().out)
+    assert main(["settings", "carefull"]) == 2
+    assert "no command or recipe 'carefull'; did you mean 'careful'?" in capsys.readouterr().err
+
+
+def test_metadata_is_not_read_for_names_that_agentq_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(kind: str) -> list[str]:
+        raise AssertionError("read")
+
+    monkeypatch.setattr(plugins, "names", read)
+    assert envs.make("shop").name == "shop" and envs.make(f"{OWN}:make") and read_name("vllm:x") == "vllm:x"
+    assert main(["settings", "loop"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("methods", "said"),
+    [
+        ({"more": "resets = 0"}, ""),
+        (
+            {"reset": "def reset(self, seed): return {'instruction': 'Do', 'text': f'heading {id(self)}'}"},
+            "reset is not",
+        ),
+        ({"step": GOOD["step"].replace("[1]'", "[1]\\n' + 'text ' + str(id(self))")}, "is not deterministic"),
+        ({"more": "snapshot = lambda self: 0\n    restore = lambda self, token: 1 / 0"}, "ZeroDivisionError"),
+        (
+            {"step": GOOD["step"].replace("'terminated'", "'reward': 3, 'terminated'")},
+            "a return must be in [0, 1]; got",
+        ),
+        ({"step": GOOD["step"].replace("'terminated'", "'success': True, 'terminated'")}, "and the episode goes on"),
+        ({"step": GOOD["step"]}, "CLICK [99999] must have an error_kind"),
+        ({"reset": GOOD["reset"].replace("[1]'", "[1]' + '\\ntext a b c' * 3000")}, "a page must fit 4000 tokens"),
+        ({"reset": GOOD["reset"].replace("'Do it'", "str(hash('Do it'))")}, "task 0: instruction: '"),
+        ({"reset": "def reset(self, seed): 1 / 0"}, "Every task begins.: "),
+    ],
+)
+def test_the_check_names_what_is_broken(
+    methods: dict[str, str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    takes = GOOD["step"].replace(
+        "return {", "return {'error_kind': None if element in (1, None) else 'no_such_element', "
+    )
+    name = written(tmp_path, **({"step": takes} | methods))
+    assert main(["env", "check", name, "--tasks", "2"]) == int(bool(said))
+    told = capsys.readouterr().out
+    assert said in told and ("BROKEN" in told) == bool(said)
+
+
+def test_the_check_prints_one_object(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["env", "check", "shop", "--tasks=1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["env"], found["tasks"], found["holds"], len(found["checks"])) == ("shop", 1, True, 9)
+    assert main(["env", "check", "shop", "--tasks=0"]) == 2
+    assert "--tasks must be at least 1; got 0" in capsys.readouterr().err
+
+
+def test_the_check_holds_on_what_comes_with_agentq(tmp_path: Path) -> None:
+    with EnvServer(f"{OWN}:make", sys.executable, str(tmp_path / "at"), 4) as server:
+        served = {each.promise: each.holds for each in check(f"count@{server.at}", 2)}
+    for name in (f"{OWN}:make", "booking", "shop"):
+        assert all(each.holds for each in check(name, 2)), name
+    assert [holds for holds in served.values() if holds is not True] == [None, None]
+    found = [each.holds for each in check(registered(Plain), 1)]
+    assert found.count(None) == 3 and False not in found
