@@ -8,14 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentq.agent import thinking
 from agentq.agent.actions import action_key, format_action, parse_action, same_action
 from agentq.agent.commands import KEYS, MAX_PRESSES, parse_env_action
 from agentq.agent.prompts import SYSTEM, critic_messages, policy_messages
 from agentq.agent.verdicts import parse_critic_answer
 from agentq.types import ELEMENT_COMMANDS, TEXT_COMMANDS, Command, EnvAction, History, Observation, Split, Status, Task
 
-line = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Zl", "Zp")), max_size=40).map(
-    lambda text: " ".join(text.split())
+# Without marks of thinking and of an answer's end: what they enclose or what follows them is no part of the answer.
+line = (
+    st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Zl", "Zp")), max_size=40)
+    .map(lambda text: " ".join(text.split()))
+    .filter(lambda text: not thinking._MARK.search(text))
 )
 plain_line = line.filter(lambda text: not (text.startswith("[") and text.endswith("]")))
 

@@ -78,7 +78,7 @@ def test_save_and_load_refuse_what_is_no_file(tmp_path):
 def test_a_path_with_a_null_byte_is_refused(tmp_path):
     for path in (f"{tmp_path}/a\0.forest", f"{tmp_path}/a\0.forest".encode()):
         for call in (fan(3).save, Forest.load):
-            with pytest.raises(ValueError, match=r"path must contain no null byte; got b?'.*a\\x00.forest'"):
+            with pytest.raises(ValueError, match=r"path must contain no null byte; got b?'"):
                 call(path)
     assert list(tmp_path.iterdir()) == []
 

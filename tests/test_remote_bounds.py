@@ -19,8 +19,9 @@ from agentq.envs.browser import processes, wire
 from agentq.envs.remote import server as serving
 from agentq.envs.remote import token
 from agentq.envs.remote.address import Listener
-from agentq.envs.remote.connection import Closed, Connection, SessionLost, Start
+from agentq.envs.remote.connection import Closed, Connection, SessionLost
 from agentq.envs.remote.server import EnvServer
+from agentq.envs.replies import Start
 from agentq.errors import ConfigError, EnvError
 from tests.remote_lab import OWN
 

@@ -15,8 +15,9 @@ import pytest
 from agentq import envs
 from agentq.envs.browser import wire
 from agentq.envs.remote import address
-from agentq.envs.remote.connection import Closed, Connection, SessionLost, Start
+from agentq.envs.remote.connection import Closed, Connection, SessionLost
 from agentq.envs.remote.server import EnvServer
+from agentq.envs.replies import Start
 from agentq.errors import EnvError
 from tests.remote_lab import OWN, ROOT
 
