@@ -207,6 +207,7 @@ def no_descriptors(folder: Path) -> str:
         share = (processor_s(pid) - before) / 2
         stack.close()
         in_time(lambda: not children(pid), 15)
+        in_time(lambda: not folders(folder), 15)  # a folder goes after its process
         left = len(folders(folder))
         in_time(lambda: _serves(at) == "it serves", 15)
         used = "less than half of a processor" if share < 0.5 else f"{share:.1f} processors"

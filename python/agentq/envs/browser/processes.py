@@ -62,7 +62,7 @@ class Worker:
         try:
             self._lock = lock(self.folder)
         except OSError:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            discard(self.folder)
             raise
 
     def start(self, command: list[str], environ: dict[str, str], log: IO[bytes] | None = None) -> None:
@@ -95,10 +95,18 @@ class Worker:
         self._remove()
 
     def _remove(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        discard(self.folder)
         held, self._lock = self._lock, -1
         if held >= 0:
             os.close(held)
+
+
+def discard(folder: Path) -> None:
+    """Remove a folder as far as that goes; an empty one even where no descriptor is left to look into it."""
+    try:
+        folder.rmdir()
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def lock(path: Path) -> int:
