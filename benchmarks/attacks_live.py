@@ -1,4 +1,4 @@
-"""Attacks on a live run: does a site get anything by another method than GET that nobody has allowed?"""
+"""Attacks on a live run: does a site receive an unsafe request that neither a rule nor a person allowed?"""
 
 from __future__ import annotations
 

@@ -251,7 +251,7 @@ def pages_of(effect: Effect) -> dict[str, str]:
 
 
 def tried(effect: Effect, pool: BrowserPool) -> tuple[list[str], int]:
-    """What arrives at the site, and how many requests are held, if the action is done in a live run that asks nobody.
+    """What arrives at the site, and how many requests are held, if the action is done in a live run that cannot ask.
 
     What a busy machine has not sent when the time is over is waited for once more, longer.
     """

@@ -67,7 +67,7 @@ def row(env: str, rule: Selection, seeds: Sequence[int], tasks: int, out: Path) 
 
 
 def figures(trees: Sequence[TreeRecord], base: Sequence[TreeRecord], seed: int = 0) -> dict[str, Any]:
-    """Of a rule against the default on the same tasks; successes per rollout with a bootstrap interval over tasks."""
+    """Compare a rule with the default on the same tasks: successes per rollout, bootstrap interval over tasks."""
     won = [bool(tree.info["succeeded"]) for tree in trees]
     low, high = wilson(sum(won), len(won))
     wins = np.array([float(tree.success.sum()) for tree in trees])
