@@ -209,7 +209,7 @@ async def _attempt(
             if not (result.terminated or result.truncated or result.broken):
                 state = await ask(env, env.snapshot)
         except Broken as fault:
-            result = StepResult(page, truncated=True, error_kind=fault.kind, error_message=fault.message)
+            result = fault.result(page)
         history = node.history.then(history_text(proposal.action), result.observation)
         node = Node(history, state, depth=node.depth + 1, proposal=proposal, result=result)
         chain.append(node)

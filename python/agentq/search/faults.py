@@ -25,6 +25,10 @@ class Broken(Exception):
         super().__init__(message)
         self.kind, self.message = kind, message
 
+    def result(self, page: Observation) -> StepResult:
+        """The step that it broke, on the page before it."""
+        return StepResult(page, truncated=True, error_kind=self.kind, error_message=self.message)
+
 
 @dataclass(slots=True)
 class Resets:
@@ -91,7 +95,7 @@ def take(env: Env, env_action: EnvAction | None, page: Observation) -> StepResul
     try:
         return env.step(env_action)
     except EnvError as error:
-        return StepResult(page, truncated=True, error_kind=SESSION_LOST, error_message=of_the_world(error))
+        return Broken(SESSION_LOST, of_the_world(error)).result(page)
 
 
 def broken_tree(task: Task, fault: Broken) -> TreeRecord:

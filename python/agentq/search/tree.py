@@ -302,5 +302,4 @@ class TreeSearch:
             self.forest.abandon([ticket])
         assert node.parent is not None and node.parent.history is not None
         history = node.parent.history
-        page = history.observation
-        self.on_rollout(history, StepResult(page, truncated=True, error_kind=fault.kind, error_message=fault.message))
+        self.on_rollout(history, fault.result(history.observation))

@@ -136,13 +136,13 @@ def sweep() -> None:
     """Remove the folders of workers that were killed together with their owner."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         if is_stale(folder):
-            shutil.rmtree(folder, ignore_errors=True)
+            discard(folder)
 
 
 def end_here() -> NoReturn:
     """In the worker: end all that it started, remove its folder, end it; whatever its other threads are stuck in."""
     end(os.getpid(), os.environ[MARK], timeout_s=60.0)  # the folder goes after the last that writes
-    shutil.rmtree(os.environ["TMPDIR"], ignore_errors=True)
+    discard(Path(os.environ["TMPDIR"]))
     os._exit(0)
 
 
