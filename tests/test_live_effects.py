@@ -339,8 +339,14 @@ def test_every_field_of_a_body_is_told(kind: str, body: bytes, fields: list[tupl
 def test_a_method_in_a_header_counts_as_the_method() -> None:
     head = Head.read(b"GET /a?b HTTP/1.1\r\nHost: a.test\r\nX-HTTP-Method-Override: delete\r\n\r\n", "https://a.test")
     assert (head.method, head.url, head.safe) == ("DELETE", "https://a.test/a?b", False)
-    disguised = b"DELETE / HTTP/1.1\r\nX-HTTP-Method-Override: GET\r\n\r\n"
-    assert not Head.read(disguised, "https://a.test").safe
+    for disguised, method in (
+        (b"DELETE / HTTP/1.1\r\nX-HTTP-Method-Override: GET", "DELETE"),
+        (b"GET / HTTP/1.1\r\nX-HTTP-Method-Override: GET\r\nX-HTTP-Method: DELETE", "DELETE"),
+        (b"GET / HTTP/1.1\r\nX-Method-Override: PUT\r\nX-Method-Override: GET", "PUT"),
+        (b"POST / HTTP/1.1\r\nX-Method-Override: PUT\r\nX-HTTP-Method: DELETE", "DELETE, PUT"),
+    ):
+        head = Head.read(disguised + b"\r\n\r\n", "https://a.test")
+        assert (head.method, head.safe) == (method, False)
     for no_request in (b"GET / HTTP/2\r\n\r\n", b"POST http://b.test/ HTTP/1.1\r\n\r\n", b"\x16\x03\x01\r\n\r\n"):
         with pytest.raises(ValueError):
             Head.read(no_request, "https://a.test")

@@ -56,9 +56,10 @@ class Head:
         named = target.startswith("/") or (method, target) == ("OPTIONS", "*")
         if not (named and version.startswith("HTTP/1.")):
             raise ValueError(f"a request must be of HTTP/1.1; got '{first[:80]}'")
-        headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        claimed = next((headers[name].upper() for name in _OVERRIDES if name in headers), method)
-        return cls(method if claimed in SAFE else claimed, origin + target, headers, raw)
+        fields = [(name.strip().lower(), value.strip()) for name, _, value in (line.partition(":") for line in lines)]
+        claimed = {value.upper() for name, value in fields if name in _OVERRIDES} - set(SAFE)
+        # a server may obey any of the names: several together are a method that no rule allows
+        return cls(", ".join(sorted(claimed)) or method, origin + target, dict(fields), raw)
 
 
 class Gate:
