@@ -21,7 +21,7 @@ from agentq.learn.attention import tree_attention_of
 from agentq.learn.batch import LossFn, MicroBatch, Part, default_tokens, plan_step
 from agentq.learn.logps import action_logps, can_pack, check_forward, padded
 from agentq.learn.losses import sft_loss
-from agentq.learn.preferences import preferences
+from agentq.learn.preferences import preferences, with_reference
 from agentq.learn.sharding import Placed, Ranks, check_launcher, fingerprint_of, join, recompute_layers, whole
 from agentq.policies.engine import load_checkpoint
 from agentq.policies.head import context_of
@@ -95,6 +95,7 @@ class Learner:
         self.learning_rate, self.max_grad_norm, self.warmup_steps = learning_rate, max_grad_norm, warmup_steps
         self.lora_rank, self.bf16, self.gradient_checkpointing = lora_rank, bf16, gradient_checkpointing
         self.step_count = 0
+        self.reference: dict[tuple[bytes, bytes], np.ndarray] = {}  # see `preferences.with_reference`
         self.parameters = {name: p for name, p in self.placed.parameters.items() if p.requires_grad}
         self.device = next(iter(self.parameters.values())).device
         self.max_tokens = max_tokens or default_tokens(base_of(self.model))
@@ -152,8 +153,9 @@ class Learner:
     ) -> Metrics:
         """One step down the DPO loss of pairs and the SFT loss of good actions, the mean over all items of the step.
 
-        The reference is the recorded behaviour log-probabilities. A pair with several samples a side is a trajectory
-        pair: its log-probabilities are sums over the samples. |a| is an action's number of tokens.
+        The reference is the recorded behaviour log-probabilities, or where they are unknown (all NaN) those of the
+        weights before the first step. A pair with several samples a side is a trajectory pair: its log-probabilities
+        are sums over the samples. |a| is an action's number of tokens.
 
             item loss of a pair:      DPO loss - sft_weight * log pi(chosen) / |chosen|
             item loss of a replayed:           - sft_weight * log pi(action) / |action|
@@ -167,13 +169,14 @@ class Learner:
             As `update`, and rewards/*, logps/*: means over the pairs.
 
         Raises:
-            ValueError: if a recorded log-probability is not finite, or beta, label_smoothing or sft_weight is out of
-                range.
+            ValueError: if a recorded log-probability is not finite, an unknown one cannot be computed any more, or beta,
+                label_smoothing or sft_weight is out of range.
         """
         if not sft_weight >= 0:
             raise ValueError(f"sft_weight must be at least 0; got {sft_weight}")
         if replay and sft_weight == 0:
             raise ValueError(f"sft_weight must be greater than 0 where actions are replayed; got 0 and {len(replay)}")
+        pairs = with_reference(self, pairs)
         return self.update(*preferences(pairs, replay, beta, label_smoothing, sft_weight))
 
     def update(self, items: Sequence[Sequence[Sample]], loss_fn: LossFn) -> Metrics:

@@ -104,7 +104,7 @@ def _rows(tree: TreeRecord, max_rows: int) -> list[Row]:
         for child in children:
             own, alone = (*lines, child != children[-1]), child not in best and visits[child] <= 1
             end, more = _tail(tree, child) if alone else (child, 0)
-            note = ", ".join(filter(None, [f"{more} more steps" if more else "", _note(tree, end)]))
+            note = ", ".join(filter(None, [f"a rollout of {1 + more} steps" if more else "", _note(tree, end)]))
             yield Row(child, own, _cut(action_text(tree, child), MAX_LETTERS), note, child in best, 1 + more)
             yield from below(child, own)
 
