@@ -19,7 +19,7 @@ from agentq.cli import embedded_base
 from agentq.credit.pairs import node_pairs
 from agentq.envs.remote.server import EnvServer
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.search.tree import SearchSettings, TreeSearch
+from agentq.searching.tree import SearchSettings, TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.types import Command, EnvAction, History, Observation, Split, StepResult, Task
 

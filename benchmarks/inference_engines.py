@@ -30,8 +30,8 @@ from agentq.policies.model import ModelPolicy
 from agentq.policies.protocol import Engine, Request
 from agentq.policies.usage import Tally, Usage
 from agentq.policies.vllm import VLLMEngine
-from agentq.search.run import run_all
-from agentq.search.tree import SearchSettings, TreeSearch, forest_for
+from agentq.searching.run import run_all
+from agentq.searching.tree import SearchSettings, TreeSearch, forest_for
 from agentq.store.records import TreeRecord
 from agentq.types import History, Split, Task
 

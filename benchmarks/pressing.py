@@ -16,7 +16,7 @@ from agentq.live.solve import Solution, Watcher, solve
 from agentq.policies.budget import Budget, Budgeted
 from agentq.policies.protocol import Gives, Prompt, Request, Sample
 from agentq.policies.usage import Usage
-from agentq.search.tree import SearchSettings
+from agentq.searching.tree import SearchSettings
 from agentq.types import History, StopReason
 
 GOAL = "press it"

@@ -21,10 +21,10 @@ from agentq.config import Selection
 from agentq.critics.ranker import rank_values
 from agentq.errors import ConfigError
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.search.run import request_seed
-from agentq.search.selection import GO_WIDER, forest_for, priors
-from agentq.search.steps import search_steps
-from agentq.search.tree import SearchSettings, TreeSearch
+from agentq.searching.run import request_seed
+from agentq.searching.selection import GO_WIDER, forest_for, priors
+from agentq.searching.steps import search_steps
+from agentq.searching.tree import SearchSettings, TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.types import EnvAction, History, Observation, Proposal, StepResult
 from tests.faults_lab import TASK as BOOKING

@@ -10,7 +10,7 @@ import numpy as np
 from agentq._core import Forest
 from agentq.config import GO_WIDER, Selection, check_search
 from agentq.errors import ConfigError
-from agentq.search.run import request_seed
+from agentq.searching.run import request_seed
 from agentq.types import Proposal, Task
 
 __all__ = ["GO_WIDER", "NEED_PRIORS", "SearchSettings", "check_forest", "forest_for", "priors"]
