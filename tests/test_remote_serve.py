@@ -18,7 +18,7 @@ from agentq import envs
 from agentq.cli import main
 from agentq.config import load
 from agentq.envs.browser import wire
-from agentq.envs.remote.server import EnvServer
+from agentq.envs.remote.env_server import EnvServer
 from agentq.errors import EnvError
 from agentq.recipes.pipeline import Pipeline
 from agentq.store.run import RunStore
