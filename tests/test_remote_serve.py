@@ -29,7 +29,7 @@ from tests.remote_lab import FRAIL, OWN, begun, gone, process
 
 PACKAGE = Path(envs.__file__).parents[1]
 ELSEWHERE = [
-    *(f"agentq.envs.remote.{name}" for name in ("start", "session", "browsergym", "axtree")),
+    *(f"agentq.envs.remote.{name}" for name in ("start", "env_process", "browsergym", "axtree")),
     *(f"agentq.envs.browser.{name}" for name in ("wire", "processes")),
     "agentq.envs.contract",
     "agentq.errors",
