@@ -23,8 +23,8 @@ from agentq.cli import embedded_base
 from agentq.critics.ranker import LLMRanker
 from agentq.evaluation.critic import choice_accuracy
 from agentq.evaluation.stats import wilson
-from agentq.policies.engine import TransformersEngine
-from agentq.policies.model import ModelPolicy
+from agentq.policies.model_policy import ModelPolicy
+from agentq.policies.transformers_engine import TransformersEngine
 from agentq.types import EnvAction, History, Split
 
 Answer = TypeVar("Answer")

@@ -24,8 +24,8 @@ from agentq.agent.actions import format_action, history_text
 from agentq.cli import embedded_base
 from agentq.critics.judge import OutcomeJudge
 from agentq.evaluation.stats import wilson
-from agentq.policies.model import ModelPolicy
-from agentq.policies.names import make_engine
+from agentq.policies.engine_names import make_engine
+from agentq.policies.model_policy import ModelPolicy
 from agentq.searching.rollout import RolloutSettings, rollout
 from agentq.types import History, Split, Task
 

@@ -27,8 +27,8 @@ from agentq.cli import embedded_base
 from agentq.config import Selection
 from agentq.critics.ranker import LLMRanker
 from agentq.evaluation.stats import paired_difference, wilson
-from agentq.policies.model import ModelPolicy
-from agentq.policies.names import make_engine
+from agentq.policies.engine_names import make_engine
+from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.searching.collect import Collector
 from agentq.searching.tree import SearchSettings, TreeSearch

@@ -362,7 +362,6 @@ def test_run_refuses_what_makes_no_sense(
 COMMAND = """
 import sys
 from agentq.cli import main
-from agentq.policies import names
 from agentq.live import command
 from tests.scripted_engine import Scripted
 from tests.test_live import answer

@@ -21,10 +21,10 @@ from agentq.credit.pairs import inspection_pairs
 from agentq.errors import ConfigError
 from agentq.learn.features import features
 from agentq.learn.learner import Learner
-from agentq.learn.policy_gradient import reciprocal_clip
-from agentq.policies.engine import TransformersEngine
-from agentq.policies.model import ModelPolicy
+from agentq.learn.policy_gradient_loss import reciprocal_clip
+from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.scripted import ScriptedPolicy
+from agentq.policies.transformers_engine import TransformersEngine
 from agentq.recipes import loop, policy_gradient, ppo, step_agent_inverse
 from agentq.recipes.metrics import agreement
 from agentq.recipes.pipeline import Pipeline

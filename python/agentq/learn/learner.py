@@ -17,14 +17,14 @@ from torch import Tensor
 
 from agentq.errors import ModelError
 from agentq.learn.adapters import base_of, with_adapters
-from agentq.learn.attention import tree_attention_of
 from agentq.learn.batch import LossFn, MicroBatch, Part, default_tokens, plan_step
 from agentq.learn.logps import action_logps, can_pack, check_forward, padded
 from agentq.learn.losses import sft_loss
 from agentq.learn.preferences import preferences, with_reference
 from agentq.learn.sharding import Placed, Ranks, check_launcher, fingerprint_of, join, recompute_layers, whole
-from agentq.policies.engine import load_checkpoint
+from agentq.learn.trie_attention import tree_attention_of
 from agentq.policies.head import context_of
+from agentq.policies.transformers_engine import load_checkpoint
 from agentq.store.durable import replaced
 from agentq.types import PreferencePair, Sample
 
@@ -169,8 +169,8 @@ class Learner:
             As `update`, and rewards/*, logps/*: means over the pairs.
 
         Raises:
-            ValueError: if a recorded log-probability is not finite, an unknown one cannot be computed any more, or beta,
-                label_smoothing or sft_weight is out of range.
+            ValueError: if a recorded log-probability is not finite, an unknown one cannot be computed any more, or
+                beta, label_smoothing or sft_weight is out of range.
         """
         if not sft_weight >= 0:
             raise ValueError(f"sft_weight must be at least 0; got {sft_weight}")

@@ -20,8 +20,8 @@ from agentq.envs.protocol import SiteEnv
 from agentq.errors import ConfigError
 from agentq.evaluation.outcomes import of_episode, of_tree
 from agentq.evaluation.stats import RungResult
-from agentq.policies.model import ModelPolicy
-from agentq.policies.names import checkpoint_to_train, make_engine, sampler_name
+from agentq.policies.engine_names import checkpoint_to_train, make_engine, sampler_name
+from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.protocol import Engine, Gives
 from agentq.policies.usage import Price, Usage
 from agentq.policies.weights import fingerprint
@@ -36,7 +36,7 @@ from agentq.store.run import RunStore
 from agentq.types import Split, Task, Trajectory
 
 
-class Status(Protocol):
+class StageDisplay(Protocol):
     """Where a person sees what is going on."""
 
     def stage(self, name: str, total: int, unit: str) -> Callable[[int, str], None]:
@@ -55,7 +55,7 @@ class Pipeline:
     store: RunStore
     config: Config
     base: Path | str
-    status: Status
+    status: StageDisplay
     engines: dict[Path | str, Engine] = field(default_factory=dict)
 
     def engine(self, checkpoint: Path | str) -> Engine:

@@ -16,7 +16,7 @@ from agentq.credit.episodes import StepColumns, Turns, credited, step_columns, w
 from agentq.learn.batch import Part
 from agentq.learn.learner import Learner, Metrics
 from agentq.learn.losses import weighted_mean
-from agentq.learn.policy_gradient import (
+from agentq.learn.policy_gradient_loss import (
     averaging,
     kl_estimate,
     policy_gradient_loss,

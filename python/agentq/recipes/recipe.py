@@ -13,7 +13,7 @@ from agentq.learn.learner import Learner, Metrics
 from agentq.recipes.pipeline import Pipeline
 from agentq.searching.branching import Branching
 from agentq.searching.collect import StragglerCut
-from agentq.searching.run import request_seed
+from agentq.seeds import derive_seed
 from agentq.store.run import RunStore
 from agentq.types import Split, Task
 
@@ -48,7 +48,7 @@ class Round:
     @property
     def seed(self) -> int:
         """What the round's samples are drawn by: with the same tasks again, others than before."""
-        return request_seed(self.config.run.seed, self.number)
+        return derive_seed(self.config.run.seed, self.number)
 
     def tasks(self, *, again: bool = False, up_to: int = 1) -> list[Task]:
         """Training tasks of this round: new ones each round, or with `again` the first round's.

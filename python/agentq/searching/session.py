@@ -16,7 +16,7 @@ from agentq.types import REPLAY_MISMATCH, SESSION_LOST, Observation, Proposal, S
 TRIES = 2  # rollouts that may break at a node (ours)
 
 
-class Session:
+class SearchSession:
     """An environment and the node whose page it shows. `counts` is shared with the search's other sessions."""
 
     def __init__(self, env: Env, task: Task, resets: Resets, counts: Counter[str], judge: Judge | None) -> None:
