@@ -36,9 +36,10 @@ def with_reference(learner: Learner, pairs: Sequence[PreferencePair]) -> list[Pr
             f"{len(new)} actions without it after {learner.step_count} steps: "
             "call pairs = learner.recompute_reference(pairs) on all pairs before training"
         )
-    with learner.model.disable_adapter() if learner.lora_rank else nullcontext():
-        known = learner.recompute_logps(list(new.values()))
-    learner.reference.update(zip(new, (sample.logps for sample in known), strict=True))
+    if new:
+        with learner.model.disable_adapter() if learner.lora_rank else nullcontext():
+            known = learner.recompute_logps(list(new.values()))
+        learner.reference.update(zip(new, (sample.logps for sample in known), strict=True))
 
     def known_side(side: Sequence[Sample]) -> tuple[Sample, ...]:
         return tuple(replace(s, logps=learner.reference[_tokens(s)]) if _tokens(s) in missing else s for s in side)
