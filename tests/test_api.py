@@ -134,7 +134,7 @@ def test_evaluate_counts_what_the_world_broke() -> None:
 
     with pytest.raises(EnvError, match="no network"):
         agentq.evaluate(both, Gone, 20)
-    lost = agentq.search(Frail, agentq.Task("frail", 0, agentq.Split.TRAIN, "Count"), both)
+    lost = agentq.search(Frail, agentq.Task("count", 0, agentq.Split.TRAIN, "Count"), both)
     assert not lost.success and lost.trajectory.steps == () and "reset_failed: " in lost.show()
 
 

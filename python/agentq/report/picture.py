@@ -143,6 +143,8 @@ def _note(tree: TreeRecord, node: int) -> str:
 
 
 def _summary(tree: TreeRecord) -> str:
+    if tree.error_kind[0]:
+        return f"{tree.error_kind[0]}: {tree.info.get('error_message', '')}"
     end = best_end(tree)
     found = f"solved in {tree.depth[end]} steps" if tree.success[end] else "not solved"
     return f"{tree.visit_count[0]} rollouts, {len(tree)} nodes, {found}"
