@@ -95,11 +95,11 @@ class Answer:
 
     @property
     def lines(self) -> list[str]:
-        """The lines of stderr that are not empty."""
+        """The non-empty lines of stderr."""
         return [line for line in self.err.splitlines() if line.strip()]
 
     def __str__(self) -> str:
-        """`exit 2: the one line`, or what is wrong with it."""
+        """`exit 2: the one line`, or `exit 2: a traceback`, or `exit 2: N lines`."""
         said = (
             "a traceback"
             if self.has_traceback
