@@ -34,7 +34,7 @@ def said(folder: Path, *words: str, **more: object) -> str:
 
 
 def refusals(folder: Path, commands: Sequence[Sequence[str]], holds: Callable[[str], bool] = lambda line: True) -> str:
-    """The number of commands that exit with 2 and one line that `holds`, leaving nothing; or the first that does not."""
+    """How many commands exit with 2 and one line that `holds` and leave nothing; else the first that does not."""
     for words in commands:
         text = said(folder, *words)
         if not text.startswith("exit 2: agentq: ") or "; left " in text or not holds(text):
