@@ -12,7 +12,7 @@ class Count:  # your environment: reset(seed) begins a task, step(...) takes one
         return {"text": page, "reward": float(won), "success": won, "terminated": command == "STOP"}
 
 
-def model(history, k):  # your model: k answers to a history; or its name, "http://localhost:8000/v1#MODEL"
+def model(history, k):  # your model: k answers to a history
     return ["STOP", "CLICK [1]", "SCROLL DOWN"][:k]
 
 
