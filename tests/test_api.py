@@ -81,6 +81,23 @@ def test_search_uses_one_given_session_for_all_and_many_of_a_class() -> None:
         agentq.search(Count(), 0, both, leaves_in_flight=2)
 
 
+def test_two_classes_of_one_name_stay_apart() -> None:
+    class Other(Count):
+        def reset(self, seed: int) -> dict[str, Any]:
+            return super().reset(seed) | {"text": "other"}
+
+        def fork(self) -> Other:
+            twin = Other()
+            twin.goal, twin.count = self.goal, self.count
+            return twin
+
+    agentq.search(Count, 0, both, num_iterations=1)
+    task, env = envs.task(Other, "train", 0), envs.make(Other)
+    assert env.name == task.env == "count" and env.reset(task).text == "other"
+    twin = env.fork()  # type: ignore[attr-defined]
+    assert twin.name == "count" and isinstance(twin.own, Other)
+
+
 def test_search_takes_models_by_name_and_as_policies(base: Path) -> None:
     named = agentq.search("booking", 3, base, critic=base, num_iterations=2, num_proposals=3)
     policy = ModelPolicy(TransformersEngine(base))
