@@ -15,7 +15,7 @@ from transformers import AutoTokenizer
 
 from agentq.cli import embedded_base, main
 from agentq.config import load
-from agentq.evaluate.stats import RungResult
+from agentq.evaluation.stats import RungResult
 from agentq.policies import patience
 from agentq.policies.openai_engine import OpenAIEngine
 from agentq.policies.usage import Price, Tally, Usage

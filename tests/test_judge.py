@@ -16,8 +16,8 @@ from agentq.policies.budget import Budget, Budgeted
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.protocol import SampledAnswer, SampleRequest
 from agentq.policies.usage import Price
-from agentq.search.rollout import RolloutSettings, rollout
-from agentq.search.tree import SearchSettings, TreeSearch
+from agentq.searching.rollout import RolloutSettings, rollout
+from agentq.searching.tree import SearchSettings, TreeSearch
 from agentq.types import Command, EnvAction, History, Observation, Split, StopReason
 from tests.scripted_engine import Scripted
 

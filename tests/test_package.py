@@ -16,16 +16,16 @@ PACKAGE = Path(agentq.__file__).parent
 HEAVY = ("torch", "transformers", "playwright", "openai", "vllm", "peft", "accelerate")
 
 # Each folder with the folders it may import from; the modules of OPEN_TO_ALL are open to all. From DESIGN: types,
-# errors, config, plugins <- agent <- envs | policies | critics <- search | store | credit <- learn <- the rest.
+# errors, config, plugins <- agent <- envs | policies | critics <- searching | store | credit <- learn <- the rest.
 AGENT = {"agent"}
 SENSES = AGENT | {"envs", "policies", "critics"}
-MIDDLE = SENSES | {"_core", "search", "store", "credit"}
+MIDDLE = SENSES | {"_core", "searching", "store", "credit"}
 ALLOWED = {
     "agent": AGENT,
     "envs": AGENT | {"envs"},
     "policies": AGENT | {"policies"},
     "critics": AGENT | {"critics", "policies"},
-    "search": MIDDLE,
+    "searching": MIDDLE,
     "store": MIDDLE,
     "credit": MIDDLE,
     "learn": MIDDLE | {"learn"},

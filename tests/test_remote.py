@@ -21,8 +21,8 @@ from agentq.envs.remote.client import RemoteEnv
 from agentq.envs.remote.env_server import EnvServer
 from agentq.errors import ConfigError, EnvError
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.search.run import run_all
-from agentq.search.tree import SearchSettings, TreeSearch
+from agentq.searching.run import run_all
+from agentq.searching.tree import SearchSettings, TreeSearch
 from agentq.types import Command, EnvAction, Split, Task
 from tests.remote_lab import FRAIL, OWN, begun, gone, mishap, process
 

@@ -20,8 +20,8 @@ from agentq.envs.remote.axtree import Tree
 from agentq.envs.remote.env_server import EnvServer
 from agentq.errors import EnvError
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.search.run import run_all
-from agentq.search.tree import SearchSettings, TreeSearch
+from agentq.searching.run import run_all
+from agentq.searching.tree import SearchSettings, TreeSearch
 from agentq.types import Command, EnvAction, History, Task
 from tests.remote_lab import ROOT
 

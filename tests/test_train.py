@@ -30,11 +30,11 @@ from agentq.recipes.metrics import agreement
 from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.presets import RECIPES, load_for
 from agentq.recipes.recipe import Round
-from agentq.search.branching import Branching, at_random, branched, where_unsure
-from agentq.search.collect import Collector, StragglerCut
-from agentq.search.demonstrate import demonstrate, inspect
-from agentq.search.rollout import RolloutSettings
-from agentq.search.run import run_all
+from agentq.searching.branching import Branching, at_random, branched, where_unsure
+from agentq.searching.collect import Collector, StragglerCut
+from agentq.searching.demonstrate import demonstrate, inspect
+from agentq.searching.rollout import RolloutSettings
+from agentq.searching.run import run_all
 from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
 from agentq.types import (

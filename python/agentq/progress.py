@@ -20,7 +20,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from agentq.evaluate.stats import RungResult
+from agentq.evaluation.stats import RungResult
 
 
 class RichStatus:

@@ -31,8 +31,8 @@ from agentq.recipes import sft
 from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.recipe import Recipe, rollout_groups
 from agentq.recipes.rounds import train
-from agentq.search.run import run_all
-from agentq.search.tree import SearchSettings, TreeSearch
+from agentq.searching.run import run_all
+from agentq.searching.tree import SearchSettings, TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
 from agentq.types import History, Observation, StopReason

@@ -24,7 +24,7 @@ from agentq.policies.weights import fingerprint
 from agentq.recipes.presets import DEMO, READS, RECIPES, load_for
 
 if TYPE_CHECKING:
-    from agentq.evaluate.stats import RungResult
+    from agentq.evaluation.stats import RungResult
     from agentq.recipes.pipeline import Pipeline
     from agentq.recipes.recipe import Recipe
 

@@ -24,7 +24,7 @@ from agentq.policies.engine_names import (
 )
 
 if TYPE_CHECKING:
-    from agentq.evaluate.stats import RungResult
+    from agentq.evaluation.stats import RungResult
     from agentq.policies.protocol import Engine
     from agentq.recipes.pipeline import Pipeline
 

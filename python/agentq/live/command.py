@@ -31,7 +31,7 @@ from agentq.policies.engine_names import check_checkpoint, make_engine, path_in,
 from agentq.policies.usage import Price, Usage
 from agentq.recipes.presets import READS, load_for
 from agentq.report.page import used, write_report
-from agentq.search.selection import SearchSettings
+from agentq.searching.selection import SearchSettings
 from agentq.store.claim import check_claim, claimed, is_begun
 from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore

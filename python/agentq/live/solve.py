@@ -25,9 +25,9 @@ from agentq.envs.browser.website import Website
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.protocol import Engine
 from agentq.report.examples import best_end
-from agentq.search.run import call
-from agentq.search.selection import SearchSettings
-from agentq.search.tree import TreeSearch
+from agentq.searching.run import call
+from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.types import History, Split, StepResult, Task
 

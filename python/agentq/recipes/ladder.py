@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from agentq.config import Config
-from agentq.evaluate.stats import RungResult
+from agentq.evaluation.stats import RungResult
 from agentq.learn.epochs import count_steps
 from agentq.learn.learner import Learner, Metrics
 from agentq.recipes import agent_q, outcome_dpo, rft

@@ -25,7 +25,7 @@ from agentq.learn.policy_gradient_loss import (
 from agentq.learn.reference import reference_logps
 from agentq.recipes.presets import RECIPES
 from agentq.recipes.recipe import Recipe, Round, rollout_groups
-from agentq.search.collect import StragglerCut
+from agentq.searching.collect import StragglerCut
 from agentq.types import CreditedTrajectory, Trajectory
 
 Ddof = int | None  # 1 where `policy_gradient.divide_by_std`, None where not; as in `group_relative`

@@ -11,8 +11,8 @@ from agentq.config import Config
 from agentq.errors import ConfigError
 from agentq.learn.learner import Learner, Metrics
 from agentq.recipes.pipeline import Pipeline
-from agentq.search.branching import Branching
-from agentq.search.collect import StragglerCut
+from agentq.searching.branching import Branching
+from agentq.searching.collect import StragglerCut
 from agentq.seeds import derive_seed
 from agentq.store.run import RunStore
 from agentq.types import Split, Task

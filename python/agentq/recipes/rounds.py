@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agentq.evaluate.stats import RungResult
+from agentq.evaluation.stats import RungResult
 from agentq.learn.checkpoint import load_position, load_state, state_seal
 from agentq.learn.epochs import count_steps
 from agentq.learn.learner import Learner

@@ -10,8 +10,8 @@ from agentq.agent.actions import history_text
 from agentq.critics.protocol import Judge
 from agentq.envs.protocol import Env
 from agentq.policies.protocol import Policy
-from agentq.search.faults import Broken, Resets, take
-from agentq.search.run import call
+from agentq.searching.faults import Broken, Resets, take
+from agentq.searching.run import call
 from agentq.seeds import task_seed
 from agentq.types import History, Step, Task, Trajectory
 

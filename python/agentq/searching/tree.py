@@ -32,11 +32,11 @@ from agentq.critics.protocol import Critic, Judge
 from agentq.envs.protocol import Env, can_fork, can_restore
 from agentq.errors import BudgetSpent
 from agentq.policies.protocol import Policy
-from agentq.search.faults import Broken, Resets, broken_tree
-from agentq.search.nodes import Node, ranked_children, record
-from agentq.search.run import call
-from agentq.search.selection import NEED_PRIORS, SearchSettings, check_forest, forest_for, priors
-from agentq.search.session import TRIES, SearchSession
+from agentq.searching.faults import Broken, Resets, broken_tree
+from agentq.searching.nodes import Node, ranked_children, record
+from agentq.searching.run import call
+from agentq.searching.selection import NEED_PRIORS, SearchSettings, check_forest, forest_for, priors
+from agentq.searching.session import TRIES, SearchSession
 from agentq.seeds import Stream, task_seed
 from agentq.store.records import TreeRecord
 from agentq.types import History, Proposal, StepResult, Task

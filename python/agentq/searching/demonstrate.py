@@ -12,8 +12,8 @@ from agentq.agent.actions import format_action, history_text
 from agentq.envs.protocol import SiteEnv
 from agentq.envs.web_env import Expert
 from agentq.policies.protocol import Policy
-from agentq.search.faults import Broken, Resets, broken_tree, take
-from agentq.search.rollout import RolloutSettings, broken_episode
+from agentq.searching.faults import Broken, Resets, broken_tree, take
+from agentq.searching.rollout import RolloutSettings, broken_episode
 from agentq.seeds import Stream, task_seed
 from agentq.store.records import TERMINAL, TreeRecord
 from agentq.types import History, Observation, Proposal, Step, Task, Trajectory
@@ -34,7 +34,7 @@ def demonstrate(
 ) -> Trajectory:
     """The expert's episode of `task`, its actions in the policy's tokens with unknown (NaN) log-probabilities.
 
-    What the world broke is tried once more, as in `search.rollout.rollout`.
+    What the world broke is tried once more, as in `searching.rollout.rollout`.
     """
     resets = resets or Resets()
     first = _attempt(env, expert, task, write, resets)

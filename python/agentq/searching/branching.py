@@ -19,9 +19,9 @@ from agentq.credit.trees import rollout_sums
 from agentq.envs.protocol import Env, Forkable, can_fork
 from agentq.errors import ConfigError
 from agentq.policies.protocol import Policy
-from agentq.search.faults import Broken, Resets, ask, broken_tree, take
-from agentq.search.rollout import RolloutSettings
-from agentq.search.run import call
+from agentq.searching.faults import Broken, Resets, ask, broken_tree, take
+from agentq.searching.rollout import RolloutSettings
+from agentq.searching.run import call
 from agentq.seeds import Stream, task_seed
 from agentq.store.records import TERMINAL, TreeRecord
 from agentq.types import SESSION_LOST, History, Proposal, StepResult, Task
