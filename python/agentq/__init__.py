@@ -107,8 +107,8 @@ if not TYPE_CHECKING:  # type checkers know the names above, and would take any 
         except ModuleNotFoundError as error:
             if error.name == "agentq._core":
                 raise ImportError(
-                    f"agentq.{name} needs the compiled core, which is not built: run `make setup`, or `pip install -e .` "
-                    "in the source folder"
+                    f"agentq.{name} needs the compiled core, which is not built: run `make setup`, or "
+                    "`pip install -e .` in the source folder"
                 ) from error
             if error.name in ("torch", "transformers"):
                 from agentq.errors import MissingExtra

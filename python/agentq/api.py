@@ -36,8 +36,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 Model = Policy | Answer | str | Path
-"""A `Policy`; a function `(history, k) -> up to k texts`, plain or async; or the name of a model as on the command line,
-such as a checkpoint's directory or `http://HOST:PORT/v1#MODEL`. A named model is loaded for one call and then closed."""
+"""A `Policy`; a function `(history, k) -> up to k texts`, plain or async; or a model's name as on the command line:
+a checkpoint's directory, `http://HOST:PORT/v1#MODEL`. A named model is loaded for one call and closed at its end."""
 
 
 class Contract(Protocol):
