@@ -15,7 +15,7 @@ Answer = Callable[[History, int], Sequence[str] | Awaitable[Sequence[str]]]
 
 
 class FunctionPolicy:
-    """`Policy` over `answer(history, k)`, which returns 1 to k texts. An `async` function may run several times at once.
+    """`Policy` over `answer(history, k)`, which returns 1 to k texts. An `async` one may run several times at once.
 
     Seeds and temperatures are the function's own matter. Its proposals have no tokens and no log-probabilities, so
     they can be searched and evaluated but not trained on.
