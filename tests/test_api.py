@@ -120,6 +120,8 @@ def test_an_async_function_is_asked_for_many_tasks_at_once() -> None:
 
     found = agentq.evaluate(model, Count, 6, in_flight=3)
     assert most == 3 and found.n == 6
+    most = 0
+    assert str(agentq.evaluate(model, Count(), 6)) == str(found) and most == 1  # episodes take turns in one session
 
 
 def test_evaluate_counts_with_wilsons_interval_in_the_order_of_tasks() -> None:
