@@ -18,9 +18,8 @@ from torch import Tensor
 from agentq.learn.adapters import base_of, with_adapters
 from agentq.learn.batch import LossFn, MicroBatch, Part, check_fits, default_tokens, plan_step
 from agentq.learn.logps import action_logps, can_pack, check_forward, padded
-from agentq.learn.reference import with_reference
 from agentq.learn.sharding import Placed, Ranks, check_launcher, fingerprint_of, join, recompute_layers, whole
-from agentq.learn.steps import imitation_step, preference_step
+from agentq.learn.steps import imitation_step, preference_step, with_reference
 from agentq.learn.trie_attention import tree_attention_of
 from agentq.policies.head import context_of
 from agentq.policies.transformers_engine import load_checkpoint
@@ -89,7 +88,7 @@ class Learner:
         self.learning_rate, self.max_grad_norm, self.warmup_steps = learning_rate, max_grad_norm, warmup_steps
         self.lora_rank, self.bf16, self.gradient_checkpointing = lora_rank, bf16, gradient_checkpointing
         self.step_count = 0
-        self.reference: dict[tuple[bytes, bytes], np.ndarray] = {}  # see `preferences.with_reference`
+        self.reference: dict[tuple[bytes, bytes], np.ndarray] = {}  # see `steps.with_reference`
         self.parameters = {name: p for name, p in self.placed.parameters.items() if p.requires_grad}
         self.device = next(iter(self.parameters.values())).device
         self.max_tokens = max_tokens or default_tokens(base_of(self.model))
@@ -129,7 +128,7 @@ class Learner:
     ) -> Metrics:
         """One step on the DPO loss of pairs plus the SFT loss of good actions, the mean over all items of the step.
 
-        The reference is the recorded behaviour log-probabilities, or where they are unknown (all NaN) those of the
+        The reference is the recorded behaviour log-probabilities, or if they are unknown (all NaN) those of the
         weights before the first step. A pair with several samples per side is a trajectory pair: its log-probabilities
         are sums over the samples. |a| is an action's number of tokens.
 
