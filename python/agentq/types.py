@@ -294,7 +294,7 @@ class PreferencePair:
 
     @classmethod
     def from_text(cls, prompt: str | list[dict[str, Any]], chosen: str, rejected: str, tokenizer: Any) -> Self:
-        """Two answers to chat messages or a user's text, see `pair_of`; `Learner.step_dpo` computes log-probabilities."""
+        """Two answers to chat messages or to a text, see `pair_of`; `Learner.step_dpo` computes log-probabilities."""
         from agentq.policies.renderer import pair_of
 
         return cls(*pair_of(tokenizer, prompt, chosen, rejected), 1.0)
