@@ -191,8 +191,7 @@ class Finding:
 
 
 def check(name: str, num_tasks: int) -> Iterator[Finding]:
-    """The findings for every promise on the first `num_tasks` training tasks. Raises ConfigError for an unknown
-    name."""
+    """Findings for every promise on the first `num_tasks` training tasks. Raises ConfigError for an unknown name."""
     envs.make(name).close()
     try:
         cases = [_case(name, task) for task in envs.tasks(name, Split.TRAIN, num_tasks)]

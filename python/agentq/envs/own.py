@@ -125,8 +125,7 @@ class OwnEnv(TextEnv):
         return self._told(action, self._read(StepReply, "step", self._call("step", *asked(action).values())))
 
     def _call(self, method: str, *args: Any) -> Any:
-        """The result of a method. Raises ConfigError with the line that failed; agentq's own exceptions pass
-        unchanged."""
+        """The result of a method. Raises ConfigError with the line that failed; agentq's exceptions pass through."""
         called = getattr(self.own, method)
         try:
             return called(*args)

@@ -41,8 +41,7 @@ class Site(Protocol):
 
 
 def read_request(method: str, target: str, form: Mapping[str, str]) -> Request:
-    """The request for `target` (path and query); a POST's `form` fields override the query's. Control characters are
-    removed."""
+    """The request for `target` (path and query); a POST's `form` overrides the query. Removes control characters."""
     parts = urlsplit(target)
     params = dict(parse_qsl(parts.query, keep_blank_values=True)) | (dict(form) if method == "POST" else {})
     return Request(method, printable(unquote(parts.path)), {key: printable(value) for key, value in params.items()})

@@ -31,8 +31,7 @@ class Gives(Flag):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The input of an engine. `ids` `[P]` int32: the tokens that its model reads; empty if the engine does not report
-    them."""
+    """The input of an engine. `ids` `[P]` int32: the tokens that its model reads; may be empty."""
 
     messages: Messages
     ids: np.ndarray

@@ -25,8 +25,7 @@ CALLS = ("hello", "reset", "step", "close")
 
 
 def factory(what: str) -> Callable[[], Any]:
-    """The function that makes the environment. Raises ConfigError if there is none, MissingExtra for a missing
-    package."""
+    """The function that makes the environment. Raises ConfigError if there is none, or MissingExtra."""
     if contract.is_file(what):
         return contract.from_file(what)
     if what.startswith("browsergym/"):
@@ -78,8 +77,7 @@ class ServedEnv:
 
 
 def _read(stream: Any, inbox: queue.SimpleQueue[wire.Message | str]) -> None:
-    """The reading thread. Puts messages, or the fault of one, into `inbox`; ends the process at the end of the
-    stream."""
+    """The reading thread. Fills `inbox` with messages and faults; ends the process at the end of the stream."""
     with contextlib.suppress(Exception):
         while (body := wire.read_body(stream, wire.CALL_BYTES)) is not None:
             try:

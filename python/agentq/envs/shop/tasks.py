@@ -31,8 +31,7 @@ class Purchase(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What the user wants. `limit` in dollars; `size` is "" for kinds without sizes. Products other than `target` may
-    fit."""
+    """What the user wants. `limit` in dollars; `size` is "" for kinds without sizes. Other products may fit too."""
 
     kind: str
     category: str
