@@ -95,8 +95,8 @@ def _starts_in_place(path: str) -> bool:
 class MiniwobHost(WithoutMemory):
     """One page, or the suite. See `agentq.envs.browser.hosts.Host`.
 
-    The reward is the page's own without its discount by time; negative ones count as 0. Success is a positive reward, or
-    for FlightWoB, which pays per correct field, the full reward.
+    The reward is the page's own without its discount by time; negative ones count as 0. Success is a positive reward;
+    for FlightWoB, which pays per correct field, it is the full reward.
     `timed`: the page's time limit and discount apply in real seconds, so episodes are not repeatable. Without it the
     limit is never reached.
     """
