@@ -22,7 +22,7 @@ from agentq.critics.ranker import LLMRanker
 from agentq.envs.protocol import BROKEN_IN_A_ROW, Env
 from agentq.errors import ConfigError, require
 from agentq.policies.engine_names import check_checkpoint, make_engine, read_name
-from agentq.policies.function import Answer, FunctionPolicy
+from agentq.policies.function_policy import Answer, FunctionPolicy
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.protocol import Engine, Policy
 from agentq.results import Evaluation, SearchResult

@@ -19,7 +19,7 @@ from agentq.learn.adapters import base_of, with_adapters
 from agentq.learn.batch import LossFn, MicroBatch, Part, check_fits, default_tokens, plan_step
 from agentq.learn.logps import action_logps, can_pack, check_forward, padded
 from agentq.learn.sharding import Placed, Ranks, check_launcher, fingerprint_of, join, recompute_layers, whole
-from agentq.learn.steps import imitation_step, preference_step
+from agentq.learn.steps import imitation_step, preference_step, with_reference
 from agentq.learn.trie_attention import tree_attention_of
 from agentq.policies.head import context_of
 from agentq.policies.transformers_engine import load_checkpoint
@@ -88,6 +88,7 @@ class Learner:
         self.learning_rate, self.max_grad_norm, self.warmup_steps = learning_rate, max_grad_norm, warmup_steps
         self.lora_rank, self.bf16, self.gradient_checkpointing = lora_rank, bf16, gradient_checkpointing
         self.step_count = 0
+        self.reference: dict[tuple[bytes, bytes], np.ndarray] = {}  # see `steps.with_reference`
         self.parameters = {name: p for name, p in self.placed.parameters.items() if p.requires_grad}
         self.device = next(iter(self.parameters.values())).device
         self.max_tokens = max_tokens or default_tokens(base_of(self.model))
@@ -127,8 +128,9 @@ class Learner:
     ) -> Metrics:
         """One step on the DPO loss of pairs plus the SFT loss of good actions, the mean over all items of the step.
 
-        The reference is the recorded behaviour log-probabilities. A pair with several samples per side is a trajectory
-        pair: its log-probabilities are sums over the samples. |a| is an action's number of tokens.
+        The reference is the recorded behaviour log-probabilities, or if they are unknown (all NaN) those of the
+        weights before the first step. A pair with several samples per side is a trajectory pair: its log-probabilities
+        are sums over the samples. |a| is an action's number of tokens.
 
             loss of a pair:              DPO loss - sft_weight * log pi(chosen) / |chosen|
             loss of a replayed action:            - sft_weight * log pi(action) / |action|
@@ -142,9 +144,10 @@ class Learner:
             As `update`, and rewards/*, logps/*: means over the pairs.
 
         Raises:
-            ValueError: if a recorded log-probability is not finite, or beta, label_smoothing or sft_weight is out of
-                range.
+            ValueError: if a recorded log-probability is not finite, an unknown one cannot be computed any more, or
+                beta, label_smoothing or sft_weight is out of range.
         """
+        pairs = with_reference(self, pairs)
         return self.update(*preference_step(pairs, replay, beta, label_smoothing, sft_weight))
 
     def update(self, items: Sequence[Sequence[Sample]], loss_fn: LossFn) -> Metrics:

@@ -10,8 +10,9 @@ from markupsafe import escape
 from agentq.report.examples import action_text, best_end
 from agentq.store.records import TreeRecord
 
-ROW_PX, INDENT_PX, TOP_PX, COLUMN_PX, LETTER_PX = 24, 22, 58, 56, 6.7
+ROW_PX, INDENT_PX, TOP_PX, COLUMN_PX = 24, 22, 58, 56
 MAX_ROWS, MAX_LETTERS = 40, 48
+GREY = 'fill="#57606a"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,42 +46,58 @@ def text_picture(tree: TreeRecord, max_rows: int = MAX_ROWS) -> str:
 
 def svg_picture(tree: TreeRecord, max_rows: int = MAX_ROWS) -> str:
     """The tree as an SVG document: darker circles have a larger Q, thick lines are the best path."""
-    rows, mean, x = _rows(tree, max_rows), tree.mean_value, _x
-    place = {0: (x(0), TOP_PX - 8)} | {r.node: (x(len(r.lines)), TOP_PX + ROW_PX * (i + 1)) for i, r in enumerate(rows)}
-    right = max((x(len(r.lines)) + LETTER_PX * len(r.action) for r in rows), default=0) + 40
-    width, height = right + 3 * COLUMN_PX + 20, TOP_PX + ROW_PX * (len(rows) + 2)
-    heading = [(right, "N"), (right + COLUMN_PX, "Q")]
+    rows, title = _rows(tree, max_rows), _cut(tree.task.instruction, MAX_LETTERS * 2)
+    below = "; ".join([_summary(tree), *_left_out(tree, rows)])
+    at = {0: (_x(0), TOP_PX - 8)} | {r.node: (_x(len(r.lines)), TOP_PX + ROW_PX * i) for i, r in enumerate(rows, 1)}
+    visits_x = 40 + max((_x(len(row.lines)) + _width(row.action) for row in rows), default=0)
+    value_x = visits_x + COLUMN_PX
+    note_x = value_x + 14
+    width = 16 + max([note_x + _width(row.note) for row in rows] + [_x(0) + _width(text) for text in (title, below)])
+    height = TOP_PX + ROW_PX * (len(rows) + 2)
+    lines = [
+        _line(at[int(tree.parent[row.node])], at[row.node], row.best) for row in sorted(rows, key=lambda r: r.best)
+    ]
     parts = [
-        f'<rect width="{width:.0f}" height="{height}" rx="6" fill="#ffffff" stroke="#d0d7de"/>',
-        f'<text x="{x(0) - 6}" y="24" font-weight="bold">{escape(_cut(tree.task.instruction, 96))}</text>',
-        *(f'<text x="{at:.0f}" y="{TOP_PX}" text-anchor="end" fill="#57606a">{name}</text>' for at, name in heading),
-        f'<circle cx="{place[0][0]}" cy="{place[0][1]}" r="5" fill="#57606a"/>',
+        f'<rect width="{width}" height="{height}" rx="6" fill="#ffffff" stroke="#d0d7de"/>',
+        _text(_x(0) - 6, 24, title, 'font-weight="bold"'),
+        *(_text(x, TOP_PX, name, f'text-anchor="end" {GREY}') for x, name in ((visits_x, "N"), (value_x, "Q"))),
+        *lines,
+        f'<circle cx="{at[0][0]}" cy="{at[0][1]}" r="5" {GREY}/>',
     ]
     for row in rows:
-        (from_x, from_y), (at_x, at_y) = place[int(tree.parent[row.node])], place[row.node]
-        stroke = 'stroke="#1a7f37" stroke-width="2.5"' if row.best else 'stroke="#afb8c1"'
-        parts.append(f'<path d="M{from_x} {from_y + 6}V{at_y}H{at_x - 6}" fill="none" {stroke}/>')
-    for row in rows:
-        at_x, at_y = place[row.node]
-        q = min(max(float(mean[row.node]), 0.0), 1.0)
-        weight = ' font-weight="bold"' if row.best else ""
-        figures = f"{tree.visit_count[row.node]}", f"{mean[row.node]:.2f}"
+        (x, y), value = at[row.node], float(tree.mean_value[row.node])
         parts += [
-            f'<circle cx="{at_x}" cy="{at_y}" r="5" fill="#1a7f37" fill-opacity="{q:.2f}" stroke="#1a7f37"/>',
-            f'<text x="{at_x + 12}" y="{at_y + 4}"{weight}>{escape(row.action)}</text>',
-            *(
-                f'<text x="{at:.0f}" y="{at_y + 4}" text-anchor="end">{figure}</text>'
-                for (at, _), figure in zip(heading, figures, strict=True)
-            ),
-            f'<text x="{right + COLUMN_PX + 14:.0f}" y="{at_y + 4}" fill="#57606a">{escape(row.note)}</text>',
+            f'<circle cx="{x}" cy="{y}" r="5" fill="{_shade(value)}" stroke="#1a7f37"/>',
+            _text(x + 12, y + 4, row.action, 'font-weight="bold"' if row.best else ""),
+            _text(visits_x, y + 4, str(tree.visit_count[row.node]), 'text-anchor="end"'),
+            _text(value_x, y + 4, f"{value:.2f}", 'text-anchor="end"'),
+            _text(note_x, y + 4, row.note, GREY),
         ]
-    below = "; ".join([_summary(tree), *_left_out(tree, rows)])
-    parts.append(f'<text x="{x(0) - 6}" y="{height - 14}" fill="#57606a">{escape(below)}</text>')
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" width="{width:.0f}" '
-        f'height="{height}" font-family="ui-monospace, Menlo, Consolas, monospace" font-size="11" fill="#1f2328" '
-        f'role="img" aria-label="search tree">{"".join(parts)}</svg>\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        'font-family="ui-monospace, Menlo, Consolas, monospace" font-size="11" fill="#1f2328" role="img" '
+        f'aria-label="search tree">{"".join(parts)}{_text(_x(0) - 6, height - 14, below, GREY)}</svg>\n'
     )
+
+
+def _line(start: tuple[int, int], end: tuple[int, int], best: bool) -> str:
+    stroke = 'stroke="#1a7f37" stroke-width="2.5"' if best else 'stroke="#afb8c1"'
+    return f'<path d="M{start[0]} {start[1] + 6}V{end[1]}H{end[0] - 6}" fill="none" {stroke}/>'
+
+
+def _text(x: int, y: int, text: str, more: str) -> str:
+    return f'<text x="{x}" y="{y}" {more}>{escape(text)}</text>' if text else ""
+
+
+def _shade(value: float) -> str:
+    """White at 0, green at 1."""
+    share = min(max(value, 0.0), 1.0)
+    return "#" + "".join(f"{round(255 + (end - 255) * share):02x}" for end in (0x1A, 0x7F, 0x37))
+
+
+def _width(text: str) -> int:
+    """Of a line in a monospaced font of 11 px, at most."""
+    return 7 * len(text)
 
 
 def _rows(tree: TreeRecord, max_rows: int) -> list[Row]:
@@ -104,7 +121,7 @@ def _rows(tree: TreeRecord, max_rows: int) -> list[Row]:
         for child in children:
             own, alone = (*lines, child != children[-1]), child not in best and visits[child] <= 1
             end, more = _tail(tree, child) if alone else (child, 0)
-            note = ", ".join(filter(None, [f"{more} more steps" if more else "", _note(tree, end)]))
+            note = ", ".join(filter(None, [f"a rollout of {1 + more} steps" if more else "", _note(tree, end)]))
             yield Row(child, own, _cut(action_text(tree, child), MAX_LETTERS), note, child in best, 1 + more)
             yield from below(child, own)
 
@@ -126,6 +143,8 @@ def _note(tree: TreeRecord, node: int) -> str:
 
 
 def _summary(tree: TreeRecord) -> str:
+    if tree.error_kind[0]:
+        return f"{tree.error_kind[0]}: {tree.info.get('error_message', '')}"
     end = best_end(tree)
     found = f"solved in {tree.depth[end]} steps" if tree.success[end] else "not solved"
     return f"{tree.visit_count[0]} rollouts, {len(tree)} nodes, {found}"
