@@ -283,7 +283,7 @@ def _labels(name: str, labels: ArrayLike, length: int) -> np.ndarray:
     """Labels as 0, 1, .. `[length]`."""
     column = np.asarray(labels)
     if column.shape != (length,):
-        raise ValueError(f"{name} must have one entry a row ({length}); got {list(column.shape)}")
+        raise ValueError(f"{name} must have one entry per row ({length}); got {list(column.shape)}")
     index: np.ndarray = np.unique(column, return_inverse=True)[1]
     return index
 

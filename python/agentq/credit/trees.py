@@ -94,7 +94,7 @@ def tree_rl(parent: ArrayLike, num_returns: ArrayLike, sum_returns: ArrayLike) -
     above = _parents(parent)
     count, total = _sums(num_returns, sum_returns)
     if len(count) != len(above):
-        raise ValueError(f"num_returns must have one entry a node ({len(above)}); got {len(count)}")
+        raise ValueError(f"num_returns must have one entry per node ({len(above)}); got {len(count)}")
     root = np.arange(len(above))
     for node in range(len(above)):
         if above[node] >= 0:
@@ -142,7 +142,7 @@ def tree_po(
     above = _parents(parent)
     count, total = _sums(num_returns, sum_returns)
     if len(count) != len(above):
-        raise ValueError(f"num_returns must have one entry a node ({len(above)}); got {len(count)}")
+        raise ValueError(f"num_returns must have one entry per node ({len(above)}); got {len(count)}")
     end, value = _rollouts(nodes, returns, len(above))
     weight = np.where(count > 1, count if weighting == "size" else 1.0, 0.0)
     weights, weighted = weight.copy(), weight * node_means(count, total)  # summed from the root down
