@@ -1,5 +1,5 @@
-"""The plain data that every part exchanges. Owns no behaviour beyond reading and printing itself. Imports no agentq,
-but for `PreferencePair.from_text`, when it is called.
+"""The plain data that all parts exchange. It has no behaviour beyond reading and printing itself, and imports no agentq
+except in `PreferencePair.from_text`.
 
 Symbols are usual in the field: o observation, h history, a action, N visits, W value sum. A history is
 h_t = (a_1 .. a_{t-1}, o_t): all past composite actions, only the current observation (Putta et al. 2024,

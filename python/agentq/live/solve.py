@@ -145,9 +145,7 @@ class _Run:
     settings: SearchSettings
     constrained: bool
     judgement: Judgement | None = None  # that of the latest rollout
-    won: tuple[History, Judgement, BrowserSnapshot | None] | None = (
-        None  # result of the latest search, and the held state
-    )
+    won: tuple[History, Judgement, BrowserSnapshot | None] | None = None  # by the latest search, with the held state
 
     @property
     def guard(self) -> Guard:

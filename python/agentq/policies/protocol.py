@@ -23,8 +23,8 @@ class Gives(Flag):
     """What an engine returns for a sample besides its text. Training needs TOKEN_IDS and LOGPS."""
 
     TEXT = 0
-    TOKEN_IDS = auto()  # of the prompt and of the samples
-    LOGPS = auto()  # of the sampled tokens, at temperature 1
+    TOKEN_IDS = auto()  # ids of the prompt and of the samples
+    LOGPS = auto()  # log-probabilities of the sampled tokens at temperature 1
     SEEDS = auto()  # equal requests give equal samples
     PATTERNS = auto()  # answers match `SampleRequest.pattern`
 

@@ -29,7 +29,7 @@ class Published:
         self.server, self.base, self.root = server, server.model, root
         self._weights: Path | None = None  # None: the root's
         self._adapter: Path | None = None
-        self._mark = self._name = ""  # of the weights, of the adapter; empty: never published
+        self._mark = self._name = ""  # mark of the weights, name of the adapter; empty if never published
 
     @property
     def marked(self) -> bool:

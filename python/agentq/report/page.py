@@ -21,8 +21,8 @@ from agentq.store.files import flatten, read_json, read_metrics
 from agentq.store.run import TRAJECTORY, TREE, RunStore
 
 CURVES = (
-    *("reward/mean", "success", "group_collapse", "entropy", "agreement", "logp_difference/mean"),  # of a round
-    *("loss", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected"),  # of an optimiser step
+    *("reward/mean", "success", "group_collapse", "entropy", "agreement", "logp_difference/mean"),  # per round
+    *("loss", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected"),  # per optimiser step
     *("grad_norm", "kl", "approx_kl", "clip_ratio/low_mean", "clip_ratio/high_mean"),
 )
 
@@ -108,7 +108,7 @@ def stage_rows(store: RunStore) -> list[StageRow]:
         if broke := faults(store, stage):
             text.append(f"broken by the world: {', '.join(f'{n} {kind}' for kind, n in broke)}")
         if back := returns(store, stage):
-            text.append(f"pages come back to: {', '.join(f'{n} {how}' for how, n in back)}")
+            text.append(f"restored pages: {', '.join(f'{n} {how}' for how, n in back)}")
         rows.append(StageRow(stage, trees, episodes, seconds, "; ".join(text)))
     return rows
 

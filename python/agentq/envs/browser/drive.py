@@ -115,7 +115,7 @@ class Driver:
     def sync(self, state: BrowserSnapshot) -> None:
         """Bring the session to `state` unless it is there already. Raises EnvError if no way succeeds."""
         if self.live is not state and self.bring(state).outcome == "failed":
-            raise EnvError("the browser must come back to the page; no way led there")
+            raise EnvError("the browser must return to the page; every way failed")
 
     def bring(self, state: BrowserSnapshot) -> Return:
         """Bring the session to `state`."""

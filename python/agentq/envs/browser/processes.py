@@ -32,7 +32,7 @@ NO_SANDBOX = "AGENTQ_NO_SANDBOX"  # 1 allows a Chromium without sandbox
 _NO_SANDBOX_SAID = re.compile(
     r"\[err\] (?:\[[^]\n]*\] )?(.*?(?:sandbox|namespace).*?)(?:[.!](?: .*)?)?$", re.IGNORECASE | re.MULTILINE
 )
-PREFIX = "agentq-process-"  # of temporary folders; each is locked for the life of its owner
+PREFIX = "agentq-process-"  # of temporary folders, each locked for the life of its owner
 _SETTLED_S = 60.0  # a younger folder may be about to be locked
 _PROC = Path("/proc")
 
