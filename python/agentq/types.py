@@ -1,5 +1,5 @@
-"""The plain data that all parts exchange. It has no behaviour beyond reading and printing itself, and imports no agentq
-except in `PreferencePair.from_text`.
+"""The plain data that all parts exchange. It has no behaviour beyond reading and printing itself, and imports only
+`error_kinds`; `PreferencePair.from_text` imports more when it is called.
 
 Symbols are usual in the field: o observation, h history, a action, N visits, W value sum. A history is
 h_t = (a_1 .. a_{t-1}, o_t): all past composite actions, only the current observation (Putta et al. 2024,
@@ -14,6 +14,8 @@ from enum import StrEnum
 from typing import Any
 
 import numpy as np
+
+from agentq.error_kinds import WORLD_FAULTS
 
 
 class Split(StrEnum):
@@ -146,25 +148,6 @@ class History:
     def then(self, action_text: str, observation: Observation) -> History:
         """The history after `action_text` led to `observation`; the old observation is dropped."""
         return replace(self, observation=observation, actions=(*self.actions, action_text))
-
-
-RESET_FAILED = "reset_failed"  # the first page of a task did not load, twice
-REPLAY_MISMATCH = "replay_mismatch"  # a replay reached another page: the action was never executed
-SESSION_LOST = "session_lost"  # the environment's process died, hung or broke its protocol
-
-WORLD_FAULTS = frozenset(
-    {RESET_FAILED, REPLAY_MISMATCH, SESSION_LOST, "browser_lost", "network", "http_502", "http_503", "http_504"}
-)
-"""Error kinds that say nothing about the action: the world did not carry it out, or may not have done so.
-
-browser_lost: the browser died or the page never answered. network: no answer came over the network. http_502, 503 and
-504: a gateway answered instead of the site.
-
-Every other kind is an answer to the action, and a lesson. The page or its rules do not accept the action: unreadable,
-no_such_element, no_such_option, no_such_secret, secret_origin, disabled, covered, wrong_role, not_taken, bad_argument,
-bad_url, blocked, too_many_redirects, action_failed. The agent repeats itself: loop. The user decides: held, refused.
-The site answers: other http codes. A served environment may have further kinds.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,16 +291,9 @@ class PreferencePair:
             ValueError: if the answers are equal.
             ModelError: if there is no tokenizer, or it has no end token.
         """
-        from agentq.policies.renderer import renderer_of
+        from agentq.policies.renderer import samples_of_texts
 
         if chosen == rejected:
             raise ValueError(f"chosen and rejected must differ; got {chosen[:40]!r} twice")
-        renderer = renderer_of(tokenizer)
-        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        prompt_ids = renderer.encode(renderer.fence.messages(messages))
-
-        def sample(text: str) -> Sample:
-            ids = renderer.encode_answer(text)
-            return Sample(prompt_ids, ids, np.full(len(ids), np.nan, np.float32))
-
-        return cls((sample(chosen),), (sample(rejected),), gap)
+        better, worse = samples_of_texts(prompt, (chosen, rejected), tokenizer)
+        return cls((better,), (worse,), gap)

@@ -2,7 +2,7 @@
 
 All are classes of the contract in `contract.py`. An exception in `step` is a fault of the class: it ends the run and is
 reported with file and line. An exception in `reset` breaks only the task, as everywhere. A failure of the world is
-data: an `error_kind` of `types.WORLD_FAULTS` on the step, or `agentq.EnvError`.
+data: an `error_kind` of `error_kinds.WORLD_FAULTS` on the step, or `agentq.EnvError`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -15,7 +15,7 @@ from agentq.errors import ModelError, require
 from agentq.policies.chat import chat_form
 from agentq.policies.fence import Fence
 from agentq.policies.protocol import Prompt
-from agentq.types import History
+from agentq.types import History, Sample
 
 NO_LIMIT = 1 << 30  # tokens of a context
 
@@ -73,6 +73,19 @@ def renderer_of(tokenizer: Any) -> Renderer:
     if getattr(tokenizer, "eos_token_id", None) is None:
         raise ModelError(f"the tokenizer must name an eos token; got none in {type(tokenizer).__name__}")
     return Renderer(tokenizer, [tokenizer.eos_token_id], NO_LIMIT)
+
+
+def samples_of_texts(prompt: str | Messages, answers: Sequence[str], tokenizer: Any) -> list[Sample]:
+    """A sample of each answer to `prompt`, messages or the text of a user message; log-probabilities are unknown (NaN).
+
+    Raises:
+        ModelError: as `renderer_of`.
+    """
+    renderer = renderer_of(tokenizer)
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    prompt_ids = renderer.encode(renderer.fence.messages(messages))
+    answer_ids = [renderer.encode_answer(answer) for answer in answers]
+    return [Sample(prompt_ids, ids, np.full(len(ids), np.nan, np.float32)) for ids in answer_ids]
 
 
 def load_renderer(tokenizer: str | Path, context_tokens: int = NO_LIMIT) -> Renderer:

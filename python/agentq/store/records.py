@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from agentq.error_kinds import WORLD_FAULTS
 from agentq.store.codec import BlobTable, Fetch, fetch_blobs, pack, unpack
 from agentq.store.columns import decode_observations, decode_proposals, encode_observations, encode_proposals
 from agentq.types import (
-    WORLD_FAULTS,
     Command,
     Observation,
     Proposal,
@@ -111,7 +111,7 @@ class TreeRecord:
 
     @property
     def broken(self) -> np.ndarray:
-        """`[n]` bool: the world failed at this action, or at the root's first page; see `types.WORLD_FAULTS`."""
+        """`[n]` bool: the world failed at this action, or at the root's first page; see `error_kinds.WORLD_FAULTS`."""
         return np.array([kind in WORLD_FAULTS for kind in self.error_kind], dtype=bool)
 
     @property
