@@ -24,7 +24,7 @@ import transformers
 from agentq.base.tokenizer import train_tokenizer
 from agentq.errors import ModelError
 from agentq.learn.learner import Learner
-from agentq.policies.engine import TransformersEngine
+from agentq.policies.transformers_engine import TransformersEngine
 from agentq.types import Sample
 
 WINDOW, CONTEXT, WORDS = 64, 512, 320

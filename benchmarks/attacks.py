@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -45,6 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--list", action="store_true", help="list the attacks without running them")
     args = parser.parse_args(argv)
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell's background job ignores it, and its children too
     os.environ.setdefault("AGENTQ_NO_SANDBOX", "1")  # pages are of its own, and root has no sandbox
     for module in MODULES:
         import_module(module)

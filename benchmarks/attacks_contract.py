@@ -9,7 +9,7 @@ from pathlib import Path
 from attack import agentq, attack
 
 from agentq import envs
-from agentq.envs.remote.server import EnvServer
+from agentq.envs.remote.env_server import EnvServer
 from agentq.types import Command, EnvAction, Split
 
 OWN = """

@@ -17,9 +17,9 @@ from attack import agentq, attack
 from agentq.agent.actions import format_action
 from agentq.cli import embedded_base
 from agentq.credit.pairs import node_pairs
-from agentq.envs.remote.server import EnvServer
+from agentq.envs.remote.env_server import EnvServer
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.search.tree import SearchSettings, TreeSearch
+from agentq.searching.tree import SearchSettings, TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.types import Command, EnvAction, History, Observation, Split, StepResult, Task
 

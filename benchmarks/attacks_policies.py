@@ -21,9 +21,9 @@ from chat_families import FAMILIES, Family, history_of, make_tokenizer, spelling
 
 from agentq.agent.prompts import policy_messages
 from agentq.errors import ModelError
-from agentq.policies.engine import TransformersEngine
-from agentq.policies.openai import OpenAIEngine
+from agentq.policies.openai_engine import OpenAIEngine
 from agentq.policies.renderer import Renderer
+from agentq.policies.transformers_engine import TransformersEngine
 from agentq.types import History
 
 EXACT = "at most 1e-5 nats or refused"

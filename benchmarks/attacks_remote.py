@@ -274,8 +274,10 @@ def foreign_script(folder: Path) -> str:
 def killed_together(folder: Path) -> str:
     with serving(folder) as (pid, at):
         session = Connection(at)
-        for each in children(pid) | {pid}:
-            os.kill(each, signal.SIGKILL)
+        processes = children(pid) | {pid}
+        for number in (signal.SIGSTOP, signal.SIGKILL):  # none sees another die
+            for each in processes:
+                os.kill(each, number)
         session.hang_up()
     left = folders(folder)
     for each in left:

@@ -23,8 +23,8 @@ from agentq.envs.browser.hosts import SiteHost, site_host
 from agentq.envs.browser.miniwob import PREFIX, MiniwobHost, instruction
 from agentq.envs.browser.pool import BrowserPool
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.search.run import call, run_all
-from agentq.search.tree import SearchSettings, TreeSearch
+from agentq.searching.run import call, run_all
+from agentq.searching.tree import SearchSettings, TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.types import Command, EnvAction, History, Split, Task
 

@@ -19,11 +19,11 @@ from machine import commit, machine
 
 from agentq import envs
 from agentq.cli import embedded_base
-from agentq.evaluate.stats import paired_difference, wilson
-from agentq.policies.model import ModelPolicy
-from agentq.policies.names import make_engine
+from agentq.evaluation.stats import paired_difference, wilson
+from agentq.policies.engine_names import make_engine
+from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.protocol import Engine
-from agentq.search.rollout import RolloutSettings, rollout
+from agentq.searching.rollout import RolloutSettings, rollout
 from agentq.types import History, Split, Trajectory
 
 TEMPERATURES = (0.0, 0.8)

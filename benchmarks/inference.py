@@ -30,9 +30,9 @@ import numpy as np
 from machine import commit, machine, target
 
 from agentq.agent.actions import format_action, parse_action
-from agentq.search.collect import Collector
-from agentq.search.run import run_all
-from agentq.search.tree import SearchSettings, TreeSearch, forest_for
+from agentq.searching.collect import Collector
+from agentq.searching.run import run_all
+from agentq.searching.tree import SearchSettings, TreeSearch, forest_for
 from agentq.store.records import TreeRecord
 from agentq.store.run import TREE, RunStore
 from agentq.types import (

@@ -25,13 +25,13 @@ from agentq.cli import embedded_base
 from agentq.critics.ranker import LLMRanker
 from agentq.learn.learner import Learner
 from agentq.policies.agreement import agreement, probe
-from agentq.policies.engine import TransformersEngine
-from agentq.policies.model import ModelPolicy
-from agentq.policies.protocol import Engine, Request
+from agentq.policies.model_policy import ModelPolicy
+from agentq.policies.protocol import Engine, SampleRequest
+from agentq.policies.transformers_engine import TransformersEngine
 from agentq.policies.usage import Tally, Usage
-from agentq.policies.vllm import VLLMEngine
-from agentq.search.run import run_all
-from agentq.search.tree import SearchSettings, TreeSearch, forest_for
+from agentq.policies.vllm_engine import VLLMEngine
+from agentq.searching.run import run_all
+from agentq.searching.tree import SearchSettings, TreeSearch, forest_for
 from agentq.store.records import TreeRecord
 from agentq.types import History, Split, Task
 
@@ -186,7 +186,7 @@ def walk(engine: Engine, number: int, trees: int) -> dict[str, float]:
     async def follow(path: list[History]) -> None:
         for seed, history in enumerate(path):
             prompt = engine.render(history, policy_messages, max_new_tokens=NEW_TOKENS)
-            await engine.sample(Request(prompt, K, seed, 1.0, NEW_TOKENS))
+            await engine.sample(SampleRequest(prompt, K, seed, 1.0, NEW_TOKENS))
 
     async def every() -> None:
         await asyncio.gather(*map(follow, paths))

@@ -18,8 +18,8 @@ from typing import Any
 
 from machine import commit, machine
 
-from agentq.evaluate.critic import CriticAccuracy, concordance
-from agentq.evaluate.stats import RungResult, SeedSummary, paired_difference, pool_seeds
+from agentq.evaluation.critic import CriticAccuracy, concordance
+from agentq.evaluation.stats import RungResult, SeedSummary, paired_difference, pool_seeds
 from agentq.store.run import RunStore
 
 # Success in percent, Agent Q, arXiv:2408.07199; its WebShop has no rung without critic and searches with the base only.

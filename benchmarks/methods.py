@@ -25,7 +25,7 @@ from typing import Any
 from machine import commit, machine
 
 from agentq.cli import embedded_base
-from agentq.evaluate.stats import RungResult, paired_difference, pool_seeds
+from agentq.evaluation.stats import RungResult, paired_difference, pool_seeds
 from agentq.store.files import write_json
 from agentq.store.run import RunStore
 

@@ -21,7 +21,7 @@ from typing import Any
 from machine import commit, machine
 
 from agentq.envs.browser.experts import PAGES, PREFIX
-from agentq.evaluate.stats import RungResult, paired_difference
+from agentq.evaluation.stats import RungResult, paired_difference
 from agentq.store.files import write_json
 from agentq.store.run import RunStore
 

@@ -19,8 +19,8 @@ from answer_server import answering
 from answer_styles import SETS, StyledAnswer, answers
 from machine import commit, machine, target
 
-from agentq.policies.model import ModelPolicy
-from agentq.policies.openai import OpenAIEngine
+from agentq.policies.model_policy import ModelPolicy
+from agentq.policies.openai_engine import OpenAIEngine
 from agentq.types import Action, History, Observation
 
 PARTS = ("answers",)

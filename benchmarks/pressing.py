@@ -14,9 +14,9 @@ from agentq.envs.browser.guard import FinalStep
 from agentq.envs.browser.pool import BrowserPool
 from agentq.live.solve import Solution, Watcher, solve
 from agentq.policies.budget import Budget, Budgeted
-from agentq.policies.protocol import Gives, Prompt, Request, Sample
+from agentq.policies.protocol import Gives, Prompt, SampledAnswer, SampleRequest
 from agentq.policies.usage import Usage
-from agentq.search.tree import SearchSettings
+from agentq.searching.tree import SearchSettings
 from agentq.types import History, StopReason
 
 GOAL = "press it"
@@ -40,7 +40,7 @@ class Pressing:
     def encode_answer(self, text: str) -> np.ndarray:
         return NOTHING
 
-    async def sample(self, request: Request) -> list[Sample]:
+    async def sample(self, request: SampleRequest) -> list[SampledAnswer]:
         self.usage.of(request.role).requests += 1
         text = request.prompt.messages[-1]["content"]
         if "heading Thanks" in text:
@@ -49,7 +49,7 @@ class Pressing:
         controls = re.findall(r"\[(\d+)\]", text.rpartition("OBSERVATION:")[2])
         command = f"CLICK [{controls[-1]}]" if controls else "STOP"
         said = {"judge": "it is pressed: YES", "critic": "none"}.get(request.role, f"COMMANDS: {command}")
-        sample = Sample(said, NOTHING, NOTHING.astype(np.float32), StopReason.EOS, 0)
+        sample = SampledAnswer(said, NOTHING, NOTHING.astype(np.float32), StopReason.EOS, 0)
         return [sample] * request.k
 
     def publish(self, checkpoint: Path) -> int:

@@ -24,7 +24,7 @@ from machine import commit, machine
 from agentq import envs
 from agentq.envs.browser import processes
 from agentq.envs.protocol import Env
-from agentq.envs.remote.server import EnvServer
+from agentq.envs.remote.env_server import EnvServer
 from agentq.types import Command, EnvAction
 
 ROOT = Path(__file__).parents[1]

@@ -26,12 +26,12 @@ from agentq import envs
 from agentq.cli import embedded_base
 from agentq.config import Selection
 from agentq.critics.ranker import LLMRanker
-from agentq.evaluate.stats import paired_difference, wilson
-from agentq.policies.model import ModelPolicy
-from agentq.policies.names import make_engine
+from agentq.evaluation.stats import paired_difference, wilson
+from agentq.policies.engine_names import make_engine
+from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.search.collect import Collector
-from agentq.search.tree import SearchSettings, TreeSearch
+from agentq.searching.collect import Collector
+from agentq.searching.tree import SearchSettings, TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
 from agentq.types import History, Proposal, Split

@@ -15,9 +15,9 @@ from transformers import AutoTokenizer
 
 from agentq.cli import embedded_base, main
 from agentq.config import load
-from agentq.evaluate.stats import RungResult
+from agentq.evaluation.stats import RungResult
 from agentq.policies import patience
-from agentq.policies.openai import OpenAIEngine
+from agentq.policies.openai_engine import OpenAIEngine
 from agentq.policies.usage import Price, Tally, Usage
 from agentq.progress import ladder_table, main_console
 from agentq.recipes.accounts import cost_of
@@ -68,7 +68,7 @@ def clean(tokenizer: object, tmp_path_factory: pytest.TempPathFactory) -> tuple[
 
 
 class Shown(Quiet):
-    """`Status` that keeps the last note."""
+    """`StageDisplay` that keeps the last note."""
 
     note = ""
 

@@ -18,7 +18,7 @@ from agentq.base.exercises import (
     FIRST_TIME,
     PLACE,
     SECOND_TIME,
-    Example,
+    TrainingExample,
     alike,
     ask_example,
     list_example,
@@ -31,7 +31,7 @@ from agentq.base.make import BaseSettings, collect_pages, demonstrate, make_base
 from agentq.base.tokenizer import train_tokenizer
 from agentq.base.training import CHOICE_WEIGHT, WIDTH, Sequence, batches, encode_example, padded_width
 from agentq.cli import embedded_base
-from agentq.policies.engine import TransformersEngine
+from agentq.policies.transformers_engine import TransformersEngine
 from agentq.types import Command, EnvAction, History, Observation, Split
 
 PAGE = Observation("heading Results\ntextbox Search [1]: a\nlink Blue Harbor [2]\nlink Home [3]\ncombobox Date [4]")
@@ -168,7 +168,9 @@ def test_rank_example_answers_the_letter_of_the_best() -> None:
 def test_encode_example_weighs_answers_and_end_tokens_one() -> None:
     texts = ["THOUGHT: go COMMANDS: CLICK [2] STOP Book it"] * 9
     tokenizer = train_tokenizer(texts, vocab_size=400, context_tokens=256)
-    example = Example(policy_messages(History("Book it", PAGE)), "COMMANDS: STOP", (("again", "COMMANDS: CLICK [2]"),))
+    example = TrainingExample(
+        policy_messages(History("Book it", PAGE)), "COMMANDS: STOP", (("again", "COMMANDS: CLICK [2]"),)
+    )
     sequence = encode_example(tokenizer, example, np.random.default_rng(0), prompt_weight=0.0)
     learnt = tokenizer.decode(sequence.ids[sequence.weights == 1].tolist())
     assert learnt == "COMMANDS: STOP<|end|>COMMANDS: CLICK<|end|>"

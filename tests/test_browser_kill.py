@@ -18,8 +18,8 @@ from agentq.agent.actions import format_action
 from agentq.envs.browser import processes
 from agentq.envs.browser.pool import BrowserPool
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.search.collect import Collector
-from agentq.search.tree import SearchSettings
+from agentq.searching.collect import Collector
+from agentq.searching.tree import SearchSettings
 from agentq.store.records import encode_tree
 from agentq.store.run import TREE, RunStore
 from agentq.types import Command, EnvAction, History, Split

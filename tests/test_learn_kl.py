@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from agentq.learn.policy_gradient import kl_estimate
+from agentq.learn.policy_gradient_loss import kl_estimate
 
 
 def tensor(*values: float) -> Tensor:

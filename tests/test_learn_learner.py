@@ -13,8 +13,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from agentq.errors import ConfigError, ModelError
+from agentq.learn.epochs import train
 from agentq.learn.learner import Learner
-from agentq.learn.loop import train
 from agentq.types import PreferencePair
 from tests.learn_factory import (
     VOCAB,

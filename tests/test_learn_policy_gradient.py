@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from agentq.learn.losses import sft_loss, weighted_mean
-from agentq.learn.policy_gradient import (
+from agentq.learn.policy_gradient_loss import (
     averaging,
     policy_gradient_loss,
     reciprocal_clip,

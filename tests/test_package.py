@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -15,21 +16,21 @@ PACKAGE = Path(agentq.__file__).parent
 HEAVY = ("torch", "transformers", "playwright", "openai", "vllm", "peft", "accelerate")
 
 # Each folder with the folders it may import from; the modules of OPEN_TO_ALL are open to all. From DESIGN: types,
-# errors, config, plugins <- agent <- envs | policies | critics <- search | store | credit <- learn <- the rest.
+# errors, config, plugins <- agent <- envs | policies | critics <- searching | store | credit <- learn <- the rest.
 AGENT = {"agent"}
 SENSES = AGENT | {"envs", "policies", "critics"}
-MIDDLE = SENSES | {"_core", "search", "store", "credit"}
+MIDDLE = SENSES | {"_core", "searching", "store", "credit"}
 ALLOWED = {
     "agent": AGENT,
     "envs": AGENT | {"envs"},
     "policies": AGENT | {"policies"},
     "critics": AGENT | {"critics", "policies"},
-    "search": MIDDLE,
+    "searching": MIDDLE,
     "store": MIDDLE,
     "credit": MIDDLE,
     "learn": MIDDLE | {"learn"},
 }
-OPEN_TO_ALL = {"types", "errors", "config", "plugins"}
+OPEN_TO_ALL = {"types", "errors", "config", "plugins", "seeds"}
 
 
 def python_files() -> list[Path]:
@@ -93,6 +94,15 @@ def test_imports_run_one_way():
     assert wrong == []
 
 
+def test_no_two_classes_share_a_name():
+    found = defaultdict(list)
+    for source in python_files():
+        for node in ast.walk(ast.parse(source.read_text())):
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(f"{source.relative_to(PACKAGE)}:{node.lineno}")
+    assert {name: places for name, places in found.items() if len(places) > 1} == {}
+
+
 def test_only_the_worker_process_imports_playwright():
     importing = [f for f in python_files() if any(m.startswith("playwright") for m in imported_modules(f))]
     assert [str(f.relative_to(PACKAGE)) for f in importing] == ["envs/browser/worker.py"]
@@ -102,12 +112,12 @@ def test_only_the_worker_process_imports_playwright():
 
 
 def test_engines_elsewhere_are_imported_where_they_are_made():
-    """By `require` or in a function: nobody else's import of policies needs these packages."""
-    for package, user in (("openai", "policies/server.py"), ("vllm", "policies/vllm.py")):
+    """By `require` or in a function: importing the rest of policies needs none of these packages."""
+    for package, user in (("openai", "policies/openai_client.py"), ("vllm", "policies/vllm_engine.py")):
         naming = [f for f in python_files() if f'require("{package}"' in f.read_text()]
         importing = [f for f in python_files() if any(m.startswith(f"{package}.") for m in imported_modules(f))]
         assert {str(f.relative_to(PACKAGE)) for f in [*naming, *importing]} == {user}
-    code = "import sys, agentq.policies.openai, agentq.policies.vllm; print(*sys.modules)"
+    code = "import sys, agentq.policies.openai_engine, agentq.policies.vllm_engine; print(*sys.modules)"
     loaded = {name.partition(".")[0] for name in run(code).stdout.split()}
     assert "agentq" in loaded and loaded.isdisjoint({"openai", "vllm", "torch", "transformers"})
 

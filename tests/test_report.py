@@ -11,7 +11,7 @@ import pytest
 from lxml import etree, html
 
 from agentq.errors import StoreError
-from agentq.evaluate.stats import RungResult
+from agentq.evaluation.stats import RungResult
 from agentq.report import write_report
 from agentq.report.charts import finite_points, line_plot, success_bars
 from agentq.report.examples import best_end, explain, pick_examples

@@ -30,8 +30,8 @@ from agentq.credit.episodes import credited
 from agentq.errors import ConfigError, ModelError
 from agentq.learn.batch import plan_step
 from agentq.learn.learner import Learner
-from agentq.policies.engine import TransformersEngine
-from agentq.policies.model import ModelPolicy
+from agentq.policies.model_policy import ModelPolicy
+from agentq.policies.transformers_engine import TransformersEngine
 from agentq.policies.weights import fingerprint
 from agentq.recipes.presets import RECIPES
 from agentq.report.page import CURVES

@@ -20,7 +20,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from agentq.evaluate.stats import RungResult
+from agentq.evaluation.stats import RungResult
 
 
 class RichStatus:
@@ -50,7 +50,7 @@ class RichStatus:
         self.progress.stop()
 
     def stage(self, name: str, total: int, unit: str) -> Callable[[int, str], None]:
-        """See `recipes.pipeline.Status`."""
+        """See `recipes.pipeline.StageDisplay`."""
         bar = self.progress.add_task(name, total=total, unit=unit, note="")
         line = _PlainLine(self.console, name, total, unit, self.every_s)
 

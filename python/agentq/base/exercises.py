@@ -27,7 +27,7 @@ NAVIGATION = ("Home", "Next", "Previous", "Change", "Back", "Details")  # links 
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class TrainingExample:
     """A prompt and the answer to learn; `more` are further (question, answer) turns about the same page."""
 
     messages: Messages
@@ -170,7 +170,7 @@ def make_example(
     facts: Mapping[str, str],
     values: Sequence[str],
     past_page: Observation,
-) -> Example | None:
+) -> TrainingExample | None:
     """One exercise on `page`, or None if it has no element to name.
 
     Orders are to be done one by one (several turns about one page), as the next of a list, or to be picked out of
@@ -199,9 +199,11 @@ def make_example(
     if kind < 0.45 and not reads:
         done = int(rng.integers(len(orders)))
         query = " , then ".join(order.words for order in orders)
-        return Example(policy_messages(History(query, page, tuple(map(_text, orders[:done])))), _text(orders[done]))
+        return TrainingExample(
+            policy_messages(History(query, page, tuple(map(_text, orders[:done])))), _text(orders[done])
+        )
     more = tuple((order.words, _text(order)) for order in orders[1:5])
-    return Example(policy_messages(History(question, page, past)), _text(orders[0]), more)
+    return TrainingExample(policy_messages(History(question, page, past)), _text(orders[0]), more)
 
 
 def ask_example(
@@ -209,7 +211,7 @@ def ask_example(
     page: Observation,
     told: Sequence[tuple[str, Mapping[str, str]]],
     past: tuple[str, ...] = (),
-) -> Example | None:
+) -> TrainingExample | None:
     """The place to open or the time to take of each of several (instruction, facts), on one page; None without any.
 
     One page with many instructions is three times as dense as pages of their own.
@@ -222,7 +224,7 @@ def ask_example(
     if not turns:
         return None
     history = History(turns[0][0], page, past)
-    return Example(policy_messages(history), turns[0][1], tuple(turns[1:]))
+    return TrainingExample(policy_messages(history), turns[0][1], tuple(turns[1:]))
 
 
 def alike(names: Sequence[str]) -> tuple[list[list[str]], list[list[str]]]:
@@ -237,7 +239,7 @@ def alike(names: Sequence[str]) -> tuple[list[list[str]], list[list[str]]]:
     return found[0], found[1]
 
 
-def list_example(rng: np.random.Generator, groups: Sequence[Sequence[Sequence[str]]]) -> Example:
+def list_example(rng: np.random.Generator, groups: Sequence[Sequence[Sequence[str]]]) -> TrainingExample:
     """Which id has which name, and which name has none. Nothing is as dense in look-ups.
 
     A page of links alone, out of one or two groups of one of the kinds that `alike` gives. Either its links are told
@@ -268,7 +270,7 @@ def list_example(rng: np.random.Generator, groups: Sequence[Sequence[Sequence[st
             answer = " , ".join(f"click {chosen[i]} {ids[chosen[i]]}" for i in rng.permutation(len(chosen)).tolist())
             turns.append(("again" if again else "list the links", answer))
     history = History(turns[0][0], Observation("\n".join(lines)))
-    return Example(policy_messages(history), turns[0][1], tuple(turns[1:]))
+    return TrainingExample(policy_messages(history), turns[0][1], tuple(turns[1:]))
 
 
 def near_misses(rng: np.random.Generator, text: str, action: EnvAction, values: Sequence[str]) -> list[EnvAction]:
@@ -284,7 +286,7 @@ def near_misses(rng: np.random.Generator, text: str, action: EnvAction, values: 
 
 def rank_example(
     rng: np.random.Generator, history: History, best: EnvAction, others: Sequence[EnvAction]
-) -> Example | None:
+) -> TrainingExample | None:
     """A ranking question whose answer is `best` among 1 to 4 of `others`; None without any other."""
     distinct = [o for o in dict.fromkeys(others) if o != best]
     if not distinct:
@@ -292,7 +294,7 @@ def rank_example(
     size = min(len(distinct), int(rng.integers(1, 5)))
     listed = [best, *(distinct[i] for i in rng.permutation(len(distinct))[:size])]
     listed = [listed[i] for i in rng.permutation(len(listed))]
-    return Example(critic_messages(history, listed), critic_answer(best, LETTERS[listed.index(best)]))
+    return TrainingExample(critic_messages(history, listed), critic_answer(best, LETTERS[listed.index(best)]))
 
 
 def past_actions(rng: np.random.Generator, page: Observation, values: Sequence[str]) -> tuple[str, ...]:

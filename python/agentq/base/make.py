@@ -30,7 +30,7 @@ from agentq.base.exercises import (
     NAVIGATION,
     PLACE,
     SECOND_TIME,
-    Example,
+    TrainingExample,
     alike,
     ask_example,
     list_example,
@@ -45,7 +45,7 @@ from agentq.base.training import Sequence, encode_example, train
 from agentq.envs.booking import tasks as booking
 from agentq.envs.explore import random_action, random_walk
 from agentq.envs.shop import tasks as shop
-from agentq.policies.engine import load_checkpoint
+from agentq.policies.transformers_engine import load_checkpoint
 from agentq.store.durable import disk_named, make_directory, write_whole
 from agentq.types import EnvAction, History, Observation, Split, Task
 
@@ -236,7 +236,7 @@ def _demonstrations(
     while True:
         for i in rng.permutation(len(acted)):
             d = acted[i]
-            yield encode_example(tokenizer, Example(policy_messages(d.history), d.text), rng, prompt_weight=0.0)
+            yield encode_example(tokenizer, TrainingExample(policy_messages(d.history), d.text), rng, prompt_weight=0.0)
             r = ranked[int(rng.integers(len(ranked)))]
             others = [*r.others, *near_misses(rng, r.history.observation.text, r.action, [r.history.instruction])]
             ranking = rank_example(rng, r.history, r.action, others)

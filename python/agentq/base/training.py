@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from agentq.base.exercises import Example
+from agentq.base.exercises import TrainingExample
 
 CHOICE_WEIGHT = 4.0  # which of several like things is meant hangs on one token of an answer
 _CHOICE = re.compile(r"Ġ(\[\d+\]|\([A-Z]\))")
@@ -29,7 +29,9 @@ class Sequence:
     weights: np.ndarray
 
 
-def encode_example(tokenizer: Any, example: Example, rng: np.random.Generator, *, prompt_weight: float) -> Sequence:
+def encode_example(
+    tokenizer: Any, example: TrainingExample, rng: np.random.Generator, *, prompt_weight: float
+) -> Sequence:
     """Answers and end tokens have weight 1, ids and letters in them `CHOICE_WEIGHT`; a quarter of the prompt's tokens,
     drawn anew each time, `prompt_weight`."""
     ids: list[int] = []

@@ -19,12 +19,12 @@ from agentq.cli import DONE, INTERRUPTED, NOT_DONE
 from agentq.cli.job import Job, check_env, require_train
 from agentq.config import Config, RunConfig, is_read, settings, value_of
 from agentq.errors import ConfigError, did_you_mean
-from agentq.policies.names import check_checkpoint, read_name
+from agentq.policies.engine_names import check_checkpoint, read_name
 from agentq.policies.weights import fingerprint
 from agentq.recipes.presets import DEMO, READS, RECIPES, load_for
 
 if TYPE_CHECKING:
-    from agentq.evaluate.stats import RungResult
+    from agentq.evaluation.stats import RungResult
     from agentq.recipes.pipeline import Pipeline
     from agentq.recipes.recipe import Recipe
 
@@ -196,7 +196,7 @@ def serve(args: argparse.Namespace, overrides: list[str]) -> int:
     """An environment for others, until Ctrl-C."""
     _no_overrides("env serve", overrides)
     from agentq.envs.remote.connection import Connection
-    from agentq.envs.remote.server import EnvServer
+    from agentq.envs.remote.env_server import EnvServer
     from agentq.envs.remote.token import VARIABLE
 
     with EnvServer(args.name, args.python, args.at, args.sessions, args.idle) as server:

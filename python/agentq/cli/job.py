@@ -14,10 +14,17 @@ from typing import TYPE_CHECKING
 from agentq.cli import DONE, embedded_base
 from agentq.config import Config
 from agentq.errors import require
-from agentq.policies.names import check_checkpoint, checkpoint_to_train, make_engine, path_in, read_name, sampler_name
+from agentq.policies.engine_names import (
+    check_checkpoint,
+    checkpoint_to_train,
+    make_engine,
+    path_in,
+    read_name,
+    sampler_name,
+)
 
 if TYPE_CHECKING:
-    from agentq.evaluate.stats import RungResult
+    from agentq.evaluation.stats import RungResult
     from agentq.policies.protocol import Engine
     from agentq.recipes.pipeline import Pipeline
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from agentq.agent.prompts import judge_messages
 from agentq.agent.verdicts import parse_judgement
 from agentq.errors import ConfigError
-from agentq.policies.protocol import Engine, Gives, Request
+from agentq.policies.protocol import Engine, Gives, SampleRequest
 from agentq.types import History, StepResult, StopReason
 
 CUT_OFF = "the judge's answer is whole"
@@ -45,7 +45,7 @@ class OutcomeJudge:
         if not self.sees:
             history = replace(history, observation=replace(history.observation, screenshot=b""))
         prompt = self.engine.render(history, judge_messages, max_new_tokens=self.max_new_tokens)
-        request = Request(prompt, temperature=0.0, max_new_tokens=self.max_new_tokens, role="judge")
+        request = SampleRequest(prompt, temperature=0.0, max_new_tokens=self.max_new_tokens, role="judge")
         (answer,) = await self.engine.sample(request)
         findings = parse_judgement(answer.text)
         if findings and answer.stop_reason is StopReason.LENGTH:

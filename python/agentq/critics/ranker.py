@@ -10,7 +10,7 @@ import numpy as np
 
 from agentq.agent.prompts import LETTERS, critic_messages
 from agentq.agent.verdicts import parse_critic_answer
-from agentq.policies.protocol import Engine, Request
+from agentq.policies.protocol import Engine, SampleRequest
 from agentq.types import EnvAction, History
 
 
@@ -60,7 +60,7 @@ class LLMRanker:
         """The best of `listed`, None where the answer names none of them."""
         question = partial(critic_messages, proposals=listed)
         prompt = self.engine.render(history, question, max_new_tokens=self.max_new_tokens)
-        request = Request(prompt, temperature=0.0, max_new_tokens=self.max_new_tokens, role="critic")
+        request = SampleRequest(prompt, temperature=0.0, max_new_tokens=self.max_new_tokens, role="critic")
         (answer,) = await self.engine.sample(request)
         picked = parse_critic_answer(answer.text, listed)
         self.stats.calls += 1

@@ -18,7 +18,7 @@ from agentq import plugins
 from agentq.envs import contract
 from agentq.envs.contract import is_file
 from agentq.envs.protocol import Env
-from agentq.envs.replies import About, Advised, Outcome, R, Start, read
+from agentq.envs.replies import AboutReply, AdviceReply, R, ResetReply, StepReply, read
 from agentq.envs.text_env import TextEnv, asked, tasks_by_reset
 from agentq.envs.web_env import Advice
 from agentq.errors import AgentqError, ConfigError, EnvError, line_in
@@ -85,13 +85,13 @@ class OwnEnv(TextEnv):
     def __init__(self, name: str, own: Any) -> None:
         self.own = own
         try:
-            self.about = read(About, {**contract.about(own), "name": name})
+            self.about = read(AboutReply, {**contract.about(own), "name": name})
         except ValueError as error:
             raise ConfigError(f"{name} must have attributes as in agentq.envs.contract; got {error}") from None
         super().__init__(name, self.about.max_steps)
         self.blocking = bool(getattr(own, "blocking", False))
 
-    def start(self, seed: int) -> Start:
+    def start(self, seed: int) -> ResetReply:
         """The beginning of the episode of `seed`. Raises EnvError with the line that failed."""
         try:
             found = self.own.reset(seed)
@@ -99,7 +99,7 @@ class OwnEnv(TextEnv):
             raise
         except Exception as error:
             raise EnvError(_told(error, self.own.reset)) from error
-        return self._read(Start, "reset", found)
+        return self._read(ResetReply, "reset", found)
 
     def close(self) -> None:
         """Let the environment tidy up."""
@@ -109,13 +109,13 @@ class OwnEnv(TextEnv):
 
     def advice(self) -> Advice:
         """What the environment's own expert does next."""
-        hint = self._read(Advised, "expert", self._call("expert"))
+        hint = self._read(AdviceReply, "expert", self._call("expert"))
         command = Command(hint.command)
         status = Status.DONE if command is Command.STOP else Status.CONTINUE
         return Advice(EnvAction(command, hint.element, hint.text), hint.thought, hint.explanation, status)
 
     def _act(self, action: EnvAction) -> StepResult:
-        return self._told(action, self._read(Outcome, "step", self._call("step", *asked(action).values())))
+        return self._told(action, self._read(StepReply, "step", self._call("step", *asked(action).values())))
 
     def _call(self, method: str, *args: Any) -> Any:
         """What a method returns. Raises ConfigError with the line that failed, agentq's own exceptions as they are."""
@@ -136,7 +136,7 @@ class OwnEnv(TextEnv):
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class OwnSnapshot:
     """A state of a RestorableOwnEnv: the environment's own token, and the episode's."""
 
     env: str
@@ -152,13 +152,13 @@ class RestorableOwnEnv(OwnEnv):
 
     restored = "exact"
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> OwnSnapshot:
         """See `agentq.envs.protocol.Restorable`."""
         self._check_begun()
         token = self._call("fork" if _ways_back(self.own) == "fork" else "snapshot")
-        return Snapshot(self.name, token, self._shown, self._last, self._steps, self._over)
+        return OwnSnapshot(self.name, token, self._shown, self._last, self._steps, self._over)
 
-    def restore(self, token: Snapshot) -> Observation:
+    def restore(self, token: OwnSnapshot) -> Observation:
         """Go back to a snapshot. Raises ConfigError for another environment's."""
         if token.env != self.name:
             raise ConfigError(f"snapshot must be of '{self.name}'; got one of '{token.env}'")

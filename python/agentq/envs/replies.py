@@ -32,7 +32,7 @@ class Reply(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
-class About(Reply):
+class AboutReply(Reply):
     """What an environment says of itself. `commands`: which of INPUT_COMMANDS it takes."""
 
     name: Line
@@ -41,7 +41,7 @@ class About(Reply):
     commands: Annotated[list[Literal["HOVER", "DRAG", "PRESS"]], Field(max_length=3)] = []
 
 
-class Start(Reply):
+class ResetReply(Reply):
     """The beginning of an episode."""
 
     instruction: Annotated[str, Field(max_length=20_000), AfterValidator(printable)]
@@ -49,7 +49,7 @@ class Start(Reply):
     url: Line = ""
 
 
-class Outcome(Reply):
+class StepReply(Reply):
     """What a step did. `answer` is what the user says to ASK_USER."""
 
     text: str
@@ -63,7 +63,7 @@ class Outcome(Reply):
     answer: Line = ""
 
 
-class Advised(Reply):
+class AdviceReply(Reply):
     """What an environment's expert does next."""
 
     command: Literal[tuple(each.value for each in Command)]  # type: ignore[valid-type]

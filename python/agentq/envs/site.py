@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import jinja2
 
-Session = dict[str, Any]
+SiteSession = dict[str, Any]
 """The server's memory of one visitor. Values must be immutable, so that a shallow copy is a full copy."""
 
 
@@ -35,7 +35,7 @@ class Response:
 class Site(Protocol):
     """A web application. Changes `session` in place; everything else is fixed."""
 
-    def handle(self, request: Request, session: Session) -> Response:
+    def handle(self, request: Request, session: SiteSession) -> Response:
         """Answer one request."""
         ...
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import quote, urljoin, urlsplit
 
 from agentq.envs.page import CHECKED, Control, Page, parse
-from agentq.envs.site import Session, Site, encode, printable, read_request
+from agentq.envs.site import Site, SiteSession, encode, printable, read_request
 from agentq.types import ELEMENT_COMMANDS, INPUT_COMMANDS, Command, EnvAction
 
 VIEWPORT_LINES = 40
@@ -47,12 +47,12 @@ class ActionError(Exception):
         self.kind = kind
 
 
-def open_url(site: Site, session: Session, target: str) -> View:
+def open_url(site: Site, session: SiteSession, target: str) -> View:
     """GET `target` (path and query), redirects followed."""
     return _fetch(site, session, "GET", target, {})
 
 
-def act(site: Site, session: Session, view: View, action: EnvAction) -> View:
+def act(site: Site, session: SiteSession, view: View, action: EnvAction) -> View:
     """The view after `action`; raises `ActionError`, with nothing changed, if the page does not take it."""
     if action.command in INPUT_COMMANDS:
         raise ActionError("not_taken", f"this site takes no {action.command}")
@@ -87,7 +87,7 @@ def resolve(view: View, action: EnvAction, *, strict: bool = True) -> tuple[Cont
     return control, printable(action.text or "") if action.command is Command.TYPE else ""
 
 
-def _act_on_element(site: Site, session: Session, view: View, action: EnvAction) -> View:
+def _act_on_element(site: Site, session: SiteSession, view: View, action: EnvAction) -> View:
     control, value = resolve(view, action)
     element = action.element or 0
     match action.command:
@@ -99,7 +99,7 @@ def _act_on_element(site: Site, session: Session, view: View, action: EnvAction)
             return _with_value(view, element, value)
 
 
-def _click(site: Site, session: Session, view: View, element: int, control: Control) -> View:
+def _click(site: Site, session: SiteSession, view: View, element: int, control: Control) -> View:
     if control.role == "link":
         return open_url(site, session, local_url(view, control.href))
     if control.role == "checkbox":
@@ -107,7 +107,7 @@ def _click(site: Site, session: Session, view: View, element: int, control: Cont
     return _submit(site, session, view, element, control) if control.submits else view
 
 
-def _submit(site: Site, session: Session, view: View, element: int, control: Control) -> View:
+def _submit(site: Site, session: SiteSession, view: View, element: int, control: Control) -> View:
     """Submit the form of `element`; the clicked button, else the form's first one, sends its own name and value."""
     assert control.form is not None
     form = view.page.forms[control.form]
@@ -173,7 +173,7 @@ def local_url(view: View, target: str) -> str:
     return f"{parts.path}?{parts.query}" if parts.query else parts.path
 
 
-def _fetch(site: Site, session: Session, method: str, target: str, params: dict[str, str]) -> View:
+def _fetch(site: Site, session: SiteSession, method: str, target: str, params: dict[str, str]) -> View:
     """Send a request and follow redirects. A GET form replaces the query of its action, as in HTML."""
     if method == "GET" and params:
         target = f"{urlsplit(target).path}?{encode(params)}"

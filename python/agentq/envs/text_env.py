@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from agentq.envs.browser.budget import MAX_TOKENS, fit
 from agentq.envs.protocol import BROKEN_IN_A_ROW
-from agentq.envs.replies import Outcome, Start, one_line
+from agentq.envs.replies import ResetReply, StepReply, one_line
 from agentq.envs.site import printable
 from agentq.errors import ConfigError, EnvError
 from agentq.types import Command, EnvAction, Observation, Split, StepResult, Task
@@ -40,7 +40,7 @@ class TextEnv:
         self._steps, self._over = 0, False
         return self._shown
 
-    def start(self, seed: int) -> Start:
+    def start(self, seed: int) -> ResetReply:
         """The beginning of the episode of `seed`. Raises EnvError if it does not begin."""
         raise NotImplementedError
 
@@ -67,7 +67,7 @@ class TextEnv:
         if self._steps < 0:
             raise EnvError("the environment needs a session; call reset first")
 
-    def _told(self, action: EnvAction, outcome: Outcome) -> StepResult:
+    def _told(self, action: EnvAction, outcome: StepReply) -> StepResult:
         """The result of a step that the environment has taken."""
         self._shown = self._observation(outcome.text, outcome.url)
         notes = {"error": outcome.error_message, "user": outcome.answer}

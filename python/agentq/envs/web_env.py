@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from agentq.envs.protocol import SiteEnv
-from agentq.envs.site import Session, Site
+from agentq.envs.site import Site, SiteSession
 from agentq.envs.tab import ActionError, View, act, open_url
 from agentq.errors import ConfigError, EnvError
 from agentq.types import Command, EnvAction, Observation, Status, StepResult, Task
@@ -78,22 +78,22 @@ class SiteKit:
     name: str
     site: Site
     max_steps: int
-    new_session: Callable[[], Session]
+    new_session: Callable[[], SiteSession]
     instruction: Callable[[int], str]
-    score: Callable[[Session, Task], tuple[float, bool]]
+    score: Callable[[SiteSession, Task], tuple[float, bool]]
     answer: Callable[[Task, str], str]
     expert: Expert
     random_query: Callable[[random.Random], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class SiteSnapshot:
     """A state of a WebEnv. The view is shared, the session is a copy nobody writes to."""
 
     env: str
     task: Task
     view: View
-    session: Session
+    session: SiteSession
     steps: int
     over: bool
     observation: Observation
@@ -108,7 +108,7 @@ class WebEnv:
         self.name = kit.name
         self.max_steps = kit.max_steps
         self._kit = kit
-        self._state: Snapshot | None = None
+        self._state: SiteSnapshot | None = None
 
     @property
     def view(self) -> View:
@@ -116,7 +116,7 @@ class WebEnv:
         return self._present().view
 
     @property
-    def session(self) -> Session:
+    def session(self) -> SiteSession:
         """The server's memory of this visitor, for checkers; not to be changed."""
         return self._present().session
 
@@ -130,7 +130,7 @@ class WebEnv:
             raise ConfigError(f"task.env must be '{self.name}'; got '{task.env}'")
         session = self._kit.new_session()
         view = open_url(self._kit.site, session, "/")
-        self._state = Snapshot(self.name, task, view, session, 0, False, Observation(view.text(), view.url))
+        self._state = SiteSnapshot(self.name, task, view, session, 0, False, Observation(view.text(), view.url))
         return self._state.observation
 
     def step(self, env_action: EnvAction | None) -> StepResult:
@@ -157,9 +157,9 @@ class WebEnv:
 
     def _finish(
         self,
-        state: Snapshot,
+        state: SiteSnapshot,
         view: View,
-        session: Session,
+        session: SiteSession,
         env_action: EnvAction | None,
         observation: Observation,
         kind: str | None,
@@ -169,14 +169,14 @@ class WebEnv:
         terminated = env_action is not None and env_action.command is Command.STOP
         truncated = not terminated and steps >= self.max_steps
         reward, success = self._kit.score(session, state.task) if terminated else (0.0, False)
-        self._state = Snapshot(self.name, state.task, view, session, steps, terminated or truncated, observation)
+        self._state = SiteSnapshot(self.name, state.task, view, session, steps, terminated or truncated, observation)
         return StepResult(observation, reward, terminated, truncated, success, kind, message)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> SiteSnapshot:
         """The present state. States are never changed in place, so this copies nothing."""
         return self._present()
 
-    def restore(self, token: Snapshot) -> Observation:
+    def restore(self, token: SiteSnapshot) -> Observation:
         """Go back to a snapshot of any Env of this name. Raises ConfigError for another environment's."""
         if token.env != self.name:
             raise ConfigError(f"snapshot must be of '{self.name}'; got one of '{token.env}'")
@@ -193,7 +193,7 @@ class WebEnv:
         """Forget the session."""
         self._state = None
 
-    def _present(self) -> Snapshot:
+    def _present(self) -> SiteSnapshot:
         if self._state is None:
             raise EnvError("the environment needs a session; call reset first")
         return self._state

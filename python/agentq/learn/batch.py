@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agentq.learn.attention import TreePlan
 from agentq.learn.trie import Order, build_trie
+from agentq.learn.trie_attention import TreePlan
 from agentq.types import Sample
 
 Cut = tuple[list[int], list[list[int]]]  # the items of a part, the samples of each of its batches

@@ -17,14 +17,14 @@ from torch import Tensor
 
 from agentq.errors import ModelError
 from agentq.learn.adapters import base_of, with_adapters
-from agentq.learn.attention import tree_attention_of
 from agentq.learn.batch import LossFn, MicroBatch, Part, default_tokens, plan_step
 from agentq.learn.logps import action_logps, can_pack, check_forward, padded
 from agentq.learn.losses import sft_loss
 from agentq.learn.preferences import preferences
 from agentq.learn.sharding import Placed, Ranks, check_launcher, fingerprint_of, join, recompute_layers, whole
-from agentq.policies.engine import load_checkpoint
+from agentq.learn.trie_attention import tree_attention_of
 from agentq.policies.head import context_of
+from agentq.policies.transformers_engine import load_checkpoint
 from agentq.store.durable import replaced
 from agentq.types import PreferencePair, Sample
 

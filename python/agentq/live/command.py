@@ -27,11 +27,11 @@ from agentq.live.options import DRY_SECONDS, SECONDS
 from agentq.live.solve import Outcome, Solution, Watcher, commands_of, site_of, solve
 from agentq.live.walk import walk
 from agentq.policies.budget import Budget, Budgeted
-from agentq.policies.names import check_checkpoint, make_engine, path_in, read_name
+from agentq.policies.engine_names import check_checkpoint, make_engine, path_in, read_name
 from agentq.policies.usage import Price, Usage
 from agentq.recipes.presets import READS, load_for
 from agentq.report.page import used, write_report
-from agentq.search.selection import SearchSettings
+from agentq.searching.selection import SearchSettings
 from agentq.store.claim import check_claim, claimed, is_begun
 from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore

@@ -20,14 +20,14 @@ from agentq.envs.browser.env import BrowserEnv
 from agentq.envs.browser.guard import FinalStep, Guard
 from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.browser.rules import read_rules
-from agentq.envs.browser.states import Snapshot
+from agentq.envs.browser.states import BrowserSnapshot
 from agentq.envs.browser.website import Website
-from agentq.policies.model import ModelPolicy
+from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.protocol import Engine
 from agentq.report.examples import best_end
-from agentq.search.run import call
-from agentq.search.selection import SearchSettings
-from agentq.search.tree import TreeSearch
+from agentq.searching.run import call
+from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.types import History, Split, StepResult, Task
 
@@ -143,7 +143,7 @@ class _Run:
     settings: SearchSettings
     constrained: bool
     judgement: Judgement | None = None  # of the latest rollout
-    won: tuple[History, Judgement, Snapshot | None] | None = None  # of the latest search; the last: where it is held
+    won: tuple[History, Judgement, BrowserSnapshot | None] | None = None  # of the latest search; where it is held
 
     @property
     def guard(self) -> Guard:
@@ -179,7 +179,7 @@ class _Run:
             if self.env.restored == "failed":
                 return self._ended(Outcome.GONE, end.actions)
 
-    async def _carry_out(self, held: Snapshot) -> tuple[int, StepResult]:
+    async def _carry_out(self, held: BrowserSnapshot) -> tuple[int, StepResult]:
         """Do a held step, up to where the person says no: how many requests were asked about, how it ended."""
         loop, asked = asyncio.get_running_loop(), 0
 

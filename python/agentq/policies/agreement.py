@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from agentq.errors import ConfigError
-from agentq.policies.protocol import Engine, Gives, Prompt, Request
+from agentq.policies.protocol import Engine, Gives, Prompt, SampleRequest
 from agentq.types import Sample
 
 
@@ -32,7 +32,7 @@ async def probe(
     """
     if Gives.TOKEN_IDS | Gives.LOGPS not in engine.gives:
         raise ConfigError(f"an engine must tell token ids and log-probabilities to be compared; got {engine.name}")
-    asked = [Request(p, k, seed + i, 1.0, max_new_tokens, role="probe") for i, p in enumerate(prompts)]
+    asked = [SampleRequest(p, k, seed + i, 1.0, max_new_tokens, role="probe") for i, p in enumerate(prompts)]
     told = await asyncio.gather(*map(engine.sample, asked))
     return [Sample(p.ids, s.token_ids, s.logps) for p, some in zip(prompts, told, strict=True) for s in some]
 

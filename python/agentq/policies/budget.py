@@ -12,7 +12,7 @@ import numpy as np
 
 from agentq.agent.prompts import Messages
 from agentq.errors import BudgetSpent
-from agentq.policies.protocol import Engine, Prompt, Request, Sample
+from agentq.policies.protocol import Engine, Prompt, SampledAnswer, SampleRequest
 from agentq.policies.usage import Price, Usage
 from agentq.types import History
 
@@ -76,7 +76,7 @@ class Budgeted:
         """See `Engine.encode_answer`."""
         return self.engine.encode_answer(text)
 
-    async def sample(self, request: Request) -> list[Sample]:
+    async def sample(self, request: SampleRequest) -> list[SampledAnswer]:
         """See `Engine.sample`. Raises BudgetSpent."""
         self.budget.check()
         self.calls += 1

@@ -16,17 +16,17 @@ from agentq.agent.prompts import Messages
 from agentq.errors import ModelError
 from agentq.policies.background import Background
 from agentq.policies.fence import Fence
-from agentq.policies.protocol import Gives, Prompt, Request, Sample
+from agentq.policies.protocol import Gives, Prompt, SampledAnswer, SampleRequest
 from agentq.policies.renderer import Renderer
 from agentq.policies.usage import Usage
 from agentq.types import History
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class EngineReply:
     """The samples of one request, and the tokens that it took."""
 
-    samples: list[Sample]
+    samples: list[SampledAnswer]
     prompt_tokens: int
     cached_tokens: int
     generated_tokens: int
@@ -50,7 +50,7 @@ class ContinuousEngine(ABC):
         self._under_way, self._since = 0, 0.0
 
     @abstractmethod
-    async def _ask(self, request: Request) -> Answer:
+    async def _ask(self, request: SampleRequest) -> EngineReply:
         """One request's answer, of `request.k` samples."""
 
     @abstractmethod
@@ -70,13 +70,13 @@ class ContinuousEngine(ABC):
         """See `Engine.encode_answer`."""
         return np.empty(0, dtype=np.int32) if self.renderer is None else self.renderer.encode_answer(text)
 
-    async def sample(self, request: Request) -> list[Sample]:
+    async def sample(self, request: SampleRequest) -> list[SampledAnswer]:
         """See `Engine.sample`. What cancels it ends the request where it is computed, too."""
         if self.renderer is not None:
             self.renderer.check(request.prompt.ids, request.max_new_tokens)
         return await self._background.run(self._sample(request))
 
-    async def _sample(self, request: Request) -> list[Sample]:
+    async def _sample(self, request: SampleRequest) -> list[SampledAnswer]:
         arrived = time.perf_counter()
         asked = replace(request, k=1) if request.temperature == 0 else request  # k times the same
         await self._open.wait()

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from agentq.policies.columns import Columns
 from agentq.policies.masks import Masks
-from agentq.policies.protocol import Sample
+from agentq.policies.protocol import SampledAnswer
 from agentq.policies.renderer import Renderer
 from agentq.types import StopReason
 
@@ -31,14 +31,14 @@ class Decoding:
 
     def run(
         self, columns: Columns, prompts: list[np.ndarray], known: list[list[Tensor]], temperature: float
-    ) -> list[list[Sample]]:
+    ) -> list[list[SampledAnswer]]:
         """The samples of `prompts` `[B]`, whose `known` prefixes are computed already."""
         # 1. Prefill.
         logits = columns.begin(prompts, known, self.k)
         rows = np.arange(len(prompts))  # those that are still decoded
         uniforms = self.uniforms.to(logits.device)
         for t in range(self.max_new_tokens):
-            # 2. Sample one token per column and note it.
+            # 2. SampledAnswer one token per column and note it.
             allowed = logits if self.masks is None else self.masks.hold(logits, rows, self.ended[rows])
             token, logp = sample_tokens(allowed, logits, uniforms[rows, t], temperature)
             alive = self._record(rows, t, token, logp)
@@ -65,11 +65,13 @@ class Decoding:
         alive: np.ndarray = ~self.ended[rows].all(axis=1)
         return alive
 
-    def _sampled(self, row: int, col: int) -> Sample:
+    def _sampled(self, row: int, col: int) -> SampledAnswer:
         n = int(self.counts[row, col])
         reason = StopReason.EOS if self.ended[row, col] else StopReason.LENGTH
         tokens = self.tokens[row, col, :n].copy()
-        return Sample(self.renderer.decode(tokens), tokens, self.logps[row, col, :n].copy(), reason, self.version)
+        return SampledAnswer(
+            self.renderer.decode(tokens), tokens, self.logps[row, col, :n].copy(), reason, self.version
+        )
 
 
 def sample_tokens(allowed: Tensor, logits: Tensor, uniform: Tensor, temperature: float) -> tuple[Tensor, Tensor]:

@@ -26,7 +26,7 @@ class Gives(Flag):
     TOKEN_IDS = auto()  # those that it read and sampled
     LOGPS = auto()  # of the sampled ones, at temperature 1
     SEEDS = auto()  # equal requests give equal samples
-    PATTERNS = auto()  # answers held to `Request.pattern`
+    PATTERNS = auto()  # answers held to `SampleRequest.pattern`
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class SampleRequest:
     """`k` samples of one prompt at a temperature >= 0 (0: greedy); `role` is whom it is accounted to.
 
     `pattern`: a regular expression that whole answers match, unless they are cut off; empty: none. Only for engines
@@ -56,7 +56,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class SampledAnswer:
     """One answer. `token_ids` `[T]` int32 and `logps` `[T]` float32 in nats at temperature 1; empty where not given.
 
     `version` is that of the weights that sampled it.
@@ -69,7 +69,7 @@ class Sample:
     version: int
 
 
-def without_tokens(sample: Sample) -> Sample:
+def without_tokens(sample: SampledAnswer) -> SampledAnswer:
     """The text of a sample whose log-probabilities are not those of the free model."""
     return replace(sample, token_ids=np.empty(0, np.int32), logps=np.empty(0, np.float32))
 
@@ -98,7 +98,7 @@ class Engine(Protocol):
         """`[T]` int32 ids of a whole answer, the end token last; empty where the engine does not tell."""
         ...
 
-    async def sample(self, request: Request) -> list[Sample]:
+    async def sample(self, request: SampleRequest) -> list[SampledAnswer]:
         """`request.k` samples; they depend on the request and the weights alone. The prompt is prefilled once."""
         ...
 

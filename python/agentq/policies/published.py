@@ -11,8 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
+from agentq.policies.openai_client import OpenAIClient, Refused
 from agentq.policies.patience import Unavailable
-from agentq.policies.server import Refused, Server
 
 OURS = "agentq-"  # so the names begin that agentq gives to weights and adapters
 LOADING = f"{OURS}loading"
@@ -24,7 +24,7 @@ class Published:
     Its calls raise `Unavailable` and `Refused`.
     """
 
-    def __init__(self, server: Server, root: str) -> None:
+    def __init__(self, server: OpenAIClient, root: str) -> None:
         """`root` is the checkpoint that the server began with."""
         self.server, self.base, self.root = server, server.model, root
         self._weights: Path | None = None  # None: the root's

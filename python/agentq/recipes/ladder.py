@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from agentq.config import Config
-from agentq.evaluate.stats import RungResult
+from agentq.evaluation.stats import RungResult
+from agentq.learn.epochs import count_steps
 from agentq.learn.learner import Learner, Metrics
-from agentq.learn.loop import count_steps
 from agentq.recipes import agent_q, outcome_dpo, rft
 from agentq.recipes.accounts import Cost
 from agentq.recipes.learning import check_sealed, learn, learner_of, sealed

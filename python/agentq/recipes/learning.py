@@ -9,9 +9,9 @@ from typing import Any
 
 from agentq.config import Config
 from agentq.errors import StoreError
+from agentq.learn.epochs import count_steps
+from agentq.learn.epochs import train as train_epochs
 from agentq.learn.learner import Learner, Metrics
-from agentq.learn.loop import count_steps
-from agentq.learn.loop import train as train_epochs
 from agentq.recipes.pipeline import Pipeline
 from agentq.store.durable import flaw, seal
 

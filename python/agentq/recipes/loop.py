@@ -8,9 +8,9 @@ constant 32; the cut counts turns, not seconds; rounds and the learning rate (th
 from __future__ import annotations
 
 from agentq.credit.advantages import leave_one_out
-from agentq.learn.policy_gradient import reciprocal_clip
+from agentq.learn.policy_gradient_loss import reciprocal_clip
 from agentq.recipes import policy_gradient
-from agentq.search.collect import StragglerCut
+from agentq.searching.collect import StragglerCut
 
 RECIPE = policy_gradient.recipe(
     "loop",

@@ -18,25 +18,25 @@ from agentq.config import Config
 from agentq.critics.ranker import LLMRanker
 from agentq.envs.protocol import SiteEnv
 from agentq.errors import ConfigError
-from agentq.evaluate.outcomes import of_episode, of_tree
-from agentq.evaluate.stats import RungResult
-from agentq.policies.model import ModelPolicy
-from agentq.policies.names import checkpoint_to_train, make_engine, sampler_name
+from agentq.evaluation.outcomes import of_episode, of_tree
+from agentq.evaluation.stats import RungResult
+from agentq.policies.engine_names import checkpoint_to_train, make_engine, sampler_name
+from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.protocol import Engine, Gives
 from agentq.policies.usage import Price, Usage
 from agentq.policies.weights import fingerprint
 from agentq.recipes.accounts import Cost, cost_of
-from agentq.search.branching import Branching
-from agentq.search.collect import Collector, OnItem, StragglerCut
-from agentq.search.demonstrate import demonstrate
-from agentq.search.faults import Resets
-from agentq.search.rollout import RolloutSettings
-from agentq.search.selection import SearchSettings
+from agentq.searching.branching import Branching
+from agentq.searching.collect import Collector, OnItem, StragglerCut
+from agentq.searching.demonstrate import demonstrate
+from agentq.searching.faults import Resets
+from agentq.searching.rollout import RolloutSettings
+from agentq.searching.selection import SearchSettings
 from agentq.store.run import RunStore
 from agentq.types import Split, Task, Trajectory
 
 
-class Status(Protocol):
+class StageDisplay(Protocol):
     """Where a person sees what is going on."""
 
     def stage(self, name: str, total: int, unit: str) -> Callable[[int, str], None]:
@@ -55,7 +55,7 @@ class Pipeline:
     store: RunStore
     config: Config
     base: Path | str
-    status: Status
+    status: StageDisplay
     engines: dict[Path | str, Engine] = field(default_factory=dict)
 
     def engine(self, checkpoint: Path | str) -> Engine:

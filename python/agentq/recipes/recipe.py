@@ -11,9 +11,9 @@ from agentq.config import Config
 from agentq.errors import ConfigError
 from agentq.learn.learner import Learner, Metrics
 from agentq.recipes.pipeline import Pipeline
-from agentq.search.branching import Branching
-from agentq.search.collect import StragglerCut
-from agentq.search.run import request_seed
+from agentq.searching.branching import Branching
+from agentq.searching.collect import StragglerCut
+from agentq.seeds import derive_seed
 from agentq.store.run import RunStore
 from agentq.types import Split, Task
 
@@ -48,7 +48,7 @@ class Round:
     @property
     def seed(self) -> int:
         """What the round's samples are drawn by: with the same tasks again, others than before."""
-        return request_seed(self.config.run.seed, self.number)
+        return derive_seed(self.config.run.seed, self.number)
 
     def tasks(self, *, again: bool = False, up_to: int = 1) -> list[Task]:
         """Training tasks of this round: new ones each round, or with `again` the first round's.

@@ -18,12 +18,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agentq.evaluate.stats import RungResult
+from agentq.evaluation.stats import RungResult
 from agentq.learn.checkpoint import load_position, load_state, state_seal
+from agentq.learn.epochs import count_steps
 from agentq.learn.learner import Learner
-from agentq.learn.loop import count_steps
-from agentq.policies.engine import TransformersEngine
 from agentq.policies.protocol import Engine
+from agentq.policies.transformers_engine import TransformersEngine
 from agentq.recipes.agreed import agrees
 from agentq.recipes.learning import check_sealed, learn, learner_of, sealed
 from agentq.recipes.metrics import collected, used

@@ -13,7 +13,7 @@ from agentq.credit.episodes import credited_branches
 from agentq.credit.trees import tree_grpo
 from agentq.recipes import policy_gradient
 from agentq.recipes.recipe import Recipe, Round, branched_rollouts
-from agentq.search.branching import at_random
+from agentq.searching.branching import at_random
 from agentq.types import CreditedTrajectory
 
 TREES = 2

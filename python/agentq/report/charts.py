@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup, escape
 
-from agentq.evaluate.stats import RungResult
+from agentq.evaluation.stats import RungResult
 
 WIDTH_PX = 760
 LABEL_PX, VALUE_PX, ROW_PX = 150, 130, 30

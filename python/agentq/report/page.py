@@ -12,7 +12,7 @@ import jinja2
 from markupsafe import Markup
 
 from agentq.errors import StoreError
-from agentq.evaluate.stats import RungResult
+from agentq.evaluation.stats import RungResult
 from agentq.policies.usage import Tally, Usage, count
 from agentq.report.charts import finite_points, line_plot, success_bars
 from agentq.report.examples import pick_examples

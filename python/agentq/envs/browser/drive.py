@@ -21,7 +21,7 @@ from agentq.envs.browser.guard import Guard
 from agentq.envs.browser.hosts import Host, Start
 from agentq.envs.browser.pool import BrowserPool, RemoteSession
 from agentq.envs.browser.secret import Secret, check_secrets, names
-from agentq.envs.browser.states import Document, Lineage, Return, Snapshot, StepLog, page_print
+from agentq.envs.browser.states import BrowserSnapshot, Document, Lineage, Return, StepLog, page_print
 from agentq.envs.browser.views import Call, command_call, fill_calls, read_view
 from agentq.envs.tab import VIEWPORT_LINES, ActionError, View
 from agentq.errors import EnvError
@@ -40,7 +40,7 @@ class Driver:
         self.host, self.pool, self.secrets, self.guard = host, pool, secrets, guard
         self._given = check_secrets(secrets, host.allow)
         self.log: list[StepLog | Return] = []
-        self.live: Snapshot | None = None
+        self.live: BrowserSnapshot | None = None
         self.session: RemoteSession | None = None
         self.lineage = Lineage()
         self._visitor = ""
@@ -51,7 +51,7 @@ class Driver:
         """What the server remembers of the visitor now."""
         return self.host.memory(self._visitor)
 
-    def start(self, task: Task, name: str) -> Snapshot:
+    def start(self, task: Task, name: str) -> BrowserSnapshot:
         """The first page of `task`, in a session that shares nothing with what was before. Tries twice."""
         start = self.host.start(task)
         for attempt in range(_ATTEMPTS):
@@ -64,11 +64,11 @@ class Driver:
                     raise
         document = Document(reply["url"], html=reply["html"])
         shown = Observation("", view.url)
-        self.live = Snapshot(name, task, view, 0, False, shown, document, self.memory, self.lineage, 0)
+        self.live = BrowserSnapshot(name, task, view, 0, False, shown, document, self.memory, self.lineage, 0)
         self.log.append(StepLog("reset", 0.0, reply["settle"]["rule"], reply["settle"]["ms"]))
         return self.live
 
-    def call(self, state: Snapshot, call: Call, lost: list[str]) -> Reply:
+    def call(self, state: BrowserSnapshot, call: Call, lost: list[str]) -> Reply:
         """The browser's reply at `state`. A worker that is lost is replaced and, where that is safe, the call repeated.
 
         Raises ActionError when it does not answer; `lost` then holds why.
@@ -112,12 +112,12 @@ class Driver:
             return view
         return replace(view, scroll=min(before.scroll, max(0, len(view.page.lines) - VIEWPORT_LINES)))
 
-    def sync(self, state: Snapshot) -> None:
+    def sync(self, state: BrowserSnapshot) -> None:
         """Bring the session to `state` unless it is there. Raises EnvError if no way leads there."""
         if self.live is not state and self.bring(state).outcome == "failed":
             raise EnvError("the browser must come back to the page; no way led there")
 
-    def bring(self, state: Snapshot) -> Return:
+    def bring(self, state: BrowserSnapshot) -> Return:
         """Bring the session to `state`."""
         begun, tried = time.perf_counter(), []
         found, outcome = "none", "failed"
@@ -141,7 +141,7 @@ class Driver:
         storage = self._call("storage")
         return None if names(str(storage)) else storage
 
-    def screenshot(self, state: Snapshot) -> str:
+    def screenshot(self, state: BrowserSnapshot) -> str:
         """The viewport at `state` as a PNG, base64."""
         self.sync(state)
         return str(self._call("screenshot"))
@@ -160,7 +160,7 @@ class Driver:
         if self.session is not None:
             self.session.abandon()
 
-    def _ways(self, state: Snapshot) -> Iterator[tuple[str, str]]:
+    def _ways(self, state: BrowserSnapshot) -> Iterator[tuple[str, str]]:
         asked = state.document
         hides = names(f"{asked.url} {asked.post}") != []  # it was asked for with a secret: that must be typed again
         if state.memory is not None and not hides:
@@ -171,7 +171,7 @@ class Driver:
         if not state.committed:
             yield "replay", "exact" if self.host.repeatable else "approximate"
 
-    def _by_token(self, state: Snapshot) -> View | None:
+    def _by_token(self, state: BrowserSnapshot) -> View | None:
         asked = state.document
         if self._visitor and asked.html and not names(asked.html):
             self.host.remember(self._visitor, state.memory)
@@ -182,13 +182,13 @@ class Driver:
         reply = self._visit(replace(start, url=asked.url), asked.post, fill_calls(state.view))
         return self.look(reply, state.view) if "lines" in reply and self.memory == state.memory else None
 
-    def _by_storage(self, state: Snapshot) -> View | None:
+    def _by_storage(self, state: BrowserSnapshot) -> View | None:
         self.drop()
         self.session, self.lineage = self._open(state.storage), state.lineage
         reply = self._visit(Start(state.document.url), None, fill_calls(state.view))
         return self.look(reply, state.view) if "lines" in reply else None
 
-    def _by_replay(self, state: Snapshot) -> View | None:
+    def _by_replay(self, state: BrowserSnapshot) -> View | None:
         path = state.path()
         live, _ = self._start(self.host.start(state.task))
         for before, after in itertools.pairwise(path):

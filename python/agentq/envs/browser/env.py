@@ -17,10 +17,10 @@ from agentq.envs.browser.budget import MAX_TOKENS, fit
 from agentq.envs.browser.drive import Driver, Reply
 from agentq.envs.browser.guard import Allows, Guard, final_step
 from agentq.envs.browser.hosts import Host
-from agentq.envs.browser.outgoing import Request
+from agentq.envs.browser.outgoing import OutgoingRequest
 from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.browser.secret import Secret
-from agentq.envs.browser.states import Document, Return, Snapshot, StepLog, page_print
+from agentq.envs.browser.states import BrowserSnapshot, Document, Return, StepLog, page_print
 from agentq.envs.browser.views import command_call
 from agentq.envs.tab import ActionError, View
 from agentq.errors import ConfigError, EnvError
@@ -67,7 +67,7 @@ class BrowserEnv:
         self.max_tokens, self.max_repeats = max_tokens, max_repeats
         self.guard, self.pictures = guard, pictures
         self._driver = Driver(host, pool, secrets or {}, guard)
-        self._state: Snapshot | None = None
+        self._state: BrowserSnapshot | None = None
         self._astray = False  # the last restore failed
 
     @property
@@ -125,7 +125,7 @@ class BrowserEnv:
                 reply = self._asked(reply, state.view, env_action, lost)
                 view = self._driver.look(reply, view)
             if reply.get("held"):
-                held = final_step(state.view, env_action, Request.read(reply["held"]))
+                held = final_step(state.view, env_action, OutgoingRequest.read(reply["held"]))
             if held is not None and self.guard is not None and held in self.guard.refused:
                 held = None
                 raise ActionError("refused", "the user does not allow this step")
@@ -145,11 +145,11 @@ class BrowserEnv:
         return self._result(after, env_action, reply, kind, message)
 
     @property
-    def held(self) -> Snapshot | None:
+    def held(self) -> BrowserSnapshot | None:
         """The present state, if its last step is held: what `carry_out` takes."""
         return self._state if self._state is not None and self._state.held is not None else None
 
-    def carry_out(self, held: Snapshot, allows: Allows) -> StepResult:
+    def carry_out(self, held: BrowserSnapshot, allows: Allows) -> StepResult:
         """Do the step that `held` waits with: from its page, once, and never in a replay.
 
         `allows` is asked about each request that it then sends, while the request waits; with a yes that one is sent,
@@ -164,7 +164,7 @@ class BrowserEnv:
         self._go_on()
         return result
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> BrowserSnapshot:
         """The present state, immutable. Asks the browser only where neither token nor replay is exact."""
         state = self._present()
         exact = state.memory is not None or self._driver.host.repeatable
@@ -172,7 +172,7 @@ class BrowserEnv:
             state = self._state = self._driver.live = replace(state, storage=self._driver.storage())
         return state
 
-    def restore(self, token: Snapshot) -> Observation:
+    def restore(self, token: BrowserSnapshot) -> Observation:
         """Go back to a snapshot; `log[-1]` says by which way. If none leads there, the next step says so and ends."""
         if token.env != self.name:
             raise ConfigError(f"snapshot must be of '{self.name}'; got one of '{token.env}'")
@@ -220,14 +220,14 @@ class BrowserEnv:
         answers = []
         while "asked" in reply:
             assert self.guard is not None
-            answers.append(self.guard.answer(final_step(view, action, Request.read(reply["asked"]))))
+            answers.append(self.guard.answer(final_step(view, action, OutgoingRequest.read(reply["asked"]))))
             reply = self._driver.answer(reply["asked"]["number"], answers[-1], lost)
         if answers and not any(answers):
             self._driver.look(reply, view)
             raise ActionError("refused", "the user does not allow this step")
         return reply
 
-    def _note(self, state: Snapshot, action: EnvAction | None, kind: str | None, message: str) -> str:
+    def _note(self, state: BrowserSnapshot, action: EnvAction | None, kind: str | None, message: str) -> str:
         if message:
             return f"\n{'held' if kind == 'held' else 'error'} {message}"
         if action is not None and action.command is Command.ASK_USER:
@@ -235,8 +235,8 @@ class BrowserEnv:
         return ""
 
     def _after(
-        self, state: Snapshot, action: EnvAction | None, view: View, reply: Reply, note: str
-    ) -> tuple[Snapshot, int]:
+        self, state: BrowserSnapshot, action: EnvAction | None, view: View, reply: Reply, note: str
+    ) -> tuple[BrowserSnapshot, int]:
         """The state after a step, and how many lines were cut."""
         text, cut = self._text(view)
         after = replace(
@@ -262,7 +262,7 @@ class BrowserEnv:
         return after, cut
 
     def _result(
-        self, after: Snapshot, action: EnvAction | None, reply: Reply, kind: str | None, message: str
+        self, after: BrowserSnapshot, action: EnvAction | None, reply: Reply, kind: str | None, message: str
     ) -> StepResult:
         """The verdict on `after`, which becomes the present state."""
         stopped = action is not None and action.command is Command.STOP
@@ -288,20 +288,20 @@ class BrowserEnv:
         ms = round((time.perf_counter() - begun) * 1000, 1)
         self.log.append(StepLog(str(action), ms, settled["rule"], settled["ms"], cut, blocked, dialogs, tuple(lost)))
 
-    def _present(self) -> Snapshot:
+    def _present(self) -> BrowserSnapshot:
         if self._state is None:
             raise EnvError("the environment needs a session; call reset first")
         return self._state
 
 
-def _repeats(state: Snapshot, action: EnvAction | None, view: View) -> int:
+def _repeats(state: BrowserSnapshot, action: EnvAction | None, view: View) -> int:
     """How many times in a row, this one included, `action` has left the page as it was."""
     if action is None or page_print(view) != state.print:
         return 0
     return 1 + (state.repeats if str(action) == state.taken else 0)
 
 
-def _document(state: Snapshot, reply: Reply) -> Document:
+def _document(state: BrowserSnapshot, reply: Reply) -> Document:
     """How the document that a reply shows was asked for."""
     if reply["status"]:
         before = state.memory if reply["post"] is not None else None

@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Any
 
 from agentq.envs.browser.gate import COUNTS
-from agentq.envs.browser.outgoing import Request, visible
+from agentq.envs.browser.outgoing import OutgoingRequest, visible
 from agentq.envs.page import Control
 from agentq.envs.tab import View
 from agentq.types import Command, EnvAction
@@ -39,7 +39,7 @@ class FinalStep:
     action: EnvAction
     element: str
     values: tuple[tuple[str, str], ...]
-    sends: Request
+    sends: OutgoingRequest
 
     def __str__(self) -> str:
         return f"{visible(f'{self.action} {self.element}')} , which sends {self.sends}"
@@ -101,7 +101,7 @@ class Guard:
         return any(_WORDS.search(control.name) for control in _pressed(view, action))
 
 
-def final_step(view: View, action: EnvAction, sends: Request) -> FinalStep:
+def final_step(view: View, action: EnvAction, sends: OutgoingRequest) -> FinalStep:
     """What `action` would do on the page."""
     named = view.page.control(action.element or 0)
     values = tuple(

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
-from agentq.envs.browser.server import COOKIE, SiteServer
+from agentq.envs.browser.site_server import COOKIE, SiteServer
 from agentq.envs.tab import View, local_url
 from agentq.envs.web_env import SiteKit
 from agentq.errors import ConfigError

@@ -16,7 +16,7 @@ _INVISIBLE = re.compile(  # letters, marks and symbols that show nothing; isprin
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class OutgoingRequest:
     """What would be sent. Two are the same if method and address are: what a body holds may differ at each load.
 
     `fields` are those of the body, hidden ones too; a body that is no form is one field without a name. `size` is in
@@ -30,7 +30,7 @@ class Request:
     digest: str = field(default="", compare=False)
 
     @classmethod
-    def read(cls, told: dict[str, Any]) -> Request:
+    def read(cls, told: dict[str, Any]) -> OutgoingRequest:
         """As `told` by a worker."""
         fields = tuple((name, value) for name, value in told["fields"])
         return cls(told["method"], told["url"], fields, told["size"], told["digest"])
@@ -48,7 +48,7 @@ class Request:
 
 
 def tell(method: str, url: str, content_type: str, body: bytes) -> dict[str, Any]:
-    """A request as a message has it; `Request.read` reads it."""
+    """A request as a message has it; `OutgoingRequest.read` reads it."""
     digest = hashlib.sha256(body).hexdigest()
     return {"method": method, "url": url, "fields": _fields(content_type, body), "size": len(body), "digest": digest}
 

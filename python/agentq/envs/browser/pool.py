@@ -38,7 +38,7 @@ class BrowserLost(EnvError):
     """The worker of a session was replaced, or its page crashed: the session must be opened again."""
 
 
-class _Worker(processes.Worker):
+class _Worker(processes.WorkerProcess):
     """One worker process seen from outside, and the calls that wait for it."""
 
     def __init__(self, executable: str, *, sandbox: bool) -> None:

@@ -46,7 +46,7 @@ def sandbox_error(log: str) -> str:
     return f"Chromium must run in its sandbox; got '{said[1]}': {allowed}"
 
 
-class Worker:
+class WorkerProcess:
     """A worker seen from outside: a process with a mark and a temporary folder of its own, that speaks over its pipes.
 
     So that it does not outlive its owner, it must call `end_here` at the end of its input.

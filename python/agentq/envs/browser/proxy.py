@@ -19,10 +19,10 @@ from agentq.envs.browser.gate import Gate
 from agentq.envs.browser.origins import Origin
 
 _REFUSED, _UNREACHABLE = 2, 4
-Refused = Callable[[str], None]
+OnRefused = Callable[[str], None]
 
 
-async def open_proxy(allowed: frozenset[Origin], refused: Refused, gate: Gate | None = None) -> asyncio.Server:
+async def open_proxy(allowed: frozenset[Origin], refused: OnRefused, gate: Gate | None = None) -> asyncio.Server:
     """Listen on a free loopback port. `refused(host:port)` hears of every connection that was not allowed."""
     places = {(origin.host, origin.port): origin for origin in sorted(allowed)}
     if gate is not None and any(origin.scheme == "https" for origin in allowed):
@@ -42,7 +42,7 @@ async def _serve(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
     places: dict[tuple[str, int], Origin],
-    refused: Refused,
+    refused: OnRefused,
     gate: Gate | None,
 ) -> None:
     _, methods = await reader.readexactly(2)

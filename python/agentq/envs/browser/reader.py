@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentq.envs.browser.tab import Place, Tab
+from agentq.envs.browser.tab import Frame, Tab
 
 
 class Reader:
     """Numbers run from 1 in document order and start again with every new main document; they are never reused."""
 
     def __init__(self) -> None:
-        self.places: dict[int, tuple[Place, int]] = {}  # element id -> (its document, its key there)
+        self.elements: dict[int, tuple[Frame, int]] = {}  # element id -> (its document, its key there)
         self._numbers: dict[tuple[str, int], int] = {}  # (document, key) -> element id
         self.world = ""
 
@@ -22,34 +22,34 @@ class Reader:
 
         `seen`: what the main document shows, if that is known.
         """
-        root = Place(tab.cdp, tab.frame)
+        root = Frame(tab.cdp, tab.frame)
         seen = seen or await tab.evaluate("agentq.observe()", root)
         new = seen["world"] != self.world
         if new:
             self.world = seen["world"]
             self._numbers.clear()
-            self.places.clear()
+            self.elements.clear()
         lines, controls, cut = await self._merge(tab, root, seen)
         page = {"url": seen["url"], "lines": lines, "controls": controls, "cut": cut, "html": seen.get("html", "")}
         return page | {"numbers": len(self._numbers), "new": new}
 
-    async def _merge(self, tab: Tab, place: Place, seen: dict[str, Any]) -> tuple[list[Any], dict[int, Any], int]:
+    async def _merge(self, tab: Tab, frame: Frame, seen: dict[str, Any]) -> tuple[list[Any], dict[int, Any], int]:
         """Lines with element ids for controls, framed documents in their places; the controls; lines left out."""
         lines: list[Any] = []
         controls: dict[int, Any] = {}
         cut = seen["cut"]
-        framed: dict[int, Place] | None = None
+        framed: dict[int, Frame] | None = None
         for line in seen["lines"]:
             if isinstance(line, str):
                 lines.append(line)
             elif "control" in line:
                 key = line["control"].pop("key")
                 number = self._numbers.setdefault((seen["world"], key), len(self._numbers) + 1)
-                self.places[number] = (place, key)
+                self.elements[number] = (frame, key)
                 controls[number] = line["control"]
                 lines.append(number)
             else:
-                framed = await tab.documents(place) if framed is None else framed
+                framed = await tab.framed(frame) if framed is None else framed
                 if line["frame"] in framed:
                     inner = framed[line["frame"]]
                     part = await self._merge(tab, inner, await tab.evaluate("agentq.observe()", inner))

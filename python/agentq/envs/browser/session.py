@@ -20,7 +20,7 @@ from agentq.envs.browser.proxy import open_proxy
 from agentq.envs.browser.reader import Reader
 from agentq.envs.browser.rules import SAFE, read_rules
 from agentq.envs.browser.secret import Given, Secrets, names
-from agentq.envs.browser.tab import ABORTED, QUIET_MS, SETTLE_CAP_S, Place, Tab, source
+from agentq.envs.browser.tab import ABORTED, QUIET_MS, SETTLE_CAP_S, Frame, Tab, source
 
 CALLS = ("visit", "put_back", "act", "answer", "observe", "storage", "screenshot", "close")
 MAX_TABS = 5
@@ -45,7 +45,7 @@ class Refusal(Exception):
         self.kind = kind
 
 
-class Session:
+class BrowserSession:
     """The newest tab is shown; when it closes, the one before it.
 
     `Error` is the class of Playwright's errors; `probe` an expression whose value in the page each reply carries;
@@ -97,7 +97,7 @@ class Session:
         secrets: Given | None = None,
         rules: Rules | None = None,
         deadline_s: float = 30.0,
-    ) -> Session:
+    ) -> BrowserSession:
         """A fresh context that may touch the origins `allow` only; `storage` is an earlier `storage()`, or None."""
         self = cls(error, allow, probe, quiet_ms, announces, deadline_s, secrets or {}, rules)
         self.proxy = await open_proxy(self.allowed, self.block, self.gate)
@@ -358,26 +358,26 @@ class Session:
         self.open_requests.clear()
         self.windows = 0
 
-    def _place(self, element: int) -> tuple[Place, int]:
-        if element not in self.reader.places:
+    def _element(self, element: int) -> tuple[Frame, int]:
+        if element not in self.reader.elements:
             raise Refusal("no_such_element", f"no element [{element}]")
-        return self.reader.places[element]
+        return self.reader.elements[element]
 
     async def _dom(self, verb: str, element: int, value: Any) -> None:
-        place, key = self._place(element)
+        frame, key = self._element(element)
         if isinstance(value, str):
-            value = await self._revealed(value, place, key)
-        if not await self._tab().evaluate(f"agentq.act({json.dumps(verb)}, {key}, {json.dumps(value)})", place):
+            value = await self._revealed(value, frame, key)
+        if not await self._tab().evaluate(f"agentq.act({json.dumps(verb)}, {key}, {json.dumps(value)})", frame):
             raise Refusal("no_such_element", f"no element [{element}]")
 
     async def _fill(self, fill: list[list[Any]]) -> None:
         await asyncio.gather(*(self._dom(verb, element, value) for element, verb, value in fill))
 
-    async def _revealed(self, text: str, place: Place, key: int) -> str:
+    async def _revealed(self, text: str, frame: Frame, key: int) -> str:
         """`text` with secrets for their names, if the element's own document is of their origin."""
         if not self.secrets.origins or not names(text):
             return text
-        origin = await self._tab().evaluate(f"agentq.origin({key})", place)
+        origin = await self._tab().evaluate(f"agentq.origin({key})", frame)
         for name in names(text):
             if name not in self.secrets.origins:
                 raise Refusal("no_such_secret", f"no secret {name}")
@@ -409,18 +409,18 @@ class Session:
 
     async def _spot(self, element: int, *, free: bool = True) -> Spot:
         """The middle of the element, scrolled into view; with `free` nothing else may lie over it."""
-        place: Place | None
-        place, key = self._place(element)
+        frame: Frame | None
+        frame, key = self._element(element)
         tab = self._tab()
-        spot: Any = await tab.evaluate(f"agentq.point({key}, {json.dumps(free)})", place)
+        spot: Any = await tab.evaluate(f"agentq.point({key}, {json.dumps(free)})", frame)
         if spot is None:
             raise Refusal("no_such_element", f"no element [{element}]")
         if "over" in spot:
             raise Refusal("covered", f"[{element}] is covered by {self.secrets.mask(spot['over'])[:60].rstrip()}")
-        while place is not None and place.owner is not None:
-            corner = await tab.evaluate(f"agentq.corner({place.key})", place.owner)
+        while frame is not None and frame.owner is not None:
+            corner = await tab.evaluate(f"agentq.corner({frame.key})", frame.owner)
             spot = {"x": spot["x"] + corner["x"], "y": spot["y"] + corner["y"]}
-            place = place.owner
+            frame = frame.owner
         return {"x": spot["x"], "y": spot["y"]}
 
     async def _loaded(self, tab: Tab) -> None:

@@ -61,7 +61,7 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class BrowserSnapshot:
     """A state. `memory` is the server's, `storage` the context's, `unsafe` the lineage's count then.
 
     `taken` is the action that led here, `repeats` how many times in a row it has left the page as it was. `held` is the
@@ -84,14 +84,14 @@ class Snapshot:
     repeats: int = 0
     held: FinalStep | None = None
     committed: bool = False
-    parent: Snapshot | None = field(default=None, repr=False)
+    parent: BrowserSnapshot | None = field(default=None, repr=False)
 
     @property
     def print(self) -> str:
         """The fingerprint of the page alone, without an error or a reply below it."""
         return page_print(self.view)
 
-    def path(self) -> list[Snapshot]:
+    def path(self) -> list[BrowserSnapshot]:
         """The states from the first page to this one."""
         states, state = [], self
         while state.parent is not None:

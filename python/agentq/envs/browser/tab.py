@@ -32,12 +32,12 @@ def source(name: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A document that can be evaluated in; `owner` and `key`: the document that frames it, and its frame there."""
+class Frame:
+    """A document that can be evaluated in. `id` is Chromium's; `owner` frames it, in its element `key`."""
 
     cdp: Any
-    frame: str
-    owner: Place | None = None
+    id: str
+    owner: Frame | None = None
     key: int = 0
 
 
@@ -115,14 +115,14 @@ class Tab:
             self.override = None
         self.session.spawn(cdp.send("Fetch.continueRequest", answer))
 
-    async def evaluate(self, expression: str, place: Place | None = None) -> Any:
+    async def evaluate(self, expression: str, frame: Frame | None = None) -> Any:
         """The value of an expression in the isolated world of a document, the main one by default."""
-        place = place or Place(self.cdp, self.frame)
-        context = self.contexts.get((id(place.cdp), place.frame))
+        frame = frame or Frame(self.cdp, self.frame)
+        context = self.contexts.get((id(frame.cdp), frame.id))
         if context is None:  # never the page's own world: whoever asks again finds it once it is there
-            await place.cdp.send("Runtime.evaluate", {"expression": "0"})
+            await frame.cdp.send("Runtime.evaluate", {"expression": "0"})
             raise self.session.Error("the document has no isolated world yet")
-        return await self._evaluate(place.cdp, {"expression": expression, "contextId": context})
+        return await self._evaluate(frame.cdp, {"expression": expression, "contextId": context})
 
     async def evaluate_there(self, expression: str) -> Any:
         """The value of an expression in the page's own world."""
@@ -258,21 +258,21 @@ class Tab:
             return 0, said or request.failure or ""
         return 0, said
 
-    async def documents(self, place: Place) -> dict[int, Place]:
-        """The documents of other origins framed in `place`, by the key of their frame."""
-        framed: dict[int, Place] = {}
+    async def framed(self, owner: Frame) -> dict[int, Frame]:
+        """The documents of other origins framed in `owner`, by the key of their element."""
+        found: dict[int, Frame] = {}
         for cdp, frame in await self._frames():
-            if (cdp, frame) == (place.cdp, place.frame):
+            if (cdp, frame) == (owner.cdp, owner.id):
                 continue
             with contextlib.suppress(self.session.Error):
-                node = await place.cdp.send("DOM.getFrameOwner", {"frameId": frame})
-                context = self.contexts[id(place.cdp), place.frame]
+                node = await owner.cdp.send("DOM.getFrameOwner", {"frameId": frame})
+                context = self.contexts[id(owner.cdp), owner.id]
                 args = {"backendNodeId": node["backendNodeId"], "executionContextId": context}
-                element = (await place.cdp.send("DOM.resolveNode", args))["object"]["objectId"]
+                element = (await owner.cdp.send("DOM.resolveNode", args))["object"]["objectId"]
                 call = {"functionDeclaration": "function() { return agentq.keyOf(this) }", "objectId": element}
-                key = (await place.cdp.send("Runtime.callFunctionOn", call))["result"]["value"]
-                framed[key] = Place(cdp, frame, place, key)
-        return framed
+                key = (await owner.cdp.send("Runtime.callFunctionOn", call))["result"]["value"]
+                found[key] = Frame(cdp, frame, owner, key)
+        return found
 
     async def _frames(self) -> list[tuple[Any, str]]:
         """Every frame that may be read, with the DevTools session that reaches it."""

@@ -18,7 +18,7 @@ from typing import Any
 from playwright.async_api import Error, async_playwright
 
 from agentq.envs.browser import processes, wire
-from agentq.envs.browser.session import CALLS, Gone, Refusal, Session
+from agentq.envs.browser.session import CALLS, BrowserSession, Gone, Refusal
 
 ARGS = [
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",  # names are resolved by proxy.py only
@@ -57,12 +57,12 @@ def _failure(error: Error, *, sandbox: bool) -> wire.Message:
     }
 
 
-class Worker:
+class BrowserWorker:
     """The sessions of one browser, and the loop that serves calls on them."""
 
     def __init__(self, browser: Any, output: Any) -> None:
         self.browser, self.output = browser, output
-        self.sessions: dict[int, Session] = {}
+        self.sessions: dict[int, BrowserSession] = {}
         self.tasks: set[asyncio.Task[None]] = set()
 
     def accept(self, message: wire.Message) -> None:
@@ -87,7 +87,7 @@ class Worker:
 
     async def _call(self, number: int, call: str, args: dict[str, Any]) -> Any:
         if call == "open":
-            self.sessions[number] = await Session.open(self.browser, Error, **args)
+            self.sessions[number] = await BrowserSession.open(self.browser, Error, **args)
             return {}
         if call not in CALLS or number not in self.sessions:
             raise Gone(f"a call must be one of {', '.join(CALLS)} on an open session; got {call} on {number}")
@@ -118,7 +118,7 @@ async def main() -> None:
             return
         browser.on("disconnected", lambda _: os._exit(1))
         wire.write(output, {"id": 0, "result": {"version": browser.version}})
-        worker = Worker(browser, output)
+        worker = BrowserWorker(browser, output)
         while True:
             worker.accept(await inbox.get())
 

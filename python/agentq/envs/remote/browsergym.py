@@ -30,7 +30,7 @@ _ACTIONS = {"CLICK": "click", "TYPE": "fill", "SELECT": "select_option", "CLEAR"
 _DRAG_TO = re.compile(r"TO\s*\[?(\d+)\]?", re.IGNORECASE)
 
 
-class Refused(Exception):
+class ActionRefused(Exception):
     """An action that is not taken; `kind`, and the message."""
 
     def __init__(self, kind: str, message: str) -> None:
@@ -75,7 +75,7 @@ class BrowserGymEnv:
         """Take one command; what the page does not take is data."""
         try:
             action = self._action(command, element, text or "")
-        except Refused as error:
+        except ActionRefused as error:
             return {**self.page, "error_kind": error.kind, "error_message": str(error)}
         seen, reward, terminated, truncated, _ = self.env.step(action)
         terminated = terminated or command == "STOP"
@@ -129,7 +129,7 @@ class BrowserGymEnv:
         return self.page
 
     def _action(self, command: str, element: int | None, text: str) -> str:
-        """BrowserGym's words for a command. Raises Refused."""
+        """BrowserGym's words for a command. Raises ActionRefused."""
         if command == "STOP":
             return "noop(0)"
         if command == "ASK_USER":
@@ -142,18 +142,18 @@ class BrowserGymEnv:
         if command == "DRAG":
             onto = _DRAG_TO.fullmatch(text)
             if onto is None:
-                raise Refused("no_such_command", "DRAG leads to an element here: DRAG [id] TO [id]")
+                raise ActionRefused("no_such_command", "DRAG leads to an element here: DRAG [id] TO [id]")
             return f"drag_and_drop({bid!r}, {self._bid(int(onto[1]))!r})"
         if command == "SUBMIT":
             return f"press({bid!r}, 'Enter')"
         if command not in _ACTIONS:
-            raise Refused("no_such_command", f"no {command} here")
+            raise ActionRefused("no_such_command", f"no {command} here")
         return f"{_ACTIONS[command]}({bid!r}, {text!r})" if text else f"{_ACTIONS[command]}({bid!r})"
 
     def _bid(self, element: int | None) -> str:
-        """BrowserGym's id of an element. Raises Refused."""
+        """BrowserGym's id of an element. Raises ActionRefused."""
         if element not in self.shown:
-            raise Refused("no_such_element", f"no element [{element}]")
+            raise ActionRefused("no_such_element", f"no element [{element}]")
         return self.shown[element]
 
     def _target(self, text: str) -> str:
@@ -162,9 +162,9 @@ class BrowserGymEnv:
             url = urljoin(self.url, text)
             scheme = urlsplit(url).scheme
         except ValueError:
-            raise Refused("bad_url", "not a url") from None
+            raise ActionRefused("bad_url", "not a url") from None
         if scheme not in ("http", "https"):
-            raise Refused("bad_url", "GOTO needs an http url")
+            raise ActionRefused("bad_url", "GOTO needs an http url")
         return url
 
 

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from agentq.envs.remote import address
 from agentq.envs.remote.connection import Closed, Connection, Hello, SessionLost
-from agentq.envs.replies import Outcome, Start, one_line
+from agentq.envs.replies import ResetReply, StepReply, one_line
 from agentq.envs.text_env import TextEnv, asked, tasks_by_reset
 from agentq.errors import ConfigError, EnvError
 from agentq.types import EnvAction, Split, StepResult, Task
@@ -100,12 +100,12 @@ class RemoteEnv(TextEnv):
         self.lost: list[str] = []
         self._session: Connection | None = None
 
-    def start(self, seed: int) -> Start:
+    def start(self, seed: int) -> ResetReply:
         """The beginning of the episode of `seed`; tried twice."""
         for _ in range(_ATTEMPTS):
             try:
                 self._session = self._session or _take(self.name)
-                return self._session.call(Start, "reset", self._session.hello.deadline_s, seed=seed)
+                return self._session.call(ResetReply, "reset", self._session.hello.deadline_s, seed=seed)
             except SessionLost as error:
                 self._lose(error)
         raise EnvError(f"{self.name} must reset; got {self.lost[-1]}")
@@ -126,7 +126,7 @@ class RemoteEnv(TextEnv):
         try:
             if self._session is None:
                 raise SessionLost("the session was closed")
-            outcome = self._session.call(Outcome, "step", self._session.hello.deadline_s, **asked(action))
+            outcome = self._session.call(StepReply, "step", self._session.hello.deadline_s, **asked(action))
         except SessionLost as error:
             self._lose(error)
             return StepResult(self._shown, truncated=True, error_kind="session_lost", error_message=self.lost[-1])

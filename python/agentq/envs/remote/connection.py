@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 from agentq.envs.browser import wire
 from agentq.envs.remote import address
-from agentq.envs.remote.session import PROTOCOL
+from agentq.envs.remote.env_process import PROTOCOL
 from agentq.envs.remote.stream import Until
 from agentq.envs.remote.token import find
-from agentq.envs.replies import About, Count, R, Reply, one_line, read
+from agentq.envs.replies import AboutReply, Count, R, Reply, one_line, read
 from agentq.errors import EnvError
 
 HELLO_S = 300.0  # for a session to start and say hello: environments may load data
@@ -25,7 +25,7 @@ class SessionLost(EnvError):
         super().__init__(one_line(why))
 
 
-class Hello(About):
+class Hello(AboutReply):
     """What a server serves, and how many sessions may be open at once."""
 
     protocol: int

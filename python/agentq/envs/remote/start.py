@@ -17,4 +17,4 @@ if __name__ == "__main__":
     for name in ("agentq", "agentq.envs", "agentq.envs.browser", "agentq.envs.remote"):
         sys.modules[name] = types.ModuleType(name)
         sys.modules[name].__path__ = [os.path.join(ROOT, *name.split("."))]
-    runpy.run_module("agentq.envs.remote.session", run_name="__main__", alter_sys=True)
+    runpy.run_module("agentq.envs.remote.env_process", run_name="__main__", alter_sys=True)

@@ -21,7 +21,7 @@ _WORDINGS = (
 _WANTS_CHEAPEST = 0.6  # share of goals made from the cheapest of the matching products
 
 
-class Order(NamedTuple):
+class Purchase(NamedTuple):
     """What the site keeps of a purchase; `product` is its number."""
 
     product: int
@@ -110,7 +110,7 @@ def order_reward(want: Goal, bought: Product, color: str, size: str) -> float:
 
 def score(session: Mapping[str, Any], task: Task) -> tuple[float, bool]:
     """The reward of what was bought, 0 if nothing was; success iff it is 1."""
-    order: Order | None = session["order"]
+    order: Purchase | None = session["order"]
     if order is None:
         return 0.0, False
     reward = order_reward(goal(task.seed), products()[order.product], order.color, order.size)

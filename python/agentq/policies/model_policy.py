@@ -8,7 +8,7 @@ from agentq.agent.actions import parse_action
 from agentq.agent.patterns import action_pattern
 from agentq.agent.prompts import policy_messages
 from agentq.errors import ConfigError
-from agentq.policies.protocol import Engine, Gives, Request
+from agentq.policies.protocol import Engine, Gives, SampleRequest
 from agentq.types import History, Proposal, StopReason
 
 
@@ -34,7 +34,7 @@ class ModelPolicy:
         """See `Policy.propose`."""
         prompt = self.engine.render(history, policy_messages, max_new_tokens=self.max_new_tokens)
         pattern = action_pattern(history) if self.constrained else ""
-        request = Request(prompt, k, seed, temperature, self.max_new_tokens, pattern=pattern)
+        request = SampleRequest(prompt, k, seed, temperature, self.max_new_tokens, pattern=pattern)
         return [
             Proposal(
                 action=parse_action(sample.text, cut=sample.stop_reason is StopReason.LENGTH),

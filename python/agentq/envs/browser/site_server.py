@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl
 
-from agentq.envs.site import Response, Session, Site, read_request
+from agentq.envs.site import Response, Site, SiteSession, read_request
 
 COOKIE = "visitor"
 _MAX_BODY = 1 << 20
@@ -25,7 +25,7 @@ class SiteServer:
 
     def __init__(self, site: Site) -> None:
         self.site = site
-        self.visitors: dict[str, Session] = {}
+        self.visitors: dict[str, SiteSession] = {}
         self.lock = threading.RLock()  # a finalizer may dismiss while its thread answers
 
         class Handler(_Handler):
@@ -35,14 +35,14 @@ class SiteServer:
         self.origin = f"http://127.0.0.1:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
-    def admit(self, memory: Session, visitor: str = "") -> str:
+    def admit(self, memory: SiteSession, visitor: str = "") -> str:
         """A new visitor, or the one given, of whom the server remembers a copy of `memory`; returns the cookie."""
         visitor = visitor or secrets.token_urlsafe(16)
         with self.lock:
             self.visitors[visitor] = dict(memory)
         return visitor
 
-    def memory(self, visitor: str) -> Session:
+    def memory(self, visitor: str) -> SiteSession:
         """A copy of what the server remembers of a visitor."""
         with self.lock:
             return dict(self.visitors[visitor])

@@ -35,7 +35,7 @@ def factory(what: str) -> Callable[[], Any]:
     raise ConfigError(f"an environment to serve must be FILE.py:FUNCTION or browsergym/TASK; got {what}")
 
 
-class Session:
+class ServedEnv:
     """Carries out the calls on one environment, which is made by the first."""
 
     def __init__(self, what: str, sessions: int) -> None:
@@ -92,7 +92,7 @@ def main() -> None:
     calls, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(2, 1)  # whatever the environment prints is for people
-    session = Session(sys.argv[1], int(sys.argv[2]))
+    session = ServedEnv(sys.argv[1], int(sys.argv[2]))
     inbox: queue.SimpleQueue[wire.Message | str] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(calls, inbox), daemon=True).start()
     while True:

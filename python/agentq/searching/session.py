@@ -8,15 +8,15 @@ from typing import Any
 from agentq.agent.actions import history_text
 from agentq.critics.protocol import Judge
 from agentq.envs.protocol import Env, can_restore
-from agentq.search.faults import Broken, Resets, ask, take
-from agentq.search.nodes import Node
-from agentq.search.run import call
+from agentq.searching.faults import Broken, Resets, ask, take
+from agentq.searching.nodes import Node
+from agentq.searching.run import call
 from agentq.types import REPLAY_MISMATCH, SESSION_LOST, Observation, Proposal, StepResult, Task
 
 TRIES = 2  # rollouts that may break at a node (ours)
 
 
-class Session:
+class SearchSession:
     """An environment and the node whose page it shows. `counts` is shared with the search's other sessions."""
 
     def __init__(self, env: Env, task: Task, resets: Resets, counts: Counter[str], judge: Judge | None) -> None:

@@ -17,14 +17,14 @@ from agentq.envs.protocol import BROKEN_IN_A_ROW, Env, SiteEnv
 from agentq.envs.web_env import Expert
 from agentq.errors import ConfigError
 from agentq.policies.protocol import Policy
-from agentq.search.branching import Branching, branched
-from agentq.search.demonstrate import Writer, demonstrate, inspect
-from agentq.search.faults import Resets
-from agentq.search.rollout import RolloutSettings, rollout
-from agentq.search.run import run_all
-from agentq.search.selection import SearchSettings
-from agentq.search.steps import search_steps
-from agentq.search.tree import TreeSearch
+from agentq.searching.branching import Branching, branched
+from agentq.searching.demonstrate import Writer, demonstrate, inspect
+from agentq.searching.faults import Resets
+from agentq.searching.rollout import RolloutSettings, rollout
+from agentq.searching.run import run_all
+from agentq.searching.selection import SearchSettings
+from agentq.searching.steps import search_steps
+from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.store.run import TRAJECTORY, TREE, RunStore
 from agentq.types import Task, Trajectory

@@ -20,7 +20,7 @@ from agentq.policies.decoding import Decoding
 from agentq.policies.head import context_of
 from agentq.policies.masks import Masks, Vocabulary
 from agentq.policies.prefix import BLOCK, PrefixCache
-from agentq.policies.protocol import Gives, Prompt, Request, Sample
+from agentq.policies.protocol import Gives, Prompt, SampledAnswer, SampleRequest
 from agentq.policies.renderer import Renderer
 from agentq.policies.trial import choose_columns
 from agentq.policies.usage import Usage
@@ -77,11 +77,11 @@ class TransformersEngine:
         """See `Engine.encode_answer`."""
         return self.renderer.encode_answer(text)
 
-    async def sample(self, request: Request) -> list[Sample]:
+    async def sample(self, request: SampleRequest) -> list[SampledAnswer]:
         """See `Engine.sample`; requests that wait together are computed together."""
         return await self._batches.submit((request.k, request.temperature, request.max_new_tokens), request)
 
-    def _answer(self, requests: list[Request], queue_s: list[float]) -> list[list[Sample]]:
+    def _answer(self, requests: list[SampleRequest], queue_s: list[float]) -> list[list[SampledAnswer]]:
         first = requests[0]
         samples = self.generate(
             [r.prompt.ids for r in requests],
@@ -127,7 +127,7 @@ class TransformersEngine:
         max_new_tokens: int = 96,
         roles: Sequence[str] | None = None,
         patterns: Sequence[str] | None = None,
-    ) -> list[list[Sample]]:
+    ) -> list[list[SampledAnswer]]:
         """`k` samples of each prompt, in batches of similar length.
 
         Args:
@@ -137,7 +137,7 @@ class TransformersEngine:
             temperature: at least 0; 0 takes the likeliest token.
             max_new_tokens: of each sample.
             roles: `[B]` whom the prompts are accounted to; all to the policy by default.
-            patterns: `[B]` see `Request.pattern`.
+            patterns: `[B]` see `SampleRequest.pattern`.
 
         Raises:
             ModelError: if a prompt is empty or leaves no room for max_new_tokens in the context, or a pattern is none.
@@ -150,7 +150,7 @@ class TransformersEngine:
         start = time.perf_counter()
         known = [self.prefixes.find(prompt) for prompt in prompts]
         order = sorted(range(len(prompts)), key=lambda i: (len(prompts[i]) - BLOCK * len(known[i]), len(prompts[i])))
-        results: list[list[Sample]] = [[] for _ in prompts]
+        results: list[list[SampledAnswer]] = [[] for _ in prompts]
         held = list(patterns or [""] * len(prompts))
         with torch.inference_mode():
             for first in range(0, len(order), self.max_rows):

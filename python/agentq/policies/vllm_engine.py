@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from agentq.errors import ConfigError, ModelError, require
-from agentq.policies.continuous import Answer, ContinuousEngine, last_line
-from agentq.policies.protocol import Gives, Request, Sample, without_tokens
+from agentq.policies.continuous import ContinuousEngine, EngineReply, last_line
+from agentq.policies.protocol import Gives, SampledAnswer, SampleRequest, without_tokens
 from agentq.policies.renderer import load_renderer
 from agentq.policies.weights import check_weights, is_adapter
 from agentq.types import StopReason
@@ -37,7 +37,7 @@ class VLLMEngine(ContinuousEngine):
         """
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-        require("vllm", extra="vllm", for_="agentq.policies.vllm")
+        require("vllm", extra="vllm", for_="agentq.policies.vllm_engine")
         if settings.setdefault("logprobs_mode", "raw_logprobs") != "raw_logprobs":
             raise ConfigError(f"logprobs_mode must be raw_logprobs; got {settings['logprobs_mode']}")
         renderer = load_renderer(model)
@@ -66,7 +66,7 @@ class VLLMEngine(ContinuousEngine):
             given.setdefault("enable_chunked_prefill", False)
         return AsyncLLM.from_engine_args(AsyncEngineArgs(model=str(self.model), disable_log_stats=True, **given))
 
-    async def _ask(self, request: Request) -> Answer:
+    async def _ask(self, request: SampleRequest) -> EngineReply:
         """Sample by sample: of several at once vLLM tells the cached tokens of one that may have found the others'."""
         outputs = await asyncio.gather(*(self._generate(request, i) for i in range(request.k)))
         samples = [self._sampled(output.outputs[0]) for output in outputs]
@@ -74,9 +74,9 @@ class VLLMEngine(ContinuousEngine):
         generated = sum(len(sample.token_ids) for sample in samples)
         if request.pattern:  # vLLM masks before it takes log-probabilities
             samples = [without_tokens(sample) for sample in samples]
-        return Answer(samples, len(request.prompt.ids), cached, generated)
+        return EngineReply(samples, len(request.prompt.ids), cached, generated)
 
-    async def _generate(self, request: Request, index: int) -> Any:
+    async def _generate(self, request: SampleRequest, index: int) -> Any:
         from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
 
         params = SamplingParams(
@@ -95,12 +95,12 @@ class VLLMEngine(ContinuousEngine):
             raise ModelError(f"{self.name} must answer; got {last_line(error)}") from error
         return output
 
-    def _sampled(self, output: Any) -> Sample:
+    def _sampled(self, output: Any) -> SampledAnswer:
         ids = np.array(output.token_ids, dtype=np.int32)
         logps = [at[token].logprob for at, token in zip(output.logprobs, output.token_ids, strict=True)]
         reason = StopReason.EOS if output.finish_reason == "stop" else StopReason.LENGTH
         assert self.renderer is not None
-        return Sample(self.renderer.decode(ids), ids, np.array(logps, dtype=np.float32), reason, self.version)
+        return SampledAnswer(self.renderer.decode(ids), ids, np.array(logps, dtype=np.float32), reason, self.version)
 
     async def _load(self, checkpoint: Path) -> None:
         """See `ContinuousEngine._load`. An adapter (peft's layout) needs `enable_lora=True` among the settings."""

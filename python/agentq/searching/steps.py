@@ -9,9 +9,9 @@ import time
 
 import numpy as np
 
-from agentq.search.faults import Broken, broken_tree
-from agentq.search.nodes import Node, record
-from agentq.search.tree import TreeSearch
+from agentq.searching.faults import Broken, broken_tree
+from agentq.searching.nodes import Node, record
+from agentq.searching.tree import TreeSearch
 from agentq.store.records import TERMINAL, TreeRecord
 
 

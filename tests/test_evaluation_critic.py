@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from agentq.evaluate.critic import choice_accuracy, concordance
+from agentq.evaluation.critic import choice_accuracy, concordance
 from tests.records_factory import make_tree
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from agentq.envs.protocol import RESETS, Env
 from agentq.errors import AgentqError, EnvError
-from agentq.search.run import Args, Result, call
+from agentq.searching.run import Args, Result, call
 from agentq.store.records import TreeRecord
 from agentq.types import RESET_FAILED, SESSION_LOST, EnvAction, Observation, StepResult, Task
 

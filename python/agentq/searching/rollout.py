@@ -10,8 +10,9 @@ from agentq.agent.actions import history_text
 from agentq.critics.protocol import Judge
 from agentq.envs.protocol import Env
 from agentq.policies.protocol import Policy
-from agentq.search.faults import Broken, Resets, take
-from agentq.search.run import call, request_seed
+from agentq.searching.faults import Broken, Resets, take
+from agentq.searching.run import call
+from agentq.seeds import task_seed
 from agentq.types import History, Step, Task, Trajectory
 
 
@@ -79,7 +80,7 @@ async def _attempt(
         return broken_episode(task, fault, info)
     steps: list[Step] = []
     while not give_up(len(steps)):
-        seed = request_seed(settings.seed, task.seed, task.seed >> 32, settings.attempt, len(steps))
+        seed = task_seed(settings.seed, task, settings.attempt, len(steps))
         (proposal,) = await policy.propose(history, 1, seed=seed, temperature=settings.temperature)
         result = await call(env, take, env, proposal.action.env_action, history.observation)
         after = history.then(history_text(proposal.action), result.observation)

@@ -166,7 +166,7 @@ def _refuse(connection: socket.socket, number: Any, error: str) -> None:
             pass
 
 
-class _Relay(processes.Worker):
+class _Relay(processes.WorkerProcess):
     """The process of one session, between its connection and its pipes. Raises OSError if it does not start."""
 
     def __init__(self, connection: socket.socket, command: list[str], idle_s: float) -> None:

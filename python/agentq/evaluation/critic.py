@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from agentq.evaluate.stats import wilson
+from agentq.evaluation.stats import wilson
 from agentq.store.records import TreeRecord
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from agentq._core import EXHAUSTED
 from agentq.agent.actions import action_key
 from agentq.critics.protocol import Critic
-from agentq.search.faults import Broken
+from agentq.searching.faults import Broken
 from agentq.store.records import TreeRecord
 from agentq.types import EnvAction, History, Proposal, StepResult, Task
 

@@ -32,11 +32,12 @@ from agentq.critics.protocol import Critic, Judge
 from agentq.envs.protocol import Env, can_fork, can_restore
 from agentq.errors import BudgetSpent
 from agentq.policies.protocol import Policy
-from agentq.search.faults import Broken, Resets, broken_tree
-from agentq.search.nodes import Node, ranked_children, record
-from agentq.search.run import call, request_seed
-from agentq.search.selection import NEED_PRIORS, SearchSettings, check_forest, forest_for, priors
-from agentq.search.session import TRIES, Session
+from agentq.searching.faults import Broken, Resets, broken_tree
+from agentq.searching.nodes import Node, ranked_children, record
+from agentq.searching.run import call
+from agentq.searching.selection import NEED_PRIORS, SearchSettings, check_forest, forest_for, priors
+from agentq.searching.session import TRIES, SearchSession
+from agentq.seeds import Stream, task_seed
 from agentq.store.records import TreeRecord
 from agentq.types import History, Proposal, StepResult, Task
 
@@ -156,8 +157,8 @@ class TreeSearch:
             await call(session.env, session.env.close)
         del self.sessions[1:]
 
-    def _session(self, env: Env) -> Session:
-        return Session(env, self.task, self.resets, self.counts, self.judge)
+    def _session(self, env: Env) -> SearchSession:
+        return SearchSession(env, self.task, self.resets, self.counts, self.judge)
 
     async def _further_env(self) -> Env:
         if self.make_env is not None:
@@ -192,7 +193,7 @@ class TreeSearch:
             self._tell(rollout)
         return not any(rollout.spent for rollout in batch)
 
-    async def _roll_out(self, session: Session, rollout: _Rollout) -> None:
+    async def _roll_out(self, session: SearchSession, rollout: _Rollout) -> None:
         """Follow the policy from the rollout's node to the end of the episode, or to where the world broke it."""
         node = rollout.path[-1]
         try:
@@ -232,7 +233,7 @@ class TreeSearch:
     def _seed(self, rollout: _Rollout) -> int:
         """Of the rollout's next sample."""
         number = rollout.expansion + rollout.stride * rollout.sampled
-        return request_seed(self.settings.seed, self.task.seed, self.task.seed >> 32, 1 << 20, number)
+        return task_seed(self.settings.seed, self.task, Stream.TREE, number)
 
     async def _sample(self, node: Node, rollout: _Rollout, k: int) -> list[Proposal]:
         assert node.history is not None

@@ -10,7 +10,7 @@ from agentq.store.records import TERMINAL, TreeRecord
 from agentq.types import Trajectory
 
 
-class Outcome(NamedTuple):
+class TaskOutcome(NamedTuple):
     """One task's. `broken`: the world broke it, so that it says nothing of the agent."""
 
     success: bool
@@ -20,16 +20,18 @@ class Outcome(NamedTuple):
     broken: bool
 
 
-def of_episode(t: Trajectory) -> Outcome:
+def of_episode(t: Trajectory) -> TaskOutcome:
     """An episode's own."""
-    return Outcome(t.success, t.return_, len(t.steps), t.task.env, t.broken)
+    return TaskOutcome(t.success, t.return_, len(t.steps), t.task.env, t.broken)
 
 
-def of_tree(tree: TreeRecord) -> Outcome:
+def of_tree(tree: TreeRecord) -> TaskOutcome:
     """The best episode in a tree: highest return, then fewest steps; zeros where none ended."""
     ends = np.flatnonzero((tree.flags & TERMINAL != 0) & ~tree.broken).tolist()
     if not ends:
-        return Outcome(False, 0.0, 0, tree.task.env, tree.fault is not None)
+        return TaskOutcome(False, 0.0, 0, tree.task.env, tree.fault is not None)
     total = {end: float(sum(tree.reward[node] for node in tree.path(end))) for end in ends}
     best = min(ends, key=lambda end: (-total[end], int(tree.depth[end])))
-    return Outcome(bool(tree.success[best]), total[best], int(tree.depth[best]), tree.task.env, tree.fault is not None)
+    return TaskOutcome(
+        bool(tree.success[best]), total[best], int(tree.depth[best]), tree.task.env, tree.fault is not None
+    )

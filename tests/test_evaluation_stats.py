@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentq.evaluate.stats import (
+from agentq.evaluation.stats import (
     PairedResult,
     RungResult,
     Share,

@@ -14,15 +14,15 @@ from pathlib import Path
 import numpy as np
 
 from agentq.errors import ConfigError, MissingExtra, ModelError
-from agentq.policies import answers
-from agentq.policies.continuous import Answer, ContinuousEngine
+from agentq.policies.continuous import ContinuousEngine, EngineReply
 from agentq.policies.fence import Fence
 from agentq.policies.marks import KNOWN, literals
+from agentq.policies.openai_answers import Tokens, Written, in_order
+from agentq.policies.openai_client import OpenAIClient, Refused
 from agentq.policies.patience import BadAnswer, Unavailable, patiently
-from agentq.policies.protocol import Gives, Prompt, Request, Sample, without_tokens
+from agentq.policies.protocol import Gives, Prompt, SampledAnswer, SampleRequest, without_tokens
 from agentq.policies.published import OURS, Published
 from agentq.policies.renderer import Renderer, load_renderer
-from agentq.policies.server import Refused, Server
 from agentq.policies.weights import check_weights, is_adapter
 from agentq.types import StopReason
 
@@ -60,7 +60,7 @@ class OpenAIEngine(ContinuousEngine):
             ModelError: if no server answers, or not as OpenAI's would; if the tokenizer is another than the server's;
                 if the log-probabilities that it tells are not those at temperature 1.
         """
-        self._server = Server(url, timeout_s)
+        self._server = OpenAIClient(url, timeout_s)
         super().__init__(f"{url}#{model}" if model else url, Gives.TEXT, None, slots=slots)
         self.patience_s = patience_s
         self._restoring = asyncio.Lock()
@@ -135,16 +135,16 @@ class OpenAIEngine(ContinuousEngine):
         prompt = Prompt([{"role": "user", "content": PROBE}], np.array(self._probed, dtype=np.int32))
         told = []
         for seed in (1, 1, 1 << 20):
-            ask = partial(self._attempt, Request(prompt, 2, seed, 1.0, 12))
+            ask = partial(self._attempt, SampleRequest(prompt, 2, seed, 1.0, 12))
             told.append(await patiently(ask, who=self.name, patience_s=START_PATIENCE_S))
         first, again, other = ([sample.text for sample in answer.samples] for answer in told)
         return first == again != other
 
-    async def _ask(self, request: Request) -> Answer:
+    async def _ask(self, request: SampleRequest) -> EngineReply:
         ask = partial(self._checked, request)
         return await patiently(ask, who=self.name, patience_s=self.patience_s, usage=self.usage)
 
-    async def _checked(self, request: Request) -> Answer:
+    async def _checked(self, request: SampleRequest) -> EngineReply:
         """One attempt, which counts only if the server has had the published weights."""
         try:
             answer = await self._attempt(request)
@@ -157,13 +157,13 @@ class OpenAIEngine(ContinuousEngine):
             await self._published.restore()
         raise Unavailable("a server without the published weights", kind="weights lost")
 
-    async def _attempt(self, request: Request) -> Answer:
+    async def _attempt(self, request: SampleRequest) -> EngineReply:
         k, seed = request.k, request.seed % 2**31  # as far as all servers have it
         settings = (request.temperature, request.max_new_tokens)
         if self.renderer is not None:
             ids, pattern = request.prompt.ids.tolist(), request.pattern
             written = await self._server.complete(ids, k, seed, *settings, pattern=pattern)
-            samples = [self._sample_of(choice) for choice in answers.in_order(written.choices, k)]
+            samples = [self._sample_of(choice) for choice in in_order(written.choices, k)]
             for sample in samples:
                 if pattern and sample.stop_reason is StopReason.EOS and not re.fullmatch(pattern, sample.text):
                     raise ModelError(
@@ -171,20 +171,22 @@ class OpenAIEngine(ContinuousEngine):
                     )
             if pattern:  # vLLM masks before it takes log-probabilities
                 samples = [without_tokens(sample) for sample in samples]
-            used = written.usage or answers.Tokens()
-            return Answer(samples, used.prompt_tokens, used.cached_tokens, used.completion_tokens)
+            used = written.usage or Tokens()
+            return EngineReply(samples, used.prompt_tokens, used.cached_tokens, used.completion_tokens)
         asked = [(k, seed)] if self._honours_n else [(1, (seed + i) % 2**31) for i in range(k)]
         ask = partial(self._server.chat, request.prompt.messages)
         told = await asyncio.gather(*(ask(n, s, *settings) for n, s in asked))
-        choices = [c for (n, _), chat in zip(asked, told, strict=True) for c in answers.in_order(chat.choices, n)]
-        total = sum((chat.usage or answers.Tokens() for chat in told), answers.Tokens())
-        samples = [Sample(c.message.content or "", NO_IDS, NO_LOGPS, c.stop_reason, self.version) for c in choices]
-        return Answer(samples, total.prompt_tokens, total.cached_tokens, total.completion_tokens)
+        choices = [c for (n, _), chat in zip(asked, told, strict=True) for c in in_order(chat.choices, n)]
+        total = sum((chat.usage or Tokens() for chat in told), Tokens())
+        samples = [
+            SampledAnswer(c.message.content or "", NO_IDS, NO_LOGPS, c.stop_reason, self.version) for c in choices
+        ]
+        return EngineReply(samples, total.prompt_tokens, total.cached_tokens, total.completion_tokens)
 
-    def _sample_of(self, choice: answers.Written) -> Sample:
+    def _sample_of(self, choice: Written) -> SampledAnswer:
         ids, logps = choice.tokens()
         assert self.renderer is not None
-        return Sample(self.renderer.decode(ids), ids, logps, choice.stop_reason, self.version)
+        return SampledAnswer(self.renderer.decode(ids), ids, logps, choice.stop_reason, self.version)
 
     async def _load(self, checkpoint: Path) -> None:
         """See `ContinuousEngine._load`; the server must be vLLM's and see the directory."""

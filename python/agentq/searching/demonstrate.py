@@ -12,9 +12,9 @@ from agentq.agent.actions import format_action, history_text
 from agentq.envs.protocol import SiteEnv
 from agentq.envs.web_env import Expert
 from agentq.policies.protocol import Policy
-from agentq.search.faults import Broken, Resets, broken_tree, take
-from agentq.search.rollout import RolloutSettings, broken_episode
-from agentq.search.run import request_seed
+from agentq.searching.faults import Broken, Resets, broken_tree, take
+from agentq.searching.rollout import RolloutSettings, broken_episode
+from agentq.seeds import Stream, task_seed
 from agentq.store.records import TERMINAL, TreeRecord
 from agentq.types import History, Observation, Proposal, Step, Task, Trajectory
 
@@ -34,7 +34,7 @@ def demonstrate(
 ) -> Trajectory:
     """The expert's episode of `task`, its actions in the policy's tokens with unknown (NaN) log-probabilities.
 
-    What the world broke is tried once more, as in `search.rollout.rollout`.
+    What the world broke is tried once more, as in `searching.rollout.rollout`.
     """
     resets = resets or Resets()
     first = _attempt(env, expert, task, write, resets)
@@ -85,7 +85,7 @@ async def inspect(demonstration: Trajectory, policy: Policy, settings: RolloutSe
         histories.append(histories[-1].then(history_text(step.proposal.action), step.result.observation))
 
     async def act(t: int) -> Proposal:
-        seed = request_seed(settings.seed, task.seed, task.seed >> 32, settings.attempt, 1 << 21, t)
+        seed = task_seed(settings.seed, task, settings.attempt, Stream.INSPECTION, t)
         (proposal,) = await policy.propose(histories[t], 1, seed=seed, temperature=settings.temperature)
         return proposal
 

@@ -19,9 +19,10 @@ from agentq.credit.trees import rollout_sums
 from agentq.envs.protocol import Env, Forkable, can_fork
 from agentq.errors import ConfigError
 from agentq.policies.protocol import Policy
-from agentq.search.faults import Broken, Resets, ask, broken_tree, take
-from agentq.search.rollout import RolloutSettings
-from agentq.search.run import call, request_seed
+from agentq.searching.faults import Broken, Resets, ask, broken_tree, take
+from agentq.searching.rollout import RolloutSettings
+from agentq.searching.run import call
+from agentq.seeds import Stream, task_seed
 from agentq.store.records import TERMINAL, TreeRecord
 from agentq.types import SESSION_LOST, History, Proposal, StepResult, Task
 
@@ -29,7 +30,7 @@ ENTROPY_TOKENS = 20  # of an action, from its first on; ARPO's released code
 
 
 @dataclass(slots=True)
-class Node:
+class BranchNode:
     """A history reached, with the state of the environment there; `result` is None at the root."""
 
     history: History
@@ -57,11 +58,11 @@ class Grown:
     Rollouts that the world broke have no end; `faults` counts them by kind. `lost`: what was tried once more.
     """
 
-    nodes: list[Node]
+    nodes: list[BranchNode]
     ends: list[int] = field(default_factory=list)
     started: int = 0
     faults: Counter[str] = field(default_factory=Counter)
-    lost: list[Node] = field(default_factory=list)
+    lost: list[BranchNode] = field(default_factory=list)
 
     def path(self, node: int) -> list[int]:
         """The nodes below the root on the way to `node`."""
@@ -103,7 +104,7 @@ async def branched(
         raise ConfigError(f"initial must be in [1, {total}]; got {initial}")
     try:
         first = await (resets or Resets()).first_page(env, task)
-        grown = Grown([Node(History.of(task, first), await ask(env, env.snapshot))])
+        grown = Grown([BranchNode(History.of(task, first), await ask(env, env.snapshot))])
     except Broken as fault:
         return broken_tree(task, fault)
     try:
@@ -175,14 +176,14 @@ def where_unsure(grown: Grown, left: int, rng: np.random.Generator) -> list[Plac
     return [(n, grown.nodes[n].tree) for n in places[:left]]
 
 
-def _uncertainty(node: Node) -> float:
+def _uncertainty(node: BranchNode) -> float:
     assert node.proposal is not None
     return -float(node.proposal.logps[:ENTROPY_TOKENS].mean())
 
 
 async def _roll_out(
     env: Forkable, grown: Grown, start: int, task: Task, policy: Policy, settings: RolloutSettings, number: int
-) -> list[Node]:
+) -> list[BranchNode]:
     """A rollout from a node to its end, by an environment of its own; one that the world broke is made once more."""
     chain = await _attempt(env, grown.nodes[start], task, policy, settings, number)
     if chain[-1].broken:
@@ -193,12 +194,12 @@ async def _roll_out(
 
 
 async def _attempt(
-    env: Forkable, start: Node, task: Task, policy: Policy, settings: RolloutSettings, number: int
-) -> list[Node]:
-    chain: list[Node] = []
+    env: Forkable, start: BranchNode, task: Task, policy: Policy, settings: RolloutSettings, number: int
+) -> list[BranchNode]:
+    chain: list[BranchNode] = []
     node = start
     while not node.ended:
-        seed = request_seed(settings.seed, task.seed, task.seed >> 32, 1 << 22, number, len(chain))
+        seed = task_seed(settings.seed, task, Stream.BRANCH, number, len(chain))
         (proposal,) = await policy.propose(node.history, 1, seed=seed, temperature=settings.temperature)
         page, state = node.history.observation, None
         try:
@@ -211,12 +212,12 @@ async def _attempt(
         except Broken as fault:
             result = fault.result(page)
         history = node.history.then(history_text(proposal.action), result.observation)
-        node = Node(history, state, depth=node.depth + 1, proposal=proposal, result=result)
+        node = BranchNode(history, state, depth=node.depth + 1, proposal=proposal, result=result)
         chain.append(node)
     return chain
 
 
-def _add(grown: Grown, place: Place, chain: list[Node]) -> None:
+def _add(grown: Grown, place: Place, chain: list[BranchNode]) -> None:
     parent, tree = place
     for node in chain:
         node.parent, node.tree = parent, tree

@@ -10,7 +10,7 @@ import numpy as np
 from agentq._core import Forest
 from agentq.config import GO_WIDER, Selection, check_search
 from agentq.errors import ConfigError
-from agentq.search.run import request_seed
+from agentq.seeds import Stream, derive_seed, task_seed
 from agentq.types import Proposal, Task
 
 __all__ = ["GO_WIDER", "NEED_PRIORS", "SearchSettings", "check_forest", "forest_for", "priors"]
@@ -53,12 +53,13 @@ def forest_for(settings: SearchSettings, task: Task | None = None) -> Forest:
     These rules draw by the tree's number in its forest: a forest of one tree per task keeps the draws independent of
     what else is searched.
     """
-    parts = (task.seed, task.seed >> 32) if task else ()
+    stream = Stream.SELECTION
+    seed = task_seed(settings.seed, task, stream) if task else derive_seed(settings.seed, stream)
     return Forest(
         selection=settings.selection,
         c_exp=settings.c_exp,
         exhaust=True,
-        seed=request_seed(settings.seed, *parts, 1 << 23),
+        seed=seed,
         num_simulations=settings.num_iterations if settings.selection == "gumbel" else 0,
     )
 

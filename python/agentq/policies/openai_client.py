@@ -11,8 +11,8 @@ from pydantic import BaseModel
 
 from agentq.agent.prompts import Messages
 from agentq.errors import ModelError, require
-from agentq.policies import answers
 from agentq.policies.marks import source_marks
+from agentq.policies.openai_answers import Chat, Completion, Model, Models, Tokenizer, read
 from agentq.policies.patience import BadAnswer, Unavailable
 
 Form = TypeVar("Form", bound=BaseModel)
@@ -26,7 +26,7 @@ class Refused(ModelError):
     """The server will not answer this, however often it is asked."""
 
 
-class Server:
+class OpenAIClient:
     """`url` is as far as /v1. The key, where the server wants one, is in OPENAI_API_KEY."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
@@ -60,9 +60,9 @@ class Server:
             kind = "no connection" if type(error.__cause__).__name__ == "ConnectError" else "connection broken off"
             raise Unavailable(f"no answer ({error.__cause__ or error})", kind=kind) from None
 
-    async def models(self) -> list[answers.Model]:
+    async def models(self) -> list[Model]:
         """What the server has."""
-        return answers.read(answers.Models, await self.call("GET", "/models")).data
+        return read(Models, await self.call("GET", "/models")).data
 
     async def marks(self) -> list[str]:
         """The marks of its chat template and the added tokens of its tokenizer, as far as it tells them.
@@ -72,7 +72,7 @@ class Server:
         found: list[str] = []
         for path in ("//tokenizer_info", "//props"):
             with suppress(Unavailable, Refused, BadAnswer):
-                told = answers.read(answers.Tokenizer, await self.call("GET", path))
+                told = read(Tokenizer, await self.call("GET", path))
                 found += [*told.added, *source_marks(told.chat_template)]
         return found
 
@@ -86,20 +86,20 @@ class Server:
         *,
         likeliest: int = 0,
         pattern: str = "",
-    ) -> answers.Completion:
+    ) -> Completion:
         """`n` continuations of text or tokens, with ids and log-probabilities, also those of the `likeliest` tokens."""
         asked: dict[str, Any] = {"prompt": prompt, "n": n, "seed": seed, "temperature": temperature}
         asked["max_tokens"] = max_tokens
         asked |= {"structured_outputs": {"regex": pattern}} if pattern else {}
-        return await self._post(answers.Completion, "/completions", asked | VLLM | {"logprobs": likeliest})
+        return await self._post(Completion, "/completions", asked | VLLM | {"logprobs": likeliest})
 
-    async def chat(self, messages: Messages, n: int, seed: int, temperature: float, max_tokens: int) -> answers.Chat:
+    async def chat(self, messages: Messages, n: int, seed: int, temperature: float, max_tokens: int) -> Chat:
         """`n` answers to a chat."""
         asked = {"messages": messages, "n": n, "seed": seed, "temperature": temperature, "max_tokens": max_tokens}
-        return await self._post(answers.Chat, "/chat/completions", asked)
+        return await self._post(Chat, "/chat/completions", asked)
 
     async def _post(self, form: type[Form], path: str, asked: dict[str, Any]) -> Form:
-        return answers.read(form, await self.call("POST", path, {"model": self.model} | asked | WHOLE))
+        return read(form, await self.call("POST", path, {"model": self.model} | asked | WHOLE))
 
     async def close(self) -> None:
         await self._client.close()

@@ -7,18 +7,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import ParamSpec, TypeVar
 
-import numpy as np
-
 from agentq.envs.protocol import Env, is_blocking
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 Args = ParamSpec("Args")
-
-
-def request_seed(*parts: int) -> int:
-    """A 64-bit seed from a tuple of integers (run seed, task seed, counter): the same tuple, the same samples."""
-    return int(np.random.SeedSequence([part & 0xFFFFFFFF for part in parts]).generate_state(1, np.uint64)[0])
 
 
 async def call(env: Env, method: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs) -> Result:

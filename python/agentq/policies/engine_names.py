@@ -86,11 +86,11 @@ def make_engine(name: Path | str, *, lora_rank: int = 0) -> Engine:
     """
     name = read_name(name) if isinstance(name, str) else name
     if isinstance(name, Path):
-        from agentq.policies.engine import TransformersEngine
+        from agentq.policies.transformers_engine import TransformersEngine
 
         return TransformersEngine(name)
     if name.startswith("vllm:"):
-        from agentq.policies.vllm import VLLMEngine
+        from agentq.policies.vllm_engine import VLLMEngine
 
         ranks = {"enable_lora": True, "max_lora_rank": max(8, 1 << (lora_rank - 1).bit_length())} if lora_rank else {}
         return VLLMEngine(name.removeprefix("vllm:"), **ranks)
@@ -98,7 +98,7 @@ def make_engine(name: Path | str, *, lora_rank: int = 0) -> Engine:
     if scheme not in ("http", "https"):
         engine: Engine = plugins.load("engines", scheme)(rest)
         return engine
-    from agentq.policies.openai import OpenAIEngine
+    from agentq.policies.openai_engine import OpenAIEngine
 
     url = urlsplit(name)
     tokenizer = parse_qs(url.query).get("tokenizer", [None])[-1]
