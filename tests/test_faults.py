@@ -56,7 +56,7 @@ def test_an_abandoned_leaf_is_never_asked_again_and_changes_no_number() -> None:
         forest.abandon([ticket, ticket])
     assert not forest.table(tree)["flags"][0] and not forest.table(tree)["flags"][1]  # nothing was changed
     forest.abandon([ticket])
-    assert forest.ask_one(tree) == (0, -ALL_EXHAUSTED)
+    assert forest.ask([tree])[4].tolist() == [ALL_EXHAUSTED]
 
 
 def test_an_abandoned_leaf_survives_a_snapshot_and_needs_exhaustion(tmp_path: Path) -> None:

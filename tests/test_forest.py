@@ -393,7 +393,7 @@ def test_recommend_takes_the_success_that_visits_get_wrong():
     # child 0 ends with 1 at once and is exhausted: N = 1. Child 1 has four ends, all failures: N = 4.
     forest = Forest(c_exp=1.0)
     forest.add_trees(1)
-    ticket, root = forest.ask_one(0)
+    ticket, _ = forest.ask_one(0)
     first = forest.expand_one(ticket, 2)
     forest.cancel([ticket])
     ticket, node = forest.ask_one(0)

@@ -116,7 +116,11 @@ class ForestMachine(RuleBasedStateMachine):
         bad = [0, 1, 2**64 - 1, *self.stale[-3:], *list(self.twins.tickets)[:1] * (call in ("tell", "cancel"))]
         before = state(self.forest)
         tickets = [*list(self.twins.tickets)[:1], bad[seed % len(bad)]]  # a legal one first: it must not be acted on
-        arguments = {"tell": [[1.0] * len(tickets)], "expand": [[2] * len(tickets)], "extend": [[0] * len(tickets)]}.get(call, [])
+        arguments = {
+            "tell": [[1.0] * len(tickets)],
+            "expand": [[2] * len(tickets)],
+            "extend": [[0] * len(tickets)],
+        }.get(call, [])
         with pytest.raises(ValueError):
             getattr(self.forest, call)(np.array(tickets if len(tickets) > 1 else [0], np.uint64), *arguments)
         assert state(self.forest) == before

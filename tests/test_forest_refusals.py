@@ -60,7 +60,11 @@ REFUSALS = [
         ValueError,
         "a ticket must be in flight in this forest to extend it, and is good once",
     ),
-    (lambda f, t: f.extend([t[1], t[0]], [0, 0]), ValueError, r"ranks must be below the children of node \d+ \(0\); got 0"),
+    (
+        lambda f, t: f.extend([t[1], t[0]], [0, 0]),
+        ValueError,
+        r"ranks must be below the children of node \d+ \(0\); got 0",
+    ),
     (lambda f, t: f.extend([t[1]], [2]), ValueError, r"ranks must be below the children of node \d+ \(2\); got 2"),
     (lambda f, t: f.extend([t[1]], [-1]), ValueError, r"ranks must be in \[0, 2\*\*32\); got -1"),
     (lambda f, t: f.extend([t[1]], []), ValueError, r"ranks must have one entry per ticket \(1\); got 0"),

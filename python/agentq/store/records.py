@@ -6,28 +6,21 @@ trees; what belongs to one action alone (its tokens, log-probabilities, text) li
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
 from agentq.store.codec import BlobTable, Fetch, fetch_blobs, pack, unpack
-from agentq.types import (
-    WORLD_FAULTS,
-    Action,
-    Command,
-    EnvAction,
-    Observation,
-    Proposal,
-    Split,
-    Status,
-    Step,
-    StepResult,
-    StopReason,
-    Task,
-    Trajectory,
+from agentq.store.columns import (
+    decode_observations,
+    decode_proposals,
+    decode_task,
+    encode_observations,
+    encode_proposals,
+    result_fields,
 )
+from agentq.types import WORLD_FAULTS, Observation, Proposal, Step, StepResult, Task, Trajectory
 
 TERMINAL = 1  # flags bit 0: the episode ended in this node
 EXHAUSTED = 2  # flags bit 1: nothing below is left to learn
@@ -132,8 +125,8 @@ def encode_tree(tree: TreeRecord) -> tuple[bytes, dict[bytes, bytes]]:
         ValueError: if a proposal's arrays are not those of the `Proposal` contract.
     """
     blobs = BlobTable()
-    actions, proposal_columns = _encode_proposals(tree.proposal, blobs)
-    urls, observation_columns = _encode_observations(tree.observation, blobs)
+    actions, proposal_columns = encode_proposals(tree.proposal, blobs)
+    urls, observation_columns = encode_observations(tree.observation, blobs)
     meta = {
         "task": asdict(tree.task),
         "info": tree.info,
@@ -152,9 +145,9 @@ def decode_tree(data: bytes, fetch: Fetch) -> TreeRecord:
     blobs = fetch_blobs(columns["blobs"], fetch)
     n = len(columns["parent"])
     return TreeRecord(
-        task=_task(meta["task"]),
-        proposal=_decode_proposals(n, meta["actions"], columns, blobs),
-        observation=_decode_observations(n, meta["urls"], columns, blobs),
+        task=decode_task(meta["task"]),
+        proposal=decode_proposals(n, meta["actions"], columns, blobs),
+        observation=decode_observations(n, meta["urls"], columns, blobs),
         error_kind=meta["error_kind"],
         restored=meta.get("restored", []),
         info=meta["info"],
@@ -165,15 +158,15 @@ def decode_tree(data: bytes, fetch: Fetch) -> TreeRecord:
 def encode_trajectory(trajectory: Trajectory) -> tuple[bytes, dict[bytes, bytes]]:
     """An episode as record bytes, and the blobs it refers to (hash -> data)."""
     blobs = BlobTable()
-    actions, proposal_columns = _encode_proposals([step.proposal for step in trajectory.steps], blobs)
+    actions, proposal_columns = encode_proposals([step.proposal for step in trajectory.steps], blobs)
     pages = [page for step in trajectory.steps for page in (step.observation, step.result.observation)]
-    urls, observation_columns = _encode_observations(pages, blobs)
+    urls, observation_columns = encode_observations(pages, blobs)
     meta = {
         "task": asdict(trajectory.task),
         "info": trajectory.info,
         "return_": float(trajectory.return_),
         "success": bool(trajectory.success),
-        "results": [_result_fields(step.result) for step in trajectory.steps],
+        "results": [result_fields(step.result) for step in trajectory.steps],
         "actions": actions,
         "urls": urls,
     }
@@ -185,119 +178,12 @@ def decode_trajectory(data: bytes, fetch: Fetch) -> Trajectory:
     meta, columns = unpack(data)
     blobs = fetch_blobs(columns["blobs"], fetch)
     n = len(meta["results"])
-    proposals = _decode_proposals(n, meta["actions"], columns, blobs)
-    pages = _decode_observations(2 * n, meta["urls"], columns, blobs)
+    proposals = decode_proposals(n, meta["actions"], columns, blobs)
+    pages = decode_observations(2 * n, meta["urls"], columns, blobs)
     steps = []
     for i, fields in enumerate(meta["results"]):
         before, after, proposal = pages[2 * i], pages[2 * i + 1], proposals[i]
         if before is None or after is None or proposal is None:
             raise ValueError(f"step {i} must have two observations and a proposal")
         steps.append(Step(before, proposal, StepResult(after, **fields)))
-    return Trajectory(_task(meta["task"]), tuple(steps), meta["return_"], meta["success"], meta["info"])
-
-
-def _task(fields: dict[str, Any]) -> Task:
-    commands = tuple(map(Command, fields.get("commands", ())))
-    return Task(fields["env"], fields["seed"], Split(fields["split"]), fields["instruction"], commands)
-
-
-def _result_fields(result: StepResult) -> dict[str, Any]:
-    return {
-        "reward": float(result.reward),
-        "terminated": bool(result.terminated),
-        "truncated": bool(result.truncated),
-        "success": bool(result.success),
-        "error_kind": result.error_kind,
-        "error_message": result.error_message,
-    }
-
-
-def _encode_observations(
-    pages: Sequence[Observation | None], blobs: BlobTable
-) -> tuple[list[str], dict[str, np.ndarray]]:
-    present = [(i, page) for i, page in enumerate(pages) if page is not None]
-    text = [blobs.add(page.text.encode("utf-8", "surrogatepass")) for _, page in present]
-    columns = {"page.node": np.array([i for i, _ in present], "<i4"), "page.text": np.array(text, "<i4")}
-    return [page.url for _, page in present], columns
-
-
-def _decode_observations(
-    n: int, urls: list[str], columns: dict[str, np.ndarray], blobs: list[bytes]
-) -> list[Observation | None]:
-    pages: list[Observation | None] = [None] * n
-    known: dict[tuple[int, str], Observation] = {}
-    for node, text, url in zip(columns["page.node"].tolist(), columns["page.text"].tolist(), urls, strict=True):
-        if (text, url) not in known:
-            known[text, url] = Observation(blobs[text].decode("utf-8", "surrogatepass"), url)
-        pages[node] = known[text, url]
-    return pages
-
-
-def _encode_proposals(
-    proposals: Sequence[Proposal | None], blobs: BlobTable
-) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
-    present = [(i, proposal) for i, proposal in enumerate(proposals) if proposal is not None]
-    for i, proposal in present:
-        _check_proposal(i, proposal)
-    columns = {
-        "action.node": np.array([i for i, _ in present], "<i4"),
-        "action.prompt": np.array([blobs.add(p.prompt_ids.astype("<i4").tobytes()) for _, p in present], "<i4"),
-        "action.length": np.array([len(p.token_ids) for _, p in present], "<i4"),
-        "action.token_ids": np.concatenate([np.empty(0, "<i4"), *(p.token_ids for _, p in present)]).astype("<i4"),
-        "action.logps": np.concatenate([np.empty(0, "<f4"), *(p.logps for _, p in present)]).astype("<f4"),
-        "action.temperature": np.array([p.temperature for _, p in present], "<f8"),
-        "action.policy_version": np.array([p.policy_version for _, p in present], "<i8"),
-    }
-    return [_action_fields(p) for _, p in present], columns
-
-
-def _check_proposal(node: int, proposal: Proposal) -> None:
-    for name, dtype in (("prompt_ids", np.int32), ("token_ids", np.int32), ("logps", np.float32)):
-        array = getattr(proposal, name)
-        if array.dtype != dtype or array.ndim != 1:
-            want, got = np.dtype(dtype).name, f"{array.ndim}-D {array.dtype.name}"
-            raise ValueError(f"{name} of the proposal at {node} must be 1-D {want}; got {got}")
-    if len(proposal.logps) != len(proposal.token_ids):
-        tokens, logps = len(proposal.token_ids), len(proposal.logps)
-        raise ValueError(f"logps of the proposal at {node} must have one entry a token ({tokens}); got {logps}")
-
-
-def _action_fields(proposal: Proposal) -> dict[str, Any]:
-    action, env = proposal.action, proposal.action.env_action
-    return {
-        "text": action.text,
-        "env_action": None if env is None else [env.command.value, env.element, env.text],
-        "thought": action.thought,
-        "plan": action.plan,
-        "explanation": action.explanation,
-        "status": action.status.value,
-        "parse_error": action.parse_error,
-        "mended": list(action.mended),
-        "stop_reason": proposal.stop_reason.value,
-    }
-
-
-def _decode_proposals(
-    n: int, actions: list[dict[str, Any]], columns: dict[str, np.ndarray], blobs: list[bytes]
-) -> list[Proposal | None]:
-    proposals: list[Proposal | None] = [None] * n
-    prompts: dict[int, np.ndarray] = {}
-    stops = np.cumsum(columns["action.length"])
-    for row, fields in enumerate(actions):
-        span = slice(int(stops[row] - columns["action.length"][row]), int(stops[row]))
-        blob = int(columns["action.prompt"][row])
-        if blob not in prompts:
-            prompts[blob] = np.frombuffer(blobs[blob], "<i4").copy()
-        stop_reason, env, status = (fields.pop(name) for name in ("stop_reason", "env_action", "status"))
-        mended = tuple(fields.pop("mended", ()))
-        env_action = None if env is None else EnvAction(Command(env[0]), env[1], env[2])
-        proposals[int(columns["action.node"][row])] = Proposal(
-            action=Action(env_action=env_action, status=Status(status), mended=mended, **fields),
-            prompt_ids=prompts[blob],
-            token_ids=columns["action.token_ids"][span],
-            logps=columns["action.logps"][span],
-            stop_reason=StopReason(stop_reason),
-            policy_version=int(columns["action.policy_version"][row]),
-            temperature=float(columns["action.temperature"][row]),
-        )
-    return proposals
+    return Trajectory(decode_task(meta["task"]), tuple(steps), meta["return_"], meta["success"], meta["info"])
