@@ -4,8 +4,8 @@ Errors: ValueError for a wrong value, IndexError for a node or tree that does no
 `max_bytes`. A call that raises has changed nothing.
 
 A node is a history; a node that is no root is also the action (edge) that leads to it, taken at its parent. Node ids
-are below 2**31 and never change but by `reroot` and `from_bytes`; not every number is a node. The children that `expand`
-gives a node have ids one after the other, best critic rank first; those that `widen` adds lie elsewhere.
+are below 2**31 and never change but by `reroot` and `from_bytes`; not every number is a node. Children that `expand`
+makes have ids one after the other, best critic rank first; those that `widen` adds lie elsewhere.
 
 A rollout is *pending* at one node, and *in flight* on the whole path from there to the root, from `ask` until `tell` or
 `cancel`. It counts as a visit worth 0 meanwhile (virtual loss 0). A *ticket* names one rollout of one forest and is
@@ -169,7 +169,7 @@ class Forest:
 
         Source: 3. is AlphaZero's (Silver et al. 2017) and mctx's. It is wrong where what has ended is not visited
         again: a success found at once has one visit, its failing siblings have more. 1. is the best line of
-        single-player search (Schadd et al. 2008), for which a proven child wins as in MCTS-Solver (Winands et al. 2008).
+        single-player search (Schadd et al. 2008); that a proven child wins is also MCTS-Solver's (Winands et al. 2008).
         2. is ours.
         """
 

@@ -67,8 +67,7 @@ class TreeSearch:
     that the world broke too. `make_env` makes the further sessions of `leaves_in_flight`, closed at the end; without it
     they are forks of `env`.
 
-    With `partials` the tree is kept there while it grows, and a killed search of the same task and settings goes on from
-    what was kept.
+    With `partials` the tree is kept there while it grows; a killed search of the same task and settings resumes it.
 
     Raises:
         ValueError: if the search cannot begin at `start`, or have so many sessions.
