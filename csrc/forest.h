@@ -151,8 +151,9 @@ class Forest : public Memory {
 
   /// Everything but what is in flight, which is saved as cancelled. snapshot.h draws it.
   std::string to_bytes() const;
-  /// The same forest with other ids: the nodes of a tree keep their order by id where none was widened.
-  /// @throws std::invalid_argument if the bytes are no snapshot, are damaged, or come from another version.
+  /// The same forest, laid anew: nodes have other ids, in the same order where none was widened.
+  /// @throws std::invalid_argument if the bytes are no snapshot, are damaged, come from another version, or if the forest
+  ///         had nearly reached max_bytes and does not fit anew.
   static Forest from_bytes(std::span<const char> bytes);
 
  private:

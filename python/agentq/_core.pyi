@@ -216,7 +216,9 @@ class Forest:
 
     @staticmethod
     def from_bytes(data: bytes) -> Forest:
-        """The forest of `to_bytes`. Trees keep their ids, nodes have others; `table` lists them in the same order.
+        """The forest of `to_bytes`, laid anew: nodes have other ids, and `table` lists them in the same order.
+
+        One that had nearly reached `max_bytes` may not fit anew, which is a ValueError.
 
         Raises ValueError for bytes that are no snapshot, are damaged, hold a forest that no calls can have made, or
         were written by another version.
