@@ -1,4 +1,4 @@
-"""Attacks on the compiled core and on Eq. 10: tickets of another forest, wide nodes, paths that are no files."""
+"""Attacks on the compiled core and on Eq. 10: tickets of another forest, wide nodes, paths that are not files."""
 
 from __future__ import annotations
 

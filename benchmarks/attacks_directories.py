@@ -24,7 +24,7 @@ GO = "import os, sys; os.execv(sys.executable, [sys.executable, '-m', 'agentq.cl
 
 
 def finished_demo(folder: Path) -> str:
-    """A run of `agentq demo` where it goes by default, with a checkpoint; the checkpoint's path."""
+    """A finished `agentq demo` in its default directory, with a checkpoint; returns the checkpoint's path."""
     with RunStore.open(folder / "runs" / "demo", {"command": "demo", **load().to_dict()}) as store:
         store.log("rft/train", 1, loss=0.5)
     return f"runs/demo/checkpoints/{Path(base(folder / 'runs' / 'demo' / 'checkpoints', 'rft')).name}"
@@ -37,7 +37,7 @@ def run_of_a_ladder(path: Path) -> None:
 
 
 def limited(limit: str, folder: Path, *words: str) -> Answer:
-    """Run `agentq WORDS` as a process that has lost a right or a resource."""
+    """Run `agentq WORDS` as a process without some right or resource."""
     command = [sys.executable, "-c", limit + GO, *words]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
     return Answer(done.returncode, done.stdout, done.stderr)

@@ -1,4 +1,4 @@
-"""Attacks on the server of environments, on its clients, and on what keeps browsers apart."""
+"""Attacks on the environment server, on its clients, and on the isolation of browsers."""
 
 from __future__ import annotations
 

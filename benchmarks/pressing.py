@@ -1,4 +1,4 @@
-"""An engine that presses the last control of any page and approves of what it sees; a person who answers."""
+"""An engine that presses the last control of any page and approves of every page; a person who answers questions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOTHING = np.empty(0, np.int32)
 class Pressing:
     """`Engine`: the policy clicks the last control, the judge says yes, the critic nothing.
 
-    It thinks for `pause_s` about its first page that says thanks.
+    It waits `pause_s` at the first page that says thanks.
     """
 
     name, gives, version = "pressing", Gives.TEXT, 0
@@ -56,11 +56,11 @@ class Pressing:
         raise NotImplementedError
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: it holds no resources."""
 
 
 class Told:
-    """A person who answers `says(step)`; what was asked."""
+    """A person who answers `says(step)`; records what was asked."""
 
     def __init__(self, says: Callable[[FinalStep], bool]) -> None:
         self.says = says
@@ -72,6 +72,6 @@ class Told:
 
 
 def pressed(url: str, browsers: BrowserPool, told: Told, *, calls: int, pause_s: float = 0.0) -> Solution:
-    """A run on the site at `url` within so many model calls; `pause_s`: see `Pressing`."""
+    """A run on the site at `url` with a budget of model calls; `pause_s`: see `Pressing`."""
     engine = Budgeted(Pressing(pause_s), Budget(calls=calls))
     return solve(GOAL, url, engine, browsers, Watcher(told.allows), SearchSettings(1000, 2))

@@ -200,12 +200,10 @@ FAULTS: dict[tuple[str, str], list[tuple[str, str]]] = {  # module, its tests: w
         ("log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()", "log_ratio.exp()"),
         ("[:, None].expand(logps.shape)\n    return", "[:, None].expand(logps.shape).detach()\n    return"),
     ],
-    ("learn.learner", "test_traps"): [
-        ("if longest > room:", "if False:"),
-        ("len(s.token_ids) - 1 for item", "len(s.token_ids) for item"),
-    ],
-    ("learn.preferences", "test_traps"): [('"logps/rejected": rejected', '"logps/rejected": chosen')],
+    ("learn.steps", "test_traps"): [('"logps/rejected": rejected', '"logps/rejected": chosen')],
     ("learn.batch", "test_traps"): [
+        ("if longest > context:", "if False:"),
+        ("len(s.token_ids) - 1 for s in samples", "len(s.token_ids) for s in samples"),
         ("np.stack([path[-size:], sample", "np.stack([np.maximum(path[-size:] - 1, 0), sample"),
         ("path[-size:], sample.token_ids,", "path[-size:], sample.token_ids[::-1],"),
         ("np.pad(ids, (0, width - len(ids)))", "np.pad(ids, (width - len(ids), 0))"),

@@ -14,20 +14,19 @@ from agentq import envs
 from agentq.agent.actions import parse_action
 from agentq.agent.prompts import LETTERS, policy_messages
 from agentq.agent.verdicts import parse_critic_answer
+from agentq.base.demonstrations import demonstrate
 from agentq.base.exercises import (
-    FIRST_TIME,
-    PLACE,
-    SECOND_TIME,
     TrainingExample,
     alike,
     ask_example,
     list_example,
     make_example,
     near_misses,
-    page_elements,
     rank_example,
 )
-from agentq.base.make import BaseSettings, collect_pages, demonstrate, make_base, page_kind
+from agentq.base.make import BaseSettings, make_base
+from agentq.base.orders import FIRST_TIME, PLACE, SECOND_TIME, page_elements
+from agentq.base.pages import collect_pages, page_kind
 from agentq.base.tokenizer import train_tokenizer
 from agentq.base.training import CHOICE_WEIGHT, WIDTH, Sequence, batches, encode_example, padded_width
 from agentq.cli import embedded_base

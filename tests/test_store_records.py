@@ -157,7 +157,7 @@ def test_tree_record_refuses_what_is_no_tree(change: dict[str, list[float]], mes
             {"prompt_ids": np.zeros((1, 3), np.int32)},
             "prompt_ids of the proposal at 1 must be 1-D int32; got 2-D int32",
         ),
-        ({"logps": np.zeros(2, np.float32)}, r"must have one entry a token \(3\); got 2"),
+        ({"logps": np.zeros(2, np.float32)}, r"must have one entry per token \(3\); got 2"),
     ],
 )
 def test_encode_tree_refuses_arrays_outside_the_contract(change: dict[str, np.ndarray], message: str) -> None:

@@ -3,7 +3,8 @@
 `booking` is the site in process; `chromium/booking` is the same site and tasks over HTTP in a real browser;
 `miniwob/TASK` is a page of the miniwob package in that browser, `miniwob` all of them that have an expert;
 `NAME@ADDRESS` is an environment behind a server, which `agentq env serve` starts. `FILE.py:FUNCTION` is your own class,
-in process; so is a name that was given to `register`, or that an installed package adds (`agentq.plugins`).
+in process; so is a name that was given to `register`, or that an installed package adds (`agentq.plugins`). The class
+itself, or a function that makes one, may take the place of a name.
 
 A task is (environment, split, index); its seed is one integer and the split follows from it:
 train [0, 1e9), validation [1e9, 2e9), test [2e9, 3e9), base [3e9, 4e9).
@@ -48,14 +49,14 @@ _ORDER = (Split.TRAIN, Split.VALIDATION, Split.TEST, Split.BASE)
 class _Family(Protocol):
     """A module whose environments are reached in one way; its functions as those of this package."""
 
-    def make(self, name: str, browser: BrowserPool | None) -> SiteEnv: ...
-    def tasks(self, name: str, seeds: Sequence[int], split: Split) -> list[Task]: ...
+    def make(self, name: Any, browser: BrowserPool | None) -> SiteEnv: ...
+    def tasks(self, name: Any, seeds: Sequence[int], split: Split) -> list[Task]: ...
     def expert(self, name: str) -> Expert: ...
-    def max_sessions(self, name: str) -> int | None: ...
+    def max_sessions(self, name: Any) -> int | None: ...
 
 
-def _family(name: str) -> _Family:
-    if own.is_file(name):
+def _family(name: str | Callable[[], Any]) -> _Family:
+    if not isinstance(name, str) or own.is_file(name):
         module = own.__name__
     elif "@" in name:
         module = "agentq.envs.remote.client"
@@ -96,7 +97,7 @@ def default_browser() -> BrowserPool:
     return pool.default_browser()
 
 
-def make(name: str, browser: BrowserPool | None = None) -> SiteEnv:
+def make(name: str | Callable[[], Any], browser: BrowserPool | None = None) -> SiteEnv:
     """A new session of environment `name`; call `reset(task)` on it.
 
     With `browser`, or as `chromium/NAME`, its pages are read from Chromium. Raises ConfigError for an unknown name,
@@ -105,12 +106,12 @@ def make(name: str, browser: BrowserPool | None = None) -> SiteEnv:
     return _family(name).make(name, browser)
 
 
-def max_sessions(name: str) -> int | None:
+def max_sessions(name: str | Callable[[], Any]) -> int | None:
     """How many sessions of environment `name` may be open at once; None: as many as memory holds."""
     return _family(name).max_sessions(name)
 
 
-def tasks(name: str, split: Split | str, n: int, start: int = 0) -> list[Task]:
+def tasks(name: str | Callable[[], Any], split: Split | str, n: int, start: int = 0) -> list[Task]:
     """`n` tasks of a split from index `start` on.
 
     The instruction of a `miniwob` task is what its page says, which takes a browser: that of `default_browser`. Tasks
@@ -129,12 +130,12 @@ def tasks(name: str, split: Split | str, n: int, start: int = 0) -> list[Task]:
     return _family(name).tasks(name, range(first, first + n), known[str(split)])
 
 
-def task(name: str, split: Split | str, index: int) -> Task:
+def task(name: str | Callable[[], Any], split: Split | str, index: int) -> Task:
     """Task `index` of a split; see `tasks`."""
     return tasks(name, split, 1, index)[0]
 
 
-def task_from_seed(name: str, seed: int) -> Task:
+def task_from_seed(name: str | Callable[[], Any], seed: int) -> Task:
     """The task of a seed; see `tasks`. Raises ConfigError for a seed outside [0, 4e9)."""
     if not 0 <= seed < SPLIT_SIZE * len(_ORDER):
         raise ConfigError(f"task seed must be in [0, {SPLIT_SIZE * len(_ORDER)}); got {seed}")

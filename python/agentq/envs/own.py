@@ -57,15 +57,16 @@ def is_registered(name: str) -> bool:
     return name in _made
 
 
-def make(name: str, browser: object = None) -> OwnEnv:
+def make(what: str | Make, browser: object = None) -> OwnEnv:
     """A session; see `agentq.envs.make`. With a browser it is the same."""
-    own = _new(name)
-    return OwnEnv(name, own) if _ways_back(own) is None else RestorableOwnEnv(name, own)
+    own = _new(what)
+    return OwnEnv(what, own) if _ways_back(own) is None else RestorableOwnEnv(what, own)
 
 
-def tasks(name: str, seeds: Sequence[int], split: Split) -> list[Task]:
+def tasks(what: str | Make, seeds: Sequence[int], split: Split) -> list[Task]:
     """Tasks by seed; see `agentq.envs.text_env.tasks_by_reset`."""
-    return tasks_by_reset(name, seeds, split, _first(name).about.commands, lambda seed: _instruction(name, seed))
+    about = _first(what).about
+    return tasks_by_reset(about.name, seeds, split, about.commands, lambda seed: _instruction(what, seed))
 
 
 def expert(name: str) -> OwnExpert:
@@ -75,17 +76,22 @@ def expert(name: str) -> OwnExpert:
     return OwnExpert()
 
 
-def max_sessions(name: str) -> None:
+def max_sessions(what: str | Make) -> None:
     """As many as memory holds."""
 
 
 class OwnEnv(TextEnv):
-    """One live session of a class of the contract; `own` is its instance, `about` what it says of itself."""
+    """One live session of a class of the contract; `own` is its instance, `about` what it says of itself.
 
-    def __init__(self, name: str, own: Any) -> None:
-        self.own = own
+    `what`: what makes such an instance, by name or itself. The session has its name, or the one that the class gives.
+    """
+
+    def __init__(self, what: str | Make, own: Any) -> None:
+        self.what, self.own = what, own
+        told = contract.about(own)
+        name = what if isinstance(what, str) else told["name"]
         try:
-            self.about = read(AboutReply, {**contract.about(own), "name": name})
+            self.about = read(AboutReply, {**told, "name": name})
         except ValueError as error:
             raise ConfigError(f"{name} must have attributes as in agentq.envs.contract; got {error}") from None
         super().__init__(name, self.about.max_steps)
@@ -171,7 +177,7 @@ class RestorableOwnEnv(OwnEnv):
 
     def fork(self) -> RestorableOwnEnv:
         """An independent session in the same state."""
-        twin = RestorableOwnEnv(self.name, _new(self.name))
+        twin = RestorableOwnEnv(self.what, _new(self.what))
         if self._steps >= 0:
             twin.restore(self.snapshot())
         return twin
@@ -193,19 +199,21 @@ def _ways_back(own: Any) -> str | None:
     return next((method for method in ("snapshot", "fork") if callable(getattr(own, method, None))), None)
 
 
-def _new(name: str) -> Any:
-    """What a name's function returns, once it is known to be an environment."""
-    make = _maker(name)
+def _new(what: str | Make) -> Any:
+    """What a function, or a name's function, returns, once it is known to be an environment."""
+    make = _maker(what)
     try:
         made = make()
     except (AgentqError, MemoryError):
         raise
     except Exception as error:
         raise ConfigError(_told(error, make)) from error
-    return contract.checked(made, name)
+    return contract.checked(made, what if isinstance(what, str) else "env")
 
 
-def _maker(name: str) -> Make:
+def _maker(name: str | Make) -> Make:
+    if not isinstance(name, str):
+        return name
     if is_file(name):
         return _from_file(name)
     if name in _made:
@@ -228,16 +236,16 @@ def _from_file(name: str) -> Make:
         raise ConfigError(_told(error, file=name.rpartition(":")[0])) from error
 
 
-@cache
-def _first(name: str) -> OwnEnv:
+@lru_cache(maxsize=64)
+def _first(what: str | Make) -> OwnEnv:
     """The session that is asked what the class can do, and for instructions."""
-    return make(name)
+    return make(what)
 
 
 @lru_cache(maxsize=65536)
-def _instruction(name: str, seed: int) -> str:
-    """What environment `name` asks for with `seed`: what it says at reset."""
-    return _first(name).start(seed).instruction
+def _instruction(what: str | Make, seed: int) -> str:
+    """What the environment asks for with `seed`: what it says at reset."""
+    return _first(what).start(seed).instruction
 
 
 def _told(error: Exception, called: Callable[..., Any] | None = None, *, file: str = "") -> str:

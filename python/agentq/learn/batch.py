@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from agentq.errors import ModelError
 from agentq.learn.trie import Order, build_trie
 from agentq.learn.trie_attention import TreePlan
 from agentq.types import Sample
@@ -56,6 +57,17 @@ class Part:
 LossFn = Callable[[Part, Tensor], tuple[Tensor, Mapping[str, Tensor]]]
 """A part and its `[S, T]` log-probabilities in, a scalar to minimise and metrics out. Both are added over the parts of
 a step, so they are divided by what the whole step holds, and a step means the same however it is cut."""
+
+
+def check_fits(items: Sequence[Sequence[Sample]], vocabulary: int, context: int) -> None:
+    """Raises ModelError for a token id outside the vocabulary, or a sample longer than the context."""
+    samples = [sample for item in items for sample in item]
+    largest = max(int(ids.max()) for s in samples for ids in (s.prompt_ids, s.token_ids) if len(ids))
+    if largest >= vocabulary:
+        raise ModelError(f"token ids must be less than the model's vocabulary ({vocabulary}); got {largest}")
+    longest = max(len(s.prompt_ids) + len(s.token_ids) - 1 for s in samples)
+    if longest > context:
+        raise ModelError(f"a sample must fit the model's context ({context} tokens); got {longest}")
 
 
 def plan_step(

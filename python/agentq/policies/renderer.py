@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from agentq.policies.chat import chat_form
 from agentq.policies.fence import Fence
 from agentq.policies.protocol import Prompt
 from agentq.types import History
+
+NO_LIMIT = 1 << 30  # tokens of a context
 
 
 class Renderer:
@@ -64,7 +67,15 @@ class Renderer:
         return str(self.tokenizer.decode(token_ids.tolist(), skip_special_tokens=True))
 
 
-def load_renderer(tokenizer: str | Path, context_tokens: int = 1 << 30) -> Renderer:
+@lru_cache(maxsize=4)
+def renderer_of(tokenizer: Any) -> Renderer:
+    """The renderer of a transformers tokenizer. Raises ModelError if it has no end token."""
+    if getattr(tokenizer, "eos_token_id", None) is None:
+        raise ModelError(f"the tokenizer must name an eos token; got none in {type(tokenizer).__name__}")
+    return Renderer(tokenizer, [tokenizer.eos_token_id], NO_LIMIT)
+
+
+def load_renderer(tokenizer: str | Path, context_tokens: int = NO_LIMIT) -> Renderer:
     """The renderer of a tokenizer, by name or path; needs no torch.
 
     Raises:

@@ -87,7 +87,7 @@ def _moment(tree: TreeRecord, node: int, taken: int) -> Moment:
     mean, broken = tree.mean_value, tree.broken
     choices = [
         Choice(
-            _action_text(tree, child),
+            action_text(tree, child),
             int(tree.visit_count[child]),
             float(mean[child]),
             float(tree.critic_value[child]),
@@ -100,7 +100,7 @@ def _moment(tree: TreeRecord, node: int, taken: int) -> Moment:
     return Moment(page.url if page else "", page.text if page else "", thought, choices)
 
 
-def _action_text(tree: TreeRecord, node: int) -> str:
+def action_text(tree: TreeRecord, node: int) -> str:
     proposal = tree.proposal[node]
     if proposal is None:
         return ""

@@ -26,7 +26,7 @@ class SearchSettings:
     `leaves_in_flight` rollouts of the tree run side by side, each in a session of its own.
 
     Raises:
-        ConfigError: if the selection rule cannot work with the other settings.
+        ConfigError: if a number is less than 1, or the selection rule cannot work with the other settings.
     """
 
     num_iterations: int = 10
@@ -39,6 +39,9 @@ class SearchSettings:
     leaves_in_flight: int = 1
 
     def __post_init__(self) -> None:
+        for name in ("num_iterations", "num_proposals", "leaves_in_flight"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1; got {getattr(self, name)}")
         check_search(self.selection, self.leaves_in_flight)
         if self.selection == "gumbel" and self.num_iterations > MOST_SIMULATIONS:
             raise ConfigError(

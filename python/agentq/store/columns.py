@@ -1,4 +1,4 @@
-"""Proposals, pages and step results as parts of a record: columns, JSON fields, references to blobs."""
+"""Pages and proposals as columns of a record: one row per node that has one, long values as blobs."""
 
 from __future__ import annotations
 
@@ -8,39 +8,13 @@ from typing import Any
 import numpy as np
 
 from agentq.store.codec import BlobTable
-from agentq.types import (
-    Action,
-    Command,
-    EnvAction,
-    Observation,
-    Proposal,
-    Split,
-    Status,
-    StepResult,
-    StopReason,
-    Task,
-)
-
-
-def decode_task(fields: dict[str, Any]) -> Task:
-    commands = tuple(map(Command, fields.get("commands", ())))
-    return Task(fields["env"], fields["seed"], Split(fields["split"]), fields["instruction"], commands)
-
-
-def result_fields(result: StepResult) -> dict[str, Any]:
-    return {
-        "reward": float(result.reward),
-        "terminated": bool(result.terminated),
-        "truncated": bool(result.truncated),
-        "success": bool(result.success),
-        "error_kind": result.error_kind,
-        "error_message": result.error_message,
-    }
+from agentq.types import Action, Command, EnvAction, Observation, Proposal, Status, StopReason
 
 
 def encode_observations(
     pages: Sequence[Observation | None], blobs: BlobTable
 ) -> tuple[list[str], dict[str, np.ndarray]]:
+    """The urls and columns of pages; their texts become blobs."""
     present = [(i, page) for i, page in enumerate(pages) if page is not None]
     text = [blobs.add(page.text.encode("utf-8", "surrogatepass")) for _, page in present]
     columns = {"page.node": np.array([i for i, _ in present], "<i4"), "page.text": np.array(text, "<i4")}
@@ -50,6 +24,7 @@ def encode_observations(
 def decode_observations(
     n: int, urls: list[str], columns: dict[str, np.ndarray], blobs: list[bytes]
 ) -> list[Observation | None]:
+    """Inverse of `encode_observations` for `n` nodes; equal pages share one object."""
     pages: list[Observation | None] = [None] * n
     known: dict[tuple[int, str], Observation] = {}
     for node, text, url in zip(columns["page.node"].tolist(), columns["page.text"].tolist(), urls, strict=True):
@@ -62,6 +37,11 @@ def decode_observations(
 def encode_proposals(
     proposals: Sequence[Proposal | None], blobs: BlobTable
 ) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
+    """The actions and columns of proposals; their prompts become blobs.
+
+    Raises:
+        ValueError: if an array is not as `Proposal` says.
+    """
     present = [(i, proposal) for i, proposal in enumerate(proposals) if proposal is not None]
     for i, proposal in present:
         _check_proposal(i, proposal)
@@ -85,7 +65,7 @@ def _check_proposal(node: int, proposal: Proposal) -> None:
             raise ValueError(f"{name} of the proposal at {node} must be 1-D {want}; got {got}")
     if len(proposal.logps) != len(proposal.token_ids):
         tokens, logps = len(proposal.token_ids), len(proposal.logps)
-        raise ValueError(f"logps of the proposal at {node} must have one entry a token ({tokens}); got {logps}")
+        raise ValueError(f"logps of the proposal at {node} must have one entry per token ({tokens}); got {logps}")
 
 
 def _action_fields(proposal: Proposal) -> dict[str, Any]:
@@ -106,6 +86,7 @@ def _action_fields(proposal: Proposal) -> dict[str, Any]:
 def decode_proposals(
     n: int, actions: list[dict[str, Any]], columns: dict[str, np.ndarray], blobs: list[bytes]
 ) -> list[Proposal | None]:
+    """Inverse of `encode_proposals` for `n` nodes; equal prompts share one array."""
     proposals: list[Proposal | None] = [None] * n
     prompts: dict[int, np.ndarray] = {}
     stops = np.cumsum(columns["action.length"])

@@ -8,14 +8,8 @@ from typing import Any
 import numpy as np
 
 from agentq.store.codec import BlobTable, Fetch, fetch_blobs, pack, unpack
-from agentq.store.columns import (
-    decode_observations,
-    decode_proposals,
-    decode_task,
-    encode_observations,
-    encode_proposals,
-    result_fields,
-)
+from agentq.store.columns import decode_observations, decode_proposals, encode_observations, encode_proposals
+from agentq.store.records import result_fields, task_of
 from agentq.types import Observation, Proposal, StepResult, Task
 
 
@@ -63,7 +57,7 @@ def decode_partial(data: bytes, fetch: Fetch) -> PartialTree:
         for page, fields in zip(pages, meta["results"], strict=True)
     ]
     return PartialTree(
-        task=decode_task(meta["task"]),
+        task=task_of(meta["task"]),
         forest=columns["forest"].tobytes(),
         proposal=decode_proposals(n, meta["actions"], columns, blobs),
         observation=pages,

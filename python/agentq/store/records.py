@@ -12,15 +12,18 @@ from typing import Any
 import numpy as np
 
 from agentq.store.codec import BlobTable, Fetch, fetch_blobs, pack, unpack
-from agentq.store.columns import (
-    decode_observations,
-    decode_proposals,
-    decode_task,
-    encode_observations,
-    encode_proposals,
-    result_fields,
+from agentq.store.columns import decode_observations, decode_proposals, encode_observations, encode_proposals
+from agentq.types import (
+    WORLD_FAULTS,
+    Command,
+    Observation,
+    Proposal,
+    Split,
+    Step,
+    StepResult,
+    Task,
+    Trajectory,
 )
-from agentq.types import WORLD_FAULTS, Observation, Proposal, Step, StepResult, Task, Trajectory
 
 TERMINAL = 1  # flags bit 0: the episode ended in this node
 EXHAUSTED = 2  # flags bit 1: nothing below is left to learn
@@ -145,7 +148,7 @@ def decode_tree(data: bytes, fetch: Fetch) -> TreeRecord:
     blobs = fetch_blobs(columns["blobs"], fetch)
     n = len(columns["parent"])
     return TreeRecord(
-        task=decode_task(meta["task"]),
+        task=task_of(meta["task"]),
         proposal=decode_proposals(n, meta["actions"], columns, blobs),
         observation=decode_observations(n, meta["urls"], columns, blobs),
         error_kind=meta["error_kind"],
@@ -186,4 +189,20 @@ def decode_trajectory(data: bytes, fetch: Fetch) -> Trajectory:
         if before is None or after is None or proposal is None:
             raise ValueError(f"step {i} must have two observations and a proposal")
         steps.append(Step(before, proposal, StepResult(after, **fields)))
-    return Trajectory(decode_task(meta["task"]), tuple(steps), meta["return_"], meta["success"], meta["info"])
+    return Trajectory(task_of(meta["task"]), tuple(steps), meta["return_"], meta["success"], meta["info"])
+
+
+def task_of(fields: dict[str, Any]) -> Task:
+    commands = tuple(map(Command, fields.get("commands", ())))
+    return Task(fields["env"], fields["seed"], Split(fields["split"]), fields["instruction"], commands)
+
+
+def result_fields(result: StepResult) -> dict[str, Any]:
+    return {
+        "reward": float(result.reward),
+        "terminated": bool(result.terminated),
+        "truncated": bool(result.truncated),
+        "success": bool(result.success),
+        "error_kind": result.error_kind,
+        "error_message": result.error_message,
+    }

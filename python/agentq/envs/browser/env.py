@@ -20,7 +20,7 @@ from agentq.envs.browser.hosts import Host
 from agentq.envs.browser.outgoing import OutgoingRequest
 from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.browser.secret import Secret
-from agentq.envs.browser.states import BrowserSnapshot, Document, Return, StepLog, page_print
+from agentq.envs.browser.states import BrowserSnapshot, Return, StepLog
 from agentq.envs.browser.views import command_call
 from agentq.envs.tab import ActionError, View
 from agentq.errors import ConfigError, EnvError
@@ -246,14 +246,14 @@ class BrowserEnv:
             observation=Observation(text + note, view.url),
             action=None if view is state.view else action,  # what did nothing is not repeated in a replay
             taken=str(action),
-            repeats=_repeats(state, action, view),
+            repeats=state.repeats_after(action, view),
             parent=state,
         )
         if "lines" in reply:
             driver = self._driver
             after = replace(
                 after,
-                document=_document(state, reply),
+                document=state.document_after(reply),
                 memory=driver.memory,
                 lineage=driver.lineage,
                 unsafe=driver.lineage.unsafe,
@@ -292,18 +292,3 @@ class BrowserEnv:
         if self._state is None:
             raise EnvError("the environment needs a session; call reset first")
         return self._state
-
-
-def _repeats(state: BrowserSnapshot, action: EnvAction | None, view: View) -> int:
-    """How many times in a row, this one included, `action` has left the page as it was."""
-    if action is None or page_print(view) != state.print:
-        return 0
-    return 1 + (state.repeats if str(action) == state.taken else 0)
-
-
-def _document(state: BrowserSnapshot, reply: Reply) -> Document:
-    """How the document that a reply shows was asked for."""
-    if reply["status"]:
-        before = state.memory if reply["post"] is not None else None
-        return Document(reply["url"], reply["post"], before, reply["html"])
-    return state.document if state.document.post is not None else replace(state.document, url=reply["url"])

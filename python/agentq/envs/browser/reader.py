@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentq.envs.browser.tab import Frame, Tab
+from agentq.envs.browser.frames import Frame, framed
+from agentq.envs.browser.tab import Tab
 
 
 class Reader:
@@ -16,11 +17,10 @@ class Reader:
         self.world = ""
 
     async def read(self, tab: Tab, seen: Any) -> dict[str, Any]:
-        """Lines, a text or an element id each, and the controls by id; `new`: the main document is another one.
+        """The page: its lines, each a text or an element id, and its controls by id.
 
-        `html`: of a new document without scripts, as it came.
-
-        `seen`: what the main document shows, if that is known.
+        `seen`: what the main document shows, if that is known. In the result, `new` says whether the main document has
+        changed; `html` is that of a new document without scripts, as it came.
         """
         root = Frame(tab.cdp, tab.frame)
         seen = seen or await tab.evaluate("agentq.observe()", root)
@@ -34,11 +34,11 @@ class Reader:
         return page | {"numbers": len(self._numbers), "new": new}
 
     async def _merge(self, tab: Tab, frame: Frame, seen: dict[str, Any]) -> tuple[list[Any], dict[int, Any], int]:
-        """Lines with element ids for controls, framed documents in their places; the controls; lines left out."""
+        """Lines with framed documents in their places, the controls by id, and how many lines were cut."""
         lines: list[Any] = []
         controls: dict[int, Any] = {}
         cut = seen["cut"]
-        framed: dict[int, Frame] | None = None
+        inside: dict[int, Frame] | None = None
         for line in seen["lines"]:
             if isinstance(line, str):
                 lines.append(line)
@@ -49,9 +49,9 @@ class Reader:
                 controls[number] = line["control"]
                 lines.append(number)
             else:
-                framed = await tab.framed(frame) if framed is None else framed
-                if line["frame"] in framed:
-                    inner = framed[line["frame"]]
+                inside = await framed(tab, frame) if inside is None else inside
+                if line["frame"] in inside:
+                    inner = inside[line["frame"]]
                     part = await self._merge(tab, inner, await tab.evaluate("agentq.observe()", inner))
                     lines, controls, cut = lines + part[0], controls | part[1], cut + part[2]
         return lines, controls, cut

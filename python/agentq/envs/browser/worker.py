@@ -18,7 +18,8 @@ from typing import Any
 from playwright.async_api import Error, async_playwright
 
 from agentq.envs.browser import processes, wire
-from agentq.envs.browser.session import CALLS, BrowserSession, Gone, Refusal
+from agentq.envs.browser.context import Gone, Refusal, SessionSettings
+from agentq.envs.browser.session import CALLS, BrowserSession
 
 ARGS = [
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",  # names are resolved by proxy.py only
@@ -79,15 +80,15 @@ class BrowserWorker:
             reply["result"] = {"refused": (error.kind, str(error))}
         except Exception as error:  # whatever it is, the pool must hear of it and not wait for its deadline
             session = self.sessions.get(message["session"])
-            gone = isinstance(error, Gone) or session is None or session.crashed
+            gone = isinstance(error, Gone) or session is None or session.context.crashed
             reply |= {"error": str(error).split("\n", 1)[0], "gone": gone}
         if message["session"] in self.sessions and message["call"] != "screenshot":  # its picture is not read
-            reply = self.sessions[message["session"]].secrets.mask(reply)
+            reply = self.sessions[message["session"]].context.secrets.mask(reply)
         wire.write(self.output, reply)
 
     async def _call(self, number: int, call: str, args: dict[str, Any]) -> Any:
         if call == "open":
-            self.sessions[number] = await BrowserSession.open(self.browser, Error, **args)
+            self.sessions[number] = await BrowserSession.open(self.browser, Error, SessionSettings(**args))
             return {}
         if call not in CALLS or number not in self.sessions:
             raise Gone(f"a call must be one of {', '.join(CALLS)} on an open session; got {call} on {number}")

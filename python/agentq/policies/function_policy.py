@@ -1,0 +1,49 @@
+"""The policy over a function of the user's, which calls a model in its own way."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+
+import numpy as np
+
+from agentq.agent.actions import parse_action
+from agentq.errors import ModelError
+from agentq.types import History, Proposal, StopReason
+
+Answer = Callable[[History, int], Sequence[str] | Awaitable[Sequence[str]]]
+
+
+class FunctionPolicy:
+    """`Policy` over `answer(history, k)`, which returns k texts. An `async` function is asked for many tasks at once.
+
+    Seeds and temperatures are the function's own matter. Its proposals have no tokens and no log-probabilities, so
+    they can be searched and evaluated but not trained on.
+    """
+
+    version = 0
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+
+    async def propose(self, history: History, k: int, *, seed: int, temperature: float = 1.0) -> list[Proposal]:
+        """See `Policy.propose`. Raises ModelError if the function does not return k texts."""
+        given = self.answer(history, k)
+        texts = await given if inspect.isawaitable(given) else given
+        if isinstance(texts, str) or len(texts) != k or not all(isinstance(text, str) for text in texts):
+            got = f"{len(texts)} texts" if isinstance(texts, list | tuple) else repr(texts)
+            name = getattr(self.answer, "__name__", type(self.answer).__name__)
+            raise ModelError(f"{name}(history, k) must return a list of k texts, here {k}; got {got}")
+        none = np.empty(0, np.int32)
+        return [
+            Proposal(
+                action=parse_action(text),
+                prompt_ids=none,
+                token_ids=none,
+                logps=np.empty(0, np.float32),
+                stop_reason=StopReason.EOS,
+                policy_version=self.version,
+                temperature=temperature,
+            )
+            for text in texts
+        ]
