@@ -78,7 +78,7 @@ FAULTS = [  # file, what stands there, what is put there
     ("structure.cc", "header(first).here);", "0);"),
     ("structure.cc", "| (slot(inner).link & link::kExhausted)", ""),
     ("structure.cc", "num_nodes_ -= tree.nodes;", ""),
-    ("memory.cc", "std::priority_queue<Entry, std::vector<Entry>, std::greater<>> next;", "std::priority_queue<Entry> next;"),
+    ("memory.cc", "std::vector<Entry>, std::greater<>> next;", "std::vector<Entry>> next;"),
     ("sampled.cc", "const double end = config_.exhaust ? best_end(child) : 0.0;", "const double end = 0.0;"),
     ("sampled.cc", "config_.exhaust ? best_end(child) : 0.0", "best_end(child)"),
     ("sampled.cc", "!link::is_exhausted(slot(child).link), visit_count", "false, visit_count"),
