@@ -32,7 +32,8 @@ from machine import commit, machine, target
 from agentq.agent.actions import format_action, parse_action
 from agentq.searching.collect import Collector
 from agentq.searching.run import run_all
-from agentq.searching.tree import SearchSettings, TreeSearch
+from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.store.run import TREE, RunStore
 from agentq.types import (

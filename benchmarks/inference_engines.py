@@ -30,7 +30,8 @@ from agentq.policies.transformers_engine import TransformersEngine
 from agentq.policies.usage import Tally, Usage
 from agentq.policies.vllm_engine import VLLMEngine
 from agentq.searching.run import run_all
-from agentq.searching.tree import SearchSettings, TreeSearch
+from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.types import History, Split, Task
 

@@ -20,7 +20,8 @@ from agentq.policies.scripted import ScriptedPolicy
 from agentq.searching import partial
 from agentq.searching.collect import Collector
 from agentq.searching.faults import Broken
-from agentq.searching.tree import SearchSettings, TreeSearch
+from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import TreeSearch
 from agentq.store.partial import PartialTree
 from agentq.store.records import TreeRecord
 from agentq.store.run import PARTIAL, TREE, RunStore
@@ -139,7 +140,7 @@ import os, signal, sys
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.searching import partial
 from agentq.searching.collect import Collector
-from agentq.searching.tree import SearchSettings
+from agentq.searching.selection import SearchSettings
 from agentq.store.run import RunStore
 from tests.test_partial import TASKS
 from tests.test_search import Lock, _click

@@ -17,7 +17,8 @@ from agentq.policies.batches import Batches
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.searching.collect import Collector
 from agentq.searching.run import run_all
-from agentq.searching.tree import SearchSettings, TreeSearch
+from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
 from agentq.types import Command, EnvAction, History, Observation, Split, StepResult, Task

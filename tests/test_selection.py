@@ -21,9 +21,9 @@ from agentq.config import Selection
 from agentq.critics.ranker import rank_values
 from agentq.errors import ConfigError
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.searching.selection import GO_WIDER, check_forest, forest_for, priors
+from agentq.searching.selection import GO_WIDER, SearchSettings, check_forest, forest_for, priors
 from agentq.searching.steps import search_steps
-from agentq.searching.tree import SearchSettings, TreeSearch
+from agentq.searching.tree import TreeSearch
 from agentq.seeds import Stream, task_seed
 from agentq.store.records import TreeRecord
 from agentq.types import EnvAction, History, Observation, Proposal, StepResult

@@ -8,10 +8,11 @@ from typing import Any
 from agentq.agent.actions import history_text
 from agentq.critics.protocol import Judge
 from agentq.envs.protocol import Env, can_restore
+from agentq.error_kinds import REPLAY_MISMATCH, SESSION_LOST
 from agentq.searching.faults import Broken, Resets, ask, take
 from agentq.searching.nodes import Node
 from agentq.searching.run import call
-from agentq.types import REPLAY_MISMATCH, SESSION_LOST, Observation, Proposal, StepResult, Task
+from agentq.types import Observation, Proposal, StepResult, Task
 
 TRIES = 2  # rollouts that may break at a node (ours)
 

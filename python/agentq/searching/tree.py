@@ -8,13 +8,11 @@ One iteration (arXiv:2408.07199, section 5.1, Algorithm 1):
     4. roll out   follow the policy's first sample, expanding each node on the way, until the episode ends
     5. back up    N and W of every node on the path                                 (forest.tell)
 
-Ours, where the paper is silent: every node of a rollout joins the tree with its K proposals (its siblings are where the
-next iterations branch off, the critic's first rank before the others). A rollout that the world broke is cancelled: N
-and W know nothing of it, it uses up an iteration, and a node that broke `TRIES` times is not tried again.
-
-With `leaves_in_flight` n, steps 1 and 5 are done for n leaves at once and steps 2 to 4 side by side, each leaf in its
-own session. A rollout grows nodes of its own, which join the forest in the order of the leaves once all have ended: the
-tree follows from the seed and n, not from timing.
+Ours, where the paper is silent: every node of a rollout joins the tree with its K proposals, where later iterations
+branch off, the critic's first rank first. A rollout that the world broke is cancelled: it uses up an iteration, and N
+and W do not count it. A node that broke `TRIES` times is not tried again.
+With `leaves_in_flight` n, steps 1 and 5 handle n leaves at once; steps 2 to 4 run concurrently, one session per leaf.
+New nodes join the forest in the order of the leaves once all rollouts have ended, so timing does not matter.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
 from agentq._core import NO_NODE
@@ -42,8 +40,6 @@ from agentq.seeds import Stream, task_seed
 from agentq.store.records import TreeRecord
 from agentq.types import History, Proposal, StepResult, Task
 
-__all__ = ["SearchSettings", "TreeSearch", "forest_for"]
-
 COUNTS = ("env_steps", "prompt_tokens", "generated_tokens", "iterations", "replay_mismatches")
 
 
@@ -55,7 +51,7 @@ class _Rollout:
     path: list[Node]
     expansion: int
     stride: int
-    sampled: int = field(default=0)
+    sampled: int = 0
     spent: bool = False
 
 
@@ -208,10 +204,9 @@ class TreeSearch:
             rollout.spent = True
 
     async def _next(self, node: Node, rollout: _Rollout) -> Node:
-        """The child that the rollout goes on to: the policy's first sample where the node has none yet.
+        """The next node of the rollout: for a node without children, the policy's first sample.
 
-        Where it has some the rule wants a new one: the next that nobody has tried, else one more sample. A sample that
-        is there already is another visit of it.
+        Otherwise the rule wants a new child: the next untried one, else one more sample, which may repeat a child.
         """
         if not node.children:
             seed = self._seed(rollout)
@@ -233,7 +228,7 @@ class TreeSearch:
         return known[key]
 
     def _seed(self, rollout: _Rollout) -> int:
-        """Of the rollout's next sample."""
+        """Seed of the rollout's next sample."""
         number = rollout.expansion + rollout.stride * rollout.sampled
         return task_seed(self.settings.seed, self.task, Stream.TREE, number)
 
@@ -298,5 +293,4 @@ class TreeSearch:
         else:
             self.forest.abandon([ticket])
         assert node.parent is not None and node.parent.history is not None
-        history = node.parent.history
-        self.on_rollout(history, fault.result(history.observation))
+        self.on_rollout(node.parent.history, fault.result(node.parent.history.observation))
