@@ -15,9 +15,9 @@ import numpy as np
 from attack import agentq, attack
 
 from agentq.agent.actions import format_action
-from agentq.cli import embedded_base
 from agentq.credit.pairs import node_pairs
 from agentq.envs.remote.server import EnvServer
+from agentq.policies.names import embedded_base
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.search.tree import SearchSettings, TreeSearch
 from agentq.store.records import TreeRecord

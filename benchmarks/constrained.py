@@ -18,10 +18,9 @@ from critic import together
 from machine import commit, machine
 
 from agentq import envs
-from agentq.cli import embedded_base
 from agentq.evaluate.stats import paired_difference, wilson
 from agentq.policies.model import ModelPolicy
-from agentq.policies.names import make_engine
+from agentq.policies.names import embedded_base, make_engine
 from agentq.policies.protocol import Engine
 from agentq.search.rollout import RolloutSettings, rollout
 from agentq.types import History, Split, Trajectory

@@ -19,12 +19,12 @@ from machine import commit, machine
 
 from agentq import envs
 from agentq.agent.actions import action_key, format_action
-from agentq.cli import embedded_base
 from agentq.critics.ranker import LLMRanker
 from agentq.evaluate.critic import choice_accuracy
 from agentq.evaluate.stats import wilson
 from agentq.policies.engine import TransformersEngine
 from agentq.policies.model import ModelPolicy
+from agentq.policies.names import embedded_base
 from agentq.types import EnvAction, History, Split
 
 Answer = TypeVar("Answer")

@@ -21,12 +21,12 @@ from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 from agentq import envs
 from agentq.agent.actions import format_action
 from agentq.agent.prompts import policy_messages
-from agentq.cli import embedded_base
 from agentq.critics.ranker import LLMRanker
 from agentq.learn.learner import Learner
 from agentq.policies.agreement import agreement, probe
 from agentq.policies.engine import TransformersEngine
 from agentq.policies.model import ModelPolicy
+from agentq.policies.names import embedded_base
 from agentq.policies.protocol import Engine, Request
 from agentq.policies.usage import Tally, Usage
 from agentq.policies.vllm import VLLMEngine

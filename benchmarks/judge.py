@@ -21,11 +21,10 @@ from machine import commit, machine
 
 from agentq import envs
 from agentq.agent.actions import format_action, history_text
-from agentq.cli import embedded_base
 from agentq.critics.judge import OutcomeJudge
 from agentq.evaluate.stats import wilson
 from agentq.policies.model import ModelPolicy
-from agentq.policies.names import make_engine
+from agentq.policies.names import embedded_base, make_engine
 from agentq.search.rollout import RolloutSettings, rollout
 from agentq.types import History, Split, Task
 

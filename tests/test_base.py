@@ -30,8 +30,8 @@ from agentq.base.exercises import (
 from agentq.base.make import BaseSettings, collect_pages, demonstrate, make_base, page_kind
 from agentq.base.tokenizer import train_tokenizer
 from agentq.base.training import CHOICE_WEIGHT, WIDTH, Sequence, batches, encode_example, padded_width
-from agentq.cli import embedded_base
 from agentq.policies.engine import TransformersEngine
+from agentq.policies.names import embedded_base
 from agentq.types import Command, EnvAction, History, Observation, Split
 
 PAGE = Observation("heading Results\ntextbox Search [1]: a\nlink Blue Harbor [2]\nlink Home [3]\ncombobox Date [4]")

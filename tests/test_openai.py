@@ -17,13 +17,13 @@ from transformers import AutoTokenizer
 from agentq import envs
 from agentq.agent.prompts import policy_messages
 from agentq.base.tokenizer import train_tokenizer
-from agentq.cli import embedded_base, main
+from agentq.cli import main
 from agentq.credit.pairs import sample_of
 from agentq.errors import ConfigError, ModelError
 from agentq.policies import patience
 from agentq.policies.continuous import Answer, ContinuousEngine
 from agentq.policies.model import ModelPolicy
-from agentq.policies.names import make_engine, read_name
+from agentq.policies.names import embedded_base, make_engine, read_name
 from agentq.policies.openai import NO_IDS, NO_LOGPS, OpenAIEngine
 from agentq.policies.patience import BadAnswer, Unavailable, patiently
 from agentq.policies.protocol import Gives, Prompt, Request, Sample
