@@ -45,12 +45,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Not on stderr."""
+        """Log nothing."""
 
 
 @contextmanager
 def answering(script: Sequence[tuple[str, bool]]) -> Iterator[str]:
-    """The URL of a server of these texts; a text with True ends at its token limit."""
+    """The URL of a server of these texts. A text with True ends at its token limit."""
     server = _Server(("127.0.0.1", 0), _Handler)
     server.script = script
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)

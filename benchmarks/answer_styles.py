@@ -1,8 +1,8 @@
-"""Answers as twelve kinds of chat model write them, and the command that a person reads in each. Knows no parser.
+"""Answers as twelve kinds of chat model write them, and the command that a person reads in each. Uses no parser.
 
-An answer begins with `@@@ STYLE: COMMAND [ID] [TEXT]`, or `unreadable` for the command; `(cut)` behind the style: the
-answer ended at its token limit. `first` was written beside the parser, `second` when it was done, `third` when it was
-mended for `second`.
+An answer begins with `@@@ STYLE: COMMAND [ID] [TEXT]`, or with `unreadable` in place of the command. `(cut)` after the
+style marks an answer that ended at its token limit. `first` was written alongside the parser, `second` when it was
+done, `third` after it was mended for `second`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _COMMAND = re.compile(r"(CLICK|TYPE|SELECT|SUBMIT|CLEAR|HOVER|DRAG) (\d+)(?: (.+
 
 @dataclass(frozen=True, slots=True)
 class StyledAnswer:
-    """One answer. `expected` is the command, the element's id and the text, or None where there is nothing to read."""
+    """One answer. `expected` is the command, the element's id and the text, or None if a person reads no command."""
 
     style: str
     set: str

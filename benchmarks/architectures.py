@@ -2,8 +2,9 @@
 
     python benchmarks/architectures.py [--json] [NAME ...]
 
-Each has two layers, and a window of 64 tokens where it has one; prompts have 40 to 300 tokens. Printed is whether it is
-decoded fast, plainly or not at all, packed, padded or not trained, and the worst differences of log-probabilities.
+Each has two layers, and a window of 64 tokens if the architecture has one. Prompts have 40 to 300 tokens. Prints
+whether each is decoded fast, plainly or not at all, whether it is packed, padded or not trained, and the worst
+differences of log-probabilities.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import transformers
 from agentq.base.tokenizer import train_tokenizer
 from agentq.errors import ModelError
 from agentq.learn.learner import Learner
-from agentq.policies.engine import TransformersEngine
+from agentq.policies.transformers_engine import TransformersEngine
 from agentq.types import Sample
 
 WINDOW, CONTEXT, WORDS = 64, 512, 320
@@ -40,7 +41,7 @@ SIZES: dict[str, Any] = {
     "bos_token_id": 1,
     "pad_token_id": 3,
     "eos_token_id": 3,
-    "initializer_range": 0.06,  # far enough from uniform that a wrong mask shows
+    "initializer_range": 0.06,  # so far from uniform that a wrong mask shows
 }
 HALF = {"sliding_window": WINDOW, "layer_types": ["sliding_attention", "full_attention"]}
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
@@ -140,7 +141,7 @@ def worst(found: Sequence[np.ndarray], want: Sequence[np.ndarray]) -> float:
 
 
 def sampled(engine: TransformersEngine, *, k: int = 3, max_new_tokens: int = 12) -> list[Sample]:
-    """`k` samples of prompts of 40 to 300 tokens, computed together; some begin alike and are asked for again."""
+    """`k` samples of prompts of 40 to 300 tokens, computed together; some share a prefix and are asked for again."""
     rng = np.random.default_rng(0)
     trunk = rng.integers(4, VOCAB, 300).astype(np.int32)
     prompts = [rng.integers(4, VOCAB, n).astype(np.int32) for n in (40, 130, 300)]

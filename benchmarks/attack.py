@@ -1,4 +1,4 @@
-"""What an attack is: a number, what is done, what must come out, and a function that does it and says what came out."""
+"""An attack: a number, what is done, the expected result, and a function that does it and returns the result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Skipped(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """`act` gets an empty folder and returns what came out, in the words of `expected`."""
+    """`act` gets an empty folder and returns the result, in the words of `expected`."""
 
     number: str
     what: str
@@ -35,7 +35,7 @@ class Attack:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came out of an attack."""
+    """The result of an attack."""
 
     attack: Attack
     got: str
@@ -72,7 +72,7 @@ def attack(number: str, what: str, *, expected: str) -> Callable[[Callable[[Path
 
 
 def run(attack: Attack, folder: Path) -> Result:
-    """Run one attack; an exception that it does not expect is what it got."""
+    """Run one attack; an unexpected exception is its result."""
     try:
         return Result(attack, attack.act(folder))
     except Skipped as reason:
@@ -95,11 +95,11 @@ class Answer:
 
     @property
     def lines(self) -> list[str]:
-        """The lines of stderr that are not empty."""
+        """The non-empty lines of stderr."""
         return [line for line in self.err.splitlines() if line.strip()]
 
     def __str__(self) -> str:
-        """`exit 2: the one line`, or what is wrong with it."""
+        """`exit 2: the one line`, or `exit 2: a traceback`, or `exit 2: N lines`."""
         said = (
             "a traceback"
             if self.has_traceback
@@ -113,7 +113,7 @@ class Answer:
 def agentq(
     *words: str, cwd: Path, timeout: float = 300, env: Mapping[str, str] | None = None, stdin: str = ""
 ) -> Answer:
-    """Run `agentq WORDS` in `cwd` as a process of its own."""
+    """Run `agentq WORDS` in `cwd` as a separate process."""
     command: Sequence[str] = [sys.executable, "-m", "agentq.cli", *words]
     done = subprocess.run(
         command,

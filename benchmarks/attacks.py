@@ -1,11 +1,11 @@
-"""Does agentq lose data, act unasked or fail without a clear line under the attacks that were once found to work?
+"""Does agentq lose data, act without permission or fail without a clear message under attacks that once worked?
 
     python benchmarks/attacks.py [--json] [--only 4.1 3.16] [--list]
 
 Each attack repeats a case that an outside reviewer ran, with its number: 1.N is a finding on the parts and their
-contracts, 2.N on algorithms, 3.N an input on the command line, 4.N an attack on reliability or security. It prints
-what is expected beside what was got. Attacks that need a Chromium or a package that is missing are reported as
-skipped, never as passed.
+contracts, 2.N on algorithms, 3.N an input on the command line, 4.N an attack on reliability or security. Prints the
+expected and the actual result. Attacks that need a missing Chromium or package are reported as skipped, never as
+passed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -45,6 +46,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--list", action="store_true", help="list the attacks without running them")
     args = parser.parse_args(argv)
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a shell's background job ignores it, and its children too
     os.environ.setdefault("AGENTQ_NO_SANDBOX", "1")  # pages are of its own, and root has no sandbox
     for module in MODULES:
         import_module(module)

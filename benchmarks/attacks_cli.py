@@ -13,7 +13,7 @@ from pathlib import Path
 
 from attack import agentq, attack
 
-from agentq.policies.names import embedded_base
+from agentq.policies.engine_names import embedded_base
 
 DEAD = "http://127.0.0.1:9/v1"
 ONE = "--eval.num_tasks=1"
@@ -26,7 +26,7 @@ def base(folder: Path, name: str = "base") -> str:
 
 
 def said(folder: Path, *words: str, **more: object) -> str:
-    """How `agentq WORDS` ended; what it left in the folder, if anything."""
+    """How `agentq WORDS` ended, and what it left in the folder, if anything."""
     before = set(folder.rglob("*"))
     answer = agentq(*words, cwd=folder, **more)  # type: ignore[arg-type]
     left = sorted(str(path.relative_to(folder)) for path in set(folder.rglob("*")) - before)
@@ -34,7 +34,7 @@ def said(folder: Path, *words: str, **more: object) -> str:
 
 
 def refusals(folder: Path, commands: Sequence[Sequence[str]], holds: Callable[[str], bool] = lambda line: True) -> str:
-    """How many commands exit with 2 and one line that `holds`, and leave nothing; else the first that does not."""
+    """How many commands exit with 2 and one line that `holds` and leave nothing; else the first that does not."""
     for words in commands:
         text = said(folder, *words)
         if not text.startswith("exit 2: agentq: ") or "; left " in text or not holds(text):
@@ -43,7 +43,7 @@ def refusals(folder: Path, commands: Sequence[Sequence[str]], holds: Callable[[s
 
 
 def before_torch(folder: Path, *words: str) -> str:
-    """How a command ended, and whether it imported torch first: a package of that name here tells."""
+    """How a command ended, and whether it imported torch first, which a fake torch package records."""
     (folder / "fake" / "torch").mkdir(parents=True)
     mark = folder / "fake" / "imported"
     (folder / "fake" / "torch" / "__init__.py").write_text(f"open({str(mark)!r}, 'w')\n")
@@ -189,7 +189,7 @@ def dead_server(folder: Path) -> str:
 
 
 class _Models(BaseHTTPRequestHandler):
-    """A server that has one model, m."""
+    """A server with one model, m."""
 
     def do_GET(self) -> None:
         body = b'{"object": "list", "data": [{"id": "m", "object": "model"}]}'
@@ -200,7 +200,7 @@ class _Models(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing is printed."""
+        """Log nothing."""
 
 
 @attack("3.32", "a model that the server does not have", expected="one line: must be asked for one of its models (m)")

@@ -1,4 +1,4 @@
-"""Attacks by a stranger's environment: one class, reached in every way that there is."""
+"""Attacks by an environment of a user's own: one class, used in every supported way."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from attack import agentq, attack
 
 from agentq import envs
-from agentq.envs.remote.server import EnvServer
+from agentq.envs.remote.env_server import EnvServer
 from agentq.types import Command, EnvAction, Split
 
 OWN = """
@@ -37,7 +37,7 @@ PUSH, STOP = EnvAction(Command.CLICK, 1), EnvAction(Command.STOP)
 
 
 def _pages(name: str) -> tuple[str, ...]:
-    """What an episode of four steps shows."""
+    """The pages of an episode of four steps."""
     task, env = envs.task(name, Split.TRAIN, 2), envs.make(name)
     pages = (task.instruction, env.reset(task).text, *(env.step(a).observation.text for a in (PUSH, PUSH, None, STOP)))
     env.close()

@@ -1,4 +1,4 @@
-"""Attacks on the compiled core: tickets of another forest, wide nodes, paths that are no files."""
+"""Attacks on the compiled core: tickets of another forest, wide nodes, paths that are not files."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _planted() -> Forest:
 
 
 def _abused(forest: Forest, ticket: int) -> str:
-    """What becomes of a forest with a rollout of its own in flight when another's ticket is used on it."""
+    """What happens to a forest with its own rollout in flight if another forest's ticket is used on it."""
     own = forest.ask_one(0)[0]
     before = forest.to_bytes(), forest.num_in_flight, forest.num_nodes
     calls = {
@@ -149,7 +149,7 @@ def dangerous_paths(folder: Path) -> str:
 
 
 def null_device(path: Path) -> Path:
-    """A null device of its own; without the right to make one the system's, where that cannot be replaced."""
+    """A private null device, or the system's if none can be made and the system's cannot be replaced."""
     try:
         os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 3))
     except PermissionError:

@@ -1,4 +1,4 @@
-"""Attacks by a world that fails: pages that come back different, resets and steps that raise."""
+"""Attacks by a faulty world: pages that differ when revisited, resets and steps that raise."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from attack import agentq, attack
 
 from agentq.agent.actions import format_action
 from agentq.credit.pairs import node_pairs
-from agentq.envs.remote.server import EnvServer
-from agentq.policies.names import embedded_base
+from agentq.envs.remote.env_server import EnvServer
+from agentq.policies.engine_names import embedded_base
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.search.tree import SearchSettings, TreeSearch
+from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.types import Command, EnvAction, History, Observation, Split, StepResult, Task
 
@@ -28,7 +29,7 @@ CODE = (2, 0, 1, 2)
 
 
 class Changing:
-    """A lock of four clicks whose page shows an advertisement now and then, so that a replay may reach another page."""
+    """A lock of four clicks whose page sometimes shows an advertisement, so that a replay may reach another page."""
 
     name, max_steps = "changing", len(CODE)
 
@@ -51,7 +52,7 @@ class Changing:
         return StepResult(self.page(), float(opened), terminated=len(self.clicked) == len(CODE), success=opened)
 
     def page(self) -> Observation:
-        """What was clicked, and in one of ten cases an advertisement."""
+        """The clicks so far, and in one of ten cases an advertisement."""
         shown = f"heading {' '.join(map(str, self.clicked))}"
         return Observation(f"{shown}\ntext Buy {self.rng.random()}" if self.rng.random() < 0.1 else shown)
 
@@ -81,7 +82,7 @@ def _code_or_not(history: History, rng: np.random.Generator) -> tuple[str, float
 
 
 def _clicks(tree: TreeRecord, token_ids: np.ndarray) -> tuple[int, ...]:
-    """What was clicked on the way to the node of these tokens, that included."""
+    """The clicks on the way to the node of these tokens, including the node's own."""
     (end,) = [i for i, p in enumerate(tree.proposal) if p is not None and p.token_ids is token_ids]
     path = [tree.proposal[node] for node in tree.path(end)[1:]]
     return tuple(
@@ -110,7 +111,7 @@ def make():
 
 @contextmanager
 def _odd(where: str, folder: Path) -> Iterator[str]:
-    """The name of a served environment that fails at every seventh task."""
+    """The name of a served environment that fails on every seventh task."""
     file = folder / "odd.py"
     file.write_text(f'WHERE = "{where}"{ODD}', encoding="utf-8")
     with tempfile.TemporaryDirectory() as short, EnvServer(f"{file}:make", sys.executable, f"{short}/at", 4) as server:
@@ -118,7 +119,7 @@ def _odd(where: str, folder: Path) -> Iterator[str]:
 
 
 def _measured(name: str, folder: Path) -> str:
-    """`agentq eval` of the embedded base on the environment: how it ended, and who says what of broken tasks."""
+    """How `agentq eval` of the embedded base on the environment ended, and which outputs report broken tasks."""
     said = agentq(
         "eval",
         str(embedded_base()),

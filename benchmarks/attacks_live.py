@@ -27,7 +27,7 @@ RESULT = "<h1>Thanks</h1><form method=post action=/order><input name=again value
 
 
 def pool() -> BrowserPool:
-    """A browser. Raises Skipped without one."""
+    """A browser pool. Raises Skipped if there is no browser."""
     browsers = BrowserPool()
     try:
         browsers.open(["http://127.0.0.1"]).close()
@@ -88,7 +88,7 @@ def _(folder: Path) -> str:
 
 
 def _after_one_yes(script: str) -> str:
-    """One yes, then no more, to a form whose answer goes on by itself."""
+    """Answer yes once, then no, to a form whose result page goes on by itself."""
     pages = {"/": "<form method=post action=/order><button>Go on</button></form>", "/order": RESULT + script}
     answers = iter([True])
     told = Told(lambda step: next(answers, False))
@@ -108,7 +108,7 @@ def _(folder: Path) -> str:
 
 
 def _command(url: str, folder: Path) -> str:
-    """What `agentq run --yes` tells on stderr, with an engine that presses the last button."""
+    """The stderr of `agentq run --yes` with an engine that presses the last button."""
     program = (
         "import sys; from pressing import Pressing; from agentq.live import command; from agentq.cli import main;"
         "command.make_engine = lambda name: Pressing(); sys.exit(main(sys.argv[1:]))"

@@ -1,4 +1,4 @@
-"""Attacks on policies: page text that would become control, models whose distribution an engine could miss.
+"""Attacks on policies: page text that might become control tokens, models whose distribution an engine might miss.
 
 4.8 and 4.9 count the control tokens that pages add to prompts, over the marks of 21 model families in many spellings.
 """
@@ -21,9 +21,9 @@ from chat_families import FAMILIES, Family, history_of, make_tokenizer, spelling
 
 from agentq.agent.prompts import policy_messages
 from agentq.errors import ModelError
-from agentq.policies.engine import TransformersEngine
-from agentq.policies.openai import OpenAIEngine
+from agentq.policies.openai_engine import OpenAIEngine
 from agentq.policies.renderer import Renderer
+from agentq.policies.transformers_engine import TransformersEngine
 from agentq.types import History
 
 EXACT = "at most 1e-5 nats or refused"
@@ -42,7 +42,7 @@ def distribution(name: str, folder: Path) -> str:
 
 
 class _TextOnly(BaseHTTPRequestHandler):
-    """As much of OpenAI's API as an engine asks when it is made."""
+    """The part of OpenAI's API that an engine calls when it is made."""
 
     def do_GET(self) -> None:
         self._send(200, {"data": [{"id": "tiny"}]} if self.path == "/v1/models" else {})
@@ -61,12 +61,12 @@ class _TextOnly(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None:
-        """Not on stderr."""
+        """Log nothing."""
 
 
 @contextmanager
 def text_only_server() -> Iterator[str]:
-    """The URL of a server that takes messages alone."""
+    """The URL of a server that accepts messages only."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), _TextOnly)
     Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     try:
@@ -80,7 +80,7 @@ NOTHING = "0 control tokens from pages"
 
 
 def added(family: Family, encode: Callable[[History], np.ndarray], tokenizer: Any) -> int:
-    """The tokens of a family that its marks, in every spelling, add to prompts; fewer are as wrong as more."""
+    """The control tokens that a family's marks, in every spelling, add to prompts; missing ones count too."""
     controls = {id for id, token in tokenizer.added_tokens_decoder.items() if token.content.strip()}
 
     def count(page: str) -> int:
@@ -92,7 +92,7 @@ def added(family: Family, encode: Callable[[History], np.ndarray], tokenizer: An
 
 @attack("4.8", "control marks in page text, an engine that is sent messages", expected=NOTHING)
 def marks_in_messages(folder: Path) -> str:
-    """A text-only server gets the messages and encodes them with a tokenizer that is not known here."""
+    """A text-only server gets the messages and encodes them with a tokenizer that agentq does not know."""
     found = 0
     with text_only_server() as url:
         engine = OpenAIEngine(url)
@@ -111,7 +111,7 @@ def marks_in_messages(folder: Path) -> str:
 
 @attack("4.9", "added tokens that are not special (<think>, turn marks of DeepSeek) in page text", expected=NOTHING)
 def added_tokens(folder: Path) -> str:
-    """The tokenizer is here."""
+    """agentq has the tokenizer."""
     found = 0
     for family in FAMILIES:
         renderer = Renderer(tokenizer := make_tokenizer(family), [3], 1 << 20)

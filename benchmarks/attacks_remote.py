@@ -1,4 +1,4 @@
-"""Attacks on the server of environments, on its clients, and on what keeps browsers apart."""
+"""Attacks on the environment server, on its clients, and on the isolation of browsers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.browser.website import Website
 from agentq.envs.remote.connection import Connection
 from agentq.errors import ConfigError, EnvError, MissingExtra
-from agentq.policies.names import embedded_base
+from agentq.policies.engine_names import embedded_base
 from agentq.types import Split, Task
 
 _UNSANDBOXED = "AGENTQ_NO_SANDBOX"
@@ -274,8 +274,10 @@ def foreign_script(folder: Path) -> str:
 def killed_together(folder: Path) -> str:
     with serving(folder) as (pid, at):
         session = Connection(at)
-        for each in children(pid) | {pid}:
-            os.kill(each, signal.SIGKILL)
+        processes = children(pid) | {pid}
+        for number in (signal.SIGSTOP, signal.SIGKILL):  # none sees another die
+            for each in processes:
+                os.kill(each, number)
         session.hang_up()
     left = folders(folder)
     for each in left:

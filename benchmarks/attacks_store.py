@@ -1,4 +1,4 @@
-"""Attacks on the run store and on checkpoints: lost states, two holders, damaged checkpoints, disks that refuse."""
+"""Attacks on the run store and on checkpoints: lost states, two writers, damaged checkpoints, disk errors."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def refusing_disk(folder: Path) -> str:
 
 
 def _after(preparation: str, words: Sequence[str], folder: Path) -> Answer:
-    """`agentq WORDS` in a process that Python statements have prepared."""
+    """Run `agentq WORDS` in a process after the Python statements of `preparation`."""
     done = subprocess.run(
         [sys.executable, "-c", preparation + GO, *words], cwd=folder, capture_output=True, text=True, timeout=300
     )
@@ -143,7 +143,7 @@ def _after(preparation: str, words: Sequence[str], folder: Path) -> Answer:
 
 
 def _is_one_line(answer: Answer) -> bool:
-    """Whether a command ended with exit code 2 and one line of its own, behind what it told of its progress."""
+    """Whether a command ended with exit code 2 and one line of its own, after its progress lines."""
     ours = [line for line in answer.lines if line.startswith("agentq: ")]
     return answer.code == 2 and not answer.has_traceback and answer.lines[-1:] == ours
 

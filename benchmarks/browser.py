@@ -1,17 +1,17 @@
-"""What do a step, a reset, a way back and a search cost in a real browser, and what in BrowserGym's?
+"""What do a step, a reset, a way back and a search cost in a real browser, compared with BrowserGym?
 
     python benchmarks/browser.py [--json] [--rounds 5] [--sessions 1 4 16] [--peer-sessions 1 4] [--only steps back]
 
 steps: MiniWoB++ pages by scripted agents (browser_workload.py), the same pages and seeds for agentq (browser_own.py)
-and for BrowserGym (browser_peer.py, where `make browsergym` has put it), as it comes and with its delays at zero.
-Before anything is timed everyone must have been asked the same and have earned every reward. A session of BrowserGym
-is a process, as its API is synchronous; ours are threads that share Chromium processes. Memory is PSS of all processes.
+and for BrowserGym (browser_peer.py, installed by `make browsergym`), as it is and with its delays at zero. Before
+anything is timed, all contestants must get the same instructions and earn every reward. A BrowserGym session is a
+process, since its API is synchronous. agentq's sessions are threads that share Chromium processes. Memory is the PSS of
+all processes.
 
-back: to states of the expert's paths on the built-in sites, from their first page, by token, storage and replay; fork:
-by token, in a session of its own. search: expert episodes, and tree searches that must find the trees that are found
-in process.
+back: to states on the expert's paths on the built-in sites, from their first page, by token, storage and replay; fork:
+by token, in a new session. search: expert episodes, and tree searches that must find the same trees as in process.
 
-In a round everyone takes a turn; figures are medians over rounds, ratios medians of the rounds' ratios.
+In each round every contestant takes a turn. Figures are medians over rounds, ratios medians of the rounds' ratios.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from agentq.envs.browser import processes
 HERE = Path(__file__).resolve().parent
 PEER = HERE.parent / "build" / "browsergym" / "bin" / "python"
 PEERS = {"browsergym": "defaults", "browsergym, no delays": "no_delays"}
-TARGETS = {  # (figure, peer): at least so many times as good, with one session
+TARGETS = {  # (figure, peer): agentq is at least this many times as good, with one session
     ("steps_per_s", "browsergym"): 15.0,
     ("steps_per_s", "browsergym, no delays"): 4.0,
     ("reset_ms", "browsergym"): 100.0,
@@ -49,7 +49,7 @@ Figure = dict[str, Any]
 
 
 class Contestant:
-    """Processes that answer questions, all at once."""
+    """Processes that answer questions, all at the same time."""
 
     def __init__(self, name: str, command: list[str], count: int = 1) -> None:
         pages = Path(str(importlib.util.find_spec("miniwob").submodule_search_locations[0])) / "html" / "miniwob"  # type: ignore
@@ -71,7 +71,7 @@ class Contestant:
         return [json.loads(line) for line in lines]
 
     def memory_mib(self) -> float:
-        """Of all its processes and their descendants."""
+        """MiB of all its processes and their descendants."""
         return processes.memory_mb(set().union(*(processes.tree(p.pid, "-") for p in self.processes)))
 
     def end(self) -> None:
@@ -95,7 +95,7 @@ def contestants(sessions: int, peers: bool) -> list[Contestant]:
 
 
 def episodes(contestant: Contestant, seeds: list[int], sessions: int) -> Figure:
-    """A round of one contestant; `failed` episodes have no reward: BrowserGym gives up an act after half a second."""
+    """One round of one contestant; `failed` episodes have no reward: BrowserGym gives up an act after half a second."""
     start = time.perf_counter()
     played = [episode for answer in contestant.ask({"tasks": TASKS, "seeds": seeds}) for episode in answer]
     wall_s = time.perf_counter() - start
@@ -112,17 +112,17 @@ def episodes(contestant: Contestant, seeds: list[int], sessions: int) -> Figure:
 
 
 def check(everyone: list[Contestant], sessions: int) -> None:
-    """All are asked the same and earn every reward, in one of some attempts."""
+    """All contestants get the same instructions and earn every reward, in one of several attempts."""
     asked = []
     for each in everyone:
         turns = (episodes(each, [0, 1], sessions) for _ in range(ATTEMPTS))
         asked.append(next((turn["asked"] for turn in turns if not turn["failed"]), None))
     if asked != asked[:1] * len(everyone):
-        raise SystemExit(f"everyone must be asked the same and earn every reward; got {asked}")
+        raise SystemExit(f"all contestants must get the same instructions and earn every reward; got {asked}")
 
 
 def measure_steps(sessions: int, rounds: int, per_turn: int, peers: bool) -> list[Figure]:
-    """Everyone with so many sessions; ratios are to agentq with one browser."""
+    """Every contestant with each number of sessions; ratios are to agentq with one browser."""
     everyone = contestants(sessions, peers)
     check(everyone, sessions)
     memory = {}
@@ -172,7 +172,7 @@ def measure_back(rounds: int) -> list[Figure]:
 
 
 def measure_search(sessions: list[int], rounds: int) -> list[Figure]:
-    """Expert episodes and searches of so many trees at once, in process (one at a time) and in Chromium."""
+    """Expert episodes and searches of several trees at once, in process (one at a time) and in Chromium."""
     figures = []
     for count in sessions:
         contestant = own(count, min(2, count))

@@ -2,7 +2,7 @@
 
     python benchmarks/browser_own.py SESSIONS BROWSERS
 
-answers the driver's questions with so many sessions at once, in so many Chromium processes.
+answers the driver's questions with SESSIONS sessions at once in BROWSERS Chromium processes.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from agentq.envs.browser.hosts import SiteHost, site_host
 from agentq.envs.browser.miniwob import PREFIX, MiniwobHost, instruction
 from agentq.envs.browser.pool import BrowserPool
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.search.run import call, run_all
-from agentq.search.tree import SearchSettings, TreeSearch
+from agentq.searching.run import call, run_all
+from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.types import Command, EnvAction, History, Split, Task
 
@@ -33,7 +34,7 @@ HOME = EnvAction(Command.GOTO, text="/")
 
 
 class Ours:
-    """See browser_workload.Player. What the page asks for was looked up before."""
+    """See browser_workload.Player. The page's instruction was looked up before."""
 
     def __init__(self, task: str, pool: BrowserPool) -> None:
         self.name, self.pool = PREFIX + task, pool
@@ -59,7 +60,7 @@ class Ours:
 
 
 class Hidden(SiteHost):
-    """A built-in site as if it were somebody else's: its memory is neither read nor copied."""
+    """A built-in site treated as a foreign one: its memory is neither read nor copied."""
 
     def __init__(self, name: str, repeatable: bool) -> None:
         super().__init__(site_host(name).kit)
@@ -69,7 +70,7 @@ class Hidden(SiteHost):
         return None
 
     def dismiss(self, visitor: str) -> None:
-        """Whoever shares the visitor's cookie may come back."""
+        """Keep the visitor: another session may share its cookie."""
 
 
 def expert_actions(task: Task) -> list[EnvAction]:
@@ -85,7 +86,7 @@ def expert_actions(task: Task) -> list[EnvAction]:
 
 
 def ways_back(name: str, hosts: dict[str, SiteHost], pool: BrowserPool, seed: int) -> list[dict[str, Any]]:
-    """To each state of DEPTHS on the expert's path, by each way, after a visit of the first page."""
+    """Go back to each state of DEPTHS on the expert's path, by each way, after a visit to the first page."""
     task, found = envs.task(name, Split.VALIDATION, seed), []
     actions = expert_actions(task)
     for wanted, host in hosts.items():
@@ -111,7 +112,7 @@ def ways_back(name: str, hosts: dict[str, SiteHost], pool: BrowserPool, seed: in
 
 
 def experts(name: str, sessions: int, pool: BrowserPool | None, tasks: Sequence[Task]) -> dict[str, float]:
-    """Expert episodes, their actions known before."""
+    """Expert episodes whose actions were computed beforehand."""
     actions = {task.seed: expert_actions(task) for task in tasks}
 
     def play(tasks: Sequence[Task]) -> int:
@@ -133,7 +134,7 @@ def experts(name: str, sessions: int, pool: BrowserPool | None, tasks: Sequence[
 
 
 def clicks_about(history: History, rng: np.random.Generator) -> tuple[str, float]:
-    """Clicks and types somewhere, and stops after four actions."""
+    """Clicks and types at random, and stops after four actions."""
     if len(history.actions) == 4:
         return format_action(EnvAction(Command.STOP)), -1.0
     typed = rng.random() < 0.3
@@ -142,7 +143,7 @@ def clicks_about(history: History, rng: np.random.Generator) -> tuple[str, float
 
 
 def searches(name: str, in_flight: int, pool: BrowserPool | None, tasks: Sequence[Task]) -> dict[str, Any]:
-    """One tree a task; `trees` says what each found, to be compared."""
+    """One tree per task; `trees` holds the content of each, to be compared."""
     policy, found = ScriptedPolicy(clicks_about), list[TreeRecord]()
     settings = SearchSettings(num_iterations=8, num_proposals=3)
 

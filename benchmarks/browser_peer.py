@@ -1,9 +1,9 @@
-"""BrowserGym's part of benchmarks/browser.py; run by the interpreter of `make browsergym`, which has no agentq.
+"""BrowserGym's part of benchmarks/browser.py. Run by the interpreter of `make browsergym`, which has no agentq.
 
     python benchmarks/browser_peer.py defaults|no_delays EXECUTABLE
 
 Both browsers that it starts at a reset (its chat window is the second) are EXECUTABLE. `no_delays` sets slow_mo to 0
-and leaves out the half second that a step sleeps. It takes MiniWoB++'s pages from MINIWOB_URL.
+and removes the half second that a step sleeps. MINIWOB_URL names MiniWoB++'s pages.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What benchmarks/browser.py has everyone do on MiniWoB++ pages. Needs NumPy only: agentq and its peer both import it.
+"""The work of benchmarks/browser.py on MiniWoB++ pages. Needs NumPy only: agentq's part and its peer both import it.
 
-A turn takes the pages of TASKS one after the other, some episodes each; an episode is a reset and the moves of `moves`.
+A turn takes the pages of TASKS one after the other, several episodes each. An episode is a reset and the moves of
+`moves`.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ class Player(Protocol):
     """An environment of one page."""
 
     def reset(self, seed: int) -> str:
-        """Start the episode of `seed`; what the page asks for."""
+        """Start the episode of `seed`; return the page's instruction."""
         ...
 
     def play(self, move: Move) -> float | None:
-        """The reward if the episode is over; observes the page in any case."""
+        """The reward if the episode is over. Observes the page in any case."""
         ...
 
     def close(self) -> None: ...
@@ -35,7 +36,7 @@ class Player(Protocol):
 
 @dataclass(slots=True)
 class Episode:
-    """`first`: the environment's first, for which it opened its browser or session."""
+    """`first`: the environment's first episode, for which it opened its browser or session."""
 
     task: str
     seed: int
@@ -52,7 +53,7 @@ def page_seed(seed: int) -> int:
 
 
 def moves(task: str, goal: str) -> list[Move]:
-    """What earns the reward."""
+    """The moves that earn the reward."""
     said = re.findall('"([^"]*)"', goal)
     match task:
         case "click-test":
@@ -87,6 +88,6 @@ def turn(make: Callable[[str], Player], tasks: Iterable[str], seeds: Sequence[in
 
 
 def serve(answer: Callable[[Any], Any]) -> None:
-    """Answer each line of standard input, a JSON value, by a line of JSON."""
+    """Answer each line of standard input, a JSON value, with a line of JSON."""
     for line in sys.stdin:
         print(json.dumps(answer(json.loads(line)), default=asdict), flush=True)

@@ -1,6 +1,7 @@
-"""Chats of model families, made again in small: how their templates write turns, and which marks are tokens.
+"""Small imitations of the chat formats of model families: how templates write turns, and which marks are tokens.
 
-A family's tokenizer is a small byte-level one with the family's added tokens; `ordinary` marks are plain text to it.
+A family's tokenizer is a small byte-level tokenizer with the family's added tokens. `ordinary` marks are plain text to
+it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ NORMALIZERS = {
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """`special` and `added` are tokens; `ordinary` the marks that are text."""
+    """`special` and `added` are tokens; `ordinary` marks are plain text."""
 
     name: str
     template: str
@@ -174,7 +175,7 @@ def _trained() -> Any:
 
 
 def make_tokenizer(family: Family, normalizer: str = "none", **strips: bool) -> Any:
-    """The family's; `strips` are lstrip, rstrip, single_word and normalized of its added tokens."""
+    """The family's tokenizer; `strips` sets lstrip, rstrip, single_word and normalized of its added tokens."""
     tokenizer = deepcopy(_trained())
     if NORMALIZERS[normalizer] is not None:
         tokenizer.backend_tokenizer.normalizer = NORMALIZERS[normalizer]
@@ -196,7 +197,7 @@ def spellings(mark: str) -> Iterator[str]:
 
 
 def history_of(page: str) -> History:
-    """`page` as the page, in the task and in past actions: wherever its text may come to."""
+    """A history with `page` everywhere that page text can occur: as the page, in the task and in past actions."""
     return History(
         page, Observation(page, "/"), (f"THOUGHT: {page}", f"COMMANDS: TYPE [3] {page}", f"ASK_USER a\n{page}")
     )

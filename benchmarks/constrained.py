@@ -1,9 +1,9 @@
-"""What holding actions to the grammar and the page's ids does to a policy: unreadable and refused steps, success, cost.
+"""How does restricting actions to the grammar and the page's ids change unreadable and refused steps, success and cost?
 
     python benchmarks/constrained.py [--env booking] [--tasks 200] [--base ENGINE] [--json]
 
-The same held-out tasks with the same seeds, with and without, greedy and sampled. A step is unreadable if its text is
-no action, refused if the page has no such element or not of that kind.
+The same held-out tasks with the same seeds, with and without the restriction, greedy and sampled. A step is unreadable
+if its text is not an action, and refused if the page has no such element or the element is of another kind.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from critic import together
 from machine import commit, machine
 
 from agentq import envs
-from agentq.evaluate.stats import paired_difference, wilson
-from agentq.policies.model import ModelPolicy
-from agentq.policies.names import embedded_base, make_engine
+from agentq.evaluation.stats import paired_difference, wilson
+from agentq.policies.engine_names import embedded_base, make_engine
+from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.protocol import Engine
-from agentq.search.rollout import RolloutSettings, rollout
+from agentq.searching.rollout import RolloutSettings, rollout
 from agentq.types import History, Split, Trajectory
 
 TEMPERATURES = (0.0, 0.8)
@@ -30,7 +30,7 @@ REFUSED = ("no_such_element", "wrong_role", "no_such_option", "disabled", "bad_a
 
 
 def episodes(engine: Engine, env: str, n: int, temperature: float, constrained: bool) -> tuple[list[Trajectory], float]:
-    """One of each task, and the seconds of the engine."""
+    """One episode per task, and the seconds of the engine."""
     policy, before = ModelPolicy(engine, constrained=constrained), engine.usage.seconds
     settings = RolloutSettings(temperature=temperature)
     done = together(rollout(envs.make(env), task, policy, settings) for task in envs.tasks(env, Split.TEST, n))
@@ -38,7 +38,7 @@ def episodes(engine: Engine, env: str, n: int, temperature: float, constrained: 
 
 
 def figures(done: list[Trajectory], seconds: float) -> dict[str, Any]:
-    """Of one way."""
+    """Success, unreadable and refused steps, and tokens per second of one way."""
     steps = [step for t in done for step in t.steps]
     kinds = Counter(step.result.error_kind for step in steps)
     wins, tokens = sum(t.success for t in done), sum(len(step.proposal.token_ids) for step in steps)

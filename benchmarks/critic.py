@@ -1,9 +1,9 @@
-"""How often the critic ranks the expert's action first among a model's own proposals, against chance; validation tasks.
+"""How often does the critic rank the expert's action first among a model's own proposals, compared with chance?
 
     python benchmarks/critic.py --env booking --tasks 40 [--base DIR] [--json]
 
-At every state of the expert's path the policy proposes K actions; the expert's action joins them if it is not there.
-States where nothing else was proposed are left out. The policy's own first sample is the peer: how often it is right.
+On validation tasks. At every state of the expert's path the policy proposes K actions, and the expert's action is added
+if it is missing. States with no other proposal are left out. The policy's own first sample is the baseline.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from machine import commit, machine
 from agentq import envs
 from agentq.agent.actions import action_key, format_action
 from agentq.critics.ranker import LLMRanker
-from agentq.evaluate.critic import choice_accuracy
-from agentq.evaluate.stats import wilson
-from agentq.policies.engine import TransformersEngine
-from agentq.policies.model import ModelPolicy
-from agentq.policies.names import embedded_base
+from agentq.evaluation.critic import choice_accuracy
+from agentq.evaluation.stats import wilson
+from agentq.policies.engine_names import embedded_base
+from agentq.policies.model_policy import ModelPolicy
+from agentq.policies.transformers_engine import TransformersEngine
 from agentq.types import EnvAction, History, Split
 
 Answer = TypeVar("Answer")
@@ -48,7 +48,7 @@ def expert_states(env_name: str, n: int) -> list[tuple[History, EnvAction]]:
 
 
 def together(questions: Iterable[Coroutine[Any, Any, Answer]]) -> list[Answer]:
-    """All answers, asked for at once."""
+    """All answers; the questions are asked at once."""
 
     async def main() -> list[Answer]:
         return await asyncio.gather(*questions)

@@ -1,6 +1,6 @@
-"""Single actions that each make a page send something which may change its site, in as many ways as browsers know.
+"""Single actions that each make a page send a request which may change its site, in as many ways as browsers have.
 
-`/` of each page is its own address; whatever arrives at the server by another method than GET is an effect.
+`/` of each page is its own address. Whatever arrives at the server by a method other than GET is an effect.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NAME = "effects"
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """A page, and the action on its last control that makes it send something; `late_s`: how long that may take."""
+    """A page whose last control, if acted on, makes it send something; `late_s`: how long that may take."""
 
     page: str
     command: Command = Command.CLICK
@@ -246,14 +246,14 @@ def open_at(url: str, pool: BrowserPool, guard: Guard | None, steps: int = 30) -
 
 
 def pages_of(effect: Effect) -> dict[str, str]:
-    """The pages of its site."""
+    """The pages of the effect's site, by path."""
     return {"/": effect.page, **(effect.more or {})}
 
 
 def tried(effect: Effect, pool: BrowserPool) -> tuple[list[str], int]:
-    """What arrives at the site, and how many requests are held, if the action is done in a live run that cannot ask.
+    """Do the action in a live run that cannot ask; return what arrives at the site and how many requests are held.
 
-    What a busy machine has not sent when the time is over is waited for once more, longer.
+    If a busy machine has sent nothing in time, wait once more, for longer.
     """
     for more_s in (0.0, 3.0):
         with recording(pages_of(effect)) as site:

@@ -1,5 +1,5 @@
-// The workload of forest.py without Python: evaluator and search in one program. A line a repetition: CPU seconds, bytes
-// in use; in the first line also, of each root, the number of its children and their counts.
+// The workload of forest.py without Python: evaluator and search in one program. Prints one line per repetition: CPU
+// seconds and bytes in use. The first line also has, for each root, the number of its children and their counts.
 //
 //     forest_bench TREES SIMULATIONS WIDTH BATCH VARIED REPETITIONS
 #include <algorithm>
@@ -34,7 +34,7 @@ double cpu_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-/// What the caller knows of a node: its hash before mixing, and its depth.
+/// The caller's record of a node: its hash before mixing, and its depth.
 struct Known {
   std::uint32_t seed, depth;
 };
@@ -61,7 +61,7 @@ void simulate(Forest& forest, agentq::Ticket ticket, NodeId node, const Work& wo
   forest.tell_one(ticket, (hash >> 8) * 0x1p-24);
 }
 
-/// One leaf at a time where that is all that is asked for, else batches over all trees.
+/// One leaf at a time for one tree and batches of 1, otherwise batches over all trees.
 void search(Forest& forest, const std::vector<TreeId>& trees, const Work& work, std::vector<Known>& known) {
   for (const TreeId tree : trees) known[forest.root(tree)] = {1 + static_cast<std::uint32_t>(tree) * kGolden, 0};
   if (work.trees == 1 && work.batch == 1) {

@@ -1,21 +1,21 @@
-"""How fast is the forest beside other tree searches that do the same work?
+"""How fast is the forest compared with other tree searches that do the same work?
 
     python benchmarks/forest.py [--json] [--only "forest, core" mctx] [--rounds 5] [--seconds 0.3]
 
 The work (forest_workload.py): T trees of width K and depth at most 10, S simulations each, B leaves of a tree at once.
-A leaf's value is a hash of its path; UCB1 with 1 + N and c = sqrt 2; a visit in flight is worth 0. First visits
-evaluate a node and give it K children. Root counts are checked before anything is timed.
+A leaf's value is a hash of its path. UCB1 with 1 + N and c = sqrt 2; a visit in flight is worth 0. A first visit
+evaluates a node and gives it K children. Root counts are checked before anything is timed.
 
-CPU time of one core. In each of several rounds everyone does each work in turn; figures are medians over the rounds,
-and ratios medians of the rounds' ratios.
+CPU time of one core. In each of several rounds every contestant does each work in turn. Figures are medians over the
+rounds, and ratios are medians of the rounds' ratios.
 
-The forest takes part in three ways: driven with NumPy arrays, driven one leaf at a time ("scalar"), and in C++ with the
-evaluator ("core", built where CMake is found). Peers join where they are installed (`make bench-setup`).
-forest_peers.py says who does the same work and who only nearly.
+The forest is driven in three ways: with NumPy arrays ("arrays"), one leaf at a time ("scalar"), and in C++ with the
+evaluator ("core", built if CMake is found). Peers take part if they are installed (`make bench-setup`).
+forest_peers.py says which do the same work and which only nearly.
 
 Widths that vary: a node with the hash h has 1 + h % 9 children, 5 on average; the root counts are pure Python's. These
-trees are deeper and UCB1 prefers their wide nodes, so that a simulation looks at more children. The ratio to the fixed
-width is of children looked at a second (of every node on a path, all its children); that of simulations is beside it.
+trees are deeper and UCB1 prefers their wide nodes, so a simulation looks at more children. The ratio to the fixed width
+is in children looked at per second (all children of every node on a path). The ratio in simulations is listed too.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ from machine import commit, machine, target
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """`run` does the work. It gives the visit counts of the roots' children, or what `holds` judges."""
+    """`run` does the work. It returns the visit counts of the roots' children, or a result that `holds` judges."""
 
     name: str
     run: Callable[[Work], Any]
     holds: Callable[[Any, Work], bool] | None = None
     batches: bool = False  # can take several leaves of a tree at once
     trees: bool = True  # can search several trees
-    varies: bool = False  # can give each node a width of its own
-    most: int = 200_000  # simulations a run, so that no run takes long
+    varies: bool = False  # can give each node its own width
+    most: int = 200_000  # simulations per run, so that no run takes long
     seconds: Callable[[Work, int], list[float]] | None = None  # times itself: CPU seconds of some repetitions
 
     def can(self, work: Work) -> bool:
@@ -109,7 +109,7 @@ CHECKED = [
 
 
 def check(everyone: list[Contestant]) -> None:
-    """Root counts: the definition against the known ones, everyone who does the same work against the definition."""
+    """Compare root counts: the definition with the known ones, then each contestant with the definition."""
     for batch, known in KNOWN_ROOT_COUNTS.items():
         found = pure_python(Work(batch=batch, plain=True))
         if found != [known]:
@@ -124,7 +124,7 @@ def check(everyone: list[Contestant]) -> None:
 
 
 def speeds(everyone: list[Contestant], rounds: int, seconds: float) -> dict[str, dict[str, list[float]]]:
-    """Of each work and contestant, simulations a CPU second in each round."""
+    """Simulations per CPU second in each round, by work and contestant."""
     turns = [(work, contestant) for work in WORKS for contestant in everyone if contestant.can(work)]
     out: dict[str, dict[str, list[float]]] = {work.name: {} for work in WORKS}
     for work, contestant in turns:
@@ -133,8 +133,8 @@ def speeds(everyone: list[Contestant], rounds: int, seconds: float) -> dict[str,
             contestant.run(work if contestant.run is forest_peers.mctx_ucb1 else replace(work, simulations=10))
     for _ in range(rounds):
         for work, contestant in turns:
-            gc.collect()  # what the others left, and
-            gc.freeze()  # what their packages keep, is not for this one to look through
+            gc.collect()  # frees what other contestants left
+            gc.freeze()  # keeps the collector out of the objects of their packages
             out[work.name][contestant.name].append(turn(contestant, work, seconds))
     return out
 
@@ -156,7 +156,7 @@ def ratio(over: list[float], under: list[float]) -> float:
 
 
 def looked_at(work: Work) -> float:
-    """Children looked at in a simulation: of every node on the path, all."""
+    """Children looked at per simulation: all children of every node on the path."""
     count, rest = 0, pure_python_trees(work)
     while rest:
         node = rest.pop()
@@ -166,7 +166,7 @@ def looked_at(work: Work) -> float:
 
 
 def figures_of(measured: dict[str, dict[str, list[float]]]) -> dict[str, Any]:
-    """The medians, and how many times as fast the forest's ways are as everyone else on the same work."""
+    """The medians, and how many times as fast the forest is as each peer on the same work."""
     ratios: dict[str, dict[str, float]] = {}
     for work, speed in measured.items():
         peers = [name for name in speed if name not in (*FOREST, OTHER_WORK)]
@@ -206,14 +206,14 @@ def targets_of(figures: dict[str, Any], slot: float) -> dict[str, Any]:
     out = {name: target(row[key], least) for name, row, key, least in wanted if key in row}
     if varied := figures["varied_over_fixed"].get(VARIED.name, {}).get(FOREST[0]):
         out["core, varied width / fixed, T64 S200"] = target(varied["children_per_s"], 0.8)
-    return out | {"bytes a child slot": target(slot, 16, at_most=True)}
+    return out | {"bytes per child slot": target(slot, 16, at_most=True)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", help="contestants, by name")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.3, help="CPU time of a contestant in a round, at least")
+    parser.add_argument("--seconds", type=float, default=0.3, help="least CPU time of a contestant per round")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     everyone = [contestant for contestant in contestants() if not args.only or contestant.name in args.only]

@@ -1,14 +1,14 @@
-"""What does a user gain by the forest, in time and in memory?
+"""What does a user gain from the forest, in time and in memory?
 
     python benchmarks/forest_gain.py [--json]
 
-- beside a model: 64 searches at once, each waiting 10 ms for every value. The median time in the tree, a simulation,
-  and its share of the wall time of one search alone and of all 64. Beside such a model the tree does not matter.
-- cheap evaluator: 64 trees side by side, a leaf of each valued by one small network in NumPy (64 inputs, 64 hidden
-  units). Simulations a second, and the share of the time that is not the network's. Root counts are checked.
-- memory: 64 trees of 80,000 simulations each, without a limit of depth: the growth of the process (Linux). Then, ten
-  times, half of the trees are dropped and as many searched anew. What a week of simulations takes if nothing is dropped
-  follows from their rate; a forest holds no more than 2^31 cells.
+- with a model: 64 searches at once, each waiting 10 ms for every value. The median time in the tree per simulation, and
+  its share of the wall time of one search alone and of all 64. With such a model the tree does not matter.
+- cheap evaluator: 64 trees side by side. One small network in NumPy (64 inputs, 64 hidden units) evaluates one leaf of
+  each. Simulations per second, and the share of the time outside the network. Root counts are checked.
+- memory: 64 trees of 80,000 simulations each, without a depth limit: the growth of the process (Linux). Then, ten
+  times, half of the trees are dropped and as many searched anew. The memory that a week of simulations takes if nothing
+  is dropped follows from their rate. A forest holds at most 2^31 cells.
 
 Pure Python is forest_workload.py's tree. The cheap evaluator is measured in CPU time of one core.
 """
@@ -40,11 +40,11 @@ MOST_BYTES = 16 << 31  # of one forest
 
 Value = Callable[[int], Awaitable[float]]
 
-# Beside a model -------------------------------------------------------------------------------------------------------
+# With a model ---------------------------------------------------------------------------------------------------------
 
 
 async def forest_search(forest: Forest, tree: int, simulations: int, value: Value) -> list[float]:
-    """Seconds in the tree, of each simulation."""
+    """Seconds in the tree for each simulation."""
     spent = []
     for _ in range(simulations):
         start = time.perf_counter()
@@ -96,7 +96,7 @@ async def beside_a_model(name: str, simulations: int = 100) -> dict[str, float]:
 
 
 class ValueHead:
-    """A network of one hidden layer over features looked up by hash; the seconds that it took."""
+    """A network of one hidden layer over features looked up by hash, and the seconds that it took."""
 
     def __init__(self) -> None:
         rng = np.random.default_rng(7)
@@ -131,7 +131,7 @@ def cheap_evaluator(rounds: int = 5) -> dict[str, dict[str, float]]:
         "pure Python": python_lockstep,
     }
     if forest_own.arrays(work, ValueHead()) != python_lockstep(work, ValueHead()):
-        raise SystemExit("the forest must give the root counts of pure Python beside the value head")
+        raise SystemExit("the forest must give the root counts of pure Python with the value head")
     rows: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, run in ways.items():
@@ -152,7 +152,7 @@ def cheap_evaluator(rounds: int = 5) -> dict[str, dict[str, float]]:
 
 
 def grow(forest: Forest, trees: np.ndarray, simulations: int) -> None:
-    """A node's value is a hash of its id, so that nothing but the forest grows."""
+    """Grow the forest alone: a node's value is a hash of its id."""
     widths = np.full(len(trees), WIDTH, dtype=np.uint32)
     for _ in range(simulations):
         tickets, nodes, *_ = forest.ask(trees)

@@ -1,8 +1,9 @@
-"""Bytes a simulation of forest.py's contestants. Each simulation evaluates one node and gives it K slots.
+"""Bytes per simulation of forest.py's contestants. Each simulation evaluates one node and gives it K slots.
 
-The forest counts its own bytes, of whole chunks; mctx and NumPy are their arrays; tracemalloc sees the peak of those in
-Python; of OpenSpiel in C++, whose tree nothing in Python sees, it is the growth of a process that plays Connect Four
-(width 7). The nodes of OpenSpiel get their slots on their second visit, and TreeQuest makes one node a simulation.
+The forest reports its own bytes, in whole chunks. mctx and NumPy count their arrays. For contestants in Python
+tracemalloc measures the peak. Python cannot see the tree of OpenSpiel in C++, so the growth of a process that plays
+Connect Four (width 7) counts. OpenSpiel's nodes get their slots on their second visit, and TreeQuest makes one node per
+simulation.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from agentq._core import Forest
 
 
 def traced(run: Callable[[Work], Any], work: Work) -> int:
-    """The peak of what Python allocates meanwhile."""
+    """Peak bytes that Python allocates during `run(work)`."""
     run(Work(simulations=10))  # imports and caches
     tracemalloc.start()
     run(work)
@@ -36,12 +37,12 @@ def traced(run: Callable[[Work], Any], work: Work) -> int:
 
 
 def resident() -> int:
-    """Of this process; Linux."""
+    """Resident bytes of this process (Linux)."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def openspiel_growth(simulations: int) -> int | None:
-    """Of a process's resident memory, by a game of OpenSpiel in C++, where there is one."""
+    """Growth of a process's resident memory during a game of OpenSpiel in C++; None if it is not installed."""
     code = (
         "import forest_memory as m, forest_peers as p; p.openspiel_game(10, 'connect_four'); before = m.resident(); "
         f"root = p.openspiel_game({simulations}, 'connect_four'); print(m.resident() - before)"
@@ -69,7 +70,7 @@ def bytes_per_simulation(work: Work) -> dict[str, float]:
 
 
 def bytes_per_child_slot() -> float:
-    """What one child more costs: by two nodes whose blocks fill a chunk each."""
+    """Bytes per additional child, measured with two nodes whose blocks fill a chunk each."""
 
     def used(width: int) -> int:
         forest = Forest(selection="ucb1", exhaust=False)

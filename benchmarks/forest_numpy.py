@@ -1,7 +1,7 @@
 """NumPy alone at the work of forest.py: T trees side by side, one descent of each at a time.
 
-An expanded node is a row of K slots, so that a slot is the number `row * K + child`; the first T rows are the roots.
-Every level of a descent is a few array operations over the trees that are still on their way.
+An expanded node is a row of K slots, so a slot is the number `row * K + child`. The first T rows are the roots. Every
+level of a descent takes a few array operations over the trees whose descent has not ended.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from forest_workload import C_EXP, DEPTH, GOLDEN, Work, mix_array, root_hash
 class Lockstep:
     def __init__(self, work: Work) -> None:
         self.work, width, slots = work, work.width, work.total * work.width
-        # one slot more at the end, for the levels that a path does not reach
+        # one more slot at the end, for the levels that a path does not reach
         self.count = np.zeros(slots + 1, dtype=np.int32)  # with visits in flight
         self.total = np.zeros(slots + 1)
         self.row = np.full(slots + 1, -1, dtype=np.int32)  # of the children; -1: a leaf
@@ -32,7 +32,7 @@ class Lockstep:
         self.steps = ((np.arange(width, dtype=np.uint64) + 1) * GOLDEN).astype(np.uint32)
 
     def choose(self, rows: np.ndarray, visits: np.ndarray) -> np.ndarray:
-        """The slot that each row's rule takes; `visits` is N(h), under the logarithm."""
+        """The slot that the rule chooses in each row; `visits` is N(h), under the logarithm."""
         count = self.counts.take(rows, axis=0)
         score = self.totals.take(rows, axis=0)
         score /= np.maximum(count, 1)
@@ -43,7 +43,7 @@ class Lockstep:
         return rows * self.work.width + score.argmax(axis=1)
 
     def descend(self, trees: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Leaf and depth of each tree, and the slots from the root to it, a row a level."""
+        """Leaf and depth of each tree, and the slots from the root to it, one row per level."""
         leaf, depth = np.empty_like(trees), np.full(trees.size, DEPTH)
         path = np.full((DEPTH, trees.size), -1)
         going, rows, visits = np.arange(trees.size), trees, self.started[trees] - 1
@@ -61,7 +61,7 @@ class Lockstep:
         return leaf, depth, path[: level + 1]
 
     def simulate(self, trees: np.ndarray, size: int) -> np.ndarray:
-        """Up to `size` leaves of each tree; how many each had."""
+        """Simulate up to `size` leaves of each tree; return how many each tree had."""
         had, found = np.zeros(self.work.trees, dtype=int), []
         for _ in range(size):
             leaf, depth, path = self.descend(trees)

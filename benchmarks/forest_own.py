@@ -30,8 +30,10 @@ def values_of(hashes: np.ndarray) -> np.ndarray:
 
 
 def arrays(work: Work, evaluate: Callable[[np.ndarray], np.ndarray] = values_of) -> list[list[int]]:
-    """Asks all trees at once; hashes in NumPy. A node's hash is mixed when it is visited, from the seed that its parent
-    left for it."""
+    """Ask all trees at once; hashes in NumPy.
+
+    A node's hash is mixed when it is visited, from the seed that its parent left for it.
+    """
     forest = Forest(selection="ucb1", c_exp=C_EXP, exhaust=False)
     every = forest.add_trees(work.trees)
     roots = np.array([forest.root(tree) for tree in every])
@@ -61,7 +63,7 @@ def arrays(work: Work, evaluate: Callable[[np.ndarray], np.ndarray] = values_of)
             else:
                 blocks[forest.expand(growing, widths[: len(growing)])] = grown[:, None] + steps
             forest.tell(tickets, evaluate(hashes))
-            if len(tickets) < size:  # somebody was blocked
+            if len(tickets) < size:  # a tree was blocked
                 left -= np.bincount(asked, minlength=work.trees)
                 break
             done += batch
@@ -70,8 +72,10 @@ def arrays(work: Work, evaluate: Callable[[np.ndarray], np.ndarray] = values_of)
 
 
 def scalar(work: Work) -> list[list[int]]:
-    """One leaf at a time, tree after tree; hashes in Python. Siblings share what is known of them: their parent's hash,
-    the first of them, their depth."""
+    """One leaf at a time, tree after tree; hashes in Python.
+
+    Siblings share one record: their parent's hash, the first sibling, their depth.
+    """
     forest = Forest(selection="ucb1", c_exp=C_EXP, exhaust=False)
     ask, expand, tell, width = forest.ask_one, forest.expand_one, forest.tell_one, work.width
     roots = np.array([forest.root(tree) for tree in forest.add_trees(work.trees)])
@@ -105,7 +109,7 @@ def cmake() -> str | None:
 
 @cache
 def _program() -> Path:
-    """benchmarks/forest.cc, built."""
+    """Build benchmarks/forest.cc and return its path."""
     root = Path(__file__).resolve().parents[1]
     out = root / "build" / "benchmark"
     pybind = subprocess.check_output([sys.executable, "-m", "pybind11", "--cmakedir"], text=True).strip()
@@ -116,7 +120,7 @@ def _program() -> Path:
 
 
 def _lines(work: Work, repetitions: int) -> list[list[str]]:
-    """Of each repetition CPU seconds and bytes in use; of the first also number and counts of each root's children."""
+    """CPU seconds and bytes in use per repetition; in the first also number and counts of each root's children."""
     words = [work.trees, work.simulations, work.width, work.batch, int(work.varied), repetitions]
     out = subprocess.check_output([_program(), *map(str, words)], text=True)
     return [line.split() for line in out.splitlines()]
@@ -128,10 +132,10 @@ def core(work: Work) -> list[list[int]]:
 
 
 def core_seconds(work: Work, repetitions: int) -> list[float]:
-    """CPU seconds of each repetition; one more, which also starts the program, is left out."""
+    """CPU seconds of each repetition; the first, which also starts the program, is left out."""
     return [float(line[0]) for line in _lines(work, repetitions + 1)[1:]]
 
 
 def core_bytes(work: Work) -> int:
-    """What the forest itself says that it uses."""
+    """The bytes that the forest itself reports."""
     return int(_lines(work, 1)[0][1])

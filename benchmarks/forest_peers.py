@@ -1,9 +1,9 @@
 """Other tree searches at the work of forest.py, as far as their own rules allow.
 
-mctx takes UCB1 and then does the same work. The rules of the others differ: they make S simulations with the same
-values and widths, which is checked, and their counts are their own. OpenSpiel's C++ search cannot be given this work:
-pip's `pyspiel.Evaluator` cannot be subclassed, so it plays tic-tac-toe with random rollouts, which cost more than its
-tree; it is here for scale, and no ratio is taken of it.
+mctx accepts UCB1 and then does the same work. The others have different rules. They make S simulations with the same
+values and widths, which is checked; their counts are their own. OpenSpiel's C++ search cannot do this work, because
+pip's `pyspiel.Evaluator` cannot be subclassed. It plays tic-tac-toe with random rollouts, which cost more than its
+tree. It is here for scale, and no ratio is reported.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ def mctx_ucb1(work: Work) -> list[list[int]]:
 
 
 def mctx_bytes(work: Work) -> int:
-    """Of the arrays of its tree."""
+    """Bytes of the arrays of mctx's tree."""
     return _mctx_search(work)()[1]  # type: ignore[no-any-return]
 
 
 def _nodes(root: Any) -> list[Any]:
-    """Those of a tree whose nodes have `children`."""
+    """All nodes below `root`, itself included; nodes have `children`."""
     found = [root]
     for node in found:
         found.extend(node.children or [])
@@ -81,7 +81,7 @@ def _nodes(root: Any) -> list[Any]:
 
 
 def treequest(work: Work) -> list[tuple[int, float]]:
-    """TreeQuest's StandardMCTS: one node a step, softmax priors, no limit of depth. A node is expanded by K steps."""
+    """TreeQuest's StandardMCTS: one node per step, softmax priors, no depth limit. Expanding a node takes K steps."""
     import treequest as tq  # type: ignore[import-not-found]
 
     algorithm = tq.StandardMCTS(samples_per_action=work.width)
@@ -162,7 +162,7 @@ def openspiel_holds(root: Any, work: Work) -> bool:
 
 @cache
 def _llm_reasoners() -> tuple[type, Any, Any]:
-    """Its search without rollouts, its world (a state is a hash and a depth), what it asks about actions."""
+    """Its search without rollouts, its world (a state is a hash and a depth), and its questions about actions."""
     from reasoners import SearchConfig, WorldModel  # type: ignore[import-not-found]
     from reasoners.algorithm import MCTS  # type: ignore[import-not-found]
 
@@ -214,7 +214,7 @@ def llm_reasoners_holds(root: Any, work: Work) -> bool:
 
 
 def openspiel_game(simulations: int, game: str = "tic_tac_toe") -> Any:
-    """OpenSpiel's C++ MCTSBot on a game, one random rollout a leaf; the root of its tree."""
+    """OpenSpiel's C++ MCTSBot on a game, one random rollout per leaf; the root of its tree."""
     import pyspiel  # type: ignore[import-not-found]
 
     world = pyspiel.load_game(game)

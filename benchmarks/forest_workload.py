@@ -1,9 +1,9 @@
-"""The work of forest.py: trees whose leaves' values are hashes of their paths. The definition, in pure Python.
+"""The work of forest.py, defined in pure Python: trees whose leaf values are hashes of their paths.
 
     h(root of tree t) = mix(1 + t * GOLDEN)      h(child i) = mix(h + (i + 1) * GOLDEN)      value = (h >> 8) / 2^24
 
-A simulation descends by UCB1 with 1 + N, evaluates the node that it ends at, gives it K children unless it lies at
-depth 10, and adds the value to the node and all above it.
+A simulation descends by UCB1 with 1 + N, evaluates the node where it ends, gives it K children unless it is at depth
+10, and adds the value to the node and to all its ancestors.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Work:
 
     @property
     def cells(self) -> int:
-        """Above every node id of a forest that does this work: blocks of even size, chunks that double."""
+        """An upper bound on the node ids of a forest that does this work: blocks of even size, chunks that double."""
         block = (self.widest + 2) // 2 * 2
         return self.trees * (256 + 4 * block * (self.simulations + 1))
 
@@ -76,7 +76,7 @@ def child_hash(h: int, i: int) -> int:
 
 
 def value_of(h: int) -> float:
-    """In [0, 1), exact in single precision."""
+    """A value in [0, 1), exact in single precision."""
     return (h >> 8) / 2**24
 
 
@@ -106,7 +106,7 @@ class Node:
 
 
 def pure_python_trees(work: Work) -> list[Node]:
-    """One tree after the other: their roots."""
+    """The roots of the trees, searched one after the other."""
     roots = [Node(root_hash(tree)) for tree in range(work.trees)]
     for root in roots:
         done = 0
@@ -125,7 +125,7 @@ def pure_python(work: Work) -> list[list[int]]:
 
 
 def select(root: Node, size: int = 1, plain: bool = False) -> list[list[Node]]:
-    """The paths to up to `size` leaves, in flight."""
+    """The paths to up to `size` leaves, marked as in flight."""
     paths: list[list[Node]] = []
     for _ in range(size):
         node, path = root, [root]

@@ -1,8 +1,8 @@
-"""Does a run over hostile pages go on, without a hang, an escape, a process or an unexplained failure left behind?
+"""Does a run over hostile pages go on, without a hang, an escape, a leftover process or an unexplained failure?
 
     python benchmarks/hostile.py --episodes 1000 [--json] [--browsers 2] [--deadline 3] [--seed 0]
 
-An episode opens one of the pages of hostile_site.py, then walks at random for three steps; where a page asks it to
+An episode opens one of the pages of hostile_site.py, then walks at random for three steps. If a page asks the walker to
 leave the site, it obeys half the time. Progress and the time left go to stderr.
 """
 
@@ -45,7 +45,7 @@ _ASKED = re.compile(r"GOTO (\S+)")
 
 @dataclass
 class Seen:
-    """What happened: error kinds by page, on opening it and on all steps; milliseconds a step; what was raised."""
+    """Results: error kinds by page, on opening it and on all steps; milliseconds per step; exceptions."""
 
     opened: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     kinds: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
@@ -74,7 +74,7 @@ def choose(env: BrowserEnv, elsewhere: str, rng: random.Random) -> EnvAction | N
 
 
 def episode(env: BrowserEnv, pages: Sequence[str], steps: int, elsewhere: str, rng: random.Random, seen: Seen) -> None:
-    """Open each of `pages` and walk `steps` steps from there; each step is recorded under the page it was taken on."""
+    """Open each of `pages` and take `steps` steps from there; each step counts for the page on which it was taken."""
     env.reset(TASK)
     for page in pages:
         for step in range(1 + steps):
@@ -102,7 +102,7 @@ def walk(
     seed: int = 0,
     progress: bool = False,
 ) -> Seen:
-    """`episodes` episodes over `pages` pages each, every page in its turn; even rounds on a site not to be repeated."""
+    """`episodes` episodes over `pages` pages each, all pages in turn; in even rounds no step may be repeated."""
     seen, begun, done = Seen(), time.monotonic(), 0
     folder = tempfile.mkdtemp(prefix="agentq-hostile-")
     before, tempfile.tempdir = tempfile.tempdir, folder  # processes are known by it
@@ -161,7 +161,7 @@ def _processes(folder: str) -> list[str]:
 
 
 def figures(seen: Seen, episodes: int, seconds: float) -> dict[str, Any]:
-    """What is printed."""
+    """The printed figures."""
     ms = sorted(seen.ms)
     why = Counter(re.sub(r"[\d.]+", "N", reason) for reason in seen.replaced)
     return {

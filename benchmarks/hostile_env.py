@@ -1,4 +1,4 @@
-"""An environment server that answers whatever it is told to, and a few hundred answers that no client should trust."""
+"""An environment server that sends any reply it is given, and over a thousand replies that no client should accept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RESULTS = {
     "step": {"text": '"heading b"', "url": '"/"', "reward": "0.5", "error_kind": "null", "error_message": '""'},
 }
 _MORE = {"hello": ("commands",), "reset": (), "step": ("answer", "terminated", "truncated", "success")}
-# JSON texts, many of them none.
+# JSON texts, many of them invalid.
 _VALUES = (
     *("null", "true", "false", "0", "-1", "1.5", "1e308", "-1e308", "1e300", "1e999", "NaN", "Infinity", "-Infinity"),
     *("9" * 400, "9" * 4000, "9" * 5000, '""', '"1"', '"a\\nb\\u001b[2J\\r\\u2028c"', '"\\ud800"', '"\\u0000"'),
@@ -31,7 +31,7 @@ _VALUES = (
 
 
 class HostileServer:
-    """Listens until closed; each call on each connection gets the bytes of `answer`, and no bytes end a connection."""
+    """Listen until closed. Each call on each connection gets the bytes of `answer`; empty bytes end the connection."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
@@ -65,7 +65,7 @@ def framed(body: bytes) -> bytes:
 
 
 def answering(call: str = "", **fields: str) -> Answer:
-    """Good answers but for those to `call`, where `fields` have these JSON texts."""
+    """Good replies except to `call`, where `fields` have these JSON texts."""
 
     def answer(asked: wire.Message) -> bytes:
         changed = RESULTS.get(asked["call"], {}) | (fields if asked["call"] == call else {})
@@ -76,13 +76,13 @@ def answering(call: str = "", **fields: str) -> Answer:
 
 
 def saying(call: str, said: Callable[[int], bytes]) -> Answer:
-    """Good answers but for those to `call`: the bytes that `said` makes of the id."""
+    """Good replies except to `call`: the bytes that `said` makes from the id."""
     good = answering()
     return lambda asked: said(asked["id"]) if asked["call"] == call else good(asked)
 
 
 def mutations() -> Iterator[tuple[str, Answer]]:
-    """Answers that are wrong in one place each, by what is wrong."""
+    """Replies that are wrong in one place each, by what is wrong."""
     for call, fields in RESULTS.items():
         for name in (*fields, *_MORE[call], "more"):
             for value in _VALUES:
@@ -118,7 +118,7 @@ def mutations() -> Iterator[tuple[str, Answer]]:
 
 
 def survived(server: HostileServer, answer: Answer) -> str:
-    """What an episode against these answers ends with: `refused`, `step`, or what is wrong with either."""
+    """How an episode against these replies ends: `refused`, `step`, or what is wrong with either."""
     server.answer = answer
     client.greet.cache_clear()
     env = None

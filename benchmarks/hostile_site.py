@@ -1,4 +1,4 @@
-"""Pages that hang, crash, trap, lure and reach out; their server; and one elsewhere that nobody may reach."""
+"""Pages that hang, crash, trap, lure and connect elsewhere; their server; another server that must not be reached."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ Handler = BaseHTTPRequestHandler
 
 
 def _silent(handler: Handler) -> None:
-    """Until the browser gives up."""
+    """Send nothing until the browser gives up."""
     handler.connection.recv(1)
 
 
@@ -192,7 +192,7 @@ class _Server(ThreadingHTTPServer):
     evil = ""
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that breaks is the browser's business."""
+        """Ignore it: broken connections are expected."""
 
 
 class _Serves(Handler):
@@ -209,11 +209,11 @@ class _Serves(Handler):
     do_POST = do_GET
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing is printed."""
+        """Log nothing."""
 
 
 class _Elsewhere(_Server):
-    """Counts connections, whatever is said on them."""
+    """Counts connections, whatever they send."""
 
     hits = 0
 
@@ -245,7 +245,7 @@ class HostileHost:
         raise AssertionError("a page without a server has no memory to resume")
 
     def dismiss(self, visitor: str) -> None:
-        """There is no server to tell."""
+        """Do nothing: there is no server."""
 
     def shown_url(self, url: str) -> str:
         return url.removeprefix(self.origin)
@@ -265,7 +265,7 @@ class HostileHost:
 
 @contextmanager
 def hostile_site() -> Iterator[tuple[str, _Elsewhere]]:
-    """The origin of the pages, and the server elsewhere that counts who reaches it."""
+    """The origin of the pages, and the other server, which counts its connections."""
     servers = [_Elsewhere(("127.0.0.1", 0), _Serves), _Server(("127.0.0.1", 0), _Serves)]
     elsewhere, site = servers
     site.evil = elsewhere.evil = f"http://127.0.0.1:{elsewhere.server_port}"  # type: ignore[attr-defined]

@@ -1,16 +1,16 @@
-"""How busy does search keep an engine, and what does it cost beside it?
+"""How busy does search keep an engine, and what does the driver cost?
 
     build/vllm/bin/python benchmarks/inference.py [--json]     after make test-vllm, for the real engines
     build/peers/bin/python benchmarks/inference.py [--json]    after make bench-setup, for llm-reasoners
 
-The engine is a fake of fixed latency and capacity, so that what is measured is the driver: the share of its slots' time
-that is used until trees begin to end, against one tree at a time and llm-reasoners' MCTS, which ask the same questions.
-Then CPU time a simulation with an engine that answers at once, and where it goes; and, where vLLM is installed, the
-same search with transformers and with vLLM, see inference_engines.py. Where there is a GPU, also a model of 7B; --shape
-asks for that part without one.
+The engine is a fake of fixed latency and capacity, so that only the driver is measured: the share of its slots' time
+that is used until trees begin to end, compared with one tree at a time and with llm-reasoners' MCTS, which asks the
+same questions. Then CPU time per simulation with an engine that answers at once, split by part. If vLLM is installed,
+the same search follows with transformers and with vLLM, see inference_engines.py. On a machine with a GPU a model of 7B
+follows too; --shape runs that part without one.
 
 A simulation goes from a leaf to the end of its episode, DEPTH actions from the root, and asks the policy for K actions
-at each page on the way. The world is a table: a page is the path that leads to it, an end's reward a hash of it.
+at each page on the way. The world is a table: a page is the path that leads to it, an end's reward is a hash of it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ import numpy as np
 from machine import commit, machine, target
 
 from agentq.agent.actions import format_action, parse_action
-from agentq.search.collect import attempts, collect
-from agentq.search.collect import trees as searches
-from agentq.search.run import run_all
-from agentq.search.tree import SearchSettings, TreeSearch, forest_for
+from agentq.searching.collect import attempts, collect
+from agentq.searching.collect import trees as searches
+from agentq.searching.run import run_all
+from agentq.searching.selection import SearchSettings, forest_for
+from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.store.run import TREE, RunStore
 from agentq.types import (
@@ -55,7 +56,7 @@ Path_ = tuple[int, ...]
 
 
 def value_of(path: Path_) -> float:
-    """Of an end."""
+    """The reward of an end."""
     return float(hash(path) % 1000) / 1000
 
 
@@ -90,8 +91,10 @@ class Table:
 
 
 class Slots:
-    """A policy on an engine that takes LATENCY_S for each request and SLOTS of them at once; `latency_s` 0 answers at
-    once. `busy` has the (beginning, end) of every request."""
+    """A policy on an engine that takes LATENCY_S per request and SLOTS requests at once.
+
+    With `latency_s` 0 it answers at once. `busy` has the (beginning, end) of every request.
+    """
 
     version = 0
     arrays = np.zeros(8, np.int32), np.zeros(1, np.int32), np.full(1, -1.6, np.float32)
@@ -110,7 +113,7 @@ class Slots:
 
 
 def search(trees: int, in_flight: int, simulations: int = SIMULATIONS) -> tuple[Slots, dict[str, float]]:
-    """Search so many trees; what the slots saw, and when the first tree ended."""
+    """Search several trees; return the record of the slots and when the first tree ended."""
     policy, settings = Slots(), SearchSettings(num_iterations=simulations, num_proposals=K)
     forest = forest_for(settings)
     ends: list[float] = []
@@ -142,13 +145,13 @@ def check(tree: TreeRecord, simulations: int) -> None:
 
 
 def utilisation(policy: Slots, begun: float, tail: float) -> float:
-    """Share of the slots' time that was used from the beginning until the tail."""
+    """Share of the slots' time that is used from the beginning until the tail."""
     used = sum(max(0.0, min(end, tail) - begin) for begin, end in policy.busy)
     return used / (SLOTS * (tail - begun))
 
 
 def reasoners(simulations: int) -> dict[str, float]:
-    """llm-reasoners' MCTS, as it comes, over the same world and policy."""
+    """llm-reasoners' MCTS, unchanged, over the same world and policy."""
     from reasoners import SearchConfig, WorldModel  # type: ignore[import-not-found]
     from reasoners.algorithm import MCTS  # type: ignore[import-not-found]
 
@@ -187,7 +190,7 @@ def reasoners(simulations: int) -> dict[str, float]:
 
 
 def overhead(trees: int = 64, simulations: int = 100) -> dict[str, float]:
-    """CPU microseconds a simulation of driver, forest and store, with an engine that answers at once."""
+    """CPU microseconds per simulation of driver, forest and store, with an engine that answers at once."""
     spent = dict.fromkeys(("forest", "store", "world and policy"), 0.0)
 
     def timed(part: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -226,7 +229,7 @@ def overhead(trees: int = 64, simulations: int = 100) -> dict[str, float]:
 
 
 def steps_per_simulation(simulations: int) -> float:
-    """Actions taken in a simulation, on average: later ones begin deeper."""
+    """Actions per simulation, on average: later simulations begin deeper."""
     settings = SearchSettings(num_iterations=simulations, num_proposals=K)
     tree = asyncio.run(TreeSearch(Table(), Task("table", 0, Split.TRAIN, "go"), Slots(0), settings).run())
     return float(tree.info["env_steps"]) / simulations
@@ -269,7 +272,7 @@ def engines(shape: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def driver() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Figures and targets of the driver, with engines that are none."""
+    """Figures and targets of the driver, with fake engines."""
     policy, many = search(trees=SLOTS, in_flight=SLOTS)
     used = utilisation(policy, many["begun"], many["tail"])
     _, one = search(trees=1, in_flight=1)
@@ -280,7 +283,7 @@ def driver() -> tuple[dict[str, Any], dict[str, Any]]:
     }
     targets = {
         "busy share of slots until the tail": target(used, 0.95),
-        "CPU us a simulation": target(figures["cpu_us_a_simulation"]["whole"], 200, at_most=True),
+        "CPU us per simulation": target(figures["cpu_us_a_simulation"]["whole"], 200, at_most=True),
     }
     if find_spec("reasoners"):
         peer = reasoners(SIMULATIONS)

@@ -1,8 +1,7 @@
-"""What real engines make of searches, for inference.py: transformers beside vLLM on the embedded base, and a model of
-the size people train.
+"""How real engines serve searches, for inference.py: transformers and vLLM on the embedded base, and on a model of 7B.
 
-The second is a random checkpoint of Qwen2.5-7B's shape, which says nothing readable: the requests are then those of
-searches that follow the expert, K proposals at each state of each task's episode.
+That model is a random checkpoint of Qwen2.5-7B's shape, which writes nothing readable. Its requests are therefore those
+of searches that follow the expert: K proposals at each state of each task's episode.
 """
 
 from __future__ import annotations
@@ -24,14 +23,15 @@ from agentq.agent.prompts import policy_messages
 from agentq.critics.ranker import LLMRanker
 from agentq.learn.learner import Learner
 from agentq.policies.agreement import agreement, probe
-from agentq.policies.engine import TransformersEngine
-from agentq.policies.model import ModelPolicy
-from agentq.policies.names import embedded_base
-from agentq.policies.protocol import Engine, Request
+from agentq.policies.engine_names import embedded_base
+from agentq.policies.model_policy import ModelPolicy
+from agentq.policies.protocol import Engine, SampleRequest
+from agentq.policies.transformers_engine import TransformersEngine
 from agentq.policies.usage import Tally, Usage
-from agentq.policies.vllm import VLLMEngine
-from agentq.search.run import run_all
-from agentq.search.tree import SearchSettings, TreeSearch, forest_for
+from agentq.policies.vllm_engine import VLLMEngine
+from agentq.searching.run import run_all
+from agentq.searching.selection import SearchSettings, forest_for
+from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.types import History, Split, Task
 
@@ -71,15 +71,17 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 def prepare() -> None:
-    """What vLLM wants to know before it is imported, on a CPU."""
+    """Set what vLLM needs on a CPU before it is imported."""
     if not CUDA:
         for name, value in CPU_ENVIRONMENT.items():
             os.environ.setdefault(name, value)
 
 
 def side_by_side() -> dict[str, Any]:
-    """The same searches of `booking` on both engines in turn, with the critic: the best of `REPEATS` rounds of other
-    tasks; then greedy ones, whose trees should be equal."""
+    """The same searches of `booking` on both engines in turn, with the critic: the best of `REPEATS` rounds.
+
+    Each round has other tasks. Then greedy searches, whose trees should be equal.
+    """
     engines: dict[str, Engine] = {
         "transformers": TransformersEngine(embedded_base(), device="cuda" if CUDA else "cpu"),
         "vllm": VLLMEngine(embedded_base(), **VLLM),
@@ -103,7 +105,7 @@ def side_by_side() -> dict[str, Any]:
 
 
 def search(engine: Engine, tasks: list[Task], settings: SearchSettings) -> tuple[list[TreeRecord], dict[str, float]]:
-    """Trees by task, all at once, and what they took."""
+    """Search all tasks at once; return the trees by task, and the cost."""
     policy, critic, forest = ModelPolicy(engine), LLMRanker(engine), forest_for(settings)
     trees: list[TreeRecord] = []
 
@@ -119,7 +121,7 @@ def search(engine: Engine, tasks: list[Task], settings: SearchSettings) -> tuple
 
 
 def shares(usage: Usage, seconds: float) -> dict[str, float]:
-    """Of prompt tokens the share served from cache, in all and by role; of the time, the engine's."""
+    """Share of prompt tokens served from the cache, in total and by role, and the engine's share of the time."""
     found = {"cached": cached(usage.total), **{f"cached_{role}": cached(t) for role, t in usage.roles.items()}}
     speed = {
         "generated_per_s": usage.total.generated_tokens / seconds,
@@ -133,12 +135,12 @@ def cached(t: Tally) -> float:
 
 
 def texts(tree: TreeRecord) -> list[object]:
-    """What a tree grew."""
+    """The texts of the nodes of a tree."""
     return [tree.parent.tolist(), [p and p.token_ids.tolist() for p in tree.proposal]]
 
 
 def cpu_s() -> float:
-    """Of this process and those that it started."""
+    """CPU seconds of this process and of the processes that it started."""
     me, total = psutil.Process(), 0.0
     for process in (me, *me.children(recursive=True)):
         times = process.cpu_times()
@@ -166,7 +168,7 @@ def large(shape: str, trees: int = 64 if CUDA else 8) -> dict[str, Any]:
 
 
 def random_checkpoint(path: Path, shape: str) -> Path:
-    """Weights as they are drawn, with the embedded base's tokenizer; it hardly ever ends an answer by itself."""
+    """Random weights with the embedded base's tokenizer; such a model hardly ever ends an answer by itself."""
     tokenizer = AutoTokenizer.from_pretrained(embedded_base())
     torch.manual_seed(0)
     ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
@@ -186,7 +188,7 @@ def walk(engine: Engine, number: int, trees: int) -> dict[str, float]:
     async def follow(path: list[History]) -> None:
         for seed, history in enumerate(path):
             prompt = engine.render(history, policy_messages, max_new_tokens=NEW_TOKENS)
-            await engine.sample(Request(prompt, K, seed, 1.0, NEW_TOKENS))
+            await engine.sample(SampleRequest(prompt, K, seed, 1.0, NEW_TOKENS))
 
     async def every() -> None:
         await asyncio.gather(*map(follow, paths))

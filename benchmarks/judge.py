@@ -1,11 +1,11 @@
-"""How often the outcome judge agrees with the sites' own checkers, on finished episodes of validation tasks.
+"""How often does the outcome judge agree with the sites' own checkers, on finished episodes of validation tasks?
 
     python benchmarks/judge.py [--judge ENGINE] [--tasks 200] [--json]
 
-Episodes are the base policy's, sampled, and the expert's, half as many; those that said STOP are judged, by a model
-that is asked for a rubric (`OutcomeJudge`) and by one rule that understands nothing: all words of the instruction that
-have a digit in them, but at most one (a second choice, a highest price), are on the final page. The checker says what
-is true.
+Episodes are the base policy's, sampled, and the expert's, half as many. Those that ended with STOP are judged by a
+model that is asked for a rubric (`OutcomeJudge`) and by a rule that understands nothing: the final page contains all
+words of the instruction that have a digit, except at most one (a second choice, a highest price). The checker is the
+ground truth.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from machine import commit, machine
 from agentq import envs
 from agentq.agent.actions import format_action, history_text
 from agentq.critics.judge import OutcomeJudge
-from agentq.evaluate.stats import wilson
-from agentq.policies.model import ModelPolicy
-from agentq.policies.names import embedded_base, make_engine
-from agentq.search.rollout import RolloutSettings, rollout
+from agentq.evaluation.stats import wilson
+from agentq.policies.engine_names import embedded_base, make_engine
+from agentq.policies.model_policy import ModelPolicy
+from agentq.searching.rollout import RolloutSettings, rollout
 from agentq.types import History, Split, Task
 
 SITES = ("booking", "shop")
@@ -34,7 +34,7 @@ _NUMBERED = re.compile(r"\S*\d\S*")
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """The end of one, and what the site's checker said of it."""
+    """The end of an episode, and the verdict of the site's checker."""
 
     source: str
     end: History
@@ -42,7 +42,7 @@ class Episode:
 
 
 def by_policy(site: str, tasks: list[Task], policy: ModelPolicy) -> list[Episode]:
-    """Those of the policy's episodes that said STOP."""
+    """The policy's episodes that ended with STOP."""
     settings = RolloutSettings(temperature=0.8)
     found = []
     for t in together(rollout(envs.make(site), task, policy, settings) for task in tasks):
@@ -69,13 +69,13 @@ def by_expert(site: str, tasks: list[Task]) -> list[Episode]:
 
 
 def by_numbers(end: History) -> bool:
-    """The rule."""
+    """The verdict of the rule."""
     shown = set(end.observation.text.split())
     return sum(word not in shown for word in _NUMBERED.findall(end.instruction)) <= 1
 
 
 def table(said: list[bool], truth: list[bool]) -> dict[str, Any]:
-    """Agreement, approved failures of all failures, refused successes of all successes; each with Wilson's interval."""
+    """Agreement, approved failures per failures, refused successes per successes, each with Wilson's interval."""
     pairs = list(zip(said, truth, strict=True))
     counts = {
         "agreement": (sum(a == b for a, b in pairs), len(pairs)),

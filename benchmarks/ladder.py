@@ -1,9 +1,9 @@
-"""The paper's ladder over several seeds: held-out success of every rung, with intervals, costs, the critic's worth.
+"""The paper's ladder over several seeds: held-out success of every rung, intervals, costs, the critic's accuracy.
 
     python benchmarks/ladder.py --env booking --seeds 0 1 2 [--json] [--search.num_iterations 10 ...]
 
-Each seed is a run directory of its own, made by `agentq ladder`; the same command goes on where an earlier one stopped.
-Prints one JSON object last with --json; writes ENV.json beside the runs.
+Each seed has its own run directory, made by `agentq ladder`. The same command resumes where an earlier one stopped.
+With --json it prints one JSON object last. Writes ENV.json next to the runs.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 
 from machine import commit, machine
 
-from agentq.evaluate.critic import CriticAccuracy, concordance
-from agentq.evaluate.stats import RungResult, SeedSummary, paired_difference, pool_seeds
+from agentq.evaluation.critic import CriticAccuracy, concordance
+from agentq.evaluation.stats import RungResult, SeedSummary, paired_difference, pool_seeds
 from agentq.store.run import RunStore
 
 # Success in percent, Agent Q, arXiv:2408.07199; its WebShop has no rung without critic and searches with the base only.
@@ -55,7 +55,7 @@ COMPARISONS = [
 
 
 def climb(env: str, seed: int, out: Path, settings: list[str]) -> Path:
-    """Run or resume one seed in a process of its own; returns its directory."""
+    """Run or resume one seed in its own process; return its directory."""
     path = out / f"{env}-seed{seed}"
     words = [f"--run.env={env}", f"--run.seed={seed}", f"--run.out={path}", *settings]
     code = subprocess.run(
@@ -75,7 +75,7 @@ def outcomes(store: RunStore, rung: str) -> dict[int, bool]:
 
 
 def critic_of(stores: list[RunStore]) -> CriticAccuracy | None:
-    """Concordance of the critic with what training searches of `agent_q` found, over all seeds."""
+    """Concordance of the critic with the results of `agent_q`'s training searches, over all seeds."""
     trees = [
         tree for s in stores for stage in s.stages() if stage.startswith("agent_q/round") for tree in s.trees(stage)
     ]
@@ -83,7 +83,7 @@ def critic_of(stores: list[RunStore]) -> CriticAccuracy | None:
 
 
 def report(env: str, paths: list[Path]) -> dict[str, Any]:
-    """Everything the table shows, from the runs alone."""
+    """Everything that the table shows, from the runs alone."""
     paper = PAPER.get(env, {})
     rows: dict[str, list[RungResult]] = {}
     for path in paths:
@@ -132,7 +132,7 @@ def report(env: str, paths: list[Path]) -> dict[str, Any]:
 
 
 def targets(env: str, figures: dict[str, Any]) -> dict[str, Any]:
-    """What the ladder must show: a weak base, Agent Q with search at 95.4 %, gains that are no chance."""
+    """What the ladder must show: a weak base, Agent Q with search at 95.4 %, gains that are not chance."""
     out: dict[str, Any] = {}
     if "base" in figures:
         base = figures["base"]
@@ -182,7 +182,7 @@ def main() -> None:
     parser.add_argument("--env", default="booking")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--out", type=Path, default=Path("runs/ladder"))
-    parser.add_argument("--workers", type=int, default=1, help="seeds run at once, a process each")
+    parser.add_argument("--workers", type=int, default=1, help="seeds run at once, one process each")
     parser.add_argument("--json", action="store_true")
     args, settings = parser.parse_known_args()
     with ThreadPoolExecutor(args.workers) as pool:

@@ -1,15 +1,16 @@
-"""What does a training step cost when what its samples share is forwarded once?
+"""What does a training step cost if common prefixes of its samples are forwarded once?
 
     python benchmarks/learner.py [--json] [--quick] [--repeats 3] [--fp32] [--regimes A C] [--trl-every 1]
 
-One DPO step on tree-shaped preferences of a random Llama: regime A, compact histories (12 pairs of 3 nodes), regime C,
-append-only ones (24 pairs of 6 nodes). Against TRL's DPOTrainer as it comes and at its best, and a loop over pairs that
-shares nothing but pads nothing either. Then a policy-gradient step on a group of rollouts, against loops over steps and
-over episodes. Each in a process of its own: CPU seconds of one core, peak memory above the start of the step.
+One DPO step on tree-shaped preferences of a random Llama. Regime A: compact histories (12 pairs of 3 nodes). Regime C:
+append-only ones (24 pairs of 6 nodes). Compared with TRL's DPOTrainer as it is and at its best, and with a loop over
+pairs that shares nothing but pads nothing either. Then a policy-gradient step on a group of rollouts, compared with
+loops over steps and over episodes. Each contestant has its own process: CPU seconds of one core, peak memory above the
+start of the step.
 
-Loss and gradient are compared first, in float32 on small data, with TRL's own. TRL joins where `make bench-setup` has
-put it; it runs once, for it is slow, the others `--repeats` times, and medians are reported. As it shares nothing
-between pairs, `--trl-every 3` has it take every third pair and multiplies its seconds by three.
+Loss and gradient are first compared with TRL's own, in float32 on small data. TRL takes part if `make bench-setup` has
+installed it. It runs once, since it is slow; the others run `--repeats` times, and medians are reported. TRL shares
+nothing between pairs, so `--trl-every 3` gives it every third pair and multiplies its seconds by three.
 """
 
 from __future__ import annotations
@@ -68,8 +69,10 @@ def measure(name: str, regime: str, *, size: str, quick: bool, bf16: bool, every
 
 
 def compare() -> dict[str, float]:
-    """The largest relative differences of loss and gradient from agentq's, in float32; TRL has another model as
-    reference, the recorded log-probabilities being that model's."""
+    """The largest relative differences of loss and gradient from agentq's, in float32.
+
+    TRL has another model as reference, and the recorded log-probabilities are that model's.
+    """
     import learner_peers as peers
 
     found: dict[str, float] = {}
@@ -105,7 +108,7 @@ def compare() -> dict[str, float]:
 
 
 def _apart(process: str, args: argparse.Namespace, *words: str) -> Any:
-    """What this file prints when it is run as `process`, in the peers' environment where there is one."""
+    """The output of this file run as `process`, in the peers' environment if there is one."""
     python = PEERS if PEERS.exists() else Path(sys.executable)
     flags = [flag for flag, on in (("--quick", args.quick), ("--fp32", args.fp32)) if on]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "TRANSFORMERS_VERBOSITY": "error"}
@@ -169,9 +172,9 @@ def _targets(figures: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", choices=sorted(workload.SIZES), default="14M")
-    parser.add_argument("--repeats", type=int, default=3, help="steps of everyone but TRL, each in its own process")
-    parser.add_argument("--quick", action="store_true", help="small data: does it run?")
-    parser.add_argument("--fp32", action="store_true", help="float32 instead of bfloat16 matrix products, for everyone")
+    parser.add_argument("--repeats", type=int, default=3, help="steps per contestant (TRL: 1), each in its own process")
+    parser.add_argument("--quick", action="store_true", help="small data, to see whether it runs")
+    parser.add_argument("--fp32", action="store_true", help="matrix products in float32 instead of bfloat16")
     parser.add_argument("--regimes", nargs="+", choices=sorted(workload.REGIMES), default=sorted(workload.REGIMES))
     parser.add_argument("--trl-every", type=int, default=1, help="TRL takes every n-th pair; its seconds times n")
     parser.add_argument("--json", action="store_true")

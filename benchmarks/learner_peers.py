@@ -1,6 +1,6 @@
-"""Who takes part in benchmarks/learner.py: the packed learner, TRL's DPOTrainer in two ways, loops that share nothing.
+"""The contestants of benchmarks/learner.py: the packed learner, TRL's DPOTrainer in two ways, loops that share nothing.
 
-Each takes one optimiser step on a model and returns what a step of its kind can be compared by.
+Each takes one optimiser step on a model and returns the values by which such steps are compared.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def one_step_at_a_time(model: Any, episodes: list[list[Sample]], advantages: lis
 
 
 def one_episode_at_a_time(model: Any, episodes: list[list[Sample]], advantages: list[float], *, bf16: bool) -> Step:
-    """An episode is one sequence with several spans: possible where prompts are only appended to."""
+    """An episode is one sequence with several spans. This needs prompts that are only appended to."""
     sequences = []
     for advantage, steps in zip(advantages, episodes, strict=True):
         spans = [(len(s.prompt_ids), len(s.prompt_ids) + len(s.token_ids)) for s in steps]
@@ -163,7 +163,7 @@ def _group_loop(model: Any, sequences: list[Any], bf16: bool) -> Step:
 
 
 def trl_default(model: Any, pairs: list[PreferencePair], *, bf16: bool, reference: Any = None) -> Step:
-    """As it comes, but for max_length, which would drop or cut these pairs. Its reference is a copy of the model."""
+    """TRL as it is, without max_length, which would drop or cut these pairs. Its reference is a copy of the model."""
     return _trl(model, pairs, reference or copy.deepcopy(model), bf16=bf16)
 
 
@@ -238,7 +238,7 @@ def _text(pair: PreferencePair) -> dict[str, str]:
 
 
 def _tokenizer(vocab_size: int) -> Any:
-    """One id a word, so that the ids trained on are the ones recorded."""
+    """One id per word, so that training uses the recorded ids."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 

@@ -1,4 +1,4 @@
-"""What benchmarks/learner.py trains on: preferences of a tree and groups of rollouts, random tokens of fixed seeds."""
+"""Training data of benchmarks/learner.py: preferences of a tree and groups of rollouts, random tokens, fixed seeds."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ SIZES: dict[str, dict[str, int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Regime:
-    """A path of `nodes` nodes with `width` proposals each; the `pairs` with the widest gaps are trained on.
+    """A path of `nodes` nodes with `width` proposals each; the `pairs` with the widest gaps are the training data.
 
-    `append`: a prompt holds all earlier pages. Otherwise, as in Agent Q, the instruction, past actions and this page.
+    `append`: a prompt holds all earlier pages. Otherwise, as in Agent Q, it holds the instruction, past actions and the
+    current page.
     """
 
     append: bool
@@ -43,7 +44,7 @@ QUICK = {
 
 
 def model(size: str, *, seed: int = 0, **settings: Any) -> Any:
-    """A random Llama; settings as of its configuration."""
+    """A random Llama; keyword arguments are settings of its configuration."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -67,7 +68,7 @@ def model(size: str, *, seed: int = 0, **settings: Any) -> Any:
 
 
 def preferences(regime: Regime, vocab_size: int, seed: int = 0) -> list[PreferencePair]:
-    """The pairs of a path; a recorded log-probability is that of a uniform policy."""
+    """The pairs of a path; recorded log-probabilities are those of a uniform policy."""
     rng = np.random.default_rng(seed)
 
     def some(low: int, high: int) -> list[int]:
@@ -88,7 +89,7 @@ def preferences(regime: Regime, vocab_size: int, seed: int = 0) -> list[Preferen
 
 
 def rollouts(regime: Regime, vocab_size: int, *, group: int, seed: int = 0) -> list[list[Sample]]:
-    """A group: episodes of one task that share the instruction and the first page and then go their own ways."""
+    """A group: episodes of one task that share the instruction and the first page, then differ."""
     rng = np.random.default_rng(seed)
 
     def some(low: int, high: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Where and from what a benchmark's figures come."""
+"""The machine and the commit that a benchmark's figures come from."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def machine(*packages: str) -> dict[str, Any]:
-    """`packages`: whose versions matter, those that are installed."""
+    """The machine, and the versions of those `packages` that are installed."""
     cpu = ""
     if (info := Path("/proc/cpuinfo")).exists():
         cpu = next((x.split(":")[1].strip() for x in info.read_text().splitlines() if x.startswith("model name")), "")
@@ -31,7 +31,7 @@ def machine(*packages: str) -> dict[str, Any]:
 
 
 def commit() -> str:
-    """Of the working tree; with "-dirty" where it has changes."""
+    """The commit of the working tree, with "-dirty" if it has changes."""
     words = ["git", "describe", "--always", "--dirty", "--abbrev=7", "--exclude=*"]
     return subprocess.run(words, cwd=Path(__file__).parent, capture_output=True, text=True).stdout.strip()
 

@@ -1,13 +1,14 @@
-"""Methods against one another at one budget of environment steps: held-out success with intervals, and paired.
+"""Methods compared at one budget of environment steps: held-out success with intervals, and paired.
 
     python benchmarks/methods.py {loop,step_agent,all} [--seeds 0 ...] [--jobs 2] [--out runs/methods] [--report]
 
-A row is one run of `agentq train` in a directory of its own; the same command goes on where an earlier one stopped, and
-tables share rows. --report runs nothing and shows what there is. Prints a Markdown table and writes TABLE.json there.
+A row is one run of `agentq train` in its own directory. The same command resumes where an earlier one stopped, and
+tables share rows. --report runs nothing and shows the existing results. Prints a Markdown table and writes TABLE.json
+to the output directory.
 
-All rows of a table have the same held-out tasks, seeds, base and budget; the policy gradients also share tasks,
-rounds and learning rate, which was chosen for GRPO by the success of its training rounds. The other methods keep the
-settings of their recipes, sized to the budget.
+All rows of a table have the same held-out tasks, seeds, base and budget. The policy gradients also share tasks, rounds
+and learning rate, which was chosen for GRPO by the success of its training rounds. The other methods keep the settings
+of their recipes, sized to the budget.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from typing import Any
 
 from machine import commit, machine
 
-from agentq.evaluate.stats import RungResult, paired_difference, pool_seeds
-from agentq.policies.names import embedded_base
+from agentq.evaluation.stats import RungResult, paired_difference, pool_seeds
+from agentq.policies.engine_names import embedded_base
 from agentq.store.files import write_json
 from agentq.store.run import RunStore
 
@@ -37,13 +38,13 @@ GROUPS = (
     *("--run.num_tasks=16", "--run.group_size=8", "--train.learning_rate=1e-4"),
     *("--train.epochs=2", "--train.batch_size=32"),
 )
-EXPERT = ("sft", "step_agent_implicit", "step_agent_inverse")  # what their rounds collect are its successes
-STRICT = (*GROUPS, "--train.epochs=1", "--train.batch_size=128")  # one step a round
+EXPERT = ("sft", "step_agent_implicit", "step_agent_inverse")  # their rounds collect its successes
+STRICT = (*GROUPS, "--train.epochs=1", "--train.batch_size=128")  # one step per round
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A run; `recipe` None is the base itself, `start` the row whose model training begins with."""
+    """One run. `recipe` None is the base itself. `start` names the row whose model training begins with."""
 
     name: str
     recipe: str | None
@@ -54,7 +55,7 @@ class Row:
 def _loop(ratio: str, std: bool) -> Row:
     words = (*GROUPS, f"--policy_gradient.ratio={ratio}", f"--policy_gradient.divide_by_std={std}")
     unit = "trajectory" if ratio == "sequence" else ratio
-    return Row(f"loop, ratio a {unit}{', std' if std else ''}", "loop", words)
+    return Row(f"loop, ratio per {unit}{', std' if std else ''}", "loop", words)
 
 
 LOOP = [
@@ -83,7 +84,7 @@ ALL = [
     Row("step_agent_implicit", "step_agent_implicit", ("--run.num_tasks=220", "--run.num_rounds=3")),
     Row("step_agent_inverse", "step_agent_inverse", ("--run.num_tasks=220", "--run.num_rounds=3", *GROUPS[2:])),
     Row("reinforce", "reinforce", (*STRICT, "--run.group_size=1", "--run.num_tasks=128")),
-    *(row for row in LOOP if row.name in ("rloo", "loop, ratio a token", "grpo", "ppo")),
+    *(row for row in LOOP if row.name in ("rloo", "loop, ratio per token", "grpo", "ppo")),
     *(Row(name, name, GROUPS) for name in ("dapo", "gspo", "gigpo", "arpo_replay", "tree_grpo", "arpo_entropy")),
 ]
 TABLES: dict[str, tuple[str, list[Row]]] = {
@@ -94,12 +95,12 @@ TABLES: dict[str, tuple[str, list[Row]]] = {
 
 
 def directory(out: Path, env: str, row: Row, seed: int) -> Path:
-    """Where a row's run lies: tables over one site share rows of one name."""
+    """The directory of a row's run. Tables over one site share rows of one name."""
     return out / env / f"seed{seed}" / row.name.replace(", ", "-").replace(" ", "_")
 
 
 def make(out: Path, env: str, row: Row, seed: int, table: list[Row]) -> int:
-    """Train and measure one row, or what is missing of it; returns the exit code of what failed, or 0."""
+    """Train and measure one row, or the missing part of it; return the exit code of what failed, or 0."""
     path = directory(out, env, row, seed)
     common = ["--json", f"--env={env}", f"--seed={seed}", f"--eval.num_tasks={NUM_HELD_OUT}"]
     if row.recipe is not None and not summary(path):
@@ -121,14 +122,14 @@ def checkpoint(path: Path, row: Row) -> Path:
 
 
 def summary(path: Path) -> RungResult | None:
-    """The last row of a run's summary, None where there is none yet."""
+    """The last row of a run's summary, or None if there is none yet."""
     file = path / "summary.json"
     rows = json.loads(file.read_text()) if file.exists() else []
     return RungResult.from_dict(rows[-1]) if rows else None
 
 
 def _measured(path: Path, row: Row, name: str) -> Path:
-    """Where a row's held-out episodes lie: greedy ones of a trained model are in its run."""
+    """The directory of a row's held-out episodes; a trained model's greedy ones are in its run."""
     return path if name == "greedy" and row.recipe else path.with_name(f"{path.name}-{name}")
 
 
@@ -141,7 +142,7 @@ def _agentq(path: Path, *words: str) -> int:
 
 
 def training(path: Path, recipe: str) -> dict[str, Any]:
-    """What a run of `agentq train` used and how its rounds went."""
+    """What a run of `agentq train` used, and how its rounds went."""
     with RunStore.read(path) as store:
         lines = list(store.metrics())
         notes = [note for n in range(1, 100) if (note := store.note(f"{recipe}/round{n}/learn"))]
@@ -162,7 +163,7 @@ def held_out(path: Path) -> dict[int, bool]:
 
 
 def report(out: Path, env: str, table: list[Row], seeds: list[int]) -> list[dict[str, Any]]:
-    """What there is, a dictionary a row, in the table's order; the base comes first."""
+    """The existing results, one dictionary per row, in the table's order; the base comes first."""
     base: dict[tuple[str, int], dict[int, bool]] = {}  # held-out success by (greedy or sampled, seed), by task
     figures = []
     for row in table:
@@ -192,7 +193,7 @@ def report(out: Path, env: str, table: list[Row], seeds: list[int]) -> list[dict
 def markdown(rows: list[dict[str, Any]]) -> str:
     """The table of docs/experiments.md."""
     lines = [
-        "| method | greedy | less base | sampled | less base | training rounds | env. steps | updates |",
+        "| method | greedy | minus base | sampled | minus base | training rounds | env. steps | updates |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
@@ -220,16 +221,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=TABLES)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--jobs", type=int, default=2, help="runs at once, a process of one thread each")
+    parser.add_argument("--jobs", type=int, default=2, help="runs at once, one process with one thread each")
     parser.add_argument("--out", type=Path, default=Path("runs/methods"))
-    parser.add_argument("--only", nargs="+", metavar="ROW", help="run these rows alone")
+    parser.add_argument("--only", nargs="+", metavar="ROW", help="run these rows only")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
-    parser.add_argument("--report", action="store_true", help="show what there is")
+    parser.add_argument("--report", action="store_true", help="run nothing, show the existing results")
     args = parser.parse_args()
     env, table = TABLES[args.table]
     failed: list[str] = []
     if not args.report:
-        # rows that others start from come first, so that no row is run twice at once
+        # rows that others start from come first, so that no row runs twice at once
         chosen = [r for r in table if args.only is None or r.name in args.only]
         starts = {row.start for row in table}
         for wave in ([r for r in chosen if r.name in starts], [r for r in chosen if r.name not in starts]):

@@ -1,10 +1,10 @@
-"""Agent Q on MiniWoB++ in Chromium: few demonstrations a page, then search and node DPO; success by page, paired.
+"""Agent Q on MiniWoB++ in Chromium: few demonstrations per page, then search and node DPO; success by page, paired.
 
     python benchmarks/miniwob_loop.py [--out runs/miniwob] [--report] [--json]
 
 Two runs of `agentq train`, each resumable: sft from the embedded base, so short that acting stays weak, then agent_q
-from its checkpoint. Both are measured on the same held-out tasks, greedily. Prints a Markdown table and writes
-miniwob.json there.
+from its checkpoint. Both are measured greedily on the same held-out tasks. Prints a Markdown table and writes
+miniwob.json to the output directory.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import Any
 from machine import commit, machine
 
 from agentq.envs.browser.experts import PAGES, PREFIX
-from agentq.evaluate.stats import RungResult, paired_difference
+from agentq.evaluation.stats import RungResult, paired_difference
 from agentq.store.files import write_json
 from agentq.store.run import RunStore
 
-HELD_OUT = 5  # tasks a page
+HELD_OUT = 5  # tasks per page
 SHARED = (
     *("--env=miniwob", "--eval.measure_base=false", f"--eval.num_tasks={HELD_OUT * len(PAGES)}"),
     "--search.num_trees_in_flight=8",
@@ -44,7 +44,7 @@ RUNS = {
 
 
 def make(out: Path) -> int:
-    """Run what is missing; returns the exit code of what failed, or 0."""
+    """Run the missing parts; return the exit code of what failed, or 0."""
     start: tuple[str, ...] = ()
     out.mkdir(parents=True, exist_ok=True)
     for recipe, words in RUNS.items():
@@ -60,7 +60,7 @@ def make(out: Path) -> int:
 
 
 def row(out: Path, recipe: str) -> dict[str, Any] | None:
-    """What a model's held-out episodes say; None where they are not all there."""
+    """The results of a model's held-out episodes, or None if some are missing."""
     file = out / recipe / "summary.json"
     results = [RungResult.from_dict(found) for found in json.loads(file.read_text())] if file.exists() else []
     if not results:
@@ -72,7 +72,7 @@ def row(out: Path, recipe: str) -> dict[str, Any] | None:
 
 
 def report(out: Path) -> dict[str, Any]:
-    """What there is: a row a model, and their paired difference."""
+    """The existing results: one row per model, and their paired difference."""
     rows = {recipe: found for recipe in RUNS if (found := row(out, recipe))}
     won = [found.pop("won") for found in rows.values()]
     figures: dict[str, Any] = {"rows": rows}
@@ -108,7 +108,7 @@ def _count(found: dict[str, Any] | None) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/miniwob"))
-    parser.add_argument("--report", action="store_true", help="run nothing, show what there is")
+    parser.add_argument("--report", action="store_true", help="run nothing, show the existing results")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     args = parser.parse_args()
     code = 0 if args.report else make(args.out)

@@ -1,4 +1,4 @@
-"""What agentq makes of chat models' answers.
+"""How well does agentq read chat models' answers?
 
     python benchmarks/models.py [--only answers] [--json]
 
@@ -19,15 +19,15 @@ from answer_server import answering
 from answer_styles import SETS, StyledAnswer, answers
 from machine import commit, machine, target
 
-from agentq.policies.model import ModelPolicy
-from agentq.policies.openai import OpenAIEngine
+from agentq.policies.model_policy import ModelPolicy
+from agentq.policies.openai_engine import OpenAIEngine
 from agentq.types import Action, History, Observation
 
 PARTS = ("answers",)
 
 
 def read_all(asked: Sequence[StyledAnswer]) -> list[Action]:
-    """What the policy reads of each answer, asked for over HTTP."""
+    """What the policy reads in each answer, requested over HTTP."""
     with answering([(each.text, each.cut) for each in asked]) as url:
         engine = OpenAIEngine(url)
         policy = ModelPolicy(engine)
@@ -64,7 +64,7 @@ def table(asked: Sequence[StyledAnswer], verdicts: Sequence[str], by: str) -> di
 
 
 def measure_answers() -> dict[str, Any]:
-    """By style, by set, and what was mended how often."""
+    """Results by style and by set, and the number of mends by kind."""
     asked = [each for name in SETS for each in answers(name)]
     actions = read_all(asked)
     verdicts = [verdict(each, action) for each, action in zip(asked, actions, strict=True)]

@@ -1,4 +1,4 @@
-"""An engine that presses the last control of any page and approves of what it sees; a person who answers."""
+"""An engine that presses the last control of any page and approves of every page; a person who answers questions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from agentq.envs.browser.guard import FinalStep
 from agentq.envs.browser.pool import BrowserPool
 from agentq.live.solve import Solution, Watcher, solve
 from agentq.policies.budget import Budget, Budgeted
-from agentq.policies.protocol import Gives, Prompt, Request, Sample
+from agentq.policies.protocol import Gives, Prompt, SampledAnswer, SampleRequest
 from agentq.policies.usage import Usage
-from agentq.search.tree import SearchSettings
+from agentq.searching.selection import SearchSettings
 from agentq.types import History, StopReason
 
 GOAL = "press it"
@@ -26,7 +26,7 @@ NOTHING = np.empty(0, np.int32)
 class Pressing:
     """`Engine`: the policy clicks the last control, the judge says yes, the critic nothing.
 
-    It thinks for `pause_s` about its first page that says thanks.
+    It waits `pause_s` at the first page that says thanks.
     """
 
     name, gives, version = "pressing", Gives.TEXT, 0
@@ -40,7 +40,7 @@ class Pressing:
     def encode_answer(self, text: str) -> np.ndarray:
         return NOTHING
 
-    async def sample(self, request: Request) -> list[Sample]:
+    async def sample(self, request: SampleRequest) -> list[SampledAnswer]:
         self.usage.of(request.role).requests += 1
         text = request.prompt.messages[-1]["content"]
         if "heading Thanks" in text:
@@ -49,18 +49,18 @@ class Pressing:
         controls = re.findall(r"\[(\d+)\]", text.rpartition("OBSERVATION:")[2])
         command = f"CLICK [{controls[-1]}]" if controls else "STOP"
         said = {"judge": "it is pressed: YES", "critic": "none"}.get(request.role, f"COMMANDS: {command}")
-        sample = Sample(said, NOTHING, NOTHING.astype(np.float32), StopReason.EOS, 0)
+        sample = SampledAnswer(said, NOTHING, NOTHING.astype(np.float32), StopReason.EOS, 0)
         return [sample] * request.k
 
     def publish(self, checkpoint: Path) -> int:
         raise NotImplementedError
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: it holds no resources."""
 
 
 class Told:
-    """A person who answers `says(step)`; what was asked."""
+    """A person who answers `says(step)`; records what was asked."""
 
     def __init__(self, says: Callable[[FinalStep], bool]) -> None:
         self.says = says
@@ -72,6 +72,6 @@ class Told:
 
 
 def pressed(url: str, browsers: BrowserPool, told: Told, *, calls: int, pause_s: float = 0.0) -> Solution:
-    """A run on the site at `url` within so many model calls; `pause_s`: see `Pressing`."""
+    """A run on the site at `url` with a budget of model calls; `pause_s`: see `Pressing`."""
     engine = Budgeted(Pressing(pause_s), Budget(calls=calls))
     return solve(GOAL, url, engine, browsers, Watcher(told.allows), SearchSettings(1000, 2))

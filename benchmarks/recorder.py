@@ -1,4 +1,4 @@
-"""A web site that writes down whatever reaches it by another method than GET, web socket messages too."""
+"""A web site that records every request other than GET, and web socket messages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAGIC = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455
 class Recorder:
     """Serves `pages` by path and answers every other path with a short page; `certificate` makes it https.
 
-    `sent`: `METHOD /path body` of each unsafe request, in order of arrival; `gets` the paths that were read.
+    `sent`: `METHOD /path body` of each unsafe request, in order of arrival; `gets`: the paths that were read.
     """
 
     def __init__(self, pages: Mapping[str, str], certificate: Path | None = None) -> None:

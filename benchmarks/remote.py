@@ -1,10 +1,10 @@
-"""What an environment behind a server costs: reset, step and memory of a session.
+"""What does a served environment cost: reset, step and memory of a session?
 
     make bench-setup
     make bench BENCH=remote [ARGS="--tasks 10 --json"]
 
-`count` is examples/own_env.py, which does nothing: its step is what server and protocol cost. The pages of the others
-are also driven by agentq's own browsers, as `miniwob/TASK`. A step types into the page's first element.
+`count` is examples/own_env.py, which does nothing: its step costs what server and protocol cost. The pages of the
+others are also driven by agentq's own browsers, as `miniwob/TASK`. A step types into the page's first element.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from machine import commit, machine
 from agentq import envs
 from agentq.envs.browser import processes
 from agentq.envs.protocol import Env
-from agentq.envs.remote.server import EnvServer
+from agentq.envs.remote.env_server import EnvServer
 from agentq.types import Command, EnvAction
 
 ROOT = Path(__file__).parents[1]
@@ -34,14 +34,14 @@ STEPS = 4
 
 
 def seconds(call: Callable[[], Any]) -> float:
-    """How long a call takes."""
+    """The duration of a call."""
     begun = time.perf_counter()
     call()
     return time.perf_counter() - begun
 
 
 def timed(env: Env, tasks: int, action: EnvAction) -> dict[str, float]:
-    """Median and best seconds of a reset and of a step, those of a first episode left out."""
+    """Median and best seconds of a reset and of a step, without the first episode."""
     resets, steps = [], []
     for task in envs.tasks(env.name, "validation", tasks + 1):
         resets.append(seconds(lambda task=task: env.reset(task)))
@@ -56,7 +56,7 @@ def timed(env: Env, tasks: int, action: EnvAction) -> dict[str, float]:
 
 
 def served(what: str, python: str, tasks: int, action: EnvAction) -> dict[str, float]:
-    """The same behind a server, with the seconds to open a session and the MiB that its processes hold."""
+    """The same for a served environment, with the seconds to open a session and the MiB of its processes."""
     with EnvServer(what, python, "127.0.0.1:0", 1) as server:
         name = f"{what if what.startswith('browsergym/') else 'count'}@{server.at}"
         opened = seconds(lambda: envs.make(name))

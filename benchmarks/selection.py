@@ -3,9 +3,9 @@
     python benchmarks/selection.py rules [--tasks 40] [--seeds 0 1 2] [--envs booking shop] [--no-critic] [--report]
     python benchmarks/selection.py leaves [--tasks 5] [--envs booking chromium/booking] [--json]
 
-rules: each rule searches the same validation tasks, whole trees; a row is a run directory, and the
-same command goes on where an earlier one stopped. --report runs nothing. leaves: wall time to the first success of one
-task with 1, 2, 4 and 8 leaves in flight, by a policy that is mostly right, whose every call takes 50 ms.
+rules: each rule searches the same validation tasks, whole trees. A row is a run directory, and the same command resumes
+where an earlier one stopped. --report runs nothing. leaves: wall time to the first success of one task with 1, 2, 4 and
+8 leaves in flight, with a policy that is mostly right and takes 50 ms per call.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from machine import commit, machine
 from agentq import envs
 from agentq.config import Selection
 from agentq.critics.ranker import LLMRanker
-from agentq.evaluate.stats import paired_difference, wilson
-from agentq.policies.model import ModelPolicy
-from agentq.policies.names import embedded_base, make_engine
+from agentq.evaluation.stats import paired_difference, wilson
+from agentq.policies.engine_names import embedded_base, make_engine
+from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.search.collect import attempts, collect
-from agentq.search.collect import trees as searches
-from agentq.search.tree import SearchSettings, TreeSearch
+from agentq.searching.collect import attempts, collect
+from agentq.searching.collect import trees as searches
+from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
 from agentq.types import History, Proposal, Split
@@ -43,7 +44,7 @@ CALL_S = 0.05  # of the policy in `leaves`: a small model on a GPU
 
 
 def search(env: str, rule: Selection, seed: int, tasks: int, out: Path, policy: Any, critic: Any) -> None:
-    """Search what a row's directory lacks."""
+    """Search the tasks that a row's directory lacks."""
     settings = SearchSettings(ITERATIONS, PROPOSALS, TEMPERATURE, seed=seed, selection=rule)
     identity = {"env": env, "rule": rule, "seed": seed, "budget": [ITERATIONS, PROPOSALS, TEMPERATURE]}
     identity |= {"critic": critic is not None}
@@ -54,7 +55,7 @@ def search(env: str, rule: Selection, seed: int, tasks: int, out: Path, policy: 
 
 
 def row(env: str, rule: Selection, seeds: Sequence[int], tasks: int, out: Path) -> list[TreeRecord]:
-    """The trees of a rule, seed after seed, in the order of the tasks; shorter where some are missing."""
+    """The trees of a rule, seed after seed, in the order of the tasks; fewer if some are missing."""
     trees: list[TreeRecord] = []
     wanted = [task.seed for task in envs.tasks(env, Split.VALIDATION, tasks)]
     for seed in seeds:
@@ -90,7 +91,7 @@ def figures(trees: Sequence[TreeRecord], base: Sequence[TreeRecord], seed: int =
 
 
 def rules(args: argparse.Namespace) -> dict[str, Any]:
-    """Every rule on every environment and seed, then what there is."""
+    """Search with every rule on every environment and seed, then report the existing results."""
     if not args.report:
         engine = make_engine(embedded_base())
         policy, critic = ModelPolicy(engine), None if args.no_critic else LLMRanker(engine)
@@ -184,12 +185,12 @@ def expert_texts(site: str, seed: int) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("rules", "leaves"))
-    parser.add_argument("--tasks", type=int, default=0, help="validation tasks per seed; default: 40, of leaves 5")
+    parser.add_argument("--tasks", type=int, default=0, help="validation tasks per seed; default: 40, for leaves 5")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--envs", nargs="+")
     parser.add_argument("--out", type=Path, default=Path("runs/selection"))
     parser.add_argument("--no-critic", action="store_true", help="best_first is breadth-first then")
-    parser.add_argument("--report", action="store_true", help="run nothing, show what there is")
+    parser.add_argument("--report", action="store_true", help="run nothing, show the existing results")
     parser.add_argument("--json", action="store_true", help="print one JSON object last")
     args = parser.parse_args()
     args.tasks = args.tasks or {"rules": 40, "leaves": 5}[args.what]

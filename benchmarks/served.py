@@ -1,4 +1,4 @@
-"""What is attacked: `agentq env serve` as a process, what it holds and has started; and a site that lures."""
+"""Targets of attacks: `agentq env serve` as a process, with its memory and child processes; and a site that lures."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def serving(folder: Path, *words: str, **more: Any) -> Iterator[tuple[int, str]]
 
 
 def dial(at: str) -> socket.socket:
-    """A connection on which nothing is said yet."""
+    """A connection on which nothing has been sent yet."""
     host, _, port = at.rpartition(":")
     return socket.create_connection((host, int(port)), 20)
 
 
 def send_all(connection: socket.socket, data: bytes) -> None:
-    """Send as much as the other end takes, then wait until it hangs up."""
+    """Send as much as the other end accepts, then wait until it hangs up."""
     with suppress(OSError):
         connection.sendall(data)
     with suppress(OSError):
@@ -47,7 +47,7 @@ def send_all(connection: socket.socket, data: bytes) -> None:
 
 
 def is_hung_up(connection: socket.socket) -> bool:
-    """Whether the other end has closed a connection, whatever it said before."""
+    """Whether the other end has closed a connection, whatever it sent before."""
     connection.setblocking(False)
     try:
         while connection.recv(1 << 16):
@@ -60,7 +60,7 @@ def is_hung_up(connection: socket.socket) -> bool:
 
 
 def in_time(holds: Callable[[], bool], seconds: float) -> bool:
-    """Whether it holds within so many seconds."""
+    """Whether the condition holds within `seconds`."""
     end = time.monotonic() + seconds
     while not holds() and time.monotonic() < end:
         time.sleep(0.05)
@@ -68,18 +68,18 @@ def in_time(holds: Callable[[], bool], seconds: float) -> bool:
 
 
 def children(pid: int) -> set[int]:
-    """What a process has started, with all descendants."""
+    """The child processes of a process, with all descendants."""
     return processes.tree(pid, "of nobody") - {pid}
 
 
 def memory_mib(pid: int) -> float:
-    """The most that a process has held."""
+    """The peak memory of a process."""
     lines = (Path("/proc") / str(pid) / "status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
 
 
 def processor_s(pid: int) -> float:
-    """Seconds of processor that a process has used."""
+    """CPU seconds that a process has used."""
     fields = (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -90,7 +90,7 @@ def folders(folder: Path) -> list[Path]:
 
 
 class Luring(BaseHTTPRequestHandler):
-    """A first page that opens another origin in a new tab; `asked` has what was asked of it by another name."""
+    """A first page that opens another origin in a new tab; `asked` records requests under another name."""
 
     asked: ClassVar[list[str]] = []
 

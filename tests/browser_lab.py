@@ -15,7 +15,7 @@ from agentq.envs.browser import processes
 from agentq.envs.browser.env import BrowserEnv
 from agentq.envs.browser.hosts import SiteHost
 from agentq.envs.browser.pool import BrowserPool
-from agentq.envs.site import Request, Response, Session, redirect
+from agentq.envs.site import Request, Response, SiteSession, redirect
 from agentq.envs.web_env import SiteKit
 from agentq.types import Command, EnvAction, Split, Task
 
@@ -32,7 +32,7 @@ class Lab:
         self.pages, self.hits = pages, dict.fromkeys(pages, 0)
         self.sent: list[str] = []
 
-    def handle(self, request: Request, session: Session) -> Response:
+    def handle(self, request: Request, session: SiteSession) -> Response:
         path = request.path
         self.sent += [request.params["q"]] if "q" in request.params else []
         if request.method == "POST":

@@ -13,8 +13,9 @@ from agentq import envs
 from agentq.envs.protocol import Env
 from agentq.errors import EnvError
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.search.rollout import RolloutSettings, rollout
-from agentq.search.tree import SearchSettings, TreeSearch
+from agentq.searching.rollout import RolloutSettings, rollout
+from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.types import (
     EnvAction,

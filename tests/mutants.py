@@ -151,7 +151,7 @@ FAULTS: dict[tuple[str, str], list[tuple[str, str]]] = {  # module, its tests: w
         ("torch.split(rows, chunk)", "torch.split(rows, 1024)"),
         ("torch.split(rows, chunk)", "torch.split(rows, chunk)[:1]"),
     ],
-    ("learn.policy_gradient", "test_learn_policy_gradient test_learn_importance test_learn_kl"): [
+    ("learn.policy_gradient_loss", "test_learn_policy_gradient test_learn_importance test_learn_kl"): [
         ("return PolicyGradientLoss(-mean(objective)", "return PolicyGradientLoss(mean(objective)"),
         ("rho.clamp(max=1.0 + clip[1])", "rho.clamp(max=1.0 + clip[0])"),
         ("rho.clamp(max=1.0 + clip[1])", "rho.clamp(1.0 - clip[0], 1.0 + clip[1])"),
@@ -200,12 +200,10 @@ FAULTS: dict[tuple[str, str], list[tuple[str, str]]] = {  # module, its tests: w
         ("log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()", "log_ratio.exp()"),
         ("[:, None].expand(logps.shape)\n    return", "[:, None].expand(logps.shape).detach()\n    return"),
     ],
-    ("learn.learner", "test_traps"): [
-        ("if longest > room:", "if False:"),
-        ("len(s.token_ids) - 1 for item", "len(s.token_ids) for item"),
-    ],
-    ("learn.preferences", "test_traps"): [('"logps/rejected": rejected', '"logps/rejected": chosen')],
+    ("learn.steps", "test_traps"): [('"logps/rejected": rejected', '"logps/rejected": chosen')],
     ("learn.batch", "test_traps"): [
+        ("if longest > context:", "if False:"),
+        ("len(s.token_ids) - 1 for s in samples", "len(s.token_ids) for s in samples"),
         ("np.stack([path[-size:], sample", "np.stack([np.maximum(path[-size:] - 1, 0), sample"),
         ("path[-size:], sample.token_ids,", "path[-size:], sample.token_ids[::-1],"),
         ("np.pad(ids, (0, width - len(ids)))", "np.pad(ids, (width - len(ids), 0))"),
@@ -215,11 +213,11 @@ FAULTS: dict[tuple[str, str], list[tuple[str, str]]] = {  # module, its tests: w
         ('MODEL_FILES = (".safetensors", ', "MODEL_FILES = ("),
         ("if file.suffix in MODEL_FILES:", "if True:"),
     ],
-    ("learn.loop", "test_learn_learner"): [
+    ("learn.epochs", "test_learn_learner"): [
         ('learner.step_count = int(position["step_count"])', "pass"),
         ("np.random.default_rng([self.seed, epoch])", "np.random.default_rng()"),
     ],
-    ("policies.engine", "test_traps"): [
+    ("policies.transformers_engine", "test_traps"): [
         ('add_special_tokens=False, verbose=False)["input_ids"]\n        return',
          'verbose=False)["input_ids"]\n        return'),
         ('add_special_tokens=False, verbose=False)["input_ids"]\n        else',

@@ -14,8 +14,8 @@ from agentq.agent.actions import format_action, parse_action
 from agentq.agent.prompts import critic_answer, critic_messages, plain_text, policy_messages
 from agentq.base.tokenizer import train_tokenizer
 from agentq.learn.learner import Learner
-from agentq.policies.engine import TransformersEngine
-from agentq.policies.model import ModelPolicy
+from agentq.policies.model_policy import ModelPolicy
+from agentq.policies.transformers_engine import TransformersEngine
 from agentq.policies.usage import Usage
 from agentq.recipes.pipeline import Pipeline
 from agentq.types import Command, EnvAction, History, Proposal, Sample, Split, Status, StopReason, Task
@@ -128,7 +128,7 @@ class PrefersTheLongest:
 
 
 class Quiet:
-    """`Status` that shows nothing."""
+    """`StageDisplay` that shows nothing."""
 
     def stage(self, name: str, total: int, unit: str) -> Callable[[int, str], None]:
         return lambda done, note: None

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from agentq.agent.prompts import Messages
-from agentq.policies.protocol import Gives, Prompt, Request, Sample
+from agentq.policies.protocol import Gives, Prompt, SampledAnswer, SampleRequest
 from agentq.policies.usage import Usage
 from agentq.types import History, StopReason
 
@@ -33,7 +33,7 @@ class Scripted:
     def encode_answer(self, text: str) -> np.ndarray:
         return NOTHING
 
-    async def sample(self, request: Request) -> list[Sample]:
+    async def sample(self, request: SampleRequest) -> list[SampledAnswer]:
         tally = self.usage.of(request.role)
         tally.requests, tally.prompt_tokens = tally.requests + 1, tally.prompt_tokens + 100
         tally.cached_tokens, tally.generated_tokens = tally.cached_tokens + 40, tally.generated_tokens + 10
@@ -42,7 +42,7 @@ class Scripted:
         said = self.answer(request.role, text)
         said = said if isinstance(said, list) else [said]
         return [
-            Sample(said[i % len(said)], NOTHING, NOTHING.astype(np.float32), StopReason.EOS, 0)
+            SampledAnswer(said[i % len(said)], NOTHING, NOTHING.astype(np.float32), StopReason.EOS, 0)
             for i in range(request.k)
         ]
 

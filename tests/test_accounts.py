@@ -15,17 +15,17 @@ from transformers import AutoTokenizer
 
 from agentq.cli import main
 from agentq.config import Search, Settings
-from agentq.evaluate.stats import RungResult
+from agentq.evaluation.stats import RungResult
 from agentq.policies import patience
-from agentq.policies.names import embedded_base
-from agentq.policies.openai import OpenAIEngine
+from agentq.policies.engine_names import embedded_base
+from agentq.policies.openai_engine import OpenAIEngine
 from agentq.policies.usage import Price, Tally, Usage
 from agentq.progress import ladder_table, main_console
 from agentq.recipes.accounts import cost_of
 from agentq.recipes.pipeline import Pipeline, search_settings
 from agentq.report import write_report
-from agentq.search import collect
-from agentq.search.collect import Work
+from agentq.searching import collect
+from agentq.searching.collect import Work
 from agentq.store.run import RunStore
 from agentq.types import Split
 from tests.openai_factory import FakeOpenAI, fake_openai
@@ -71,7 +71,7 @@ def clean(tokenizer: object, tmp_path_factory: pytest.TempPathFactory) -> tuple[
 
 
 class Shown(Quiet):
-    """`Status` that keeps the last note."""
+    """`StageDisplay` that keeps the last note."""
 
     note = ""
 

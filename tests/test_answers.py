@@ -18,9 +18,10 @@ from agentq.agent.actions import format_action, history_text, parse_action
 from agentq.agent.commands import print_env_action
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.recipes.metrics import of_episodes
-from agentq.search.branching import at_random, branched
-from agentq.search.rollout import RolloutSettings, rollout
-from agentq.search.tree import SearchSettings, TreeSearch
+from agentq.searching.branching import at_random, branched
+from agentq.searching.rollout import RolloutSettings, rollout
+from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import TreeSearch
 from agentq.types import Action, Command, EnvAction, History, Split, Status
 from tests.test_agent import env_actions, line
 

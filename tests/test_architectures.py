@@ -15,9 +15,9 @@ from agentq.learn.learner import Learner
 from agentq.learn.logps import can_pack, check_forward
 from agentq.policies import trial
 from agentq.policies.columns import PlainColumns, SharedColumns
-from agentq.policies.engine import TransformersEngine
 from agentq.policies.head import context_of
 from agentq.policies.prefix import PrefixCache
+from agentq.policies.transformers_engine import TransformersEngine
 from agentq.policies.trial import choose_columns, rounding, short_window
 from tests.learn_factory import plain_logps, random_sample, tiny_llama
 

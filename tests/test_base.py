@@ -14,24 +14,23 @@ from agentq import envs
 from agentq.agent.actions import parse_action
 from agentq.agent.prompts import LETTERS, policy_messages
 from agentq.agent.verdicts import parse_critic_answer
+from agentq.base.demonstrations import demonstrate
 from agentq.base.exercises import (
-    FIRST_TIME,
-    PLACE,
-    SECOND_TIME,
-    Example,
+    TrainingExample,
     alike,
     ask_example,
     list_example,
     make_example,
     near_misses,
-    page_elements,
     rank_example,
 )
-from agentq.base.make import BaseSettings, collect_pages, demonstrate, make_base, page_kind
+from agentq.base.make import BaseSettings, make_base
+from agentq.base.orders import FIRST_TIME, PLACE, SECOND_TIME, page_elements
+from agentq.base.pages import collect_pages, page_kind
 from agentq.base.tokenizer import train_tokenizer
 from agentq.base.training import CHOICE_WEIGHT, WIDTH, Sequence, batches, encode_example, padded_width
-from agentq.policies.engine import TransformersEngine
-from agentq.policies.names import embedded_base
+from agentq.policies.engine_names import embedded_base
+from agentq.policies.transformers_engine import TransformersEngine
 from agentq.types import Command, EnvAction, History, Observation, Split
 
 PAGE = Observation("heading Results\ntextbox Search [1]: a\nlink Blue Harbor [2]\nlink Home [3]\ncombobox Date [4]")
@@ -168,7 +167,9 @@ def test_rank_example_answers_the_letter_of_the_best() -> None:
 def test_encode_example_weighs_answers_and_end_tokens_one() -> None:
     texts = ["THOUGHT: go COMMANDS: CLICK [2] STOP Book it"] * 9
     tokenizer = train_tokenizer(texts, vocab_size=400, context_tokens=256)
-    example = Example(policy_messages(History("Book it", PAGE)), "COMMANDS: STOP", (("again", "COMMANDS: CLICK [2]"),))
+    example = TrainingExample(
+        policy_messages(History("Book it", PAGE)), "COMMANDS: STOP", (("again", "COMMANDS: CLICK [2]"),)
+    )
     sequence = encode_example(tokenizer, example, np.random.default_rng(0), prompt_weight=0.0)
     learnt = tokenizer.decode(sequence.ids[sequence.weights == 1].tolist())
     assert learnt == "COMMANDS: STOP<|end|>COMMANDS: CLICK<|end|>"

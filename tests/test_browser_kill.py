@@ -18,9 +18,9 @@ from agentq.agent.actions import format_action
 from agentq.envs.browser import processes
 from agentq.envs.browser.pool import BrowserPool
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.search.collect import attempts, collect
-from agentq.search.collect import trees as searches
-from agentq.search.tree import SearchSettings
+from agentq.searching.collect import attempts, collect
+from agentq.searching.collect import trees as searches
+from agentq.searching.tree import SearchSettings
 from agentq.store.records import encode_tree
 from agentq.store.run import TREE, RunStore
 from agentq.types import Command, EnvAction, History, Split

@@ -23,8 +23,8 @@ from agentq.envs.browser.states import Return
 from agentq.errors import ConfigError
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.report import write_report
-from agentq.search.collect import attempts, collect, trees
-from agentq.search.tree import SearchSettings
+from agentq.searching.collect import attempts, collect, trees
+from agentq.searching.tree import SearchSettings
 from agentq.store.run import RunStore
 from agentq.types import Command, EnvAction, History
 from tests.browser_lab import TASK, Lab, click, elsewhere, lab_host, named

@@ -16,8 +16,9 @@ from agentq.envs.check import check_env
 from agentq.envs.explore import random_action
 from agentq.errors import ConfigError
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.search.run import run_all
-from agentq.search.tree import SearchSettings, TreeSearch
+from agentq.searching.run import run_all
+from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.types import Command, EnvAction, History, Split, Task
 

@@ -9,8 +9,8 @@ import pytest
 
 from agentq.cli import commands, main
 from agentq.errors import ModelError
-from agentq.policies.engine import TransformersEngine
-from agentq.policies.names import check_checkpoint
+from agentq.policies.engine_names import check_checkpoint
+from agentq.policies.transformers_engine import TransformersEngine
 from agentq.store.run import RunStore
 
 

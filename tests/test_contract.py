@@ -20,13 +20,14 @@ from agentq.envs.check import check, check_env
 from agentq.envs.contract import from_file
 from agentq.envs.protocol import can_fork, can_restore
 from agentq.envs.remote.connection import Connection
-from agentq.envs.remote.server import EnvServer
+from agentq.envs.remote.env_server import EnvServer
 from agentq.errors import ConfigError, EnvError
-from agentq.policies.names import make_engine, read_name
+from agentq.policies.engine_names import make_engine, read_name
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.search.demonstrate import demonstrate
-from agentq.search.faults import take
-from agentq.search.tree import SearchSettings, TreeSearch
+from agentq.searching.demonstrate import demonstrate
+from agentq.searching.faults import take
+from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.types import Command, EnvAction, Proposal, Split
 from tests.remote_lab import OWN

@@ -18,9 +18,9 @@ from agentq.base.tokenizer import train_tokenizer
 from agentq.errors import ModelError
 from agentq.learn.learner import Learner
 from agentq.policies.agreement import agreement, probe
-from agentq.policies.engine import TransformersEngine
-from agentq.policies.model import ModelPolicy
+from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.protocol import Prompt
+from agentq.policies.transformers_engine import TransformersEngine
 from agentq.types import History, Observation, StopReason
 
 PROMPTS = [np.arange(5, 5 + n, dtype=np.int32) for n in (3, 17, 9, 30, 12)]

@@ -15,7 +15,7 @@ from agentq.agent.commands import parse_env_action
 from agentq.envs.check import check_env
 from agentq.envs.explore import random_action, random_walk
 from agentq.envs.protocol import Env
-from agentq.envs.web_env import Snapshot
+from agentq.envs.web_env import SiteSnapshot
 from agentq.errors import ConfigError, EnvError
 from agentq.types import Command, EnvAction, Observation, Split, Task
 
@@ -95,7 +95,7 @@ def test_sites_in_process_take_no_mouse_and_no_keyboard(text: str) -> None:
 
 def test_check_env_names_the_broken_promise() -> None:
     class Forgetful(envs.WebEnv):
-        def restore(self, token: Snapshot) -> Observation:
+        def restore(self, token: SiteSnapshot) -> Observation:
             return super().reset(token.task)
 
     task = envs.task("shop", Split.TEST, 0)

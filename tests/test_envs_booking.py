@@ -11,7 +11,7 @@ from agentq.envs.booking.site import BookingSite, new_session
 from agentq.envs.booking.tasks import Facts, Reservation, answer, checks, facts, score
 from agentq.envs.booking.world import MAX_PAGES, PAGE_SIZE, free_times, is_free, places, search
 from agentq.envs.lexicon import DATES, TIMES
-from agentq.envs.site import Request, Response, Session
+from agentq.envs.site import Request, Response, SiteSession
 from agentq.types import Split
 
 SEEDS = range(2_000_000_000, 2_000_001_000)
@@ -123,7 +123,7 @@ def test_instruction_and_answers_state_every_fact_as_the_pages_do() -> None:
     assert answer(SEATED, "what now") == "please go on with what I said"
 
 
-def post(session: Session, want: Facts, **changed: str) -> Response:
+def post(session: SiteSession, want: Facts, **changed: str) -> Response:
     """Send the details form with `changed` fields."""
     form = {"date": want.date, "time": want.time, "party": want.party, "first": want.first_name, "last": want.last_name}
     form |= {"phone": want.phone, "email": want.email, "seating": want.seating, "agree": "yes"} | changed

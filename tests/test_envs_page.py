@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agentq.envs.page import parse
-from agentq.envs.site import Request, Response, Session
+from agentq.envs.site import Request, Response, SiteSession
 from agentq.envs.tab import ActionError, View, act, open_url
 from agentq.types import Command, EnvAction
 
@@ -48,7 +48,7 @@ link Second [10]"""
 class Echo:
     """Shows the form, or what it was sent; /loop redirects for ever, /old redirects once, /long is 60 lines."""
 
-    def handle(self, request: Request, session: Session) -> Response:
+    def handle(self, request: Request, session: SiteSession) -> Response:
         session["hits"] = session.get("hits", 0) + 1
         match request.path:
             case "/":

@@ -8,7 +8,7 @@ import pytest
 
 from agentq import envs
 from agentq.envs.shop.site import ShopSite, new_session
-from agentq.envs.shop.tasks import Goal, Order, answer, goal, order_reward, score
+from agentq.envs.shop.tasks import Goal, Purchase, answer, goal, order_reward, score
 from agentq.envs.shop.world import PAGE_SIZE, Product, products, search
 from agentq.envs.site import Request
 from agentq.types import Split
@@ -60,8 +60,8 @@ def test_score_is_zero_without_an_order_and_partial_orders_are_no_success() -> N
     task = envs.task_from_seed("shop", next(seed for seed in SEEDS if goal(seed).size))
     want = goal(task.seed)
     assert score({"order": None}, task) == (0.0, False)
-    assert score({"order": Order(want.target.number, want.color, want.size)}, task) == (1.0, True)
-    assert score({"order": Order(want.target.number, "none", want.size)}, task) == (0.8, False)
+    assert score({"order": Purchase(want.target.number, want.color, want.size)}, task) == (1.0, True)
+    assert score({"order": Purchase(want.target.number, "none", want.size)}, task) == (0.8, False)
 
 
 def test_catalogue_has_near_identical_products_with_unique_titles() -> None:
@@ -120,7 +120,7 @@ def test_an_order_is_placed_once() -> None:
     session, item = new_session(), next(item for item in products() if not item.sizes)
     request = Request("POST", f"/item/{item.number}/buy", {"color": item.colors[0], "size": "7"})
     assert ShopSite().handle(request, session).location == "/order"
-    assert session["order"] == Order(item.number, item.colors[0], "")
+    assert session["order"] == Purchase(item.number, item.colors[0], "")
     assert ShopSite().handle(request, session).status == 400
     page = ShopSite().handle(Request("GET", f"/item/{item.number}"), session).html
     assert "Buy now" not in page and '<p role="status">Your order is placed</p>' in page

@@ -12,12 +12,12 @@ from agentq import envs
 from agentq._core import ALL_EXHAUSTED, EXHAUSTED, TERMINAL, Forest
 from agentq.agent.actions import parse_action
 from agentq.credit.pairs import node_pairs, tree_success_samples
+from agentq.error_kinds import WORLD_FAULTS
 from agentq.errors import ConfigError
-from agentq.evaluate.outcomes import of_tree
+from agentq.evaluation.outcomes import of_tree
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.search.rollout import RolloutSettings, rollout
+from agentq.searching.rollout import RolloutSettings, rollout
 from agentq.types import (
-    WORLD_FAULTS,
     EnvAction,
     Observation,
     StepResult,

@@ -17,19 +17,19 @@ from agentq import envs
 from agentq.credit.pairs import node_pairs, success_samples, trajectory_pairs
 from agentq.envs.protocol import Env
 from agentq.errors import EnvError
-from agentq.evaluate.critic import concordance
-from agentq.evaluate.outcomes import of_episode
+from agentq.evaluation.critic import concordance
+from agentq.evaluation.outcomes import of_episode
 from agentq.learn.learner import Learner
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.recipes.metrics import of_episodes, of_trees
 from agentq.recipes.recipe import Round
 from agentq.recipes.settings import RECIPES
-from agentq.search import collect
-from agentq.search.branching import at_random, branched
-from agentq.search.collect import attempts
-from agentq.search.demonstrate import demonstrate, inspect
-from agentq.search.rollout import RolloutSettings
-from agentq.search.tree import SearchSettings
+from agentq.searching import collect
+from agentq.searching.branching import at_random, branched
+from agentq.searching.collect import attempts
+from agentq.searching.demonstrate import demonstrate, inspect
+from agentq.searching.rollout import RolloutSettings
+from agentq.searching.tree import SearchSettings
 from agentq.store.records import TreeRecord
 from agentq.store.run import TRAJECTORY, TREE, RunStore
 from agentq.types import (

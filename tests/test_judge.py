@@ -13,11 +13,12 @@ from agentq.agent.verdicts import parse_judgement
 from agentq.critics.judge import OutcomeJudge
 from agentq.errors import BudgetSpent
 from agentq.policies.budget import Budget, Budgeted
-from agentq.policies.model import ModelPolicy
-from agentq.policies.protocol import Request, Sample
+from agentq.policies.model_policy import ModelPolicy
+from agentq.policies.protocol import SampledAnswer, SampleRequest
 from agentq.policies.usage import Price
-from agentq.search.rollout import RolloutSettings, rollout
-from agentq.search.tree import SearchSettings, TreeSearch
+from agentq.searching.rollout import RolloutSettings, rollout
+from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import TreeSearch
 from agentq.types import Command, EnvAction, History, Observation, Split, StopReason
 from tests.scripted_engine import Scripted
 
@@ -69,7 +70,7 @@ def test_a_rubric_is_read_as_chat_models_write_it(said: str, success: bool) -> N
 
 def test_a_rubric_that_was_cut_off_is_no_success() -> None:
     class Short(Scripted):
-        async def sample(self, request: Request) -> list[Sample]:
+        async def sample(self, request: SampleRequest) -> list[SampledAnswer]:
             return [replace(sample, stop_reason=StopReason.LENGTH) for sample in await super().sample(request)]
 
     history = History("Book", Observation("heading Done", "/done"), (STOP,))

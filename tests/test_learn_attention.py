@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from agentq.errors import ModelError
-from agentq.learn import attention
-from agentq.learn.attention import TreePlan, flex, tree_attention, tree_attention_of
+from agentq.learn import trie_attention
 from agentq.learn.trie import Trie, build_trie
+from agentq.learn.trie_attention import TreePlan, flex, tree_attention, tree_attention_of
 from tests.learn_factory import tiny_llama
 
 
@@ -76,7 +76,7 @@ def check_equals_dense(trie: Trie, heads: int, kv_heads: int, atol: float) -> No
 @pytest.mark.parametrize("piece", [1, 2, 4, 256])
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (6, 2), (3, 1)])
 def test_cascade_equals_dense_attention(heads: int, kv_heads: int, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "PIECE", piece)
+    monkeypatch.setattr(trie_attention, "PIECE", piece)
     check_equals_dense(forked(), heads, kv_heads, atol=1e-12)
 
 
@@ -89,7 +89,7 @@ def test_cascade_computes_each_visible_pair_once_and_nothing_else_but_the_pieces
     plan = TreePlan(trie)
     seen = np.zeros((len(trie.token_ids),) * 2, dtype=int)
     for start, end in plan.pieces:
-        assert 0 < end - start <= attention.PIECE
+        assert 0 < end - start <= trie_attention.PIECE
         seen[start:end, start:end] += np.tril(np.ones((end - start,) * 2, dtype=int))
     for queries, keys in plan.crossings:
         for q in queries:
@@ -151,6 +151,6 @@ def test_tree_attention_of_gives_the_model_back_as_it_was() -> None:
     model = tiny_llama()
     before = model.config._attn_implementation
     with pytest.raises(KeyError), tree_attention_of(model):
-        assert model.config._attn_implementation == attention.NAME != before
+        assert model.config._attn_implementation == trie_attention.NAME != before
         raise KeyError
     assert model.config._attn_implementation == before

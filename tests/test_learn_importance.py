@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from agentq.learn.policy_gradient import policy_gradient_loss, truncated_importance_weights
+from agentq.learn.policy_gradient_loss import policy_gradient_loss, truncated_importance_weights
 
 
 def tensor(*values: Any) -> Tensor:

@@ -13,8 +13,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from agentq.errors import ConfigError, ModelError
+from agentq.learn.epochs import train
 from agentq.learn.learner import Learner
-from agentq.learn.loop import train
 from agentq.types import PreferencePair
 from tests.learn_factory import (
     VOCAB,
@@ -165,7 +165,7 @@ def test_step_dpo_replays_actions_beside_the_pairs() -> None:
     assert metrics["rewards/margins"] == pytest.approx(0.0, abs=1e-5)
     alone = learner().step_dpo([], replay, beta=0.5, sft_weight=2.0)
     assert alone["loss"] == pytest.approx(2.0 * np.mean(nll[len(pairs) :]), abs=1e-5)
-    with pytest.raises(ValueError, match="sft_weight must be greater than 0 where actions are replayed; got 0 and 2"):
+    with pytest.raises(ValueError, match="sft_weight must be greater than 0 if actions are replayed; got 0 and 2"):
         trained.step_dpo(pairs, replay, beta=0.5)
 
 

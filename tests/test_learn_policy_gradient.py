@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from agentq.learn.losses import sft_loss, weighted_mean
-from agentq.learn.policy_gradient import (
+from agentq.learn.policy_gradient_loss import (
     averaging,
     policy_gradient_loss,
     reciprocal_clip,
@@ -245,10 +245,10 @@ ROW: Any = (torch.zeros(2, 3), torch.zeros(2, 3), torch.zeros(2), torch.ones(2, 
         (lambda: policy_gradient_loss(*ROW, ratio="step"), "ratio must be 'token', 'turn' or 'sequence'; got 'step'"),
         (lambda: policy_gradient_loss(*ROW, geometric_mean=True), "geometric_mean must go with ratio 'turn' or"),
         (lambda: policy_gradient_loss(*ROW, normalizer=0), "normalizer must be greater than 0; got 0.0"),
-        (lambda: policy_gradient_loss(*ROW, weights=torch.ones(3)), r"weights must have one entry a sequence \(2\)"),
+        (lambda: policy_gradient_loss(*ROW, weights=torch.ones(3)), r"weights must have one entry per sequence \(2\)"),
         (
             lambda: policy_gradient_loss(*ROW, ratio="sequence", trajectories=torch.zeros(3)),
-            r"trajectories must have one entry a row \(2\); got \[3\]",
+            r"trajectories must have one entry per row \(2\); got \[3\]",
         ),
         (lambda: policy_gradient_loss(*ROW[:2], torch.zeros(3), ROW[3]), r"advantages must be \[S\] or \[S, T\] of"),
         (lambda: policy_gradient_loss(ROW[0], torch.zeros(2, 1), *ROW[2:]), r"must have one shape \[S, T\]; got"),

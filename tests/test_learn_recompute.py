@@ -12,11 +12,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from agentq.errors import ModelError
-from agentq.learn.attention import tree_attention_of
 from agentq.learn.batch import plan_step
 from agentq.learn.learner import Learner
 from agentq.learn.logps import action_logps
 from agentq.learn.sharding import recompute_layers
+from agentq.learn.trie_attention import tree_attention_of
 from tests.learn_factory import (
     agent_samples,
     exact,

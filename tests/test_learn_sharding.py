@@ -16,9 +16,9 @@ from torch import Tensor
 
 from agentq.errors import ConfigError
 from agentq.learn.batch import Part, plan_step
+from agentq.learn.epochs import train
 from agentq.learn.features import features
 from agentq.learn.learner import Learner, Metrics
-from agentq.learn.loop import train
 from agentq.learn.reference import reference_logps
 from agentq.types import PreferencePair, Sample
 from tests.learn_factory import (
@@ -392,7 +392,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from agentq.learn.learner import Learner
-from agentq.learn.loop import train
+from agentq.learn.epochs import train
 from agentq.types import Sample
 import numpy as np
 

@@ -14,7 +14,7 @@ from recorder import recording
 from agentq.envs.browser.env import BrowserEnv
 from agentq.envs.browser.gate import Head
 from agentq.envs.browser.guard import FinalStep, Guard
-from agentq.envs.browser.outgoing import Request, tell, visible
+from agentq.envs.browser.outgoing import OutgoingRequest, tell, visible
 from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.browser.rules import read_rules
 from agentq.errors import ConfigError, EnvError
@@ -309,7 +309,7 @@ def test_a_site_whose_certificate_is_not_trusted_is_not_opened(certificate: Path
 def test_what_is_shown_has_nothing_that_a_terminal_obeys_or_that_cannot_be_seen() -> None:
     assert visible("a\x1b[2K\rb\n\u202ec\u200b\u3164\\") == r"a\u001b[2K\u000db\n\u202ec\u200b\u3164" + "\\\\"
     assert visible("Zoë 東京 9,99 €") == "Zoë 東京 9,99 €"
-    request = Request.read(tell("POST", "https://a.test/x?\u202e", "text/plain", b"x\x1b[2K\xff"))
+    request = OutgoingRequest.read(tell("POST", "https://a.test/x?\u202e", "text/plain", b"x\x1b[2K\xff"))
     assert request.lines()[0] == r"  x\u001b[2K\\xff" and str(request) == r"POST https://a.test/x?\u202e"
 
 

@@ -21,15 +21,16 @@ from agentq.cli import main
 from agentq.credit.pairs import sample_of
 from agentq.errors import ConfigError, ModelError
 from agentq.policies import patience
-from agentq.policies.continuous import Answer, ContinuousEngine
-from agentq.policies.model import ModelPolicy
-from agentq.policies.names import embedded_base, make_engine, read_name
-from agentq.policies.openai import NO_IDS, NO_LOGPS, OpenAIEngine
+from agentq.policies.continuous import ContinuousEngine, EngineReply
+from agentq.policies.engine_names import embedded_base, make_engine, read_name
+from agentq.policies.model_policy import ModelPolicy
+from agentq.policies.openai_client import OpenAIClient
+from agentq.policies.openai_engine import NO_IDS, NO_LOGPS, OpenAIEngine
 from agentq.policies.patience import BadAnswer, Unavailable, patiently
-from agentq.policies.protocol import Gives, Prompt, Request, Sample
-from agentq.policies.server import Server
-from agentq.search.run import run_all
-from agentq.search.tree import SearchSettings, TreeSearch
+from agentq.policies.protocol import Gives, Prompt, SampledAnswer, SampleRequest
+from agentq.searching.run import run_all
+from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
 from agentq.types import History, Observation, StopReason
@@ -69,12 +70,12 @@ def open_engine() -> Iterator[Callable[..., OpenAIEngine]]:
         engine.close()
 
 
-def ask(engine: OpenAIEngine, **settings: object) -> list[Sample]:
+def ask(engine: OpenAIEngine, **settings: object) -> list[SampledAnswer]:
     prompt = engine.render(HISTORY, policy_messages, max_new_tokens=40)
-    return asyncio.run(engine.sample(Request(prompt, **{"k": 3, "seed": 5, "max_new_tokens": 40, **settings})))  # type: ignore[arg-type]
+    return asyncio.run(engine.sample(SampleRequest(prompt, **{"k": 3, "seed": 5, "max_new_tokens": 40, **settings})))  # type: ignore[arg-type]
 
 
-def said(samples: list[Sample]) -> list[object]:
+def said(samples: list[SampledAnswer]) -> list[object]:
     return [(s.text, s.token_ids.tolist(), s.logps.tolist()) for s in samples]
 
 
@@ -135,7 +136,7 @@ def test_messages_hold_no_mark_of_a_template(
         engine = open_engine(fake)
         history = History(SAID, Observation(SAID), (f"TYPE [3] {SAID}",))
         prompt = engine.render(history, policy_messages, max_new_tokens=9)
-        asyncio.run(engine.sample(Request(prompt, max_new_tokens=9)))
+        asyncio.run(engine.sample(SampleRequest(prompt, max_new_tokens=9)))
         (sent,) = [message["content"] for message in fake.asked[-1]["messages"] if message["role"] == "user"]
     assert sent.count(said) == 3 and SAID not in sent
 
@@ -240,7 +241,7 @@ def test_a_cancelled_request_is_hung_up(vllm: FakeOpenAI, open_engine: Callable[
 
     async def main() -> None:
         prompt = engine.render(HISTORY, policy_messages, max_new_tokens=40)
-        task = asyncio.create_task(engine.sample(Request(prompt)))
+        task = asyncio.create_task(engine.sample(SampleRequest(prompt)))
         await asyncio.to_thread(vllm.stalled.wait, 10)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -256,7 +257,7 @@ def test_no_more_requests_than_slots(vllm: FakeOpenAI, open_engine: Callable[...
 
     async def main() -> None:
         prompt = engine.render(HISTORY, policy_messages, max_new_tokens=40)
-        await asyncio.gather(*(engine.sample(Request(prompt, seed=i)) for i in range(6)))
+        await asyncio.gather(*(engine.sample(SampleRequest(prompt, seed=i)) for i in range(6)))
 
     asyncio.run(main())
     assert vllm.most_at_once == 2 and engine.usage.total.requests == 6 and engine.usage.total.queue_s > 0
@@ -287,9 +288,9 @@ def test_a_search_over_faults_grows_the_same_trees(
     engine, away = open_engine(vllm, timeout_s=2.0), []
     clean = searched(engine)
     vllm.faults.extend([*FAULTS, "", "", "", "die"])
-    call = Server.call
+    call = OpenAIClient.call
 
-    async def noticed(self: Server, *args: object) -> str:
+    async def noticed(self: OpenAIClient, *args: object) -> str:
         try:
             return await call(self, *args)  # type: ignore[arg-type]
         except Unavailable as error:
@@ -298,7 +299,7 @@ def test_a_search_over_faults_grows_the_same_trees(
                 vllm.start()
             raise
 
-    monkeypatch.setattr(Server, "call", noticed)
+    monkeypatch.setattr(OpenAIClient, "call", noticed)
     found = searched(engine)
     assert sum(away) >= 3 and not vllm.faults
     assert [columns(tree) for tree in found] == [columns(tree) for tree in clean]
@@ -401,9 +402,9 @@ class Held(ContinuousEngine):
         super().__init__("held", TOKENS, None, slots=3)
         self.go, self.loaded_with = asyncio.Semaphore(0), list[int]()
 
-    async def _ask(self, request: Request) -> Answer:
+    async def _ask(self, request: SampleRequest) -> EngineReply:
         await self.go.acquire()
-        return Answer([Sample(str(self.version), NO_IDS, NO_LOGPS, StopReason.EOS, self.version)], 1, 0, 1)
+        return EngineReply([SampledAnswer(str(self.version), NO_IDS, NO_LOGPS, StopReason.EOS, self.version)], 1, 0, 1)
 
     async def _load(self, checkpoint: Path) -> None:
         self.loaded_with.append(self._under_way)
@@ -414,13 +415,13 @@ def test_publishing_waits_for_what_is_under_way() -> None:
     engine = Held()
 
     async def main() -> list[int]:
-        asked = [asyncio.create_task(engine.sample(Request(Prompt([], NO_IDS)))) for _ in range(3)]
+        asked = [asyncio.create_task(engine.sample(SampleRequest(Prompt([], NO_IDS)))) for _ in range(3)]
         while engine._under_way < 3:
             await asyncio.sleep(0)
         publishing = asyncio.create_task(asyncio.to_thread(engine.publish, Path("new")))
         while not engine._publishing.locked():
             await asyncio.sleep(0)
-        asked += [asyncio.create_task(engine.sample(Request(Prompt([], NO_IDS)))) for _ in range(2)]
+        asked += [asyncio.create_task(engine.sample(SampleRequest(Prompt([], NO_IDS)))) for _ in range(2)]
         for _ in range(5):  # they end one by one; none may begin in between
             engine._background._loop.call_soon_threadsafe(engine.go.release)
             await asyncio.sleep(0.05)

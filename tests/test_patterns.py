@@ -16,10 +16,10 @@ from agentq.agent.actions import format_action, parse_action
 from agentq.agent.patterns import action_pattern
 from agentq.agent.prompts import policy_messages
 from agentq.errors import ConfigError, ModelError
-from agentq.policies.engine import TransformersEngine
-from agentq.policies.model import ModelPolicy
-from agentq.policies.openai import OpenAIEngine
-from agentq.policies.protocol import Request
+from agentq.policies.model_policy import ModelPolicy
+from agentq.policies.openai_engine import OpenAIEngine
+from agentq.policies.protocol import SampleRequest
+from agentq.policies.transformers_engine import TransformersEngine
 from agentq.recipes.settings import Loop
 from agentq.types import ELEMENT_COMMANDS, INPUT_COMMANDS, Command, EnvAction, History, Observation, Status, StopReason
 from tests.openai_factory import fake_openai
@@ -93,8 +93,8 @@ def test_an_engine_keeps_answers_to_their_pattern_and_tells_the_free_models_logp
     engine = TransformersEngine(base)
     prompt = engine.render(HISTORY, policy_messages, max_new_tokens=40)
     pattern = r"(yes|no), [0-9]{2,4}\n[ab]+ COMMANDS: CLICK \[(3|12)\]"
-    held = Request(prompt, 4, 7, temperature, 40, pattern=pattern)
-    free = Request(prompt, 4, 7, temperature, 40)
+    held = SampleRequest(prompt, 4, 7, temperature, 40, pattern=pattern)
+    free = SampleRequest(prompt, 4, 7, temperature, 40)
     alone = asyncio.run(engine.sample(free))
 
     async def both() -> list[list]:
@@ -132,7 +132,7 @@ def test_what_is_no_pattern_is_refused(base: Path) -> None:
     engine = TransformersEngine(base)
     prompt = engine.render(HISTORY, policy_messages, max_new_tokens=4)
     with pytest.raises(ModelError, match="a pattern must be a regular expression; got '\\(a'"):
-        asyncio.run(engine.sample(Request(prompt, pattern="(a", max_new_tokens=4)))
+        asyncio.run(engine.sample(SampleRequest(prompt, pattern="(a", max_new_tokens=4)))
 
 
 def test_an_engine_that_cannot_is_refused_at_once() -> None:
@@ -146,12 +146,12 @@ def test_a_server_is_sent_the_pattern_and_must_keep_to_it(base: Path) -> None:
     with fake_openai(tokenizer=AutoTokenizer.from_pretrained(base)) as fake:
         engine = OpenAIEngine(fake.url, tokenizer=base)
         prompt = engine.render(HISTORY, policy_messages, max_new_tokens=40)
-        (sample,) = asyncio.run(engine.sample(Request(prompt, max_new_tokens=40, pattern=r"(.|\n)*")))
+        (sample,) = asyncio.run(engine.sample(SampleRequest(prompt, max_new_tokens=40, pattern=r"(.|\n)*")))
         assert fake.asked[-1]["structured_outputs"] == {"regex": r"(.|\n)*"}
         assert sample.text and len(sample.token_ids) == len(sample.logps) == 0  # vLLM's are those of the held model
         with pytest.raises(ModelError, match="must hold answers to a pattern"):
-            asyncio.run(engine.sample(Request(prompt, max_new_tokens=40, pattern="never")))
-        asyncio.run(engine.sample(Request(prompt, max_new_tokens=40)))
+            asyncio.run(engine.sample(SampleRequest(prompt, max_new_tokens=40, pattern="never")))
+        asyncio.run(engine.sample(SampleRequest(prompt, max_new_tokens=40)))
         assert "structured_outputs" not in fake.asked[-1]
         engine.close()
     with fake_openai() as chat:

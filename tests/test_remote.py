@@ -16,14 +16,14 @@ from agentq import envs
 from agentq.agent.actions import format_action
 from agentq.envs.check import check_env
 from agentq.envs.protocol import BROKEN_IN_A_ROW, can_restore, is_blocking
-from agentq.envs.remote import client
-from agentq.envs.remote import server as serving
+from agentq.envs.remote import client, env_server
 from agentq.envs.remote.client import RemoteEnv
-from agentq.envs.remote.server import EnvServer
+from agentq.envs.remote.env_server import EnvServer
 from agentq.errors import ConfigError, EnvError
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.search.run import run_all
-from agentq.search.tree import SearchSettings, TreeSearch
+from agentq.searching.run import run_all
+from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import TreeSearch
 from agentq.types import Command, EnvAction, Split, Task
 from tests.remote_lab import FRAIL, OWN, begun, gone, mishap, process
 
@@ -160,7 +160,7 @@ def test_a_seed_that_gives_another_instruction_is_told(frail: Callable[..., str]
 def test_sessions_are_used_again_and_no_more_than_may_be(
     frail: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "_WAIT_S", 0.1)
+    monkeypatch.setattr(env_server, "_WAIT_S", 0.1)
     name = frail(sessions=2)
     first, second = begun(name), begun(name)
     both = {process(first), process(second)}

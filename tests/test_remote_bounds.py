@@ -16,12 +16,11 @@ from attack import ATTACKS, Skipped
 from served import dial, is_hung_up
 
 from agentq.envs.browser import processes, wire
-from agentq.envs.remote import server as serving
-from agentq.envs.remote import token
+from agentq.envs.remote import env_server, token
 from agentq.envs.remote.address import Listener
 from agentq.envs.remote.connection import Closed, Connection, SessionLost
-from agentq.envs.remote.server import EnvServer
-from agentq.envs.replies import Start
+from agentq.envs.remote.env_server import EnvServer
+from agentq.envs.replies import ResetReply
 from agentq.errors import ConfigError, EnvError
 from tests.remote_lab import OWN
 
@@ -35,16 +34,16 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[processes.Worker]]:
+def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[processes.WorkerProcess]]:
     """The processes that were started for sessions."""
-    found: list[processes.Worker] = []
-    start = processes.Worker.start
+    found: list[processes.WorkerProcess] = []
+    start = processes.WorkerProcess.start
 
-    def counting(self: processes.Worker, *args: object) -> None:
+    def counting(self: processes.WorkerProcess, *args: object) -> None:
         found.append(self)
         start(self, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(processes.Worker, "start", counting)
+    monkeypatch.setattr(processes.WorkerProcess, "start", counting)
     yield found
 
 
@@ -151,7 +150,7 @@ def test_a_listener_removes_its_own_file_only(tmp_path: Path) -> None:
 
 
 def test_a_first_message_must_come_soon(started: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "_HELLO_S", 0.5)
+    monkeypatch.setattr(env_server, "_HELLO_S", 0.5)
     with served() as server:
         with dial(server.at) as silent, silent.makefile("rb") as stream:
             silent.settimeout(20)
@@ -171,7 +170,7 @@ def test_a_first_message_must_come_soon(started: list[object], monkeypatch: pyte
 
 
 def test_strangers_beyond_the_bound_are_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "_STRANGERS", 2)
+    monkeypatch.setattr(env_server, "_STRANGERS", 2)
     with served() as server:
         held = [dial(server.at) for _ in range(3)]
         begun = time.monotonic()
@@ -186,7 +185,7 @@ def test_strangers_beyond_the_bound_are_hung_up_on(monkeypatch: pytest.MonkeyPat
 def test_an_idle_session_is_ended_and_the_next_is_another() -> None:
     with served(idle_s=1.0, sessions=1) as server:
         idle = Connection(server.at)
-        assert idle.call(Start, "reset", 20.0, seed=0).text
+        assert idle.call(ResetReply, "reset", 20.0, seed=0).text
         begun = time.monotonic()
         while idle.alive():
             assert time.monotonic() - begun < 20

@@ -17,11 +17,12 @@ from agentq.agent.actions import format_action
 from agentq.envs.browser import miniwob, processes
 from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.remote.axtree import Tree
-from agentq.envs.remote.server import EnvServer
+from agentq.envs.remote.env_server import EnvServer
 from agentq.errors import EnvError
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.search.run import run_all
-from agentq.search.tree import SearchSettings, TreeSearch
+from agentq.searching.run import run_all
+from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import TreeSearch
 from agentq.types import Command, EnvAction, History, Task
 from tests.remote_lab import ROOT
 

@@ -16,8 +16,8 @@ from agentq import envs
 from agentq.envs.browser import wire
 from agentq.envs.remote import address
 from agentq.envs.remote.connection import Closed, Connection, SessionLost
-from agentq.envs.remote.server import EnvServer
-from agentq.envs.replies import Start
+from agentq.envs.remote.env_server import EnvServer
+from agentq.envs.replies import ResetReply
 from agentq.errors import EnvError
 from tests.remote_lab import OWN, ROOT
 
@@ -68,7 +68,7 @@ def test_calls_that_are_none_are_refused_in_one_line(at: str) -> None:
     for call, args, said in (
         ("hello", {"protocol": 2}, "protocol must be 1; got 2"),
         ("fly", {}, "call must be one of hello, reset, step, close; got fly"),
-        ("reset", {}, "TypeError: Session.reset() missing 1 required positional argument: 'seed'"),
+        ("reset", {}, "TypeError: ServedEnv.reset() missing 1 required positional argument: 'seed'"),
         ("answer", {"message": {}}, "call must be one of hello, reset, step, close; got answer"),
     ):
         connection = Connection(at)
@@ -142,7 +142,7 @@ def test_a_reply_that_drips_in_does_not_outlast_the_deadline() -> None:
     thread = threading.Thread(target=drip)
     thread.start()
     with pytest.raises(SessionLost, match=r"reset must be answered within 0\.5 s; got nothing"):
-        connection.call(Start, "reset", 0.5, seed=1)
+        connection.call(ResetReply, "reset", 0.5, seed=1)
     assert connection not in Connection.live
     stop.set()
     thread.join()

@@ -17,7 +17,7 @@ import pytest
 from agentq import envs
 from agentq.cli import main
 from agentq.envs.browser import wire
-from agentq.envs.remote.server import EnvServer
+from agentq.envs.remote.env_server import EnvServer
 from agentq.errors import EnvError
 from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.settings import Eval
@@ -30,7 +30,7 @@ from tests.remote_lab import FRAIL, OWN, begun, gone, process
 
 PACKAGE = Path(envs.__file__).parents[1]
 ELSEWHERE = [
-    *(f"agentq.envs.remote.{name}" for name in ("start", "session", "browsergym", "axtree")),
+    *(f"agentq.envs.remote.{name}" for name in ("start", "env_process", "browsergym", "axtree")),
     *(f"agentq.envs.browser.{name}" for name in ("wire", "processes")),
     "agentq.envs.contract",
     "agentq.errors",

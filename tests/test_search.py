@@ -15,9 +15,9 @@ from agentq.agent.actions import format_action
 from agentq.critics.ranker import rank_values
 from agentq.policies.batches import Batches
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.search.collect import attempts, collect, trees
-from agentq.search.run import run_all
-from agentq.search.tree import SearchSettings, TreeSearch, forest_for
+from agentq.searching.collect import attempts, collect, trees
+from agentq.searching.run import run_all
+from agentq.searching.tree import SearchSettings, TreeSearch, forest_for
 from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
 from agentq.types import Command, EnvAction, History, Observation, Split, StepResult, Task

@@ -21,10 +21,10 @@ from agentq.config import Selection
 from agentq.critics.ranker import rank_values
 from agentq.errors import ConfigError
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.search.run import request_seed
-from agentq.search.selection import GO_WIDER, forest_for, priors
-from agentq.search.steps import search_steps
-from agentq.search.tree import SearchSettings, TreeSearch
+from agentq.searching.selection import GO_WIDER, SearchSettings, forest_for, priors
+from agentq.searching.steps import search_steps
+from agentq.searching.tree import TreeSearch
+from agentq.seeds import Stream, task_seed
 from agentq.store.records import TreeRecord
 from agentq.types import EnvAction, History, Observation, Proposal, StepResult
 from tests.faults_lab import TASK as BOOKING
@@ -118,7 +118,7 @@ class _Twin:
         lock = Lock()
         lock.clicked = node
         history = History(TASK.instruction, lock._page(), tuple("x" for _ in node))
-        seed = request_seed(self.seed, TASK.seed, TASK.seed >> 32, 1 << 20, self.samples)
+        seed = task_seed(self.seed, TASK, Stream.TREE, self.samples)
         self.samples += 1
         rng, logps = np.random.default_rng(seed), dict[int, float]()
         for _ in range(self.k):

@@ -139,8 +139,8 @@ def test_children_and_path_follow_the_parents() -> None:
         ({"parent": [0, 0, 1]}, r"parent must start with the root, -1; got \[0\]"),
         ({"parent": [-1, 2, 0]}, "a parent must come before its children; got 2 as that of node 1"),
         ({"parent": [-1, 0, -1]}, "a parent must come before its children; got -1 as that of node 2"),
-        ({"reward": [0.0]}, r"reward must have one entry a node \(3\); got 1"),
-        ({"proposal": []}, r"proposal must have one entry a node \(3\); got 0"),
+        ({"reward": [0.0]}, r"reward must have one entry per node \(3\); got 1"),
+        ({"proposal": []}, r"proposal must have one entry per node \(3\); got 0"),
     ],
 )
 def test_tree_record_refuses_what_is_no_tree(change: dict[str, list[float]], message: str) -> None:
@@ -157,7 +157,7 @@ def test_tree_record_refuses_what_is_no_tree(change: dict[str, list[float]], mes
             {"prompt_ids": np.zeros((1, 3), np.int32)},
             "prompt_ids of the proposal at 1 must be 1-D int32; got 2-D int32",
         ),
-        ({"logps": np.zeros(2, np.float32)}, r"must have one entry a token \(3\); got 2"),
+        ({"logps": np.zeros(2, np.float32)}, r"must have one entry per token \(3\); got 2"),
     ],
 )
 def test_encode_tree_refuses_arrays_outside_the_contract(change: dict[str, np.ndarray], message: str) -> None:

@@ -22,20 +22,20 @@ from agentq.credit.pairs import inspection_pairs
 from agentq.errors import ConfigError
 from agentq.learn.features import features
 from agentq.learn.learner import Learner
-from agentq.policies.engine import TransformersEngine
-from agentq.policies.model import ModelPolicy
+from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.scripted import ScriptedPolicy
+from agentq.policies.transformers_engine import TransformersEngine
 from agentq.recipes import policy_gradient, ppo, step_agent_inverse
 from agentq.recipes.load import load
 from agentq.recipes.metrics import agreement
 from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.recipe import Round
 from agentq.recipes.settings import RECIPES, PolicyGradient
-from agentq.search.branching import Branching, at_random, branched, where_unsure
-from agentq.search.collect import StragglerCut, attempts, collect, rollouts
-from agentq.search.demonstrate import demonstrate, inspect
-from agentq.search.rollout import RolloutSettings
-from agentq.search.run import run_all
+from agentq.searching.branching import Branching, at_random, branched, where_unsure
+from agentq.searching.collect import StragglerCut, attempts, collect, rollouts
+from agentq.searching.demonstrate import demonstrate, inspect
+from agentq.searching.rollout import RolloutSettings
+from agentq.searching.run import run_all
 from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
 from agentq.types import (

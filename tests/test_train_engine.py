@@ -13,7 +13,7 @@ from transformers import AutoTokenizer
 from agentq.config import Compared
 from agentq.errors import ConfigError, ModelError
 from agentq.learn.learner import Learner
-from agentq.policies.names import embedded_base
+from agentq.policies.engine_names import embedded_base
 from agentq.recipes import agent_q, policy_gradient, sft
 from agentq.recipes.agreed import agrees
 from agentq.recipes.ladder import climb, rungs_of

@@ -29,8 +29,8 @@ from agentq.credit.episodes import credited
 from agentq.errors import ConfigError, ModelError
 from agentq.learn.batch import plan_step
 from agentq.learn.learner import Learner
-from agentq.policies.engine import TransformersEngine
-from agentq.policies.model import ModelPolicy
+from agentq.policies.model_policy import ModelPolicy
+from agentq.policies.transformers_engine import TransformersEngine
 from agentq.policies.weights import fingerprint
 from agentq.recipes.settings import RECIPES, OnPolicy
 from agentq.report.page import CURVES
@@ -158,7 +158,7 @@ def test_a_sample_longer_than_the_context_is_refused_and_the_longest_is_not(make
     assert learner.step_sft([fits])["num_tokens"] == 256
     before = {name: p.clone() for name, p in learner.parameters.items()}
     for call in (learner.step_sft, learner.recompute_logps):
-        with pytest.raises(ModelError, match=r"must fit the model's context \(256 tokens\), it is not cut; got 257"):
+        with pytest.raises(ModelError, match=r"must fit the model's context \(256 tokens\); got 257"):
             call([fits, too_long])
     assert all(torch.equal(p, before[name]) for name, p in learner.parameters.items()) and learner.step_count == 1
 

@@ -1,6 +1,13 @@
-"""Language-model agents that get better by searching.
+"""Language-model agents that get better by searching. These names are what a script needs.
 
-Importing the package loads nothing heavy; each name below is fetched from its own module when it is first used.
+    search, evaluate, train         what `agentq run`, `eval` and `train` do, in a script; each has an _async twin
+    SearchResult, Evaluation        what the first two return
+    Env, Policy, Critic             what you may bring of your own
+    Learner, RunStore, Forest       the parts, for loops of your own
+    PreferencePair, node_pairs      training data
+
+Importing the package loads nothing heavy. Each name is fetched from its module when it is first used. Everything else
+is imported from the module that defines it, such as `agentq.errors` or `agentq.types`.
 """
 
 from __future__ import annotations
@@ -9,19 +16,24 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from agentq._core import Forest, ucb1_score
-    from agentq.errors import AgentqError, ConfigError, EnvError, MissingExtra, ModelError, StoreError
+    from agentq._core import Forest
+    from agentq.api import evaluate, evaluate_async, search, search_async
+    from agentq.credit.pairs import node_pairs
+    from agentq.critics.protocol import Critic
+    from agentq.envs.protocol import Env
+    from agentq.errors import AgentqError, EnvError
+    from agentq.learn.learner import Learner
+    from agentq.policies.protocol import Policy
+    from agentq.results import Evaluation, SearchResult
+    from agentq.store.run import RunStore
+    from agentq.training import train, train_async
     from agentq.types import (
         Action,
         EnvAction,
         History,
         Observation,
         PreferencePair,
-        Proposal,
-        Sample,
         Split,
-        Step,
-        StepResult,
         Task,
         Trajectory,
     )
@@ -29,67 +41,83 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
-    "Forest": "agentq._core",
-    "ucb1_score": "agentq._core",
-    "AgentqError": "agentq.errors",
-    "ConfigError": "agentq.errors",
-    "EnvError": "agentq.errors",
-    "MissingExtra": "agentq.errors",
-    "ModelError": "agentq.errors",
-    "StoreError": "agentq.errors",
     "Action": "agentq.types",
+    "AgentqError": "agentq.errors",
+    "Critic": "agentq.critics.protocol",
+    "Env": "agentq.envs.protocol",
     "EnvAction": "agentq.types",
+    "EnvError": "agentq.errors",
+    "Evaluation": "agentq.results",
+    "Forest": "agentq._core",
     "History": "agentq.types",
+    "Learner": "agentq.learn.learner",
     "Observation": "agentq.types",
+    "Policy": "agentq.policies.protocol",
     "PreferencePair": "agentq.types",
-    "Proposal": "agentq.types",
-    "Sample": "agentq.types",
+    "RunStore": "agentq.store.run",
+    "SearchResult": "agentq.results",
     "Split": "agentq.types",
-    "Step": "agentq.types",
-    "StepResult": "agentq.types",
     "Task": "agentq.types",
     "Trajectory": "agentq.types",
+    "evaluate": "agentq.api",
+    "evaluate_async": "agentq.api",
+    "node_pairs": "agentq.credit.pairs",
+    "search": "agentq.api",
+    "search_async": "agentq.api",
+    "train": "agentq.training",
+    "train_async": "agentq.training",
 }
 
 __all__ = [
     "Action",
     "AgentqError",
-    "ConfigError",
+    "Critic",
+    "Env",
     "EnvAction",
     "EnvError",
+    "Evaluation",
     "Forest",
     "History",
-    "MissingExtra",
-    "ModelError",
+    "Learner",
     "Observation",
+    "Policy",
     "PreferencePair",
-    "Proposal",
-    "Sample",
+    "RunStore",
+    "SearchResult",
     "Split",
-    "Step",
-    "StepResult",
-    "StoreError",
     "Task",
     "Trajectory",
-    "ucb1_score",
+    "evaluate",
+    "evaluate_async",
+    "node_pairs",
+    "search",
+    "search_async",
+    "train",
+    "train_async",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'agentq' has no attribute {name!r}")
-    try:
-        home = importlib.import_module(_HOME[name])
-    except ModuleNotFoundError as error:
-        if error.name != "agentq._core":
+if not TYPE_CHECKING:  # type checkers know the names above, and would take any name from this
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOME:
+            raise AttributeError(f"module 'agentq' has no attribute {name!r}")
+        try:
+            home = importlib.import_module(_HOME[name])
+        except ModuleNotFoundError as error:
+            if error.name == "agentq._core":
+                raise ImportError(
+                    f"agentq.{name} needs the compiled core, which is not built: run `make setup`, or "
+                    "`pip install -e .` in the source folder"
+                ) from error
+            if error.name in ("torch", "transformers"):
+                from agentq.errors import MissingExtra
+
+                raise MissingExtra(f"agentq.{name} needs {error.name}: pip install 'agentq-search[train]'") from error
             raise
-        raise ImportError(
-            f"agentq.{name} needs the compiled core, which is not built: run `make setup`, or `pip install -e .` "
-            "in the source folder"
-        ) from error
-    value = getattr(home, name)
-    globals()[name] = value
-    return value
+        value = getattr(home, name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -106,11 +106,11 @@ def server(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 @pytest.fixture(scope="session", params=["in process", "server"])
 def started(request: pytest.FixtureRequest, checkpoint: Path) -> Iterator[ContinuousEngine]:
     if request.param == "server":
-        from agentq.policies.openai import OpenAIEngine
+        from agentq.policies.openai_engine import OpenAIEngine
 
         engine: ContinuousEngine = OpenAIEngine(request.getfixturevalue("server").url)
     else:
-        from agentq.policies.vllm import VLLMEngine
+        from agentq.policies.vllm_engine import VLLMEngine
 
         own = {name: value for name, value in SETTINGS.items() if name != "enable_chunked_prefill"}
         engine = VLLMEngine(checkpoint, **own)

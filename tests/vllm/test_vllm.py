@@ -21,22 +21,22 @@ from agentq.errors import ModelError
 from agentq.learn.learner import Learner
 from agentq.policies.agreement import agreement, probe
 from agentq.policies.continuous import ContinuousEngine
-from agentq.policies.engine import TransformersEngine
-from agentq.policies.model import ModelPolicy
-from agentq.policies.openai import OpenAIEngine
-from agentq.policies.protocol import Gives, Prompt, Request, Sample
-from agentq.policies.vllm import VLLMEngine
+from agentq.policies.model_policy import ModelPolicy
+from agentq.policies.openai_engine import OpenAIEngine
+from agentq.policies.protocol import Gives, Prompt, SampledAnswer, SampleRequest
+from agentq.policies.transformers_engine import TransformersEngine
+from agentq.policies.vllm_engine import VLLMEngine
 from agentq.recipes import sft
 from agentq.recipes.agreed import agrees
 from agentq.recipes.ladder import climb, rungs_of
 from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.recipe import Recipe, Round, collect_groups
 from agentq.recipes.settings import OutcomeDpo
-from agentq.search.run import run_all
-from agentq.search.tree import SearchSettings, TreeSearch
+from agentq.searching.run import run_all
+from agentq.searching.tree import SearchSettings, TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
-from agentq.types import History, Observation, StopReason
+from agentq.types import History, Observation, Sample, StopReason
 from tests.reads import made
 from tests.recipes_factory import Quiet
 
@@ -44,12 +44,12 @@ IDS = np.random.default_rng(0).integers(5, 200, 300).astype(np.int32)  # nine of
 NEAR = 1e-5
 
 
-def ask(engine: Any, ids: np.ndarray = IDS, **settings: Any) -> list[Sample]:
-    request = Request(Prompt([], ids), **{"k": 4, "seed": 3, "max_new_tokens": 16, **settings})
+def ask(engine: Any, ids: np.ndarray = IDS, **settings: Any) -> list[SampledAnswer]:
+    request = SampleRequest(Prompt([], ids), **{"k": 4, "seed": 3, "max_new_tokens": 16, **settings})
     return asyncio.run(engine.sample(request))
 
 
-def gap(samples: list[Sample], model: Any, ids: np.ndarray = IDS) -> float:
+def gap(samples: list[SampledAnswer], model: Any, ids: np.ndarray = IDS) -> float:
     """The largest difference from the plain forward pass."""
     gaps = []
     for s in samples:
@@ -105,9 +105,9 @@ def test_k_samples_follow_from_the_seed(engine: ContinuousEngine) -> None:
 def test_more_prompts_than_are_read_at_once(engine: ContinuousEngine, model: Any) -> None:
     """A seeded prompt of which a part is read first would end vLLM on a CPU."""
 
-    async def every() -> list[list[Sample]]:
+    async def every() -> list[list[SampledAnswer]]:
         prompts = [Prompt([], np.roll(np.tile(IDS, 2), n)) for n in range(12)]
-        return await asyncio.gather(*(engine.sample(Request(p, 2, n, 1.0, 8)) for n, p in enumerate(prompts)))
+        return await asyncio.gather(*(engine.sample(SampleRequest(p, 2, n, 1.0, 8)) for n, p in enumerate(prompts)))
 
     for n, samples in enumerate(asyncio.run(every())):
         assert gap(samples, model, np.roll(np.tile(IDS, 2), n)) < NEAR
@@ -271,9 +271,9 @@ def test_answers_keep_to_a_pattern(engine: ContinuousEngine) -> None:
     history = History("book", Observation(page), ("COMMANDS: CLICK [1]",))
     pattern = action_pattern(history)
     prompt = engine.render(history, policy_messages, max_new_tokens=200)
-    ask = Request(prompt, 8, 3, 1.5, 200, pattern=pattern)
+    ask = SampleRequest(prompt, 8, 3, 1.5, 200, pattern=pattern)
     ended = [sample for sample in asyncio.run(engine.sample(ask)) if sample.stop_reason is StopReason.EOS]
     assert ended and all(re.fullmatch(pattern, sample.text) for sample in ended)
     assert all(len(sample.token_ids) == len(sample.logps) == 0 for sample in ended)
-    free = asyncio.run(engine.sample(Request(prompt, 8, 3, 1.5, 200)))
+    free = asyncio.run(engine.sample(SampleRequest(prompt, 8, 3, 1.5, 200)))
     assert not all(re.fullmatch(pattern, sample.text) for sample in free)

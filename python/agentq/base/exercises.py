@@ -1,166 +1,38 @@
-"""Pretraining material that needs no expert: pages of random walks; reading, copying and choosing exercises on them.
+"""Exercises on one page that need no expert: read it, copy from it, choose among actions on it.
 
-An exercise tells the model what to do ("type 555-0134 in Phone") and asks for the action in the ordinary prompt format,
-so it teaches to read a page, copy words and name element ids, not what a task needs next. Thoughts repeat the element's
-name and id from the page: then the id in the command is a copy of what stands just before it.
+An exercise tells the model what to do ("type 555-0134 in Phone") and asks for the action in the ordinary prompt format.
+It teaches to read a page, copy words and name element ids, but not what a task needs next. Thoughts repeat the
+element's name and id from the page, so the id in the command is a copy of what stands just before it.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from agentq.agent.actions import format_action
 from agentq.agent.prompts import LETTERS, Messages, critic_answer, critic_messages, policy_messages
+from agentq.base.orders import (
+    PageOrder,
+    fact_order,
+    fill_order,
+    lookup_order,
+    order_text,
+    page_elements,
+    random_orders,
+    random_value,
+)
 from agentq.types import Command, EnvAction, History, Observation
-
-_ELEMENT = re.compile(r"^(link|button|textbox|combobox|checkbox) ([^\n]+?) \[(\d+)\](?:: .*)?$", re.MULTILINE)
-# among the facts: the link that the instruction is about, and the two times it would take
-PLACE, FIRST_TIME, SECOND_TIME = "Place", "First time", "Second time"
-_ID = re.compile(r" \[\d+\]:?")
-
-VERBS = ("click", "open", "take", "press", "choose", "go to")
-NAVIGATION = ("Home", "Next", "Previous", "Change", "Back", "Details")  # links that need no telling apart
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
+class TrainingExample:
     """A prompt and the answer to learn; `more` are further (question, answer) turns about the same page."""
 
     messages: Messages
     answer: str
     more: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """One thing to do on a page, in words, and the action that does it."""
-
-    words: str
-    action: EnvAction
-    thought: str  # names the element as the page does, with its id
-
-
-def page_elements(text: str) -> list[tuple[str, int, str]]:
-    """(role, id, name) of each numbered line of an observation."""
-    return [(m[1], int(m[3]), m[2]) for m in _ELEMENT.finditer(text)]
-
-
-def random_value(rng: np.random.Generator, texts: Sequence[str]) -> str:
-    """Something to type: words that stand together in the given texts, words from anywhere in them, digits, an address.
-
-    Words from anywhere (up to 10) can only be copied one by one: no sense or habit says what comes next.
-    """
-    text = _ID.sub("", texts[int(rng.integers(len(texts)))])
-    words = [w for w in text.replace("\n", " ").split(" ") if w] or ["table"]
-    kind = rng.random()
-    if kind < 0.25:
-        return f"{rng.integers(100, 1000)}-{rng.integers(0, 10000):04d}"
-    if kind < 0.4:
-        a, b = (words[int(i)].strip(":.,") or "table" for i in rng.integers(len(words), size=2))
-        return f"{a.lower()}@{b.lower()}.com"
-    if kind < 0.7:
-        drawn = rng.integers(len(words), size=int(rng.integers(1, 11)))
-        return " ".join(words[i] for i in drawn).strip(" .,:") or "table"
-    start = int(rng.integers(len(words)))
-    return " ".join(words[start : start + int(rng.integers(1, 5))]).strip(" .,:") or "table"
-
-
-def _order(rng: np.random.Generator, found: list[tuple[str, int, str]], values: Sequence[str]) -> _Order | None:
-    """Something to do with one of the elements `found`; links that need telling apart come more often than others."""
-    links = [item for item in found if item[0] == "link" and item[2] not in NAVIGATION]
-    among = links if len(links) > 2 and rng.random() < 0.7 else found
-    role, element, name = among[rng.integers(len(among))]
-    if role in ("textbox", "combobox"):
-        value = random_value(rng, values)
-        if role == "textbox":
-            return _put(f"type {value} in {name}", Command.TYPE, element, name, value)
-        return _put(f"set {name} to {value}", Command.SELECT, element, name, value)
-    if sum(n == name for _, _, n in found) > 1:
-        return None
-    click, verb = EnvAction(Command.CLICK, element), VERBS[rng.integers(len(VERBS))]
-    if rng.random() < 0.5:
-        return _Order(f"{verb} {name}", click, f"{verb} {name} [{element}]")
-    missing = _name_elsewhere(rng, values, {n for _, _, n in found})
-    if missing is None or rng.random() < 0.5:  # the first of two is there
-        other = missing or found[rng.integers(len(found))][2]
-        return _Order(f"{verb} {name} or else {other}", click, f"{verb} {name} [{element}]")
-    return _Order(f"{verb} {missing} or else {name}", click, f"{missing} is missing , {verb} {name} [{element}]")
-
-
-def _put(words: str, command: Command, element: int, name: str, value: str) -> _Order:
-    return _Order(words, EnvAction(command, element, value), f"{name} [{element}] {value}")
-
-
-def _name_elsewhere(rng: np.random.Generator, texts: Sequence[str], here: set[str]) -> str | None:
-    """A link's name of the other texts that the page does not have."""
-    names = [n for text in texts for role, _, n in page_elements(text) if role == "link" and n not in here]
-    return names[rng.integers(len(names))] if names else None
-
-
-def _orders(rng: np.random.Generator, text: str, values: Sequence[str], count: int) -> list[_Order]:
-    found = page_elements(text)
-    return [order for order in (_order(rng, found, values) for _ in range(count if found else 0)) if order]
-
-
-def _lookup(rng: np.random.Generator, text: str, instruction: str) -> _Order | None:
-    """An order to type the words that stand after a cue in the instruction; only cues that occur once."""
-    fields = [(element, name) for role, element, name in page_elements(text) if role in ("textbox", "combobox")]
-    words = instruction.split(" ")
-    cues = [i for i, word in enumerate(words[:-1]) if words.count(word) == 1]
-    if not fields or not cues:
-        return None
-    start = cues[rng.integers(len(cues))]
-    value = " ".join(words[start + 1 : start + 1 + int(rng.integers(1, 4))])
-    element, name = fields[rng.integers(len(fields))]
-    return _put(f"type {len(value.split(' '))} after {words[start]} in {name}", Command.TYPE, element, name, value)
-
-
-def _fill(rng: np.random.Generator, text: str, facts: Mapping[str, str]) -> _Order | None:
-    """An order to fill a field with what the instruction says of it, or to open the place or take the time it names.
-
-    That is reading, not knowing when it is due. A place that is not among several links is looked for on the next page.
-    """
-    asked = _asked(rng, text, facts)
-    if asked and rng.random() < 0.7:
-        return asked
-    found = page_elements(text)
-    fields = [(role, element, name) for role, element, name in found if role != "link" and facts.get(name)]
-    if not fields:
-        return None
-    role, element, name = fields[rng.integers(len(fields))]
-    command = Command.TYPE if role == "textbox" else Command.SELECT
-    return _put(f"fill {name}", command, element, name, facts[name])
-
-
-def _asked(rng: np.random.Generator, text: str, facts: Mapping[str, str]) -> _Order | None:
-    links = {name: element for role, element, name in page_elements(text) if role == "link"}
-    found = [order for order in (_open(links, facts), _take(links, facts)) if order]
-    return found[rng.integers(len(found))] if found else None
-
-
-def _open(links: Mapping[str, int], facts: Mapping[str, str]) -> _Order | None:
-    """Thoughts begin with the name: whether it is there is seen best when it has been written."""
-    place = facts.get(PLACE, "")
-    if place in links:
-        return _Order("open the place", EnvAction(Command.CLICK, links[place]), f"{place} [{links[place]}]")
-    if place and "Next" in links:
-        turn = links["Next"]
-        return _Order("open the place", EnvAction(Command.CLICK, turn), f"{place} is not here , Next [{turn}]")
-    return None
-
-
-def _take(links: Mapping[str, int], facts: Mapping[str, str]) -> _Order | None:
-    first, second = facts.get(FIRST_TIME, ""), facts.get(SECOND_TIME, "")
-    if first in links:
-        return _Order("take the time", EnvAction(Command.CLICK, links[first]), f"take {first} [{links[first]}]")
-    if second in links:
-        click = EnvAction(Command.CLICK, links[second])
-        return _Order("take the time", click, f"{first} is taken , take {second} [{links[second]}]")
-    return None
 
 
 def make_example(
@@ -170,22 +42,23 @@ def make_example(
     facts: Mapping[str, str],
     values: Sequence[str],
     past_page: Observation,
-) -> Example | None:
+) -> TrainingExample | None:
     """One exercise on `page`, or None if it has no element to name.
 
-    Orders are to be done one by one (several turns about one page), as the next of a list, or to be picked out of
-    proposals; some need a value out of `instruction`. Past actions that do not matter, on `past_page` where element ids
-    may be others, stand before half of them. What to type, and names that are missing here, come from `values`.
+    The model must carry out orders one by one (several turns about one page), do the next of a list, or pick an order
+    out of proposals. Some orders need a value out of `instruction`. Half of the exercises begin with irrelevant past
+    actions on `past_page`, where element ids may differ. Values to type, and names that are missing on `page`, come
+    from `values`.
     """
-    orders: list[_Order] = []
+    orders: list[PageOrder] = []
     reads = rng.random() < 0.5
     if reads:
-        drawn = [_fill(rng, page.text, facts) if rng.random() < 0.6 else _lookup(rng, page.text, instruction)]
-        drawn += [_fill(rng, page.text, facts) for _ in range(3)] + [_lookup(rng, page.text, instruction)]
-        drawn += _orders(rng, page.text, values, 1)
+        drawn = [fill_order(rng, page.text, facts) if rng.random() < 0.6 else lookup_order(rng, page.text, instruction)]
+        drawn += [fill_order(rng, page.text, facts) for _ in range(3)] + [lookup_order(rng, page.text, instruction)]
+        drawn += random_orders(rng, page.text, values, 1)
         orders = list(dict.fromkeys(order for order in drawn if order))
     if not orders:
-        reads, orders = False, list(dict.fromkeys(_orders(rng, page.text, values, int(rng.integers(2, 7)))))
+        reads, orders = False, list(dict.fromkeys(random_orders(rng, page.text, values, int(rng.integers(2, 7)))))
     if not orders:
         return None
     past = past_actions(rng, past_page, values)
@@ -193,15 +66,17 @@ def make_example(
     kind = rng.random()
     if kind < 0.25:
         best = orders[0].action
-        others = [order.action for order in [*orders[1:], *_orders(rng, page.text, values, 3)]]
+        others = [order.action for order in [*orders[1:], *random_orders(rng, page.text, values, 3)]]
         others += near_misses(rng, page.text, best, [*facts.values()] or values)
         return rank_example(rng, History(question, page, past), best, others)
     if kind < 0.45 and not reads:
         done = int(rng.integers(len(orders)))
         query = " , then ".join(order.words for order in orders)
-        return Example(policy_messages(History(query, page, tuple(map(_text, orders[:done])))), _text(orders[done]))
-    more = tuple((order.words, _text(order)) for order in orders[1:5])
-    return Example(policy_messages(History(question, page, past)), _text(orders[0]), more)
+        return TrainingExample(
+            policy_messages(History(query, page, tuple(map(order_text, orders[:done])))), order_text(orders[done])
+        )
+    more = tuple((order.words, order_text(order)) for order in orders[1:5])
+    return TrainingExample(policy_messages(History(question, page, past)), order_text(orders[0]), more)
 
 
 def ask_example(
@@ -209,20 +84,20 @@ def ask_example(
     page: Observation,
     told: Sequence[tuple[str, Mapping[str, str]]],
     past: tuple[str, ...] = (),
-) -> Example | None:
-    """The place to open or the time to take of each of several (instruction, facts), on one page; None without any.
+) -> TrainingExample | None:
+    """The place to open or the time to take for each of several (instruction, facts) on one page; None without any.
 
-    One page with many instructions is three times as dense as pages of their own.
+    Many instructions about one page are three times as dense as one page per instruction.
     """
     turns = []
     for instruction, facts in told:
-        order = _asked(rng, page.text, facts)
+        order = fact_order(rng, page.text, facts)
         if order:
-            turns.append((f"{instruction} {order.words}", _text(order)))
+            turns.append((f"{instruction} {order.words}", order_text(order)))
     if not turns:
         return None
     history = History(turns[0][0], page, past)
-    return Example(policy_messages(history), turns[0][1], tuple(turns[1:]))
+    return TrainingExample(policy_messages(history), turns[0][1], tuple(turns[1:]))
 
 
 def alike(names: Sequence[str]) -> tuple[list[list[str]], list[list[str]]]:
@@ -237,11 +112,11 @@ def alike(names: Sequence[str]) -> tuple[list[list[str]], list[list[str]]]:
     return found[0], found[1]
 
 
-def list_example(rng: np.random.Generator, groups: Sequence[Sequence[Sequence[str]]]) -> Example:
-    """Which id has which name, and which name has none. Nothing is as dense in look-ups.
+def list_example(rng: np.random.Generator, groups: Sequence[Sequence[Sequence[str]]]) -> TrainingExample:
+    """Which id has which name, and which names are missing: the densest exercise in look-ups.
 
-    A page of links alone, out of one or two groups of one of the kinds that `alike` gives. Either its links are told
-    three times, each time in another order, or three lists of names are looked up, some of which are not there.
+    The page has links only, from one or two groups of one kind that `alike` gives. Either its links are listed three
+    times, each time in another order, or three lists of names are looked up, some of which are missing.
     """
     kind = groups[int(rng.integers(len(groups)))]
     drawn = [kind[int(rng.integers(len(kind)))] for _ in range(int(rng.integers(1, 3)))]
@@ -268,11 +143,11 @@ def list_example(rng: np.random.Generator, groups: Sequence[Sequence[Sequence[st
             answer = " , ".join(f"click {chosen[i]} {ids[chosen[i]]}" for i in rng.permutation(len(chosen)).tolist())
             turns.append(("again" if again else "list the links", answer))
     history = History(turns[0][0], Observation("\n".join(lines)))
-    return Example(policy_messages(history), turns[0][1], tuple(turns[1:]))
+    return TrainingExample(policy_messages(history), turns[0][1], tuple(turns[1:]))
 
 
 def near_misses(rng: np.random.Generator, text: str, action: EnvAction, values: Sequence[str]) -> list[EnvAction]:
-    """Up to six actions that differ from `action` in one thing: the element (of the same role), or the value put in."""
+    """Up to six actions that differ from `action` in one thing: the element (of the same role) or the value."""
     found = page_elements(text)
     role = next((r for r, element, _ in found if element == action.element), None)
     same = [element for r, element, _ in found if r == role and element != action.element]
@@ -284,22 +159,18 @@ def near_misses(rng: np.random.Generator, text: str, action: EnvAction, values: 
 
 def rank_example(
     rng: np.random.Generator, history: History, best: EnvAction, others: Sequence[EnvAction]
-) -> Example | None:
-    """A ranking question whose answer is `best` among 1 to 4 of `others`; None without any other."""
+) -> TrainingExample | None:
+    """A ranking question whose answer is `best` among 1 to 4 of `others`; None if there is no other."""
     distinct = [o for o in dict.fromkeys(others) if o != best]
     if not distinct:
         return None
     size = min(len(distinct), int(rng.integers(1, 5)))
     listed = [best, *(distinct[i] for i in rng.permutation(len(distinct))[:size])]
     listed = [listed[i] for i in rng.permutation(len(listed))]
-    return Example(critic_messages(history, listed), critic_answer(best, LETTERS[listed.index(best)]))
+    return TrainingExample(critic_messages(history, listed), critic_answer(best, LETTERS[listed.index(best)]))
 
 
 def past_actions(rng: np.random.Generator, page: Observation, values: Sequence[str]) -> tuple[str, ...]:
-    """Up to 12 actions done on a page, or none: what stands before a question and does not matter."""
+    """Up to 12 actions done on a page, or none: an irrelevant past for a question."""
     count = int(rng.integers(13)) if rng.random() < 0.5 else 0
-    return tuple(_text(order) for order in _orders(rng, page.text, values, count))
-
-
-def _text(order: _Order) -> str:
-    return format_action(order.action, thought=order.thought)
+    return tuple(order_text(order) for order in random_orders(rng, page.text, values, count))

@@ -1,4 +1,4 @@
-"""The plain next-token training loop that makes the base: weighted token loss, length buckets, cosine rate, bf16."""
+"""The next-token training loop that makes the base model: weighted token loss, length buckets, cosine rate, bf16."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from agentq.base.exercises import Example
+from agentq.base.exercises import TrainingExample
 
-CHOICE_WEIGHT = 4.0  # which of several like things is meant hangs on one token of an answer
+CHOICE_WEIGHT = 4.0  # one token of an answer decides which of several similar things is meant
 _CHOICE = re.compile(r"Ġ(\[\d+\]|\([A-Z]\))")
 WIDTH = 32  # tokens; widths of batches are multiples of it
 
@@ -29,9 +29,14 @@ class Sequence:
     weights: np.ndarray
 
 
-def encode_example(tokenizer: Any, example: Example, rng: np.random.Generator, *, prompt_weight: float) -> Sequence:
-    """Answers and end tokens have weight 1, ids and letters in them `CHOICE_WEIGHT`; a quarter of the prompt's tokens,
-    drawn anew each time, `prompt_weight`."""
+def encode_example(
+    tokenizer: Any, example: TrainingExample, rng: np.random.Generator, *, prompt_weight: float
+) -> Sequence:
+    """The example's tokens with loss weights.
+
+    Answers and end tokens have weight 1, ids and letters in answers `CHOICE_WEIGHT`. A random quarter of the prompt's
+    tokens has `prompt_weight`, the rest 0.
+    """
     ids: list[int] = []
     answered: list[bool] = []
     prompt = tokenizer.apply_chat_template(example.messages, add_generation_prompt=True, tokenize=False)
@@ -57,8 +62,10 @@ def choice_tokens(tokenizer: Any) -> np.ndarray:
 
 
 def batches(source: Iterator[Sequence], *, batch_tokens: int) -> Iterator[list[Sequence]]:
-    """Batches of one width each (a multiple of `WIDTH`), `batch_tokens // width` sequences: few shapes, so that the
-    matrix kernels compiled for a shape are used again, and nothing grows."""
+    """Batches of one width each (a multiple of `WIDTH`) with `batch_tokens // width` sequences.
+
+    Few shapes occur, so matrix kernels compiled for a shape are used again and memory does not grow.
+    """
     waiting: dict[int, list[Sequence]] = {}
     for sequence in source:
         width = padded_width(sequence)
@@ -92,7 +99,7 @@ def weighted_loss(model: Any, batch: list[Sequence]) -> torch.Tensor:
 
 
 def _rounded(wanted: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Indices of the wanted rows, then as many more of the first as make a multiple of 256: few shapes again."""
+    """Indices of the wanted rows, padded with the first to a multiple of 256, again for few shapes."""
     rows = wanted.flatten().nonzero()[:, 0]
     rows = torch.cat([rows, rows[:1].expand(-len(rows) % 256)])
     return torch.unravel_index(rows, wanted.shape)
@@ -107,9 +114,9 @@ def train(
     batch_tokens: int = 6144,
     on_step: Callable[[dict[str, float]], None],
 ) -> None:
-    """AdamW for `num_tokens` padded tokens, warm-up over 3 % then a cosine to a twentieth of `learning_rate`.
+    """Train with AdamW for `num_tokens` padded tokens: warm-up over 3 %, then a cosine to `learning_rate / 20`.
 
-    Under `torchrun` each process draws its own batches and gradients are averaged; tokens count over all processes.
+    Under `torchrun` each process draws its own batches, gradients are averaged, and tokens count over all processes.
     """
     model.train()
     world = dist.get_world_size() if dist.is_initialized() else 1

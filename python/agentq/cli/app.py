@@ -225,7 +225,7 @@ def serve(
     import threading
 
     from agentq.envs.remote.connection import Connection
-    from agentq.envs.remote.server import EnvServer
+    from agentq.envs.remote.env_server import EnvServer
     from agentq.envs.remote.token import VARIABLE
 
     with EnvServer(name, python, at, sessions, idle) as server:

@@ -1,8 +1,8 @@
-"""Environments of the user's, and of other packages, in this process: `FILE.py:FUNCTION`, `register`, entry points.
+"""Environments of the user and of other packages, in this process: `FILE.py:FUNCTION`, `register`, entry points.
 
-All are classes of the contract in `contract.py`. What such a class raises in `step` ends the run, with its file and
-line: it is a fault of that class. What it raises in `reset` breaks the task alone, as everywhere. A world that fails is
-data: an `error_kind` of `types.WORLD_FAULTS` on the step, or `agentq.EnvError`.
+All are classes of the contract in `contract.py`. An exception in `step` is a fault of the class: it ends the run and is
+reported with file and line. An exception in `reset` breaks only the task, as everywhere. A failure of the world is
+data: an `error_kind` of `error_kinds.WORLD_FAULTS` on the step, or `agentq.EnvError`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from agentq import plugins
 from agentq.envs import contract
 from agentq.envs.contract import is_file
 from agentq.envs.protocol import Env
-from agentq.envs.replies import About, Advised, Outcome, R, Start, read
+from agentq.envs.replies import AboutReply, AdviceReply, R, ResetReply, StepReply, read
 from agentq.envs.text_env import TextEnv, asked, tasks_by_reset
 from agentq.envs.web_env import Advice
 from agentq.errors import AgentqError, ConfigError, EnvError, line_in
@@ -43,12 +43,12 @@ def register(name: str, make: Make) -> None:
 
 
 def names() -> list[str]:
-    """Those that are registered, and those of installed packages."""
+    """Names that are registered, and names of installed packages."""
     return sorted({*_made, *plugins.names("environments")})
 
 
 def knows(name: str) -> bool:
-    """Whether `name` is registered or of an installed package."""
+    """Whether `name` is registered or belongs to an installed package."""
     return name in _made or name in plugins.names("environments")
 
 
@@ -57,41 +57,48 @@ def is_registered(name: str) -> bool:
     return name in _made
 
 
-def make(name: str, browser: object = None) -> OwnEnv:
+def make(what: str | Make, browser: object = None) -> OwnEnv:
     """A session; see `agentq.envs.make`. With a browser it is the same."""
-    own = _new(name)
-    return OwnEnv(name, own) if _ways_back(own) is None else RestorableOwnEnv(name, own)
+    own = _new(what)
+    return OwnEnv(what, own) if _ways_back(own) is None else RestorableOwnEnv(what, own)
 
 
-def tasks(name: str, seeds: Sequence[int], split: Split) -> list[Task]:
+def tasks(what: str | Make, seeds: Sequence[int], split: Split) -> list[Task]:
     """Tasks by seed; see `agentq.envs.text_env.tasks_by_reset`."""
-    return tasks_by_reset(name, seeds, split, _first(name).about.commands, lambda seed: _instruction(name, seed))
+    about = _first(what).about
+    return tasks_by_reset(about.name, seeds, split, about.commands, lambda seed: _instruction(what, seed))
 
 
 def expert(name: str) -> OwnExpert:
-    """The environment's own. Raises ConfigError if it has none."""
+    """The environment's own expert. Raises ConfigError if it has none."""
     if not callable(getattr(_first(name).own, "expert", None)):
         raise ConfigError(f"a scripted expert must be known for this; got {name}, which has no method expert()")
     return OwnExpert()
 
 
-def max_sessions(name: str) -> None:
-    """As many as memory holds."""
+def max_sessions(what: str | Make) -> None:
+    """Limited by memory only."""
 
 
 class OwnEnv(TextEnv):
-    """One live session of a class of the contract; `own` is its instance, `about` what it says of itself."""
+    """One live session of a class of the contract; `own` is the instance, `about` its description of itself.
 
-    def __init__(self, name: str, own: Any) -> None:
-        self.own = own
+    `what`: the name of the class or function that makes an instance, or that itself. The session has this name, or the
+    name that the class gives.
+    """
+
+    def __init__(self, what: str | Make, own: Any) -> None:
+        self.what, self.own = what, own
+        told = contract.about(own)
+        name = what if isinstance(what, str) else told["name"]
         try:
-            self.about = read(About, {**contract.about(own), "name": name})
+            self.about = read(AboutReply, {**told, "name": name})
         except ValueError as error:
             raise ConfigError(f"{name} must have attributes as in agentq.envs.contract; got {error}") from None
         super().__init__(name, self.about.max_steps)
         self.blocking = bool(getattr(own, "blocking", False))
 
-    def start(self, seed: int) -> Start:
+    def start(self, seed: int) -> ResetReply:
         """The beginning of the episode of `seed`. Raises EnvError with the line that failed."""
         try:
             found = self.own.reset(seed)
@@ -99,7 +106,7 @@ class OwnEnv(TextEnv):
             raise
         except Exception as error:
             raise EnvError(_told(error, self.own.reset)) from error
-        return self._read(Start, "reset", found)
+        return self._read(ResetReply, "reset", found)
 
     def close(self) -> None:
         """Let the environment tidy up."""
@@ -109,16 +116,16 @@ class OwnEnv(TextEnv):
 
     def advice(self) -> Advice:
         """What the environment's own expert does next."""
-        hint = self._read(Advised, "expert", self._call("expert"))
+        hint = self._read(AdviceReply, "expert", self._call("expert"))
         command = Command(hint.command)
         status = Status.DONE if command is Command.STOP else Status.CONTINUE
         return Advice(EnvAction(command, hint.element, hint.text), hint.thought, hint.explanation, status)
 
     def _act(self, action: EnvAction) -> StepResult:
-        return self._told(action, self._read(Outcome, "step", self._call("step", *asked(action).values())))
+        return self._told(action, self._read(StepReply, "step", self._call("step", *asked(action).values())))
 
     def _call(self, method: str, *args: Any) -> Any:
-        """What a method returns. Raises ConfigError with the line that failed, agentq's own exceptions as they are."""
+        """The result of a method. Raises ConfigError with the line that failed; agentq's exceptions pass through."""
         called = getattr(self.own, method)
         try:
             return called(*args)
@@ -136,8 +143,8 @@ class OwnEnv(TextEnv):
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
-    """A state of a RestorableOwnEnv: the environment's own token, and the episode's."""
+class OwnSnapshot:
+    """A state of a RestorableOwnEnv: the environment's own token, and the state of the episode."""
 
     env: str
     token: Any
@@ -152,13 +159,13 @@ class RestorableOwnEnv(OwnEnv):
 
     restored = "exact"
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> OwnSnapshot:
         """See `agentq.envs.protocol.Restorable`."""
         self._check_begun()
         token = self._call("fork" if _ways_back(self.own) == "fork" else "snapshot")
-        return Snapshot(self.name, token, self._shown, self._last, self._steps, self._over)
+        return OwnSnapshot(self.name, token, self._shown, self._last, self._steps, self._over)
 
-    def restore(self, token: Snapshot) -> Observation:
+    def restore(self, token: OwnSnapshot) -> Observation:
         """Go back to a snapshot. Raises ConfigError for another environment's."""
         if token.env != self.name:
             raise ConfigError(f"snapshot must be of '{self.name}'; got one of '{token.env}'")
@@ -171,7 +178,7 @@ class RestorableOwnEnv(OwnEnv):
 
     def fork(self) -> RestorableOwnEnv:
         """An independent session in the same state."""
-        twin = RestorableOwnEnv(self.name, _new(self.name))
+        twin = RestorableOwnEnv(self.what, _new(self.what))
         if self._steps >= 0:
             twin.restore(self.snapshot())
         return twin
@@ -189,23 +196,25 @@ class OwnExpert:
 
 
 def _ways_back(own: Any) -> str | None:
-    """`snapshot` or `fork`, by which of them the class has; None without either."""
+    """`snapshot` or `fork`, whichever the class has; None if it has neither."""
     return next((method for method in ("snapshot", "fork") if callable(getattr(own, method, None))), None)
 
 
-def _new(name: str) -> Any:
-    """What a name's function returns, once it is known to be an environment."""
-    make = _maker(name)
+def _new(what: str | Make) -> Any:
+    """The environment that a function, or the function of a name, returns. Raises ConfigError if it is none."""
+    make = _maker(what)
     try:
         made = make()
     except (AgentqError, MemoryError):
         raise
     except Exception as error:
         raise ConfigError(_told(error, make)) from error
-    return contract.checked(made, name)
+    return contract.checked(made, what if isinstance(what, str) else "env")
 
 
-def _maker(name: str) -> Make:
+def _maker(name: str | Make) -> Make:
+    if not isinstance(name, str):
+        return name
     if is_file(name):
         return _from_file(name)
     if name in _made:
@@ -228,20 +237,20 @@ def _from_file(name: str) -> Make:
         raise ConfigError(_told(error, file=name.rpartition(":")[0])) from error
 
 
-@cache
-def _first(name: str) -> OwnEnv:
-    """The session that is asked what the class can do, and for instructions."""
-    return make(name)
+@lru_cache(maxsize=64)
+def _first(what: str | Make) -> OwnEnv:
+    """A session for questions about abilities and instructions."""
+    return make(what)
 
 
 @lru_cache(maxsize=65536)
-def _instruction(name: str, seed: int) -> str:
-    """What environment `name` asks for with `seed`: what it says at reset."""
-    return _first(name).start(seed).instruction
+def _instruction(what: str | Make, seed: int) -> str:
+    """The instruction that the environment gives at reset with `seed`."""
+    return _first(what).start(seed).instruction
 
 
 def _told(error: Exception, called: Callable[..., Any] | None = None, *, file: str = "") -> str:
-    """`FILE:LINE: KeyError: 'x' (..)`; FILE is where `called` is defined, if it had a part in the error."""
+    """`FILE:LINE: KeyError: 'x' (..)`; FILE defines `called`, if it took part in the error."""
     file = file or _file(called)
     line = line_in(file, error) if file else None
     place = f"{file}:{line}: " if line else ""
@@ -250,7 +259,7 @@ def _told(error: Exception, called: Callable[..., Any] | None = None, *, file: s
 
 
 def _place(called: Callable[..., Any]) -> str:
-    """`FILE:LINE: ` of a method; empty where that is not known."""
+    """`FILE:LINE: ` of a method; empty if unknown."""
     code = getattr(inspect.unwrap(called), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}: " if code is not None else ""
 

@@ -1,4 +1,4 @@
-"""The in-process browser: carries out one command on one page by the ordinary rules of HTML. Keeps no history."""
+"""The in-process browser: carries out one command on one page by the rules of HTML. Keeps no history."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import quote, urljoin, urlsplit
 
 from agentq.envs.page import CHECKED, Control, Page, parse
-from agentq.envs.site import Session, Site, encode, printable, read_request
+from agentq.envs.site import Site, SiteSession, encode, printable, read_request
 from agentq.types import ELEMENT_COMMANDS, INPUT_COMMANDS, Command, EnvAction
 
 VIEWPORT_LINES = 40
@@ -40,20 +40,20 @@ class View:
 
 
 class ActionError(Exception):
-    """An action that the page does not take. Becomes data on the step: `kind` and the message."""
+    """An action that the page does not accept. `kind` and the message become data on the step."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
         self.kind = kind
 
 
-def open_url(site: Site, session: Session, target: str) -> View:
+def open_url(site: Site, session: SiteSession, target: str) -> View:
     """GET `target` (path and query), redirects followed."""
     return _fetch(site, session, "GET", target, {})
 
 
-def act(site: Site, session: Session, view: View, action: EnvAction) -> View:
-    """The view after `action`; raises `ActionError`, with nothing changed, if the page does not take it."""
+def act(site: Site, session: SiteSession, view: View, action: EnvAction) -> View:
+    """The view after `action`; raises `ActionError`, with nothing changed, if the page does not accept it."""
     if action.command in INPUT_COMMANDS:
         raise ActionError("not_taken", f"this site takes no {action.command}")
     if action.command in ELEMENT_COMMANDS:
@@ -66,9 +66,9 @@ def act(site: Site, session: Session, view: View, action: EnvAction) -> View:
 
 
 def resolve(view: View, action: EnvAction, *, strict: bool = True) -> tuple[Control, str]:
-    """The control that an element command names and what it puts there; `ActionError` where the page does not take it.
+    """The control and value of an element command. Raises `ActionError` if the page does not accept it.
 
-    Without `strict` anything may be clicked: in a real browser, scripts may wait for it.
+    Without `strict` anything may be clicked, since in a real browser scripts may wait for it.
     """
     element = action.element or 0
     control = view.page.control(element)
@@ -87,7 +87,7 @@ def resolve(view: View, action: EnvAction, *, strict: bool = True) -> tuple[Cont
     return control, printable(action.text or "") if action.command is Command.TYPE else ""
 
 
-def _act_on_element(site: Site, session: Session, view: View, action: EnvAction) -> View:
+def _act_on_element(site: Site, session: SiteSession, view: View, action: EnvAction) -> View:
     control, value = resolve(view, action)
     element = action.element or 0
     match action.command:
@@ -99,7 +99,7 @@ def _act_on_element(site: Site, session: Session, view: View, action: EnvAction)
             return _with_value(view, element, value)
 
 
-def _click(site: Site, session: Session, view: View, element: int, control: Control) -> View:
+def _click(site: Site, session: SiteSession, view: View, element: int, control: Control) -> View:
     if control.role == "link":
         return open_url(site, session, local_url(view, control.href))
     if control.role == "checkbox":
@@ -107,7 +107,7 @@ def _click(site: Site, session: Session, view: View, element: int, control: Cont
     return _submit(site, session, view, element, control) if control.submits else view
 
 
-def _submit(site: Site, session: Session, view: View, element: int, control: Control) -> View:
+def _submit(site: Site, session: SiteSession, view: View, element: int, control: Control) -> View:
     """Submit the form of `element`; the clicked button, else the form's first one, sends its own name and value."""
     assert control.form is not None
     form = view.page.forms[control.form]
@@ -125,7 +125,7 @@ def _default_button(page: Page, form: int) -> int:
 
 
 def _sent(view: View, element: int, button: int) -> str | None:
-    """What a control sends with its form; None if it sends nothing."""
+    """The value that a control sends with its form; None if it sends nothing."""
     control, value = view.page.controls[element - 1], view.values[element - 1]
     if control.disabled:
         return None
@@ -173,7 +173,7 @@ def local_url(view: View, target: str) -> str:
     return f"{parts.path}?{parts.query}" if parts.query else parts.path
 
 
-def _fetch(site: Site, session: Session, method: str, target: str, params: dict[str, str]) -> View:
+def _fetch(site: Site, session: SiteSession, method: str, target: str, params: dict[str, str]) -> View:
     """Send a request and follow redirects. A GET form replaces the query of its action, as in HTML."""
     if method == "GET" and params:
         target = f"{urlsplit(target).path}?{encode(params)}"

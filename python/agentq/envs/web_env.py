@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from agentq.envs.protocol import SiteEnv
-from agentq.envs.site import Session, Site
+from agentq.envs.site import Site, SiteSession
 from agentq.envs.tab import ActionError, View, act, open_url
 from agentq.errors import ConfigError, EnvError
 from agentq.types import Command, EnvAction, Observation, Status, StepResult, Task
 
 
 class Advice(NamedTuple):
-    """What the expert does next, and the words a demonstration carries with it."""
+    """The expert's next action, and the words that go with it in a demonstration."""
 
     env_action: EnvAction
     thought: str
@@ -24,7 +24,7 @@ class Advice(NamedTuple):
 
 
 class Expert(Protocol):
-    """A scripted expert. It keeps nothing between steps; `plan` is the fixed text for the first one."""
+    """A scripted expert. It has no state between steps; `plan` is the fixed text of the first step."""
 
     @property
     def plan(self) -> str: ...
@@ -36,7 +36,7 @@ class Expert(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SiteExpert:
-    """The expert of a site: it looks at the task and at what the tab shows."""
+    """The expert of a site, which sees the task and what the tab shows."""
 
     plan: str
     advise: Callable[[Task, View], Advice]
@@ -47,12 +47,12 @@ class SiteExpert:
 
 
 def find(view: View, role: str, name: str) -> int:
-    """The id of the first such control; 0 if there is none."""
+    """The id of the first control with this role and name; 0 if there is none."""
     return next((i for i, c in enumerate(view.page.controls, 1) if (c.role, c.name) == (role, name)), 0)
 
 
 def click(view: View, role: str, name: str, thought: str, explanation: str) -> Advice:
-    """Click the first such control, which must be on the page. The thought names it as the page does, with its id."""
+    """Click the first control with this role and name, which must exist. The thought has its name and id."""
     element = find(view, role, name)
     named = f"{name} [{element}]"
     thought = thought.replace(name, named, 1) if name in thought else f"{thought} , {named}"
@@ -60,7 +60,7 @@ def click(view: View, role: str, name: str, thought: str, explanation: str) -> A
 
 
 def fill(view: View, command: Command, role: str, label: str, value: str) -> Advice | None:
-    """Put `value` into a field unless it holds it already or does not exist."""
+    """Put `value` into a field, unless the field has it already or does not exist."""
     element = find(view, role, label)
     if not element or view.values[element - 1] == value:
         return None
@@ -70,30 +70,30 @@ def fill(view: View, command: Command, role: str, label: str, value: str) -> Adv
 
 @dataclass(frozen=True, slots=True)
 class SiteKit:
-    """All that makes a site an environment. `score(session, task) -> (reward, success)` is its own checker.
+    """The parts that make a site an environment. `score(session, task) -> (reward, success)` is its checker.
 
-    `random_query` is something a visitor of the site may search for.
+    `random_query` draws something that a visitor may search for.
     """
 
     name: str
     site: Site
     max_steps: int
-    new_session: Callable[[], Session]
+    new_session: Callable[[], SiteSession]
     instruction: Callable[[int], str]
-    score: Callable[[Session, Task], tuple[float, bool]]
+    score: Callable[[SiteSession, Task], tuple[float, bool]]
     answer: Callable[[Task, str], str]
     expert: Expert
     random_query: Callable[[random.Random], str]
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
-    """A state of a WebEnv. The view is shared, the session is a copy nobody writes to."""
+class SiteSnapshot:
+    """A state of a WebEnv. The view is shared; the session is a copy that is never changed."""
 
     env: str
     task: Task
     view: View
-    session: Session
+    session: SiteSession
     steps: int
     over: bool
     observation: Observation
@@ -108,7 +108,7 @@ class WebEnv:
         self.name = kit.name
         self.max_steps = kit.max_steps
         self._kit = kit
-        self._state: Snapshot | None = None
+        self._state: SiteSnapshot | None = None
 
     @property
     def view(self) -> View:
@@ -116,7 +116,7 @@ class WebEnv:
         return self._present().view
 
     @property
-    def session(self) -> Session:
+    def session(self) -> SiteSession:
         """The server's memory of this visitor, for checkers; not to be changed."""
         return self._present().session
 
@@ -130,11 +130,11 @@ class WebEnv:
             raise ConfigError(f"task.env must be '{self.name}'; got '{task.env}'")
         session = self._kit.new_session()
         view = open_url(self._kit.site, session, "/")
-        self._state = Snapshot(self.name, task, view, session, 0, False, Observation(view.text(), view.url))
+        self._state = SiteSnapshot(self.name, task, view, session, 0, False, Observation(view.text(), view.url))
         return self._state.observation
 
     def step(self, env_action: EnvAction | None) -> StepResult:
-        """Act; an action that the page does not take costs its step and is data on the result."""
+        """Act. An action that the page does not accept costs a step and is data on the result."""
         state = self._present()
         if state.over:
             raise EnvError("step needs a running episode; this one is over, call reset")
@@ -157,9 +157,9 @@ class WebEnv:
 
     def _finish(
         self,
-        state: Snapshot,
+        state: SiteSnapshot,
         view: View,
-        session: Session,
+        session: SiteSession,
         env_action: EnvAction | None,
         observation: Observation,
         kind: str | None,
@@ -169,14 +169,14 @@ class WebEnv:
         terminated = env_action is not None and env_action.command is Command.STOP
         truncated = not terminated and steps >= self.max_steps
         reward, success = self._kit.score(session, state.task) if terminated else (0.0, False)
-        self._state = Snapshot(self.name, state.task, view, session, steps, terminated or truncated, observation)
+        self._state = SiteSnapshot(self.name, state.task, view, session, steps, terminated or truncated, observation)
         return StepResult(observation, reward, terminated, truncated, success, kind, message)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> SiteSnapshot:
         """The present state. States are never changed in place, so this copies nothing."""
         return self._present()
 
-    def restore(self, token: Snapshot) -> Observation:
+    def restore(self, token: SiteSnapshot) -> Observation:
         """Go back to a snapshot of any Env of this name. Raises ConfigError for another environment's."""
         if token.env != self.name:
             raise ConfigError(f"snapshot must be of '{self.name}'; got one of '{token.env}'")
@@ -193,7 +193,7 @@ class WebEnv:
         """Forget the session."""
         self._state = None
 
-    def _present(self) -> Snapshot:
+    def _present(self) -> SiteSnapshot:
         if self._state is None:
             raise EnvError("the environment needs a session; call reset first")
         return self._state

@@ -1,6 +1,6 @@
-"""The learner: one `update` for every method. A method brings items and a loss; the loop knows neither SFT nor DPO.
+"""The learner: one `update` for every method, which brings items and a loss; the loop knows neither SFT nor DPO.
 
-The model stays in eval mode (no dropout), so that at step 0 the policy is exactly the one that recorded the data.
+The model stays in eval mode (no dropout), so at step 0 the policy is exactly the one that recorded the data.
 """
 
 from __future__ import annotations
@@ -15,16 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agentq.errors import ModelError
 from agentq.learn.adapters import base_of, with_adapters
-from agentq.learn.attention import tree_attention_of
-from agentq.learn.batch import LossFn, MicroBatch, Part, default_tokens, plan_step
+from agentq.learn.batch import LossFn, MicroBatch, Part, check_fits, default_tokens, plan_step
 from agentq.learn.logps import action_logps, can_pack, check_forward, padded
-from agentq.learn.losses import sft_loss
-from agentq.learn.preferences import preferences
 from agentq.learn.sharding import Placed, Ranks, check_launcher, fingerprint_of, join, recompute_layers, whole
-from agentq.policies.engine import load_checkpoint
+from agentq.learn.steps import imitation_step, preference_step, with_reference
+from agentq.learn.trie_attention import tree_attention_of
 from agentq.policies.head import context_of
+from agentq.policies.transformers_engine import load_checkpoint
 from agentq.store.durable import replaced
 from agentq.types import PreferencePair, Sample
 
@@ -54,33 +52,28 @@ class Learner:
         """Train `model` in place.
 
         Args:
-            model: a transformers causal LM. Where a trial shows that it can, steps are packed as tries.
+            model: a transformers causal LM. Steps are packed as tries if a trial shows that the model supports it.
             learning_rate: peak rate, > 0.
-            max_grad_norm: gradients are scaled down to this global norm, > 0.
-            weight_decay: of matrices; norms and biases have none.
-            lora_rank: 0 trains all weights; else adapters of that rank on all linear layers but the head.
-            warmup_steps: steps in which the rate rises to its peak.
-            max_tokens: of one forward pass; changes memory and speed, never the result. None: `default_tokens`.
-            bf16: matrix products in bfloat16; weights, gradients and log-probabilities stay as they are.
-            gradient_checkpointing: keep each layer's input only and repeat the layer in the backward pass: at most a
-                third more arithmetic, memory of about one layer.
-            seed: of the adapters' first values; an all-weights learner draws nothing.
+            max_grad_norm: larger gradients are scaled down to this global norm, > 0.
+            weight_decay: decay of matrices; norms and biases do not decay.
+            lora_rank: 0 trains all weights; otherwise adapters of this rank on all linear layers except the head.
+            warmup_steps: number of steps in which the rate rises to its peak.
+            max_tokens: limit per forward pass. It changes memory and speed, never the result. None: `default_tokens`.
+            bf16: compute matrix products in bfloat16; weights, gradients and log-probabilities keep their type.
+            gradient_checkpointing: keep only each layer's input and compute the layer again in the backward pass. It
+                costs at most a third more arithmetic and needs the memory of about one layer.
+            seed: draws the adapters' initial values; unused when all weights are trained.
             tokenizer: saved beside the weights.
-            device: where to train; None: where the model is.
-            shard: with the processes that `accelerate launch` or `torchrun` started, each of which makes the same
-                calls with the same arguments: steps and weights are divided among them (FSDP2), and a step changes
-                the weights, and returns, what it would on one. Without such a launch it is one process.
+            device: where to train; None keeps the model where it is.
+            shard: divide weights and steps among the processes of `accelerate launch` or `torchrun` (FSDP2). Each
+                makes the same calls with the same arguments; results are those of one process.
 
         Raises:
             ValueError: if a number is out of range, or sharded weights or items differ between the processes.
             ModelError: if a padded batch does not give the logits of the model's own forward pass.
-            ConfigError: if it is sharded, and the configuration of accelerate asks for other settings.
+            ConfigError: if it is sharded and the configuration of accelerate asks for other settings.
         """
-        if not learning_rate > 0 or not max_grad_norm > 0 or weight_decay < 0 or min(lora_rank, warmup_steps) < 0:
-            raise ValueError(
-                "learning_rate and max_grad_norm must be greater than 0, weight_decay, lora_rank and warmup_steps at "
-                f"least 0; got {learning_rate}, {max_grad_norm}, {weight_decay}, {lora_rank}, {warmup_steps}"
-            )
+        _check_numbers(learning_rate, max_grad_norm, weight_decay, lora_rank, warmup_steps)
         check_forward(model.eval())
         self.model = (with_adapters(model, lora_rank, seed=seed) if lora_rank else model).eval()
         self.packed = can_pack(self.model)
@@ -95,17 +88,11 @@ class Learner:
         self.learning_rate, self.max_grad_norm, self.warmup_steps = learning_rate, max_grad_norm, warmup_steps
         self.lora_rank, self.bf16, self.gradient_checkpointing = lora_rank, bf16, gradient_checkpointing
         self.step_count = 0
+        self.reference: dict[tuple[bytes, bytes], np.ndarray] = {}  # see `steps.with_reference`
         self.parameters = {name: p for name, p in self.placed.parameters.items() if p.requires_grad}
         self.device = next(iter(self.parameters.values())).device
         self.max_tokens = max_tokens or default_tokens(base_of(self.model))
-        self.optimizer = torch.optim.AdamW(
-            [
-                {"params": [p for p in self.parameters.values() if p.ndim >= 2], "weight_decay": weight_decay},
-                {"params": [p for p in self.parameters.values() if p.ndim < 2], "weight_decay": 0.0},
-            ],
-            lr=learning_rate,
-            fused=True,
-        )
+        self.optimizer = _adamw(list(self.parameters.values()), learning_rate, weight_decay)
 
     @classmethod
     def from_checkpoint(
@@ -113,33 +100,22 @@ class Learner:
     ) -> Self:
         """A learner over a Hugging Face checkpoint, by name or path; `settings` as in `Learner`.
 
-        What is to be sharded is loaded into each process's main memory first.
+        With `shard`, each process first loads the whole model into main memory.
 
         Raises:
-            ModelError: if it cannot be loaded, or its tokenizer has ids that its embedding has no row for.
+            ModelError: if it cannot be loaded, or its tokenizer has ids without a row in the embedding.
         """
         alone = not settings.get("shard") or join(device).size == 1
         model, tokenizer = load_checkpoint(path, device=device if alone else "cpu", dtype=dtype)
         return cls(model, tokenizer=tokenizer, device=device, **settings)
 
     def step_sft(self, samples: Sequence[Sample], weights: Sequence[float] | None = None) -> Metrics:
-        """One step down the negative log-likelihood, divided by the step's action tokens whatever the weights.
+        """One step on the negative log-likelihood, divided by the number of action tokens in the step.
 
         Args:
-            weights: one a sample, of any sign; None is 1 each, and the loss then the mean over tokens.
+            weights: one per sample, of any sign. None weighs each by 1, which makes the loss the mean over tokens.
         """
-        if weights is not None and len(weights) != len(samples):
-            raise ValueError(f"weights must have one entry a sample ({len(samples)}); got {len(weights)}")
-        weight = torch.ones(len(samples)) if weights is None else torch.tensor(weights, dtype=torch.float32)
-        num_tokens = sum(len(sample.token_ids) for sample in samples)
-
-        def loss(part: Part, logps: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
-            rows = [row for (row,) in part.samples]  # an item twice in a step counts twice
-            mask, w = part.action_mask[rows], weight[list(part.items)].to(logps.device)
-            value = sft_loss(logps[rows], mask, weights=w, normalizer=num_tokens)
-            return value, {}
-
-        return self.update([(sample,) for sample in samples], loss)
+        return self.update(*imitation_step(samples, weights))
 
     def step_dpo(
         self,
@@ -150,43 +126,41 @@ class Learner:
         label_smoothing: float = 0.0,
         sft_weight: float = 0.0,
     ) -> Metrics:
-        """One step down the DPO loss of pairs and the SFT loss of good actions, the mean over all items of the step.
+        """One step on the DPO loss of pairs plus the SFT loss of good actions, the mean over all items of the step.
 
-        The reference is the recorded behaviour log-probabilities. A pair with several samples a side is a trajectory
-        pair: its log-probabilities are sums over the samples. |a| is an action's number of tokens.
+        The reference is the recorded behaviour log-probabilities, or if they are unknown (all NaN) those of the
+        weights before the first step. A pair with several samples per side is a trajectory pair: its log-probabilities
+        are sums over the samples. |a| is an action's number of tokens.
 
-            item loss of a pair:      DPO loss - sft_weight * log pi(chosen) / |chosen|
-            item loss of a replayed:           - sft_weight * log pi(action) / |action|
+            loss of a pair:              DPO loss - sft_weight * log pi(chosen) / |chosen|
+            loss of a replayed action:            - sft_weight * log pi(action) / |action|
 
         Args:
-            replay: further actions to hold up; with sft_weight 0 they would have no loss, so there must be none.
-            sft_weight: at least 0; DPO alone mostly pushes the rejected side down, and with it whatever resembles it.
+            replay: extra actions for the SFT term; must be empty when sft_weight is 0.
+            sft_weight: at least 0. DPO alone mostly pushes the rejected side down, and similar actions with it.
                 Source: Pang et al. 2024, "Iterative reasoning preference optimization", arXiv:2404.19733, eq. 1.
 
         Returns:
             As `update`, and rewards/*, logps/*: means over the pairs.
 
         Raises:
-            ValueError: if a recorded log-probability is not finite, or beta, label_smoothing or sft_weight is out of
-                range.
+            ValueError: if a recorded log-probability is not finite, an unknown one cannot be computed any more, or
+                beta, label_smoothing or sft_weight is out of range.
         """
-        if not sft_weight >= 0:
-            raise ValueError(f"sft_weight must be at least 0; got {sft_weight}")
-        if replay and sft_weight == 0:
-            raise ValueError(f"sft_weight must be greater than 0 where actions are replayed; got 0 and {len(replay)}")
-        return self.update(*preferences(pairs, replay, beta, label_smoothing, sft_weight))
+        pairs = with_reference(self, pairs)
+        return self.update(*preference_step(pairs, replay, beta, label_smoothing, sft_weight))
 
     def update(self, items: Sequence[Sequence[Sample]], loss_fn: LossFn) -> Metrics:
         """One optimiser step.
 
         Returns:
-            The loss's own metrics and loss, grad_norm (before clipping), num_tokens (fed, no padding), learning_rate;
-            those of the whole step, in every process.
+            The loss's own metrics and loss, grad_norm (before clipping), num_tokens (without padding) and
+            learning_rate, of the whole step, in every process.
 
         Raises:
             ValueError: if there are no items, or a sample is empty.
             ModelError: if a token id is outside the model's vocabulary, or a sample longer than its context.
-            FloatingPointError: if the gradient is not finite; the weights are then as before.
+            FloatingPointError: if the gradient is not finite; the weights are then unchanged.
         """
         if not items:
             raise ValueError("a step must have at least one item; got 0")
@@ -211,7 +185,7 @@ class Learner:
         return totals | {"grad_norm": grad_norm, "learning_rate": rate}
 
     def recompute_logps(self, samples: Sequence[Sample]) -> list[Sample]:
-        """The samples with log-probabilities under the present weights, instead of the recorded ones."""
+        """The samples with log-probabilities under the current weights instead of the recorded ones."""
         own: dict[int, np.ndarray] = {}
         with torch.no_grad(), tree_attention_of(base_of(self.model), enabled=self.packed):
             for part in self.plan([(sample,) for sample in samples]) if samples else []:
@@ -223,9 +197,9 @@ class Learner:
         return [replace(sample, logps=found[i]) for i, sample in enumerate(samples)]
 
     def recompute_reference(self, pairs: Sequence[PreferencePair]) -> list[PreferencePair]:
-        """The pairs with the present weights as reference: for data of another engine, whose numbers differ a little.
+        """The pairs with the current weights as reference, for data of an engine whose numbers differ slightly.
 
-        Call it before the first step; the loss is then ln 2 there.
+        Call it before the first step, whose loss is then ln 2.
         """
         sides = [side for pair in pairs for side in (pair.chosen, pair.rejected)]
         flat = iter(self.recompute_logps([sample for side in sides for sample in side]))
@@ -233,17 +207,17 @@ class Learner:
         return [replace(pair, chosen=next(new), rejected=next(new)) for pair in pairs]
 
     def merged(self) -> Any:
-        """The model with adapters merged into its weights, and whole: a copy where there are adapters or shards."""
+        """The whole model with adapters merged into its weights; a copy if there are adapters or shards."""
         return self.placed.merged()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The weights under the base model's own names, adapters merged: what a policy publishes."""
+        """The weights under the base model's own names, adapters merged, as a policy publishes them."""
         return dict(self.merged().state_dict())
 
     def save(self, path: Path | str, *, adapters_only: bool = False) -> None:
         """Write a Hugging Face checkpoint and tokenizer, adapters merged or in peft's own layout; replaces `path`.
 
-        It is on the disk when the call returns; raises StoreError if the disk refuses, and `path` is as it was then.
+        The files are on the disk when the call returns. Raises StoreError if writing fails; `path` is then unchanged.
         """
         if adapters_only and not self.lora_rank:
             raise ValueError("adapters_only must go with lora_rank greater than 0; got 0")
@@ -257,16 +231,10 @@ class Learner:
         self.ranks.wait()
 
     def plan(self, items: Sequence[Sequence[Sample]]) -> list[Part]:
-        """This rank's parts of a step; of one rank all parts."""
+        """This rank's parts of a step; all parts if there is one rank."""
         self.ranks.agree("the items of a step", lambda: fingerprint_of(items))
-        size = base_of(self.model).get_input_embeddings().weight.shape[0]
-        largest = max(int(ids.max()) for item in items for s in item for ids in (s.prompt_ids, s.token_ids) if len(ids))
-        if largest >= size:
-            raise ModelError(f"token ids must be less than the model's vocabulary ({size}); got {largest}")
-        room = context_of(base_of(self.model))
-        longest = max(len(s.prompt_ids) + len(s.token_ids) - 1 for item in items for s in item)
-        if longest > room:
-            raise ModelError(f"a sample must fit the model's context ({room} tokens), it is not cut; got {longest}")
+        model = base_of(self.model)
+        check_fits(items, model.get_input_embeddings().weight.shape[0], context_of(model))
         return plan_step(
             items,
             max_tokens=self.max_tokens,
@@ -280,7 +248,7 @@ class Learner:
         return self.placed.run(action_logps, batch, bf16=self.bf16)
 
     def _backward(self, part: Part, loss_fn: LossFn) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """Add the part's gradient. A part of several batches is forwarded twice: one graph is alive at a time."""
+        """Add the part's gradient. A part of several batches runs forward twice, so one graph is kept at a time."""
         if len(part.batches) == 1:
             logps = padded(part, part.batches[0], self._logps(part.batches[0]))
             loss, metrics = _loss(loss_fn, part, logps)
@@ -297,8 +265,25 @@ class Learner:
         return loss.detach(), metrics
 
 
+def _check_numbers(
+    learning_rate: float, max_grad_norm: float, weight_decay: float, lora_rank: int, warmup_steps: int
+) -> None:
+    if not learning_rate > 0 or not max_grad_norm > 0 or weight_decay < 0 or min(lora_rank, warmup_steps) < 0:
+        raise ValueError(
+            "learning_rate and max_grad_norm must be greater than 0, weight_decay, lora_rank and warmup_steps at least "
+            f"0; got {learning_rate}, {max_grad_norm}, {weight_decay}, {lora_rank}, {warmup_steps}"
+        )
+
+
+def _adamw(parameters: Sequence[torch.nn.Parameter], learning_rate: float, weight_decay: float) -> torch.optim.AdamW:
+    """AdamW that decays matrices only."""
+    matrices, others = [p for p in parameters if p.ndim >= 2], [p for p in parameters if p.ndim < 2]
+    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=learning_rate, fused=True)
+
+
 def _loss(loss_fn: LossFn, part: Part, logps: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
-    """The loss of a part; 0 of one without items, so that it is still backward."""
+    """The loss of a part; 0 with a gradient for a part without items, since every rank must run backward."""
     return loss_fn(part, logps) if part.items else (logps.sum(), {})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from agentq.policies.usage import Price, Tally, Usage
-from agentq.search.rollout import used
+from agentq.searching.rollout import used
 from agentq.store.run import RunStore
 
 

@@ -17,7 +17,7 @@ from agentq.recipes.agreed import agrees
 from agentq.recipes.pipeline import search_settings
 from agentq.recipes.recipe import Recipe, Round
 from agentq.recipes.settings import AgentQ, OutcomeDpo, StepAgentImplicit
-from agentq.search.collect import Work, attempts, trees
+from agentq.searching.collect import Work, attempts, trees
 from agentq.store.run import RunStore
 from agentq.types import PreferencePair, Sample
 

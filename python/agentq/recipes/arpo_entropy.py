@@ -2,7 +2,7 @@
 
 Source: Dong et al. 2025, arXiv:2507.19849: 16 rollouts, 8 from the root, the rest branches, fresh rollouts where there
 are too few places to branch; soft advantage estimation, plain GRPO over whole trajectories, a shared beginning in each.
-Ours: the entropy's estimate (`search.branching.where_unsure`), the environment's own reward, clip 0.2, no KL; batch,
+Ours: the entropy's estimate (`searching.branching.where_unsure`), the environment's own reward, clip 0.2, no KL; batch,
 tasks and rounds.
 """
 
@@ -13,7 +13,7 @@ from agentq.credit.episodes import credited_branches
 from agentq.recipes import policy_gradient
 from agentq.recipes.recipe import Recipe, Round, collect_branches
 from agentq.recipes.settings import ArpoEntropy
-from agentq.search.branching import where_unsure
+from agentq.searching.branching import where_unsure
 from agentq.types import CreditedTrajectory
 
 

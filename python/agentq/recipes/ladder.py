@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from agentq.evaluate.stats import RungResult
+from agentq.evaluation.stats import RungResult
 from agentq.recipes.accounts import Cost
 from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.recipe import Recipe, S

@@ -10,7 +10,7 @@ from __future__ import annotations
 from agentq.credit.advantages import leave_one_out
 from agentq.recipes import policy_gradient
 from agentq.recipes.settings import Loop
-from agentq.search.collect import StragglerCut
+from agentq.searching.collect import StragglerCut
 
 RECIPE = policy_gradient.recipe(
     "loop",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agentq.evaluate.stats import RungResult
+from agentq.evaluation.stats import RungResult
 from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.settings import Eval, EvalSearch
 from agentq.store.files import write_json

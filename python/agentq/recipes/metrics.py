@@ -56,7 +56,7 @@ def used(store: RunStore, stage: str) -> dict[str, float]:
 
 
 def agreement(trees: Sequence[TreeRecord]) -> float:
-    """Share of the expert's states at which the agent does the same; `trees` as `search.demonstrate.inspect` makes."""
+    """Share of the expert's states at which the agent does the same; `trees` from `searching.demonstrate.inspect`."""
     inspected = [proposal for tree in trees for proposal in tree.proposal[1:] if proposal is not None]
     pairs = zip(inspected[::2], inspected[1::2], strict=True)
     same = [same_action(expert.action.env_action, own.action.env_action) for expert, own in pairs]

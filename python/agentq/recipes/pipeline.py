@@ -19,22 +19,22 @@ from agentq.critics.protocol import Critic
 from agentq.critics.ranker import LLMRanker
 from agentq.envs.protocol import SiteEnv
 from agentq.errors import ConfigError
-from agentq.evaluate.outcomes import Outcome, of_episode, of_tree
-from agentq.evaluate.stats import RungResult
-from agentq.policies.model import ModelPolicy
-from agentq.policies.names import checkpoint_to_train, make_engine, read_name, sampler_name
+from agentq.evaluation.outcomes import TaskOutcome, of_episode, of_tree
+from agentq.evaluation.stats import RungResult
+from agentq.policies.engine_names import checkpoint_to_train, make_engine, read_name, sampler_name
+from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.protocol import Engine, Gives
 from agentq.policies.usage import Price, Usage
 from agentq.policies.weights import fingerprint
 from agentq.recipes.accounts import Cost, cost_of
-from agentq.search.collect import Item, OnItem, Work, attempts, collect, rollouts, trees
-from agentq.search.rollout import RolloutSettings
-from agentq.search.selection import SearchSettings
+from agentq.searching.collect import Item, OnItem, Work, attempts, collect, rollouts, trees
+from agentq.searching.rollout import RolloutSettings
+from agentq.searching.selection import SearchSettings
 from agentq.store.run import RunStore
 from agentq.types import Split, Task
 
 
-class Status(Protocol):
+class StageDisplay(Protocol):
     """Where a person sees what is going on."""
 
     def stage(self, name: str, total: int, unit: str) -> Callable[[int, str], None]:
@@ -53,7 +53,7 @@ class Pipeline:
     store: RunStore
     settings: Settings
     base: Path | str
-    status: Status
+    status: StageDisplay
     engines: dict[Path | str, Engine] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -199,7 +199,7 @@ class Pipeline:
         self.collect(stage, attempts(tasks), begin, unit="trees", sessions=search.leaves_in_flight)
         return self._row(name, stage, [of_tree(tree) for tree in self.store.trees(stage)])
 
-    def _row(self, name: str, stage: str, outcomes: Sequence[Outcome], spent: Cost | None = None) -> RungResult:
+    def _row(self, name: str, stage: str, outcomes: Sequence[TaskOutcome], spent: Cost | None = None) -> RungResult:
         cost = self.cost(stage) + (spent or Cost())
         return RungResult.from_outcomes(
             name,

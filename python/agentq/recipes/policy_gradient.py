@@ -15,7 +15,7 @@ from agentq.credit.episodes import StepColumns, Turns, credited, step_columns, w
 from agentq.learn.batch import Part
 from agentq.learn.learner import Learner, Metrics
 from agentq.learn.losses import weighted_mean
-from agentq.learn.policy_gradient import (
+from agentq.learn.policy_gradient_loss import (
     averaging,
     kl_estimate,
     policy_gradient_loss,
@@ -25,7 +25,7 @@ from agentq.learn.reference import reference_logps
 from agentq.recipes.agreed import agrees
 from agentq.recipes.recipe import Recipe, Round, collect_rollouts
 from agentq.recipes.settings import Family, OnPolicy, Ppo
-from agentq.search.collect import StragglerCut
+from agentq.searching.collect import StragglerCut
 from agentq.types import CreditedTrajectory, Trajectory
 
 Ddof = int | None  # 1 where `policy_gradient.divide_by_std`, None where not; as in `group_relative`

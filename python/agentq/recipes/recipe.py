@@ -11,12 +11,12 @@ from agentq import envs
 from agentq.learn.learner import Learner, Metrics
 from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.settings import Grouped, Training
-from agentq.search.branching import Branching, branched
-from agentq.search.collect import Item, StragglerCut, Work, attempts, rollouts
-from agentq.search.demonstrate import demonstrate, inspect
-from agentq.search.faults import Resets
-from agentq.search.rollout import RolloutSettings
-from agentq.search.run import request_seed
+from agentq.searching.branching import Branching, branched
+from agentq.searching.collect import Item, StragglerCut, Work, attempts, rollouts
+from agentq.searching.demonstrate import demonstrate, inspect
+from agentq.searching.faults import Resets
+from agentq.searching.rollout import RolloutSettings
+from agentq.seeds import derive_seed
 from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
 from agentq.types import Split, Task, Trajectory
@@ -57,7 +57,7 @@ class Round(Generic[S_co]):
     @property
     def seed(self) -> int:
         """What the round's samples are drawn by: with the same tasks again, others than before."""
-        return request_seed(self.settings.run.seed, self.number)
+        return derive_seed(self.settings.run.seed, self.number)
 
     def tasks(self, *, again: bool = False, up_to: int = 1) -> list[Task]:
         """Training tasks of this round: new ones each round, or with `again` the first round's.

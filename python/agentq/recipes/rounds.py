@@ -22,11 +22,11 @@ from typing import Any
 from agentq.config import Train
 from agentq.errors import StoreError
 from agentq.learn.checkpoint import load_position, load_state, state_seal
+from agentq.learn.epochs import count_steps
+from agentq.learn.epochs import train as train_epochs
 from agentq.learn.learner import Learner, Metrics
-from agentq.learn.loop import count_steps
-from agentq.learn.loop import train as train_epochs
-from agentq.policies.engine import TransformersEngine
 from agentq.policies.protocol import Engine
+from agentq.policies.transformers_engine import TransformersEngine
 from agentq.recipes.accounts import Cost
 from agentq.recipes.metrics import collected, used
 from agentq.recipes.pipeline import Pipeline, adapter_of

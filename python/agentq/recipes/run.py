@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from agentq import plugins
 from agentq.config import Run, Settings
 from agentq.errors import ConfigError, did_you_mean, require
-from agentq.policies.names import (
+from agentq.policies.engine_names import (
     check_checkpoint,
     checkpoint_to_train,
     embedded_base,
@@ -26,7 +26,7 @@ from agentq.recipes.load import NOTHING, Given, load
 from agentq.recipes.settings import RECIPES, AgentQ, Demo, Eval, EvalSearch, Ladder
 
 if TYPE_CHECKING:
-    from agentq.evaluate.stats import RungResult
+    from agentq.evaluation.stats import RungResult
     from agentq.policies.protocol import Engine
     from agentq.recipes.pipeline import Pipeline
     from agentq.recipes.recipe import Recipe
@@ -50,11 +50,13 @@ class Place:
         base: the checkpoint to start from; None: the embedded base.
         file: of settings, TOML.
         clean: delete an earlier run of the same command in its directory.
+        source: of the settings given, for messages.
     """
 
     base: str | None = None
     file: Path | None = None
     clean: bool = False
+    source: str = "command line"
 
 
 def train(recipe: str, given: Given = NOTHING, place: Place = Place()) -> Result:
@@ -69,12 +71,12 @@ def train(recipe: str, given: Given = NOTHING, place: Place = Place()) -> Result
     file = own_recipe(recipe)
     name = "" if file else recipe_name(recipe)
     if name in RECIPES:  # before torch is imported, which takes seconds
-        settings = load(RECIPES[name], f"train {name}", place.file, given)
+        settings = load(RECIPES[name], f"train {name}", place.file, given, place.source)
         _check_env(settings)
     require_train("train")
     found = find_recipe(recipe)
     if name not in RECIPES:
-        settings = load(found.settings, f"train {found.name}", place.file, given)
+        settings = load(found.settings, f"train {found.name}", place.file, given, place.source)
         _check_env(settings)
     from agentq.recipes.ladder import climb, rungs_of
 
@@ -91,7 +93,7 @@ def train(recipe: str, given: Given = NOTHING, place: Place = Place()) -> Result
 def ladder(model: type[Demo], given: Given = NOTHING, place: Place = Place()) -> Result:
     """The rungs of the paper's ladder: all of them, or with `Demo` in place of `Ladder` those of the demo."""
     command = model.__name__.lower()
-    settings = load(model, command, place.file, given)
+    settings = load(model, command, place.file, given, place.source)
     _check_env(settings)
 
     def work(p: Pipeline) -> list[RungResult]:
@@ -109,7 +111,7 @@ def evaluate(checkpoint: str, search: str | None = None, given: Given = NOTHING,
     """Held-out success of a checkpoint or engine; `search` at test time: "tree", one per task; "step", one per step."""
     command = {None: "eval", "tree": "eval --search", "step": "eval --search step"}[search]
     model: type[Eval] | type[EvalSearch] = EvalSearch if search else Eval
-    settings = load(model, command, place.file, given)
+    settings = load(model, command, place.file, given, place.source)
     name = read_name(checkpoint)
     check_checkpoint(name)
     _check_env(settings)

@@ -14,7 +14,7 @@ from agentq.credit.trees import tree_grpo
 from agentq.recipes import policy_gradient
 from agentq.recipes.recipe import Recipe, Round, collect_branches
 from agentq.recipes.settings import TreeGrpo
-from agentq.search.branching import at_random
+from agentq.searching.branching import at_random
 from agentq.types import CreditedTrajectory
 
 TREES = 2

@@ -1,4 +1,4 @@
-"""One tree as a story: the path to its best end, and at each node what else could have been done. Pure functions."""
+"""One tree as a story: the path to its best end, with the alternatives at each node. Pure functions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_STEPS = 40
 class Choice:
     """One action at a node: N visits, Q its mean return, the critic's value, and whether the shown path takes it.
 
-    `error_kind` says too whether the rollout was cancelled because the world failed.
+    `error_kind` also shows a rollout that was cancelled because the world failed.
     """
 
     action: str
@@ -28,7 +28,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One node of the path: where the agent was, what it thought, and its choices in the critic's order."""
+    """One node of the path: the page, the agent's thought, and its choices in the critic's order."""
 
     url: str
     page: str
@@ -49,7 +49,7 @@ class Example:
 
 
 def pick_examples(stages: Iterable[tuple[str, Iterable[TreeRecord]]]) -> list[Example]:
-    """The first found success and the first tree without one, over all stages in order; fewer where there is none."""
+    """The first success and the first tree without one, over all stages in order, as far as they exist."""
     found: dict[bool, Example] = {}
     for stage, trees in stages:
         for tree in trees:
@@ -87,7 +87,7 @@ def _moment(tree: TreeRecord, node: int, taken: int) -> Moment:
     mean, broken = tree.mean_value, tree.broken
     choices = [
         Choice(
-            _action_text(tree, child),
+            action_text(tree, child),
             int(tree.visit_count[child]),
             float(mean[child]),
             float(tree.critic_value[child]),
@@ -100,7 +100,7 @@ def _moment(tree: TreeRecord, node: int, taken: int) -> Moment:
     return Moment(page.url if page else "", page.text if page else "", thought, choices)
 
 
-def _action_text(tree: TreeRecord, node: int) -> str:
+def action_text(tree: TreeRecord, node: int) -> str:
     proposal = tree.proposal[node]
     if proposal is None:
         return ""

@@ -12,7 +12,7 @@ import jinja2
 from markupsafe import Markup
 
 from agentq.errors import StoreError
-from agentq.evaluate.stats import RungResult
+from agentq.evaluation.stats import RungResult
 from agentq.policies.usage import Tally, Usage, count
 from agentq.report.charts import finite_points, line_plot, success_bars
 from agentq.report.examples import pick_examples
@@ -21,15 +21,15 @@ from agentq.store.files import flatten, read_json, read_metrics
 from agentq.store.run import TRAJECTORY, TREE, RunStore
 
 CURVES = (
-    *("reward/mean", "success", "group_collapse", "entropy", "agreement", "logp_difference/mean"),  # of a round
-    *("loss", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected"),  # of an optimiser step
+    *("reward/mean", "success", "group_collapse", "entropy", "agreement", "logp_difference/mean"),  # per round
+    *("loss", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected"),  # per optimiser step
     *("grad_norm", "kl", "approx_kl", "clip_ratio/low_mean", "clip_ratio/high_mean"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class StageRow:
-    """What one stage did: items kept, its seconds, and whatever else its note says."""
+    """One stage: items kept, seconds, and the rest of its note."""
 
     name: str
     trees: int
@@ -39,7 +39,7 @@ class StageRow:
 
 
 def write_report(run_dir: Path | str, out: Path | None = None) -> Path:
-    """Write the page of a run, also while the run goes on; returns its path.
+    """Write the page of a run, even of one in progress. Returns its path.
 
     Args:
         out: the page's file; None: `report.html` in the run directory.
@@ -76,7 +76,7 @@ def write_report(run_dir: Path | str, out: Path | None = None) -> Path:
 
 
 def read_summary(path: Path) -> list[RungResult]:
-    """The rungs of summary.json, a list of `RungResult.to_dict()`; none where it has not been written yet.
+    """The rungs of summary.json, a list of `RungResult.to_dict()`; none if it has not been written yet.
 
     Raises:
         StoreError: if it is something else.
@@ -93,28 +93,28 @@ def read_summary(path: Path) -> list[RungResult]:
 
 
 def stage_rows(store: RunStore) -> list[StageRow]:
-    """One row a stage, in the order of the run."""
+    """One row per stage, in the order of the run."""
     rows = []
     for stage in store.stages():
         note, trees, episodes = dict(store.note(stage) or {}), store.count(stage, TREE), store.count(stage, TRAJECTORY)
         if "seconds" not in note and not trees and not episodes:
-            continue  # a mark that the run left for itself
+            continue  # an internal mark of the run
         seconds, done, total, _ = (note.pop(key, None) for key in ("seconds", "done", "total", "finished"))
         text = [f"{done} of {total}"] if done != total and total else []
-        for key in ("live", "checkpoints", "state"):  # the first has a place of its own; the others are seals
+        for key in ("live", "checkpoints", "state"):  # the first is shown elsewhere; the others are seals
             note.pop(key, None)
         text += used(Usage.from_note({key: note.pop(key, {}) for key in ("usage", "engine")}))
         text += [f"{key.replace('_', ' ')} {value}" for key, value in note.items()]
         if broke := faults(store, stage):
             text.append(f"broken by the world: {', '.join(f'{n} {kind}' for kind, n in broke)}")
         if back := returns(store, stage):
-            text.append(f"pages come back to: {', '.join(f'{n} {how}' for how, n in back)}")
+            text.append(f"restored pages: {', '.join(f'{n} {how}' for how, n in back)}")
         rows.append(StageRow(stage, trees, episodes, seconds, "; ".join(text)))
     return rows
 
 
 def used(usage: Usage) -> list[str]:
-    """What a stage's engines did: by role, when they computed, and which attempts failed, commonest first."""
+    """Usage of a stage's engines by role, their busy time, and failed attempts, commonest first."""
     text = [_asked(role, tally) for role, tally in usage.roles.items()]
     if usage.seconds:
         text.append(f"engine busy {duration(usage.seconds)}")
@@ -132,12 +132,12 @@ def _asked(role: str, t: Tally) -> str:
 
 
 def returns(store: RunStore, stage: str) -> list[tuple[str, int]]:
-    """How many nodes of a stage's trees were come back to, by how it went (see `Env.restored`), commonest first."""
+    """Number of restored nodes in a stage's trees by outcome (see `Env.restored`), commonest first."""
     return Counter(how for tree in store.trees(stage) for how in tree.restored if how).most_common()
 
 
 def faults(store: RunStore, stage: str) -> list[tuple[str, int]]:
-    """Episodes and rollouts of trees that the world broke, by error kind, commonest first."""
+    """Numbers of episodes and rollouts that the world broke, by error kind, commonest first."""
     found = Counter(t.fault for t in store.trajectories(stage) if t.fault is not None)
     for tree in store.trees(stage):
         found.update(tree.info.get("faults", {}))
@@ -159,7 +159,7 @@ def curves(metrics: Sequence[dict[str, Any]]) -> list[tuple[str, list[Markup]]]:
 
 
 def duration(seconds: float | None) -> str:
-    """`3 h 05 min`, `4 min 10 s`, `2.5 s`; empty where unknown."""
+    """`3 h 05 min`, `4 min 10 s`, `2.5 s`; empty if unknown."""
     if seconds is None:
         return ""
     if seconds < 60:

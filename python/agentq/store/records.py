@@ -1,30 +1,26 @@
-"""What a run keeps of a search tree and of an episode, and how both become bytes. Owns no file and no database.
+"""The records of a search tree and an episode, and their conversion to bytes. No files or databases here.
 
 Page texts and prompts go to content-addressed blobs, because the same page and the same history occur in many nodes and
-trees; what belongs to one action alone (its tokens, log-probabilities, text) lies in the record itself.
+trees; the data of a single action (its tokens, log-probabilities, text) is in the record itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
+from agentq.error_kinds import WORLD_FAULTS
 from agentq.store.codec import BlobTable, Fetch, fetch_blobs, pack, unpack
+from agentq.store.columns import decode_observations, decode_proposals, encode_observations, encode_proposals
 from agentq.types import (
-    WORLD_FAULTS,
-    Action,
     Command,
-    EnvAction,
     Observation,
     Proposal,
     Split,
-    Status,
     Step,
     StepResult,
-    StopReason,
     Task,
     Trajectory,
 )
@@ -57,7 +53,7 @@ class TreeRecord:
     world broke, by error kind. These were cancelled: N and W do not count them. The node that broke keeps its kind.
 
     Raises:
-        ValueError: if a column does not have one entry a node, or the parents are no tree in that order.
+        ValueError: if a column does not have one entry per node, or the parents are no tree in that order.
     """
 
     task: Task
@@ -82,7 +78,7 @@ class TreeRecord:
         self.restored = self.restored or [None] * n
         for name in (*COLUMNS, "proposal", "observation", "error_kind", "restored"):
             if len(getattr(self, name)) != n:
-                raise ValueError(f"{name} must have one entry a node ({n}); got {len(getattr(self, name))}")
+                raise ValueError(f"{name} must have one entry per node ({n}); got {len(getattr(self, name))}")
         if n == 0 or self.parent[0] != -1:
             raise ValueError(f"parent must start with the root, -1; got {self.parent[:1].tolist()}")
         wrong = np.flatnonzero((self.parent[1:] < 0) | (self.parent[1:] >= np.arange(1, n)))
@@ -115,7 +111,7 @@ class TreeRecord:
 
     @property
     def broken(self) -> np.ndarray:
-        """`[n]` bool: the world failed at this action, or at the root's first page; see `types.WORLD_FAULTS`."""
+        """`[n]` bool: the world failed at this action, or at the root's first page; see `error_kinds.WORLD_FAULTS`."""
         return np.array([kind in WORLD_FAULTS for kind in self.error_kind], dtype=bool)
 
     @property
@@ -132,8 +128,8 @@ def encode_tree(tree: TreeRecord) -> tuple[bytes, dict[bytes, bytes]]:
         ValueError: if a proposal's arrays are not those of the `Proposal` contract.
     """
     blobs = BlobTable()
-    actions, proposal_columns = _encode_proposals(tree.proposal, blobs)
-    urls, observation_columns = _encode_observations(tree.observation, blobs)
+    actions, proposal_columns = encode_proposals(tree.proposal, blobs)
+    urls, observation_columns = encode_observations(tree.observation, blobs)
     meta = {
         "task": asdict(tree.task),
         "info": tree.info,
@@ -153,8 +149,8 @@ def decode_tree(data: bytes, fetch: Fetch) -> TreeRecord:
     n = len(columns["parent"])
     return TreeRecord(
         task=_task(meta["task"]),
-        proposal=_decode_proposals(n, meta["actions"], columns, blobs),
-        observation=_decode_observations(n, meta["urls"], columns, blobs),
+        proposal=decode_proposals(n, meta["actions"], columns, blobs),
+        observation=decode_observations(n, meta["urls"], columns, blobs),
         error_kind=meta["error_kind"],
         restored=meta.get("restored", []),
         info=meta["info"],
@@ -165,9 +161,9 @@ def decode_tree(data: bytes, fetch: Fetch) -> TreeRecord:
 def encode_trajectory(trajectory: Trajectory) -> tuple[bytes, dict[bytes, bytes]]:
     """An episode as record bytes, and the blobs it refers to (hash -> data)."""
     blobs = BlobTable()
-    actions, proposal_columns = _encode_proposals([step.proposal for step in trajectory.steps], blobs)
+    actions, proposal_columns = encode_proposals([step.proposal for step in trajectory.steps], blobs)
     pages = [page for step in trajectory.steps for page in (step.observation, step.result.observation)]
-    urls, observation_columns = _encode_observations(pages, blobs)
+    urls, observation_columns = encode_observations(pages, blobs)
     meta = {
         "task": asdict(trajectory.task),
         "info": trajectory.info,
@@ -185,8 +181,8 @@ def decode_trajectory(data: bytes, fetch: Fetch) -> Trajectory:
     meta, columns = unpack(data)
     blobs = fetch_blobs(columns["blobs"], fetch)
     n = len(meta["results"])
-    proposals = _decode_proposals(n, meta["actions"], columns, blobs)
-    pages = _decode_observations(2 * n, meta["urls"], columns, blobs)
+    proposals = decode_proposals(n, meta["actions"], columns, blobs)
+    pages = decode_observations(2 * n, meta["urls"], columns, blobs)
     steps = []
     for i, fields in enumerate(meta["results"]):
         before, after, proposal = pages[2 * i], pages[2 * i + 1], proposals[i]
@@ -210,94 +206,3 @@ def _result_fields(result: StepResult) -> dict[str, Any]:
         "error_kind": result.error_kind,
         "error_message": result.error_message,
     }
-
-
-def _encode_observations(
-    pages: Sequence[Observation | None], blobs: BlobTable
-) -> tuple[list[str], dict[str, np.ndarray]]:
-    present = [(i, page) for i, page in enumerate(pages) if page is not None]
-    text = [blobs.add(page.text.encode("utf-8", "surrogatepass")) for _, page in present]
-    columns = {"page.node": np.array([i for i, _ in present], "<i4"), "page.text": np.array(text, "<i4")}
-    return [page.url for _, page in present], columns
-
-
-def _decode_observations(
-    n: int, urls: list[str], columns: dict[str, np.ndarray], blobs: list[bytes]
-) -> list[Observation | None]:
-    pages: list[Observation | None] = [None] * n
-    known: dict[tuple[int, str], Observation] = {}
-    for node, text, url in zip(columns["page.node"].tolist(), columns["page.text"].tolist(), urls, strict=True):
-        if (text, url) not in known:
-            known[text, url] = Observation(blobs[text].decode("utf-8", "surrogatepass"), url)
-        pages[node] = known[text, url]
-    return pages
-
-
-def _encode_proposals(
-    proposals: Sequence[Proposal | None], blobs: BlobTable
-) -> tuple[list[dict[str, Any]], dict[str, np.ndarray]]:
-    present = [(i, proposal) for i, proposal in enumerate(proposals) if proposal is not None]
-    for i, proposal in present:
-        _check_proposal(i, proposal)
-    columns = {
-        "action.node": np.array([i for i, _ in present], "<i4"),
-        "action.prompt": np.array([blobs.add(p.prompt_ids.astype("<i4").tobytes()) for _, p in present], "<i4"),
-        "action.length": np.array([len(p.token_ids) for _, p in present], "<i4"),
-        "action.token_ids": np.concatenate([np.empty(0, "<i4"), *(p.token_ids for _, p in present)]).astype("<i4"),
-        "action.logps": np.concatenate([np.empty(0, "<f4"), *(p.logps for _, p in present)]).astype("<f4"),
-        "action.temperature": np.array([p.temperature for _, p in present], "<f8"),
-        "action.policy_version": np.array([p.policy_version for _, p in present], "<i8"),
-    }
-    return [_action_fields(p) for _, p in present], columns
-
-
-def _check_proposal(node: int, proposal: Proposal) -> None:
-    for name, dtype in (("prompt_ids", np.int32), ("token_ids", np.int32), ("logps", np.float32)):
-        array = getattr(proposal, name)
-        if array.dtype != dtype or array.ndim != 1:
-            want, got = np.dtype(dtype).name, f"{array.ndim}-D {array.dtype.name}"
-            raise ValueError(f"{name} of the proposal at {node} must be 1-D {want}; got {got}")
-    if len(proposal.logps) != len(proposal.token_ids):
-        tokens, logps = len(proposal.token_ids), len(proposal.logps)
-        raise ValueError(f"logps of the proposal at {node} must have one entry a token ({tokens}); got {logps}")
-
-
-def _action_fields(proposal: Proposal) -> dict[str, Any]:
-    action, env = proposal.action, proposal.action.env_action
-    return {
-        "text": action.text,
-        "env_action": None if env is None else [env.command.value, env.element, env.text],
-        "thought": action.thought,
-        "plan": action.plan,
-        "explanation": action.explanation,
-        "status": action.status.value,
-        "parse_error": action.parse_error,
-        "mended": list(action.mended),
-        "stop_reason": proposal.stop_reason.value,
-    }
-
-
-def _decode_proposals(
-    n: int, actions: list[dict[str, Any]], columns: dict[str, np.ndarray], blobs: list[bytes]
-) -> list[Proposal | None]:
-    proposals: list[Proposal | None] = [None] * n
-    prompts: dict[int, np.ndarray] = {}
-    stops = np.cumsum(columns["action.length"])
-    for row, fields in enumerate(actions):
-        span = slice(int(stops[row] - columns["action.length"][row]), int(stops[row]))
-        blob = int(columns["action.prompt"][row])
-        if blob not in prompts:
-            prompts[blob] = np.frombuffer(blobs[blob], "<i4").copy()
-        stop_reason, env, status = (fields.pop(name) for name in ("stop_reason", "env_action", "status"))
-        mended = tuple(fields.pop("mended", ()))
-        env_action = None if env is None else EnvAction(Command(env[0]), env[1], env[2])
-        proposals[int(columns["action.node"][row])] = Proposal(
-            action=Action(env_action=env_action, status=Status(status), mended=mended, **fields),
-            prompt_ids=prompts[blob],
-            token_ids=columns["action.token_ids"][span],
-            logps=columns["action.logps"][span],
-            stop_reason=StopReason(stop_reason),
-            policy_version=int(columns["action.policy_version"][row]),
-            temperature=float(columns["action.temperature"][row]),
-        )
-    return proposals

@@ -1,26 +1,26 @@
 """`RunStore`: everything one run saw, in one directory that survives kills and power cuts at any moment.
 
-    config.json    the settings; a run goes on only under the same ones
+    config.json    the settings; a run continues only with the same ones
     env.json       versions, commit, platform, seeds
     run.sqlite     search trees, episodes, stage notes (one writer, many readers)
-    metrics.jsonl  one line a logged step
+    metrics.jsonl  one line per logged step
     checkpoints/   models; written by the learner
     summary.json   the results; report.html: the page about them. Both written by others
 
-Work is organised in stages ("round1/search") and items (a task's tree or episodes). To resume is to ask
-`done(stage)` and do the rest.
+Work is organised in stages ("round1/search") and items (a task's tree or episodes). To resume, ask `done(stage)`
+and do the rest.
 
 What is on the disk, and when:
 
     add_tree, add_trajectory    the whole item when the call returns
-    transaction                 all that was added in it when the block ends; before that, nothing
+    transaction                 everything added in it when the block ends; before that, nothing
     set_note                    the note when the call returns
     log                         the line when the call returns
     config.json, summary.json   whole and renamed when their writer returns; the old file until then
     checkpoints/                as `learn.checkpoint` and `Learner.save` say
 
-A disk that is full or refuses raises `StoreError` and changes nothing that was there. After a power cut the next `open`
-drops what was not finished. All this holds where the file system and the disk keep what they said was synced.
+A write that fails raises `StoreError` and leaves existing data unchanged. After a power cut the next `open` drops
+unfinished work. All this requires a file system and a disk that keep what they have synced.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ class RunStore:
 
     @classmethod
     def open(cls, path: Path | str, config: Mapping[str, Any], *, clean: bool = False) -> RunStore:
-        """Create a run directory, or go on with one.
+        """Create a run directory, or continue one.
 
         Args:
             path: a new or empty directory, or one that `open` made.
             config: the run's settings, plain JSON values.
-            clean: delete what an earlier run left in `path` first.
+            clean: first delete an earlier run in `path`.
 
         Raises:
             StoreError: if the directory holds something else, was made with other settings, is damaged, was written by
@@ -128,7 +128,7 @@ class RunStore:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Several adds that are kept together or not at all. Each add outside of this is a transaction of its own."""
+        """Several adds that are kept together or not at all. Any other add is a transaction of its own."""
         with self._guard:
             if self._in_transaction:
                 yield
@@ -147,7 +147,7 @@ class RunStore:
                 self._in_transaction = False
 
     def add_tree(self, stage: str, tree: TreeRecord) -> bool:
-        """Keep the tree of one task; False, and nothing is written, if the stage has one of this task seed already."""
+        """Keep the tree of one task; False, and nothing is written, if the stage already has this task seed."""
         return self._add(stage, TREE, str(tree.task.seed), tree.task.seed, lambda: encode_tree(tree))
 
     def add_trajectory(self, stage: str, item_key: str, trajectory: Trajectory) -> bool:
@@ -160,7 +160,7 @@ class RunStore:
         return {seed for (seed,) in self._execute(sql, (stage, kind or TREE, kind or TRAJECTORY))}
 
     def keys(self, stage: str, kind: str = TRAJECTORY) -> set[str]:
-        """Item keys in the stage: for several episodes a task, what `done` cannot tell."""
+        """Item keys in the stage: needed, unlike `done`, for several episodes per task."""
         return {key for key, _ in self._keys(stage, kind)}
 
     def trees(self, stage: str) -> Iterator[TreeRecord]:
@@ -172,13 +172,13 @@ class RunStore:
         return self._records(stage, TRAJECTORY, decode_trajectory)
 
     def set_note(self, stage: str, note: Mapping[str, Any]) -> None:
-        """Keep a finished stage's summary, plain JSON values; an earlier one is replaced."""
+        """Keep a finished stage's summary, plain JSON values; an earlier summary is replaced."""
         text = json.dumps(note, default=jsonable)
         with self.transaction():
             self._execute("UPDATE stages SET note = ? WHERE id = ?", (text, self._stage_id(stage)))
 
     def note(self, stage: str) -> dict[str, Any] | None:
-        """The stage's summary; None where it has not finished."""
+        """The stage's summary; None if it has not finished."""
         rows = self._execute("SELECT note FROM stages WHERE name = ?", (stage,))
         with damage_named(self.path / "run.sqlite"):
             return json.loads(rows[0][0]) if rows and rows[0][0] is not None else None
@@ -200,7 +200,7 @@ class RunStore:
             self._metrics.append(metric_line(stage, step, metrics))
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Every logged step, `{"stage", "step", **metrics}`; one logged again counts once, with its last values."""
+        """Every logged step, `{"stage", "step", **metrics}`; a step logged again appears once, with its last values."""
         return read_metrics(self.path / "metrics.jsonl")
 
     def _check_writable(self) -> None:
@@ -256,7 +256,7 @@ class RunStore:
         return found
 
     def _blobs(self, addresses: list[bytes], columns: str) -> Iterator[tuple[bytes, Any]]:
-        """The columns of those blobs that there are."""
+        """The columns of existing blobs."""
         for first in range(0, len(addresses), _VALUES):
             part = tuple(addresses[first : first + _VALUES])
             yield from self._execute(f"SELECT {columns} FROM blobs WHERE hash IN ({','.join('?' * len(part))})", part)

@@ -1,9 +1,9 @@
 """The web application of `booking`: routes, validation, pages.
 
 GET  /                     search box
-GET  /find?q=&page=        results, four a page
+GET  /find?q=&page=        results, four per page
 GET  /place/N              a branch: date, time, party
-GET  /place/N/times        the free times around the asked one
+GET  /place/N/times        the free times around the requested one
 GET  /place/N/book         the guest's details
 POST /place/N/book         complete, then see /done
 GET  /done                 the last reservation
@@ -28,7 +28,7 @@ from agentq.envs.booking.world import (
     search,
 )
 from agentq.envs.lexicon import DATES, TIMES
-from agentq.envs.site import Request, Response, Session, redirect, renderer
+from agentq.envs.site import Request, Response, SiteSession, redirect, renderer
 
 _render = renderer(Path(__file__).parent / "templates")
 _PHONE = re.compile(r"\d{3}-\d{4}")
@@ -37,7 +37,7 @@ _WHEN = ("date", "time", "party")
 _TEXT_FIELDS = (("first", "First name"), ("last", "Last name"), ("phone", "Phone"), ("email", "Email"))
 
 
-def new_session() -> Session:
+def new_session() -> SiteSession:
     """A visitor who has done nothing yet."""
     return {"reservations": ()}
 
@@ -45,7 +45,7 @@ def new_session() -> Session:
 class BookingSite:
     """See `agentq.envs.site.Site`."""
 
-    def handle(self, request: Request, session: Session) -> Response:
+    def handle(self, request: Request, session: SiteSession) -> Response:
         """Answer one request."""
         match request.path.strip("/").split("/"):
             case [""]:
@@ -62,19 +62,19 @@ class BookingSite:
                 return _missing(session)
 
 
-def _page(template: str, session: Session, values: Mapping[str, object], status: int = 200) -> Response:
+def _page(template: str, session: SiteSession, values: Mapping[str, object], status: int = 200) -> Response:
     return Response(_render(template, reserved=bool(session["reservations"]), **values), status)
 
 
-def _missing(session: Session) -> Response:
+def _missing(session: SiteSession) -> Response:
     return _page("error.html", session, {"heading": "Page not found", "problem": "There is no such page"}, 404)
 
 
-def _bad(session: Session, problem: str) -> Response:
+def _bad(session: SiteSession, problem: str) -> Response:
     return _page("error.html", session, {"heading": "Bad request", "problem": problem}, 400)
 
 
-def _results(params: Mapping[str, str], session: Session) -> Response:
+def _results(params: Mapping[str, str], session: SiteSession) -> Response:
     query, number = " ".join(params.get("q", "").split()), params.get("page", "1")
     if not query:
         return _page("home.html", session, {"query": "", "problem": "Search is required"}, 422)
@@ -87,7 +87,7 @@ def _results(params: Mapping[str, str], session: Session) -> Response:
     return _page("results.html", session, {"query": query, "shown": shown, "page": page, "last": last})
 
 
-def _branch(spot: Place, rest: list[str], request: Request, session: Session) -> Response:
+def _branch(spot: Place, rest: list[str], request: Request, session: SiteSession) -> Response:
     date, time, party = (request.params.get(key, value) for key, value in zip(_WHEN, spot.defaults, strict=True))
     if date not in DATES or time not in TIMES or party not in PARTIES:
         return _bad(session, "Date , Time or Party is not valid")
@@ -108,15 +108,15 @@ def _branch(spot: Place, rest: list[str], request: Request, session: Session) ->
 
 
 def _details(
-    spot: Place, when: tuple[str, str, str], given: Mapping[str, str], problems: tuple[str, ...], session: Session
+    spot: Place, when: tuple[str, str, str], given: Mapping[str, str], problems: tuple[str, ...], session: SiteSession
 ) -> Response:
-    """The form for the guest's details; it keeps what was given."""
+    """The form for the guest's details; it keeps the values given so far."""
     values = {"spot": spot, **dict(zip(_WHEN, when, strict=True)), "given": given, "problems": problems}
     fixed = {"fields": _TEXT_FIELDS, "seatings": SEATINGS}
     return _page("book.html", session, values | fixed, 422 if problems else 200)
 
 
-def _complete(spot: Place, when: tuple[str, str, str], params: Mapping[str, str], session: Session) -> Response:
+def _complete(spot: Place, when: tuple[str, str, str], params: Mapping[str, str], session: SiteSession) -> Response:
     given = {key: " ".join(value.split()) for key, value in params.items()}
     problems = _problems(spot, given)
     if problems:

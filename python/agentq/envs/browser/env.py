@@ -1,7 +1,7 @@
 """The Env over Chromium: same tasks, commands and texts as in process.
 
-The state of the episode is kept here, not in the browser; drive.py knows what the browser shows and brings it where it
-should be. So a session can be restored, forked, or lost with its worker, and the episode goes on.
+The state of the episode is kept here, not in the browser; drive.py tracks what the browser shows and brings it to a
+state. So a session can be restored, forked, or lost with its worker while the episode goes on.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from agentq.envs.browser.budget import MAX_TOKENS, fit
 from agentq.envs.browser.drive import Driver, Reply
 from agentq.envs.browser.guard import Allows, Guard, final_step
 from agentq.envs.browser.hosts import Host
-from agentq.envs.browser.outgoing import Request
+from agentq.envs.browser.outgoing import OutgoingRequest
 from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.browser.secret import Secret
-from agentq.envs.browser.states import Document, Return, Snapshot, StepLog, page_print
+from agentq.envs.browser.states import BrowserSnapshot, Return, StepLog
 from agentq.envs.browser.views import command_call
 from agentq.envs.tab import ActionError, View
 from agentq.errors import ConfigError, EnvError
@@ -36,13 +36,13 @@ class BrowserEnv:
 
     Args:
         host: the site.
-        pool: where its pages are opened.
+        pool: opens its pages.
         max_tokens: bound on the text of an observation, at least 1.
-        max_repeats: an episode whose page was not changed by the same action so many times in a row is truncated with
-            error_kind `loop`; at least 2, or 0 for never.
-        secrets: what the agent may type without knowing it: `TYPE [3] <secret:NAME>`.
-        guard: holds what pages send: a step that sends something ends the episode with error_kind `held`, nothing is
-            sent, and `carry_out` does it; one that the user has refused fails with `refused`.
+        max_repeats: if the same action leaves the page unchanged so many times in a row, the episode is truncated with
+            error_kind `loop`; at least 2, or 0 for no limit.
+        secrets: values that the agent may type without knowing them: `TYPE [3] <secret:NAME>`.
+        guard: holds requests of pages. A step that would send one ends the episode with error_kind `held` and sends
+            nothing; `carry_out` then does the step. A step that the user has refused fails with `refused`.
         pictures: whether the last observation of an episode has a screenshot. Secrets are not masked in it.
     """
 
@@ -67,7 +67,7 @@ class BrowserEnv:
         self.max_tokens, self.max_repeats = max_tokens, max_repeats
         self.guard, self.pictures = guard, pictures
         self._driver = Driver(host, pool, secrets or {}, guard)
-        self._state: Snapshot | None = None
+        self._state: BrowserSnapshot | None = None
         self._astray = False  # the last restore failed
 
     @property
@@ -77,7 +77,7 @@ class BrowserEnv:
 
     @property
     def done(self) -> tuple[EnvAction, ...]:
-        """What the page has taken since reset, in order."""
+        """The actions that the page has accepted since reset, in order."""
         return tuple(state.action for state in self._present().path() if state.action is not None)
 
     @property
@@ -95,7 +95,7 @@ class BrowserEnv:
         return self._driver.host.random_query(rng)
 
     def reset(self, task: Task) -> Observation:
-        """Start `task` afresh. Raises ConfigError for another environment's task, MissingExtra without a browser."""
+        """Start `task`. Raises ConfigError for another environment's task, MissingExtra without a browser."""
         self.log.clear()
         self._astray = False
         state = self._driver.start(task, self.name)
@@ -104,7 +104,7 @@ class BrowserEnv:
         return self._state.observation
 
     def step(self, env_action: EnvAction | None) -> StepResult:
-        """Act; what the page does not take, and a page that never answers, is data on the result."""
+        """Act. A refused action, and a page that never answers, are data on the result."""
         state, begun = self._present(), time.perf_counter()
         if state.over:
             raise EnvError("step needs a running episode; this one is over, call reset")
@@ -125,7 +125,7 @@ class BrowserEnv:
                 reply = self._asked(reply, state.view, env_action, lost)
                 view = self._driver.look(reply, view)
             if reply.get("held"):
-                held = final_step(state.view, env_action, Request.read(reply["held"]))
+                held = final_step(state.view, env_action, OutgoingRequest.read(reply["held"]))
             if held is not None and self.guard is not None and held in self.guard.refused:
                 held = None
                 raise ActionError("refused", "the user does not allow this step")
@@ -145,16 +145,16 @@ class BrowserEnv:
         return self._result(after, env_action, reply, kind, message)
 
     @property
-    def held(self) -> Snapshot | None:
-        """The present state, if its last step is held: what `carry_out` takes."""
+    def held(self) -> BrowserSnapshot | None:
+        """The present state if its last step is held, for `carry_out`."""
         return self._state if self._state is not None and self._state.held is not None else None
 
-    def carry_out(self, held: Snapshot, allows: Allows) -> StepResult:
-        """Do the step that `held` waits with: from its page, once, and never in a replay.
+    def carry_out(self, held: BrowserSnapshot, allows: Allows) -> StepResult:
+        """Do the step that is held: from its page, once, and never in a replay.
 
-        `allows` is asked about each request that it then sends, while the request waits; with a yes that one is sent,
-        and `guard.sent` has it. The episode goes on behind it, with all its steps before it. On a page that is not
-        reached again as the user was shown it nothing is done: `replay_mismatch`.
+        Each request that it sends waits for `allows`. After a yes the request is sent and recorded in `guard.sent`. The
+        episode then continues, with its budget of steps renewed. If the page that the user saw is not reached again,
+        nothing is done (`replay_mismatch`).
         """
         if held.parent is None or held.held is None or self.guard is None:
             raise ConfigError("carry_out must be given a state that is held")
@@ -164,16 +164,16 @@ class BrowserEnv:
         self._go_on()
         return result
 
-    def snapshot(self) -> Snapshot:
-        """The present state, immutable. Asks the browser only where neither token nor replay is exact."""
+    def snapshot(self) -> BrowserSnapshot:
+        """The present state, immutable. Asks the browser only if neither token nor replay is exact."""
         state = self._present()
         exact = state.memory is not None or self._driver.host.repeatable
         if not exact and state.storage is None and self._driver.live is state:
             state = self._state = self._driver.live = replace(state, storage=self._driver.storage())
         return state
 
-    def restore(self, token: Snapshot) -> Observation:
-        """Go back to a snapshot; `log[-1]` says by which way. If none leads there, the next step says so and ends."""
+    def restore(self, token: BrowserSnapshot) -> Observation:
+        """Go back to a snapshot; `log[-1]` says by which way. If none succeeds, the next step ends the episode."""
         if token.env != self.name:
             raise ConfigError(f"snapshot must be of '{self.name}'; got one of '{token.env}'")
         self._state = token
@@ -182,7 +182,7 @@ class BrowserEnv:
         return token.observation
 
     def fork(self) -> BrowserEnv:
-        """An independent session in the same state; it opens when it is first used."""
+        """An independent session in the same state; it is opened at its first use."""
         driver, limits = self._driver, {"max_tokens": self.max_tokens, "max_repeats": self.max_repeats}
         twin = BrowserEnv(
             driver.host, driver.pool, secrets=driver.secrets, guard=self.guard, pictures=self.pictures, **limits
@@ -220,14 +220,14 @@ class BrowserEnv:
         answers = []
         while "asked" in reply:
             assert self.guard is not None
-            answers.append(self.guard.answer(final_step(view, action, Request.read(reply["asked"]))))
+            answers.append(self.guard.answer(final_step(view, action, OutgoingRequest.read(reply["asked"]))))
             reply = self._driver.answer(reply["asked"]["number"], answers[-1], lost)
         if answers and not any(answers):
             self._driver.look(reply, view)
             raise ActionError("refused", "the user does not allow this step")
         return reply
 
-    def _note(self, state: Snapshot, action: EnvAction | None, kind: str | None, message: str) -> str:
+    def _note(self, state: BrowserSnapshot, action: EnvAction | None, kind: str | None, message: str) -> str:
         if message:
             return f"\n{'held' if kind == 'held' else 'error'} {message}"
         if action is not None and action.command is Command.ASK_USER:
@@ -235,8 +235,8 @@ class BrowserEnv:
         return ""
 
     def _after(
-        self, state: Snapshot, action: EnvAction | None, view: View, reply: Reply, note: str
-    ) -> tuple[Snapshot, int]:
+        self, state: BrowserSnapshot, action: EnvAction | None, view: View, reply: Reply, note: str
+    ) -> tuple[BrowserSnapshot, int]:
         """The state after a step, and how many lines were cut."""
         text, cut = self._text(view)
         after = replace(
@@ -244,16 +244,16 @@ class BrowserEnv:
             view=view,
             steps=state.steps + 1,
             observation=Observation(text + note, view.url),
-            action=None if view is state.view else action,  # what did nothing is not repeated in a replay
+            action=None if view is state.view else action,  # an action without effect is not repeated in a replay
             taken=str(action),
-            repeats=_repeats(state, action, view),
+            repeats=state.repeats_after(action, view),
             parent=state,
         )
         if "lines" in reply:
             driver = self._driver
             after = replace(
                 after,
-                document=_document(state, reply),
+                document=state.document_after(reply),
                 memory=driver.memory,
                 lineage=driver.lineage,
                 unsafe=driver.lineage.unsafe,
@@ -262,7 +262,7 @@ class BrowserEnv:
         return after, cut
 
     def _result(
-        self, after: Snapshot, action: EnvAction | None, reply: Reply, kind: str | None, message: str
+        self, after: BrowserSnapshot, action: EnvAction | None, reply: Reply, kind: str | None, message: str
     ) -> StepResult:
         """The verdict on `after`, which becomes the present state."""
         stopped = action is not None and action.command is Command.STOP
@@ -278,7 +278,7 @@ class BrowserEnv:
         reward, success = (verdict.reward, verdict.success) if verdict.terminated else (0.0, False)
         shown = after.observation
         if self.pictures and verdict.terminated and self._driver.live is not None:
-            with contextlib.suppress(EnvError):  # the judge then reads the text alone
+            with contextlib.suppress(EnvError):  # the judge then reads only the text
                 shown = replace(shown, screenshot=base64.b64decode(self._driver.screenshot(self._driver.live)))
         return StepResult(shown, reward, verdict.terminated, truncated, success, kind, message)
 
@@ -288,22 +288,7 @@ class BrowserEnv:
         ms = round((time.perf_counter() - begun) * 1000, 1)
         self.log.append(StepLog(str(action), ms, settled["rule"], settled["ms"], cut, blocked, dialogs, tuple(lost)))
 
-    def _present(self) -> Snapshot:
+    def _present(self) -> BrowserSnapshot:
         if self._state is None:
             raise EnvError("the environment needs a session; call reset first")
         return self._state
-
-
-def _repeats(state: Snapshot, action: EnvAction | None, view: View) -> int:
-    """How many times in a row, this one included, `action` has left the page as it was."""
-    if action is None or page_print(view) != state.print:
-        return 0
-    return 1 + (state.repeats if str(action) == state.taken else 0)
-
-
-def _document(state: Snapshot, reply: Reply) -> Document:
-    """How the document that a reply shows was asked for."""
-    if reply["status"]:
-        before = state.memory if reply["post"] is not None else None
-        return Document(reply["url"], reply["post"], before, reply["html"])
-    return state.document if state.document.post is not None else replace(state.document, url=reply["url"])

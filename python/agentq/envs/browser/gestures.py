@@ -1,17 +1,105 @@
-"""What takes more than one event of Playwright's mouse or keyboard. The events are the browser's own, as a person's."""
+"""What a call does to the elements of a page: events of the browser's own mouse and keyboard, or verbs of page.js."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
-_MOVES = 8  # on the way: pages look at how far the mouse went, and over what
+from agentq.envs.browser.context import Refusal, WatchedContext
+from agentq.envs.browser.frames import Frame
+from agentq.envs.browser.origins import origin_of
+from agentq.envs.browser.secret import names
+
+_MOVES = 8  # steps of a drag: pages look at how far the mouse went, and over what
 
 Spot = dict[str, float]
+Fill = list[list[Any]]
+"""[element id, verb of page.js, value] for each control."""
 
 
-async def drag(mouse: Any, start: Spot, end: Callable[[], Awaitable[Spot]]) -> None:
-    """Press at `start`, move to `end()`, which may scroll it into view, and let go, whatever happens between."""
+async def perform(context: WatchedContext, command: str, element: int, value: Any) -> None:
+    """Use the mouse or the keyboard, or do the verb `command` of page.js. Raises Refusal."""
+    tab = context.shown()
+    match command:
+        case "click":
+            await tab.click(await _spot(context, element))
+        case "hover":
+            spot = await _spot(context, element)
+            await tab.page.mouse.move(spot["x"], spot["y"])
+        case "drag":
+            spot = await _spot(context, element)
+            await _drag(tab.page.mouse, spot, partial(_drag_end, context, spot, value))
+        case "press":
+            key, times = value  # a key, or a chord such as Control+A, on what has the focus
+            for _ in range(times):
+                await tab.page.keyboard.press(key)
+        case _:
+            await _do_verb(context, command, element, value)
+
+
+async def fill_in(context: WatchedContext, fill: Fill) -> None:
+    """Put values into controls. Raises Refusal."""
+    await asyncio.gather(*(_do_verb(context, verb, element, value) for element, verb, value in fill))
+
+
+async def _do_verb(context: WatchedContext, verb: str, element: int, value: Any) -> None:
+    frame, key = _find(context, element)
+    if isinstance(value, str):
+        value = await _revealed(context, value, frame, key)
+    if not await context.shown().evaluate(f"agentq.act({json.dumps(verb)}, {key}, {json.dumps(value)})", frame):
+        raise Refusal("no_such_element", f"no element [{element}]")
+
+
+async def _revealed(context: WatchedContext, text: str, frame: Frame, key: int) -> str:
+    """`text` with secrets in place of their names, if the document of the element has their origin."""
+    secrets = context.secrets
+    if not secrets.origins or not names(text):
+        return text
+    origin = await context.shown().evaluate(f"agentq.origin({key})", frame)
+    for name in names(text):
+        if name not in secrets.origins:
+            raise Refusal("no_such_secret", f"no secret {name}")
+        if (bound := secrets.origins[name]) != origin_of(origin):
+            raise Refusal("secret_origin", f"the secret {name} is for {bound} only , not for {origin}")
+    return secrets.reveal(text)
+
+
+def _find(context: WatchedContext, element: int) -> tuple[Frame, int]:
+    """The document of an element, and its key there."""
+    if element not in context.reader.elements:
+        raise Refusal("no_such_element", f"no element [{element}]")
+    return context.reader.elements[element]
+
+
+async def _spot(context: WatchedContext, element: int, *, free: bool = True) -> Spot:
+    """The middle of an element, which is scrolled into view; with `free` nothing else may cover it."""
+    frame: Frame | None
+    frame, key = _find(context, element)
+    tab = context.shown()
+    spot: Any = await tab.evaluate(f"agentq.point({key}, {json.dumps(free)})", frame)
+    if spot is None:
+        raise Refusal("no_such_element", f"no element [{element}]")
+    if "over" in spot:
+        raise Refusal("covered", f"[{element}] is covered by {context.secrets.mask(spot['over'])[:60].rstrip()}")
+    while frame is not None and frame.owner is not None:
+        corner = await tab.evaluate(f"agentq.corner({frame.key})", frame.owner)
+        spot = {"x": spot["x"] + corner["x"], "y": spot["y"] + corner["y"]}
+        frame = frame.owner
+    return {"x": spot["x"], "y": spot["y"]}
+
+
+async def _drag_end(context: WatchedContext, spot: Spot, value: int | list[int]) -> Spot:
+    """Where a drag from `spot` ends: on element `value`, even if covered, or `value` pixels right and down."""
+    if isinstance(value, int):
+        return await _spot(context, value, free=False)
+    return {"x": spot["x"] + value[0], "y": spot["y"] + value[1]}
+
+
+async def _drag(mouse: Any, start: Spot, end: Callable[[], Awaitable[Spot]]) -> None:
+    """Press at `start`, move to `end()`, which may scroll its element into view, and always let go."""
     await mouse.move(start["x"], start["y"])
     await mouse.down()
     try:
@@ -19,9 +107,3 @@ async def drag(mouse: Any, start: Spot, end: Callable[[], Awaitable[Spot]]) -> N
         await mouse.move(there["x"], there["y"], steps=_MOVES)
     finally:
         await mouse.up()
-
-
-async def press(keyboard: Any, key: str, times: int) -> None:
-    """Press a key, or a chord such as Control+A, on what has the focus."""
-    for _ in range(times):
-        await keyboard.press(key)

@@ -1,8 +1,8 @@
-"""What a BrowserEnv keeps and records: states, how a step went, how a state was reached again. Plain data."""
+"""What a BrowserEnv keeps and records: states, the log of a step, the way back to a state. Plain data."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentq.envs.browser.guard import FinalStep
@@ -12,9 +12,9 @@ from agentq.types import EnvAction, Observation, Task
 
 @dataclass(frozen=True, slots=True)
 class StepLog:
-    """What a step cost and how the page settled: `rule` is Tab.settle's, "" where no page was asked.
+    """Time that a step took and how the page settled: `rule` is that of `Tab.settle`, "" if no page was involved.
 
-    `lost` says why workers were lost on the way; each was replaced, and the step tried again where that is safe.
+    `lost`: why workers were lost during the step. Each was replaced, and the step was repeated where that is safe.
     """
 
     action: str
@@ -29,9 +29,9 @@ class StepLog:
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """One way back to a state. `tried`: cheaper ways that did not lead there.
+    """One way back to a state. `tried`: cheaper ways that failed.
 
-    exact: the page and the server as they were. approximate: the page; of the server nothing is known. failed: neither.
+    exact: page and server are as they were. approximate: the page is; the server may differ. failed: neither.
     """
 
     way: str
@@ -42,14 +42,14 @@ class Return:
 
 @dataclass(slots=True)
 class Lineage:
-    """Sessions that share one server session: how many requests of theirs may have changed it."""
+    """Sessions that share one server session. `unsafe`: how many of their requests may have changed it."""
 
     unsafe: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """How the present document was asked for: by GET, or by sending the form `post` when the server knew `before`.
+    """How the present document was requested: by GET, or by the form `post` while the server's memory was `before`.
 
     `html`: the document as it came, if it has no script.
     """
@@ -61,11 +61,11 @@ class Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
-    """A state. `memory` is the server's, `storage` the context's, `unsafe` the lineage's count then.
+class BrowserSnapshot:
+    """A state. `memory` is the server's, `storage` the context's, `unsafe` the lineage's count at that moment.
 
-    `taken` is the action that led here, `repeats` how many times in a row it has left the page as it was. `held` is the
-    step that waits for the user's yes and ended the episode; `committed`: on the way here there was one that got it.
+    `taken`: the action that led here. `repeats`: how many times in a row it has left the page as it was. `held`: the
+    step that ended the episode since it needs the user's yes. `committed`: a step on the way here got the user's yes.
     """
 
     env: str
@@ -84,20 +84,33 @@ class Snapshot:
     repeats: int = 0
     held: FinalStep | None = None
     committed: bool = False
-    parent: Snapshot | None = field(default=None, repr=False)
+    parent: BrowserSnapshot | None = field(default=None, repr=False)
 
     @property
     def print(self) -> str:
-        """The fingerprint of the page alone, without an error or a reply below it."""
+        """The fingerprint of the page alone, without the error or reply that an observation adds."""
         return page_print(self.view)
 
-    def path(self) -> list[Snapshot]:
+    def path(self) -> list[BrowserSnapshot]:
         """The states from the first page to this one."""
         states, state = [], self
         while state.parent is not None:
             states.append(state)
             state = state.parent
         return [state, *reversed(states)]
+
+    def repeats_after(self, action: EnvAction | None, view: View) -> int:
+        """How many times in a row, this one included, `action` has left the page as it was."""
+        if action is None or page_print(view) != self.print:
+            return 0
+        return 1 + (self.repeats if str(action) == self.taken else 0)
+
+    def document_after(self, reply: dict[str, Any]) -> Document:
+        """How the document that a reply shows was requested."""
+        if reply["status"]:
+            before = self.memory if reply["post"] is not None else None
+            return Document(reply["url"], reply["post"], before, reply["html"])
+        return self.document if self.document.post is not None else replace(self.document, url=reply["url"])
 
 
 def page_print(view: View) -> str:

@@ -1,8 +1,8 @@
-"""One tab inside a worker: its documents, the settle rule, and the gate that documents of foreign origins do not pass.
+"""One tab inside a worker: its documents, the settle rule, and the gate that keeps out documents of foreign origins.
 
-Observation and acts run in an isolated world of each document (page.js) over the tab's own DevTools session, so their
-order relative to the page's events is the renderer's own: after an act, one round trip through the page's task queue
-tells whether the act began a navigation or opened a window. That is what makes a settle rule without sleeps possible.
+Observation and acts run in an isolated world of each document (page.js) over the tab's own DevTools session. So the
+renderer itself orders them relative to the page's events: after an act, one round trip through the page's task queue
+shows whether the act began a navigation or opened a window. This makes a settle rule without sleeps possible.
 """
 
 from __future__ import annotations
@@ -12,17 +12,21 @@ import base64
 import contextlib
 import json
 import time
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from agentq.envs.browser.frames import Frame
+
+if TYPE_CHECKING:
+    from agentq.envs.browser.context import WatchedContext
 
 SETTLE_CAP_S = 5.0
-QUIET_MS = 50  # a page with scripts is settled when nothing has changed for so long and no request of it is open
+QUIET_MS = 50  # a page with scripts has settled when nothing changed for so long and none of its requests is open
 _WORLD = "agentq"
 ABORTED = "net::ERR_ABORTED"  # a download, an empty answer: the page stays as it is
 _NO_CONTENT = (204, 205)
-_REFUSED = "net::ERR_SOCKS_CONNECTION_FAILED"  # what Chromium says when the proxy does not let it through
+_REFUSED = "net::ERR_SOCKS_CONNECTION_FAILED"  # Chromium's error when the proxy refuses a connection
 
 
 @cache
@@ -31,24 +35,14 @@ def source(name: str) -> str:
     return (Path(__file__).parent / name).read_text()
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A document that can be evaluated in; `owner` and `key`: the document that frames it, and its frame there."""
-
-    cdp: Any
-    frame: str
-    owner: Place | None = None
-    key: int = 0
-
-
 class Tab:
-    """`session` is told of what is blocked; `loading` are the frames that a navigation keeps busy."""
+    """A page and its DevTools session. `context` records what is blocked."""
 
-    def __init__(self, session: Any, page: Any, cdp: Any) -> None:
-        self.session, self.page, self.cdp = session, page, cdp
-        self.contexts: dict[tuple[int, str], int] = {}  # (DevTools session, frame) -> isolated world
+    def __init__(self, context: WatchedContext, page: Any, cdp: Any) -> None:
+        self.context, self.page, self.cdp = context, page, cdp
+        self.worlds: dict[tuple[int, str], int] = {}  # (DevTools session, frame) -> isolated world
         self.outside: dict[Any, Any] = {}  # frames in a process of their own -> their DevTools session, if any
-        self.loading: dict[str, bool] = {}  # frame -> whether it has started to load, or only asked to
+        self.loading: dict[str, bool] = {}  # frame with a navigation -> whether it has started or was only requested
         self.moved = asyncio.Event()
         self.requested: list[Any] = []  # for the main document, since the last call
         self.document = ("GET", None)  # method and body that led to the present one
@@ -56,18 +50,19 @@ class Tab:
         self.frame = ""
 
     @classmethod
-    async def attach(cls, session: Any, page: Any) -> Tab:
-        """Put the gate, the isolated world and the listeners in place."""
-        tab = cls(session, page, await session.context.new_cdp_session(page))
-        page.on("close", lambda _: session.closed(tab))
-        page.on("crash", lambda _: session.crash())
+    async def attach(cls, context: WatchedContext, page: Any) -> Tab:
+        """A tab with its gate, isolated world and listeners in place."""
+        tab = cls(context, page, await context.playwright.new_cdp_session(page))
+        page.on("close", lambda _: context.closed(tab))
+        page.on("crash", lambda _: context.crash())
         page.on("framenavigated", lambda frame: tab.outside.pop(frame, None))
         tab.cdp.on("Page.windowOpen", tab._opens)
-        await tab._listen(tab.cdp)
+        await tab.listen(tab.cdp)
         tab.frame = (await tab.cdp.send("Page.getFrameTree"))["frameTree"]["frame"]["id"]
         return tab
 
-    async def _listen(self, cdp: Any) -> None:
+    async def listen(self, cdp: Any) -> None:
+        """Watch the frames that a DevTools session reaches, and load page.js into them."""
         for event in ("frameScheduledNavigation", "frameRequestedNavigation", "frameStartedLoading"):
             cdp.on(f"Page.{event}", partial(self._starts, event == "frameStartedLoading"))
         for event in ("frameStoppedLoading", "frameClearedScheduledNavigation", "frameDetached"):
@@ -87,25 +82,25 @@ class Tab:
             self.loading[event["frameId"]] = started or self.loading.get(event["frameId"], False)
 
     def _stops(self, cleared: bool, event: dict[str, Any]) -> None:
-        """A scheduled navigation is cleared when it starts, too; only one that has not started is given up."""
+        """A scheduled navigation is also cleared when it starts; only one that has not started has been given up."""
         if not (cleared and self.loading.get(event["frameId"])):
             self.loading.pop(event["frameId"], None)
             self.moved.set()
 
     def _opens(self, _: Any) -> None:
-        self.session.windows += 1  # it is waited for
+        self.context.windows += 1  # it is waited for
 
-    def _world(self, cdp: Any, context: dict[str, Any]) -> None:
-        if context["name"] == _WORLD:
-            self.contexts[id(cdp), context["auxData"]["frameId"]] = context["id"]
+    def _world(self, cdp: Any, world: dict[str, Any]) -> None:
+        if world["name"] == _WORLD:
+            self.worlds[id(cdp), world["auxData"]["frameId"]] = world["id"]
 
     def _gate(self, cdp: Any, event: dict[str, Any]) -> None:
         """Every request for a document stops here, each hop of a redirect too."""
         request, answer = event["request"], {"requestId": event["requestId"]}
-        if not self.session.may_load(request["url"]):
-            barred = event["frameId"] == self.frame and self.session.asks_for(self)
-            self.session.block(request["url"], barred=barred)
-            self.session.spawn(cdp.send("Fetch.failRequest", answer | {"errorReason": "Aborted"}))
+        if not self.context.may_load(request["url"]):
+            barred = event["frameId"] == self.frame and self.context.asks_for(self)
+            self.context.block(request["url"], barred=barred)
+            self.context.spawn(cdp.send("Fetch.failRequest", answer | {"errorReason": "Aborted"}))
             return
         if self.override and event["frameId"] == self.frame:
             method, body = self.override
@@ -113,16 +108,16 @@ class Tab:
             headers.append({"name": "Content-Type", "value": "application/x-www-form-urlencoded"})
             answer |= {"method": method, "postData": base64.b64encode(body.encode()).decode(), "headers": headers}
             self.override = None
-        self.session.spawn(cdp.send("Fetch.continueRequest", answer))
+        self.context.spawn(cdp.send("Fetch.continueRequest", answer))
 
-    async def evaluate(self, expression: str, place: Place | None = None) -> Any:
-        """The value of an expression in the isolated world of a document, the main one by default."""
-        place = place or Place(self.cdp, self.frame)
-        context = self.contexts.get((id(place.cdp), place.frame))
-        if context is None:  # never the page's own world: whoever asks again finds it once it is there
-            await place.cdp.send("Runtime.evaluate", {"expression": "0"})
-            raise self.session.Error("the document has no isolated world yet")
-        return await self._evaluate(place.cdp, {"expression": expression, "contextId": context})
+    async def evaluate(self, expression: str, frame: Frame | None = None) -> Any:
+        """The value of an expression in the isolated world of a document, by default the main document."""
+        frame = frame or Frame(self.cdp, self.frame)
+        world = self.worlds.get((id(frame.cdp), frame.id))
+        if world is None:  # never the page's own world; a later call finds it once it exists
+            await frame.cdp.send("Runtime.evaluate", {"expression": "0"})
+            raise self.context.Error("the document has no isolated world yet")
+        return await self._evaluate(frame.cdp, {"expression": expression, "contextId": world})
 
     async def evaluate_there(self, expression: str) -> Any:
         """The value of an expression in the page's own world."""
@@ -143,68 +138,72 @@ class Tab:
         await asyncio.gather(*(self.cdp.send("Input.dispatchMouseEvent", event) for event in events))
 
     async def settle(self, quiet_ms: int = QUIET_MS, turn: Any = None) -> tuple[dict[str, Any], Any]:
-        """Wait until the page has settled: which rule said so, after how many milliseconds; what the page then shows.
+        """Wait until the page has settled. Returns the rule that applied with its milliseconds, and what is then shown.
 
-        `turn`, if given, is what the page's first turn has told.
+        `turn`: what the page's first turn returned, if it is known.
 
-        loaded: no frame is loading and the document has no script. quiet: besides, no node changed for `quiet_ms` (or,
-        where pages announce what they do, nothing is due for so long) and no request that began meanwhile is open.
-        cap: neither within the session's cap; then, and where another tab is shown, the second is None.
+        loaded: no frame is loading and the document has no script. quiet: no frame is loading, no node changed for
+        `quiet_ms` (or, where pages announce what they will do, nothing is due for so long) and no request that began
+        meanwhile is open. cap: neither within `cap_s`. The second value is None after a cap or if another tab is shown.
         """
         start = time.monotonic()
         rule, seen = "cap", None
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.session.cap_s):
+            async with asyncio.timeout(self.context.cap_s):
                 rule, seen = await self._settle(quiet_ms, turn)
         return {"rule": rule, "ms": round((time.monotonic() - start) * 1000, 1)}, seen
 
     async def _turn(self, quiet_ms: int) -> Any:
-        """What the page shows if it has settled once its task queue has come round; whatever an act began has begun."""
-        return await self.evaluate(f"agentq.turn({quiet_ms}, {json.dumps(self.session.announces)}, {self._read})")
+        """What the page shows, if it has settled after one turn of its task queue; what an act began starts in it."""
+        return await self.evaluate(f"agentq.turn({quiet_ms}, {self._announces}, {self._read})")
+
+    @property
+    def _announces(self) -> str:
+        """Whether pages announce what they will do, for page.js."""
+        return json.dumps(self.context.settings.announces)
 
     @property
     def _read(self) -> str:
         """The document that was read last, for page.js."""
-        return json.dumps(self.session.reader.world)
+        return json.dumps(self.context.reader.world)
 
     async def _settle(self, quiet_ms: int, turn: Any) -> tuple[str, Any]:
-        announces = json.dumps(self.session.announces)
         while True:
             if turn is None:
-                with contextlib.suppress(self.session.Error):  # the document was replaced while it was asked
+                with contextlib.suppress(self.context.Error):  # the document was replaced while it was asked
                     turn = await self._turn(quiet_ms)
-            gone = self.session.crashed or self.page.is_closed()
-            if not gone and (self.loading or self.session.windows):
-                await self._until(lambda: not self.loading and not self.session.windows)
+            gone = self.context.crashed or self.page.is_closed()
+            if not gone and (self.loading or self.context.windows):
+                await self._until(lambda: not self.loading and not self.context.windows)
                 turn = None
                 continue
-            if self.session.tabs[-1] is not self:
-                return (await self.session.tabs[-1].settle(quiet_ms))[0]["rule"], None
+            if self.context.tabs[-1] is not self:
+                return (await self.context.tabs[-1].settle(quiet_ms))[0]["rule"], None
             if gone:
                 return "cap", None
             told, turn = turn, None
             if told is None:
                 continue
-            if told["rule"] == "loaded" or (told["rule"] and not self.session.open_requests):
+            if told["rule"] == "loaded" or (told["rule"] and not self.context.open_requests):
                 return told["rule"], told["seen"]
             try:
-                seen = await self.evaluate(f"agentq.quiet({quiet_ms}, {self.session.cap_s * 1000}, {announces})")
-            except self.session.Error:
+                seen = await self.evaluate(f"agentq.quiet({quiet_ms}, {self.context.cap_s * 1000}, {self._announces})")
+            except self.context.Error:
                 continue
-            if seen and not self.loading and not self.session.open_requests:
+            if seen and not self.loading and not self.context.open_requests:
                 return "quiet", seen
-            await self._until(lambda: not self.session.open_requests)
+            await self._until(lambda: not self.context.open_requests)
 
     async def _until(self, holds: Any) -> None:
-        while not holds() and not self.session.crashed:
+        while not holds() and not self.context.crashed:
             self.moved.clear()
             await self.moved.wait()
 
     async def navigate(self, url: str, override: tuple[str, str] | None = None) -> str:
-        """Load `url`, or post `override` (method, form) to it; what the network said, if it failed."""
+        """Load `url`, or send `override` (method, form) to it. Returns the network's error, "" without one."""
         self.override = override
         try:
-            async with asyncio.timeout(self.session.answer_s):
+            async with asyncio.timeout(self.context.answer_s):
                 reply = await self.cdp.send("Page.navigate", {"url": url})
         except TimeoutError:
             return await self._late()
@@ -213,23 +212,23 @@ class Tab:
         return str(reply.get("errorText", ""))
 
     async def _late(self) -> str:
-        """Give up a server that does not answer."""
+        """Give up on a server that does not answer."""
         await self.stop()
-        return "net::ERR_TIMED_OUT"  # as Chromium would say, much later
+        return "net::ERR_TIMED_OUT"  # what Chromium would report, much later
 
     async def stop(self) -> None:
-        """Give up what is still being loaded."""
+        """Stop loading."""
         await self.cdp.send("Page.stopLoading")
 
     async def restart(self, script: str, quiet_ms: int) -> Any:
-        """Start the page again by its `script`, as if loaded: its first turn; None if something of before is left."""
+        """Start the page again by its `script`, as if loaded. Returns its first turn, or None if old state is left."""
         return await self.evaluate(f"agentq.restart({json.dumps(script)}, {quiet_ms}, {self._read})")
 
     async def go_back(self, quiet_ms: int) -> None:
-        """To the latest page that may be shown."""
+        """Go to the latest page that may be shown."""
         history = await self.cdp.send("Page.getNavigationHistory")
         for entry in reversed(history["entries"][: history["currentIndex"]]):
-            if self.session.may_load(entry["url"]):
+            if self.context.may_load(entry["url"]):
                 await self.cdp.send("Page.navigateToHistoryEntry", {"entryId": entry["id"]})
                 break
         else:
@@ -237,59 +236,23 @@ class Tab:
         await self.settle(quiet_ms)
 
     async def status(self) -> tuple[int, str]:
-        """The HTTP status of the main document if one was loaded since the last call, else 0; how loading it failed."""
+        """HTTP status of the main document if one was loaded since the last call, else 0; and why loading failed."""
         requests, self.requested = self.requested, []
         said = ""
         for request in reversed(requests):
-            with contextlib.suppress(self.session.Error):
+            with contextlib.suppress(self.context.Error):
                 try:
-                    async with asyncio.timeout(self.session.answer_s):
+                    async with asyncio.timeout(self.context.answer_s):
                         response = await request.response()
                 except TimeoutError:
                     return 0, await self._late()
-                if response is not None and response.status in _NO_CONTENT:  # the page before it stays
+                if response is not None and response.status in _NO_CONTENT:  # the previous page stays
                     said = said or ABORTED
                     continue
                 if response is not None:
                     self.document = (request.method, request.post_data)
                     return int(response.status), ""
-            if request.failure == _REFUSED and not self.session.may_load(request.url):
-                self.session.block(request.url, barred=self.session.asks_for(self))
+            if request.failure == _REFUSED and not self.context.may_load(request.url):
+                self.context.block(request.url, barred=self.context.asks_for(self))
             return 0, said or request.failure or ""
         return 0, said
-
-    async def documents(self, place: Place) -> dict[int, Place]:
-        """The documents of other origins framed in `place`, by the key of their frame."""
-        framed: dict[int, Place] = {}
-        for cdp, frame in await self._frames():
-            if (cdp, frame) == (place.cdp, place.frame):
-                continue
-            with contextlib.suppress(self.session.Error):
-                node = await place.cdp.send("DOM.getFrameOwner", {"frameId": frame})
-                context = self.contexts[id(place.cdp), place.frame]
-                args = {"backendNodeId": node["backendNodeId"], "executionContextId": context}
-                element = (await place.cdp.send("DOM.resolveNode", args))["object"]["objectId"]
-                call = {"functionDeclaration": "function() { return agentq.keyOf(this) }", "objectId": element}
-                key = (await place.cdp.send("Runtime.callFunctionOn", call))["result"]["value"]
-                framed[key] = Place(cdp, frame, place, key)
-        return framed
-
-    async def _frames(self) -> list[tuple[Any, str]]:
-        """Every frame that may be read, with the DevTools session that reaches it."""
-        found = []
-        for frame in self.page.frames[1:]:
-            if frame not in self.outside:
-                try:
-                    cdp = await self.session.context.new_cdp_session(frame)
-                    await self._listen(cdp)
-                except self.session.Error:
-                    cdp = None  # it lives in its parent's process
-                self.outside[frame] = cdp
-        for cdp in [self.cdp, *filter(None, self.outside.values())]:
-            trees = [(await cdp.send("Page.getFrameTree"))["frameTree"]]
-            while trees:
-                tree = trees.pop()
-                trees += tree.get("childFrames", [])
-                if self.session.may_load(tree["frame"]["url"]):
-                    found.append((cdp, tree["frame"]["id"]))
-        return found

@@ -1,7 +1,7 @@
 """The web application of `shop`: routes, validation, pages. `q` and `page` in an item's url lead back to its results.
 
 GET  /                            search box
-GET  /search?q=&page=             results, four a page
+GET  /search?q=&page=             results, four per page
 GET  /item/N?q=&page=             a product: price, options
 GET  /item/N/details?q=&page=     its attributes
 POST /item/N/buy                  place the order (once), then see /order
@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from agentq.envs.shop.tasks import Order
+from agentq.envs.shop.tasks import Purchase
 from agentq.envs.shop.world import PAGE_SIZE, Product, product, products, search
-from agentq.envs.site import Request, Response, Session, redirect, renderer
+from agentq.envs.site import Request, Response, SiteSession, redirect, renderer
 
 _render = renderer(Path(__file__).parent / "templates")
 
 
-def new_session() -> Session:
+def new_session() -> SiteSession:
     """A visitor who has bought nothing yet."""
     return {"order": None}
 
@@ -28,7 +28,7 @@ def new_session() -> Session:
 class ShopSite:
     """See `agentq.envs.site.Site`."""
 
-    def handle(self, request: Request, session: Session) -> Response:
+    def handle(self, request: Request, session: SiteSession) -> Response:
         """Answer one request."""
         match request.path.strip("/").split("/"):
             case [""]:
@@ -36,7 +36,7 @@ class ShopSite:
             case ["search"]:
                 return _results(request.params, session)
             case ["order"] if session["order"] is not None:
-                order: Order = session["order"]
+                order: Purchase = session["order"]
                 return _page("order.html", session, {"order": order, "item": products()[order.product]})
             case ["item", number, *rest]:
                 item = product(number)
@@ -45,19 +45,19 @@ class ShopSite:
                 return _missing(session)
 
 
-def _page(template: str, session: Session, values: Mapping[str, object], status: int = 200) -> Response:
+def _page(template: str, session: SiteSession, values: Mapping[str, object], status: int = 200) -> Response:
     return Response(_render(template, ordered=session["order"] is not None, **values), status)
 
 
-def _missing(session: Session) -> Response:
+def _missing(session: SiteSession) -> Response:
     return _page("error.html", session, {"heading": "Page not found", "problem": "There is no such page"}, 404)
 
 
-def _bad(session: Session, problem: str) -> Response:
+def _bad(session: SiteSession, problem: str) -> Response:
     return _page("error.html", session, {"heading": "Bad request", "problem": problem}, 400)
 
 
-def _results(params: Mapping[str, str], session: Session) -> Response:
+def _results(params: Mapping[str, str], session: SiteSession) -> Response:
     query, number = " ".join(params.get("q", "").split()), params.get("page", "1")
     if not query:
         return _page("home.html", session, {"query": "", "problem": "Search is required"}, 422)
@@ -70,7 +70,7 @@ def _results(params: Mapping[str, str], session: Session) -> Response:
     return _page("results.html", session, {"query": query, "shown": shown, "page": page, "last": last})
 
 
-def _item(item: Product, rest: list[str], request: Request, session: Session) -> Response:
+def _item(item: Product, rest: list[str], request: Request, session: SiteSession) -> Response:
     came_from = {key: request.params[key] for key in ("q", "page") if key in request.params}
     match rest:
         case []:
@@ -88,14 +88,14 @@ def _offer(
     came_from: Mapping[str, str],
     given: Mapping[str, str],
     problems: tuple[str, ...],
-    session: Session,
+    session: SiteSession,
 ) -> Response:
-    """The product's page; it keeps the options that were given."""
+    """The product's page; it keeps the options chosen so far."""
     values = {"item": item, "came_from": came_from, "given": given, "problems": problems}
     return _page("item.html", session, values, 422 if problems else 200)
 
 
-def _buy(item: Product, came_from: Mapping[str, str], params: Mapping[str, str], session: Session) -> Response:
+def _buy(item: Product, came_from: Mapping[str, str], params: Mapping[str, str], session: SiteSession) -> Response:
     if session["order"] is not None:
         return _bad(session, "Your order is placed")
     color, size = params.get("color", ""), params.get("size", "")
@@ -104,5 +104,5 @@ def _buy(item: Product, came_from: Mapping[str, str], params: Mapping[str, str],
         problems.append("Size is required")
     if problems:
         return _offer(item, came_from, params, tuple(problems), session)
-    session["order"] = Order(item.number, color, size if item.sizes else "")
+    session["order"] = Purchase(item.number, color, size if item.sizes else "")
     return redirect("/order")

@@ -1,0 +1,244 @@
+"""`agentq.search` and `agentq.evaluate`, and their twins for code that runs in an event loop already.
+
+`search(...)` and `await search_async(...)` take the same arguments and return the same. The twin has a name of its own:
+a function that returns sometimes a result and sometimes a coroutine would have no useful type.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ParamSpec, Protocol, TypeVar, cast
+
+from agentq import envs
+from agentq.config import Selection
+from agentq.critics.protocol import Critic
+from agentq.critics.ranker import LLMRanker
+from agentq.envs.protocol import BROKEN_IN_A_ROW, Env
+from agentq.errors import ConfigError, require
+from agentq.policies.engine_names import check_checkpoint, make_engine, read_name
+from agentq.policies.function_policy import Answer, FunctionPolicy
+from agentq.policies.model_policy import ModelPolicy
+from agentq.policies.protocol import Engine, Policy
+from agentq.results import Evaluation, SearchResult
+from agentq.searching.faults import Resets
+from agentq.searching.rollout import RolloutSettings, rollout
+from agentq.searching.run import call, each, wait_for
+from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import TreeSearch
+from agentq.types import Split, Task, Trajectory
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Model = Policy | Answer | str | Path
+"""A `Policy`; a function `(history, k) -> up to k texts`, plain or async; or a model's name as on the command line:
+a checkpoint's directory, `http://HOST:PORT/v1#MODEL`. A named model is loaded for one call and closed at its end."""
+
+
+class Contract(Protocol):
+    """An environment of your own; see `agentq.envs.contract`."""
+
+    def reset(self, seed: Any, /) -> Any: ...
+    def step(self, command: Any, element: Any, text: Any, /) -> Any: ...
+
+
+Environment = str | Callable[[], Any] | Env | Contract
+"""A name; a class with `reset(seed)` and `step(command, element, text)`, or a function that makes one; or one that is
+made already. That one is a single session: episodes take turns in it."""
+
+
+def _blocking(name: str, wait: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
+    """The twin of a coroutine function that waits for it."""
+
+    @functools.wraps(wait)
+    def twin(*args: P.args, **kwargs: P.kwargs) -> T:
+        return wait_for(wait(*args, **kwargs))
+
+    twin.__name__ = twin.__qualname__ = name
+    return twin
+
+
+async def search_async(
+    env: Environment,
+    task: Task | int,
+    policy: Model,
+    *,
+    critic: Critic | str | Path | None = None,
+    num_iterations: int = 8,
+    num_proposals: int = 5,
+    temperature: float = 0.8,
+    selection: Selection = "ucb1",
+    c_exp: float = 1.0,
+    leaves_in_flight: int = 1,
+    stop_on_success: bool = False,
+    seed: int = 0,
+) -> SearchResult:
+    """Search one task by Monte-Carlo tree search. `search` is the same for code without an event loop.
+
+    Args:
+        env: where to act; see `agentq.api.Environment`.
+        task: a `Task`, or its seed: training tasks are 0, 1, 2, ...
+        policy: what proposes actions; see `agentq.api.Model`.
+        critic: what ranks the proposals of a node: a `Critic`, or the name of a model that is asked to.
+        num_iterations: rollouts.
+        num_proposals: K, the actions sampled at each node.
+        temperature: of the samples, at least 0; 0 is greedy.
+        selection: the rule that chooses the leaf of the next rollout.
+        c_exp: exploration constant of ucb1, uct and puct, in reward units.
+        leaves_in_flight: rollouts that run side by side.
+        stop_on_success: whether the first success ends the search.
+        seed: of all random choices.
+
+    Raises:
+        ConfigError: if an argument is wrong.
+        ModelError, EnvError, MissingExtra: if a model or an environment cannot be used.
+    """
+    settings = SearchSettings(
+        num_iterations=num_iterations,
+        num_proposals=num_proposals,
+        temperature=temperature,
+        c_exp=c_exp,
+        stop_on_success=stop_on_success,
+        seed=seed,
+        selection=selection,
+        leaves_in_flight=leaves_in_flight,
+    )
+    world = _World.of(env)
+    wanted = task if isinstance(task, Task) else envs.task_from_seed(world.what, task)
+    async with _models(policy, critic) as (chosen, ranker), world.session() as session:
+        more = None if world.given else world.make
+        return SearchResult(await TreeSearch(session, wanted, chosen, settings, critic=ranker, make_env=more).run())
+
+
+async def evaluate_async(
+    policy: Model,
+    env: Environment,
+    n: int = 100,
+    *,
+    split: Split | str = Split.TEST,
+    temperature: float = 0.0,
+    seed: int = 0,
+    in_flight: int = 32,
+) -> Evaluation:
+    """Run one episode of each of `n` held-out tasks. `evaluate` is the same for code without an event loop.
+
+    Args:
+        policy: what acts; see `agentq.api.Model`.
+        env: where; see `agentq.api.Environment`.
+        n: tasks, at least 1: the first of the split.
+        split: "test", "validation" or "train".
+        temperature: of the samples; 0 is greedy.
+        seed: of all random choices.
+        in_flight: episodes that run side by side, at most as many as the environment has sessions.
+
+    Raises:
+        ConfigError: if an argument is wrong.
+        ModelError, MissingExtra: if a model cannot be used.
+        EnvError: if the environment shows no first page for many tasks in a row.
+    """
+    if n < 1:
+        raise ConfigError(f"n must be at least 1; got {n}")
+    world, settings = _World.of(env), RolloutSettings(temperature=temperature, seed=seed)
+    tasks, resets, found = envs.tasks(world.what, split, n), Resets(BROKEN_IN_A_ROW), dict[int, Trajectory]()
+
+    async def work(task: Task) -> Trajectory | None:
+        async with world.session() as session:
+            return await rollout(session, task, chosen, settings, resets=resets)
+
+    def keep(t: Trajectory | None) -> None:
+        assert t is not None  # only episodes that are given up have none
+        found[t.task.seed] = t
+
+    sessions = 1 if world.given else envs.max_sessions(world.what) or in_flight
+    async with _models(policy, None) as (chosen, _):
+        await each(tasks, work, in_flight=min(in_flight, sessions), on_done=keep)
+    return Evaluation(tuple(found[task.seed] for task in tasks))
+
+
+search = _blocking("search", search_async)
+evaluate = _blocking("evaluate", evaluate_async)
+
+
+@dataclass(frozen=True, slots=True)
+class _World:
+    """What makes sessions: `what`, for the functions of `envs`; or the one session that there is, `given`."""
+
+    what: str | Callable[[], Any]
+    given: Env | None = None
+
+    @classmethod
+    def of(cls, env: Environment) -> _World:
+        """Raises ConfigError if `env` is none."""
+        if isinstance(env, str | type):
+            return cls(env)
+        reset, step = getattr(env, "reset", None), getattr(env, "step", None)
+        if not callable(reset) or not callable(step):
+            if callable(env):
+                return cls(env)
+            raise ConfigError(
+                "env must be a name, a class with reset(seed) and step(command, element, text), a function that makes "
+                f"one, or one that is made; got {type(env).__name__}"
+            )
+        if len(inspect.signature(step).parameters) == 1:  # an Env; the contract's step has three arguments
+            session = cast(Env, env)
+            return cls(session.name, session)
+
+        def made() -> Any:
+            return env
+
+        return cls(made, envs.make(made))
+
+    def make(self) -> Env:
+        """A session."""
+        return envs.make(self.what)
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator[Env]:
+        """A session, which is closed at the end; the given one stays open."""
+        if self.given is not None:
+            yield self.given
+            return
+        env = self.make()
+        try:
+            yield env
+        finally:
+            await call(env, env.close)
+
+
+@asynccontextmanager
+async def _models(policy: Model, critic: Critic | str | Path | None) -> AsyncIterator[tuple[Policy, Critic | None]]:
+    """The policy and the critic; models that are named here are closed at the end."""
+    made: dict[Path | str, Engine] = {}
+
+    async def engine(name: str | Path) -> Engine:
+        found = read_name(str(name))
+        if found not in made:
+            check_checkpoint(found)
+            if isinstance(found, Path):
+                require("torch", extra="train", for_="a checkpoint")
+            made[found] = await asyncio.to_thread(make_engine, found)
+        return made[found]
+
+    try:
+        chosen: Policy
+        if isinstance(policy, str | Path):
+            chosen = ModelPolicy(await engine(policy))
+        elif hasattr(policy, "propose"):
+            chosen = cast(Policy, policy)
+        elif callable(policy):
+            chosen = FunctionPolicy(policy)
+        else:
+            raise ConfigError(
+                "policy must be a Policy, a function (history, k) -> texts, or the name of a model; "
+                f"got {type(policy).__name__}"
+            )
+        yield chosen, LLMRanker(await engine(critic)) if isinstance(critic, str | Path) else critic
+    finally:
+        for each_engine in made.values():
+            each_engine.close()

@@ -1,0 +1,216 @@
+"""The watched context of one session: its tabs, its way out (proxy.py), and what the browser reports about both."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from agentq.envs.browser.gate import Gate, Hint
+from agentq.envs.browser.origins import is_allowed, read_origins
+from agentq.envs.browser.proxy import open_proxy
+from agentq.envs.browser.reader import Reader
+from agentq.envs.browser.rules import SAFE, read_rules
+from agentq.envs.browser.secret import Given, Secrets
+from agentq.envs.browser.tab import QUIET_MS, SETTLE_CAP_S, Tab, source
+
+MAX_TABS = 5
+VIEWPORT = {"width": 1280, "height": 800}
+RULES = ("allow", "block")
+Rules = dict[str, list[str]]
+"""By kind: requests that are sent without a question, and requests that are never asked about."""
+_COUNTED = ("xhr", "fetch", "script", "stylesheet")
+
+
+class Gone(Exception):
+    """The session can no longer be used; its state must be rebuilt elsewhere."""
+
+
+class Refusal(Exception):
+    """Something that the page does not accept: data on the step."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSettings:
+    """What the pool asks of a session.
+
+    `allow`: the only origins that it may touch. `storage`: an earlier `storage()`, or None. `probe`: an expression that
+    is evaluated in the page for each reply. `announces`: see Host. `rules`: exceptions from holding requests (gate.py);
+    None holds nothing.
+    """
+
+    allow: list[str]
+    storage: Any = None
+    probe: str = ""
+    quiet_ms: int = QUIET_MS
+    announces: bool = False
+    secrets: Given | None = None
+    rules: Rules | None = None
+    deadline_s: float = 30.0
+
+
+class WatchedContext:
+    """One Playwright context. The newest tab is shown; when it closes, the one before it.
+
+    `Error` is the class of Playwright's errors.
+    """
+
+    def __init__(self, error: type[Exception], settings: SessionSettings) -> None:
+        self.Error, self.settings = error, settings
+        self.cap_s = min(SETTLE_CAP_S, settings.deadline_s / 6)
+        self.answer_s = settings.deadline_s / 2  # less than a whole call may take
+        self.secrets = Secrets(settings.secrets or {})
+        self.allowed = read_origins(settings.allow)
+        self.gate: Gate | None = None
+        if settings.rules is not None:
+            self.gate = Gate(*(read_rules(settings.rules[kind], settings.allow, kind) for kind in RULES))
+        self.reader = Reader()
+        self.playwright: Any = None
+        self.proxy: Any = None
+        self.tabs: list[Tab] = []
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.open_requests: set[Any] = set()
+        self.windows = self.opening = 0  # asked for; being attached
+        self.early: Any = None  # the first request of a tab that is being opened
+        self.unsafe = 0  # requests so far that may have changed the server: neither GET nor HEAD
+        self.blocked: list[str] = []
+        self.barred = ""
+        self.visiting = False  # the call asks for one page, and not for what that page opens
+        self.dialogs: list[str] = []
+        self.crashed = False
+
+    async def open(self, browser: Any) -> None:
+        """Make the context and its first tab."""
+        self.proxy = await open_proxy(self.allowed, self.block, self.gate)
+        port = self.proxy.sockets[0].getsockname()[1]
+        self.playwright = await browser.new_context(
+            accept_downloads=False,
+            permissions=[],
+            service_workers="block",
+            storage_state=self.settings.storage,
+            viewport=VIEWPORT,
+            locale="en-US",
+            timezone_id="UTC",
+            proxy={"server": f"socks5://127.0.0.1:{port}", "bypass": "<-loopback>"},
+            ignore_https_errors=self.gate is not None,  # the proxy answers, and checks the site's certificate
+        )
+        for script in ("listeners.js", "announced.js")[: 1 + self.settings.announces]:
+            await self.playwright.add_init_script(source(script))
+        self.playwright.on("request", self._request)
+        self.playwright.on("requestfinished", self._request_ends)
+        self.playwright.on("requestfailed", self._request_ends)
+        self.playwright.on("dialog", self._dialog)
+        self.tabs.append(await Tab.attach(self, await self.playwright.new_page()))
+        self.playwright.on("page", lambda page: self.spawn(self._popup(page)))
+
+    async def close(self) -> None:
+        """Release the context and its way out."""
+        self.proxy.close()
+        await self.playwright.close()
+
+    def begin(self) -> None:
+        """Forget what the last call reported."""
+        self.blocked.clear()
+        self.barred = ""
+        self.visiting = False
+        self.dialogs.clear()
+        self.open_requests.clear()
+        self.windows = 0
+
+    def shown(self) -> Tab:
+        """The tab that is shown. Raises Gone if there is none any more."""
+        if self.crashed or self.tabs[0].page.is_closed():
+            raise Gone("the page crashed" if self.crashed else "the page closed itself")
+        return self.tabs[-1]
+
+    def may_load(self, url: str) -> bool:
+        """Whether a document of `url` may be loaded and read."""
+        return is_allowed(url, self.allowed)
+
+    def block(self, what: str, *, barred: bool = False) -> None:
+        """Record what was not allowed; `barred`: it was the page itself, not a part of one."""
+        what = self.secrets.mask(what)[:200]
+        self.blocked.append(what)
+        self.barred = self.barred or (what if barred else "")
+
+    def asks_for(self, tab: Tab) -> bool:
+        """Whether the call itself led to what happens to the document of `tab`."""
+        return not self.visiting or tab in self.tabs[:1]
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Run `work` in the background. Its failures are the page's and show in what the page shows."""
+
+        async def quietly() -> None:
+            with contextlib.suppress(self.Error):
+                await work
+
+        task = asyncio.create_task(quietly())
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    def crash(self) -> None:
+        """A renderer has died."""
+        self.crashed = True
+        self._moved()
+
+    def closed(self, tab: Tab) -> None:
+        """A tab has closed; the one before it is shown."""
+        if tab in self.tabs[1:]:
+            self.tabs.remove(tab)
+
+    async def _popup(self, page: Any) -> None:
+        self.opening += 1
+        try:
+            if len(self.tabs) + self.opening > MAX_TABS:
+                self.block("a new tab beyond the limit")
+                await page.close()
+            else:
+                tab = await Tab.attach(self, page)
+                tab.requested, self.early = [self.early] if self.early else [], None
+                self.tabs.append(tab)
+        finally:
+            self.opening, self.windows = self.opening - 1, max(0, self.windows - 1)
+            self._moved()
+
+    def _moved(self) -> None:
+        for tab in self.tabs:
+            tab.moved.set()
+
+    def _request(self, request: Any) -> None:
+        if request.resource_type in _COUNTED:
+            self.open_requests.add(request)
+        if self.gate is None:
+            self.unsafe += request.method not in SAFE
+        elif request.method not in SAFE or self.gate.wary or request.is_navigation_request():
+            self._hint(request, self.gate)
+        if not request.is_navigation_request():
+            return
+        try:
+            frame = request.frame
+        except self.Error:  # the request is older than the tab it opens
+            self.early = request
+            return
+        for tab in self.tabs:
+            if frame == tab.page.main_frame:
+                tab.requested.append(request)
+
+    def _hint(self, request: Any, gate: Gate) -> None:
+        """Tell the gate what a request is."""
+        main = request.is_navigation_request()
+        with contextlib.suppress(self.Error):  # the request is older than the tab it opens
+            main = main and request.frame.parent_frame is None
+        gate.told(request.method, request.url, Hint(request.resource_type, main))
+
+    def _request_ends(self, request: Any) -> None:
+        self.open_requests.discard(request)
+        self._moved()
+
+    def _dialog(self, dialog: Any) -> None:
+        self.dialogs.append(self.secrets.mask(dialog.message)[:200])
+        self.spawn(dialog.accept() if dialog.type == "beforeunload" else dialog.dismiss())

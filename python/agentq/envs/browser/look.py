@@ -1,0 +1,100 @@
+"""What a call answers with: settle, leave pages that may not be shown, and read the page."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from agentq.envs.browser.context import WatchedContext
+from agentq.envs.browser.tab import ABORTED, Tab
+
+_READS = 5
+
+
+async def look(
+    context: WatchedContext, failure: str = "", refusal: tuple[str, str] | None = None, turn: Any = None
+) -> dict[str, Any]:
+    """What the page shows once it has settled.
+
+    `failure`: what the network reported. `refusal`: why the page did not accept the act. `turn`: see `Tab.settle`.
+    """
+    settings, gate = context.settings, context.gate
+    before = context.shown()
+    settled, seen = await before.settle(settings.quiet_ms, turn)
+    tab, status, said = await _first_shown(context)
+    if said != ABORTED and context.asks_for(tab):
+        failure = failure or said
+    if not context.may_load(tab.page.url):
+        failure = _why_left(context, tab, failure)
+        await _leave(context, tab)
+        tab, seen = context.shown(), None
+    page = await _read(context, tab, seen if tab is before else None)
+    if gate is not None:
+        gate.end()
+        page["held"], page["gate"] = gate.held, gate.report()
+        context.unsafe += page["gate"]["counts"].get("sent", 0)
+    method, body = tab.document
+    return page | {
+        "status": status,
+        "post": body if method == "POST" else None,
+        "settle": settled,
+        "refused": refusal or _refusal(context, failure),
+        "blocked": context.blocked,
+        "dialogs": context.dialogs,
+        "unsafe": context.unsafe,
+        "probe": await tab.evaluate_there(settings.probe) if settings.probe and turn is None else None,
+    }
+
+
+async def _first_shown(context: WatchedContext) -> tuple[Tab, int, str]:
+    """The tab to read, its HTTP status, and how loading it failed. Tabs that opened themselves and are empty close."""
+    tab = context.shown()
+    status, said = await tab.status()
+    while not context.asks_for(tab) and _is_empty(context, tab):
+        await _leave(context, tab)
+        tab = context.shown()
+        status, said = await tab.status()
+    return tab, status, said
+
+
+def _is_empty(context: WatchedContext, tab: Tab) -> bool:
+    """Whether a tab shows what it may not, or nothing because its page was refused."""
+    return not context.may_load(tab.page.url) or (tab.page.url == "about:blank" and context.blocked != [])
+
+
+def _why_left(context: WatchedContext, tab: Tab, failure: str) -> str:
+    """The failure behind a page that may not be shown; a page of a foreign origin is recorded as blocked."""
+    if not tab.page.url.startswith("chrome-error:"):
+        context.block(tab.page.url, barred=True)
+        return failure
+    if not failure and context.blocked:  # the tab's first request was refused before it was watched
+        context.barred = context.barred or context.blocked[-1]
+    return failure or "net::ERR_FAILED"
+
+
+def _refusal(context: WatchedContext, failure: str) -> tuple[str, str] | None:
+    """Why the call failed, if it did."""
+    if context.barred:
+        return "blocked", f"{context.barred} is not allowed"
+    if failure and context.gate is not None and context.gate.distrusted:
+        failure = f"the certificate of the site is not trusted: {context.gate.distrusted}"
+    return ("network", failure) if failure else None
+
+
+async def _read(context: WatchedContext, tab: Tab, seen: Any) -> dict[str, Any]:
+    """The page of a tab: `seen`, if given. A page that changes faster than it can be read is stopped."""
+    for _ in range(_READS):
+        with contextlib.suppress(context.Error):
+            return await context.reader.read(tab, seen)
+        seen = None
+        await tab.stop()
+    return await context.reader.read(tab, None)
+
+
+async def _leave(context: WatchedContext, tab: Tab) -> None:
+    """Close a tab that shows a page of a foreign origin or scheme; in the first tab, go back."""
+    if tab is not context.tabs[0]:
+        await tab.page.close()
+        context.closed(tab)
+        return
+    await tab.go_back(context.settings.quiet_ms)

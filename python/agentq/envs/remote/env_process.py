@@ -1,0 +1,108 @@
+"""The process of one session: calls on its standard input, replies on its standard output, as in docs/protocol.md.
+
+start.py runs it as `PYTHON start.py WHAT SESSIONS`. WHAT is `FILE.py:FUNCTION`, a function without arguments that makes
+the environment, or a name that an adapter knows. Runs in any Python 3.9 with the standard library.
+
+An environment is a class of the contract in `envs/contract.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from agentq.envs import contract
+from agentq.envs.browser import processes, wire
+from agentq.errors import AgentqError, ConfigError
+
+PROTOCOL = 1
+CALLS = ("hello", "reset", "step", "close")
+
+
+def factory(what: str) -> Callable[[], Any]:
+    """The function that makes the environment. Raises ConfigError if there is none, or MissingExtra."""
+    if contract.is_file(what):
+        return contract.from_file(what)
+    if what.startswith("browsergym/"):
+        from agentq.envs.remote.browsergym import BrowserGymEnv
+
+        return lambda: BrowserGymEnv(what)
+    raise ConfigError(f"an environment to serve must be FILE.py:FUNCTION or browsergym/TASK; got {what}")
+
+
+class ServedEnv:
+    """Carries out the calls on one environment. The first call makes it."""
+
+    def __init__(self, what: str, sessions: int) -> None:
+        self.what, self.sessions = what, sessions
+        self.env: Any = None
+
+    def answer(self, message: wire.Message) -> wire.Message:
+        """The reply to a message. A failure becomes one line; the session can then no longer be used."""
+        try:
+            if message.get("call") not in CALLS:
+                raise ConfigError(f"call must be one of {', '.join(CALLS)}; got {message.get('call')}")
+            return {"id": message.get("id", 0), "result": getattr(self, message["call"])(**message.get("args", {}))}
+        except AgentqError as error:
+            said = str(error)
+        except Exception as error:  # raised by the environment
+            said = f"{type(error).__name__}: {error}"
+        return {"id": message.get("id", 0), "error": said.strip().split("\n", 1)[0]}
+
+    def hello(self, protocol: int) -> dict[str, Any]:
+        """The environment and its limits."""
+        if protocol != PROTOCOL:
+            raise ConfigError(f"protocol must be {PROTOCOL}; got {protocol}")
+        self.env = contract.checked(factory(self.what)(), self.what) if self.env is None else self.env
+        return {"protocol": PROTOCOL, "sessions": self.sessions, **contract.about(self.env)}
+
+    def reset(self, seed: int) -> dict[str, Any]:
+        """Start the episode of `seed`."""
+        return dict(self.env.reset(seed))
+
+    def step(self, command: str, element: int | None, text: str | None) -> dict[str, Any]:
+        """Take one command."""
+        return dict(self.env.step(command, element, text))
+
+    def close(self) -> dict[str, Any]:
+        """Let the environment clean up."""
+        if hasattr(self.env, "close"):
+            self.env.close()
+        return {}
+
+
+def _read(stream: Any, inbox: queue.SimpleQueue[wire.Message | str]) -> None:
+    """The reading thread. Fills `inbox` with messages and faults; ends the process at the end of the stream."""
+    with contextlib.suppress(Exception):
+        while (body := wire.read_body(stream, wire.CALL_BYTES)) is not None:
+            try:
+                inbox.put(wire.decode(body))
+            except (ValueError, RecursionError) as error:
+                inbox.put(str(error))
+    processes.end_here()
+
+
+def main() -> None:
+    """Serve until the stream ends."""
+    calls, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)  # what the environment prints goes to stderr
+    session = ServedEnv(sys.argv[1], int(sys.argv[2]))
+    inbox: queue.SimpleQueue[wire.Message | str] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(calls, inbox), daemon=True).start()
+    while True:
+        asked = inbox.get()
+        reply = {"id": 0, "error": asked} if isinstance(asked, str) else session.answer(asked)
+        try:
+            wire.write(replies, reply, wire.REPLY_BYTES)
+        except TypeError as error:
+            wire.write(replies, {"id": reply["id"], "error": f"what an environment returns must be JSON; got {error}"})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""The parts of an OpenAI-compatible server's answers that agentq reads: the standard's fields, and vLLM's token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from pydantic import BaseModel, FiniteFloat, ValidationError
+
+from agentq.policies.patience import BadAnswer
+from agentq.types import StopReason
+
+Form = TypeVar("Form", bound=BaseModel)
+Choice = TypeVar("Choice", bound="_Choice")
+ENDED = {"stop": StopReason.EOS, "content_filter": StopReason.EOS, "length": StopReason.LENGTH}
+
+
+class _Details(BaseModel):
+    cached_tokens: int | None = None
+
+
+class Tokens(BaseModel):
+    """`usage`; servers may omit all of it."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    prompt_tokens_details: _Details | None = None
+
+    @property
+    def cached_tokens(self) -> int:
+        """Prompt tokens that were not computed again."""
+        return (self.prompt_tokens_details.cached_tokens or 0) if self.prompt_tokens_details else 0
+
+    def __add__(self, other: Tokens) -> Tokens:
+        return Tokens(
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            completion_tokens=self.completion_tokens + other.completion_tokens,
+            prompt_tokens_details=_Details(cached_tokens=self.cached_tokens + other.cached_tokens),
+        )
+
+
+class _Message(BaseModel):
+    content: str | None = None
+
+
+class _Choice(BaseModel):
+    index: int = 0
+    finish_reason: str | None = None
+
+    @property
+    def stop_reason(self) -> StopReason:
+        """Why the answer ended. Raises BadAnswer if it was broken off."""
+        if self.finish_reason not in ENDED:
+            raise BadAnswer(f"finish_reason {self.finish_reason}", kind="answer broken off")
+        return ENDED[self.finish_reason]
+
+
+class Spoken(_Choice):
+    """A choice of /chat/completions."""
+
+    message: _Message
+
+
+class _Logprobs(BaseModel):
+    token_logprobs: list[FiniteFloat]
+    top_logprobs: list[dict[str, FiniteFloat]] | None = None
+
+
+class Written(_Choice):
+    """A choice of /completions."""
+
+    text: str
+    logprobs: _Logprobs | None = None
+    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
+
+    def tokens(self) -> tuple[np.ndarray, np.ndarray]:
+        """`[T]` int32 ids and `[T]` float32 log-probabilities; raises BadAnswer if their numbers differ."""
+        if not self.token_ids or self.logprobs is None or len(self.token_ids) != len(self.logprobs.token_logprobs):
+            ids, logps = len(self.token_ids or ()), len(self.logprobs.token_logprobs) if self.logprobs else 0
+            raise BadAnswer(f"{ids} token ids with {logps} log-probabilities", kind="wrong token counts")
+        return np.array(self.token_ids, dtype=np.int32), np.array(self.logprobs.token_logprobs, dtype=np.float32)
+
+    def probed(self) -> tuple[float, list[int]]:
+        """Greatest log-probability of the first token, and the prompt's ids. Raises BadAnswer if one is missing."""
+        self.tokens()
+        if not self.prompt_token_ids or self.logprobs is None or not self.logprobs.top_logprobs:
+            raise BadAnswer("no token ids of the prompt, or no log-probabilities of the likeliest tokens")
+        return max(self.logprobs.top_logprobs[0].values()), self.prompt_token_ids
+
+
+class Chat(BaseModel):
+    """An answer of /chat/completions."""
+
+    choices: list[Spoken]
+    usage: Tokens | None = None
+
+
+class Completion(BaseModel):
+    """An answer of /completions."""
+
+    choices: list[Written]
+    usage: Tokens | None = None
+
+
+class Model(BaseModel):
+    """One of the server's models."""
+
+    id: str
+    root: str | None = None  # vLLM: the name or path of the checkpoint
+    max_model_len: int | None = None  # vLLM
+
+
+class Models(BaseModel):
+    """An answer of /models."""
+
+    data: list[Model]
+
+
+class Tokenizer(BaseModel):
+    """An answer of vLLM's /tokenizer_info or of llama.cpp's /props; both may omit fields."""
+
+    chat_template: str = ""
+    bos_token: str = ""
+    eos_token: str = ""
+    added_tokens_decoder: dict[str, str | dict[str, Any]] = {}
+
+    @property
+    def added(self) -> list[str]:
+        """The added tokens that are more than white space."""
+        told = [token if isinstance(token, str) else token.get("content", "") for token in self._all()]
+        return [token for token in told if isinstance(token, str) and token.strip()]
+
+    def _all(self) -> list[str | dict[str, Any]]:
+        return [self.bos_token, self.eos_token, *self.added_tokens_decoder.values()]
+
+
+def read(form: type[Form], body: str | bytes) -> Form:
+    """Parse the body of an answer. Raises BadAnswer with the first fault."""
+    try:
+        return form.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        kind = "malformed JSON" if first["type"] == "json_invalid" else "answer of another form"
+        raise BadAnswer(f"{place}: {first['msg']}" if place else first["msg"], kind=kind) from None
+
+
+def in_order(choices: Sequence[Choice], n: int) -> list[Choice]:
+    """The `n` choices that were asked for; raises BadAnswer if there are fewer."""
+    if len(choices) < n:
+        raise BadAnswer(f"{len(choices)} of {n} choices", kind="too few choices")
+    return sorted(choices, key=lambda choice: choice.index)[:n]

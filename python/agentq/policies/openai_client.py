@@ -1,0 +1,113 @@
+"""Calls to an OpenAI-compatible server, with its failures classified. The only file that imports the openai package."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+
+from agentq.agent.prompts import Messages
+from agentq.errors import ModelError, require
+from agentq.policies.marks import source_marks
+from agentq.policies.openai_answers import Chat, Completion, Model, Models, Tokenizer, read
+from agentq.policies.patience import BadAnswer, Unavailable
+
+Form = TypeVar("Form", bound=BaseModel)
+
+PASSING = {408, 409, 425, 429}  # HTTP status of failures that may pass, as 5xx may
+WHOLE = {"top_p": 1.0}  # sample from the whole distribution, whatever the server's defaults
+VLLM = {"return_token_ids": True, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
+
+
+class Refused(ModelError):
+    """The server rejects this request; a repetition would not help."""
+
+
+class OpenAIClient:
+    """`url` ends in /v1. The key, if the server needs one, is in OPENAI_API_KEY."""
+
+    def __init__(self, url: str, timeout_s: float) -> None:
+        """To be used in one event loop. Raises MissingExtra without the openai package."""
+        self._openai: Any = require("openai", extra="openai", for_="an engine behind a URL")
+        self.url, self.timeout_s, self.model = url.rstrip("/"), timeout_s, ""
+        key = os.environ.get("OPENAI_API_KEY", "none")
+        self._client = self._openai.AsyncOpenAI(base_url=self.url, api_key=key, max_retries=0, timeout=timeout_s)
+
+    async def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> str:
+        """The body of an answer to GET or POST; a path that begins with // is relative to the host instead of the API.
+
+        Raises:
+            Unavailable: if no answer came, or a failure that may pass.
+            Refused: if the server rejects the request.
+        """
+        url = self.url.removesuffix("/v1") + path[1:] if path.startswith("//") else path
+        send = self._client.get if method == "GET" else self._client.post
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                return str(await send(url, cast_to=str, **({} if body is None else {"body": body})))
+        except self._openai.APIStatusError as error:
+            said = f"HTTP {error.status_code}: {' '.join(str(error.message).split())[:300]}"
+            if error.status_code in PASSING or error.status_code >= 500:
+                after_s = _seconds(error.response.headers.get("retry-after"))
+                raise Unavailable(said, after_s, kind=f"HTTP {error.status_code}") from None
+            raise Refused(f"{self.url} must accept agentq's request; got {said}") from None
+        except (TimeoutError, self._openai.APITimeoutError):
+            raise Unavailable(f"no answer in {self.timeout_s:g} s", kind="no answer in time") from None
+        except self._openai.APIConnectionError as error:
+            kind = "no connection" if type(error.__cause__).__name__ == "ConnectError" else "connection broken off"
+            raise Unavailable(f"no answer ({error.__cause__ or error})", kind=kind) from None
+
+    async def models(self) -> list[Model]:
+        """The models that the server offers."""
+        return read(Models, await self.call("GET", "/models")).data
+
+    async def marks(self) -> list[str]:
+        """Marks of the server's chat template and added tokens of its tokenizer, as far as it reports them.
+
+        vLLM reports them with `--enable-tokenizer-info-endpoint`, llama.cpp always, other servers never.
+        """
+        found: list[str] = []
+        for path in ("//tokenizer_info", "//props"):
+            with suppress(Unavailable, Refused, BadAnswer):
+                told = read(Tokenizer, await self.call("GET", path))
+                found += [*told.added, *source_marks(told.chat_template)]
+        return found
+
+    async def complete(
+        self,
+        prompt: str | list[int],
+        n: int,
+        seed: int,
+        temperature: float,
+        max_tokens: int,
+        *,
+        likeliest: int = 0,
+        pattern: str = "",
+    ) -> Completion:
+        """`n` continuations with token ids and log-probabilities, also those of the `likeliest` tokens."""
+        asked: dict[str, Any] = {"prompt": prompt, "n": n, "seed": seed, "temperature": temperature}
+        asked["max_tokens"] = max_tokens
+        asked |= {"structured_outputs": {"regex": pattern}} if pattern else {}
+        return await self._post(Completion, "/completions", asked | VLLM | {"logprobs": likeliest})
+
+    async def chat(self, messages: Messages, n: int, seed: int, temperature: float, max_tokens: int) -> Chat:
+        """`n` answers to a chat."""
+        asked = {"messages": messages, "n": n, "seed": seed, "temperature": temperature, "max_tokens": max_tokens}
+        return await self._post(Chat, "/chat/completions", asked)
+
+    async def _post(self, form: type[Form], path: str, asked: dict[str, Any]) -> Form:
+        return read(form, await self.call("POST", path, {"model": self.model} | asked | WHOLE))
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+def _seconds(retry_after: str | None) -> float:
+    """Seconds requested by a Retry-After header; 0 if it is missing or a date."""
+    try:
+        return max(0.0, float(retry_after or 0))
+    except ValueError:
+        return 0.0

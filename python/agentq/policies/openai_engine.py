@@ -1,0 +1,204 @@
+"""An OpenAI-compatible server as an engine. Its abilities are probed at the start and declared in `gives`.
+
+A server that accepts and returns token ids (vLLM) continues prompts that are rendered here. Any other server gets
+messages and returns text alone. In messages the marks of known chat templates are broken, as are those that the server
+reports.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from agentq.errors import ConfigError, MissingExtra, ModelError
+from agentq.policies.continuous import ContinuousEngine, EngineReply
+from agentq.policies.fence import Fence
+from agentq.policies.marks import KNOWN, literals
+from agentq.policies.openai_answers import Tokens, Written, in_order
+from agentq.policies.openai_client import OpenAIClient, Refused
+from agentq.policies.patience import BadAnswer, Unavailable, patiently
+from agentq.policies.protocol import Gives, Prompt, SampledAnswer, SampleRequest, without_tokens
+from agentq.policies.published import OURS, Published
+from agentq.policies.renderer import Renderer, load_renderer
+from agentq.policies.weights import check_weights, is_adapter
+from agentq.types import StopReason
+
+START_PATIENCE_S = 10.0  # for a server that has never answered: its address may be wrong
+PROBE = "agentq: 7:30 PM [12]"
+NO_IDS, NO_LOGPS = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.float32)
+
+
+class OpenAIEngine(ContinuousEngine):
+    """`Engine` over a server. Failed requests are repeated, so a server that restarts costs only time."""
+
+    def __init__(
+        self,
+        url: str,
+        model: str = "",
+        *,
+        tokenizer: str | Path | None = None,
+        slots: int = 64,
+        timeout_s: float = 600.0,
+        patience_s: float = 600.0,
+    ) -> None:
+        """Probe what the server gives.
+
+        Args:
+            url: up to /v1. The key, if the server needs one, is in OPENAI_API_KEY.
+            model: its name on the server; may be empty if the server has one model.
+            tokenizer: the model's tokenizer, by name or path. By default that of the served checkpoint, if it can be
+                loaded here.
+            slots: number of requests that may run at the same time.
+            timeout_s: time after which a request is cancelled and sent again.
+            patience_s: how long the server may be unavailable.
+
+        Raises:
+            MissingExtra: without the openai package.
+            ConfigError: if the server has no such model, or a tokenizer is named and the server accepts no token ids.
+            ModelError: if no server answers as OpenAI's would, the tokenizer differs from the server's, or the
+                reported log-probabilities are not those at temperature 1.
+        """
+        self._server = OpenAIClient(url, timeout_s)
+        super().__init__(f"{url}#{model}" if model else url, Gives.TEXT, None, slots=slots)
+        self.patience_s = patience_s
+        self._restoring = asyncio.Lock()
+        self._honours_n = True
+        self._probed: list[int] = []  # the probe's tokens
+        try:
+            self._background.wait(self._start(url, model, tokenizer))
+        except BaseException:
+            self.close()
+            raise
+
+    async def _start(self, url: str, model: str, tokenizer: str | Path | None) -> None:
+        every = await patiently(self._server.models, who=url, patience_s=START_PATIENCE_S)
+        cards = [card for card in every if not card.id.startswith(OURS)]  # an earlier run may have left adapters
+        names = [card.id for card in cards]
+        if model not in names and (model or len(names) != 1):
+            raise ConfigError(f"{url} must be asked for one of its models ({', '.join(names)}); got '{model}'")
+        card = cards[names.index(model) if model else 0]
+        self.name, self._server.model = f"{url}#{card.id}", card.id
+        self._published = Published(self._server, card.root or card.id)
+        if await self._tells_tokens():
+            self.renderer = await self._renderer(tokenizer, card.max_model_len or 1 << 30)
+        elif tokenizer is not None:
+            raise ConfigError(f"a tokenizer must go with a server that takes token ids; got {tokenizer} for {url}")
+        if self.renderer is not None:
+            self.gives |= Gives.TOKEN_IDS | Gives.LOGPS | Gives.PATTERNS
+        else:
+            self.fence = Fence([*KNOWN, *literals(await self._server.marks())])
+            self._honours_n = await self._gives_two()
+        if await self._honours_seeds():
+            self.gives |= Gives.SEEDS
+
+    async def _tells_tokens(self) -> bool:
+        """Whether /completions returns token ids and log-probabilities."""
+        warm, cold = (partial(self._server.complete, PROBE, 1, 0, t, 1, likeliest=1) for t in (1.0, 0.25))
+        try:
+            told = [(await patiently(ask, who=self.name, patience_s=START_PATIENCE_S)).choices for ask in (warm, cold)]
+            (logp, ids), (cold_logp, _) = (choices[0].probed() for choices in told)
+        except (ModelError, BadAnswer, IndexError):
+            return False
+        if abs(logp - cold_logp) > 1e-3:
+            raise ModelError(
+                f"{self.name} must report log-probabilities at temperature 1 (vLLM: --logprobs-mode raw_logprobs); "
+                f"got {cold_logp:.3f} at temperature 0.25 instead of {logp:.3f}"
+            )
+        self._probed = ids
+        return True
+
+    async def _renderer(self, tokenizer: str | Path | None, context_tokens: int) -> Renderer | None:
+        """The renderer of the server's tokenizer; None if none is named and that one cannot be loaded here."""
+        name = tokenizer or self._published.root
+        try:
+            renderer = await asyncio.to_thread(load_renderer, name, context_tokens)
+        except (ModelError, MissingExtra):
+            if tokenizer is None:
+                return None
+            raise
+        if renderer.tokenizer(PROBE, verbose=False)["input_ids"] != self._probed:
+            raise ModelError(f"the tokenizer must be that of {self.name}; got another: {name}")
+        return renderer
+
+    async def _gives_two(self) -> bool:
+        """Whether the server returns two choices for n = 2."""
+        ask = partial(self._server.chat, [{"role": "user", "content": PROBE}], 2, 0, 1.0, 1)
+        try:
+            return len((await patiently(ask, who=self.name, patience_s=START_PATIENCE_S)).choices) == 2
+        except ModelError:
+            return False
+
+    async def _honours_seeds(self) -> bool:
+        """Whether equal seeds give equal samples, and different seeds different ones."""
+        prompt = Prompt([{"role": "user", "content": PROBE}], np.array(self._probed, dtype=np.int32))
+        told = []
+        for seed in (1, 1, 1 << 20):
+            ask = partial(self._attempt, SampleRequest(prompt, 2, seed, 1.0, 12))
+            told.append(await patiently(ask, who=self.name, patience_s=START_PATIENCE_S))
+        first, again, other = ([sample.text for sample in answer.samples] for answer in told)
+        return first == again != other
+
+    async def _ask(self, request: SampleRequest) -> EngineReply:
+        ask = partial(self._checked, request)
+        return await patiently(ask, who=self.name, patience_s=self.patience_s, usage=self.usage)
+
+    async def _checked(self, request: SampleRequest) -> EngineReply:
+        """One attempt, which counts only if the server had the published weights."""
+        try:
+            answer = await self._attempt(request)
+            if not self._published.marked or await self._published.intact():
+                return answer
+        except Refused:
+            if await self._published.intact():
+                raise
+        async with self._restoring:
+            await self._published.restore()
+        raise Unavailable("a server without the published weights", kind="weights lost")
+
+    async def _attempt(self, request: SampleRequest) -> EngineReply:
+        k, seed = request.k, request.seed % 2**31  # a range that all servers accept
+        settings = (request.temperature, request.max_new_tokens)
+        if self.renderer is not None:
+            ids, pattern = request.prompt.ids.tolist(), request.pattern
+            written = await self._server.complete(ids, k, seed, *settings, pattern=pattern)
+            samples = [self._sample_of(choice) for choice in in_order(written.choices, k)]
+            for sample in samples:
+                if pattern and sample.stop_reason is StopReason.EOS and not re.fullmatch(pattern, sample.text):
+                    raise ModelError(
+                        f"{self.name} must hold answers to a pattern (vLLM 0.12 or newer); got {sample.text[:80]!r}"
+                    )
+            if pattern:  # vLLM applies the mask before it computes log-probabilities
+                samples = [without_tokens(sample) for sample in samples]
+            used = written.usage or Tokens()
+            return EngineReply(samples, used.prompt_tokens, used.cached_tokens, used.completion_tokens)
+        asked = [(k, seed)] if self._honours_n else [(1, (seed + i) % 2**31) for i in range(k)]
+        ask = partial(self._server.chat, request.prompt.messages)
+        told = await asyncio.gather(*(ask(n, s, *settings) for n, s in asked))
+        choices = [c for (n, _), chat in zip(asked, told, strict=True) for c in in_order(chat.choices, n)]
+        total = sum((chat.usage or Tokens() for chat in told), Tokens())
+        samples = [
+            SampledAnswer(c.message.content or "", NO_IDS, NO_LOGPS, c.stop_reason, self.version) for c in choices
+        ]
+        return EngineReply(samples, total.prompt_tokens, total.cached_tokens, total.completion_tokens)
+
+    def _sample_of(self, choice: Written) -> SampledAnswer:
+        ids, logps = choice.tokens()
+        assert self.renderer is not None
+        return SampledAnswer(self.renderer.decode(ids), ids, logps, choice.stop_reason, self.version)
+
+    async def _load(self, checkpoint: Path) -> None:
+        """See `ContinuousEngine._load`; the server must run vLLM and see the directory."""
+        if is_adapter(checkpoint):
+            await self._published.put_adapter(checkpoint)
+        else:
+            check_weights(checkpoint, like=self._published.root, cpu=await self._published.on_cpu())
+            await self._published.put(checkpoint)
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+        self._background.wait(self._server.close())
+        super().close()

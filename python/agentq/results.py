@@ -1,0 +1,104 @@
+"""What `agentq.search` and `agentq.evaluate` return."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from agentq.credit.pairs import node_pairs
+from agentq.evaluation.stats import wilson
+from agentq.report.examples import best_end
+from agentq.report.picture import svg_picture, text_picture
+from agentq.store.records import TERMINAL, TreeRecord
+from agentq.types import PreferencePair, Step, StepResult, Trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """One searched tree. A tree of a run can be wrapped too: `SearchResult(tree)` of one of `RunStore.trees`."""
+
+    tree: TreeRecord
+
+    @property
+    def success(self) -> bool:
+        """Whether some episode of the tree did the task."""
+        return bool(self.tree.success.any())
+
+    @property
+    def trajectory(self) -> Trajectory:
+        """The best episode: the shortest success, or without one the most visited path."""
+        tree, path = self.tree, self.tree.path(best_end(self.tree))
+        steps = []
+        for before, node in pairwise(path):
+            page, proposal, after = tree.observation[before], tree.proposal[node], tree.observation[node]
+            assert page is not None and proposal is not None and after is not None  # it was executed
+            result = StepResult(
+                after,
+                float(tree.reward[node]),
+                terminated=bool(tree.flags[node] & TERMINAL),
+                success=bool(tree.success[node]),
+                error_kind=tree.error_kind[node],
+            )
+            steps.append(Step(page, proposal, result))
+        return Trajectory(tree.task, tuple(steps), sum(step.result.reward for step in steps), self.success)
+
+    def pairs(
+        self, *, alpha: float = 0.75, threshold: float = 0.5, max_pairs_per_node: int = 4, min_visits: int = 1
+    ) -> list[PreferencePair]:
+        """Preference pairs of the tree, see `agentq.node_pairs`. Raises ConfigError if its actions have no tokens."""
+        return node_pairs(
+            self.tree,
+            alpha=alpha,
+            threshold=threshold,
+            max_pairs_per_node=max_pairs_per_node,
+            min_visits=min_visits,
+        )
+
+    def show(self, max_rows: int = 40) -> str:
+        """The tree as text: the actions that were tried, with visits and values."""
+        return text_picture(self.tree, max_rows)
+
+    def svg(self, max_rows: int = 40) -> str:
+        """The same picture as an SVG document, which a notebook shows by itself."""
+        return svg_picture(self.tree, max_rows)
+
+    def _repr_svg_(self) -> str:
+        return self.svg()
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Episodes of held-out tasks, one each, in the order of the tasks."""
+
+    episodes: tuple[Trajectory, ...]
+
+    @property
+    def n(self) -> int:
+        """Tasks."""
+        return len(self.episodes)
+
+    @property
+    def successes(self) -> int:
+        """Tasks that were solved. One that the world broke counts as not solved."""
+        return sum(t.success for t in self.episodes)
+
+    @property
+    def broken(self) -> int:
+        """Tasks that the world broke."""
+        return sum(t.broken for t in self.episodes)
+
+    @property
+    def rate(self) -> float:
+        """Success rate, in [0, 1]."""
+        return self.successes / self.n
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % interval of the rate (Wilson)."""
+        return wilson(self.successes, self.n)
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        broken = f", {self.broken} broken by the world" if self.broken else ""
+        percent = f"{100 * self.rate:.1f} %, 95 % interval {100 * low:.1f} - {100 * high:.1f}"
+        return f"{self.successes} of {self.n} tasks ({percent}{broken})"

@@ -1,0 +1,195 @@
+"""Resumable collection: a stage's items into the run store, one by one as they finish. A `Work` says what is done.
+
+An item that the world broke is kept with its kind and counts as done: a resumed run does not do it again. Where no task
+has a first page any more the run ends, and what broke since then is not kept.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import NamedTuple
+
+from agentq.credit.episodes import Turns
+from agentq.critics.protocol import Critic
+from agentq.envs.protocol import BROKEN_IN_A_ROW, Env
+from agentq.errors import ConfigError
+from agentq.policies.protocol import Policy
+from agentq.searching.faults import Resets
+from agentq.searching.rollout import RolloutSettings, rollout
+from agentq.searching.run import run_all
+from agentq.searching.selection import SearchSettings
+from agentq.searching.steps import search_steps
+from agentq.searching.tree import TreeSearch
+from agentq.store.records import TreeRecord
+from agentq.store.run import TRAJECTORY, TREE, RunStore
+from agentq.types import Task, Trajectory
+
+OnItem = Callable[[int, int, bool | None], None]
+"""Hears of items done, items in all, and whether this one succeeded; None if the world broke it."""
+
+
+class Item(NamedTuple):
+    """One piece of a stage: a task, and which attempt at it."""
+
+    task: Task
+    attempt: int = 0
+
+
+Record = Trajectory | TreeRecord
+Work = Callable[[Item, Resets], Awaitable[Record | None]]
+"""Does one item: an episode or a tree to keep, or None for an item that is given up and not kept."""
+
+
+def attempts(tasks: Sequence[Task], n: int = 1) -> list[Item]:
+    """`n` items of each task, all first attempts before the second ones."""
+    return [Item(task, i) for i in range(n) for task in tasks]
+
+
+def collect(
+    store: RunStore,
+    stage: str,
+    items: Sequence[Item],
+    work: Work,
+    *,
+    in_flight: int,
+    sessions: int = 1,
+    on_item: OnItem,
+) -> None:
+    """Do the items that the stage has none of yet, and keep what comes out.
+
+    Args:
+        in_flight: sessions of the environment at once.
+        sessions: those that one item takes.
+
+    Raises:
+        ConfigError: if an item takes more sessions than there are.
+        EnvError: if no task has a first page any more.
+    """
+    if sessions > in_flight:
+        raise ConfigError(
+            f"search.leaves_in_flight must be at most the sessions of the run, {in_flight}; got {sessions}: "
+            "raise search.num_trees_in_flight or what the environment's server offers"
+        )
+    kept = store.keys(stage, TRAJECTORY) | {f"{key}/0" for key in store.keys(stage, TREE)}
+    todo = [item for item in items if _key(item) not in kept]
+    progress = _Progress(store, stage, len(items), len(items) - len(todo), on_item)
+
+    async def one(item: Item) -> tuple[Item, Record | None]:
+        return item, await work(item, progress.resets)
+
+    with progress:
+        run_all(todo, one, in_flight=in_flight // sessions, calls=sessions, on_done=lambda done: progress.keep(*done))
+
+
+@dataclass(frozen=True, slots=True)
+class StragglerCut:
+    """Share of all rollouts, and of each task's, that are waited for; see `credit.episodes.Turns`."""
+
+    of_all: float
+    of_task: float
+
+
+def rollouts(
+    make_env: Callable[[], Env],
+    policy: Policy,
+    settings: RolloutSettings,
+    *,
+    cut: StragglerCut | None = None,
+    items: Sequence[Item] = (),
+    known: Iterable[Trajectory] = (),
+) -> Work:
+    """Episodes under the policy; with a `cut` less the stragglers among `items` that are not waited for.
+
+    `known`: episodes that the stage has already.
+    """
+    turns = Turns((item.task.seed for item in items), known)
+    n = 1 + max((item.attempt for item in items), default=0)
+
+    def give_up(taken: int) -> bool:
+        return cut is not None and taken >= turns.waited_for(attempts=n, **asdict(cut))
+
+    async def work(item: Item, resets: Resets) -> Trajectory | None:
+        own = replace(settings, attempt=item.attempt)
+        t = await rollout(make_env(), item.task, policy, own, give_up, resets=resets)
+        if cut is not None and t is not None:
+            turns.add(t)
+        return t
+
+    return work
+
+
+def trees(
+    make_env: Callable[[], Env],
+    policy: Policy,
+    critic: Critic | None,
+    settings: SearchSettings,
+    *,
+    by_steps: bool = False,
+) -> Work:
+    """A search tree of each task; `by_steps`: an episode that searches at each step."""
+
+    def work(item: Item, resets: Resets) -> Awaitable[TreeRecord]:
+        search = TreeSearch(make_env(), item.task, policy, settings, critic=critic, resets=resets, make_env=make_env)
+        return search_steps(search) if by_steps else search.run()
+
+    return work
+
+
+def _key(item: Item) -> str:
+    return f"{item.task.seed}/{item.attempt}"
+
+
+class _Progress:
+    """Counts items and keeps the stage's wall time over interruptions, in its note.
+
+    What the world broke waits in `held` until a first page shows that the world is still there.
+    """
+
+    def __init__(self, store: RunStore, stage: str, total: int, done: int, on_item: OnItem) -> None:
+        self.store, self.stage, self.total, self.done, self.on_item = store, stage, total, done, on_item
+        self.note = store.note(stage) or {}
+        self.resets = Resets(BROKEN_IN_A_ROW)
+        self.held: list[tuple[Item, Record]] = []
+
+    def __enter__(self) -> _Progress:
+        self.start = time.monotonic()
+        return self
+
+    def keep(self, item: Item, record: Record | None) -> None:
+        """Keep an item, unless the world failed somewhere in it and has not shown a first page since."""
+        if record is None:
+            self._count(False)
+        elif self.resets.in_a_row and (record.broken if isinstance(record, Trajectory) else record.info.get("faults")):
+            self.held.append((item, record))
+        else:
+            self._store(item, record)
+            if not self.resets.in_a_row:
+                self._let_go()
+
+    def _store(self, item: Item, record: Record) -> None:
+        if isinstance(record, TreeRecord):
+            self.store.add_tree(self.stage, record)
+            self._count(None if record.fault else bool(record.info["succeeded"]))
+        else:
+            self.store.add_trajectory(self.stage, _key(item), record)
+            self._count(None if record.broken else record.success)
+
+    def _count(self, success: bool | None) -> None:
+        self.done += 1
+        self.on_item(self.done, self.total, success)
+
+    def _let_go(self) -> None:
+        """Keep what is held."""
+        while self.held:
+            self._store(*self.held.pop(0))
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        gone = kind is None and bool(self.held) and not self.done
+        if kind is None and not gone:
+            self._let_go()
+        seconds = float(self.note.get("seconds", 0.0)) + time.monotonic() - self.start
+        self.store.set_note(self.stage, {**self.note, "done": self.done, "total": self.total, "seconds": seconds})
+        if gone:
+            raise self.resets.gone()

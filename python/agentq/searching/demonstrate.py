@@ -1,0 +1,126 @@
+"""Demonstrations, and StepAgent's inspection of them: what the agent would do where the expert stood."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from agentq.agent.actions import format_action, history_text
+from agentq.envs.protocol import SiteEnv
+from agentq.envs.web_env import Expert
+from agentq.policies.protocol import Policy
+from agentq.searching.faults import Broken, Resets, broken_tree, take
+from agentq.searching.rollout import RolloutSettings, broken_episode
+from agentq.seeds import Stream, task_seed
+from agentq.store.records import TERMINAL, TreeRecord
+from agentq.types import History, Observation, Proposal, Step, Task, Trajectory
+
+
+class Writer(Protocol):
+    """What can put another's action into a policy's own tokens, such as `ModelPolicy`."""
+
+    def write(self, history: History, text: str) -> Proposal: ...
+
+
+def demonstrate(
+    env: SiteEnv,
+    expert: Expert,
+    task: Task,
+    write: Callable[[History, str], Proposal],
+    resets: Resets | None = None,
+) -> Trajectory:
+    """The expert's episode of `task`, its actions in the policy's tokens with unknown (NaN) log-probabilities.
+
+    What the world broke is tried once more, as in `searching.rollout.rollout`.
+    """
+    resets = resets or Resets()
+    first = _attempt(env, expert, task, write, resets)
+    return _attempt(env, expert, task, write, resets) if first.broken and first.steps else first
+
+
+def _attempt(
+    env: SiteEnv, expert: Expert, task: Task, write: Callable[[History, str], Proposal], resets: Resets
+) -> Trajectory:
+    try:
+        history = History.of(task, resets.begin(env, task))
+    except Broken as fault:
+        return broken_episode(task, fault, {})
+    steps: list[Step] = []
+    while not steps or not (steps[-1].result.terminated or steps[-1].result.truncated or steps[-1].result.broken):
+        advice = expert(task, env)
+        text = format_action(
+            advice.env_action,
+            plan="" if steps else expert.plan,
+            thought=advice.thought,
+            explanation=advice.explanation,
+            status=advice.status,
+        )
+        proposal = write(history, text)
+        result = take(env, advice.env_action, history.observation)
+        steps.append(Step(history.observation, proposal, result))
+        history = history.then(text, result.observation)
+    last = steps[-1].result
+    return Trajectory(task, tuple(steps), sum(s.result.reward for s in steps), last.success and not last.broken, {})
+
+
+async def inspect(demonstration: Trajectory, policy: Policy, settings: RolloutSettings) -> TreeRecord:
+    """The demonstration as a path from the root, and beside each of its actions the agent's own, never executed.
+
+    At every state of the expert, reached by the expert's actions (teacher forcing), the agent acts once. Nodes 1, 3,
+    5, .. are the expert's, each followed by the agent's at the same parent; only the expert's have a page and visits.
+
+    A demonstration that the world broke has a record of a root alone.
+
+    Source: Deng et al. 2024, arXiv:2411.03817 (StepAgent), the inspection stage.
+    """
+    task, steps = demonstration.task, demonstration.steps
+    if demonstration.fault is not None:
+        said = demonstration.info.get("error_message") or steps[-1].result.error_message
+        return broken_tree(task, Broken(demonstration.fault, said))
+    histories = [History.of(task, steps[0].observation)]
+    for step in steps[:-1]:
+        histories.append(histories[-1].then(history_text(step.proposal.action), step.result.observation))
+
+    async def act(t: int) -> Proposal:
+        seed = task_seed(settings.seed, task, settings.attempt, Stream.INSPECTION, t)
+        (proposal,) = await policy.propose(histories[t], 1, seed=seed, temperature=settings.temperature)
+        return proposal
+
+    own = await asyncio.gather(*(act(t) for t in range(len(steps))))
+    parent, depth = [-1], [0]
+    proposals: list[Proposal | None] = [None]
+    pages: list[Observation | None] = [steps[0].observation]
+    for t, step in enumerate(steps):
+        parent += [max(0, 2 * t - 1)] * 2
+        depth += [t + 1] * 2
+        proposals += [step.proposal, own[t]]
+        pages += [step.result.observation, None]
+    n = len(parent)
+    visits = np.array([1] + [1, 0] * len(steps))
+    reward = np.array([0.0] + [x for step in steps for x in (step.result.reward, 0.0)])
+    success = np.array([False] + [x for step in steps for x in (step.result.success, False)])
+    flags = np.zeros(n)
+    flags[n - 2] = TERMINAL
+    return TreeRecord(
+        task=task,
+        parent=np.array(parent),
+        depth=np.array(depth),
+        visit_count=visits,
+        value_sum=visits * demonstration.return_,
+        critic_value=np.full(n, 0.5),
+        flags=flags,
+        proposal=proposals,
+        observation=pages,
+        reward=reward,
+        success=success,
+        error_kind=[None] * n,
+        info={
+            "env_steps": len(steps),
+            "prompt_tokens": sum(len(p.prompt_ids) for p in own),
+            "generated_tokens": sum(len(p.token_ids) for p in own),
+            "succeeded": demonstration.success,
+        },
+    )

@@ -1,0 +1,120 @@
+"""What search does where the world fails: a first page is tried twice, and a run whose world is gone ends.
+
+All else is data. A broken item is recorded with its kind and counts as done; `error_kinds.WORLD_FAULTS` has the kinds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from agentq.envs.protocol import RESETS, Env
+from agentq.error_kinds import RESET_FAILED, SESSION_LOST
+from agentq.errors import AgentqError, EnvError
+from agentq.searching.run import Args, Result, call
+from agentq.store.records import TreeRecord
+from agentq.types import EnvAction, Observation, StepResult, Task
+
+
+class Broken(Exception):
+    """The world failed. Says the error kind and, in one line, what happened."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind, self.message = kind, message
+
+    def result(self, page: Observation) -> StepResult:
+        """The step that it broke, on the page before it."""
+        return StepResult(page, truncated=True, error_kind=self.kind, error_message=self.message)
+
+
+@dataclass(slots=True)
+class Resets:
+    """First pages of a stage's tasks.
+
+    `most_in_a_row`: tasks without a first page, one after the other, that end the run; 0: any number is data.
+    """
+
+    most_in_a_row: int = 0
+    in_a_row: int = 0
+    latest: tuple[str, str] = ("", "")  # environment and message of the latest failure
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def begin(self, env: Env, task: Task) -> Observation:
+        """The first page of `task`.
+
+        Raises:
+            Broken: if the environment raised at every attempt.
+            EnvError: if so it did for too many tasks in a row.
+        """
+        for _ in range(RESETS):
+            try:
+                page = env.reset(task)
+            except Exception as error:
+                said = of_the_world(error)
+            else:
+                self.in_a_row = 0
+                return page
+        with self._lock:
+            self.in_a_row, self.latest = self.in_a_row + 1, (task.env, said)
+            if 0 < self.most_in_a_row <= self.in_a_row:
+                raise self.gone()
+        raise Broken(RESET_FAILED, said)
+
+    async def first_page(self, env: Env, task: Task) -> Observation:
+        """`begin`, in a thread where the environment waits for another process."""
+        return await call(env, self.begin, env, task)
+
+    def gone(self) -> EnvError:
+        """What ends a run whose environment cannot be driven at all."""
+        name, said = self.latest
+        tasks = f"{self.in_a_row} tasks in a row" if self.in_a_row > 1 else "the task"
+        return EnvError(f"{name} must show a first page; {tasks} had none, the last: {said}")
+
+
+async def ask(env: Env, method: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs) -> Result:
+    """What a method of the environment returns. Raises Broken where the environment cannot go on."""
+    try:
+        return await call(env, method, *args, **kwargs)
+    except EnvError as error:
+        raise Broken(SESSION_LOST, of_the_world(error)) from None
+
+
+def of_the_world(error: Exception) -> str:
+    """The first line of what an environment raised; raises it again if it is the caller's fault, or memory is short."""
+    if isinstance(error, MemoryError) or (isinstance(error, AgentqError) and not isinstance(error, EnvError)):
+        raise error
+    text = str(error).strip().partition("\n")[0]
+    return text if isinstance(error, EnvError) and text else f"{type(error).__name__}: {text}".removesuffix(": ")
+
+
+def take(env: Env, env_action: EnvAction | None, page: Observation) -> StepResult:
+    """The step's result; an environment that cannot go on from `page` has lost its session."""
+    try:
+        return env.step(env_action)
+    except EnvError as error:
+        return Broken(SESSION_LOST, of_the_world(error)).result(page)
+
+
+def broken_tree(task: Task, fault: Broken) -> TreeRecord:
+    """The record of a task that has no tree: a root with the error kind, without a page."""
+    counts = {"env_steps": 0, "prompt_tokens": 0, "generated_tokens": 0, "succeeded": False}
+    zero = np.zeros(1)
+    return TreeRecord(
+        task=task,
+        parent=np.array([-1]),
+        depth=zero,
+        visit_count=zero,
+        value_sum=zero,
+        critic_value=np.full(1, 0.5),
+        flags=zero,
+        proposal=[None],
+        observation=[None],
+        reward=zero,
+        success=zero,
+        error_kind=[fault.kind],
+        info={**counts, "faults": {fault.kind: 1}, "error_message": fault.message},
+    )

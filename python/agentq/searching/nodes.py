@@ -1,0 +1,97 @@
+"""What search knows of a node beside the forest's numbers, and the record that both become."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from agentq._core import EXHAUSTED
+from agentq.agent.actions import action_key
+from agentq.critics.protocol import Critic
+from agentq.searching.faults import Broken
+from agentq.store.records import TreeRecord
+from agentq.types import EnvAction, History, Proposal, StepResult, Task
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """Python's half of a forest node: texts and pages. `history` is None until the node's action has been executed.
+
+    `id`: in the forest; None until the rollout that made the node ends. `value`: the critic's. `prior`: see
+    `selection.priors`, where the rule needs it. `broke`: how many rollouts the world broke here; `fault`: how, at the
+    latest one.
+    """
+
+    parent: Node | None = None
+    proposal: Proposal | None = None
+    value: float = 0.5
+    prior: float = 1.0
+    id: int | None = None
+    children: list[Node] = field(default_factory=list)  # best rank first, then in the order they were made
+    history: History | None = None
+    snapshot: Any = None
+    restored: str | None = None
+    result: StepResult | None = None
+    total: float = 0.0  # sum of rewards from the episode's first page
+    broke: int = 0
+    fault: Broken | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.result is not None and (self.result.terminated or self.result.truncated)
+
+    def path(self) -> list[Node]:
+        """The nodes from the episode's first page to this one."""
+        found = [self]
+        while found[-1].parent is not None:
+            found.append(found[-1].parent)
+        return found[::-1]
+
+
+async def ranked_children(
+    node: Node, sampled: Sequence[Proposal], critic: Critic | None, seed: int
+) -> tuple[list[Node], Node]:
+    """The children that samples make of a node, best rank first, and the one that was sampled first.
+
+    Of equal actions the first sample stays.
+    """
+    assert node.history is not None
+    unique: dict[object, Proposal] = {}
+    for proposal in sampled:
+        unique.setdefault(action_key(proposal.action.env_action), proposal)
+    proposals = list(unique.values())
+    values = [0.5] * len(proposals)
+    if critic is not None and len(proposals) > 1:
+        actions: list[EnvAction | None] = [p.action.env_action for p in proposals]
+        values = await critic.rank(node.history, actions, seed=seed)
+    children = [Node(node, p, v) for p, v in zip(proposals, values, strict=True)]
+    return sorted(children, key=lambda child: -child.value), children[0]  # equal values keep the sampled order
+
+
+def record(task: Task, nodes: Sequence[Node], table: Mapping[str, np.ndarray], info: dict[str, Any]) -> TreeRecord:
+    """The record of a tree from its nodes and the forest's table of them, both in the same order.
+
+    A node that broke has its fault's kind and no page; it is no end of an episode.
+    """
+    results, faults = [node.result for node in nodes], [node.fault for node in nodes]
+    flags = table["flags"].copy()
+    flags[[fault is not None for fault in faults]] &= EXHAUSTED
+    return TreeRecord(
+        task=task,
+        parent=table["parent"],
+        depth=table["depth"],
+        visit_count=table["visit_count"],
+        value_sum=table["value_sum"],
+        critic_value=table["critic_value"],
+        flags=flags,
+        proposal=[node.proposal for node in nodes],
+        observation=[node.history.observation if node.history else None for node in nodes],
+        reward=np.array([r.reward if r else 0.0 for r in results], dtype=np.float32),
+        success=np.array([bool(r and r.success) for r in results]),
+        error_kind=[r.error_kind if r else f.kind if f else None for r, f in zip(results, faults, strict=True)],
+        restored=[node.restored for node in nodes],
+        info=info,
+    )

@@ -1,0 +1,94 @@
+"""Episodes under a policy: one coroutine a task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agentq.agent.actions import history_text
+from agentq.critics.protocol import Judge
+from agentq.envs.protocol import Env
+from agentq.policies.protocol import Policy
+from agentq.searching.faults import Broken, Resets, take
+from agentq.searching.run import call
+from agentq.seeds import task_seed
+from agentq.types import History, Step, Task, Trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutSettings:
+    """`temperature` 0 is greedy. `seed` is the run's; `attempt` tells several rollouts of one task apart."""
+
+    temperature: float = 1.0
+    seed: int = 0
+    attempt: int = 0
+
+
+async def rollout(
+    env: Env,
+    task: Task,
+    policy: Policy,
+    settings: RolloutSettings,
+    give_up: Callable[[int], bool] = lambda turns: False,
+    judge: Judge | None = None,
+    resets: Resets | None = None,
+) -> Trajectory | None:
+    """One episode of `task`, from reset to its end (STOP, the site's end, or the step budget).
+
+    Before each turn `give_up` is asked, with the turns taken; where it says so there is no episode. A judge's verdict
+    takes the place of the environment's reward.
+
+    An attempt that the world broke is made once more, by the same seed; what it used is `retried` in `info`. A broken
+    episode ends with the step at which it broke, or has no steps and the `error_kind` of its reset in `info`.
+    """
+    resets = resets or Resets()
+    first = await _attempt(env, task, policy, settings, give_up, judge, resets)
+    if first is None or not first.broken or not first.steps:
+        return first
+    again = await _attempt(env, task, policy, settings, give_up, judge, resets)
+    return None if again is None else replace(again, info={**again.info, "retried": used(first)})
+
+
+def used(t: Trajectory) -> dict[str, int]:
+    """Steps and tokens of an episode."""
+    return {
+        "env_steps": len(t.steps),
+        "prompt_tokens": sum(len(step.proposal.prompt_ids) for step in t.steps),
+        "generated_tokens": sum(len(step.proposal.token_ids) for step in t.steps),
+    }
+
+
+def broken_episode(task: Task, fault: Broken, info: dict[str, Any]) -> Trajectory:
+    """The record of an episode that never began."""
+    return Trajectory(task, (), 0.0, False, {**info, "error_kind": fault.kind, "error_message": fault.message})
+
+
+async def _attempt(
+    env: Env,
+    task: Task,
+    policy: Policy,
+    settings: RolloutSettings,
+    give_up: Callable[[int], bool],
+    judge: Judge | None,
+    resets: Resets,
+) -> Trajectory | None:
+    info = {"attempt": settings.attempt}
+    try:
+        history = History.of(task, await resets.first_page(env, task))
+    except Broken as fault:
+        return broken_episode(task, fault, info)
+    steps: list[Step] = []
+    while not give_up(len(steps)):
+        seed = task_seed(settings.seed, task, settings.attempt, len(steps))
+        (proposal,) = await policy.propose(history, 1, seed=seed, temperature=settings.temperature)
+        result = await call(env, take, env, proposal.action.env_action, history.observation)
+        after = history.then(history_text(proposal.action), result.observation)
+        if judge is not None and result.terminated and not result.broken:
+            result = await judge.settle(after, result)
+        steps.append(Step(history.observation, proposal, result))
+        if result.terminated or result.truncated or result.broken:
+            total = sum(step.result.reward for step in steps)
+            return Trajectory(task, tuple(steps), total, result.success and not result.broken, info)
+        history = after
+    return None

@@ -1,0 +1,96 @@
+"""Runs one coroutine per work item, a bounded number at once; waits for a coroutine; calls environments."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ParamSpec, TypeVar
+
+from agentq.envs.protocol import Env, is_blocking
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Args = ParamSpec("Args")
+
+
+async def call(env: Env, method: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs) -> Result:
+    """`method(*args)` of `env`; in a thread where it waits for another process, so that other searches go on."""
+    if is_blocking(env):
+        return await asyncio.to_thread(method, *args, **kwargs)
+    return method(*args, **kwargs)
+
+
+def wait_for(coroutine: Coroutine[Any, Any, Result]) -> Result:
+    """`asyncio.run`, also where a loop is running already, as in a notebook: then in a thread with a loop of its own.
+
+    An interrupt cancels the coroutine, waits for it to end, and is raised.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    begun: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
+
+    async def main() -> Result:
+        task = asyncio.current_task()
+        assert task is not None
+        begun.append((asyncio.get_running_loop(), task))
+        return await coroutine
+
+    with ThreadPoolExecutor(1) as thread:
+        found = thread.submit(asyncio.run, main())
+        try:
+            return found.result()
+        except BaseException:
+            if begun and not found.done():
+                loop, task = begun[0]
+                loop.call_soon_threadsafe(task.cancel)
+            raise
+
+
+async def each(
+    items: Iterable[Item],
+    work: Callable[[Item], Awaitable[Result]],
+    *,
+    in_flight: int,
+    on_done: Callable[[Result], None],
+) -> None:
+    """Run `work(item)` for every item, `in_flight` at a time; `on_done` is called in order of completion.
+
+    An exception in any item, or an interrupt, cancels the others (each gives its in-flight visits back) and is raised
+    after; what `on_done` got before is done.
+    """
+    if in_flight < 1:
+        raise ValueError(f"in_flight must be at least 1; got {in_flight}")
+    queue = iter(items)
+
+    async def worker() -> None:
+        for item in queue:
+            await asyncio.sleep(0)  # a policy that never waits would let no other go on, nor be cancelled
+            on_done(await work(item))
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(in_flight):
+                group.create_task(worker())
+    except BaseExceptionGroup as found:
+        raise found.exceptions[0] from None
+
+
+def run_all(
+    items: Iterable[Item],
+    work: Callable[[Item], Awaitable[Result]],
+    *,
+    in_flight: int,
+    calls: int = 1,
+    on_done: Callable[[Result], None],
+) -> None:
+    """`each`, in a loop of its own. `calls`: environments that an item may call at once, each in a thread."""
+
+    async def main() -> None:
+        threads = ThreadPoolExecutor(max(in_flight, 0) * calls + 1)  # those of the environments, and the model's
+        asyncio.get_running_loop().set_default_executor(threads)
+        await each(items, work, in_flight=in_flight, on_done=on_done)
+
+    wait_for(main())

@@ -1,0 +1,101 @@
+"""How a search selects: its settings, the forest that they ask for, the priors of a node's proposals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from agentq._core import Forest
+from agentq.config import GO_WIDER, Selection, check_search
+from agentq.errors import ConfigError
+from agentq.seeds import Stream, derive_seed, task_seed
+from agentq.types import Proposal, Task
+
+__all__ = ["GO_WIDER", "NEED_PRIORS", "SearchSettings", "check_forest", "forest_for", "priors"]
+
+NEED_PRIORS = ("puct", "gumbel")
+MOST_SIMULATIONS = (1 << 32) - 1  # of the core's gumbel
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSettings:
+    """`num_iterations` rollouts per tree; `stop_on_success` ends a tree at its first success (test-time search).
+
+    `leaves_in_flight` rollouts of the tree run side by side, each in a session of its own.
+
+    Raises:
+        ConfigError: if a number is less than 1, or the selection rule cannot work with the other settings.
+    """
+
+    num_iterations: int = 10
+    num_proposals: int = 5
+    temperature: float = 1.0
+    c_exp: float = 1.0
+    stop_on_success: bool = False
+    seed: int = 0
+    selection: Selection = "ucb1"
+    leaves_in_flight: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("num_iterations", "num_proposals", "leaves_in_flight"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be at least 1; got {getattr(self, name)}")
+        check_search(self.selection, self.leaves_in_flight)
+        if self.selection == "gumbel" and self.num_iterations > MOST_SIMULATIONS:
+            raise ConfigError(
+                "search.selection must be another than gumbel where the number of rollouts is not known beforehand, "
+                "since it divides them among the first actions; got gumbel"
+            )
+
+
+def forest_for(settings: SearchSettings, task: Task | None = None) -> Forest:
+    """A forest that selects as the settings say. The draws of gumbel and thompson follow from the seed and the task.
+
+    These rules draw by the tree's number in its forest: a forest of one tree per task keeps the draws independent of
+    what else is searched.
+    """
+    stream = Stream.SELECTION
+    seed = task_seed(settings.seed, task, stream) if task else derive_seed(settings.seed, stream)
+    return Forest(
+        selection=settings.selection,
+        c_exp=settings.c_exp,
+        exhaust=True,
+        seed=seed,
+        num_simulations=settings.num_iterations if settings.selection == "gumbel" else 0,
+    )
+
+
+def check_forest(forest: Forest, settings: SearchSettings) -> None:
+    """Raises ValueError if a search of these settings cannot serve the forest."""
+    wanted = {"selection": settings.selection, "exhaust": True, "backup": "mean", "discount": 1.0}
+    if settings.selection == "gumbel":
+        wanted["num_simulations"] = settings.num_iterations
+    for name, value in wanted.items():
+        if (got := getattr(forest, name)) != value:
+            raise ValueError(f"forest.{name} must be {value!r} for this search; got {got!r}: use forest_for(settings)")
+    if forest.transpositions:
+        raise ValueError("forest.transpositions must be off: a search names no states; got on")
+
+
+def priors(proposals: Sequence[Proposal]) -> np.ndarray:
+    """P(a | h) of a node's distinct proposals, `[K]` float64: the softmax of their log-probabilities.
+
+        P_i = exp(log pi_b(a_i | h)) / sum_j exp(log pi_b(a_j | h))
+
+    log pi_b sums over all tokens of the composite action, at temperature 1. It is not divided by the length (ours):
+    P is the policy's probability of the action, given that it is one of these, and a mean per token is none.
+
+    Raises:
+        ConfigError: if the engine tells no log-probabilities.
+    """
+    logps = np.array([p.action_logp if len(p.logps) else np.nan for p in proposals])
+    if not np.isfinite(logps).all():
+        raise ConfigError(
+            f"search.selection must not be {' or '.join(NEED_PRIORS)} with an engine that tells no log-probabilities, "
+            "which are the priors; use ucb1"
+        )
+    weights = np.exp(logps - logps.max())
+    shares: np.ndarray = weights / weights.sum()
+    return shares

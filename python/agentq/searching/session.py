@@ -1,0 +1,88 @@
+"""One environment session of a search: goes to a node's page and takes actions there. Knows nothing of the forest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from agentq.agent.actions import history_text
+from agentq.critics.protocol import Judge
+from agentq.envs.protocol import Env, can_restore
+from agentq.error_kinds import REPLAY_MISMATCH, SESSION_LOST
+from agentq.searching.faults import Broken, Resets, ask, take
+from agentq.searching.nodes import Node
+from agentq.searching.run import call
+from agentq.types import Observation, Proposal, StepResult, Task
+
+TRIES = 2  # rollouts that may break at a node (ours)
+
+
+class SearchSession:
+    """An environment and the node whose page it shows. `counts` is shared with the search's other sessions."""
+
+    def __init__(self, env: Env, task: Task, resets: Resets, counts: Counter[str], judge: Judge | None) -> None:
+        self.env, self.task, self.resets, self.counts, self.judge = env, task, resets, counts, judge
+        self.position: Node | None = None
+        self.restorable = env if can_restore(env) else None
+
+    async def execute(self, node: Node) -> None:
+        """Take the node's action at its parent's page, unless that has been done; `fault` says how the world failed.
+
+        A node that broke `TRIES` times keeps its fault.
+        """
+        if node.history is None and node.broke < TRIES:
+            try:
+                await self._act(node)
+                node.fault = None
+            except Broken as fault:
+                self.position, node.fault = None, fault
+
+    async def snapshot(self) -> Any:
+        """The session's present state; None where it cannot be restored."""
+        return await ask(self.env, self.restorable.snapshot) if self.restorable is not None else None
+
+    async def _act(self, node: Node) -> None:
+        before = node.parent
+        assert before is not None and before.history is not None and node.proposal is not None
+        await self._go_to(before)
+        result = await self._step(node.proposal, before.history.observation)
+        self.position = None if result.terminated or result.truncated else node
+        history = before.history.then(history_text(node.proposal.action), result.observation)
+        snapshot = None if self.position is None else await self.snapshot()
+        if self.judge is not None and result.terminated:
+            result = await self.judge.settle(history, result)
+        node.history, node.snapshot, node.result = history, snapshot, result
+        node.total = before.total + result.reward
+
+    async def _step(self, proposal: Proposal, page: Observation) -> StepResult:
+        """Take an action. Raises Broken where the world does not."""
+        result = await call(self.env, take, self.env, proposal.action.env_action, page)
+        self.counts["env_steps"] += 1
+        if result.broken:
+            raise Broken(result.error_kind or SESSION_LOST, result.error_message)
+        return result
+
+    async def _go_to(self, node: Node) -> None:
+        """Show the node's page: by snapshot, else by replay from reset, checked by fingerprints.
+
+        Raises Broken where no way leads there. A failed restore shows at the next step.
+        """
+        if self.position is node:
+            return
+        if self.restorable is not None:
+            await ask(self.env, self.restorable.restore, node.snapshot)
+            node.restored = self.restorable.restored
+            return
+        node.restored = "failed"
+        await self._replay(node)
+        node.restored = "approximate"
+
+    async def _replay(self, target: Node) -> None:
+        page = await self.resets.first_page(self.env, self.task)
+        for node in target.path():
+            assert node.history is not None
+            if node.proposal is not None:
+                page = (await self._step(node.proposal, page)).observation
+            if page.fingerprint != node.history.observation.fingerprint:
+                self.counts["replay_mismatches"] += 1
+                raise Broken(REPLAY_MISMATCH, "a replay must reach the same page; it reached another")

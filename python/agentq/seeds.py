@@ -1,0 +1,31 @@
+"""Seeds of all samples: each follows from the run's seed, the task, and the name of the stream that it belongs to."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+
+from agentq.types import Task
+
+
+class Stream(IntEnum):
+    """What a seed is for. Streams keep the samples of different uses independent; a changed value changes results.
+
+    Rollouts have no stream: their seeds have the attempt at this place, which is smaller than every value here.
+    """
+
+    TREE = 1 << 20  # proposals and critic orders at the nodes of a search tree
+    INSPECTION = 1 << 21  # the policy's own actions beside those of a demonstration
+    BRANCH = 1 << 22  # rollouts that start from the middle of another
+    SELECTION = 1 << 23  # draws of the selection rules gumbel and thompson
+
+
+def derive_seed(*parts: int) -> int:
+    """A 64-bit seed from the lower 32 bits of each part: equal parts give equal seeds."""
+    return int(np.random.SeedSequence([part & 0xFFFFFFFF for part in parts]).generate_state(1, np.uint64)[0])
+
+
+def task_seed(run_seed: int, task: Task, *parts: int) -> int:
+    """A 64-bit seed for `task`, whose own seed may have 64 bits; `parts` have 32."""
+    return derive_seed(run_seed, task.seed, task.seed >> 32, *parts)

@@ -1,0 +1,64 @@
+"""`agentq.train`: a recipe in a script, as `agentq train` runs it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from agentq import envs
+from agentq.errors import require
+from agentq.evaluation.stats import RungResult
+
+
+def train(
+    recipe: str | Path,
+    *,
+    base: str | Path | None = None,
+    env: str | Callable[[], Any] = "booking",
+    out: str | Path,
+    clean: bool = False,
+    **sections: Mapping[str, Any],
+) -> list[RungResult]:
+    """Run a recipe as `agentq train` does, in the run directory `out`; the same call again goes on where it stopped.
+
+        train("agent_q", env="shop", out="runs/shop", run={"num_rounds": 2}, search={"num_iterations": 16})
+
+    Args:
+        recipe: the name of a method, or a file that defines RECIPE.
+        base: the checkpoint to begin with; None: the one that comes with agentq.
+        env: the name of an environment, or a class or function, which is registered under the class's name.
+        out: the run directory. The trained checkpoint is `out/checkpoints/RECIPE`, the report `out/report.html`.
+        clean: delete an earlier run of the same recipe in `out` first.
+        sections: settings by section, as `agentq settings RECIPE` lists them.
+
+    Returns:
+        Held-out success of the base and of the trained model.
+
+    Raises:
+        AgentqError: as the command, in one line.
+    """
+    require("torch", extra="train", for_="agentq.train")
+    from agentq.recipes import run
+
+    if not isinstance(env, str):
+        made, env = env, envs.make(env).name
+        envs.register(env, made)
+    given = {**sections, "run": {**sections.get("run", {}), "env": env, "out": str(out)}}
+    return run.train(
+        str(recipe), given, run.Place(str(base) if base else None, clean=clean, source="agentq.train")
+    ).rows
+
+
+async def train_async(
+    recipe: str | Path,
+    *,
+    base: str | Path | None = None,
+    env: str | Callable[[], Any] = "booking",
+    out: str | Path,
+    clean: bool = False,
+    **sections: Mapping[str, Any],
+) -> list[RungResult]:
+    """`train` in a thread of its own. A call that is cancelled goes on there until the process ends."""
+    return await asyncio.to_thread(train, recipe, base=base, env=env, out=out, clean=clean, **sections)

@@ -1,0 +1,249 @@
+"""`agentq.search` and `agentq.evaluate`: what they take, what they give, and that they work in a notebook's loop."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import agentq
+from agentq import envs
+from agentq.config import Trees
+from agentq.errors import ConfigError, EnvError, MissingExtra, ModelError
+from agentq.evaluation.stats import wilson
+from agentq.policies.model_policy import ModelPolicy
+from agentq.policies.transformers_engine import TransformersEngine
+from agentq.searching.run import wait_for
+from agentq.types import History
+from tests.remote_lab import OWN
+
+
+class Count:
+    """Count to a number and stop. `closed` counts the sessions that were closed."""
+
+    name, max_steps, closed = "count", 6, 0
+
+    def reset(self, seed: int) -> dict[str, Any]:
+        self.goal, self.count = 2 + seed % 3, 0
+        return {"instruction": f"Count to {self.goal} and stop", "text": self.page()}
+
+    def step(self, command: str, element: int | None, text: str | None) -> dict[str, Any]:
+        self.count += command == "CLICK"
+        won = command == "STOP" and self.count == self.goal
+        return {"text": self.page(), "reward": float(won), "success": won, "terminated": command == "STOP"}
+
+    def page(self) -> str:
+        return f"count {self.count}\nbutton Up [1]"
+
+    def close(self) -> None:
+        type(self).closed += 1
+
+
+def both(history: History, k: int) -> list[str]:
+    """Both actions; where one is asked for, what is right for a goal of 3."""
+    return ["CLICK [1]", "STOP"][:k] if k > 1 or len(history.actions) < 3 else ["STOP"]
+
+
+def test_search_finds_a_way_through_a_class_with_a_function() -> None:
+    Count.closed = 0
+    found = agentq.search(Count, 0, both, num_iterations=12, num_proposals=2)
+    assert found.success and found.tree.task.instruction == "Count to 2 and stop"
+    best = found.trajectory
+    assert best.success and best.return_ == 1.0 and best.task == found.tree.task
+    assert [str(step.proposal.action.env_action) for step in best.steps] == ["CLICK [1]", "CLICK [1]", "STOP"]
+    assert best.steps[0].observation.text == "count 0\nbutton Up [1]"
+    assert best.steps[-1].result.terminated and not best.steps[0].result.terminated
+    assert Count.closed == 1
+
+
+def test_search_takes_an_environment_by_every_way_to_it() -> None:
+    envs.register("count-to", Count)
+    known = envs.make("count-to")
+    searched = [
+        agentq.search(env, 0, both, num_iterations=12, num_proposals=2)
+        for env in ("count-to", Count, lambda: Count(), Count(), known, f"{OWN}:make")
+    ]
+    assert [result.success for result in searched] == [True] * 6
+    assert len({result.show() for result in searched[:5]}) == 1
+    assert known.reset(searched[0].tree.task)  # a given session stays open
+
+
+def test_search_uses_one_given_session_for_all_and_many_of_a_class() -> None:
+    agentq.search(Count, 0, both, num_iterations=4, num_proposals=2, leaves_in_flight=2)
+    with pytest.raises(ValueError, match="several leaves in flight need make_env or an environment that can fork"):
+        agentq.search(Count(), 0, both, leaves_in_flight=2)
+
+
+def test_two_classes_of_one_name_stay_apart() -> None:
+    class Other(Count):
+        def reset(self, seed: int) -> dict[str, Any]:
+            return super().reset(seed) | {"text": "other"}
+
+        def fork(self) -> Other:
+            twin = Other()
+            twin.goal, twin.count = self.goal, self.count
+            return twin
+
+    agentq.search(Count, 0, both, num_iterations=1)
+    task, env = envs.task(Other, "train", 0), envs.make(Other)
+    assert env.name == task.env == "count" and env.reset(task).text == "other"
+    twin = env.fork()  # type: ignore[attr-defined]
+    assert twin.name == "count" and isinstance(twin.own, Other)
+
+
+def test_search_takes_models_by_name_and_as_policies(base: Path) -> None:
+    named = agentq.search("booking", 3, base, critic=base, num_iterations=2, num_proposals=3)
+    policy = ModelPolicy(TransformersEngine(base))
+    given = agentq.search("booking", envs.task("booking", "train", 3), policy, num_iterations=2, num_proposals=3)
+    assert named.tree.task == given.tree.task
+    assert {0.0, 1.0} <= set(named.tree.critic_value[1:].tolist())
+    assert set(given.tree.critic_value[1:].tolist()) == {0.5}  # nothing ranks
+    assert [p.chosen[0].logps.dtype for p in given.pairs(alpha=1, threshold=0)] == []  # nothing solved, no gap
+
+
+def test_an_async_function_is_asked_for_many_tasks_at_once() -> None:
+    waiting = most = 0
+
+    async def model(history: History, k: int) -> Sequence[str]:
+        nonlocal waiting, most
+        waiting, most = waiting + 1, max(most, waiting + 1)
+        await asyncio.sleep(0.01)
+        waiting -= 1
+        return both(history, k)
+
+    found = agentq.evaluate(model, Count, 6, in_flight=3)
+    assert most == 3 and found.n == 6
+    most = 0
+    assert str(agentq.evaluate(model, Count(), 6)) == str(found) and most == 1  # episodes take turns in one session
+
+
+def test_evaluate_counts_with_wilsons_interval_in_the_order_of_tasks() -> None:
+    Count.closed = 0
+    found = agentq.evaluate(both, Count, 7)  # it counts to 3: one task in three
+    goals = [2 + e.task.seed % 3 for e in found.episodes]
+    assert [e.task.seed for e in found.episodes] == [t.seed for t in envs.tasks(Count, "test", 7)]
+    assert [e.success for e in found.episodes] == [goal == 3 for goal in goals]
+    assert (found.successes, found.n, found.broken) == (goals.count(3), 7, 0)
+    assert found.interval == wilson(found.successes, 7) and found.rate == found.successes / 7
+    assert str(found).startswith(f"{found.successes} of 7 tasks ({100 * found.rate:.1f} %, 95 % interval ")
+    assert Count.closed == 7
+    assert agentq.evaluate(both, Count(), 7).successes == found.successes
+
+
+def test_evaluate_counts_what_the_world_broke() -> None:
+    class Frail(Count):
+        def reset(self, seed: int) -> dict[str, Any]:
+            if seed % 3 == 0:
+                raise EnvError("no network")
+            return super().reset(seed)
+
+    found = agentq.evaluate(both, Frail, 6)
+    assert found.broken == 2 and str(found).endswith(", 2 broken by the world)")
+
+    class Gone(Count):
+        def reset(self, seed: int) -> dict[str, Any]:
+            raise EnvError("no network")
+
+    with pytest.raises(EnvError, match="no network"):
+        agentq.evaluate(both, Gone, 20)
+    lost = agentq.search(Frail, agentq.Task("count", 0, agentq.Split.TRAIN, "Count"), both)
+    assert not lost.success and lost.trajectory.steps == () and "reset_failed: " in lost.show()
+
+
+def test_the_twins_are_one_function_each() -> None:
+    async def main() -> list[object]:
+        found = await agentq.search_async(Count, 0, both, num_iterations=12, num_proposals=2)
+        return [found.show(), str(await agentq.evaluate_async(both, Count, 7))]
+
+    want = [
+        agentq.search(Count, 0, both, num_iterations=12, num_proposals=2).show(),
+        str(agentq.evaluate(both, Count, 7)),
+    ]
+    assert asyncio.run(main()) == want
+    for name in ("search", "evaluate", "train"):
+        sync, twin = getattr(agentq, name), getattr(agentq, f"{name}_async")
+        assert inspect.signature(sync) == inspect.signature(twin)
+        assert inspect.iscoroutinefunction(twin) and not inspect.iscoroutinefunction(sync)
+
+
+def test_search_works_where_a_loop_runs_already() -> None:
+    async def notebook() -> bool:
+        return agentq.search(Count, 0, both, num_iterations=12, num_proposals=2).success
+
+    assert asyncio.run(notebook())
+
+
+def test_an_interrupt_in_a_notebook_cancels_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    async def work() -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    def interrupted(future: object, timeout: float | None = None) -> None:
+        assert begun.wait(10)
+        raise KeyboardInterrupt
+
+    async def notebook() -> None:
+        monkeypatch.setattr("concurrent.futures._base.Future.result", interrupted)
+        wait_for(work())
+
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(notebook())
+    assert ended.is_set() and time.monotonic() - start < 30
+
+
+def test_search_has_the_defaults_of_the_settings() -> None:
+    defaults, config = inspect.signature(agentq.search).parameters, Trees()
+    for name in ("num_iterations", "num_proposals", "temperature", "selection", "c_exp", "leaves_in_flight"):
+        assert defaults[name].default == getattr(config, name), name
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: agentq.search(3, 0, both), ConfigError, "env must be a name, a class with reset(seed) and step("),
+        (lambda: agentq.search(object(), 0, both), ConfigError, "one that is made; got object"),
+        (lambda: agentq.search("bookng", 0, both), ConfigError, "no environment 'bookng'; did you mean 'booking'?"),
+        (lambda: agentq.search(dict, 0, both), ConfigError, "must make an environment with the method reset(seed)"),
+        (lambda: agentq.search(Count, -1, both), ConfigError, "task seed must be in [0, 4000000000); got -1"),
+        (lambda: agentq.search(Count, 0, 7), ConfigError, "or the name of a model; got int"),
+        (lambda: agentq.search(Count, 0, "no/such/place/at/all"), ModelError, "which is not there"),
+        (
+            lambda: agentq.search(Count, 0, both, num_proposals=0),
+            ConfigError,
+            "num_proposals must be at least 1; got 0",
+        ),
+        (lambda: agentq.search(Count, 0, lambda h, k: "STOP"), ModelError, "must return a list of texts; got 'STOP'"),
+        (lambda: agentq.search(Count, 0, lambda h, k: ["STOP"] * 6), ModelError, "1 to k texts, here at most 5; got 6"),
+        (lambda: agentq.evaluate(both, Count, 0), ConfigError, "n must be at least 1; got 0"),
+        (lambda: agentq.evaluate(both, Count, 1, split="tset"), ConfigError, "no split 'tset'; did you mean 'test'?"),
+    ],
+)
+def test_wrong_arguments_are_told_in_one_line(call: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=re.escape(message)) as told:
+        call()
+    assert "\n" not in str(told.value)
+
+
+def test_texts_without_tokens_are_no_training_data() -> None:
+    found = agentq.search(Count, 0, both, num_iterations=12, num_proposals=2)
+    with pytest.raises(ConfigError, match="must have the tokens that were sampled; got text only"):
+        found.pairs(alpha=1.0, threshold=0.1)
+
+
+def test_a_model_without_torch_names_the_install_line(monkeypatch: pytest.MonkeyPatch, base: Path) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "torch", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'agentq-search\[train\]'"):
+        agentq.search(Count, 0, base)

@@ -1,0 +1,37 @@
+"""How good a critic is: hits against a known best, and order against what search found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from agentq.evaluation.critic import choice_accuracy, concordance
+from tests.records_factory import make_tree
+
+
+def test_choice_accuracy_counts_highest_values_and_knows_chance() -> None:
+    found = choice_accuracy([[1.0, 0.0], [0.0, 0.5, 1.0], [0.2, 0.9]], [0, 2, 0])
+    assert (found.hits, found.n) == (2, 3)
+    assert found.accuracy == pytest.approx(2 / 3) and found.chance == pytest.approx((1 / 2 + 1 / 3 + 1 / 2) / 3)
+    assert found.low < found.accuracy < found.high
+
+
+def test_concordance_compares_visited_siblings_that_differ_in_both_values() -> None:
+    tree = replace(
+        make_tree(num_nodes=4),
+        visit_count=np.array([3, 2, 1, 0], dtype=np.uint32),
+        value_sum=np.array([2.0, 2.0, 0.0, 0.0]),
+        critic_value=np.array([0.5, 1.0, 0.5, 0.0], dtype=np.float32),
+    )
+    agrees = concordance([tree])
+    assert agrees is not None and (agrees.hits, agrees.n, agrees.chance) == (1, 1, 0.5)
+    against = concordance([tree, replace(tree, critic_value=np.array([0.5, 0.0, 0.5, 1.0], dtype=np.float32))])
+    assert against is not None and (against.hits, against.n) == (1, 2)
+
+
+def test_concordance_of_trees_without_any_such_pair_is_none() -> None:
+    tree = make_tree(num_nodes=4)
+    assert concordance([]) is None
+    assert concordance([replace(tree, critic_value=np.full(4, 0.5, dtype=np.float32))]) is None

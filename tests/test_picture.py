@@ -1,0 +1,79 @@
+"""The picture of a tree, as text and as SVG: each tried action once, with its figures, the best path marked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from lxml import etree
+
+from agentq.report.picture import svg_picture, text_picture
+from agentq.results import SearchResult
+from agentq.store.records import TreeRecord
+from tests.records_factory import click, make_proposal, make_tree
+
+# node:   0 -> 1, 2, 3;  1 -> 4, 5;  2 -> 6;  6 -> 7;  5 is a success, 3 was never tried
+PARENT = [-1, 0, 0, 0, 1, 1, 2, 6]
+VISITS = [4, 3, 1, 0, 1, 2, 1, 1]
+VALUES = [2, 2, 0, 0, 0, 2, 0, 0]
+
+
+@pytest.fixture
+def tree() -> TreeRecord:
+    some = make_tree(num_nodes=8)
+    some.task = replace(some.task, instruction="Click <b> & go")
+    error: list[str | None] = [None] * 8
+    error[7] = "loop"
+    return replace(
+        some,
+        parent=np.array(PARENT),
+        depth=np.array([0, 1, 1, 1, 2, 2, 2, 3]),
+        visit_count=np.array(VISITS),
+        value_sum=np.array(VALUES, dtype=float),
+        success=np.arange(8) == 5,
+        proposal=[None, *(make_proposal(n, env_action=click(n)) for n in range(1, 8))],
+        error_kind=error,
+    )
+
+
+def test_text_picture_by_hand(tree: TreeRecord) -> None:
+    assert text_picture(tree).splitlines() == [
+        "Click <b> & go",
+        "4 rollouts, 8 nodes, solved in 2 steps",
+        "* ├─ CLICK [1]     N 3   Q 0.67",
+        "  │  ├─ CLICK [4]  N 1   Q 0.00",
+        "* │  └─ CLICK [5]  N 2   Q 1.00  success",
+        "  └─ CLICK [2]     N 1   Q 0.00  a rollout of 3 steps, loop",
+        "proposed and not tried: 1",
+    ]
+
+
+def test_text_picture_keeps_the_best_path_and_the_most_visited(tree: TreeRecord) -> None:
+    lines = text_picture(tree, max_rows=2).splitlines()
+    assert [line.split()[-1] for line in lines[2:4]] == ["0.67", "success"]
+    assert lines[-1] == "not shown: 4, proposed and not tried: 1"
+
+
+def test_svg_picture_is_a_document_with_the_same_rows(tree: TreeRecord) -> None:
+    root = etree.fromstring(svg_picture(tree))
+    names = {"s": "http://www.w3.org/2000/svg"}
+    texts = root.xpath("//s:text/text()", namespaces=names)
+    assert (
+        texts[0] == "Click <b> & go"
+        and texts[-1] == "4 rollouts, 8 nodes, solved in 2 steps; proposed and not tried: 1"
+    )
+    for shown in ("CLICK [1]", "CLICK [4]", "CLICK [5]", "CLICK [2]", "0.67", "success", "a rollout of 3 steps, loop"):
+        assert shown in texts
+    assert "CLICK [3]" not in texts and "CLICK [6]" not in texts
+    circles = root.xpath("//s:circle/@fill", namespaces=names)
+    assert len(circles) == 5 and circles[3] == "#1a7f37" and circles[2] == "#ffffff"  # Q of 5 and of 4
+    assert len(root.xpath("//s:path[@stroke-width]", namespaces=names)) == 2
+    width = float(root.get("width"))
+    for text in root.xpath("//s:text[not(@text-anchor)]", namespaces=names):
+        assert float(text.get("x")) + 7 * len(text.text) <= width
+
+
+def test_a_notebook_shows_a_tree_by_itself(tree: TreeRecord) -> None:
+    found = SearchResult(tree)
+    assert found._repr_svg_() == svg_picture(tree) and found.show() == text_picture(tree)
