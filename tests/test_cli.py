@@ -140,6 +140,20 @@ def test_cli_refuses_to_go_on_with_other_settings(run: Path, capsys: pytest.Capt
     )
 
 
+def test_cli_refuses_to_go_on_with_a_run_of_other_settings_classes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = Ladder().to_dict() | {"command": "ladder"}
+    settings["eval"]["measure_base"] = True  # which the ladder had and no longer reads
+    with RunStore.open(tmp_path / "run", settings) as store:
+        store.log("base/eval", 1, loss=0.5)
+    assert failure(capsys, "ladder", "--run.out", tmp_path / "run") == (
+        f"{tmp_path / 'run'} was made by another version of agentq, whose settings differ in eval.measure_base: choose "
+        "another --out, or --clean to delete it and start over"
+    )
+    assert main(["report", str(tmp_path / "run")]) == 0
+
+
 def test_cli_says_that_a_base_is_no_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base = tmp_path / "nothing"
     message = failure(capsys, "ladder", "--run.out", tmp_path / "run", "--base", base, "--json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from agentq.cli import main
 from agentq.policies.protocol import Policy
 from agentq.recipes.ladder import DEMO_RUNGS, RUNGS, climb, rungs_of
+from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.settings import RECIPES, Ladder
 from agentq.store.run import TRAJECTORY, TREE, RunStore
 from agentq.types import Split
@@ -154,6 +156,21 @@ def test_a_rung_and_a_run_of_its_recipe_end_with_the_same_weights(
         climb(Learnt(store, settings, start, Quiet()), settings, rungs_of(found, settings))
     assert same(weights(tmp_path / "run", recipe), weights(out, rung))
     assert not same(weights(tmp_path / "run", recipe), weights(out, "rft"))
+
+
+def test_the_critic_is_the_base_another_model_or_none_and_stays_loaded(base: Path, tmp_path: Path) -> None:
+    for name in ("other", "trained"):
+        shutil.copytree(base, tmp_path / name)
+    settings = made(RECIPES["agent_q"])
+    with RunStore.open(tmp_path / "run", settings.to_dict()) as store:
+        p = Pipeline(store, settings, base, Quiet())
+        assert p.critic("none") is None and not p.engines
+        p.engine(tmp_path / "trained")
+        p.critic(str(tmp_path / "other"))
+        assert set(p.engines) == {tmp_path / "trained", tmp_path / "other"}
+        p.close_others()
+        assert set(p.engines) == {tmp_path / "other"}
+        p.close()
 
 
 INTERRUPTED = """

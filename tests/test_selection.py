@@ -238,7 +238,7 @@ def test_search_on_the_command_line_is_of_the_tree_or_of_each_step() -> None:
         (["eval", "m"], None),
     ):
         _, bound, _ = app.parse_args(searching(words), exit_on_error=False, print_error=False)
-        assert (bound.arguments.get("search"), bound.arguments["checkpoint"]) == (wanted, "m")
+        assert (bound.arguments.get("search_by"), bound.arguments["checkpoint"]) == (wanted, "m")
 
 
 # draws

@@ -118,8 +118,8 @@ def evaluate(
     checkpoint: Annotated[str, Parameter(help="name or directory of a model, vllm:PATH, or http://HOST/v1#MODEL")],
     /,
     *,
-    search: Annotated[
-        Literal["tree", "step"] | None, Parameter(help=SEARCH, metavar="[tree|step]", accepts_keys=False)
+    search_by: Annotated[  # not `search`: a section of settings has that name
+        Literal["tree", "step"] | None, Parameter("--search", help=SEARCH, metavar="[tree|step]", accepts_keys=False)
     ] = None,
     options: Options = Options(),
     **settings: Settings,
@@ -127,7 +127,7 @@ def evaluate(
     """measure any checkpoint on held-out tasks; resumable"""
     from agentq.recipes.run import evaluate
 
-    return options.show(evaluate(checkpoint, search, options.given(settings), options.place()))
+    return options.show(evaluate(checkpoint, search_by, options.given(settings), options.place()))
 
 
 @app.command
