@@ -107,8 +107,8 @@ def test_a_checkpoint_that_is_not_there_is_refused_without_loading(tmp_path: Pat
     check_checkpoint("http://127.0.0.1:9/v1")
     (tmp_path / "file").touch()
     for name, message in (
-        (tmp_path / "no", "which is not there"),
-        (f"vllm:{tmp_path / 'no'}", "which is not there"),
+        (tmp_path / "no", "which does not exist"),
+        (f"vllm:{tmp_path / 'no'}", "which does not exist"),
         (tmp_path / "file", "which is a file"),
         (tmp_path, "which has no config.json"),
     ):

@@ -8,7 +8,7 @@ import pytest
 
 from agentq.errors import ConfigError
 from agentq.recipes.load import load, settings
-from agentq.recipes.settings import COMMANDS, RECIPES, Eval, Ladder, Rft
+from agentq.recipes.settings import COMMANDS, RECIPES, EvalCommand, Ladder, Rft
 from tests.reads import given, made
 
 
@@ -27,7 +27,7 @@ def test_load_puts_the_command_line_over_the_environment_over_the_file_over_the_
         load(Ladder, "ladder")
     monkeypatch.setenv("AGENTQ_PAIRS__ALPHA", "1")
     with pytest.raises(ConfigError, match=r"environment: settings must be ones that agentq eval reads; got search.num"):
-        load(Eval, "eval")
+        load(EvalCommand, "eval")
 
 
 def test_a_given_key_leaves_a_recipes_own_defaults_in_its_section() -> None:
@@ -132,4 +132,4 @@ def test_settings_that_a_command_does_not_read_are_refused(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(("words", "price"), [([], 3.0), (["--price.cached=0"], 0.0)])
 def test_cached_tokens_cost_as_prompt_tokens_unless_said(words: list[str], price: float) -> None:
-    assert made(Eval, ["--price.prompt=3", *words]).price.of_tokens() == (3.0, price, 0.0)
+    assert made(EvalCommand, ["--price.prompt=3", *words]).price.of_tokens() == (3.0, price, 0.0)

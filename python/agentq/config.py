@@ -52,7 +52,7 @@ class Episodes(Sessions, Sampling):
     """Episodes under the policy."""
 
 
-class Rule(Sampling):
+class SearchRule(Sampling):
     """Monte-Carlo tree search, for as long as the caller says."""
 
     num_proposals: int = Field(default=5, ge=1, description="K: actions sampled at each node.")
@@ -60,7 +60,7 @@ class Rule(Sampling):
     c_exp: float = Field(default=1.0, ge=0, description="Exploration constant of ucb1, uct and puct, in reward units.")
 
 
-class Search(Sessions, Rule):
+class Search(Sessions, SearchRule):
     """Search at test time, whose rollouts `eval` counts."""
 
     leaves_in_flight: int = Field(default=1, ge=1, description="Rollouts of one tree that run side by side.")

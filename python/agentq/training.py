@@ -47,7 +47,7 @@ def train(
         envs.register(env, made)
     given = {**sections, "run": {**sections.get("run", {}), "env": env, "out": str(out)}}
     return run.train(
-        str(recipe), given, run.Place(str(base) if base else None, clean=clean, source="agentq.train")
+        str(recipe), given, run.RunPlace(str(base) if base else None, clean=clean, source="agentq.train")
     ).rows
 
 

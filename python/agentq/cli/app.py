@@ -12,10 +12,10 @@ from cyclopts import App, Parameter
 
 from agentq import __version__
 from agentq.cli import DONE, INTERRUPTED, NOT_DONE
-from agentq.live.options import Options as LiveOptions
+from agentq.live.options import LiveOptions
 
 if TYPE_CHECKING:
-    from agentq.recipes.run import Place, Result
+    from agentq.recipes.run import Result, RunPlace
 
 app = App(
     name="agentq",
@@ -42,7 +42,7 @@ def _short(setting: str) -> Parameter:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Options:
+class RunOptions:
     """What every command with a run directory takes."""
 
     config: File = None
@@ -58,11 +58,11 @@ class Options:
         short = {name: value for name in ("env", "seed", "out") if (value := getattr(self, name)) is not None}
         return {**settings, "run": {**settings.get("run", {}), **short}}
 
-    def place(self) -> Place:
+    def place(self) -> RunPlace:
         """The rest, for `recipes.run`."""
-        from agentq.recipes.run import Place
+        from agentq.recipes.run import RunPlace
 
-        return Place(self.base, self.config, self.clean)
+        return RunPlace(self.base, self.config, self.clean)
 
     def show(self, result: Result) -> int:
         """Print a run's rows."""
@@ -79,7 +79,7 @@ class Options:
 
 
 @app.command
-def demo(*, options: Options = Options(), **settings: Settings) -> int:
+def demo(*, options: RunOptions = RunOptions(), **settings: Settings) -> int:
     """the whole loop on a built-in site: base, RFT, Agent Q, search at test time; a table and a report"""
     from agentq.recipes.run import ladder
     from agentq.recipes.settings import Demo
@@ -88,7 +88,7 @@ def demo(*, options: Options = Options(), **settings: Settings) -> int:
 
 
 @app.command
-def ladder(*, options: Options = Options(), **settings: Settings) -> int:
+def ladder(*, options: RunOptions = RunOptions(), **settings: Settings) -> int:
     """every rung of the paper's ladder on one environment; for hours, resumable"""
     from agentq.recipes.run import ladder
     from agentq.recipes.settings import Ladder
@@ -101,7 +101,7 @@ def train(
     recipe: Annotated[str, Parameter(help="a recipe's name (agentq settings NAME), or a file that defines RECIPE")],
     /,
     *,
-    options: Options = Options(),
+    options: RunOptions = RunOptions(),
     **settings: Settings,
 ) -> int:
     """train by a recipe: rounds of collecting and learning, then held-out tasks; resumable"""
@@ -121,7 +121,7 @@ def evaluate(
     search_by: Annotated[  # not `search`: a section of settings has that name
         Literal["tree", "step"] | None, Parameter("--search", help=SEARCH, metavar="[tree|step]", accepts_keys=False)
     ] = None,
-    options: Options = Options(),
+    options: RunOptions = RunOptions(),
     **settings: Settings,
 ) -> int:
     """measure any checkpoint on held-out tasks; resumable"""

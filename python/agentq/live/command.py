@@ -22,7 +22,7 @@ from agentq.envs.browser.outgoing import visible
 from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.browser.website import Website
 from agentq.errors import ConfigError
-from agentq.live.options import DRY_SECONDS, SECONDS, Options
+from agentq.live.options import DRY_SECONDS, SECONDS, LiveOptions
 from agentq.live.solve import Outcome, Solution, Watcher, commands_of, site_of, solve
 from agentq.live.walk import walk
 from agentq.policies.budget import Budget, Budgeted
@@ -48,7 +48,7 @@ _SAID = {
 }
 
 
-def run(goal: str, args: Options, config: Live) -> int:
+def run(goal: str, args: LiveOptions, config: Live) -> int:
     """Solve the task. Progress goes to stderr, the result to stdout, and a report to the run directory.
 
     Returns:
@@ -112,7 +112,7 @@ def run(goal: str, args: Options, config: Live) -> int:
     return DONE if solution.outcome is Outcome.DONE else INTERRUPTED if budget.ended == _INTERRUPTED else OTHERWISE
 
 
-def _inputs(args: Options, model: str) -> dict[str, Path | str]:
+def _inputs(args: LiveOptions, model: str) -> dict[str, Path | str]:
     """Inputs of the command by option. Raises ModelError if an engine's checkpoint is missing."""
     engines = {"--model": model, "--judge": args.judge or model}
     inputs: dict[str, Path | str] = {"--config": args.config} if args.config else {}
@@ -123,7 +123,7 @@ def _inputs(args: Options, model: str) -> dict[str, Path | str]:
     return inputs
 
 
-def _dry_run(goal: str, args: Options, site: Website, budget: Budget, seed: int) -> int:
+def _dry_run(goal: str, args: LiveOptions, site: Website, budget: Budget, seed: int) -> int:
     """Walk until the budget is spent, and print the requests that were kept back as rules."""
     guard = Guard(args.allow_request, args.block_request)
     with BrowserPool(sandbox=False if args.no_sandbox else None) as pool, _interruptible(budget):
@@ -155,7 +155,7 @@ def _counted(counts: Mapping[str, int]) -> str:
     return "requests: " + ", ".join(f"{counts.get(name, 0)} {name.replace('_', ' ')}" for name in COUNTS)
 
 
-def _budget(args: Options, price: Price) -> Budget:
+def _budget(args: LiveOptions, price: Price) -> Budget:
     limits = {"calls": args.calls, "seconds": args.seconds, "money": args.money}
     for name, most in limits.items():
         if not most > 0:

@@ -19,7 +19,7 @@ MONEY = "at most, at the prices given by --price.prompt, --price.generated"
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class LiveOptions:
     """What `agentq run` takes besides the goal."""
 
     url: Annotated[str, Parameter(help="where it begins; pages of its origin may be opened")]

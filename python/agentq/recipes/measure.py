@@ -6,13 +6,13 @@ from pathlib import Path
 
 from agentq.evaluation.stats import RungResult
 from agentq.recipes.pipeline import Pipeline
-from agentq.recipes.settings import Eval, EvalSearch
+from agentq.recipes.settings import EvalCommand, EvalSearchCommand
 from agentq.store.files import write_json
 from agentq.types import Split
 
 
 def measure(
-    p: Pipeline, settings: Eval | EvalSearch, checkpoint: Path | str, *, by_steps: bool = False
+    p: Pipeline, settings: EvalCommand | EvalSearchCommand, checkpoint: Path | str, *, by_steps: bool = False
 ) -> list[RungResult]:
     """Held-out success of any checkpoint or engine, written to summary.json; by search if the settings are of one.
 
@@ -21,7 +21,7 @@ def measure(
     p.check_base()
     held_out = p.tasks(Split.TEST, settings.eval.num_tasks)
     name = checkpoint.resolve().name if isinstance(checkpoint, Path) else checkpoint
-    if isinstance(settings, EvalSearch):
+    if isinstance(settings, EvalSearchCommand):
         n = settings.eval.num_iterations
         row = p.evaluate_search(name, "eval", checkpoint, held_out, settings.search, n, by_steps=by_steps)
     else:

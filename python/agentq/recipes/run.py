@@ -23,7 +23,7 @@ from agentq.policies.engine_names import (
     sampler_name,
 )
 from agentq.recipes.load import NOTHING, Given, load
-from agentq.recipes.settings import RECIPES, AgentQ, Demo, Eval, EvalSearch, Ladder
+from agentq.recipes.settings import RECIPES, AgentQ, Demo, EvalCommand, EvalSearchCommand, Ladder
 
 if TYPE_CHECKING:
     from agentq.evaluation.stats import RungResult
@@ -43,7 +43,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RunPlace:
     """Where and from what a command runs.
 
     Attributes:
@@ -59,7 +59,7 @@ class Place:
     source: str = "command line"
 
 
-def train(recipe: str, given: Given = NOTHING, place: Place = Place()) -> Result:
+def train(recipe: str, given: Given = NOTHING, place: RunPlace = RunPlace()) -> Result:
     """Rounds of one recipe, by its name or by a Python file that defines RECIPE.
 
     Args:
@@ -90,7 +90,7 @@ def train(recipe: str, given: Given = NOTHING, place: Place = Place()) -> Result
     return job.run(lambda p: climb(p, settings, rungs_of(found, settings)))
 
 
-def ladder(model: type[Demo], given: Given = NOTHING, place: Place = Place()) -> Result:
+def ladder(model: type[Demo], given: Given = NOTHING, place: RunPlace = RunPlace()) -> Result:
     """The rungs of the paper's ladder: all of them, or with `Demo` in place of `Ladder` those of the demo."""
     command = model.__name__.lower()
     settings = load(model, command, place.file, given, place.source)
@@ -107,10 +107,12 @@ def ladder(model: type[Demo], given: Given = NOTHING, place: Place = Place()) ->
     ).run(work)
 
 
-def evaluate(checkpoint: str, search: str | None = None, given: Given = NOTHING, place: Place = Place()) -> Result:
+def evaluate(
+    checkpoint: str, search: str | None = None, given: Given = NOTHING, place: RunPlace = RunPlace()
+) -> Result:
     """Held-out success of a checkpoint or engine; `search` at test time: "tree", one per task; "step", one per step."""
     command = {None: "eval", "tree": "eval --search", "step": "eval --search step"}[search]
-    model: type[Eval] | type[EvalSearch] = EvalSearch if search else Eval
+    model: type[EvalCommand] | type[EvalSearchCommand] = EvalSearchCommand if search else EvalCommand
     settings = load(model, command, place.file, given, place.source)
     name = read_name(checkpoint)
     check_checkpoint(name)
@@ -186,7 +188,7 @@ class _Job:
         identity: joins the stored settings.
     """
 
-    place: Place
+    place: RunPlace
     settings: Settings
     command: str
     where: str

@@ -163,11 +163,11 @@ class Ladder(Demo):
     eval: config.EvalRungs = config.EvalRungs()
 
 
-class Eval(Settings):
+class EvalCommand(Settings):
     eval: config.Eval = config.Eval()
 
 
-class EvalSearch(Settings):
+class EvalSearchCommand(Settings):
     search: config.Search = config.Search()
     eval: config.EvalSearch = config.EvalSearch()
 
@@ -176,7 +176,7 @@ class Live(Section):
     """`agentq run`."""
 
     run: config.Draws = config.Draws()
-    search: config.Rule = config.Rule()
+    search: config.SearchRule = config.SearchRule()
     price: config.Prices = config.Prices()
 
 
@@ -204,9 +204,9 @@ RECIPES: dict[str, type[Training]] = {
 COMMANDS: dict[str, type[Section]] = {
     "demo": Demo,
     "ladder": Ladder,
-    "eval": Eval,
-    "eval --search": EvalSearch,
-    "eval --search step": EvalSearch,
+    "eval": EvalCommand,
+    "eval --search": EvalSearchCommand,
+    "eval --search step": EvalSearchCommand,
     "run": Live,
     **{f"train {name}": model for name, model in RECIPES.items()},
 }
