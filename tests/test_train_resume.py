@@ -50,6 +50,7 @@ def words_of(name: str) -> tuple[str, ...]:
         "agent_q": ("--run.seed=1", "--train.epochs=2"),  # has pairs in both rounds
         "arpo_replay": ("--run.seed=11",),  # replays a success
         "gigpo": ("--policy_gradient.kl_weight=0.1",),
+        "ppo": ("--policy_gradient.kl_weight=0.1",),
         "grpo": ("--train.epochs=2",),
     }
     return (*WORDS, *more.get(name, ()))
