@@ -228,7 +228,7 @@ FAULTS: dict[tuple[str, str], list[tuple[str, str]]] = {  # module, its tests: w
         ("(self.lengths[rows] + t)", "(0 * self.lengths[rows] + self.lengths.max() + t)"),
         ("counts[index] += live", "counts[index] += live & (token.cpu().numpy() != 1)"),
     ],
-    ("recipes.recipe", "test_traps"): [("if self.on_policy and config.search", "if False and config.search")],
+    ("recipes.settings", "test_traps"): [("if self.run.constrained", "if False")],
 }  # fmt: skip
 
 

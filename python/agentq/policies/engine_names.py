@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 from agentq import plugins
 from agentq.errors import ConfigError, ModelError
-from agentq.policies.protocol import Engine
+
+if TYPE_CHECKING:
+    from agentq.policies.protocol import Engine
 
 _HUB = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")  # a name on the hub
 
@@ -44,6 +47,11 @@ def path_in(name: Path | str) -> Path | None:
         return Path(name.removeprefix("vllm:"))
     tokenizer = parse_qs(urlsplit(name).query).get("tokenizer")
     return Path(tokenizer[-1]) if tokenizer else None
+
+
+def embedded_base() -> Path:
+    """The checkpoint that comes with agentq."""
+    return Path(__file__).parents[1] / "models" / "base"
 
 
 def check_checkpoint(name: Path | str) -> None:
