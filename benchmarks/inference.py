@@ -33,7 +33,7 @@ from agentq.agent.actions import format_action, parse_action
 from agentq.searching.collect import attempts, collect
 from agentq.searching.collect import trees as searches
 from agentq.searching.run import run_all
-from agentq.searching.selection import SearchSettings, forest_for
+from agentq.searching.selection import SearchSettings
 from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.store.run import TREE, RunStore
@@ -115,13 +115,12 @@ class Slots:
 def search(trees: int, in_flight: int, simulations: int = SIMULATIONS) -> tuple[Slots, dict[str, float]]:
     """Search several trees; return the record of the slots and when the first tree ended."""
     policy, settings = Slots(), SearchSettings(num_iterations=simulations, num_proposals=K)
-    forest = forest_for(settings)
     ends: list[float] = []
     done: list[TreeRecord] = []
 
     async def work(seed: int) -> TreeRecord:
         task = Task("table", seed, Split.TRAIN, "go")
-        return await TreeSearch(Table(), task, policy, settings, forest=forest).run()
+        return await TreeSearch(Table(), task, policy, settings).run()
 
     def on_done(tree: TreeRecord) -> None:
         ends.append(time.perf_counter())

@@ -18,6 +18,7 @@ from agentq.recipes.pipeline import search_settings
 from agentq.recipes.recipe import Recipe, Round
 from agentq.recipes.settings import AgentQ, OutcomeDpo, StepAgentImplicit
 from agentq.searching.collect import Work, attempts, trees
+from agentq.searching.partial import PartialTrees
 from agentq.store.run import RunStore
 from agentq.types import PreferencePair, Sample
 
@@ -29,7 +30,7 @@ def collect(r: Round[AgentQ]) -> None:
 
     def begin() -> Work:
         critic = p.critic(s.critic)  # first: its engine stays
-        return trees(p.make_env, p.policy(r.policy), critic, settings)
+        return trees(p.make_env, p.policy(r.policy), critic, settings, partials=PartialTrees(p.store, r.stage))
 
     p.collect(r.stage, attempts(r.tasks()), begin, unit="trees", sessions=s.leaves_in_flight)
 

@@ -28,6 +28,7 @@ from agentq.policies.usage import Price, Usage
 from agentq.policies.weights import fingerprint
 from agentq.recipes.accounts import Cost, cost_of
 from agentq.searching.collect import Item, OnItem, Work, attempts, collect, rollouts, trees
+from agentq.searching.partial import PartialTrees
 from agentq.searching.rollout import RolloutSettings
 from agentq.searching.selection import SearchSettings
 from agentq.store.run import RunStore
@@ -194,7 +195,8 @@ class Pipeline:
 
         def begin() -> Work:
             critic = self.critic("base")  # first: its engine stays
-            return trees(self.make_env, self.policy(checkpoint), critic, settings, by_steps=by_steps)
+            policy, partials = self.policy(checkpoint), PartialTrees(self.store, stage)
+            return trees(self.make_env, policy, critic, settings, by_steps=by_steps, partials=partials)
 
         self.collect(stage, attempts(tasks), begin, unit="trees", sessions=search.leaves_in_flight)
         return self._row(name, stage, [of_tree(tree) for tree in self.store.trees(stage)])

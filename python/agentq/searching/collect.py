@@ -17,6 +17,7 @@ from agentq.envs.protocol import BROKEN_IN_A_ROW, Env
 from agentq.errors import ConfigError
 from agentq.policies.protocol import Policy
 from agentq.searching.faults import Resets
+from agentq.searching.partial import PartialTrees
 from agentq.searching.rollout import RolloutSettings, rollout
 from agentq.searching.run import run_all
 from agentq.searching.selection import SearchSettings
@@ -127,11 +128,18 @@ def trees(
     settings: SearchSettings,
     *,
     by_steps: bool = False,
+    partials: PartialTrees | None = None,
 ) -> Work:
-    """A search tree of each task; `by_steps`: an episode that searches at each step."""
+    """A search tree of each task; `by_steps`: an episode that searches at each step.
+
+    `partials`: keeps what a killed search has done, in the stage of its trees.
+    """
 
     def work(item: Item, resets: Resets) -> Awaitable[TreeRecord]:
-        search = TreeSearch(make_env(), item.task, policy, settings, critic=critic, resets=resets, make_env=make_env)
+        env, task = make_env(), item.task
+        search = TreeSearch(
+            env, task, policy, settings, critic=critic, resets=resets, make_env=make_env, partials=partials
+        )
         return search_steps(search) if by_steps else search.run()
 
     return work

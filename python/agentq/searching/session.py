@@ -63,13 +63,13 @@ class SearchSession:
         return result
 
     async def _go_to(self, node: Node) -> None:
-        """Show the node's page: by snapshot, else by replay from reset, checked by fingerprints.
+        """Show the node's page: by snapshot, else by replay, checked by fingerprints.
 
         Raises Broken where no way leads there. A failed restore shows at the next step.
         """
         if self.position is node:
             return
-        if self.restorable is not None:
+        if self.restorable is not None and node.snapshot is not None:
             await ask(self.env, self.restorable.restore, node.snapshot)
             node.restored = self.restorable.restored
             return
@@ -78,11 +78,22 @@ class SearchSession:
         node.restored = "approximate"
 
     async def _replay(self, target: Node) -> None:
-        page = await self.resets.first_page(self.env, self.task)
-        for node in target.path():
+        """Take the actions that led to a node, from the nearest page with a snapshot on, else from the first."""
+        path = target.path()
+        known = [i for i, node in enumerate(path) if node.snapshot is not None]
+        if self.restorable is not None and known:
+            start = path[known[-1]]
+            assert start.history is not None
+            await ask(self.env, self.restorable.restore, start.snapshot)
+            page, path = start.history.observation, path[known[-1] + 1 :]
+        else:
+            page = await self.resets.first_page(self.env, self.task)
+        for node in path:
             assert node.history is not None
             if node.proposal is not None:
                 page = (await self._step(node.proposal, page)).observation
             if page.fingerprint != node.history.observation.fingerprint:
                 self.counts["replay_mismatches"] += 1
                 raise Broken(REPLAY_MISMATCH, "a replay must reach the same page; it reached another")
+            if node.snapshot is None:
+                node.snapshot = await self.snapshot()

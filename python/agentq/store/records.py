@@ -148,7 +148,7 @@ def decode_tree(data: bytes, fetch: Fetch) -> TreeRecord:
     blobs = fetch_blobs(columns["blobs"], fetch)
     n = len(columns["parent"])
     return TreeRecord(
-        task=_task(meta["task"]),
+        task=task_of(meta["task"]),
         proposal=decode_proposals(n, meta["actions"], columns, blobs),
         observation=decode_observations(n, meta["urls"], columns, blobs),
         error_kind=meta["error_kind"],
@@ -169,7 +169,7 @@ def encode_trajectory(trajectory: Trajectory) -> tuple[bytes, dict[bytes, bytes]
         "info": trajectory.info,
         "return_": float(trajectory.return_),
         "success": bool(trajectory.success),
-        "results": [_result_fields(step.result) for step in trajectory.steps],
+        "results": [result_fields(step.result) for step in trajectory.steps],
         "actions": actions,
         "urls": urls,
     }
@@ -189,15 +189,15 @@ def decode_trajectory(data: bytes, fetch: Fetch) -> Trajectory:
         if before is None or after is None or proposal is None:
             raise ValueError(f"step {i} must have two observations and a proposal")
         steps.append(Step(before, proposal, StepResult(after, **fields)))
-    return Trajectory(_task(meta["task"]), tuple(steps), meta["return_"], meta["success"], meta["info"])
+    return Trajectory(task_of(meta["task"]), tuple(steps), meta["return_"], meta["success"], meta["info"])
 
 
-def _task(fields: dict[str, Any]) -> Task:
+def task_of(fields: dict[str, Any]) -> Task:
     commands = tuple(map(Command, fields.get("commands", ())))
     return Task(fields["env"], fields["seed"], Split(fields["split"]), fields["instruction"], commands)
 
 
-def _result_fields(result: StepResult) -> dict[str, Any]:
+def result_fields(result: StepResult) -> dict[str, Any]:
     return {
         "reward": float(result.reward),
         "terminated": bool(result.terminated),

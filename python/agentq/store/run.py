@@ -13,6 +13,7 @@ and do the rest.
 What is on the disk, and when:
 
     add_tree, add_trajectory    the whole item when the call returns
+    set_partial                 the whole tree when the call returns; the one before until then
     transaction                 everything added in it when the block ends; before that, nothing
     set_note                    the note when the call returns
     log                         the line when the call returns
@@ -40,12 +41,13 @@ from agentq.store.database import connect, damage_named
 from agentq.store.directory import Lock, check_directory, delete_run, open_database, settle
 from agentq.store.durable import disk_named, make_directory
 from agentq.store.files import Lines, metric_line, read_json, read_metrics
+from agentq.store.partial import PartialTree, decode_partial, encode_partial
 from agentq.store.records import TreeRecord, decode_trajectory, decode_tree, encode_trajectory, encode_tree
 from agentq.types import Trajectory
 
 T = TypeVar("T")
 
-TREE, TRAJECTORY = "tree", "trajectory"
+TREE, TRAJECTORY, PARTIAL = "tree", "trajectory", "partial"
 _VALUES = 500  # in one SQL statement
 
 
@@ -148,7 +150,25 @@ class RunStore:
 
     def add_tree(self, stage: str, tree: TreeRecord) -> bool:
         """Keep the tree of one task; False, and nothing is written, if the stage already has this task seed."""
-        return self._add(stage, TREE, str(tree.task.seed), tree.task.seed, lambda: encode_tree(tree))
+        with self.transaction():
+            self.drop_partial(stage, tree.task.seed)
+            return self._add(stage, TREE, str(tree.task.seed), tree.task.seed, lambda: encode_tree(tree))
+
+    def set_partial(self, stage: str, tree: PartialTree) -> None:
+        """Keep the tree of a task that is still being searched, in place of an earlier one; `add_tree` drops it."""
+        with self.transaction():
+            self.drop_partial(stage, tree.task.seed)
+            self._add(stage, PARTIAL, str(tree.task.seed), tree.task.seed, lambda: encode_partial(tree))
+
+    def partial(self, stage: str, seed: int) -> PartialTree | None:
+        """The tree that `set_partial` kept last. Raises StoreError if it is damaged."""
+        return next(self._records(stage, PARTIAL, decode_partial, str(seed)), None)
+
+    def drop_partial(self, stage: str, seed: int) -> None:
+        """Forget what `set_partial` kept, if anything."""
+        with self.transaction():
+            place = (self._stage_id(stage), PARTIAL, str(seed))
+            self._execute("DELETE FROM items WHERE stage = ? AND kind = ? AND key = ?", place)
 
     def add_trajectory(self, stage: str, item_key: str, trajectory: Trajectory) -> bool:
         """Keep an episode under its key in the stage (`"17/0"`: task 17, rollout 0); False if the key is taken."""
@@ -234,8 +254,12 @@ class RunStore:
             self._execute("INSERT INTO items VALUES (?, ?, ?, ?, ?)", (*place, seed, record))
             return True
 
-    def _records(self, stage: str, kind: str, decode: Callable[[bytes, Fetch], T]) -> Iterator[T]:
+    def _records(
+        self, stage: str, kind: str, decode: Callable[[bytes, Fetch], T], only: str | None = None
+    ) -> Iterator[T]:
         for key, row in self._keys(stage, kind):
+            if only not in (None, key):
+                continue
             record = self._execute("SELECT record FROM items WHERE rowid = ?", (row,))[0][0]
             try:
                 with damage_named(self.path / "run.sqlite"):
