@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -140,3 +143,14 @@ def test_base_replaces_no_other_directory(tmp_path: Path, capsys: pytest.Capture
     assert main(["base", "--out", str(tmp_path)]) == 2
     message = f"--out must be a new directory, or one that agentq base made; got {tmp_path}, which holds letter.txt"
     assert capsys.readouterr().err == f"agentq: {message}\n"
+
+
+@pytest.mark.parametrize("words", ["settings", "settings loop", "--help", "settings --json"])
+def test_a_reader_that_leaves_is_no_fault(words: str) -> None:
+    """As in `agentq settings | head -1`; the pipe's reader is gone before the first word."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "agentq.cli", *words.split()]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (2, "")

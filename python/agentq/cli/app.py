@@ -28,7 +28,7 @@ app = App(
     result_action="return_value",
     suppress_keyboard_interrupt=False,
 )
-env = App(name="env", help="serve an environment that lives in another Python, or check one")
+env = App(name="env", help="serve an environment of another Python, or check one")
 app.command(env)
 
 Settings = Annotated[dict[str, str], Parameter(show=False)]
@@ -80,7 +80,7 @@ class RunOptions:
 
 @app.command
 def demo(*, options: RunOptions = RunOptions(), **settings: Settings) -> int:
-    """the whole loop on a built-in site: base, RFT, Agent Q, search at test time; a table and a report"""
+    """the whole loop on a built-in site, with a table and a report"""
     from agentq.recipes.run import ladder
     from agentq.recipes.settings import Demo
 
@@ -89,7 +89,7 @@ def demo(*, options: RunOptions = RunOptions(), **settings: Settings) -> int:
 
 @app.command
 def ladder(*, options: RunOptions = RunOptions(), **settings: Settings) -> int:
-    """every rung of the paper's ladder on one environment; for hours, resumable"""
+    """every rung of the paper's ladder; takes hours, resumable"""
     from agentq.recipes.run import ladder
     from agentq.recipes.settings import Ladder
 
@@ -104,7 +104,7 @@ def train(
     options: RunOptions = RunOptions(),
     **settings: Settings,
 ) -> int:
-    """train by a recipe: rounds of collecting and learning, then held-out tasks; resumable"""
+    """train by a recipe and measure the result; resumable"""
     from agentq.recipes.run import train
 
     return options.show(train(recipe, options.given(settings), options.place()))
@@ -138,7 +138,7 @@ def run(
     options: LiveOptions,
     **settings: Settings,
 ) -> int:
-    """do one task on a live site, by search within a budget; asks before what may not be undone"""
+    """do one task on a live site; asks before each effect"""
     from agentq.live.command import run
     from agentq.recipes.load import load
     from agentq.recipes.settings import Live
@@ -198,7 +198,7 @@ def show_settings(
     json: Json = False,
     **settings: Settings,
 ) -> int:
-    """list every setting with its default, or those of one command or recipe"""
+    """list every setting, or those of one command or recipe"""
     from agentq.cli.commands import listing
 
     rows = listing(name, config, settings)
@@ -248,7 +248,7 @@ def check(
     tasks: Annotated[int, Parameter(help="training tasks to check it on")] = 5,
     json: Json = False,
 ) -> int:
-    """hold an environment to what search relies on: a line per promise; exit code 1 if one is broken"""
+    """check what search relies on; exit code 1 if it does not hold"""
     from agentq.envs.check import check
     from agentq.errors import ConfigError
 

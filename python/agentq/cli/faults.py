@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import shlex
 import sys
 import traceback
@@ -32,7 +33,8 @@ OUTSIDE = (
 
 def tell(error: BaseException, words: Sequence[str]) -> int:
     """Print what `agentq WORDS` failed of to stderr; returns the exit code."""
-    if isinstance(error, BrokenPipeError) and _stdout_is_gone():
+    rich_left = isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)
+    if rich_left or (isinstance(error, BrokenPipeError) and _stdout_is_gone()):
         return REFUSED
     line, code = _line(error, words)
     if code == FAULT or os.environ.get(TRACEBACK, "0") not in ("", "0"):
@@ -106,9 +108,9 @@ def _last_line(error: BaseException) -> str:
 
 def _stdout_is_gone() -> bool:
     """Whether the reader of stdout has closed it; then nothing more is written there."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return True
-    return False
+    poll = select.poll()
+    poll.register(1, select.POLLOUT)
+    gone = any(event & select.POLLERR for _, event in poll.poll(0))
+    if gone:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return gone
