@@ -1,85 +1,97 @@
-"""What decoding needs of transformers' internals: attention that copies no key heads, a cache that grows in place."""
+"""Attention of decoding: each row's tokens attend to the row's own keys and values, which the row keeps."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from transformers import AttentionInterface, DynamicCache
-from transformers.cache_utils import DynamicLayer
-from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+from transformers import AttentionInterface
 
 from agentq.errors import ModelError
 
-NAME = "agentq_sdpa"
+NAME = "agentq_pieces"
 
 
-def grouped_sdpa(
-    module: torch.nn.Module,
+class Keeper(Protocol):
+    """Keeps the keys and values of one row."""
+
+    def put(self, layer: int, states: Tensor) -> Tensor:
+        """`[2, heads, all, d]` keys and values of a layer, after the new ones `[2, heads, T, d]` were put behind."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The tokens `start` to `stop` of a batch, those of one row.
+
+    `mask` and `window` `[T, all]` are added to scores: in layers with full attention, in layers with a window. None
+    shows all keys, or with `causal` each token those before it.
+    """
+
+    row: Keeper
+    start: int
+    stop: int
+    causal: bool
+    mask: Tensor | None
+    window: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """A batch of rows. Layers whose attention mask is `marker` have the window; all have it where that is None."""
+
+    pieces: Sequence[Piece]
+    marker: Tensor | None
+
+
+def attend(
+    module: Any,
     query: Tensor,
     key: Tensor,
     value: Tensor,
     attention_mask: Tensor | None,
-    dropout: float = 0.0,
+    *,
+    pieces: Pieces,
     scaling: float | None = None,
-    is_causal: bool | None = None,
     **other: Any,
 ) -> tuple[Tensor, None]:
-    """SDPA over `[B, heads, T, d]` with grouped key heads; transformers' own copies them to every query head.
+    """`[1, T, heads, d]` from `[1, heads, T, d]`, piece by piece: a transformers attention function.
 
-    Windows are the mask's business. Raises ModelError if the model asks for more: caps, sinks, biases by place.
+    Raises ModelError if the model asks for more than softmax over scores: caps, sinks, biases by place.
     """
     if asked := [name for name in ("softcap", "s_aux", "position_bias") if other.get(name) is not None]:
-        raise ModelError(f"attention by SDPA must be plain; got {', '.join(asked)}")
-    causal = attention_mask is None and query.shape[2] > 1 and is_causal is not False
-    out = torch.nn.functional.scaled_dot_product_attention(
-        query,
-        key,
-        value,
-        attn_mask=attention_mask,
-        dropout_p=dropout,
-        scale=scaling,
-        is_causal=causal,
-        enable_gqa=query.shape[1] != key.shape[1],
-    )
-    return out.transpose(1, 2).contiguous(), None
+        raise ModelError(f"attention by pieces must be plain; got {', '.join(asked)}")
+    states, found = torch.stack([key[0], value[0]]), []
+    windowed = attention_mask is pieces.marker
+    for piece in pieces.pieces:
+        keys, values = piece.row.put(module.layer_idx, states[:, :, piece.start : piece.stop])
+        found.append(
+            torch.nn.functional.scaled_dot_product_attention(
+                query[:, :, piece.start : piece.stop],
+                keys[None],
+                values[None],
+                attn_mask=piece.window if windowed else piece.mask,
+                is_causal=piece.causal,
+                scale=scaling,
+                enable_gqa=query.shape[1] != key.shape[1],
+            )
+        )
+    return torch.cat(found, dim=2).transpose(1, 2), None
 
 
-AttentionInterface.register(NAME, grouped_sdpa)
-AttentionMaskInterface.register(NAME, sdpa_mask)
+AttentionInterface.register(NAME, attend)  # and no mask function: transformers then makes no mask
 
 
-class _GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped here
-    """Keys and values in a buffer with room ahead: a decoding step writes K columns instead of copying the cache."""
-
-    room = 128
-    keys: Tensor
-    values: Tensor
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        start = self.get_seq_length() if self.is_initialized else 0
-        end = start + key_states.shape[2]
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-            self._buffers = [_with_room(x, self.room) for x in (key_states, value_states)]
-        elif end > self._buffers[0].shape[2] or self._buffers[0].shape[0] != key_states.shape[0]:
-            self._buffers = [_with_room(x, self.room + key_states.shape[2]) for x in (self.keys, self.values)]
-        for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
-            buffer[:, :, start:end] = states
-        self.keys, self.values = (buffer[:, :, :end] for buffer in self._buffers)
-        return self.keys, self.values
-
-
-def _with_room(states: Tensor, room: int) -> Tensor:
-    batch, heads, length, size = states.shape
-    buffer = states.new_empty(batch, heads, length + room, size)
-    buffer[:, :, :length] = states
-    return buffer
-
-
-def growing_cache() -> DynamicCache:
-    """A `DynamicCache` whose layers grow in place."""
-    cache = DynamicCache()
-    cache.layer_class_to_replicate = _GrowingLayer
-    return cache
+@contextmanager
+def used_by(decoder: Any) -> Iterator[None]:
+    """In the block, a transformers decoder attends by `attend` and must be called with `pieces`."""
+    before = decoder.config._attn_implementation
+    decoder.config._attn_implementation = NAME
+    try:
+        yield
+    finally:
+        decoder.config._attn_implementation = before

@@ -7,10 +7,11 @@ blocks under a byte limit, the least recently used go first; knows nothing of mo
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
 BLOCK = 16  # tokens; ours
@@ -32,8 +33,11 @@ class PrefixCache:
         self._blocks: OrderedDict[tuple[int, bytes], _Block] = OrderedDict()
         self._next = _ROOT + 1
 
-    def find(self, prompt: np.ndarray) -> list[Tensor]:
-        """The blocks of the longest known prefix that leaves at least one token of `prompt` `[P]` int32 to compute."""
+    def find(self, prompt: np.ndarray) -> Tensor | None:
+        """`[layers, 2, heads, cached, head size]` of the longest known prefix, None without one.
+
+        It leaves at least one token of `prompt` `[P]` int32 to compute.
+        """
         keys, states, before = [], [], _ROOT
         for tokens in _tokens(prompt[:-1]):
             block = self._blocks.get((before, tokens))
@@ -44,24 +48,21 @@ class PrefixCache:
             before = block.number
         for key in reversed(keys):  # a block must outlive those behind it
             self._blocks.move_to_end(key)
-        return states
+        return torch.cat(states, dim=3) if states else None
 
-    def add(self, prompt: np.ndarray, start: int, states: Tensor) -> None:
+    def add(self, prompt: np.ndarray, states: Sequence[Tensor]) -> None:
         """Keep the whole blocks of a computed prompt.
 
         Args:
             prompt: `[P]` int32 token ids.
-            start: where `states` begin in it, the end of what `find` gave for it; a multiple of BLOCK.
-            states: `[layers, 2, heads, P - start, head size]`; copied.
+            states: of each layer, `[2, heads, P or more, head size]`; copied.
         """
         before, keys = _ROOT, []
         for i, tokens in enumerate(_tokens(prompt)):
-            key, offset = (before, tokens), i * BLOCK - start
+            key = (before, tokens)
             block = self._blocks.get(key)
             if block is None:
-                if offset < 0:  # dropped since it was found
-                    return
-                kept = states[..., offset : offset + BLOCK, :].clone()
+                kept = torch.stack([layer[:, :, i * BLOCK : (i + 1) * BLOCK] for layer in states])
                 block = self._blocks[key] = _Block(self._next, kept)
                 self._next += 1
                 self.num_bytes += kept.nbytes
