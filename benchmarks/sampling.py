@@ -4,8 +4,8 @@
     python benchmarks/sampling.py --beside /other/checkout/.venv/bin/python      also by another version of agentq
 
 A search of `booking` with the embedded base, K = 5 and the critic is recorded: each tree's requests in their order.
-Every engine then gets the same requests, all trees at once, and last the whole search again. Greedy answers are compared
-token by token, log-probabilities with the learner's forward pass, before any time counts.
+Every engine then gets the same requests, all trees at once, and last the whole search again. Before any time counts,
+greedy answers are compared token by token, and log-probabilities with the learner's forward pass.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "bindings/arrays.h"
+#include "bindings/attend.h"
 #include "bindings/files.h"
 #include "bindings/scalar.h"
 #include "bindings/shared.h"
@@ -444,6 +445,7 @@ PYBIND11_MODULE(_core, m) {
   });
   m.def("ucb1_score", &agentq::ucb1_score, "mean_value"_a, "node_visits"_a, "edge_visits"_a, "c_exp"_a);
   agentq::bindings::bind_forest(m);
+  agentq::bindings::bind_attend(m);
   m.attr("NO_NODE") = agentq::kNoNode;
   m.attr("TERMINAL") = static_cast<int>(agentq::kTerminal);
   m.attr("EXHAUSTED") = static_cast<int>(agentq::kExhausted);

@@ -1,51 +1,74 @@
-"""Attention of decoding: each row's tokens attend to the row's own keys and values, which the row keeps."""
+"""Attention of decoding: each row's tokens attend to the row's own keys and values, which the row keeps.
+
+The core computes few tokens with many keys, as in decoding, in one call for all rows: it copies no keys, needs no dense
+mask and takes rows of any length. Torch computes the rest: prompts, accelerators, other types than float32.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import AttentionInterface
 
+from agentq import _core
 from agentq.errors import ModelError
 
 NAME = "agentq_pieces"
+FEW = 16  # tokens of a row up to which the core is faster than torch
 
 
 class Keeper(Protocol):
     """Keeps the keys and values of one row."""
 
-    def put(self, layer: int, states: Tensor) -> Tensor:
-        """`[2, heads, all, d]` keys and values of a layer, after the new ones `[2, heads, T, d]` were put behind."""
+    def buffer(self, layer: int, like: Tensor) -> Tensor:
+        """`[2, heads, room, d]` keys and values of a layer, with room for the new tokens; `like` `[heads, T, d]`."""
+        ...
+
+    def array(self, layer: int, like: Tensor) -> np.ndarray:
+        """The same memory as an array."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The tokens `start` to `stop` of a batch, those of one row.
+    """The tokens `start` to `stop` of a batch: those of one row, which has `length` keys with them.
 
-    `mask` and `window` `[T, all]` are added to scores: in layers with full attention, in layers with a window. None
-    shows all keys, or with `causal` each token those before it.
+    `visible` and `windowed` `[T, length]` tell which keys a token sees, in layers with full attention and in layers
+    with a window; None stands for all.
     """
 
     row: Keeper
     start: int
     stop: int
-    causal: bool
-    mask: Tensor | None
-    window: Tensor | None
+    length: int
+    causal: bool  # instead of a mask: each token sees those before it
+    visible: np.ndarray | None
+    windowed: np.ndarray | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Pieces:
     """A batch of rows. Layers whose attention mask is `marker` have the window; all have it where that is None."""
 
     pieces: Sequence[Piece]
     marker: Tensor | None
+
+    @cached_property
+    def few(self) -> list[Piece]:
+        """Those that the core computes, if it can compute any."""
+        return [p for p in self.pieces if p.stop - p.start <= FEW and not p.causal]
+
+    @cached_property
+    def many(self) -> list[Piece]:
+        """The others."""
+        return [p for p in self.pieces if p.stop - p.start > FEW or p.causal]
 
 
 def attend(
@@ -59,28 +82,74 @@ def attend(
     scaling: float | None = None,
     **other: Any,
 ) -> tuple[Tensor, None]:
-    """`[1, T, heads, d]` from `[1, heads, T, d]`, piece by piece: a transformers attention function.
+    """`[1, T, heads, d]` from `[1, heads, T, d]`: a transformers attention function.
 
     Raises ModelError if the model asks for more than softmax over scores: caps, sinks, biases by place.
     """
     if asked := [name for name in ("softcap", "s_aux", "position_bias") if other.get(name) is not None]:
         raise ModelError(f"attention by pieces must be plain; got {', '.join(asked)}")
-    states, found = torch.stack([key[0], value[0]]), []
-    windowed = attention_mask is pieces.marker
-    for piece in pieces.pieces:
-        keys, values = piece.row.put(module.layer_idx, states[:, :, piece.start : piece.stop])
-        found.append(
-            torch.nn.functional.scaled_dot_product_attention(
-                query[:, :, piece.start : piece.stop],
-                keys[None],
-                values[None],
-                attn_mask=piece.window if windowed else piece.mask,
-                is_causal=piece.causal,
-                scale=scaling,
-                enable_gqa=query.shape[1] != key.shape[1],
-            )
-        )
-    return torch.cat(found, dim=2).transpose(1, 2), None
+    scale, windowed = query.shape[-1] ** -0.5 if scaling is None else scaling, attention_mask is pieces.marker
+    return attend_pieces(module.layer_idx, query[0], key[0], value[0], pieces, windowed, scale)[None], None
+
+
+def attend_pieces(
+    layer: int, query: Tensor, key: Tensor, value: Tensor, pieces: Pieces, windowed: bool, scale: float
+) -> Tensor:
+    """`[T, heads, d]` from `[heads, T, d]`; `windowed`: the layer has the window."""
+    simple = query.device.type == "cpu" and query.dtype == key.dtype == value.dtype == torch.float32
+    few, many = (pieces.few, pieces.many) if simple else ([], pieces.pieces)
+    if few:
+        masks = [p.windowed if windowed else p.visible for p in few]
+        out = _attend_few(few, masks, layer, query, key, value, scale)
+    else:
+        out = query.new_empty(query.shape[1], query.shape[0], value.shape[2])
+    for p in many:
+        mask = p.windowed if windowed else p.visible
+        out[p.start : p.stop] = _attend_many(p, mask, layer, query, key, value, scale)
+    return out
+
+
+def _attend_few(
+    few: list[Piece],
+    masks: list[np.ndarray | None],
+    layer: int,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scale: float,
+) -> Tensor:
+    """`[T, heads, d]`, filled where the pieces are."""
+    found = _core.attend_rows(
+        query.numpy(),
+        key.numpy(),
+        value.numpy(),
+        [p.row.array(layer, key) for p in few],
+        [p.start for p in few],
+        [p.stop for p in few],
+        [p.length for p in few],
+        masks,
+        scale,
+    )
+    return torch.from_numpy(found)
+
+
+def _attend_many(
+    p: Piece, mask: np.ndarray | None, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float
+) -> Tensor:
+    """`[stop - start, heads, d]` of one piece."""
+    buffer, new = p.row.buffer(layer, key), p.length - (p.stop - p.start)
+    for kept, states in zip(buffer, (key, value), strict=True):
+        kept[:, new : p.length] = states[:, p.start : p.stop]
+    found = torch.nn.functional.scaled_dot_product_attention(
+        query[None, :, p.start : p.stop],
+        buffer[None, 0, :, : p.length],
+        buffer[None, 1, :, : p.length],
+        attn_mask=None if mask is None else torch.from_numpy(mask).to(query.device),
+        is_causal=p.causal,
+        scale=scale,
+        enable_gqa=query.shape[0] != key.shape[0],
+    )
+    return found[0].transpose(0, 1)
 
 
 AttentionInterface.register(NAME, attend)  # and no mask function: transformers then makes no mask

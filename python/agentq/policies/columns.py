@@ -26,6 +26,7 @@ from torch import Tensor
 
 from agentq.policies import attention
 from agentq.policies.head import logits_of
+from agentq.policies.llama import LlamaDecoder
 from agentq.policies.prefix import PrefixCache
 
 FULL, SLIDING = "full_attention", "sliding_attention"  # transformers' names
@@ -33,7 +34,7 @@ ROOM = 64  # tokens that a row's buffers grow by
 
 
 class Row(Protocol):
-    """A prompt and its branches; `num_new` of its tokens are still to compute, `num_cached` are known."""
+    """A prompt and its branches. `num_cached` of the prompt's tokens are known, `num_new` are to be computed."""
 
     num_new: int
     num_cached: int
@@ -73,6 +74,7 @@ class SharedColumns:
         config = self.decoder.config
         kinds = set(getattr(config, "layer_types", None) or ())
         self.window = getattr(config, "sliding_window", None) if SLIDING in kinds or not kinds else None
+        self.llama = LlamaDecoder(model) if LlamaDecoder.takes(model) else None
         self.mixed = SLIDING in kinds  # such models take a mask per kind of layer, others one for all layers
 
     @staticmethod
@@ -101,37 +103,43 @@ class SharedColumns:
             ids.append(tokens)
             positions.append(places)
             at += len(tokens)
+        last_hidden = self._hidden(self._tensor(ids), self._tensor(positions), pieces)[last]
+        for row in new:
+            row.known = None  # the buffers hold it
+            if self.prefixes.max_bytes:
+                self.prefixes.add(row.prompt, row.buffers)
+        return logits_of(self.model, last_hidden).float()
+
+    def _hidden(self, input_ids: Tensor, position_ids: Tensor, pieces: list[attention.Piece]) -> Tensor:
+        """`[T, d]` last hidden states of the tokens `[1, T]`."""
+        if self.llama is not None:
+            return self.llama(input_ids, position_ids, attention.Pieces(pieces, None))
         marker = torch.empty(0) if self.mixed else None
         given: dict[str, Any] = {"attention_mask": {FULL: None, SLIDING: marker}} if self.mixed else {}
         with attention.used_by(self.decoder):
-            hidden = self.decoder(
-                input_ids=self._tensor(ids),
-                position_ids=self._tensor(positions),
+            out = self.decoder(
+                input_ids=input_ids,
+                position_ids=position_ids,
                 use_cache=False,
                 pieces=attention.Pieces(pieces, marker),
                 **given,
-            ).last_hidden_state
-        if self.prefixes.max_bytes:
-            for row in new:
-                self.prefixes.add(row.prompt, row.states)
-        return logits_of(self.model, hidden[0, torch.tensor(last, device=self.device)]).float()
+            )
+        hidden: Tensor = out.last_hidden_state[0]
+        return hidden
 
     def _piece(self, row: SharedRow, at: int, places: np.ndarray) -> attention.Piece:
         """What the tokens at `places` `[T]`, the row's last, see of it."""
-        stop, begins = at + len(places), not row.own.shape[1]
+        stop, length = at + len(places), row.length
         distant = self.window is not None and places[-1] >= self.window
-        if begins and not row.num_cached and not distant:
-            return attention.Piece(row, at, stop, len(places) > 1, None, None)
+        whole = len(places) == length  # a prompt with nothing known before
+        if not distant and (whole or (row.own is None and len(places) == 1)):
+            return attention.Piece(row, at, stop, length, whole and length > 1, None, None)
         behind = places[:, None] - row.positions
         visible = behind >= 0
-        visible[:, len(row.prompt) :] = row.own
-        mask = None if visible.all() else self._added(visible)
-        window = self._added(visible & (behind < self.window)) if distant else mask
-        return attention.Piece(row, at, stop, False, mask, window)
-
-    def _added(self, visible: np.ndarray) -> Tensor:
-        mask = torch.zeros(visible.shape, dtype=self.dtype).masked_fill_(torch.from_numpy(~visible), -torch.inf)
-        return mask.to(self.device)
+        if row.own is not None:
+            visible[:, len(row.prompt) :] = row.own
+        windowed = visible & (behind < self.window) if distant else visible
+        return attention.Piece(row, at, stop, length, False, visible, windowed)
 
     def _tensor(self, arrays: list[np.ndarray]) -> Tensor:
         return torch.from_numpy(np.concatenate(arrays).astype(np.int64))[None].to(self.device)
@@ -145,41 +153,52 @@ class SharedRow:
         self.prompt, self.known = prompt, known
         self.num_cached = 0 if known is None else known.shape[3]
         self.num_new = len(prompt) - self.num_cached
-        self.positions = np.arange(len(prompt))  # [all]: of every key
-        self.own = np.zeros((1, 0), dtype=bool)  # [C, all - P]: which keys behind the prompt a branch sees
-        self.states: list[Tensor] = []  # of each layer: [2, heads, all, d]
-        self._buffers: list[Tensor] = []  # the same with room behind
+        self.length = len(prompt)  # of all keys
+        self.depths: list[int] = []  # of each key behind the prompt: its step
+        self.own: np.ndarray | None = None  # [C, length - P]: which of those keys a branch sees; None: it sees all
+        self.buffers: list[Tensor] = []  # of each layer: [2, heads, room, d]
+        self.arrays: dict[int, np.ndarray] = {}  # the same memory
+
+    @property
+    def positions(self) -> np.ndarray:
+        """`[length]` of every key."""
+        return np.concatenate([np.arange(len(self.prompt)), len(self.prompt) + np.array(self.depths, dtype=np.int64)])
 
     def grow(self, parents: Sequence[int]) -> np.ndarray:
         """Append a token to each of `parents` `[C]`, the branches from now on; returns the tokens' positions `[C]`."""
-        self.num_new = 0
-        self.own = np.concatenate([self.own[list(parents)], np.eye(len(parents), dtype=bool)], axis=1)
-        places = np.full(len(parents), self.positions[-1] + 1)
-        self.positions = np.concatenate([self.positions, places])
-        return places
+        count, depth = len(parents), self.depths[-1] + 1 if self.depths else 0
+        if self.own is not None or count > 1:
+            before = np.ones((1, len(self.depths)), dtype=bool) if self.own is None else self.own
+            self.own = np.concatenate([before[list(parents)], np.eye(count, dtype=bool)], axis=1)
+        self.depths += [depth] * count
+        self.length += count
+        if self.length > self.buffers[0].shape[2]:
+            self.buffers = [_with_room(buffer, self.length) for buffer in self.buffers]
+            self.arrays.clear()
+        return np.full(count, len(self.prompt) + depth)
 
-    def put(self, layer: int, states: Tensor) -> Tensor:
-        """See `attention.Keeper.put`."""
-        stop = len(self.positions)
-        start = stop - states.shape[2]
-        if layer == len(self.states):
-            buffer = self._grown(states, self.known[layer] if self.known is not None else states[:, :, :0], stop)
-            self._buffers.append(buffer)
-            self.states.append(buffer)
-        elif stop > self._buffers[layer].shape[2]:
-            self._buffers[layer] = self._grown(states, self.states[layer], stop)
-        buffer = self._buffers[layer]
-        buffer[:, :, start:stop] = states
-        self.states[layer] = found = buffer[:, :, :stop]
+    def buffer(self, layer: int, like: Tensor) -> Tensor:
+        """See `attention.Keeper.buffer`."""
+        if layer == len(self.buffers):
+            heads, _, size = like.shape
+            known = like.new_empty(2, heads, 0, size) if self.known is None else self.known[layer]
+            self.buffers.append(_with_room(known, self.length))
+        return self.buffers[layer]
+
+    def array(self, layer: int, like: Tensor) -> np.ndarray:
+        """See `attention.Keeper.array`."""
+        found = self.arrays.get(layer)
+        if found is None:
+            found = self.arrays[layer] = self.buffer(layer, like).numpy()
         return found
 
-    @staticmethod
-    def _grown(like: Tensor, held: Tensor, length: int) -> Tensor:
-        """A buffer that begins with what is `held` and has room for more than `length` tokens."""
-        two, heads, _, size = like.shape
-        buffer = like.new_empty(two, heads, length + ROOM, size)
-        buffer[:, :, : held.shape[2]] = held
-        return buffer
+
+def _with_room(held: Tensor, length: int) -> Tensor:
+    """A buffer that begins with what is `held` and has room for more than `length` tokens."""
+    two, heads, filled, size = held.shape
+    buffer = held.new_empty(two, heads, length + ROOM, size)
+    buffer[:, :, :filled] = held
+    return buffer
 
 
 class PlainColumns:
@@ -201,7 +220,7 @@ class PlainColumns:
                 ids, before = torch.tensor(growth.tokens, device=self.device)[:, None], list(growth.parents)
                 if before != list(range(row.num_branches)):
                     row.cache.reorder_cache(torch.tensor(before, device=self.device))
-                row.num_new, row.num_branches = 0, len(before)
+                row.num_branches = len(before)
             else:
                 ids = torch.from_numpy(row.prompt.astype(np.int64))[None].to(self.device)
             out = self.model(input_ids=ids, past_key_values=row.cache, use_cache=True, logits_to_keep=1)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 BLOCK = 16  # tokens; ours
+MOST_BLOCKS = 2048  # twice what serves 32 trees of `booking` as well as a cache without a limit
 _ROOT = 0
 
 
@@ -28,7 +29,7 @@ class PrefixCache:
     """Blocks by (block before, its tokens). Exact: tokens are compared, not their hashes."""
 
     def __init__(self, max_bytes: int) -> None:
-        """`max_bytes` of keys and values are kept at most; 0 keeps none."""
+        """At most `max_bytes` of keys and values and `MOST_BLOCKS` blocks are kept; 0 keeps none."""
         self.max_bytes, self.num_bytes = max_bytes, 0
         self._blocks: OrderedDict[tuple[int, bytes], _Block] = OrderedDict()
         self._next = _ROOT + 1
@@ -70,7 +71,7 @@ class PrefixCache:
             before = block.number
         for key in reversed(keys):
             self._blocks.move_to_end(key)
-        while self.num_bytes > self.max_bytes:
+        while self.num_bytes > self.max_bytes or len(self._blocks) > MOST_BLOCKS:
             self.num_bytes -= self._blocks.popitem(last=False)[1].states.nbytes
 
     def clear(self) -> None:

@@ -29,8 +29,8 @@ from agentq.types import History
 class TransformersEngine:
     """`Engine` over a causal LM, by name or path, on one device.
 
-    `shares_columns` tells whether requests are computed together, with a prefix cache (`columns.SharedColumns`); a trial
-    of the model decides. A model that cannot attend so is computed prompt by prompt, several times slower.
+    `shares_columns` tells whether requests are computed together, with a prefix cache (`columns.SharedColumns`), as a
+    trial of the model decides. A model that cannot attend so is computed prompt by prompt, several times slower.
     """
 
     gives = Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS | Gives.PATTERNS
@@ -44,7 +44,8 @@ class TransformersEngine:
         max_rows: int = 32,
         prefix_cache_bytes: int = 512 << 20,
     ) -> None:
-        """`max_rows` prompts are computed at once; known prefixes take at most `prefix_cache_bytes` (0: none).
+        """`max_rows` prompts are computed at once; known prefixes take at most `prefix_cache_bytes` (0: none),
+        and 32,768 tokens.
 
         Raises:
             ModelError: if the checkpoint cannot be loaded, or no way of decoding gives the model's own logits.
