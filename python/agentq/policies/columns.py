@@ -33,7 +33,7 @@ FULL, SLIDING = "full_attention", "sliding_attention"  # transformers' names
 ROOM = 64  # tokens that a row's buffers grow by
 
 
-class Row(Protocol):
+class PromptRow(Protocol):
     """A prompt and its branches. `num_cached` of the prompt's tokens are known, `num_new` are to be computed."""
 
     num_new: int
@@ -55,7 +55,7 @@ class Growth:
 class Columns(Protocol):
     """How logits are computed."""
 
-    def begin(self, prompt: np.ndarray) -> Row:
+    def begin(self, prompt: np.ndarray) -> PromptRow:
         """The row of a prompt `[P]`; computes nothing."""
         ...
 
@@ -146,7 +146,7 @@ class SharedColumns:
 
 
 class SharedRow:
-    """`Row` with the keys and values of its prompt and of its branches' tokens."""
+    """`PromptRow` with the keys and values of its prompt and of its branches' tokens."""
 
     def __init__(self, prompt: np.ndarray, known: Tensor | None) -> None:
         """`known` `[layers, 2, heads, cached, d]`: the states of a prefix."""
@@ -231,7 +231,7 @@ class PlainColumns:
 
 @dataclass(slots=True)
 class PlainRow:
-    """`Row` in the model's own cache, whose batch is the branches."""
+    """`PromptRow` in the model's own cache, whose batch is the branches."""
 
     prompt: np.ndarray
     num_new: int

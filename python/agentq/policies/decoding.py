@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agentq.policies.columns import Columns, Growth, Row
+from agentq.policies.columns import Columns, Growth, PromptRow
 from agentq.policies.masks import hold, parted
 from agentq.policies.protocol import SampledAnswer, SampleRequest
 from agentq.policies.renderer import Renderer
@@ -39,7 +39,7 @@ class Answering:
         self.tokens: list[list[int]] = [[] for _ in range(k)]
         self.logps: list[list[float]] = [[] for _ in range(k)]
         self.branches, self.matchers = [list(range(k))], [matcher]  # the samples of each branch, its pattern
-        self.row: Row | None = None
+        self.row: PromptRow | None = None
         self.growth: Growth
         self.samples: list[SampledAnswer] = []
 
