@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from architectures import ARCHITECTURES, make_model, measure, write_checkpoint
 from agentq.errors import ModelError
 from agentq.learn.learner import Learner
 from agentq.learn.logps import can_pack, check_forward
-from agentq.policies import trial
+from agentq.policies import attention, trial
 from agentq.policies.columns import PlainColumns, SharedColumns
 from agentq.policies.head import context_of
 from agentq.policies.prefix import PrefixCache
@@ -38,7 +39,7 @@ COMPUTED = {
     "Cohere2": "fast padded",
     "Exaone4": "fast padded",
     "GptOss": "plain padded",
-    "DeepseekV3": "plain packed",
+    "DeepseekV3": "fast packed",
     "Llama4Text": "plain refused",
     "Lfm2": "plain padded",
     "Qwen3Next": "plain padded",
@@ -88,7 +89,7 @@ def test_plain_columns_draw_what_shared_ones_do(settings: dict[str, Any], tmp_pa
     shared = generated(engine, **settings)
     assert engine.usage.total.cached_tokens == 0
     assert generated(engine, **settings) == shared and engine.usage.total.cached_tokens == 64 + 16 + 80
-    engine._columns, engine.prefixes = lambda _: PlainColumns(engine.model), PrefixCache(0)
+    engine._columns = PlainColumns(engine.model)
     assert generated(engine, **settings) == shared
 
 
@@ -131,44 +132,39 @@ def test_a_head_that_does_more_is_decoded_plainly_and_not_trained() -> None:
 
 
 def test_a_model_that_forgets_its_cache_is_refused() -> None:
-    model = make_model("Llama")
+    model = make_model("Gemma2")  # which is decoded in its own cache
     decoder = model.model.forward
     model.model.forward = lambda past_key_values=None, **kwargs: decoder(**kwargs)
-    with pytest.raises(ModelError, match=r"token by token as in one pass; got LlamaForCausalLM with .* vLLM"):
+    with pytest.raises(ModelError, match=r"token by token as in one pass; got Gemma2ForCausalLM with .* vLLM"):
         choose_columns(model)
 
 
-def test_the_trial_notices_masks_that_are_not_followed() -> None:
+@pytest.mark.parametrize("name", ["Mistral", "Gemma3Text"])
+def test_the_trial_notices_windows_that_are_not_followed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A window that matters from 64 tokens on, tried on prompts of 37."""
-    model = make_model("Mistral")
-    model.set_attn_implementation("agentq_sdpa")
+    model = make_model(name)
     assert choose_columns(model)[1]
-    columns = SharedColumns(model, PrefixCache(0))
-    assert columns.window == 64
+    assert SharedColumns(model, PrefixCache(0)).window == 64
     with short_window(model):
         assert SharedColumns(model, PrefixCache(0)).window == trial.WINDOW
     assert model.config.sliding_window == 64
-    decoder = model.model.forward
+    piece = SharedColumns._piece
 
-    def without_window(**kwargs: Any) -> Any:  # as this engine once called it
-        if kwargs.get("attention_mask") is not None and kwargs.get("past_key_values") is not None:
-            seen = kwargs["attention_mask"].shape[-1] - kwargs["input_ids"].shape[-1]
-            kwargs["attention_mask"] = kwargs["attention_mask"].clone()
-            kwargs["attention_mask"][..., :seen] |= seen > 0
-        return decoder(**kwargs)
+    def without_window(*given: Any) -> attention.Piece:
+        found = piece(*given)
+        return replace(found, windowed=found.visible)
 
-    model.model.forward = without_window
+    monkeypatch.setattr(SharedColumns, "_piece", without_window)
     assert not choose_columns(model)[1]
 
 
 def test_trials_leave_the_model_as_it_was() -> None:
     model = make_model("Gemma3Text")
-    model.set_attn_implementation("agentq_sdpa")
-    before = model.config.to_dict()
+    before, attends = model.config.to_dict(), model.config._attn_implementation
     choose_columns(model)
     check_forward(model)
     can_pack(model)
-    assert model.config.to_dict() == before and model.config._attn_implementation == "agentq_sdpa"
+    assert model.config.to_dict() == before and model.config._attn_implementation == attends
 
 
 def test_rounding_of_bfloat16_is_measured() -> None:

@@ -24,7 +24,7 @@ MIDDLE = SENSES | {"_core", "searching", "store", "credit"}
 ALLOWED = {
     "agent": AGENT,
     "envs": AGENT | {"envs"},
-    "policies": AGENT | {"policies"},
+    "policies": AGENT | {"_core", "policies"},
     "critics": AGENT | {"critics", "policies"},
     "searching": MIDDLE,
     "store": MIDDLE,

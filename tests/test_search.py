@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Sequence
 from itertools import product
@@ -13,7 +12,6 @@ import pytest
 
 from agentq.agent.actions import format_action
 from agentq.critics.ranker import rank_values
-from agentq.policies.batches import Batches
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.searching.collect import attempts, collect, trees
 from agentq.searching.run import run_all
@@ -191,29 +189,6 @@ def test_environments_that_wait_for_a_process_wait_at_once() -> None:
 
     waited = _search(settings, tasks=4, in_flight=4, env=Waiting, blocking=True)
     assert all(_same(a, b) for a, b in zip(waited, _search(settings, tasks=4), strict=True))
-
-
-def test_what_waits_goes_out_in_one_call_and_what_was_cancelled_does_not() -> None:
-    sizes = []
-
-    def double(items: list[int], queue_s: list[float]) -> list[int]:
-        sizes.append(len(items))
-        return [2 * item for item in items]
-
-    async def main() -> list[int]:
-        batches: Batches[int, int] = Batches(double)
-
-        async def three(i: int) -> int:
-            for _ in range(3):
-                i = await batches.submit("kind", i)
-            return i
-
-        late = asyncio.create_task(batches.submit("other kind", 1))
-        asyncio.get_running_loop().call_soon(late.cancel)
-        return await asyncio.gather(*(three(i) for i in range(10)))
-
-    assert asyncio.run(main()) == [8 * i for i in range(10)]
-    assert sizes == [10, 10, 10]
 
 
 def test_a_failing_model_fails_the_run_with_its_own_error() -> None:

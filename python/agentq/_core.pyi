@@ -40,6 +40,36 @@ ALL_EXHAUSTED: Final[int]
 BLOCKED: Final[int]
 """Status of `ask`: selection met a leaf that is in flight, fewer than n leaves came back."""
 
+def attend_rows(
+    query: NDArray[np.float32],
+    key: NDArray[np.float32],
+    value: NDArray[np.float32],
+    states: Sequence[NDArray[np.float32]],
+    starts: Sequence[int],
+    stops: Sequence[int],
+    lengths: Sequence[int],
+    visible: Sequence[NDArray[np.bool_] | None],
+    scale: float,
+) -> NDArray[np.float32]:
+    """Attention of few new tokens per row, each row over its own cache, into which their keys and values are put.
+
+        out[t, h] = sum_j softmax_j(scale * query[h, t] . key_j) value_j   over the keys j of its row that t sees
+
+    Args:
+        query: `[groups * heads, T, size]`.
+        key: `[heads, T, size]`; query head h reads key head h // groups.
+        value: `[heads, T, size]`.
+        states: of each row, `[2, heads, room, size]`, changed in place: keys, then values.
+        starts: of each row, its first token of the T.
+        stops: one past its last token.
+        lengths: how many keys it has with the new ones, which come last.
+        visible: `[stop - start, length]`, which keys a token sees; None: all.
+        scale: of the scores.
+
+    Returns:
+        `[T, groups * heads, size]`; tokens of no row are not set.
+    """
+
 def ucb1_score(mean_value: float, parent_visit_count: int, visit_count: int, c_exp: float) -> float:
     """UCB1 score of one edge (h, a); selection takes the edge with the largest.
 

@@ -1,85 +1,166 @@
-"""The parts of decoding that depend on transformers' internals: attention without copied key heads, a growing cache."""
+"""Attention of decoding: each row's tokens attend to the row's own keys and values, which the row keeps.
+
+The core computes few tokens with many keys, as in decoding, in one call for all rows: it copies no keys, needs no dense
+mask and takes rows of any length. Torch computes the rest: prompts, accelerators, other types than float32.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
-from transformers import AttentionInterface, DynamicCache
-from transformers.cache_utils import DynamicLayer
-from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+from transformers import AttentionInterface
 
+from agentq import _core
 from agentq.errors import ModelError
 
-NAME = "agentq_sdpa"
+NAME = "agentq_pieces"
+FEW = 16  # tokens of a row up to which the core is faster than torch
 
 
-def grouped_sdpa(
-    module: torch.nn.Module,
+class Keeper(Protocol):
+    """Keeps the keys and values of one row."""
+
+    def buffer(self, layer: int, like: Tensor) -> Tensor:
+        """`[2, heads, room, d]` keys and values of a layer, with room for the new tokens; `like` `[heads, T, d]`."""
+        ...
+
+    def array(self, layer: int, like: Tensor) -> np.ndarray:
+        """The same memory as an array."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The tokens `start` to `stop` of a batch: those of one row, which has `length` keys with them.
+
+    `visible` and `windowed` `[T, length]` tell which keys a token sees, in layers with full attention and in layers
+    with a window; None stands for all.
+    """
+
+    row: Keeper
+    start: int
+    stop: int
+    length: int
+    causal: bool  # instead of a mask: each token sees those before it
+    visible: np.ndarray | None
+    windowed: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """A batch of rows. Layers whose attention mask is `marker` have the window; all have it where that is None."""
+
+    pieces: Sequence[Piece]
+    marker: Tensor | None
+
+    @cached_property
+    def few(self) -> list[Piece]:
+        """Those that the core computes, if it can compute any."""
+        return [p for p in self.pieces if p.stop - p.start <= FEW and not p.causal]
+
+    @cached_property
+    def many(self) -> list[Piece]:
+        """The others."""
+        return [p for p in self.pieces if p.stop - p.start > FEW or p.causal]
+
+
+def attend(
+    module: Any,
     query: Tensor,
     key: Tensor,
     value: Tensor,
     attention_mask: Tensor | None,
-    dropout: float = 0.0,
+    *,
+    pieces: Pieces,
     scaling: float | None = None,
-    is_causal: bool | None = None,
     **other: Any,
 ) -> tuple[Tensor, None]:
-    """SDPA over `[B, heads, T, d]` with grouped key heads; transformers' own copies them to every query head.
+    """`[1, T, heads, d]` from `[1, heads, T, d]`: a transformers attention function.
 
-    The mask handles windows. Raises ModelError if the model needs caps, sinks or position biases.
+    Raises ModelError if the model asks for more than softmax over scores: caps, sinks, biases by place.
     """
     if asked := [name for name in ("softcap", "s_aux", "position_bias") if other.get(name) is not None]:
-        raise ModelError(f"attention by SDPA must be plain; got {', '.join(asked)}")
-    causal = attention_mask is None and query.shape[2] > 1 and is_causal is not False
-    out = torch.nn.functional.scaled_dot_product_attention(
-        query,
-        key,
-        value,
-        attn_mask=attention_mask,
-        dropout_p=dropout,
-        scale=scaling,
-        is_causal=causal,
-        enable_gqa=query.shape[1] != key.shape[1],
+        raise ModelError(f"attention by pieces must be plain; got {', '.join(asked)}")
+    scale, windowed = query.shape[-1] ** -0.5 if scaling is None else scaling, attention_mask is pieces.marker
+    return attend_pieces(module.layer_idx, query[0], key[0], value[0], pieces, windowed, scale)[None], None
+
+
+def attend_pieces(
+    layer: int, query: Tensor, key: Tensor, value: Tensor, pieces: Pieces, windowed: bool, scale: float
+) -> Tensor:
+    """`[T, heads, d]` from `[heads, T, d]`; `windowed`: the layer has the window."""
+    simple = query.device.type == "cpu" and query.dtype == key.dtype == value.dtype == torch.float32
+    few, many = (pieces.few, pieces.many) if simple else ([], pieces.pieces)
+    if few:
+        masks = [p.windowed if windowed else p.visible for p in few]
+        out = _attend_few(few, masks, layer, query, key, value, scale)
+    else:
+        out = query.new_empty(query.shape[1], query.shape[0], value.shape[2])
+    for p in many:
+        mask = p.windowed if windowed else p.visible
+        out[p.start : p.stop] = _attend_many(p, mask, layer, query, key, value, scale)
+    return out
+
+
+def _attend_few(
+    few: list[Piece],
+    masks: list[np.ndarray | None],
+    layer: int,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scale: float,
+) -> Tensor:
+    """`[T, heads, d]`, filled where the pieces are."""
+    found = _core.attend_rows(
+        query.numpy(),
+        key.numpy(),
+        value.numpy(),
+        [p.row.array(layer, key) for p in few],
+        [p.start for p in few],
+        [p.stop for p in few],
+        [p.length for p in few],
+        masks,
+        scale,
     )
-    return out.transpose(1, 2).contiguous(), None
+    return torch.from_numpy(found)
 
 
-AttentionInterface.register(NAME, grouped_sdpa)
-AttentionMaskInterface.register(NAME, sdpa_mask)
+def _attend_many(
+    p: Piece, mask: np.ndarray | None, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float
+) -> Tensor:
+    """`[stop - start, heads, d]` of one piece."""
+    buffer, new = p.row.buffer(layer, key), p.length - (p.stop - p.start)
+    for kept, states in zip(buffer, (key, value), strict=True):
+        kept[:, new : p.length] = states[:, p.start : p.stop]
+    found = torch.nn.functional.scaled_dot_product_attention(
+        query[None, :, p.start : p.stop],
+        buffer[None, 0, :, : p.length],
+        buffer[None, 1, :, : p.length],
+        attn_mask=None if mask is None else torch.from_numpy(mask).to(query.device),
+        is_causal=p.causal,
+        scale=scale,
+        enable_gqa=query.shape[0] != key.shape[0],
+    )
+    return found[0].transpose(0, 1)
 
 
-class _GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped here
-    """Keys and values in a buffer with spare room: a decoding step writes K columns instead of copying the cache."""
-
-    room = 128
-    keys: Tensor
-    values: Tensor
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        start = self.get_seq_length() if self.is_initialized else 0
-        end = start + key_states.shape[2]
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-            self._buffers = [_with_room(x, self.room) for x in (key_states, value_states)]
-        elif end > self._buffers[0].shape[2] or self._buffers[0].shape[0] != key_states.shape[0]:
-            self._buffers = [_with_room(x, self.room + key_states.shape[2]) for x in (self.keys, self.values)]
-        for buffer, states in zip(self._buffers, (key_states, value_states), strict=True):
-            buffer[:, :, start:end] = states
-        self.keys, self.values = (buffer[:, :, :end] for buffer in self._buffers)
-        return self.keys, self.values
+AttentionInterface.register(NAME, attend)  # and no mask function: transformers then makes no mask
 
 
-def _with_room(states: Tensor, room: int) -> Tensor:
-    batch, heads, length, size = states.shape
-    buffer = states.new_empty(batch, heads, length + room, size)
-    buffer[:, :, :length] = states
-    return buffer
-
-
-def growing_cache() -> DynamicCache:
-    """A `DynamicCache` whose layers grow in place."""
-    cache = DynamicCache()
-    cache.layer_class_to_replicate = _GrowingLayer
-    return cache
+@contextmanager
+def used_by(decoder: Any) -> Iterator[None]:
+    """In the block, a transformers decoder attends by `attend` and must be called with `pieces`."""
+    before = decoder.config._attn_implementation
+    decoder.config._attn_implementation = NAME
+    try:
+        yield
+    finally:
+        decoder.config._attn_implementation = before

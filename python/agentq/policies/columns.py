@@ -1,20 +1,23 @@
-"""Logits of the K samples of a prompt, one token at a time, in two ways. Choosing tokens is the caller's task.
+"""The samples of prompts, token by token: logits in, no choices made. Two ways to compute the same numbers.
 
-`SharedColumns` is fast: the samples of a prompt are columns of ONE batch row. The prompt's keys and values exist once.
-Each decoding step feeds `[B, K]` tokens that share a position, and a mask lets each column see only the prompt and its
-own tokens.
+Samples of one prompt that have drawn the same tokens so far are one branch, computed once. A row is a prompt and its
+branches; rows begin and end at any time.
 
-    keys:      prompt p_1 .. p_T | step 1: col 1..K | step 2: col 1..K | ...
-    column k:  sees p_1 .. p_len |         col k    |         col k    |
+`SharedColumns` is fast. A row keeps the keys and values of its prompt once, and of each branch's tokens behind them:
 
-The prefix that a prompt shares with earlier prompts comes from the prefix cache; only the rest is computed.
+    keys:      prompt p_1 .. p_T | step 1: branch 1..C | step 2: branch 1..C' | ...
+    branch:    sees the prompt   | its ancestor        | its ancestor         | itself
 
-`PlainColumns` is for models that do not accept such masks. It computes one prompt at a time in the model's own cache,
-with the samples as rows of a batch without padding.
+What a prompt has in common with earlier ones comes from the prefix cache; only the rest is computed. All rows go
+through the model as one sequence without padding, and attend each to its own keys.
+
+`PlainColumns` is for models that cannot attend so: one row at a time, its branches a batch in the model's own cache.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,145 +26,215 @@ from torch import Tensor
 
 from agentq.policies import attention
 from agentq.policies.head import logits_of
-from agentq.policies.prefix import BLOCK, PrefixCache
+from agentq.policies.llama import LlamaDecoder
+from agentq.policies.prefix import PrefixCache
 
 FULL, SLIDING = "full_attention", "sliding_attention"  # transformers' names
+ROOM = 64  # tokens that a row's buffers grow by
+
+
+class PromptRow(Protocol):
+    """A prompt and its branches. `num_cached` of the prompt's tokens are known, `num_new` are to be computed."""
+
+    num_new: int
+    num_cached: int
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """A row's next tokens `[C]`, one per branch, and the branch `[C]` before that each continues.
+
+    Both are empty in a row that begins: its prompt is then computed, its only branch.
+    """
+
+    row: Any
+    tokens: Sequence[int] = ()
+    parents: Sequence[int] = ()
 
 
 class Columns(Protocol):
-    """One batch of `B` prompts with `K` samples each."""
+    """How logits are computed."""
 
-    def begin(self, prompts: list[np.ndarray], known: list[list[Tensor]], k: int) -> Tensor:
-        """`[B, K, V]` float32 logits of the first tokens; `known` are the blocks of each prompt's known prefix."""
+    def begin(self, prompt: np.ndarray) -> PromptRow:
+        """The row of a prompt `[P]`; computes nothing."""
         ...
 
-    def keep(self, rows: Tensor) -> None:
-        """Continue with the remaining prompts that have these indices only."""
-        ...
-
-    def step(self, tokens: Tensor) -> Tensor:
-        """`[B, K, V]` float32 logits after the samples' next `tokens` `[B, K]`."""
+    def forward(self, rows: Sequence[Growth]) -> Tensor:
+        """`[N, V]` float32 logits after each branch's last token, row by row."""
         ...
 
 
 class SharedColumns:
-    """`Columns` of a decoder with full attention or one sliding window, whose layers accept a mask of visible keys."""
+    """`Columns` of a decoder whose layers attend fully or through one sliding window."""
 
     def __init__(self, model: Any, prefixes: PrefixCache) -> None:
         self.model, self.prefixes, self.decoder = model, prefixes, model.get_decoder()
-        self.device = model.get_input_embeddings().weight.device
-        self.cache = attention.growing_cache()
+        weight = model.get_input_embeddings().weight
+        self.device, self.dtype = weight.device, weight.dtype
         config = self.decoder.config
         kinds = set(getattr(config, "layer_types", None) or ())
         self.window = getattr(config, "sliding_window", None) if SLIDING in kinds or not kinds else None
-        self.mixed = SLIDING in kinds  # such models need one mask per kind of layer
+        self.llama = LlamaDecoder(model) if LlamaDecoder.takes(model) else None
+        self.mixed = SLIDING in kinds  # such models take a mask per kind of layer, others one for all layers
 
     @staticmethod
     def takes(model: Any) -> bool:
         """Whether the structure of a model allows shared columns; a trial must still show that it works."""
-        config = model.get_decoder().config
-        kinds = set(getattr(config, "layer_types", None) or ())
-        return (
-            kinds <= {FULL, SLIDING} and config._attn_implementation != "eager"
-        )  # eager attention accepts no boolean masks
+        kinds = set(getattr(model.get_decoder().config, "layer_types", None) or ())
+        return kinds <= {FULL, SLIDING} and getattr(model, "_supports_attention_backend", False)
 
-    def begin(self, prompts: list[np.ndarray], known: list[list[Tensor]], k: int) -> Tensor:
-        """See `Columns.begin`. Keys are then: known prefixes, the rest, both right-padded."""
-        self.k, starts = k, [BLOCK * len(blocks) for blocks in known]
-        new = [prompt[start:] for prompt, start in zip(prompts, starts, strict=True)]
-        counts = torch.tensor([len(tokens) for tokens in new], device=self.device)
-        input_ids = torch.zeros(len(new), int(counts.max()), dtype=torch.long, device=self.device)
-        for row, tokens in enumerate(new):
-            input_ids[row, : len(tokens)] = torch.from_numpy(tokens.astype(np.int64))
-        place, width = torch.arange(input_ids.shape[1], device=self.device), max(starts)
-        start = torch.tensor(starts, device=self.device)
-        self.visible, self.positions = place < counts[:, None], start[:, None] + place
-        given: dict[str, Any] = {}  # without prefixes causal attention suffices: no token sees the padding behind it
-        if width:
-            before = torch.arange(width, device=self.device)
-            prefix = before < start[:, None]
-            causal = (place <= place[:, None]).expand(len(new), -1, -1)
-            visible = torch.cat([prefix[:, None].expand(-1, len(place), -1), causal], dim=-1)
-            queries = self.positions
-            self.visible = torch.cat([prefix, self.visible], dim=-1)
-            self.positions = torch.cat([before.expand(len(new), -1), queries], dim=-1)
-            given = {"attention_mask": self._mask(visible, queries), "position_ids": queries}
-            for layer, (keys, values) in enumerate(_prefix_states(known, width)):
-                self.cache.update(keys, values, layer)
-        hidden = self._forward(input_ids=input_ids, **given)
-        if self.prefixes.max_bytes:
-            computed = torch.stack([torch.stack([x.keys, x.values], 1)[:, :, :, width:] for x in self.cache.layers], 1)
-            for row, prompt in enumerate(prompts):
-                self.prefixes.add(prompt, starts[row], computed[row])
-        self.next, self.steps = start + counts, 0
-        last = hidden[torch.arange(len(new), device=self.device), counts - 1]
-        return logits_of(self.model, last).float()[:, None].expand(-1, k, -1)
+    def begin(self, prompt: np.ndarray) -> SharedRow:
+        """See `Columns.begin`."""
+        return SharedRow(prompt, self.prefixes.find(prompt))
 
-    def keep(self, rows: Tensor) -> None:
-        """See `Columns.keep`."""
-        self.cache.batch_select_indices(rows)
-        self.visible, self.positions, self.next = self.visible[rows], self.positions[rows], self.next[rows]
+    def forward(self, rows: Sequence[Growth]) -> Tensor:
+        """See `Columns.forward`."""
+        ids, positions, last, pieces, new, at = [], [], [], [], [], 0
+        for growth in rows:
+            row: SharedRow = growth.row
+            if not growth.tokens:
+                tokens, places = row.prompt[row.num_cached :], np.arange(row.num_cached, len(row.prompt))
+                last.append(at + len(tokens) - 1)
+                new.append(row)
+            else:
+                tokens, places = np.asarray(growth.tokens), row.grow(growth.parents)
+                last.extend(range(at, at + len(tokens)))
+            pieces.append(self._piece(row, at, places))
+            ids.append(tokens)
+            positions.append(places)
+            at += len(tokens)
+        last_hidden = self._hidden(self._tensor(ids), self._tensor(positions), pieces)[last]
+        for row in new:
+            row.known = None  # the buffers hold it
+            if self.prefixes.max_bytes:
+                self.prefixes.add(row.prompt, row.buffers)
+        return logits_of(self.model, last_hidden).float()
 
-    def step(self, tokens: Tensor) -> Tensor:
-        """See `Columns.step`: one forward pass over `[B, K]` tokens that share a position."""
-        rows, queries = len(tokens), self.next[:, None].expand(-1, self.k)
-        self.next, self.steps = self.next + 1, self.steps + 1
-        own = torch.eye(self.k, dtype=torch.bool, device=self.device).repeat(1, self.steps).expand(rows, -1, -1)
-        visible = torch.cat([self.visible[:, None].expand(-1, self.k, -1), own], dim=-1)
-        if self.window is not None:
-            self.positions = torch.cat([self.positions, queries], dim=-1)
-        hidden = self._forward(input_ids=tokens, attention_mask=self._mask(visible, queries), position_ids=queries)
-        return logits_of(self.model, hidden).float()
-
-    def _mask(self, visible: Tensor, queries: Tensor) -> Any:
-        """The decoder's mask: `visible` `[B, Q, keys]`, restricted to the window before `queries` `[B, Q]`."""
-        full = visible[:, None]
-        if self.window is None:
-            return full
-        windowed = full & (queries[:, :, None] - self.positions[:, None] < self.window)[:, None]
-        return {FULL: full, SLIDING: windowed} if self.mixed else windowed
-
-    def _forward(self, **given: Any) -> Tensor:
-        hidden: Tensor = self.decoder(past_key_values=self.cache, use_cache=True, **given).last_hidden_state
+    def _hidden(self, input_ids: Tensor, position_ids: Tensor, pieces: list[attention.Piece]) -> Tensor:
+        """`[T, d]` last hidden states of the tokens `[1, T]`."""
+        if self.llama is not None:
+            return self.llama(input_ids, position_ids, attention.Pieces(pieces, None))
+        marker = torch.empty(0) if self.mixed else None
+        given: dict[str, Any] = {"attention_mask": {FULL: None, SLIDING: marker}} if self.mixed else {}
+        with attention.used_by(self.decoder):
+            out = self.decoder(
+                input_ids=input_ids,
+                position_ids=position_ids,
+                use_cache=False,
+                pieces=attention.Pieces(pieces, marker),
+                **given,
+            )
+        hidden: Tensor = out.last_hidden_state[0]
         return hidden
 
+    def _piece(self, row: SharedRow, at: int, places: np.ndarray) -> attention.Piece:
+        """What the tokens at `places` `[T]`, the row's last, see of it."""
+        stop, length = at + len(places), row.length
+        distant = self.window is not None and places[-1] >= self.window
+        whole = len(places) == length  # a prompt with nothing known before
+        if not distant and (whole or (row.own is None and len(places) == 1)):
+            return attention.Piece(row, at, stop, length, whole and length > 1, None, None)
+        behind = places[:, None] - row.positions
+        visible = behind >= 0
+        if row.own is not None:
+            visible[:, len(row.prompt) :] = row.own
+        windowed = visible & (behind < self.window) if distant else visible
+        return attention.Piece(row, at, stop, length, False, visible, windowed)
 
-def _prefix_states(known: list[list[Tensor]], width: int) -> Tensor:
-    """`[layers, 2, B, heads, width, head size]`: the known blocks of each row, zeros behind them."""
-    first = next(blocks[0] for blocks in known if blocks)
-    layers, two, heads, _, size = first.shape
-    states = first.new_zeros(layers, two, len(known), heads, width, size)
-    for row, blocks in enumerate(known):
-        if blocks:
-            states[:, :, row, :, : BLOCK * len(blocks)] = torch.cat(blocks, dim=3)
-    return states
+    def _tensor(self, arrays: list[np.ndarray]) -> Tensor:
+        return torch.from_numpy(np.concatenate(arrays).astype(np.int64))[None].to(self.device)
+
+
+class SharedRow:
+    """`PromptRow` with the keys and values of its prompt and of its branches' tokens."""
+
+    def __init__(self, prompt: np.ndarray, known: Tensor | None) -> None:
+        """`known` `[layers, 2, heads, cached, d]`: the states of a prefix."""
+        self.prompt, self.known = prompt, known
+        self.num_cached = 0 if known is None else known.shape[3]
+        self.num_new = len(prompt) - self.num_cached
+        self.length = len(prompt)  # of all keys
+        self.depths: list[int] = []  # of each key behind the prompt: its step
+        self.own: np.ndarray | None = None  # [C, length - P]: which of those keys a branch sees; None: it sees all
+        self.buffers: list[Tensor] = []  # of each layer: [2, heads, room, d]
+        self.arrays: dict[int, np.ndarray] = {}  # the same memory
+
+    @property
+    def positions(self) -> np.ndarray:
+        """`[length]` of every key."""
+        return np.concatenate([np.arange(len(self.prompt)), len(self.prompt) + np.array(self.depths, dtype=np.int64)])
+
+    def grow(self, parents: Sequence[int]) -> np.ndarray:
+        """Append a token to each of `parents` `[C]`, the branches from now on; returns the tokens' positions `[C]`."""
+        count, depth = len(parents), self.depths[-1] + 1 if self.depths else 0
+        if self.own is not None or count > 1:
+            before = np.ones((1, len(self.depths)), dtype=bool) if self.own is None else self.own
+            self.own = np.concatenate([before[list(parents)], np.eye(count, dtype=bool)], axis=1)
+        self.depths += [depth] * count
+        self.length += count
+        if self.length > self.buffers[0].shape[2]:
+            self.buffers = [_with_room(buffer, self.length) for buffer in self.buffers]
+            self.arrays.clear()
+        return np.full(count, len(self.prompt) + depth)
+
+    def buffer(self, layer: int, like: Tensor) -> Tensor:
+        """See `attention.Keeper.buffer`."""
+        if layer == len(self.buffers):
+            heads, _, size = like.shape
+            known = like.new_empty(2, heads, 0, size) if self.known is None else self.known[layer]
+            self.buffers.append(_with_room(known, self.length))
+        return self.buffers[layer]
+
+    def array(self, layer: int, like: Tensor) -> np.ndarray:
+        """See `attention.Keeper.array`."""
+        found = self.arrays.get(layer)
+        if found is None:
+            found = self.arrays[layer] = self.buffer(layer, like).numpy()
+        return found
+
+
+def _with_room(held: Tensor, length: int) -> Tensor:
+    """A buffer that begins with what is `held` and has room for more than `length` tokens."""
+    two, heads, filled, size = held.shape
+    buffer = held.new_empty(two, heads, length + ROOM, size)
+    buffer[:, :, :filled] = held
+    return buffer
 
 
 class PlainColumns:
-    """`Columns` of any causal LM with a cache. Computes the prompts one by one and knows no prefixes."""
+    """`Columns` of any causal LM with a cache. Computes row by row and knows no prefixes."""
 
     def __init__(self, model: Any) -> None:
         self.model, self.device = model, model.get_input_embeddings().weight.device
 
-    def begin(self, prompts: list[np.ndarray], known: list[list[Tensor]], k: int) -> Tensor:
+    def begin(self, prompt: np.ndarray) -> PlainRow:
         """See `Columns.begin`."""
-        self.caches, logits = [], []
-        for prompt in prompts:
-            ids = torch.from_numpy(prompt.astype(np.int64)).to(self.device)[None]
-            out = self.model(input_ids=ids, use_cache=True, logits_to_keep=1)
-            out.past_key_values.reorder_cache(torch.zeros(k, dtype=torch.long, device=self.device))  # K times the row
-            self.caches.append(out.past_key_values)
-            logits.append(out.logits[:, -1].float().expand(k, -1))
-        return torch.stack(logits)
+        return PlainRow(prompt, len(prompt))
 
-    def keep(self, rows: Tensor) -> None:
-        """See `Columns.keep`."""
-        self.caches = [self.caches[row] for row in rows.tolist()]
+    def forward(self, rows: Sequence[Growth]) -> Tensor:
+        """See `Columns.forward`."""
+        logits = []
+        for growth in rows:
+            row: PlainRow = growth.row
+            if growth.tokens:
+                ids, before = torch.tensor(growth.tokens, device=self.device)[:, None], list(growth.parents)
+                if before != list(range(row.num_branches)):
+                    row.cache.reorder_cache(torch.tensor(before, device=self.device))
+                row.num_branches = len(before)
+            else:
+                ids = torch.from_numpy(row.prompt.astype(np.int64))[None].to(self.device)
+            out = self.model(input_ids=ids, past_key_values=row.cache, use_cache=True, logits_to_keep=1)
+            row.cache = out.past_key_values
+            logits.append(out.logits[:, -1].float())
+        return torch.cat(logits)
 
-    def step(self, tokens: Tensor) -> Tensor:
-        """See `Columns.step`."""
-        logits = [
-            self.model(input_ids=row[:, None], past_key_values=cache, use_cache=True).logits[:, -1].float()
-            for row, cache in zip(tokens, self.caches, strict=True)
-        ]
-        return torch.stack(logits)
+
+@dataclass(slots=True)
+class PlainRow:
+    """`PromptRow` in the model's own cache, whose batch is the branches."""
+
+    prompt: np.ndarray
+    num_new: int
+    num_cached: int = 0
+    num_branches: int = 1
+    cache: Any = None

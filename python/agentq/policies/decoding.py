@@ -1,88 +1,162 @@
-"""One batch of prompts from the first token to the last end token: draws, patterns, ends. Independent of the model."""
+"""Requests under way, one token of each per step: who is computed, draws, patterns, ends. Knows no model.
+
+    1. admit    requests that wait take the rows that are free
+    2. compute  one forward pass: prompts of new rows, the next token of each branch of the others
+    3. draw     a token per sample
+    4. part     samples of a branch that drew the same token stay together; rows whose samples have all ended leave
+
+Source of the steps without a barrier between requests: Yu et al. 2022, "Orca", OSDI 2022, section 4.
+"""
 
 from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from agentq.policies.columns import Columns
-from agentq.policies.masks import Masks
-from agentq.policies.protocol import SampledAnswer
+from agentq.policies.columns import Columns, Growth, PromptRow
+from agentq.policies.masks import hold, parted
+from agentq.policies.protocol import SampledAnswer, SampleRequest
 from agentq.policies.renderer import Renderer
+from agentq.policies.usage import Usage
 from agentq.types import StopReason
+
+PROMPT_TOKENS = 2048  # of new rows in one step, unless a single prompt is longer: bounds the memory of activations
+
+
+class Answering:
+    """A request under way, with the tokens and log-probabilities of each sample; at the end `samples`."""
+
+    def __init__(self, request: SampleRequest, version: int, matcher: Any) -> None:
+        self.request, self.version, self.arrived = request, version, time.perf_counter()
+        k, most = request.k, request.max_new_tokens
+        self.uniforms = np.random.Generator(np.random.Philox(key=request.seed)).random((most, k))
+        self.tokens: list[list[int]] = [[] for _ in range(k)]
+        self.logps: list[list[float]] = [[] for _ in range(k)]
+        self.branches, self.matchers = [list(range(k))], [matcher]  # the samples of each branch, its pattern
+        self.row: PromptRow | None = None
+        self.growth: Growth
+        self.samples: list[SampledAnswer] = []
 
 
 class Decoding:
-    """`B` prompts with `K` samples each."""
+    """At most `max_rows` requests are computed at once; `matcher` makes that of a pattern. `halted`: no step more."""
 
     def __init__(
-        self, renderer: Renderer, seeds: list[int], k: int, max_new_tokens: int, *, masks: Masks | None, version: int
+        self, columns: Columns, renderer: Renderer, usage: Usage, *, max_rows: int, matcher: Callable[[str], Any]
     ) -> None:
-        """`seeds` `[B]`, one per prompt; `masks` restrict the samples to patterns; `version` is recorded in them."""
-        self.renderer, self.k, self.max_new_tokens = renderer, k, max_new_tokens
-        self.masks, self.version = masks, version
-        uniforms = [np.random.Generator(np.random.Philox(key=s)).random((max_new_tokens, k)) for s in seeds]
-        self.uniforms = torch.from_numpy(np.stack(uniforms))  # [B, max_new_tokens, K]
-        self.tokens = np.zeros((len(seeds), k, max_new_tokens), dtype=np.int32)
-        self.logps = np.zeros((len(seeds), k, max_new_tokens), dtype=np.float32)
-        self.counts = np.zeros((len(seeds), k), dtype=np.int64)
-        self.ended = np.zeros((len(seeds), k), dtype=bool)
+        self.columns, self.renderer, self.usage = columns, renderer, usage
+        self.max_rows, self.matcher, self.halted = max_rows, matcher, False
+        self.waiting: deque[Answering] = deque()
+        self.rows: list[Answering] = []
 
-    def run(
-        self, columns: Columns, prompts: list[np.ndarray], known: list[list[Tensor]], temperature: float
-    ) -> list[list[SampledAnswer]]:
-        """The samples of `prompts` `[B]`, whose `known` prefixes are computed already."""
-        # 1. Prefill.
-        logits = columns.begin(prompts, known, self.k)
-        rows = np.arange(len(prompts))  # rows that are still decoded
-        uniforms = self.uniforms.to(logits.device)
-        for t in range(self.max_new_tokens):
-            # 2. Sample one token per column and record it.
-            allowed = logits if self.masks is None else self.masks.hold(logits, rows, self.ended[rows])
-            token, logp = sample_tokens(allowed, logits, uniforms[rows, t], temperature)
-            alive = self._record(rows, t, token, logp)
-            if t + 1 == self.max_new_tokens or not alive.any():
+    def add(self, request: SampleRequest, version: int) -> Answering:
+        """Let a request wait for a row; `version` marks its samples. Raises ModelError for a pattern that is none."""
+        found = Answering(request, version, self.matcher(request.pattern) if request.pattern else None)
+        self.waiting.append(found)
+        return found
+
+    def remove(self, answering: Answering) -> None:
+        """Forget a request that is under way."""
+        (self.waiting if answering in self.waiting else self.rows).remove(answering)
+
+    @torch.inference_mode()
+    def step(self) -> list[Answering]:
+        """One token of each row; returns those whose samples have all ended."""
+        begun = time.perf_counter()
+        self._admit()
+        logits = self.columns.forward([a.growth for a in self.rows])
+        tokens, logps = self._draw(logits)
+        n = 0
+        for a in self.rows:
+            stop = n + len(a.branches)
+            self._part(a, tokens[n:stop], logps[n:stop])
+            n = stop
+        ended = [a for a in self.rows if not a.branches]
+        self.rows = [a for a in self.rows if a.branches]
+        for a in ended:
+            self._end(a)
+        self.usage.seconds += time.perf_counter() - begun
+        return ended
+
+    def _admit(self) -> None:
+        """Give the free rows to requests that wait, as long as their prompts leave this step room."""
+        room = PROMPT_TOKENS
+        while self.waiting and len(self.rows) < self.max_rows:
+            a = self.waiting[0]
+            a.row = a.row or self.columns.begin(a.request.prompt.ids)
+            if room < min(a.row.num_new, PROMPT_TOKENS):
                 break
-            # 3. Once many rows have ended in all columns, drop them.
-            if alive.mean() < 0.7:
-                kept = torch.from_numpy(alive.nonzero()[0]).to(token.device)
-                columns.keep(kept)
-                rows, token = rows[alive], token[kept]
-            # 4. One forward pass.
-            logits = columns.step(token)
-        return [[self._sampled(row, col) for col in range(self.k)] for row in range(len(prompts))]
+            room -= a.row.num_new
+            a.growth = Growth(a.row)
+            self.rows.append(self.waiting.popleft())
+            tally = self.usage.of(a.request.role)
+            tally.queue_s += time.perf_counter() - a.arrived
+            tally.cached_tokens += a.row.num_cached
 
-    def _record(self, rows: np.ndarray, t: int, token: Tensor, logp: Tensor) -> np.ndarray:
-        """Write the t-th tokens of columns that have not ended; returns which rows still have such a column."""
-        live, tokens = ~self.ended[rows], token.cpu().numpy()
-        if self.masks is not None:
-            self.masks.take(rows, tokens, ~live)
-        self.tokens[rows, :, t] = tokens
-        self.logps[rows, :, t] = logp.cpu().numpy()
-        self.counts[rows] += live
-        self.ended[rows] |= np.isin(tokens, self.renderer.end_ids)
-        alive: np.ndarray = ~self.ended[rows].all(axis=1)
-        return alive
+    def _draw(self, logits: Tensor) -> tuple[list[list[int]], list[list[float]]]:
+        """The next tokens of each branch's samples, and their log-probabilities; `logits` `[N, V]`, one per branch."""
+        branches = [(a, samples) for a in self.rows for samples in a.branches]
+        uniforms = np.zeros((len(branches), max(len(samples) for _, samples in branches)))
+        for row, (a, samples) in zip(uniforms, branches, strict=True):
+            row[: len(samples)] = a.uniforms[len(a.tokens[samples[0]]), samples]
+        temperatures = torch.tensor([a.request.temperature for a, _ in branches])
+        allowed = hold(logits, [matcher for a in self.rows for matcher in a.matchers])
+        tokens, logps = draw(logits, allowed, torch.from_numpy(uniforms), temperatures)
+        return tokens.tolist(), logps.tolist()
 
-    def _sampled(self, row: int, col: int) -> SampledAnswer:
-        n = int(self.counts[row, col])
-        reason = StopReason.EOS if self.ended[row, col] else StopReason.LENGTH
-        tokens = self.tokens[row, col, :n].copy()
-        return SampledAnswer(
-            self.renderer.decode(tokens), tokens, self.logps[row, col, :n].copy(), reason, self.version
-        )
+    def _part(self, a: Answering, tokens: list[list[int]], logps: list[list[float]]) -> None:
+        """Add the tokens of each branch's samples; those that go on and drew the same stay one branch."""
+        branches, matchers = list[list[int]](), list[Any]()
+        parents, grown = list[int](), list[int]()
+        for parent, samples in enumerate(a.branches):
+            apart: dict[int, list[int]] = {}
+            for sample, token, logp in zip(samples, tokens[parent], logps[parent], strict=False):
+                a.tokens[sample].append(token)
+                a.logps[sample].append(logp)
+                if token not in self.renderer.end_ids and len(a.tokens[sample]) < a.request.max_new_tokens:
+                    apart.setdefault(token, []).append(sample)
+            branches += apart.values()
+            parents += [parent] * len(apart)
+            grown += apart
+            matchers += parted(a.matchers[parent], list(apart))
+        a.branches, a.matchers, a.growth = branches, matchers, Growth(a.growth.row, grown, parents)
+
+    def _end(self, a: Answering) -> None:
+        for tokens, logps in zip(a.tokens, a.logps, strict=True):
+            ids, told = np.asarray(tokens, dtype=np.int32), np.asarray(logps, dtype=np.float32)
+            reason = StopReason.EOS if tokens[-1] in self.renderer.end_ids else StopReason.LENGTH
+            a.samples.append(SampledAnswer(self.renderer.decode(ids), ids, told, reason, a.version))
+        tally = self.usage.of(a.request.role)
+        tally.requests += 1
+        tally.prompt_tokens += len(a.request.prompt.ids)
+        tally.generated_tokens += sum(map(len, a.tokens))
 
 
-def sample_tokens(allowed: Tensor, logits: Tensor, uniform: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Tokens `[B, K]` drawn from `allowed` by inverse transform sampling, and their logps at temperature 1."""
-    logps = torch.log_softmax(logits, dim=-1)
-    if temperature == 0:
-        token = allowed.argmax(dim=-1)
-    else:
-        cumulative = torch.softmax(allowed / temperature, dim=-1).double().cumsum(dim=-1)
-        target = uniform[..., None] * cumulative[..., -1:]
-        token = torch.searchsorted(cumulative, target, right=True)[..., 0].clamp_max(logits.shape[-1] - 1)
-        if allowed is not logits:  # rounding must not pass the last allowed token
-            token = token.minimum(logits.shape[-1] - 1 - allowed.flip(-1).isfinite().int().argmax(dim=-1))
-    return token, logps.gather(-1, token[..., None])[..., 0]
+def draw(logits: Tensor, allowed: Tensor, uniforms: Tensor, temperatures: Tensor) -> tuple[Tensor, Tensor]:
+    """Tokens by the inverse of the cumulative distribution, and their log-probabilities at temperature 1.
+
+    Args:
+        logits: `[N, V]`.
+        allowed: `[N, V]` the same, minus infinity for tokens that may not be drawn.
+        uniforms: `[N, M]` in [0, 1), float64.
+        temperatures: `[N]` at least 0; 0 takes the likeliest token.
+
+    Returns:
+        `[N, M]` both; log-probabilities in nats.
+    """
+    uniforms = uniforms.float().clamp_max_(1 - 2**-24).to(logits.device)  # the largest float32 below 1
+    temperatures = temperatures.to(logits.device)
+    warm = (temperatures > 0)[:, None]
+    if warm.any():
+        cumulative = torch.softmax(allowed / torch.where(warm, temperatures[:, None], 1.0), dim=-1).cumsum(dim=-1)
+        tokens = torch.searchsorted(cumulative, uniforms * cumulative[:, -1:], right=True)
+    if not warm.all():
+        likeliest = allowed.argmax(dim=-1, keepdim=True).expand_as(uniforms)
+        tokens = torch.where(warm, tokens, likeliest) if warm.any() else likeliest
+    return tokens, torch.log_softmax(logits, dim=-1).gather(-1, tokens)

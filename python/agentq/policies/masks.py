@@ -1,7 +1,8 @@
-"""Which tokens may come next in answers that must match a pattern. Owns the matchers, one per column of a batch."""
+"""Which tokens may come next in answers that are held to patterns."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -32,30 +33,24 @@ class Vocabulary:
         return matcher
 
 
-class Masks:
-    """The matchers of a batch; None for a prompt without a pattern."""
+def hold(logits: Tensor, matchers: Sequence[Any]) -> Tensor:
+    """`logits` `[N, V]`, minus infinity for tokens that a branch's matcher refuses; None refuses nothing."""
+    if not any(matchers):
+        return logits
+    allowed = np.ones(logits.shape, dtype=bool)
+    for row, matcher in zip(allowed, matchers, strict=True):
+        if matcher is not None:
+            bits = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
+            row[:] = np.unpackbits(bits, count=len(row), bitorder="little")
+    return logits.masked_fill(~torch.from_numpy(allowed).to(logits.device), -torch.inf)
 
-    def __init__(self, vocabulary: Vocabulary, patterns: list[str], k: int) -> None:
-        first = [vocabulary.matcher(pattern) if pattern else None for pattern in patterns]
-        self.matchers = [[None if each is None else each.deep_copy() for _ in range(k)] for each in first]
-        self.size = vocabulary.size
 
-    def hold(self, logits: Tensor, rows: np.ndarray, ended: np.ndarray) -> Tensor:
-        """`logits` `[b, K, V]` of `rows` `[b]`, minus infinity for tokens that may not come next.
-
-        Columns that have `ended` `[b, K]` may have any token.
-        """
-        mask = np.ones((*ended.shape, self.size), dtype=bool)
-        for i, row in enumerate(rows):
-            for column, matcher in enumerate(self.matchers[row]):
-                if matcher is not None and not ended[i, column]:
-                    bits = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
-                    mask[i, column] = np.unpackbits(bits, count=self.size, bitorder="little")
-        return logits.masked_fill(~torch.from_numpy(mask).to(logits.device), -torch.inf)
-
-    def take(self, rows: np.ndarray, tokens: np.ndarray, ended: np.ndarray) -> None:
-        """Advance by `tokens` `[b, K]` in the columns that had not `ended` `[b, K]`."""
-        for i, row in enumerate(rows):
-            for column, matcher in enumerate(self.matchers[row]):
-                if matcher is not None and not ended[i, column] and not matcher.consume_token(int(tokens[i, column])):
-                    raise ModelError(f"a pattern must lead on; got {matcher.get_error()}")
+def parted(matcher: Any, tokens: Sequence[int]) -> list[Any]:
+    """The matcher of a branch after each of `tokens`; None stays None."""
+    if matcher is None:
+        return [None] * len(tokens)
+    found = [matcher, *(matcher.deep_copy() for _ in tokens[1:])]
+    for each, token in zip(found, tokens, strict=False):
+        if not each.consume_token(token):
+            raise ModelError(f"a pattern must lead on; got {each.get_error()}")
+    return found[: len(tokens)]

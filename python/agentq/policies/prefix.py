@@ -7,13 +7,15 @@ a trie of blocks with a byte limit; the least recently used blocks are dropped f
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
 BLOCK = 16  # tokens; ours
+MOST_BLOCKS = 2048  # twice what serves 32 trees of `booking` as well as a cache without a limit
 _ROOT = 0
 
 
@@ -27,13 +29,16 @@ class PrefixCache:
     """Blocks by (block before, its tokens). Exact: tokens are compared, not their hashes."""
 
     def __init__(self, max_bytes: int) -> None:
-        """At most `max_bytes` of keys and values are kept; 0 keeps none."""
+        """At most `max_bytes` of keys and values and `MOST_BLOCKS` blocks are kept; 0 keeps none."""
         self.max_bytes, self.num_bytes = max_bytes, 0
         self._blocks: OrderedDict[tuple[int, bytes], _Block] = OrderedDict()
         self._next = _ROOT + 1
 
-    def find(self, prompt: np.ndarray) -> list[Tensor]:
-        """The blocks of the longest known prefix that leaves at least one token of `prompt` `[P]` int32 to compute."""
+    def find(self, prompt: np.ndarray) -> Tensor | None:
+        """`[layers, 2, heads, cached, head size]` of the longest known prefix, None without one.
+
+        It leaves at least one token of `prompt` `[P]` int32 to compute.
+        """
         keys, states, before = [], [], _ROOT
         for tokens in _tokens(prompt[:-1]):
             block = self._blocks.get((before, tokens))
@@ -44,24 +49,21 @@ class PrefixCache:
             before = block.number
         for key in reversed(keys):  # a block must outlive its successors
             self._blocks.move_to_end(key)
-        return states
+        return torch.cat(states, dim=3) if states else None
 
-    def add(self, prompt: np.ndarray, start: int, states: Tensor) -> None:
+    def add(self, prompt: np.ndarray, states: Sequence[Tensor]) -> None:
         """Keep the whole blocks of a computed prompt.
 
         Args:
             prompt: `[P]` int32 token ids.
-            start: index at which `states` begin, the end of the prefix that `find` returned; a multiple of BLOCK.
-            states: `[layers, 2, heads, P - start, head size]`; copied.
+            states: of each layer, `[2, heads, P or more, head size]`; copied.
         """
         before, keys = _ROOT, []
         for i, tokens in enumerate(_tokens(prompt)):
-            key, offset = (before, tokens), i * BLOCK - start
+            key = (before, tokens)
             block = self._blocks.get(key)
             if block is None:
-                if offset < 0:  # a block was dropped after it was found
-                    return
-                kept = states[..., offset : offset + BLOCK, :].clone()
+                kept = torch.stack([layer[:, :, i * BLOCK : (i + 1) * BLOCK] for layer in states])
                 block = self._blocks[key] = _Block(self._next, kept)
                 self._next += 1
                 self.num_bytes += kept.nbytes
@@ -69,7 +71,7 @@ class PrefixCache:
             before = block.number
         for key in reversed(keys):
             self._blocks.move_to_end(key)
-        while self.num_bytes > self.max_bytes:
+        while self.num_bytes > self.max_bytes or len(self._blocks) > MOST_BLOCKS:
             self.num_bytes -= self._blocks.popitem(last=False)[1].states.nbytes
 
     def clear(self) -> None:

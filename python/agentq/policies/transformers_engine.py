@@ -1,8 +1,7 @@
-"""Batched sampling from a transformers causal LM: prompts in, token ids and log-probabilities out."""
+"""Sampling from a transformers causal LM: prompts in, token ids and log-probabilities out. Knows no agents."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agentq.agent.prompts import Messages
 from agentq.errors import ModelError
-from agentq.policies import attention
-from agentq.policies.batches import Batches
 from agentq.policies.decoding import Decoding
 from agentq.policies.head import context_of
-from agentq.policies.masks import Masks, Vocabulary
-from agentq.policies.prefix import BLOCK, PrefixCache
+from agentq.policies.masks import Vocabulary
+from agentq.policies.prefix import PrefixCache
 from agentq.policies.protocol import Gives, Prompt, SampledAnswer, SampleRequest
 from agentq.policies.renderer import Renderer
+from agentq.policies.stepping import Stepping
 from agentq.policies.trial import choose_columns
 from agentq.policies.usage import Usage
 from agentq.policies.weights import check_shapes, load_weights, shapes_of
@@ -31,8 +29,8 @@ from agentq.types import History
 class TransformersEngine:
     """`Engine` over a causal LM, by name or path, on one device.
 
-    `shares_columns`: whether the samples of a prompt are computed as columns of one row, with a prefix cache. A trial
-    of the model decides. A model that does not accept the masks is computed prompt by prompt, several times slower.
+    `shares_columns` tells whether requests are computed together, with a prefix cache (`columns.SharedColumns`), as a
+    trial of the model decides. A model that cannot attend so is computed prompt by prompt, several times slower.
     """
 
     gives = Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS | Gives.PATTERNS
@@ -46,7 +44,8 @@ class TransformersEngine:
         max_rows: int = 32,
         prefix_cache_bytes: int = 512 << 20,
     ) -> None:
-        """At most `max_rows` prompts are computed together; cached prefixes use at most `prefix_cache_bytes` (0: none).
+        """`max_rows` prompts are computed at once; known prefixes take at most `prefix_cache_bytes` (0: none),
+        and 32,768 tokens.
 
         Raises:
             ModelError: if the checkpoint cannot be loaded, or decoding does not give the model's own logits.
@@ -58,15 +57,16 @@ class TransformersEngine:
         self.max_rows = max_rows
         self.version = 0
         self.usage = Usage()
-        self._columns, self.shares_columns = choose_columns(self.model)
+        make_columns, self.shares_columns = choose_columns(self.model)
         self.prefixes = PrefixCache(prefix_cache_bytes if self.shares_columns else 0)
+        self._columns = make_columns(self.prefixes)
         eos = self.model.generation_config.eos_token_id
         eos = tokenizer.eos_token_id if eos is None else eos
         if eos is None:
             raise ModelError(f"the checkpoint must name an eos token; got none in {model}")
         ends = [eos] if isinstance(eos, int) else list(eos)
         self.renderer = Renderer(tokenizer, ends, context_of(self.model))
-        self._batches = Batches(self._answer)
+        self._stepping = Stepping(self._decoding)
         self._vocabulary: Vocabulary | None = None
 
     def render(self, history: History, compose: Callable[[History], Messages], *, max_new_tokens: int) -> Prompt:
@@ -78,23 +78,18 @@ class TransformersEngine:
         return self.renderer.encode_answer(text)
 
     async def sample(self, request: SampleRequest) -> list[SampledAnswer]:
-        """See `Engine.sample`; waiting requests are computed together."""
-        return await self._batches.submit((request.k, request.temperature, request.max_new_tokens), request)
+        """See `Engine.sample`; requests that are under way together are computed together."""
+        self.renderer.check(request.prompt.ids, request.max_new_tokens)
+        return await self._stepping.submit(request, self.version)
 
-    def _answer(self, requests: list[SampleRequest], queue_s: list[float]) -> list[list[SampledAnswer]]:
-        first = requests[0]
-        samples = self.generate(
-            [r.prompt.ids for r in requests],
-            first.k,
-            seeds=[r.seed for r in requests],
-            temperature=first.temperature,
-            max_new_tokens=first.max_new_tokens,
-            roles=[r.role for r in requests],
-            patterns=[r.pattern for r in requests],
+    def _decoding(self) -> Decoding:
+        return Decoding(
+            self._columns,
+            self.renderer,
+            self.usage,
+            max_rows=self.max_rows,
+            matcher=lambda pattern: self.vocabulary.matcher(pattern),
         )
-        for r, waited in zip(requests, queue_s, strict=True):
-            self.usage.of(r.role).queue_s += waited
-        return samples
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -128,7 +123,7 @@ class TransformersEngine:
         roles: Sequence[str] | None = None,
         patterns: Sequence[str] | None = None,
     ) -> list[list[SampledAnswer]]:
-        """`k` samples of each prompt, in batches of similar length.
+        """`k` samples of each prompt.
 
         Args:
             prompts: `[B]` arrays of int32 ids, each at least one token and short enough for the context.
@@ -150,30 +145,15 @@ class TransformersEngine:
             )
         for prompt in prompts:
             self.renderer.check(prompt, max_new_tokens)
-        start = time.perf_counter()
-        known = [self.prefixes.find(prompt) for prompt in prompts]
-        order = sorted(range(len(prompts)), key=lambda i: (len(prompts[i]) - BLOCK * len(known[i]), len(prompts[i])))
-        results: list[list[SampledAnswer]] = [[] for _ in prompts]
-        held = list(patterns or [""] * len(prompts))
-        with torch.inference_mode():
-            for first in range(0, len(order), self.max_rows):
-                rows = order[first : first + self.max_rows]
-                masks = Masks(self.vocabulary, [held[i] for i in rows], k) if any(held[i] for i in rows) else None
-                batch = Decoding(
-                    self.renderer, [seeds[i] for i in rows], k, max_new_tokens, masks=masks, version=self.version
-                )
-                columns = self._columns(self.prefixes)
-                found = batch.run(columns, [prompts[i] for i in rows], [known[i] for i in rows], temperature)
-                for i, samples in zip(rows, found, strict=True):
-                    results[i] = samples
-        self.usage.seconds += time.perf_counter() - start
-        for i, role in enumerate(roles or ["policy"] * len(prompts)):
-            tally = self.usage.of(role)
-            tally.requests += 1
-            tally.prompt_tokens += len(prompts[i])
-            tally.cached_tokens += BLOCK * len(known[i])
-            tally.generated_tokens += sum(len(sample.token_ids) for sample in results[i])
-        return results
+        decoding, most = self._decoding(), max_new_tokens
+        given = zip(prompts, seeds, roles or ["policy"] * len(prompts), patterns or [""] * len(prompts), strict=True)
+        answers = [
+            decoding.add(SampleRequest(Prompt([], ids), k, seed, temperature, most, role, pattern), self.version)
+            for ids, seed, role, pattern in given
+        ]
+        while decoding.waiting or decoding.rows:
+            decoding.step()
+        return [answering.samples for answering in answers]
 
 
 def load_checkpoint(path: str | Path, *, device: str, dtype: torch.dtype | str) -> tuple[Any, Any]:
@@ -188,8 +168,6 @@ def load_checkpoint(path: str | Path, *, device: str, dtype: torch.dtype | str) 
     if absent := sorted(told["missing_keys"]):  # transformers would initialise them at random
         first = f"{path} without {len(absent)}, such as {absent[0]}"
         raise ModelError(f"the checkpoint must hold every weight; got {first}")
-    if model.config._attn_implementation == "sdpa":  # otherwise the model has attention that SDPA cannot compute
-        model.set_attn_implementation(attention.NAME)
     size = model.get_input_embeddings().weight.shape[0]
     if len(tokenizer) > size:
         raise ModelError(

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from agentq.errors import ModelError
-from agentq.policies.columns import Columns, PlainColumns, SharedColumns
+from agentq.policies.columns import Columns, Growth, PlainColumns, SharedColumns
 from agentq.policies.head import context_of
 from agentq.policies.prefix import PrefixCache
 
@@ -59,8 +59,12 @@ def _gap(model: Any, make: Callable[[PrefixCache], Columns]) -> float:
         want = torch.stack([_columns_plainly(model, p, tokens[:, i]) for i, p in enumerate(prompts)])
         for _ in range(2):
             columns = make(prefixes)
-            found = [columns.begin(prompts, [prefixes.find(prompt) for prompt in prompts], K)]
-            found += [columns.step(token.to(want.device)) for token in tokens]
+            rows = [columns.begin(prompt) for prompt in prompts]
+            found = [columns.forward([Growth(row) for row in rows])[:, None].expand(-1, K, -1)]
+            for step, token in enumerate(tokens.tolist()):
+                parents = range(K) if step else [0] * K
+                grown = [Growth(row, own, parents) for row, own in zip(rows, token, strict=True)]
+                found.append(columns.forward(grown).view(len(rows), K, -1))
             gaps.append(spread_apart(torch.stack(found, dim=2), want))
     return max(gaps)
 

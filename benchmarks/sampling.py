@@ -1,0 +1,151 @@
+"""How many tokens per CPU second does the transformers engine sample in a real search?
+
+    python benchmarks/sampling.py [--trees 32] [--rollouts 3] [--json]
+    python benchmarks/sampling.py --beside /other/checkout/.venv/bin/python      also by another version of agentq
+
+A search of `booking` with the embedded base, K = 5 and the critic is recorded: each tree's requests in their order.
+Every engine then gets the same requests, all trees at once, and last the whole search again. Before any time counts,
+greedy answers are compared token by token, and log-probabilities with the learner's forward pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pickle
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from machine import commit, machine
+
+from agentq import envs
+from agentq.cli import embedded_base
+from agentq.critics.ranker import LLMRanker
+from agentq.learn.learner import Learner
+from agentq.policies.model_policy import ModelPolicy
+from agentq.policies.protocol import Engine, SampledAnswer, SampleRequest
+from agentq.policies.transformers_engine import TransformersEngine
+from agentq.searching.run import run_all
+from agentq.searching.tree import SearchSettings, TreeSearch
+from agentq.types import Sample, Split, Task
+
+K, TEMPERATURE = 5, 0.8
+Trace = list[list[SampleRequest]]  # the requests of each tree, in their order
+
+
+class Recording:
+    """`Engine` that notes what one tree asks."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.requests = engine, list[SampleRequest]()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+    async def sample(self, request: SampleRequest) -> list[SampledAnswer]:
+        self.requests.append(request)
+        return await self.engine.sample(request)
+
+
+def search(engine: Engine, tasks: Sequence[Task], rollouts: int) -> Trace:
+    """Search all tasks at once; what each tree asked, by task."""
+    settings, asked = SearchSettings(rollouts, K, temperature=TEMPERATURE), dict[int, list[SampleRequest]]()
+
+    async def work(task: Task) -> None:
+        own: Any = Recording(engine)
+        asked[task.seed] = own.requests
+        await TreeSearch(envs.make("booking"), task, ModelPolicy(own), settings, critic=LLMRanker(own)).run()
+
+    run_all(tasks, work, in_flight=len(tasks), on_done=lambda _: None)
+    return [asked[task.seed] for task in tasks]
+
+
+def replay(engine: Engine, trace: Trace) -> list[list[SampledAnswer]]:
+    """The answers to a recorded search: trees side by side, the requests of each one after another."""
+    answers: list[list[list[SampledAnswer]]] = [[] for _ in trace]
+
+    async def work(tree: int) -> None:
+        for request in trace[tree]:
+            answers[tree].append(await engine.sample(request))
+
+    run_all(range(len(trace)), work, in_flight=len(trace), on_done=lambda _: None)
+    return [samples for tree in answers for samples in tree]
+
+
+def measure(trace: Trace, tasks: Sequence[Task], rollouts: int, repeats: int) -> dict[str, Any]:
+    """This version's answers and its tokens per CPU second: best and median of `repeats`."""
+    engine = TransformersEngine(embedded_base())
+    greedy = [[replace(r, temperature=0.0) for r in tree[:4]] for tree in trace]
+    checked = replay(engine, greedy)
+    prompts = [r.prompt.ids for tree in greedy for r in tree]
+    samples = [Sample(p, s.token_ids, s.logps) for p, some in zip(prompts, checked, strict=True) for s in some]
+    again = Learner.from_checkpoint(embedded_base(), learning_rate=1e-5).recompute_logps(samples)
+    gap = max(float(np.abs(a.logps - b.logps).max()) for a, b in zip(samples, again, strict=True))
+    figures: dict[str, Any] = {"worst_logp_gap": gap}
+    for name, run in {
+        "replay": lambda: replay(engine, trace),
+        "search": lambda: search(engine, tasks, rollouts),
+    }.items():
+        rates = []
+        for _ in range(repeats):
+            engine.prefixes.clear()
+            before, cpu = engine.usage.total.generated_tokens, time.process_time()
+            run()
+            rates.append((engine.usage.total.generated_tokens - before) / (time.process_time() - cpu))
+        figures[f"{name}_tokens_per_cpu_s"] = {"best": max(rates), "median": float(np.median(rates))}
+    figures["peak_rss_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return figures | {"greedy": [s.token_ids.tolist() for s in samples]}
+
+
+def measured_by(python: str, given: Path, args: argparse.Namespace) -> dict[str, Any]:
+    """What `measure` finds in a process of its own, of that interpreter."""
+    words = [python, __file__, "--trace", given, "--trees", args.trees, "--rollouts", args.rollouts]
+    done = subprocess.run([*map(str, words), "--repeats", str(args.repeats)], stdout=subprocess.PIPE, check=True)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trees", type=int, default=32)
+    parser.add_argument("--rollouts", type=int, default=3, help="rollouts per tree")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--beside", metavar="PYTHON", help="interpreter of another checkout of agentq")
+    parser.add_argument("--trace", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    tasks = envs.tasks("booking", Split.TRAIN, args.trees)
+    if args.trace:
+        print(json.dumps(measure(pickle.loads(args.trace.read_bytes()), tasks, args.rollouts, args.repeats)))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        given = Path(folder) / "trace"
+        given.write_bytes(pickle.dumps(search(TransformersEngine(embedded_base()), tasks, args.rollouts)))
+        found = {"this": measured_by(sys.executable, given, args)}
+        if args.beside:
+            found["beside"] = measured_by(args.beside, given, args)
+    greedy = [found[name].pop("greedy") for name in found]
+    if args.beside:
+        found["equal_greedy_answers"] = {
+            "equal": sum(a == b for a, b in zip(*greedy, strict=True)),
+            "of": len(greedy[0]),
+        }
+        for part in ("replay", "search"):
+            now, then = (found[name][f"{part}_tokens_per_cpu_s"]["best"] for name in ("this", "beside"))
+            found[f"{part}_ratio"] = now / then
+    about = {"machine": machine("torch", "transformers"), "commit": commit()}
+    print(json.dumps(found | about, indent=None if args.json else 2))
+
+
+if __name__ == "__main__":
+    main()

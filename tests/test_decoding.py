@@ -1,0 +1,206 @@
+"""Requests that join and leave at any step, samples that share what they drew, and the core's attention."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from architectures import write_checkpoint
+
+from agentq import _core
+from agentq.errors import ModelError
+from agentq.policies import decoding, prefix
+from agentq.policies.columns import Growth, SharedColumns
+from agentq.policies.decoding import Answering, Decoding
+from agentq.policies.prefix import PrefixCache
+from agentq.policies.protocol import Prompt, SampledAnswer, SampleRequest
+from agentq.policies.transformers_engine import TransformersEngine
+
+PROMPTS = [np.arange(5, 5 + n, dtype=np.int32) for n in (70, 17, 90, 33)]
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> TransformersEngine:
+    return TransformersEngine(write_checkpoint("Llama", tmp_path_factory.mktemp("llama")), max_rows=3)
+
+
+def request(i: int, **other: object) -> SampleRequest:
+    asked = {"k": 1 + i, "seed": i, "temperature": 0.5 * i, "max_new_tokens": 6 + 3 * i, **other}
+    return SampleRequest(Prompt([], PROMPTS[i]), **asked)  # type: ignore[arg-type]
+
+
+def alone(engine: TransformersEngine, r: SampleRequest) -> list[list[int]]:
+    (found,) = engine.generate(
+        [r.prompt.ids], r.k, seeds=[r.seed], temperature=r.temperature, max_new_tokens=r.max_new_tokens
+    )
+    return tokens(found)
+
+
+def tokens(samples: Sequence[SampledAnswer]) -> list[list[int]]:
+    return [s.token_ids.tolist() for s in samples]
+
+
+def test_requests_of_any_kind_are_computed_together_and_sampled_as_alone(
+    engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    want, sizes = [alone(engine, request(i)) for i in range(4)], list[int]()
+    forward = SharedColumns.forward
+
+    def counted(self: SharedColumns, rows: Sequence[Growth]) -> torch.Tensor:
+        sizes.append(len(rows))
+        return forward(self, rows)
+
+    monkeypatch.setattr(SharedColumns, "forward", counted)
+
+    async def twice(i: int) -> list[list[int]]:
+        assert tokens(await engine.sample(request(i))) == want[i]
+        return tokens(await engine.sample(request(i)))
+
+    async def main() -> list[list[list[int]]]:
+        return await asyncio.gather(*map(twice, range(4)))
+
+    assert asyncio.run(main()) == want
+    assert max(sizes) == engine.max_rows and sum(size > 1 for size in sizes) > len(sizes) / 2
+
+
+def test_a_cancelled_request_leaves_and_the_others_go_on(
+    engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    want, step, before = alone(engine, request(3)), Decoding.step, engine.usage.total.requests
+
+    async def main() -> list[list[int]]:
+        loop = asyncio.get_running_loop()
+        left = asyncio.create_task(engine.sample(request(0, k=9, temperature=1.0, max_new_tokens=9)))
+        short = asyncio.create_task(engine.sample(request(1, max_new_tokens=2)))
+
+        def cancelling(decoding: Decoding) -> list[Answering]:
+            loop.call_soon_threadsafe(left.cancel)
+            return step(decoding)
+
+        monkeypatch.setattr(Decoding, "step", cancelling)
+        found = tokens(await asyncio.wait_for(engine.sample(request(3)), 20))
+        await asyncio.gather(left, short, return_exceptions=True)
+        assert left.cancelled()
+        return found
+
+    assert asyncio.run(main()) == want
+    assert engine.usage.total.requests == before + 2
+
+
+def test_a_failing_model_fails_what_is_under_way_and_no_later_request(
+    engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    want = alone(engine, request(2))
+
+    def fail(self: SharedColumns, rows: Sequence[Growth]) -> torch.Tensor:
+        monkeypatch.undo()
+        raise RuntimeError("the model died")
+
+    async def main() -> list[list[int]]:
+        monkeypatch.setattr(SharedColumns, "forward", fail)
+        both = await asyncio.gather(*(engine.sample(request(i)) for i in (0, 1)), return_exceptions=True)
+        assert [str(error) for error in both] == ["the model died"] * 2
+        return tokens(await engine.sample(request(2)))
+
+    assert asyncio.run(main()) == want
+
+
+def test_a_bad_pattern_fails_its_own_request_alone(engine: TransformersEngine) -> None:
+    pytest.importorskip("llguidance")
+    want = alone(engine, request(1))
+
+    async def main() -> list[object]:
+        asked = engine.sample(request(0, pattern="(")), engine.sample(request(1))
+        return list(await asyncio.gather(*asked, return_exceptions=True))
+
+    error, found = asyncio.run(main())
+    assert isinstance(error, ModelError) and tokens(found) == want  # type: ignore[arg-type]
+
+
+def test_samples_that_drew_the_same_tokens_are_computed_once(
+    engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed, forward = list[int](), SharedColumns.forward
+
+    def counted(self: SharedColumns, rows: Sequence[Growth]) -> torch.Tensor:
+        computed.extend(len(growth.tokens) for growth in rows)
+        return forward(self, rows)
+
+    monkeypatch.setattr(SharedColumns, "forward", counted)
+    for temperature in (0.0, 0.7):
+        computed.clear()
+        (samples,) = engine.generate(PROMPTS[:1], 6, seeds=[3], temperature=temperature, max_new_tokens=8)
+        goes_on = {tuple(s.token_ids[:n]) for s in samples for n in range(1, len(s.token_ids))}
+        assert sum(computed) == len(goes_on) and (temperature or max(computed) == 1)
+
+
+def test_prompts_enter_in_steps_of_bounded_size(engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    want = engine.generate(PROMPTS, 2, seeds=range(4), max_new_tokens=5)
+    monkeypatch.setattr(decoding, "PROMPT_TOKENS", 20)
+    engine.prefixes.clear()
+    found = engine.generate(PROMPTS, 2, seeds=range(4), max_new_tokens=5)
+    assert [tokens(s) for s in found] == [tokens(s) for s in want]
+
+
+def test_prefixes_are_bounded_by_bytes_and_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefix, "MOST_BLOCKS", 3)
+    cache, states = PrefixCache(1 << 20), [torch.zeros(2, 1, 90, 4)]
+    cache.add(PROMPTS[2], states)
+    assert cache.num_bytes == 3 * 2 * 16 * 4 * 4
+    found = cache.find(PROMPTS[2])
+    assert found is not None and found.shape == (1, 2, 1, 48, 4)
+
+
+@pytest.mark.parametrize(("size", "groups"), [(32, 1), (16, 2), (64, 3), (128, 1), (20, 2), (48, 1)])
+def test_attend_rows_is_softmax_attention_of_each_row(size: int, groups: int) -> None:
+    rng = np.random.default_rng(0)
+    heads, starts, stops, lengths = 2, [0, 1], [1, 6], [41, 399]
+
+    def normal(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    query, key = normal(6, heads * groups, size).transpose(1, 0, 2), normal(heads, 6, size)  # one with strides
+    value, states = normal(heads, 6, size), [normal(2, heads, room, size) for room in (50, 400)]
+    visible = rng.random((5, 399)) < 0.7
+    want = [each.copy() for each in states]
+    out = _core.attend_rows(query, key, value, states, starts, stops, lengths, [None, visible], 0.3)
+    for i, (start, stop, length) in enumerate(zip(starts, stops, lengths, strict=True)):
+        want[i][:, :, length - (stop - start) : length] = np.stack([key, value])[:, :, start:stop]
+        np.testing.assert_array_equal(states[i], want[i])
+        for h in range(heads * groups):
+            keys, values = want[i][:, h // groups, :length].astype(np.float64)
+            scores = 0.3 * query[h, start:stop] @ keys.T
+            if i == 1:
+                scores[~visible] = -np.inf
+            weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+            expected = weights @ values / weights.sum(axis=1, keepdims=True)
+            np.testing.assert_allclose(out[start:stop, h], expected, atol=3e-6)
+
+
+def test_attend_rows_refuses_what_lies_outside_its_arrays() -> None:
+    new, state = np.zeros((2, 3, 8), np.float32), np.zeros((2, 2, 9, 8), np.float32)
+
+    def call(**changed: object) -> object:
+        given = {"query": new, "key": new, "value": new, "states": [state], "starts": [0], "stops": [3], "lengths": [9]}
+        return _core.attend_rows(**{**given, "visible": [None], "scale": 1.0, **changed})  # type: ignore[arg-type]
+
+    call()
+    for changed in (
+        {"stops": [4]},
+        {"starts": [-1]},
+        {"starts": [3]},
+        {"lengths": [10]},
+        {"lengths": [2]},
+        {"lengths": []},
+        {"key": new[:, :2]},
+        {"query": new[:1]},
+        {"value": new[..., ::2]},
+        {"states": [state[:, :1]]},
+        {"states": [np.zeros((2, 2, 9, 7), np.float32)]},
+        {"visible": [np.ones((3, 8), bool)]},
+    ):
+        with pytest.raises((ValueError, TypeError)):
+            call(**changed)
