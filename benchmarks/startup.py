@@ -2,9 +2,9 @@
 
     python benchmarks/startup.py [--json] [--repeats 5]
 
-Commands that compute nothing: help, a wrong setting of each command, the report of a finished run, the import. Each runs
-in a process of its own. The smallest processor time of several counts, user and system, since other work on the machine
-can only add to it.
+Commands that compute nothing: help, a wrong setting of each command, the report of a finished run, the import. Each
+runs in a process of its own. The smallest of several processor times counts, user and system, since other work on the
+machine can only add to it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ WRONG_WORDS = (  # of `agentq`; each ends with one line on stderr
     ("run", "book", "--url", "http://localhost", "--calls", "0"),
     ("env", "check", "booking", "--tasks", "0"),
 )
-TREES = 50
+TREES, ROLLOUTS = 120, 2  # of 246 nodes: about those of `agentq demo`
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +81,14 @@ def cases(run: Path) -> list[Case]:
 
 
 def make_run(path: Path) -> None:
-    """A run directory of some trees."""
+    """A run directory of `TREES` trees."""
 
     def answers(history: object, k: int) -> list[str]:
-        return [f"CLICK [{i}]" for i in range(k)]
+        return ["SCROLL DOWN", *(f"CLICK [{i}]" for i in range(1, k))]
 
     with RunStore.open(path, {"command": "demo"}) as store:
         for task in range(TREES):
-            store.add_tree("search", agentq.search("booking", task, answers, num_iterations=20).tree)
+            store.add_tree("search", agentq.search("booking", task, answers, num_iterations=ROLLOUTS).tree)
 
 
 def measure(repeats: int) -> dict[str, float]:
@@ -96,9 +96,7 @@ def measure(repeats: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         make_run(run)
-        return {
-            case.name: round(min(case.seconds(Path(folder)) for _ in range(repeats)), 3) for case in cases(run)
-        }
+        return {case.name: round(min(case.seconds(Path(folder)) for _ in range(repeats)), 3) for case in cases(run)}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

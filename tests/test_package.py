@@ -163,3 +163,16 @@ def test_the_command_is_installed():
     )
     assert done.returncode == 0, done.stderr
     assert "demo" in done.stdout
+
+
+def test_a_wrong_setting_is_told_before_anything_heavy_is_imported():
+    commands = ["demo", "ladder", "train loop", "train ppo", "eval .", "eval . --search", "base --out new", "report ."]
+    code = f"""
+import sys
+from agentq.cli import main
+codes = {{main([*command.split(), "--run.sed", "3"]) for command in {commands}}}
+print(codes, sorted({{"numpy", *{HEAVY}}} & set(sys.modules)))
+"""
+    done = run(code)
+    assert done.stdout == "{2} []\n"
+    assert len(done.stderr.splitlines()) == len(commands)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 from agentq import plugins
 from agentq.errors import ConfigError, ModelError
-from agentq.policies.protocol import Engine
+
+if TYPE_CHECKING:
+    from agentq.policies.protocol import Engine
 
 _HUB = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")  # a name of the hub's
 
