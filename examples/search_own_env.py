@@ -12,8 +12,8 @@ class Count:  # your environment: reset(seed) begins a task, step(...) takes one
         return {"text": page, "reward": float(won), "success": won, "terminated": command == "STOP"}
 
 
-def model(history, k):  # your model: k answers to a history; or its name, "http://localhost:8000/v1#MODEL"
+def model(history, k):  # your model: up to k answers to a history
     return ["STOP", "CLICK [1]", "SCROLL DOWN"][:k]
 
 
-print(agentq.search(Count, task=0, policy=model, num_iterations=8, num_proposals=3).show())
+print(agentq.search(Count, task=0, policy=model, num_iterations=8).show())

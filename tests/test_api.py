@@ -81,6 +81,23 @@ def test_search_uses_one_given_session_for_all_and_many_of_a_class() -> None:
         agentq.search(Count(), 0, both, leaves_in_flight=2)
 
 
+def test_two_classes_of_one_name_stay_apart() -> None:
+    class Other(Count):
+        def reset(self, seed: int) -> dict[str, Any]:
+            return super().reset(seed) | {"text": "other"}
+
+        def fork(self) -> Other:
+            twin = Other()
+            twin.goal, twin.count = self.goal, self.count
+            return twin
+
+    agentq.search(Count, 0, both, num_iterations=1)
+    task, env = envs.task(Other, "train", 0), envs.make(Other)
+    assert env.name == task.env == "count" and env.reset(task).text == "other"
+    twin = env.fork()  # type: ignore[attr-defined]
+    assert twin.name == "count" and isinstance(twin.own, Other)
+
+
 def test_search_takes_models_by_name_and_as_policies(base: Path) -> None:
     named = agentq.search("booking", 3, base, critic=base, num_iterations=2, num_proposals=3)
     policy = ModelPolicy(TransformersEngine(base))
@@ -103,6 +120,8 @@ def test_an_async_function_is_asked_for_many_tasks_at_once() -> None:
 
     found = agentq.evaluate(model, Count, 6, in_flight=3)
     assert most == 3 and found.n == 6
+    most = 0
+    assert str(agentq.evaluate(model, Count(), 6)) == str(found) and most == 1  # episodes take turns in one session
 
 
 def test_evaluate_counts_with_wilsons_interval_in_the_order_of_tasks() -> None:
@@ -206,8 +225,8 @@ def test_search_has_the_defaults_of_the_settings() -> None:
             ConfigError,
             "num_proposals must be at least 1; got 0",
         ),
-        (lambda: agentq.search(Count, 0, lambda h, k: "STOP"), ModelError, "a list of k texts, here 5; got 'STOP'"),
-        (lambda: agentq.search(Count, 0, lambda h, k: ["STOP"]), ModelError, "a list of k texts, here 5; got 1 texts"),
+        (lambda: agentq.search(Count, 0, lambda h, k: "STOP"), ModelError, "must return a list of texts; got 'STOP'"),
+        (lambda: agentq.search(Count, 0, lambda h, k: ["STOP"] * 6), ModelError, "1 to k texts, here at most 5; got 6"),
         (lambda: agentq.evaluate(both, Count, 0), ConfigError, "n must be at least 1; got 0"),
         (lambda: agentq.evaluate(both, Count, 1, split="tset"), ConfigError, "no split 'tset'; did you mean 'test'?"),
     ],

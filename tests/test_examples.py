@@ -1,17 +1,25 @@
-"""The scripts of `examples/` run as they stand; three are what a newcomer writes first, each under 20 lines."""
+"""The scripts of `examples/` run as they stand; four are what a newcomer writes first, each under 20 lines."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import agentq
+from agentq.policies.renderer import load_renderer
+from agentq.store.run import RunStore
+from tests.records_factory import make_tree
+
 ROOT = Path(__file__).parents[1]
-FIRST = ("search_own_env", "dpo_own_pairs", "evaluate_checkpoint")
+FIRST = ("export_pairs", "search_own_env", "dpo_own_pairs", "evaluate_checkpoint")
 
 
 def run(name: str, *words: str | Path) -> str:
@@ -44,6 +52,26 @@ def test_dpo_on_your_own_pairs(base: Path, tmp_path: Path) -> None:
     losses = [float(found) for found in re.findall(r"loss ([\d.]+)", printed)]
     assert losses[0] == 0.693 and losses == sorted(losses, reverse=True) and losses[-1] < 0.6
     assert (tmp_path / "new" / "model.safetensors").is_file()
+
+
+def test_export_the_pairs_of_a_run(base: Path, tmp_path: Path) -> None:
+    tokenizer = load_renderer(base).tokenizer
+    tree = make_tree(3)
+    prompt = np.asarray(tokenizer("COMMANDS: one of").input_ids, np.int32)
+    for node, proposal in enumerate(tree.proposal):
+        if proposal is not None:
+            ids = np.asarray(tokenizer(f"CLICK [{node}]").input_ids, np.int32)
+            logps = np.zeros(len(ids), np.float32)
+            tree.proposal[node] = replace(proposal, prompt_ids=prompt, token_ids=ids, logps=logps)
+    pairs = agentq.SearchResult(tree).pairs()
+    with RunStore.open(tmp_path / "run", {"command": "train agent_q"}) as store:
+        store.add_tree("agent_q/round1/collect", tree)
+    rows = [
+        json.loads(line) for line in run("export_pairs", tmp_path / "run", "agent_q/round1/collect", base).splitlines()
+    ]
+    assert len(rows) == len(pairs) > 0 and rows[0]["gap"] == pytest.approx(pairs[0].gap)
+    assert rows[0]["prompt"] == "COMMANDS: one of"
+    assert {row[side][:7] for row in rows for side in ("chosen", "rejected")} == {"CLICK ["}
 
 
 def test_evaluate_a_checkpoint(base: Path) -> None:

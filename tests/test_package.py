@@ -82,7 +82,7 @@ def test_every_public_name_resolves():
 
 def test_public_names_are_the_same_for_readers_type_checkers_and_at_run_time():
     tree = ast.parse((PACKAGE / "__init__.py").read_text())
-    (typed,) = (node for node in tree.body if isinstance(node, ast.If))
+    typed = next(node for node in tree.body if isinstance(node, ast.If))
     imports = [node for node in typed.body if isinstance(node, ast.ImportFrom)]
     assert {alias.name: node.module for node in imports for alias in node.names} == agentq._HOME
     assert sorted(agentq._HOME) == agentq.__all__

@@ -97,25 +97,27 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'agentq' has no attribute {name!r}")
-    try:
-        home = importlib.import_module(_HOME[name])
-    except ModuleNotFoundError as error:
-        if error.name == "agentq._core":
-            raise ImportError(
-                f"agentq.{name} needs the compiled core, which is not built: run `make setup`, or `pip install -e .` "
-                "in the source folder"
-            ) from error
-        if error.name in ("torch", "transformers"):
-            from agentq.errors import MissingExtra
+if not TYPE_CHECKING:  # type checkers know the names above, and would take any name from this
 
-            raise MissingExtra(f"agentq.{name} needs {error.name}: pip install 'agentq-search[train]'") from error
-        raise
-    value = getattr(home, name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:
+        if name not in _HOME:
+            raise AttributeError(f"module 'agentq' has no attribute {name!r}")
+        try:
+            home = importlib.import_module(_HOME[name])
+        except ModuleNotFoundError as error:
+            if error.name == "agentq._core":
+                raise ImportError(
+                    f"agentq.{name} needs the compiled core, which is not built: run `make setup`, or "
+                    "`pip install -e .` in the source folder"
+                ) from error
+            if error.name in ("torch", "transformers"):
+                from agentq.errors import MissingExtra
+
+                raise MissingExtra(f"agentq.{name} needs {error.name}: pip install 'agentq-search[train]'") from error
+            raise
+        value = getattr(home, name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -36,8 +36,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 Model = Policy | Answer | str | Path
-"""A `Policy`; a function `(history, k) -> k texts`, plain or async; the name of a model, as the command line takes it:
-a checkpoint, `http://HOST:PORT/v1#MODEL`, `vllm:PATH`. A named model is loaded for one call and closed at its end."""
+"""A `Policy`; a function `(history, k) -> up to k texts`, plain or async; or a model's name as on the command line:
+a checkpoint's directory, `http://HOST:PORT/v1#MODEL`. A named model is loaded for one call and closed at its end."""
 
 
 class Contract(Protocol):
@@ -234,7 +234,7 @@ async def _models(policy: Model, critic: Critic | str | Path | None) -> AsyncIte
             chosen = FunctionPolicy(policy)
         else:
             raise ConfigError(
-                "policy must be a Policy, a function (history, k) -> k texts, or the name of a model; "
+                "policy must be a Policy, a function (history, k) -> texts, or the name of a model; "
                 f"got {type(policy).__name__}"
             )
         yield chosen, LLMRanker(await engine(critic)) if isinstance(critic, str | Path) else critic

@@ -34,14 +34,14 @@ def train(
         base: the checkpoint to begin with; None: the one that comes with agentq.
         env: the name of an environment, or a class or function, which is registered under the class's name.
         out: the run directory. The trained checkpoint is `out/checkpoints/RECIPE`, the report `out/report.html`.
-        clean: whether to delete an earlier run of the same recipe in `out` first.
+        clean: delete an earlier run of the same recipe in `out` first.
         sections: settings by section, as `agentq settings RECIPE` lists them.
 
     Returns:
         Held-out success of the base and of the trained model.
 
     Raises:
-        ConfigError, ModelError, EnvError, StoreError, MissingExtra: as the command's errors of one line.
+        AgentqError: as the command, in one line.
     """
     require("torch", extra="train", for_="agentq.train")
     from agentq.cli.commands import _recipe, own_recipe

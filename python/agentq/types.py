@@ -1,5 +1,4 @@
-"""The plain data that every part exchanges. Owns no behaviour beyond reading and printing itself. Imports no agentq,
-but for `PreferencePair.from_text`, when it is called.
+"""The plain data that every part exchanges. Owns no behaviour beyond reading and printing itself; imports no agentq.
 
 Symbols are the field's: o observation, h history, a action, N visits, W value sum. A history is
 h_t = (a_1 .. a_{t-1}, o_t): all past composite actions, only the current observation (Putta et al. 2024,
@@ -11,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -294,32 +293,8 @@ class PreferencePair:
     gap: float
 
     @classmethod
-    def from_text(
-        cls, prompt: str | list[dict[str, Any]], chosen: str, rejected: str, tokenizer: Any, gap: float = 1.0
-    ) -> PreferencePair:
-        """The pair of two answers to a prompt. `Learner.step_dpo` computes the log-probabilities that it needs.
+    def from_text(cls, prompt: str | list[dict[str, Any]], chosen: str, rejected: str, tokenizer: Any) -> Self:
+        """Two answers to chat messages or to a text, see `pair_of`; `Learner.step_dpo` computes log-probabilities."""
+        from agentq.policies.renderer import pair_of
 
-        Args:
-            prompt: chat messages, `{"role": .., "content": ..}`, or the text of a single user message.
-            chosen: the better answer, without an end token.
-            rejected: the other one.
-            tokenizer: the transformers tokenizer of the model, such as `learner.tokenizer`.
-            gap: larger for a clearer preference; DPO's loss does not depend on it.
-
-        Raises:
-            ValueError: if the answers are equal.
-            ModelError: if there is no tokenizer, or it has no end token.
-        """
-        from agentq.policies.renderer import renderer_of
-
-        if chosen == rejected:
-            raise ValueError(f"chosen and rejected must differ; got {chosen[:40]!r} twice")
-        renderer = renderer_of(tokenizer)
-        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        prompt_ids = renderer.encode(renderer.fence.messages(messages))
-
-        def sample(text: str) -> Sample:
-            ids = renderer.encode_answer(text)
-            return Sample(prompt_ids, ids, np.full(len(ids), np.nan, np.float32))
-
-        return cls((sample(chosen),), (sample(rejected),), gap)
+        return cls(*pair_of(tokenizer, prompt, chosen, rejected), 1.0)

@@ -15,7 +15,7 @@ Answer = Callable[[History, int], Sequence[str] | Awaitable[Sequence[str]]]
 
 
 class FunctionPolicy:
-    """`Policy` over `answer(history, k)`, which returns k texts. An `async` function is asked for many tasks at once.
+    """`Policy` over `answer(history, k)`, which returns 1 to k texts. An `async` one may run several times at once.
 
     Seeds and temperatures are the function's own matter. Its proposals have no tokens and no log-probabilities, so
     they can be searched and evaluated but not trained on.
@@ -27,13 +27,17 @@ class FunctionPolicy:
         self.answer = answer
 
     async def propose(self, history: History, k: int, *, seed: int, temperature: float = 1.0) -> list[Proposal]:
-        """See `Policy.propose`. Raises ModelError if the function does not return k texts."""
+        """See `Policy.propose`. Raises ModelError if the function returns something else."""
         given = self.answer(history, k)
         texts = await given if inspect.isawaitable(given) else given
-        if isinstance(texts, str) or len(texts) != k or not all(isinstance(text, str) for text in texts):
-            got = f"{len(texts)} texts" if isinstance(texts, list | tuple) else repr(texts)
-            name = getattr(self.answer, "__name__", type(self.answer).__name__)
-            raise ModelError(f"{name}(history, k) must return a list of k texts, here {k}; got {got}")
+        if (
+            isinstance(texts, str)
+            or not isinstance(texts, Sequence)
+            or not all(isinstance(text, str) for text in texts)
+        ):
+            raise ModelError(f"{self._name}(history, k) must return a list of texts; got {texts!r:.60}")
+        if not 1 <= len(texts) <= k:
+            raise ModelError(f"{self._name}(history, k) must return 1 to k texts, here at most {k}; got {len(texts)}")
         none = np.empty(0, np.int32)
         return [
             Proposal(
@@ -47,3 +51,7 @@ class FunctionPolicy:
             )
             for text in texts
         ]
+
+    @property
+    def _name(self) -> str:
+        return getattr(self.answer, "__name__", type(self.answer).__name__)

@@ -15,7 +15,7 @@ from agentq.errors import ModelError, require
 from agentq.policies.chat import chat_form
 from agentq.policies.fence import Fence
 from agentq.policies.protocol import Prompt
-from agentq.types import History
+from agentq.types import History, Sample
 
 NO_LIMIT = 1 << 30  # tokens of a context
 
@@ -73,6 +73,29 @@ def renderer_of(tokenizer: Any) -> Renderer:
     if getattr(tokenizer, "eos_token_id", None) is None:
         raise ModelError(f"the tokenizer must name an eos token; got none in {type(tokenizer).__name__}")
     return Renderer(tokenizer, [tokenizer.eos_token_id], NO_LIMIT)
+
+
+def pair_of(tokenizer: Any, prompt: str | Messages, chosen: str, rejected: str) -> tuple[tuple[Sample], tuple[Sample]]:
+    """The sides of a preference pair of texts, as `PreferencePair` has them. Log-probabilities are unknown (NaN).
+
+    Args:
+        tokenizer: the transformers tokenizer of the model, such as `learner.tokenizer`.
+        prompt: chat messages, `{"role": .., "content": ..}`, or the text of a single user message.
+        chosen: the better answer, without an end token.
+        rejected: the other one.
+
+    Raises:
+        ValueError: if the answers are equal.
+        ModelError: if there is no tokenizer, or it has no end token.
+    """
+    if chosen == rejected:
+        raise ValueError(f"chosen and rejected must differ; got {chosen[:40]!r} twice")
+    renderer = renderer_of(tokenizer)
+    messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+    prompt_ids = renderer.encode(renderer.fence.messages(messages))
+    answers = renderer.encode_answer(chosen), renderer.encode_answer(rejected)
+    first, second = (Sample(prompt_ids, ids, np.full(len(ids), np.nan, np.float32)) for ids in answers)
+    return (first,), (second,)
 
 
 def load_renderer(tokenizer: str | Path, context_tokens: int = NO_LIMIT) -> Renderer:
