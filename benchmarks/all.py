@@ -3,8 +3,8 @@
     make bench-all [ARGS="--only forest startup"] [ARGS=--json]
 
 Each short form has a time limit; together these are 40 minutes. A target that an earlier run met and this one misses is
-marked REGRESSED; build/bench-all.json remembers the targets met. A benchmark whose packages are missing is SKIPPED. Ends
-with 1 if a target is missed or a benchmark fails.
+marked REGRESSED; build/bench-all.json remembers the targets met. A benchmark whose packages are missing is SKIPPED.
+Ends with 1 if a target is missed or a benchmark fails.
 """
 
 from __future__ import annotations
