@@ -19,7 +19,8 @@ from agentq.cli import embedded_base
 from agentq.credit.pairs import node_pairs
 from agentq.envs.remote.env_server import EnvServer
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.searching.tree import SearchSettings, TreeSearch
+from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.types import Command, EnvAction, History, Observation, Split, StepResult, Task
 

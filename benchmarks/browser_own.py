@@ -24,7 +24,8 @@ from agentq.envs.browser.miniwob import PREFIX, MiniwobHost, instruction
 from agentq.envs.browser.pool import BrowserPool
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.searching.run import call, run_all
-from agentq.searching.tree import SearchSettings, TreeSearch
+from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.types import Command, EnvAction, History, Split, Task
 

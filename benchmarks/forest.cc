@@ -55,7 +55,7 @@ void simulate(Forest& forest, agentq::Ticket ticket, NodeId node, const Work& wo
   const std::uint32_t hash = mix(seed);
   if (depth < kDepth) {
     const std::uint32_t width = work.width_of(hash);
-    const NodeId first = forest.expand_one(ticket, width);
+    const NodeId first = *forest.expand_one(ticket, width);
     for (std::uint32_t i = 0; i < width; ++i) known[first + i] = {hash + (i + 1) * kGolden, depth + 1};
   }
   forest.tell_one(ticket, (hash >> 8) * 0x1p-24);
@@ -66,8 +66,8 @@ void search(Forest& forest, const std::vector<TreeId>& trees, const Work& work, 
   for (const TreeId tree : trees) known[forest.root(tree)] = {1 + static_cast<std::uint32_t>(tree) * kGolden, 0};
   if (work.trees == 1 && work.batch == 1) {
     for (int i = 0; i < work.simulations; ++i) {
-      const auto [status, ticket, node] = forest.ask_one(trees[0]);
-      simulate(forest, ticket, node, work, known);
+      const agentq::Leaf leaf = *forest.ask_one(trees[0]);
+      simulate(forest, leaf.ticket, leaf.node, work, known);
     }
     return;
   }
@@ -112,7 +112,7 @@ int main(int argc, char** argv) {
         const std::vector<NodeId> children = forest.children(forest.root(tree));
         std::printf(" %zu", children.size());
         for (const NodeId child : children)
-          std::printf(" %u", forest.cells()->as<agentq::Cell>()[child].slot.started);
+          std::printf(" %u", forest.cells()->as<agentq::Cell>()[child].slot.visits_started);
       }
     std::printf("\n");
   }

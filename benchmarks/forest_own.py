@@ -19,7 +19,7 @@ from agentq._core import Forest
 
 
 def _root_counts(forest: Forest, roots: np.ndarray) -> list[list[int]]:
-    return [forest.started[forest.children(int(root))].tolist() for root in roots]
+    return [forest.visits_started[forest.children(int(root))].tolist() for root in roots]
 
 
 _EIGHT = np.uint32(8)

@@ -32,7 +32,8 @@ from machine import commit, machine, target
 from agentq.agent.actions import format_action, parse_action
 from agentq.searching.collect import Collector
 from agentq.searching.run import run_all
-from agentq.searching.tree import SearchSettings, TreeSearch, forest_for
+from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.store.run import TREE, RunStore
 from agentq.types import (
@@ -113,13 +114,12 @@ class Slots:
 def search(trees: int, in_flight: int, simulations: int = SIMULATIONS) -> tuple[Slots, dict[str, float]]:
     """Search several trees; return the record of the slots and when the first tree ended."""
     policy, settings = Slots(), SearchSettings(num_iterations=simulations, num_proposals=K)
-    forest = forest_for(settings)
     ends: list[float] = []
     done: list[TreeRecord] = []
 
     async def work(seed: int) -> TreeRecord:
         task = Task("table", seed, Split.TRAIN, "go")
-        return await TreeSearch(Table(), task, policy, settings, forest=forest).run()
+        return await TreeSearch(Table(), task, policy, settings).run()
 
     def on_done(tree: TreeRecord) -> None:
         ends.append(time.perf_counter())

@@ -30,7 +30,8 @@ from agentq.policies.transformers_engine import TransformersEngine
 from agentq.policies.usage import Tally, Usage
 from agentq.policies.vllm_engine import VLLMEngine
 from agentq.searching.run import run_all
-from agentq.searching.tree import SearchSettings, TreeSearch, forest_for
+from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.types import History, Split, Task
 
@@ -105,11 +106,11 @@ def side_by_side() -> dict[str, Any]:
 
 def search(engine: Engine, tasks: list[Task], settings: SearchSettings) -> tuple[list[TreeRecord], dict[str, float]]:
     """Search all tasks at once; return the trees by task, and the cost."""
-    policy, critic, forest = ModelPolicy(engine), LLMRanker(engine), forest_for(settings)
+    policy, critic = ModelPolicy(engine), LLMRanker(engine)
     trees: list[TreeRecord] = []
 
     async def work(task: Task) -> TreeRecord:
-        return await TreeSearch(envs.make("booking"), task, policy, settings, critic=critic, forest=forest).run()
+        return await TreeSearch(envs.make("booking"), task, policy, settings, critic=critic).run()
 
     before, begun, used = engine.usage.since(None), time.perf_counter(), cpu_s()
     run_all(tasks, work, in_flight=len(tasks), on_done=trees.append)

@@ -16,7 +16,7 @@ from agentq.live.solve import Solution, Watcher, solve
 from agentq.policies.budget import Budget, Budgeted
 from agentq.policies.protocol import Gives, Prompt, SampledAnswer, SampleRequest
 from agentq.policies.usage import Usage
-from agentq.searching.tree import SearchSettings
+from agentq.searching.selection import SearchSettings
 from agentq.types import History, StopReason
 
 GOAL = "press it"

@@ -31,7 +31,8 @@ from agentq.policies.engine_names import make_engine
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.searching.collect import Collector
-from agentq.searching.tree import SearchSettings, TreeSearch
+from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
 from agentq.types import History, Proposal, Split

@@ -1,4 +1,4 @@
-// NumPy arrays to spans and std::vector, and back.
+// Python's numbers and NumPy arrays to the core's types, spans and std::vector, and back.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -20,6 +20,35 @@
 namespace agentq::bindings {
 
 namespace py = pybind11;
+
+inline std::size_t at_least(std::int64_t value, std::int64_t least, const char* name) {
+  if (value < least)
+    throw std::invalid_argument(std::string(name) + " must be at least " + std::to_string(least) + "; got " +
+                                std::to_string(value));
+  return static_cast<std::size_t>(value);
+}
+
+inline std::uint32_t count_of(std::int64_t value, const char* name) {
+  at_least(value, 0, name);
+  if (value > std::numeric_limits<std::uint32_t>::max())
+    throw std::invalid_argument(std::string(name) + " must be below 2**32; got " + std::to_string(value));
+  return static_cast<std::uint32_t>(value);
+}
+
+[[noreturn]] inline void no_such(const char* kind, const std::string& id) {
+  throw std::out_of_range(std::string("no ") + kind + " " + id);
+}
+
+/// One id that fits its type; whether there is such a node or tree the forest checks itself.
+inline NodeId node_of(std::int64_t node) {
+  if (node != static_cast<NodeId>(node)) no_such("node", std::to_string(node));
+  return static_cast<NodeId>(node);
+}
+
+inline TreeId tree_of(std::int64_t tree) {
+  if (tree != static_cast<TreeId>(tree)) no_such("tree", std::to_string(tree));
+  return static_cast<TreeId>(tree);
+}
 
 /// `value` as a one-dimensional array whose dtype kind is one of `kinds`; an empty list has no kind and passes.
 inline py::array one_dimensional(const py::object& value, const char* name, const char* kinds, const char* what) {

@@ -5,6 +5,7 @@
 #include <array>
 #include <limits>
 #include <new>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -87,24 +88,24 @@ std::array<PyObject*, n> arguments(const char* call, const char* const (&names)[
   return found;
 }
 
-/// (ticket, node), or (0, minus the status).
+/// (ticket, node), or None.
 PyObject* ask_one(PyObject* self, PyObject* const* given, Py_ssize_t size, PyObject* names) {
   return guarded([&]() -> PyObject* {
     const auto [tree] = arguments("ask_one", {"tree"}, given, size, names);
     const auto wanted = converted<long long>(tree, "tree");
     const auto id = static_cast<TreeId>(wanted);
     if (id != wanted) throw std::out_of_range("no tree " + std::to_string(wanted));
-    const auto [status, ticket, node] = forest_of(self).locked_briefly([&](Forest& forest) { return forest.ask_one(id); });
-    const bool found = status == AskStatus::kOk;
-    PyObject* first = PyLong_FromUnsignedLongLong(found ? ticket : 0);
-    PyObject* second = PyLong_FromLongLong(found ? static_cast<long long>(node) : -static_cast<long long>(status));
-    PyObject* pair = first != nullptr && second != nullptr ? PyTuple_New(2) : nullptr;
+    const std::optional<Leaf> leaf = forest_of(self).locked_briefly([&](Forest& forest) { return forest.ask_one(id); });
+    if (!leaf) return Py_NewRef(Py_None);
+    PyObject* ticket = PyLong_FromUnsignedLongLong(leaf->ticket);
+    PyObject* node = PyLong_FromUnsignedLong(leaf->node);
+    PyObject* pair = ticket != nullptr && node != nullptr ? PyTuple_New(2) : nullptr;
     if (pair == nullptr) {
-      Py_XDECREF(first), Py_XDECREF(second);
+      Py_XDECREF(ticket), Py_XDECREF(node);
       return nullptr;
     }
-    PyTuple_SET_ITEM(pair, 0, first);
-    PyTuple_SET_ITEM(pair, 1, second);
+    PyTuple_SET_ITEM(pair, 0, ticket);
+    PyTuple_SET_ITEM(pair, 1, node);
     return pair;
   });
 }
@@ -117,9 +118,9 @@ PyObject* expand_one(PyObject* self, PyObject* const* given, Py_ssize_t size, Py
     if (count < 0) throw std::invalid_argument("width must be at least 0; got " + std::to_string(count));
     if (count > std::numeric_limits<std::uint32_t>::max())
       throw std::invalid_argument("width must be below 2**32; got " + std::to_string(count));
-    const NodeId first = forest_of(self).locked_briefly(
+    const std::optional<NodeId> first = forest_of(self).locked_briefly(
         [&](Forest& forest) { return forest.expand_one(id, static_cast<std::uint32_t>(count)); });
-    return PyLong_FromUnsignedLong(first);
+    return first ? PyLong_FromUnsignedLong(*first) : Py_NewRef(Py_None);
   });
 }
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "csrc/journal.h"
+#include "csrc/forest.h"
 
 namespace agentq::bindings {
 
@@ -27,7 +27,7 @@ inline std::string described(const py::handle& value) {
 }
 
 struct SharedForest {
-  explicit SharedForest(Forest&& made, Journal&& known = {}) : forest(std::move(made)), journal(std::move(known)) {}
+  explicit SharedForest(Forest&& made) : forest(std::move(made)) {}
 
   /// What `act(forest)` returns, without the GIL and under the lock.
   template <typename Act>
@@ -57,7 +57,6 @@ struct SharedForest {
   }
 
   Forest forest;
-  Journal journal;  // of the file that was loaded or saved last
   std::mutex mutex;
 };
 

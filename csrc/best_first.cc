@@ -20,8 +20,7 @@ Forest::Found Forest::take_best(TreeId id, bool busy) noexcept {
     if (!link::is_open(slot(leaf).link)) continue;
     slot(leaf).link += link::kPendingOne;
     std::int32_t depth = -1;
-    for (NodeId node = leaf; node != kNoNode; node = parent_of(node), ++depth) ++slot(node).started;
-    if (state_) count_states(id, leaf, 1);
+    for (NodeId node = leaf; node != kNoNode; node = parent_of(node), ++depth) ++slot(node).visits_started;
     return {AskStatus::kOk, leaf, depth};
   }
   return {busy || tree.open > 0 ? AskStatus::kBlocked : AskStatus::kExhausted, kNoNode};

@@ -18,11 +18,10 @@ void fill(const std::shared_ptr<Reserve>& column, NodeId at, std::span<const flo
     std::copy_n(values.data() + from, width, column->as<float>() + at);
 }
 
-/// What is given of new children is given of all of them, one a `per`; log-probabilities need not be finite.
-void check_values(std::span<const float> critic_values, std::span<const float> logps, std::span<const float> priors,
-                  const char* per, std::size_t children) {
+/// What is given of new children is given of all of them, one per `per`.
+void check_values(std::span<const float> critic_values, std::span<const float> priors, const char* per,
+                  std::size_t children) {
   if (!critic_values.empty()) check_length("critic_values", critic_values.size(), per, children);
-  if (!logps.empty()) check_length("logps", logps.size(), per, children);
   if (!priors.empty()) check_length("priors", priors.size(), per, children);
   check_finite("critic_values", critic_values);
   check_finite("priors", priors);
@@ -47,8 +46,7 @@ std::vector<NodeId> Forest::leaves_of(std::span<const Ticket> tickets) {
 }
 
 std::vector<NodeId> Forest::expand(std::span<const Ticket> tickets, std::span<const std::uint32_t> widths,
-                                   std::span<const float> critic_values, std::span<const float> logps,
-                                   std::span<const float> priors) {
+                                   std::span<const float> critic_values, std::span<const float> priors) {
   check_length("widths", widths.size(), "ticket", tickets.size());
   std::size_t total = 0;
   for (const std::uint32_t width : widths) {
@@ -57,51 +55,43 @@ std::vector<NodeId> Forest::expand(std::span<const Ticket> tickets, std::span<co
                                   std::to_string(width));
     total += width;
   }
-  check_values(critic_values, logps, priors, "child", total);
+  check_values(critic_values, priors, "child", total);
   std::vector<NodeId> nodes = leaves_of(tickets);
   if (is_best_first())
     for (const Ticket ticket : tickets) make_room(rollout(ticket).tree, total);
-  gather(tickets.size());
-  make_columns(critic_values, logps, priors);
+  make_columns(critic_values, priors);
 
   std::vector<NodeId> first(tickets.size());
-  std::vector<std::size_t> from(tickets.size());  // where the values of each begin
-  for (std::size_t i = 0, done = 0; i < tickets.size(); done += widths[i++]) {
-    Tree& tree = trees_[static_cast<std::size_t>(rollout(tickets[i]).tree)];
-    const NodeId block = claim(tree, widths[i], widths[i]);
+  for (std::size_t i = 0, from = 0; i < tickets.size(); from += widths[i++]) {
+    const TreeId tree = rollout(tickets[i]).tree;
+    const NodeId block = claim(trees_[static_cast<std::size_t>(tree)], widths[i], widths[i]);
     first[i] = block == kNoNode ? kNoNode : block + 1;
-    from[i] = done;
+    if (block == kNoNode) continue;
+    grow(nodes[i], block, widths[i]);
+    fill(critic_, first[i], critic_values, from, widths[i], 0.0f);
+    fill(prior_, first[i], priors, from, widths[i], 1.0f / static_cast<float>(widths[i]));
+    for (std::uint32_t k = 0; is_best_first() && k < widths[i]; ++k) offer(tree, first[i] + k);
   }
-  split(tickets.size(), tickets.size(), [&](Rows rows) {
-    for (std::size_t i = rows.first; i < rows.last; ++i) {
-      if (first[i] == kNoNode) continue;
-      grow(nodes[i], first[i] - 1, widths[i]);
-      fill(critic_, first[i], critic_values, from[i], widths[i], 0.0f);
-      fill(logp_, first[i], logps, from[i], widths[i], 0.0f);
-      fill(prior_, first[i], priors, from[i], widths[i], 1.0f / static_cast<float>(widths[i]));
-    }
-  });
-  for (std::size_t i = 0; is_best_first() && i < tickets.size(); ++i)
-    for (std::uint32_t k = 0; first[i] != kNoNode && k < widths[i]; ++k)
-      offer(rollout(tickets[i]).tree, first[i] + k);
   return first;
 }
 
 /// Makes a claimed block the children of a leaf, their values not filled in.
 void Forest::grow(NodeId leaf, NodeId block, std::uint32_t width) noexcept {
   Slot& here = slot(leaf);
-  lay_block(block, leaf, here.link & link::kIndex, width, here.started);
+  lay_block(block, leaf, here.link & link::kIndex, width, here.visits_started);
   here.link = block >> 1;
 }
 
-NodeId Forest::expand_one(Ticket ticket, std::uint32_t width) {
+std::optional<NodeId> Forest::expand_one(Ticket ticket, std::uint32_t width) {
   const Rollout& rollout = rollouts_[rollout_of(ticket, "expand")];
   const std::uint32_t word = slot(rollout.node).link;
-  if (critic_ || logp_ || prior_ || is_best_first() || width < 1 || width > kMaxWidth || !link::is_leaf(word) ||
-      (word & link::kTerminal) != 0)
-    return expand(std::span(&ticket, 1), std::span(&width, 1), {}, {}, {})[0];  // fills values in, or says what is wrong
+  if (critic_ || prior_ || is_best_first() || width < 1 || width > kMaxWidth || !link::is_leaf(word) ||
+      (word & link::kTerminal) != 0) {
+    const NodeId first = expand(std::span(&ticket, 1), std::span(&width, 1))[0];  // fills values in, or says what is wrong
+    return first == kNoNode ? std::nullopt : std::optional(first);
+  }
   const NodeId block = claim(trees_[static_cast<std::size_t>(rollout.tree)], width, width);
-  if (block == kNoNode) return kNoNode;
+  if (block == kNoNode) return {};
   grow(rollout.node, block, width);
   return block + 1;
 }
@@ -136,8 +126,8 @@ NodeId Forest::append(NodeId node, TreeId id) {
 }
 
 std::vector<NodeId> Forest::widen(std::span<const Ticket> tickets, std::span<const float> critic_values,
-                                  std::span<const float> logps, std::span<const float> priors) {
-  check_values(critic_values, logps, priors, "ticket", tickets.size());
+                                  std::span<const float> priors) {
+  check_values(critic_values, priors, "ticket", tickets.size());
   take(tickets, "widen");  // each once
   put_back(tickets);
   std::vector<NodeId> nodes = nodes_of(tickets);
@@ -151,13 +141,12 @@ std::vector<NodeId> Forest::widen(std::span<const Ticket> tickets, std::span<con
   }
   if (is_best_first())
     for (const Ticket ticket : tickets) make_room(rollout(ticket).tree, tickets.size());
-  make_columns(critic_values, logps, priors);
+  make_columns(critic_values, priors);
   for (std::size_t i = 0; i < tickets.size(); ++i) {
     Rollout& rollout = rollouts_[ticket::place(tickets[i])];
     const NodeId child = append(nodes[i], rollout.tree);
     if (child != kNoNode) {
       fill(critic_, child, critic_values, i, 1, 0.0f);
-      fill(logp_, child, logps, i, 1, 0.0f);
       fill(prior_, child, priors, i, 1, 1.0f / static_cast<float>(children_of(nodes[i])));
       reopen(nodes[i]);
       step_down(rollout, child);
@@ -174,6 +163,20 @@ void Forest::set_terminal(std::span<const Ticket> tickets) {
       throw std::invalid_argument(describe(node) + " must be a leaf to be terminal; got " +
                                   std::to_string(children_of(node)) + " children");
   for (const NodeId node : nodes) slot(node).link |= link::kTerminal;
+}
+
+void Forest::abandon(std::span<const Ticket> tickets) {
+  if (!config_.exhaust) throw std::invalid_argument("exhaust must be on to abandon a leaf; got off");
+  const std::vector<NodeId> leaves = nodes_of(tickets, "abandon");
+  for (const NodeId leaf : leaves)
+    if (!link::is_leaf(slot(leaf).link))
+      throw std::invalid_argument(describe(leaf) + " must be a leaf to be abandoned; got " +
+                                  std::to_string(children_of(leaf)) + " children");
+  cancel(tickets);  // refuses a ticket that is listed twice
+  for (const NodeId leaf : leaves) {
+    slot(leaf).link |= link::kTerminal;
+    mark_exhausted(leaf);
+  }
 }
 
 }  // namespace agentq

@@ -1,9 +1,11 @@
-// Where blocks lie: chunks of a tree, free chunks, the byte limit, which cells are nodes.
+#include "csrc/memory.h"
+
 #include <algorithm>
 #include <bit>
-
-#include "csrc/check.h"
-#include "csrc/forest.h"
+#include <functional>
+#include <queue>
+#include <string>
+#include <utility>
 
 namespace agentq {
 namespace {
@@ -12,30 +14,36 @@ constexpr std::uint32_t kGiveBack = 12;  // chunks of 2^12 cells (64 KiB) and mo
 
 }  // namespace
 
-void Forest::materialise(std::shared_ptr<Reserve>& column) {
+Memory::Memory(std::uint64_t max_bytes) : max_bytes_(max_bytes) {
+  const std::uint64_t most_cells = max_bytes / sizeof(Cell);
+  cell_memory_ = Reserve::make(most_cells * sizeof(Cell));
+  head_memory_ = Reserve::make_zeroed(most_cells / 16 + 64);
+  cells_ = cell_memory_->as<Cell>();
+  heads_ = head_memory_->as<std::uint64_t>();
+  std::fill(std::begin(free_chunk_), std::end(free_chunk_), kNoNode);
+}
+
+void Memory::make_column(std::shared_ptr<Reserve>& column) {
   if (column) return;
-  column = Reserve::make(config_.max_bytes / sizeof(Cell) * sizeof(float));
+  column = Reserve::make(max_bytes_ / sizeof(Cell) * sizeof(float));
   std::fill_n(column->as<float>(), top_, 0.0f);
 }
 
 /// The columns that hold what is given, where that is not 0 throughout.
-void Forest::make_columns(std::span<const float> critic_values, std::span<const float> logps,
-                          std::span<const float> priors) {
+void Memory::make_columns(std::span<const float> critic_values, std::span<const float> priors) {
   const auto lacks = [](const std::shared_ptr<Reserve>& column, std::span<const float> values) {
     return !column && std::any_of(values.begin(), values.end(), [](float value) { return value != 0.0f; });
   };
-  const bool critic = lacks(critic_, critic_values), logp = lacks(logp_, logps), prior = lacks(prior_, priors);
-  if (used_cells_ * (bytes_per_cell() + sizeof(float) * (critic + logp + prior)) > config_.max_bytes)
-    throw ByteLimit("critic values, log-probabilities or priors must fit max_bytes (" +
-                    std::to_string(config_.max_bytes) + "); they would pass it");
-  if (critic) materialise(critic_);
-  if (logp) materialise(logp_);
-  if (prior) materialise(prior_);
+  const bool critic = lacks(critic_, critic_values), prior = lacks(prior_, priors);
+  if (used_cells_ * (bytes_per_cell() + sizeof(float) * (critic + prior)) > max_bytes_)
+    throw ByteLimit("critic values or priors must fit max_bytes (" + std::to_string(max_bytes_) + "); they would pass it");
+  if (critic) make_critic_values();
+  if (prior) make_priors();
 }
 
-std::uint32_t Forest::allocate_chunk(std::uint32_t log2) {
+std::uint32_t Memory::allocate_chunk(std::uint32_t log2) {
   const std::uint64_t cells = std::uint64_t{1} << log2;
-  if ((used_cells_ + cells) * bytes_per_cell() > config_.max_bytes) return kNoNode;
+  if ((used_cells_ + cells) * bytes_per_cell() > max_bytes_) return kNoNode;
   std::uint32_t from = log2;
   while (from < 32 && free_chunk_[from] == kNoNode) ++from;
   std::uint32_t chunk = top_;
@@ -48,7 +56,7 @@ std::uint32_t Forest::allocate_chunk(std::uint32_t log2) {
       free_chunk_[from - 1] = half;
     }
   } else {
-    if (top_ + cells > config_.max_bytes / sizeof(Cell)) return kNoNode;
+    if (top_ + cells > max_bytes_ / sizeof(Cell)) return kNoNode;
     top_ += static_cast<std::uint32_t>(cells);
   }
   used_cells_ += cells;
@@ -57,45 +65,43 @@ std::uint32_t Forest::allocate_chunk(std::uint32_t log2) {
 }
 
 /// A further chunk for a tree, with room for so many cells; false at the byte limit.
-bool Forest::add_chunk(Tree& tree, std::uint32_t need) {
+bool Memory::add_chunk(Chunks& tree, std::uint32_t need) {
   // two cells for the chunk's own list
   const std::uint32_t least = std::max(kFirstChunk, static_cast<std::uint32_t>(std::bit_width(need + 1)));
   std::uint32_t log2 = std::max(tree.next_size, least);
   std::uint32_t chunk = allocate_chunk(log2);
   while (chunk == kNoNode && log2 > least) chunk = allocate_chunk(--log2);
   if (chunk == kNoNode) return false;
-  header(chunk).parent = tree.chunks;
-  tree.chunks = chunk;
+  header(chunk).parent = tree.last;
+  tree.last = chunk;
   tree.bump = chunk + 2;
   tree.end = chunk + (1u << log2);
   tree.next_size = std::min(std::max(tree.next_size, log2) + 1, kLargestChunk);
   return true;
 }
 
-void Forest::free_chunks(Tree& tree) noexcept {
-  for (std::uint32_t chunk = tree.chunks; chunk != kNoNode;) {
+void Memory::free_chunks(Chunks& tree) noexcept {
+  for (std::uint32_t chunk = tree.last; chunk != kNoNode;) {
     const auto [next, log2] = std::pair(header(chunk).parent, header(chunk).here);
     const std::size_t cells = std::size_t{1} << log2;
     std::fill_n(head_memory_->as<std::uint16_t>() + chunk / 32, cells / 32, std::uint16_t{0});
     if (log2 >= kGiveBack) {
       cell_memory_->give_back(chunk * sizeof(Cell), cells * sizeof(Cell));
-      for (const auto& column : {critic_, logp_, prior_})
+      for (const auto& column : {critic_, prior_})
         if (column) column->give_back(chunk * sizeof(float), cells * sizeof(float));
       if (squares_) squares_->give_back(chunk * sizeof(double), cells * sizeof(double));
-      for (const auto& column : {successes_, state_})
-        if (column) column->give_back(chunk * sizeof(std::uint32_t), cells * sizeof(std::uint32_t));
     }
     header(chunk) = {free_chunk_[log2], log2, 0, 0, 0};
     free_chunk_[log2] = chunk;
     used_cells_ -= cells;
     chunk = next;
   }
-  tree.chunks = kNoNode;
+  tree.last = kNoNode;
   tree.bump = tree.end = 0;
 }
 
 /// A block of a tree with room for so many children, counted as having `width` of them; kNoNode at the byte limit.
-NodeId Forest::claim(Tree& tree, std::uint32_t room, std::uint32_t width) {
+NodeId Memory::claim(Chunks& tree, std::uint32_t room, std::uint32_t width) {
   const std::uint32_t need = cells_of(room);
   if (tree.end - tree.bump < need && !add_chunk(tree, need)) [[unlikely]] return kNoNode;
   const NodeId block = tree.bump;
@@ -106,27 +112,20 @@ NodeId Forest::claim(Tree& tree, std::uint32_t room, std::uint32_t width) {
   return block;
 }
 
-/// Writes a claimed block and nothing else but cells of that block: blocks may be laid side by side.
-void Forest::lay_block(NodeId block, NodeId parent, std::uint32_t index, std::uint32_t width,
+/// Writes a claimed block: its header and `width` leaves without visits.
+void Memory::lay_block(NodeId block, NodeId parent, std::uint32_t index, std::uint32_t width,
                        std::uint32_t here) noexcept {
   header(block) = {parent, here, 0, static_cast<std::uint16_t>(width), static_cast<std::uint16_t>(index)};
-  const double sum = nothing();
-  for (std::uint32_t i = 0; i < width; ++i) slot(block + 1 + i) = {sum, 0, link::kLeaf | i};
-  if (keeps_more()) clear_beside(block + 1, width);
+  for (std::uint32_t i = 0; i < width; ++i) slot(block + 1 + i) = {0.0, 0, link::kLeaf | i};
+  if (squares_) std::fill_n(squares_->as<double>() + block + 1, width, 0.0);
 }
 
-void Forest::lay_slot(NodeId node, std::uint32_t index) noexcept {
-  slot(node) = {nothing(), 0, link::kLeaf | index};
-  clear_beside(node, 1);
+void Memory::lay_slot(NodeId node, std::uint32_t index) noexcept {
+  slot(node) = {0.0, 0, link::kLeaf | index};
+  if (squares_) squares_->as<double>()[node] = 0.0;
 }
 
-void Forest::clear_beside(NodeId first, std::uint32_t width) noexcept {
-  if (squares_) std::fill_n(squares_->as<double>() + first, width, 0.0);
-  if (successes_) std::fill_n(successes_->as<std::uint32_t>() + first, width, 0u);
-  if (state_) std::fill_n(state_->as<std::uint32_t>() + first, width, 0u);
-}
-
-std::uint32_t Forest::children_of(NodeId node) const noexcept {
+std::uint32_t Memory::children_of(NodeId node) const noexcept {
   const std::uint32_t word = slot(node).link;
   std::uint32_t width = 0;
   if (!link::is_leaf(word))
@@ -134,12 +133,12 @@ std::uint32_t Forest::children_of(NodeId node) const noexcept {
   return width;
 }
 
-NodeId Forest::child_at(NodeId block, std::uint32_t rank) const noexcept {
+NodeId Memory::child_at(NodeId block, std::uint32_t rank) const noexcept {
   for (; rank >= header(block).width; block = header(block).next) rank -= header(block).width;
   return block + 1 + rank;
 }
 
-bool Forest::is_node(NodeId node) const noexcept {
+bool Memory::is_node(NodeId node) const noexcept {
   if (node >= top_) return false;
   std::size_t word = node >> 7;
   std::uint64_t bits = heads_[word] << (63 - (node >> 1 & 63)) >> (63 - (node >> 1 & 63));
@@ -147,6 +146,31 @@ bool Forest::is_node(NodeId node) const noexcept {
     if (word == 0 || ++scanned > kMaxWidth / 128 + 1) return false;
   const auto block = static_cast<NodeId>((word << 6 | (63 - static_cast<unsigned>(std::countl_zero(bits)))) << 1);
   return node > block && node - block <= header(block).width;
+}
+
+std::vector<NodeId> Memory::below(NodeId node) const {
+  std::vector<NodeId> nodes{node};
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    const std::uint32_t word = slot(nodes[i]).link;
+    if (!link::is_leaf(word)) for_children(link::block(word), [&](NodeId child) { nodes.push_back(child); });
+  }
+  return nodes;
+}
+
+std::vector<NodeId> Memory::inner_by_block(NodeId root) const {
+  using Entry = std::pair<NodeId, NodeId>;  // block, its parent
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> next;
+  const auto add = [&](NodeId node) {
+    if (const std::uint32_t word = slot(node).link; !link::is_leaf(word)) next.push({link::block(word), node});
+  };
+  std::vector<NodeId> inner;
+  for (add(root); !next.empty();) {
+    const auto [block, node] = next.top();
+    next.pop();
+    inner.push_back(node);
+    for_children(block, add);
+  }
+  return inner;
 }
 
 }  // namespace agentq

@@ -1,4 +1,4 @@
-// What calls on a forest take and give back: plain columns.
+// What calls on a forest give back: plain columns.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,12 @@ enum Flag : std::uint8_t {
   kExhausted = 2,  // nothing left to learn below: terminal and told, or all children exhausted
 };
 
+/// One rollout newly in flight.
+struct Leaf {
+  Ticket ticket;
+  NodeId node;
+};
+
 /// Rollouts newly in flight, those of one tree together; `status` has one entry per tree asked.
 struct Leaves {
   std::vector<Ticket> ticket;
@@ -36,35 +42,11 @@ struct TreeTable {
   std::vector<TreeId> tree;
   std::vector<std::int32_t> parent;  // rows of this table; -1 for a root
   std::vector<std::int32_t> depth;
-  std::vector<std::uint32_t> visit_count;  // told
+  std::vector<std::uint32_t> visit_count;  // N: rollouts told
   std::vector<std::uint32_t> in_flight;
-  std::vector<double> value_sum, square_sum;  // square_sum: empty unless the forest keeps squares
-  std::vector<std::uint32_t> own_count;       // told at the node itself, not deeper
-  std::vector<double> own_sum;                // of their returns; empty with Backup::kMax
-  std::vector<std::uint32_t> successes;       // empty unless success_at is given
-  std::vector<std::int32_t> state;            // of the tree's states; -1: none
-  std::vector<float> critic_value, logp, prior;
+  std::vector<double> value_sum;
+  std::vector<float> critic_value, prior;
   std::vector<std::uint8_t> flags;  // Flag
-};
-
-/// What all nodes of a tree that are one state come to: edges keep their own counts beside it.
-struct State {
-  std::uint64_t key;
-  double value_sum;
-  std::uint32_t started;
-};
-
-struct PairQuery {
-  double alpha = 0.5;                    // weight of the search's mean value against the critic's, in [0, 1]
-  double threshold = 0.0;                // least gap, at least 0
-  std::uint32_t min_visits = 1;          // of both children
-  std::uint32_t max_pairs_per_node = 0;  // 0: all
-};
-
-/// Parallel arrays: at `node`, its child `chosen` over its child `rejected`.
-struct Pairs {
-  std::vector<NodeId> node, chosen, rejected;
-  std::vector<double> gap;  // > 0, in reward units
 };
 
 }  // namespace agentq

@@ -52,13 +52,11 @@ std::vector<NodeId> Forest::extend(std::span<const Ticket> tickets, std::span<co
   const auto undo = [&](std::size_t done) {
     while (done-- > 0) {
       const NodeId child = moved[done], parent = parent_of(child);
-      --slot(child).started;
-      Rollout& rollout = rollouts_[ticket::place(tickets[done])];
-      if (State* state = state_at(rollout.tree, child)) --state->started;
+      --slot(child).visits_started;
       leave(child);
       if (const std::uint32_t at = slot(child).link; !link::is_leaf(at)) --header(link::block(at)).here;
       ++header(link::block(slot(parent).link)).here;
-      rollout.node = parent;
+      rollouts_[ticket::place(tickets[done])].node = parent;
     }
   };
   for (std::size_t i = 0; i < tickets.size(); ++i) {
@@ -88,8 +86,7 @@ void Forest::step_down(Rollout& rollout, NodeId child) noexcept {
     edge.link += link::kPendingOne;
   else
     ++header(link::block(edge.link)).here;
-  ++edge.started;
-  if (State* state = state_at(rollout.tree, child)) ++state->started;
+  ++edge.visits_started;
   --header(link::block(slot(rollout.node).link)).here;
   rollout.node = child;
 }
@@ -126,18 +123,8 @@ void Forest::check_returns(std::span<const double> returns) const {
 void Forest::tell(std::span<const Ticket> tickets, std::span<const double> returns) {
   check_length("returns", returns.size(), "ticket", tickets.size());
   check_returns(returns);
-  gather(tickets.size());
   take(tickets, "tell");
-  if (crew_ == nullptr || tickets.size() < kWorthThreads) {
-    for (std::size_t i = 0; i < tickets.size(); ++i) back_up(ticket::place(tickets[i]), returns[i]);
-  } else {  // each thread takes some of the trees, so that the returns of one tree are told in order
-    crew_->run([&](std::uint32_t k) noexcept {
-      for (std::size_t i = 0; i < tickets.size(); ++i)
-        if (const std::uint32_t index = ticket::place(tickets[i]);
-            static_cast<std::uint32_t>(rollouts_[index].tree) % crew_->size() == k)
-          back_up(index, returns[i]);
-    });
-  }
+  for (std::size_t i = 0; i < tickets.size(); ++i) back_up(ticket::place(tickets[i]), returns[i]);
   for (const Ticket ticket : tickets) close_rollout(ticket::place(ticket));
 }
 
@@ -149,38 +136,17 @@ void Forest::tell_one(Ticket ticket, double value) {
   close_rollout(index);
 }
 
-/// What a return tells of a node beside W.
-void Forest::keep(TreeId tree, NodeId node, double value, bool success) noexcept {
-  if (squares_) squares_->as<double>()[node] += value * value;
-  if (successes_) successes_->as<std::uint32_t>()[node] += success;
-  if (State* state = state_at(tree, node)) state->value_sum = joined(config_.backup, state->value_sum, value);
-}
-
 /// Ends a rollout whose ticket has been taken with a return.
 void Forest::back_up(std::uint32_t index, double value) noexcept {
   const NodeId leaf = rollouts_[index].node;
-  const Backup backup = config_.backup;
-  const double discount = config_.discount;
   leave(leaf);
-  const auto climb = [&](auto&& add) {
-    for (NodeId node = leaf, block = block_of(leaf);;) {
-      add(node);
-      const Header& above = header(block);
-      node = above.parent;
-      if (node == kNoNode) break;
-      block = node - 1 - above.index;
-    }
-  };
-  const bool keeps_more = this->keeps_more(), success = value >= config_.success_at;
-  if (!keeps_more && backup == Backup::kMean && discount == 1.0) {  // as below, in half the instructions
-    climb([&](NodeId node) { slot(node).value_sum += value; });
-  } else {
-    climb([&](NodeId node) {
-      double& sum = slot(node).value_sum;
-      sum = joined(backup, sum, value);
-      if (keeps_more) keep(rollouts_[index].tree, node, value, success);
-      value *= discount;
-    });
+  for (NodeId node = leaf, block = block_of(leaf);;) {
+    slot(node).value_sum += value;
+    if (squares_) squares_->as<double>()[node] += value * value;
+    const Header& above = header(block);
+    node = above.parent;
+    if (node == kNoNode) break;
+    block = node - 1 - above.index;
   }
   if (config_.exhaust && (slot(leaf).link & (link::kLeaf | link::kTerminal)) == (link::kLeaf | link::kTerminal))
     mark_exhausted(leaf);
@@ -195,17 +161,9 @@ void Forest::cancel(std::span<const Ticket> tickets) {
     leave(at);
     if (const std::uint32_t word = slot(at).link; !link::is_leaf(word)) --header(link::block(word)).here;
     unstart(at);
-    if (state_) count_states(rollouts_[index].tree, at, -1u);
     free_again(index);
     close_rollout(index);
   }
-}
-
-Forest::Counts Forest::waiting() const {
-  Counts counts;
-  for (const Rollout& rollout : rollouts_)
-    if (rollout.ticket != ticket::kNone) ++counts[rollout.node];
-  return counts;
 }
 
 Forest::Counts Forest::in_flight() const {

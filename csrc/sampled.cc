@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 #include "csrc/draws.h"
 #include "csrc/forest.h"
@@ -66,13 +67,13 @@ struct Forest::Improved {
     double weight = 0, weighted = 0, below = 0;
     f.for_children(block, [&](NodeId child) {
       const Slot& edge = f.slot(child);
-      visits += edge.started, most = std::max<std::uint64_t>(most, edge.started), ++width;
+      visits += edge.visits_started, most = std::max<std::uint64_t>(most, edge.visits_started), ++width;
       below += edge.value_sum;
-      if (edge.started == 0) return;
+      if (edge.visits_started == 0) return;
       weight += prior(child), weighted += prior(child) * q(child);
     });
     const double own = f.header(block).here;
-    const double v = own > 0 ? (f.slot(node).value_sum - f.config_.discount * below) / own : 0.0;
+    const double v = own > 0 ? (f.slot(node).value_sum - below) / own : 0.0;
     const double n = static_cast<double>(visits), q_here = visits > 0 ? weighted / weight : 0.0;
     mix = own > 0 ? (v + n * q_here) / (1.0 + n) : q_here;
     double least = std::numeric_limits<double>::infinity(), largest = -least;
@@ -88,8 +89,8 @@ struct Forest::Improved {
   double prior(NodeId child) const {
     return std::max(static_cast<double>(at(f.prior_, child)), double{std::numeric_limits<float>::min()});
   }
-  double q(NodeId child) const { return f.slot(child).value_sum * (1.0 / f.slot(child).started); }
-  double completed(NodeId child) const { return f.slot(child).started > 0 ? q(child) : mix; }
+  double q(NodeId child) const { return f.slot(child).value_sum * (1.0 / f.slot(child).visits_started); }
+  double completed(NodeId child) const { return f.slot(child).visits_started > 0 ? q(child) : mix; }
   double sigma(NodeId child) const { return scale * (completed(child) - low); }
   double logit(NodeId child) const { return std::log(prior(child)) + sigma(child); }
   double improved(NodeId child) const { return std::exp(logit(child) - top) / total; }
@@ -102,21 +103,21 @@ struct Forest::Improved {
 
 /// At a root: of the children whose visits are those that sequential halving considers (or next to them), the one with the
 /// largest g + log P + sigma. Below: the largest pi' - N(b) / (1 + N). Ties by lower index; exhausted ones are passed over.
-NodeId Forest::gumbel_child(TreeId id, NodeId node, bool recommended) const noexcept {
+NodeId Forest::gumbel_child(TreeId id, NodeId node) const noexcept {
   const Improved here(*this, node);
   const Tree& tree = trees_[static_cast<std::size_t>(id)];
   const bool is_root = node == tree.root;
   const std::uint64_t m = std::min<std::uint64_t>(config_.max_considered, here.width);
   const std::uint64_t since = here.visits - std::min<std::uint64_t>(tree.base, here.visits);
-  const std::uint64_t considered = recommended ? here.most : considered_visits(m, config_.num_simulations, since);
-  Draws draws(config_.seed, static_cast<std::uint64_t>(id), ~std::uint64_t{tree.reroots});
+  const std::uint64_t considered = considered_visits(m, config_.num_simulations, since);
+  Draws draws = root_draws(id);
   NodeId best = kNoNode;
   std::uint64_t nearest = 0;
   double best_score = 0;
   for_children(here.block, [&](NodeId child) {
     const double noise = is_root ? config_.gumbel_scale * draws.gumbel() : 0.0;
-    const std::uint64_t n = slot(child).started;
-    if (link::is_exhausted(slot(child).link) && !recommended) return;
+    const std::uint64_t n = slot(child).visits_started;
+    if (link::is_exhausted(slot(child).link)) return;
     const std::uint64_t away = !is_root ? 0 : n > considered ? n - considered : considered - n;
     const double score = is_root ? noise + here.logit(child)
                                  : here.improved(child) - static_cast<double>(n) / (1.0 + static_cast<double>(here.visits));
@@ -126,22 +127,27 @@ NodeId Forest::gumbel_child(TreeId id, NodeId node, bool recommended) const noex
   return best;
 }
 
+/// The noise of a root's children, one draw each in order.
+Draws Forest::root_draws(TreeId id) const noexcept {
+  const Tree& tree = trees_[static_cast<std::size_t>(id)];
+  return Draws(config_.seed, static_cast<std::uint64_t>(id), ~std::uint64_t{tree.reroots});
+}
+
 /// Wider or deeper: a draw of what a new child is worth against one of what lies below the present ones; deeper goes to the
 /// child with the largest draw. What is seen of a new child is what was told at the present ones themselves; of what lies
 /// below, what was told deeper; of a child, both. Children that nobody has told anything of are passed over.
 /// Source: Inoue et al. 2025, "Wider or deeper?", arXiv:2503.04412, section 3.3 (AB-MCTS-A).
 /// @return  the node itself: go wider, give it a new child.
 NodeId Forest::thompson_child(Draws& draws, NodeId node) const noexcept {
-  const double discount = config_.discount;
   const auto all_of = [&](NodeId at) {
-    return Seen{double(slot(at).started), slot(at).value_sum, squares_ ? squares_->as<double>()[at] : 0.0};
+    return Seen{double(slot(at).visits_started), slot(at).value_sum, squares_ ? squares_->as<double>()[at] : 0.0};
   };
   const auto draw = [&](const Seen& seen) {
     return config_.selection == Selection::kThompsonBeta ? draw_beta(draws, seen) : draw_gaussian(draws, seen);
   };
   const auto is_known = [&](NodeId child) {
     const std::uint32_t word = slot(child).link;
-    return !link::is_leaf(word) || slot(child).started > (word & link::kPending) / link::kPendingOne;
+    return !link::is_leaf(word) || slot(child).visits_started > (word & link::kPending) / link::kPendingOne;
   };
   Seen wider, deeper;
   const NodeId block = link::block(slot(node).link);
@@ -149,12 +155,8 @@ NodeId Forest::thompson_child(Draws& draws, NodeId node) const noexcept {
     if (!is_known(child)) return;
     Seen own = all_of(child);
     deeper.add(own);
-    if (const std::uint32_t word = slot(child).link; !link::is_leaf(word)) {
-      for_children(link::block(word), [&](NodeId below) {
-        const Seen seen = all_of(below);
-        own.add({seen.n, discount * seen.sum, discount * discount * seen.squares}, -1.0);
-      });
-    }
+    if (const std::uint32_t word = slot(child).link; !link::is_leaf(word))
+      for_children(link::block(word), [&](NodeId below) { own.add(all_of(below), -1.0); });
     wider.add(own);
   });
   deeper.add(wider, -1.0);
@@ -174,12 +176,12 @@ NodeId Forest::thompson_child(Draws& draws, NodeId node) const noexcept {
 Forest::Found Forest::walk(TreeId id) noexcept {
   NodeId node = trees_[static_cast<std::size_t>(id)].root;
   if (link::is_exhausted(slot(node).link)) return {AskStatus::kExhausted, kNoNode};
-  Draws draws(config_.seed, static_cast<std::uint64_t>(id), slot(node).started);
+  Draws draws(config_.seed, static_cast<std::uint64_t>(id), slot(node).visits_started);
   std::int32_t depth = 0;
   for (;; ++depth) {
-    ++slot(node).started;
+    ++slot(node).visits_started;
     if (link::is_leaf(slot(node).link)) break;
-    const NodeId next = is_thompson() ? thompson_child(draws, node) : gumbel_child(id, node, false);
+    const NodeId next = is_thompson() ? thompson_child(draws, node) : gumbel_child(id, node);
     if (next == node) break;
     node = next;
   }
@@ -194,22 +196,43 @@ Forest::Found Forest::walk(TreeId id) noexcept {
     }
     here.link += link::kPendingOne;
   }
-  if (state_) count_states(id, node, 1);
   return {AskStatus::kOk, node, depth};
 }
 
+/// The largest mean return of an ended episode told at or below a node; -infinity if none is known.
+double Forest::best_end(NodeId node) const {
+  double best = -std::numeric_limits<double>::infinity();
+  for (const NodeId end : below(node)) {
+    const Slot& s = slot(end);
+    const std::uint32_t told = s.visits_started - (s.link & link::kPending) / link::kPendingOne;
+    if (link::is_leaf(s.link) && (s.link & link::kTerminal) != 0 && told > 0) best = std::max(best, s.value_sum / told);
+  }
+  return best;
+}
+
 std::vector<NodeId> Forest::recommend(std::span<const TreeId> trees) const {
+  const Counts counts = in_flight();
   std::vector<NodeId> chosen;
   for (const TreeId tree : trees) {
-    const NodeId node = live_tree(tree).root;
+    const NodeId root = live_tree(tree).root;
     NodeId best = kNoNode;
-    if (config_.selection == Selection::kGumbel && !link::is_leaf(slot(node).link)) {
-      best = gumbel_child(tree, node, true);
-    } else if (!link::is_leaf(slot(node).link)) {
-      for_children(link::block(slot(node).link), [&](NodeId child) {
-        const auto rank = [&](NodeId of) { return std::pair(slot(of).started, mean_value(of)); };
-        if (best == kNoNode || rank(child) > rank(best)) best = child;
-      });
+    std::tuple<double, bool, std::uint32_t, double> best_rank;
+    const auto look = [&](NodeId child, double value) {
+      const std::uint32_t visit_count = slot(child).visits_started - count_of(counts, child);
+      if (visit_count == 0) return;
+      const double end = config_.exhaust ? best_end(child) : 0.0;
+      const std::tuple rank(end, !link::is_exhausted(slot(child).link), visit_count, value);
+      if (best == kNoNode || rank > best_rank) best = child, best_rank = rank;
+    };
+    const std::uint32_t word = slot(root).link;
+    if (link::is_leaf(word)) {
+    } else if (config_.selection == Selection::kGumbel) {
+      const Improved here(*this, root);
+      Draws draws = root_draws(tree);
+      for_children(here.block,
+                   [&](NodeId child) { look(child, config_.gumbel_scale * draws.gumbel() + here.logit(child)); });
+    } else {
+      for_children(link::block(word), [&](NodeId child) { look(child, mean_value(child)); });
     }
     chosen.push_back(best);
   }

@@ -11,16 +11,16 @@ namespace agentq {
 ///
 ///     Q(h, a) + c_exp * sqrt( ln max(1, N(h)) ) / sqrt( 1 + N(h, a) )
 ///
-/// @param mean_value   Q(h, a), in reward units: [0, 1] for a success reward.
-/// @param node_visits  N(h) = sum over a of N(h, a), at least 0; 0 counts as 1, for ln 0 is not finite (ours).
-/// @param edge_visits  N(h, a), at least 0; count in-flight rollouts in, so that parallel rollouts spread out.
-/// @param c_exp        exploration constant, at least 0, in reward units.
+/// @param mean_value          Q(h, a), in reward units: [0, 1] for a success reward.
+/// @param parent_visit_count  N(h) = sum over a of N(h, a), at least 0; 0 counts as 1, for ln 0 is not finite (ours).
+/// @param visit_count         N(h, a), at least 0; count in-flight rollouts in, so that parallel rollouts spread out.
+/// @param c_exp               exploration constant, at least 0, in reward units.
 /// @return  a finite score, in reward units.
 /// @throws  std::invalid_argument if a count is negative, mean_value or c_exp is not finite, or c_exp < 0.
 ///
 /// Source: Putta et al. 2024, arXiv:2408.07199, eq. 7; the `1 +` is theirs. Auer et al. 2002 divide by N(h, a) and try
 /// every action once.
-double ucb1_score(double mean_value, std::int64_t node_visits, std::int64_t edge_visits, double c_exp);
+double ucb1_score(double mean_value, std::int64_t parent_visit_count, std::int64_t visit_count, double c_exp);
 
 /// What scores need of a count, without a division or a root while descending. By table up to `kSize`, computed beyond:
 /// the same expressions, so where the table ends changes no score.
@@ -63,14 +63,14 @@ class CountTable {
   std::array<double, kSize> reciprocal_, spread_, root_log_;  // apart: eight bytes are an addressing mode, sixteen are not
 };
 
-/// Each rule scores an edge from Q(h, a), its rollouts started n = N(h, a), and what `scale` made of the node's
-/// N(h) = sum over a of N(h, a). `prior` is P(a | h), used by PUCT alone.
+/// Each rule scores an edge from Q(h, a), its visit count n = N(h, a), and what `scale` made of the node's
+/// N(h) = sum over a of N(h, a); both count rollouts in flight. `prior` is P(a | h), used by PUCT alone.
 
 /// Q + c * sqrt(ln N(h)) / sqrt(1 + n). Agent Q, arXiv:2408.07199, eq. 7.
 struct Ucb1 {
-  static constexpr bool kNeedsPrior = false;
-  static double scale(const CountTable& table, double c, std::uint64_t node_visits) noexcept {
-    return c * table.root_log(node_visits);
+  static constexpr bool kNeedsPrior = false, kUnvisitedFirst = false;
+  static double scale(const CountTable& table, double c, std::uint64_t parent_visits) noexcept {
+    return c * table.root_log(parent_visits);
   }
   static double score(const CountTable&, double mean, double scale, const CountTable::Edge& edge, std::uint32_t,
                       float) noexcept {
@@ -80,9 +80,9 @@ struct Ucb1 {
 
 /// Q + c * sqrt(ln N(h) / n); an edge without visits goes first. Kocsis and Szepesvari 2006, c = 2 C_p.
 struct Uct {
-  static constexpr bool kNeedsPrior = false;
-  static double scale(const CountTable& table, double c, std::uint64_t node_visits) noexcept {
-    return c * table.root_log(node_visits);
+  static constexpr bool kNeedsPrior = false, kUnvisitedFirst = true;
+  static double scale(const CountTable& table, double c, std::uint64_t parent_visits) noexcept {
+    return c * table.root_log(parent_visits);
   }
   static double score(const CountTable& table, double mean, double scale, const CountTable::Edge&, std::uint32_t n,
                       float) noexcept {
@@ -93,9 +93,9 @@ struct Uct {
 /// Q + c * P(a | h) * sqrt(max(1, N(h))) / (1 + n). Silver et al. 2017, "Mastering the game of Go without human
 /// knowledge"; the 1 under the root is ours, so that the first choice follows the prior.
 struct Puct {
-  static constexpr bool kNeedsPrior = true;
-  static double scale(const CountTable&, double c, std::uint64_t node_visits) noexcept {
-    return c * std::sqrt(static_cast<double>(node_visits > 0 ? node_visits : 1));
+  static constexpr bool kNeedsPrior = true, kUnvisitedFirst = false;
+  static double scale(const CountTable&, double c, std::uint64_t parent_visits) noexcept {
+    return c * std::sqrt(static_cast<double>(parent_visits > 0 ? parent_visits : 1));
   }
   static double score(const CountTable& table, double mean, double scale, const CountTable::Edge&, std::uint32_t n,
                       float prior) noexcept {

@@ -1,6 +1,7 @@
 // Which leaves come next: descent by a score. sampled.cc and best_first.cc choose for the other rules.
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <stdexcept>
 #include <type_traits>
 
@@ -9,17 +10,10 @@
 
 namespace agentq {
 
-/// Calls `go` with the selection rule, whether Q is the plain mean, and whether nodes can be exhausted: what the descent is
-/// compiled for.
+/// Calls `go` with the selection rule and whether nodes can be exhausted: what the descent is compiled for.
 template <typename Go>
 void Forest::by_rule(Go&& go) const {
-  const bool plain = config_.backup == Backup::kMean && config_.alpha == 1.0 && !config_.transpositions;
-  const auto with = [&](auto rule) {
-    const auto skips = [&](auto is_plain) {
-      config_.exhaust ? go(rule, is_plain, std::true_type{}) : go(rule, is_plain, std::false_type{});
-    };
-    plain ? skips(std::true_type{}) : skips(std::false_type{});
-  };
+  const auto with = [&](auto rule) { config_.exhaust ? go(rule, std::true_type{}) : go(rule, std::false_type{}); };
   switch (config_.selection) {
     case Selection::kUcb1: return with(Ucb1{});
     case Selection::kUct: return with(Uct{});
@@ -31,31 +25,22 @@ void Forest::by_rule(Go&& go) const {
 /// The child that selection takes: the largest score; ties by fewer rollouts started, then by lower index.
 /// Exhausted children are passed over (no flag is ever set unless config.exhaust); one child at least is not.
 /// kTabled: no child has more rollouts than the table of scores; a test of each child would be 5 % of a simulation.
-template <typename Rule, bool kPlain, bool kSkips, bool kTabled>
-[[gnu::always_inline]] inline NodeId Forest::best_child(NodeId block, std::uint32_t node_visits,
-                                                        const State* states) const noexcept {
+template <typename Rule, bool kSkips, bool kTabled>
+[[gnu::always_inline]] inline NodeId Forest::best_child(NodeId block, std::uint32_t parent_visits) const noexcept {
   const CountTable& table = *table_;
-  const double scale = Rule::scale(table, config_.c_exp, node_visits);
-  const bool first_unvisited = config_.unvisited == Unvisited::kFirst;
+  const double scale = Rule::scale(table, config_.c_exp, parent_visits);
   const auto score_of = [&](NodeId child) {
     const Slot& edge = slot(child);
-    const CountTable::Edge counted = kTabled ? table.tabled_edge(edge.started) : table.edge(edge.started);
-    double value = edge.value_sum * counted.reciprocal;
-    if constexpr (!kPlain) {
-      double sum = edge.value_sum, reciprocal = counted.reciprocal;
-      if (const std::uint32_t state = states != nullptr ? state_of(child) : 0; state != 0)
-        sum = states[state - 1].value_sum, reciprocal = table.edge(states[state - 1].started).reciprocal;
-      value = config_.backup == Backup::kMean ? sum * reciprocal : sum == kNothing ? 0.0 : sum;
-      value = config_.alpha * value + (1.0 - config_.alpha) * static_cast<double>(at(critic_, child));
-    }
+    const std::uint32_t n = edge.visits_started;
+    const CountTable::Edge counted = kTabled ? table.tabled_edge(n) : table.edge(n);
     const float prior = Rule::kNeedsPrior ? at(prior_, child) : 0.0f;
-    return Rule::score(table, value, scale, counted, edge.started, prior);
+    return Rule::score(table, edge.value_sum * counted.reciprocal, scale, counted, n, prior);
   };
 
   // Which child is better cannot be predicted, so the loop has no branch on it; ties, which are rare, get a second one.
   NodeId best = block;
-  double best_score = kNothing, second = kNothing;  // second: as large as the best one only if there is a tie
-  const bool all_tie = kPlain && !Rule::kNeedsPrior && node_visits == 0;
+  double best_score = -std::numeric_limits<double>::infinity(), second = best_score;  // second: as large as the best one only if there is a tie
+  const bool all_tie = !Rule::kNeedsPrior && parent_visits == 0;
   if (all_tie && !kSkips) return block + 1;
   NodeId run = block;
   do {
@@ -63,7 +48,7 @@ template <typename Rule, bool kPlain, bool kSkips, bool kTabled>
     for (NodeId child = run + 1; child < end; ++child) {
       const Slot& edge = slot(child);
       if (kSkips && link::is_exhausted(edge.link)) continue;
-      if (all_tie || (first_unvisited && edge.started == 0)) return child;
+      if (all_tie || (Rule::kUnvisitedFirst && edge.visits_started == 0)) return child;
       const double score = score_of(child);
       const double lesser = score < best_score ? score : best_score;
       second = lesser > second ? lesser : second;
@@ -73,26 +58,26 @@ template <typename Rule, bool kPlain, bool kSkips, bool kTabled>
     run = header(run).next;
   } while (run != 0);
   // Mostly nobody has visited those that tie: the first of them is the one, without a second loop (5 %).
-  if ((best != block) & ((second < best_score) | (slot(best).started == 0))) [[likely]] return best;
+  if ((best != block) & ((second < best_score) | (slot(best).visits_started == 0))) [[likely]] return best;
   const bool none = best == block;  // sums of huge returns have made every score infinite or no number
-  std::uint32_t fewest = none ? kMaxRollouts : slot(best).started;
+  std::uint32_t fewest = none ? kMaxRollouts : slot(best).visits_started;
   for_children(block, [&](NodeId child) {
     const Slot& edge = slot(child);
     if (link::is_exhausted(edge.link) || (none && best != block)) return;
-    if (!none && (edge.started >= fewest || score_of(child) != best_score)) return;
+    if (!none && (edge.visits_started >= fewest || score_of(child) != best_score)) return;
     best = child;
-    fewest = edge.started;
+    fewest = edge.visits_started;
   });
   return best;
 }
 
 /// The child of an inner node, a rollout through which has been counted at the node itself.
-template <typename Rule, bool kPlain, bool kSkips>
-[[gnu::always_inline]] inline NodeId Forest::select_child(const Slot& node, const State* states) const noexcept {
+template <typename Rule, bool kSkips>
+[[gnu::always_inline]] inline NodeId Forest::select_child(const Slot& node) const noexcept {
   const NodeId block = link::block(node.link);
-  const std::uint32_t node_visits = node.started - 1 - header(block).here;
-  return node.started < CountTable::kSize ? best_child<Rule, kPlain, kSkips, true>(block, node_visits, states)
-                                          : best_child<Rule, kPlain, kSkips, false>(block, node_visits, states);
+  const std::uint32_t parent_visits = node.visits_started - 1 - header(block).here;
+  return node.visits_started < CountTable::kSize ? best_child<Rule, kSkips, true>(block, parent_visits)
+                                                 : best_child<Rule, kSkips, false>(block, parent_visits);
 }
 
 Ticket Forest::open_rollout(TreeId tree, NodeId node) noexcept {
@@ -120,21 +105,19 @@ Ticket Forest::open_rollout(TreeId tree, NodeId node) noexcept {
     return;
   }
   leaf.link += link::kPendingOne;
-  if (state_) count_states(batch.trees[row], node, 1);
-  const std::size_t at = batch.from[row] + batch.found[row]++;
+  const std::size_t at = row * batch.n + batch.found[row]++;
   batch.leaves.node[at] = node;
   batch.leaves.depth[at] = depth;
 }
 
-/// Trees go down side by side, a level at a time, so that the memory of one is fetched while others choose. A row of the
-/// batch writes to its own tree and its own places alone.
-template <typename Rule, bool kPlain, bool kSkips>
-void Forest::descend(Batch& batch, Rows rows) noexcept {
+/// Trees go down side by side, a level at a time, so that the memory of one is fetched while others choose.
+template <typename Rule, bool kSkips>
+void Forest::descend(Batch& batch) noexcept {
   const std::span<const TreeId> trees = batch.trees;
   std::vector<std::uint8_t>& status = batch.leaves.status;
   std::array<Lane, kLanes> lanes, arrived;
-  for (std::size_t begin = rows.first; begin < rows.last; begin += kLanes)
-    for (std::size_t round = 0; round < batch.most; ++round) {
+  for (std::size_t begin = 0; begin < trees.size(); begin += kLanes)
+    for (std::size_t round = 0; round < batch.n; ++round) {
       std::size_t inner = 0, there = 0;
       // How deep a tree goes cannot be predicted: leaves and inner nodes are parted without a branch.
       const auto part = [&](NodeId node, std::uint32_t row) {
@@ -142,14 +125,14 @@ void Forest::descend(Batch& batch, Rows rows) noexcept {
         arrived[there] = lanes[inner] = {node, row};
         there += leaf, inner += !leaf;
       };
-      for (std::size_t row = begin; row < std::min(begin + kLanes, rows.last); ++row) {
-        if (round >= batch.quotas[row] || status[row] != static_cast<std::uint8_t>(AskStatus::kOk)) continue;
+      for (std::size_t row = begin; row < std::min(begin + kLanes, trees.size()); ++row) {
+        if (status[row] != static_cast<std::uint8_t>(AskStatus::kOk)) continue;
         const NodeId root = trees_[static_cast<std::size_t>(trees[row])].root;
         if (link::is_exhausted(slot(root).link)) {
           status[row] = static_cast<std::uint8_t>(AskStatus::kExhausted);
           continue;
         }
-        ++slot(root).started;
+        ++slot(root).visits_started;
         part(root, static_cast<std::uint32_t>(row));
       }
       for (std::int32_t depth = 0;; ++depth) {
@@ -159,13 +142,12 @@ void Forest::descend(Batch& batch, Rows rows) noexcept {
         inner = there = 0;
         for (std::size_t i = 0; i < count; ++i) {
           const Lane lane = lanes[i];
-          const NodeId child = select_child<Rule, kPlain, kSkips>(
-              slot(lane.node), kPlain ? nullptr : shared_states(trees[lane.row]));
+          const NodeId child = select_child<Rule, kSkips>(slot(lane.node));
           Slot& edge = slot(child);
-          ++edge.started;
-          const Cell* next = cells_ + (link::is_leaf(edge.link) ? child : link::block(edge.link));
-          __builtin_prefetch(next);
-          __builtin_prefetch(next + 4);
+          ++edge.visits_started;
+          const NodeId next = link::is_leaf(edge.link) ? child : link::block(edge.link);
+          __builtin_prefetch(&slot(next));
+          __builtin_prefetch(&slot(next) + 4);
           part(child, lane.row);
         }
       }
@@ -173,13 +155,13 @@ void Forest::descend(Batch& batch, Rows rows) noexcept {
 }
 
 /// Leaf by leaf, for the rules that do not go down side by side.
-void Forest::walk(Batch& batch, Rows rows) noexcept {
-  for (std::size_t row = rows.first; row < rows.last; ++row)
-    for (std::uint32_t i = 0; i < batch.quotas[row]; ++i) {
+void Forest::walk(Batch& batch) noexcept {
+  for (std::size_t row = 0; row < batch.trees.size(); ++row)
+    for (std::size_t i = 0; i < batch.n; ++i) {
       const Found found = walk_one(batch.trees[row], i > 0);
       batch.leaves.status[row] = static_cast<std::uint8_t>(found.status);
       if (found.status != AskStatus::kOk) break;
-      const std::size_t at = batch.from[row] + batch.found[row]++;
+      const std::size_t at = row * batch.n + batch.found[row]++;
       batch.leaves.node[at] = found.node;
       batch.leaves.depth[at] = found.depth;
     }
@@ -195,46 +177,35 @@ void Forest::reserve_rollouts(std::size_t more) {
   if (want > rollouts_.capacity()) rollouts_.reserve(std::max({want, 2 * rollouts_.capacity(), std::size_t{64}}));
 }
 
+/// Leaves of every tree, found side by side, then tickets for them in the order of the trees.
 Leaves Forest::ask(std::span<const TreeId> trees, std::size_t n) {
   if (n < 1) throw std::invalid_argument("n must be at least 1; got 0");
-  quotas_.assign(trees.size(), static_cast<std::uint32_t>(std::min<std::size_t>(n, kMaxRollouts)));
-  return ask(trees, quotas_);
-}
-
-/// Leaves of every tree, found side by side, then tickets for them in the order of the trees: neither the leaves nor the
-/// tickets depend on the number of threads.
-Leaves Forest::ask(std::span<const TreeId> trees, std::span<const std::uint32_t> quotas) {
-  check_length("quotas", quotas.size(), "tree", trees.size());
-  Batch& batch = batch_;  // used again: three allocations are 4 % of a small call
-  batch.trees = trees, batch.quotas = quotas, batch.most = 0;
-  batch.from.assign(trees.size() + 1, 0), batch.found.assign(trees.size(), 0);
   ++asks_;
-  for (std::size_t row = 0; row < trees.size(); ++row) {
-    Tree& tree = live_tree(trees[row]);
+  for (const TreeId id : trees) {
+    Tree& tree = live_tree(id);
     if (tree.stamp == asks_)
-      throw std::invalid_argument("a tree must be listed once a call; got tree " + std::to_string(trees[row]) + " twice");
+      throw std::invalid_argument("a tree must be listed once a call; got tree " + std::to_string(id) + " twice");
     tree.stamp = asks_;
-    if (slot(tree.root).started > kMaxRollouts - quotas[row])
+    if (n > kMaxRollouts - slot(tree.root).visits_started)
       throw std::invalid_argument("a tree must have at most " + std::to_string(kMaxRollouts) + " rollouts; tree " +
-                                  std::to_string(trees[row]) + " would have more");
-    batch.from[row + 1] = batch.from[row] + quotas[row];
-    batch.most = std::max(batch.most, quotas[row]);
+                                  std::to_string(id) + " would have more");
   }
-  const std::size_t all = batch.from.back();
-  gather(all);
+  if (!trees.empty() && n > ticket::kMost) reserve_rollouts(n);  // says so
+  const std::size_t all = trees.size() * n;
   reserve_rollouts(all);
+  Batch& batch = batch_;  // used again: three allocations are 4 % of a small call
+  batch.trees = trees, batch.n = n;
+  batch.found.assign(trees.size(), 0);
   Leaves& leaves = batch.leaves;
   leaves = {std::vector<Ticket>(all), std::vector<NodeId>(all), std::vector<TreeId>(all), std::vector<std::int32_t>(all),
             std::vector<std::uint8_t>(trees.size())};
-  split(trees.size(), all, [&](Rows rows) {
-    if (is_walked()) return walk(batch, rows);
-    by_rule([&]<typename Rule, bool kPlain, bool kSkips>(Rule, std::bool_constant<kPlain>, std::bool_constant<kSkips>) {
-      descend<Rule, kPlain, kSkips>(batch, rows);
-    });
-  });
+  if (is_walked())
+    walk(batch);
+  else
+    by_rule([&]<typename Rule, bool kSkips>(Rule, std::bool_constant<kSkips>) { descend<Rule, kSkips>(batch); });
   std::size_t size = 0;
   for (std::size_t row = 0; row < trees.size(); ++row)
-    for (std::size_t at = batch.from[row]; at < batch.from[row] + batch.found[row]; ++at, ++size) {
+    for (std::size_t at = row * n; at < row * n + batch.found[row]; ++at, ++size) {
       leaves.node[size] = leaves.node[at];
       leaves.depth[size] = leaves.depth[at];
       leaves.tree[size] = trees[row];
@@ -244,34 +215,32 @@ Leaves Forest::ask(std::span<const TreeId> trees, std::span<const std::uint32_t>
   return std::move(leaves);
 }
 
-Forest::One Forest::ask_one(TreeId id) {
+std::optional<Leaf> Forest::ask_one(TreeId id) {
   Tree& tree = live_tree(id);
   Slot* here = &slot(tree.root);
-  if (link::is_exhausted(here->link)) return {AskStatus::kExhausted, 0, kNoNode};
-  if (here->started == kMaxRollouts) ask(std::span(&id, 1), 1);  // says so
+  if (link::is_exhausted(here->link)) return {};
+  if (here->visits_started == kMaxRollouts) ask(std::span(&id, 1), 1);  // says so
   reserve_rollouts(1);
   if (is_walked()) {
-    const auto [status, node, depth] = walk_one(id, false);
-    return {status, status == AskStatus::kOk ? open_rollout(id, node) : 0, node};
+    const Found found = walk_one(id, false);
+    if (found.status != AskStatus::kOk) return {};
+    return Leaf{open_rollout(id, found.node), found.node};
   }
   NodeId node = tree.root;
-  const auto go = [&]<typename Rule, bool kPlain, bool kSkips>(Rule, std::bool_constant<kPlain>,
-                                                                std::bool_constant<kSkips>) {
+  by_rule([&]<typename Rule, bool kSkips>(Rule, std::bool_constant<kSkips>) {
     while (true) {
-      ++here->started;
+      ++here->visits_started;
       if (link::is_leaf(here->link)) return;
-      node = select_child<Rule, kPlain, kSkips>(*here, kPlain ? nullptr : shared_states(id));
+      node = select_child<Rule, kSkips>(*here);
       here = &slot(node);
     }
-  };
-  by_rule(go);
+  });
   if ((here->link & link::kPending) != 0) {
     unstart(node);
-    return {AskStatus::kBlocked, 0, kNoNode};
+    return {};
   }
   here->link += link::kPendingOne;
-  if (state_) count_states(id, node, 1);
-  return {AskStatus::kOk, open_rollout(id, node), node};
+  return Leaf{open_rollout(id, node), node};
 }
 
 }  // namespace agentq

@@ -1,57 +1,32 @@
-// Reading: records to cells and a table of trees, which validate.cc then proves. snapshot.h says what they look like.
+// Writing a forest, and reading one: nothing that was read is believed, and only what calls can have made is accepted.
 #include "csrc/snapshot.h"
 
-#include <algorithm>
+#include <cmath>
 #include <limits>
 #include <stdexcept>
+#include <string>
 
-#include "csrc/journal.h"
-#include "csrc/validate.h"
+#include "csrc/forest.h"
 
 namespace agentq {
 namespace {
 
-class Parts {
- public:
-  explicit Parts(std::span<const char> bytes) : left_(bytes) {}
-
-  std::span<const char> take(std::uint64_t size) {
-    if (left_.size() < size) damaged("a part ends too early");
-    const auto part = left_.first(size);
-    left_ = left_.subspan(size);
-    return part;
-  }
-  template <typename T>
-  T get() {
-    T value;
-    std::memcpy(&value, take(sizeof(T)).data(), sizeof(T));
-    return value;
-  }
-  std::span<const char> left() const { return left_; }
-
- private:
-  std::span<const char> left_;
-};
-
-std::uint64_t word_at(std::span<const char> bytes, std::size_t at) {
-  std::uint64_t word;
-  std::memcpy(&word, bytes.data() + at, sizeof(word));
-  return word;
+template <typename T>
+void put(std::string& out, const T& value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof(T));
 }
 
-ForestConfig config_of(const Settings& s) {
-  if (s.selection > 6 || s.unvisited > 1 || s.exhaust > 1 || s.backup > 1 || s.transpositions > 1)
-    damaged("its settings are unknown");
+[[noreturn]] void damaged(const std::string& why) {
+  throw std::invalid_argument("a forest snapshot must be whole; this one is damaged: " + why);
+}
+
+ForestConfig config_of(const SettingsEntry& s) {
+  if (s.selection > static_cast<std::uint8_t>(Selection::kThompsonBeta) || s.exhaust > 1) damaged("its settings are unknown");
   ForestConfig config;
   config.selection = static_cast<Selection>(s.selection);
-  config.unvisited = static_cast<Unvisited>(s.unvisited);
   config.exhaust = s.exhaust != 0;
-  config.backup = static_cast<Backup>(s.backup);
-  config.squares = (s.columns & 8) != 0;
-  if ((s.columns & 16) != 0) config.success_at = s.success_at;
-  config.transpositions = s.transpositions != 0;
   config.num_simulations = s.num_simulations, config.max_considered = s.max_considered;
-  config.c_exp = s.c_exp, config.discount = s.discount, config.alpha = s.alpha, config.gumbel_scale = s.gumbel_scale;
+  config.c_exp = s.c_exp, config.gumbel_scale = s.gumbel_scale;
   config.seed = s.seed, config.max_bytes = s.max_bytes;
   return config;
 }
@@ -66,248 +41,173 @@ Forest empty_forest(const ForestConfig& config) {
 
 }  // namespace
 
-void damaged(const std::string& why) {
-  throw std::invalid_argument("a forest snapshot must be whole; this one is damaged: " + why);
-}
-
-/// Every record is checked as a whole; of a page or a tree that several hold the last counts.
-class SnapshotReader {
- public:
-  SnapshotReader(std::span<const char> bytes, Journal& journal) : journal_(journal), forest_(first(bytes)) {
-    while (record(bytes.subspan(journal_.size_))) {
+std::string Forest::to_bytes() const {
+  const Counts flying = in_flight();
+  std::string out(sizeof(SnapshotHead), '\0');
+  const ForestConfig& c = config_;
+  put(out, SettingsEntry{static_cast<std::uint8_t>(c.selection), c.exhaust, {}, c.num_simulations, c.max_considered,
+                         c.c_exp, c.gumbel_scale, c.seed, c.max_bytes});
+  const auto put_node = [&](NodeId node) {
+    const Slot& s = slot(node);
+    std::uint32_t flags = 0;
+    if (link::is_leaf(s.link)) flags = (s.link & link::kTerminal ? kTerminal : 0) | (s.link & link::kExhausted ? kExhausted : 0);
+    put(out, NodeEntry{s.value_sum, squares_ ? squares_->as<double>()[node] : 0.0,
+                       s.visits_started - count_of(flying, node), flags, at(critic_, node), at(prior_, node)});
+  };
+  for (const Tree& tree : trees_) {
+    if (tree.root == kNoNode) {
+      put(out, TreeEntry{});
+      continue;
+    }
+    const std::vector<NodeId> inner = inner_by_block(tree.root);
+    put(out, TreeEntry{tree.nodes, static_cast<std::uint32_t>(inner.size()), tree.reroots, tree.base});
+    put_node(tree.root);
+    std::unordered_map<NodeId, std::uint32_t> number{{tree.root, 0}};
+    std::uint32_t next = 1;
+    for (const NodeId node : inner) {
+      put(out, BlockEntry{number[node], children_of(node)});
+      for_children(link::block(slot(node).link), [&](NodeId child) {
+        put_node(child);
+        if (!link::is_leaf(slot(child).link)) number[child] = next;
+        ++next;
+      });
     }
   }
+  SnapshotHead head;
+  head.trees = static_cast<std::uint32_t>(trees_.size());
+  const std::span<const char> rest = std::span<const char>(out).subspan(sizeof(head));
+  head.length = rest.size(), head.checksum = checksum_of(rest, head.trees);
+  std::memcpy(out.data(), &head, sizeof(head));
+  return out;
+}
+
+class SnapshotReader {
+ public:
+  explicit SnapshotReader(std::span<const char> bytes)
+      : left_(bytes), head_(head()), forest_(empty_forest(config_of(get<SettingsEntry>()))) {}
 
   Forest read() {
-    place_trees();
-    place_pages();
-    for (std::size_t tree = 0; tree < bodies_.size(); ++tree) list_chunks(forest_.trees_[tree], bodies_[tree]);
-    Validator(forest_, used_).run();
-    free_gaps();
-    if (forest_.is_best_first()) {
-      forest_.open_.resize(forest_.trees_.size());
-      for (const TreeId tree : forest_.trees()) forest_.offer_all(tree);
+    for (std::uint32_t id = 0; id < head_.trees; ++id) {
+      forest_.trees_.emplace_back();
+      if (forest_.is_best_first()) forest_.open_.emplace_back();
+      const auto entry = get<TreeEntry>();
+      if (entry.nodes > 0) read_tree(static_cast<TreeId>(id), entry);
     }
+    if (!left_.empty()) damaged("it goes on after its end");
     return std::move(forest_);
   }
 
  private:
-  struct Page {
-    std::uint32_t number, cells;
-    std::span<const char> content;
-  };
-
-  /// An empty forest of the settings in the first record.
-  Forest first(std::span<const char> bytes) {
-    if (bytes.size() < kSnapshotMagic.size() || std::memcmp(bytes.data(), kSnapshotMagic.data(), 8) != 0)
-      throw std::invalid_argument("a forest snapshot must start with AGQFORST; this is another kind of file");
-    if (bytes.size() < sizeof(RecordHead)) damaged(std::to_string(bytes.size()) + " bytes only");
-    const RecordHead head = head_of(bytes);
-    if (bytes.size() - sizeof(RecordHead) < sizeof(std::uint64_t) ||
-        bytes.size() - sizeof(RecordHead) - sizeof(std::uint64_t) < head.length)
-      damaged("its first record is cut off");
-    const Settings settings = Parts(payload(bytes, head)).get<Settings>();
-    Forest forest = empty_forest(config_of(settings));
-    if ((settings.columns & 1) != 0) forest.materialise(forest.critic_);
-    if ((settings.columns & 2) != 0) forest.materialise(forest.logp_);
-    if ((settings.columns & 4) != 0) forest.materialise(forest.prior_);
-    if ((settings.columns & 32) != 0) forest.make_states();
-    journal_.columns_ = forest.columns_there();
-    if (journal_.columns_ != settings.columns) damaged("its settings are unknown");
-    return forest;
+  template <typename T>
+  T get() {
+    if (left_.size() < sizeof(T)) damaged("a part ends too early");
+    T value;
+    std::memcpy(&value, left_.data(), sizeof(T));
+    left_ = left_.subspan(sizeof(T));
+    return value;
   }
 
-  RecordHead head_of(std::span<const char> bytes) const {
-    RecordHead head;
-    std::memcpy(&head, bytes.data(), sizeof(head));
-    if (head.version != kSnapshotVersion && head.magic == kSnapshotMagic)
-      throw std::invalid_argument("the version of a forest snapshot must be " + std::to_string(kSnapshotVersion) +
-                                  "; got " + std::to_string(head.version) + ", written by " +
+  SnapshotHead head() {
+    if (left_.size() < kSnapshotMagic.size() || std::memcmp(left_.data(), kSnapshotMagic.data(), kSnapshotMagic.size()) != 0)
+      throw std::invalid_argument("a forest snapshot must start with AGQFORST; this is another kind of file");
+    const auto head = get<SnapshotHead>();
+    if (head.version != kSnapshotVersion)
+      throw std::invalid_argument("the version of a forest snapshot must be " + std::to_string(kSnapshotVersion) + "; got " +
+                                  std::to_string(head.version) + ", written by " +
                                   (head.version > kSnapshotVersion ? "a newer" : "an older") + " agentq");
-    if (head.checksum != head.sum()) damaged("the checksum of record " + number() + " does not match");
-    if (head.magic != kSnapshotMagic || head.number != journal_.records_ || head.before != journal_.seal_)
-      damaged("record " + number() + " is not the next");
+    if (head.length != left_.size() || head.length % 8 != 0) damaged(std::to_string(left_.size()) + " bytes after its head");
+    if (head.checksum != checksum_of(left_, head.trees)) damaged("its checksum does not match");
+    if (head.trees > std::uint32_t{std::numeric_limits<TreeId>::max()}) damaged("it has too many trees");
     return head;
   }
 
-  std::span<const char> payload(std::span<const char> bytes, const RecordHead& head) const {
-    const auto part = bytes.subspan(sizeof(RecordHead), head.length);
-    if (Checksum(head.checksum).add(part).value() != word_at(bytes, sizeof(RecordHead) + head.length))
-      damaged("the checksum of record " + number() + " does not match");
-    return part;
+  NodeId claim(Forest::Tree& tree, std::uint32_t width) {
+    const NodeId block = forest_.claim(tree, width, width);
+    if (block == kNoNode) damaged("it holds more than its byte limit");
+    return block;
   }
 
-  std::string number() const { return std::to_string(journal_.records_); }
-
-  /// A record whose first bytes, which are written last, are still zeros: the power was cut while it was written.
-  bool is_unfinished(std::span<const char> bytes) const {
-    const auto magic = bytes.first(std::min(bytes.size(), kSnapshotMagic.size()));
-    if (magic.empty() || std::any_of(magic.begin(), magic.end(), [](char byte) { return byte != 0; })) return false;
-    if (bytes.size() < sizeof(RecordHead)) return true;
-    RecordHead head;
-    std::memcpy(&head, bytes.data(), sizeof(head));
-    head.magic = kSnapshotMagic;
-    const std::size_t left = bytes.size() - sizeof(RecordHead);
-    if (head.checksum == head.sum() && left > sizeof(std::uint64_t) && left - sizeof(std::uint64_t) > head.length)
-      damaged("record " + number() + " is followed by another but has no beginning");
-    return true;
-  }
-
-  /// The record that the bytes begin with; false if there is none, or not all of it.
-  bool record(std::span<const char> bytes) {
-    if (is_unfinished(bytes)) return false;
-    if (bytes.size() < sizeof(RecordHead)) {
-      if (std::memcmp(bytes.data(), kSnapshotMagic.data(), std::min(bytes.size(), kSnapshotMagic.size())) != 0)
-        damaged("it goes on after its end");
-      return false;
-    }
-    const RecordHead head = head_of(bytes);
-    const std::size_t left = bytes.size() - sizeof(RecordHead);
-    if (left < sizeof(std::uint64_t) || left - sizeof(std::uint64_t) < head.length) return false;
-    Parts in(payload(bytes, head));
-    if (journal_.records_ == 0) in.get<Settings>();
-    const auto contents = in.get<Contents>();
-    if (contents.cells > forest_.config_.max_bytes / sizeof(Cell)) damaged("it holds more than its byte limit");
-    for (std::uint32_t i = 0; i < contents.entries; ++i) {
-      const auto [tree, size] = in.get<Tag>();
-      if (tree > bodies_.size()) damaged("trees are not in order");
-      if (tree == bodies_.size()) bodies_.emplace_back();
-      bodies_[tree] = in.take(size);
-    }
-    if (contents.trees != bodies_.size() || contents.trees > std::uint32_t{std::numeric_limits<TreeId>::max()})
-      damaged("a tree is missing");
-    std::size_t each = sizeof(Cell);
-    for (const Forest::Column& column : forest_.columns()) each += column.memory ? column.size : 0;
-    for (std::uint32_t i = 0; i < contents.pages; ++i) {
-      const std::uint32_t page = in.get<Tag>().number;
-      if (page > contents.cells / kPageCells) damaged("a page lies where none can");
-      const std::uint32_t cells = cells_of_page(page, contents.cells);
-      pages_.push_back({page, cells, in.take(each * cells)});
-    }
-    if (!in.left().empty()) damaged("record " + number() + " goes on after its end");
-    ++journal_.records_;
-    journal_.size_ += sizeof(RecordHead) + head.length + sizeof(std::uint64_t);
-    journal_.seal_ = word_at(bytes, sizeof(RecordHead) + head.length);
-    return true;
-  }
-
-  /// The table of trees, and where their chunks lie.
-  void place_trees() {
+  void read_tree(TreeId id, const TreeEntry& entry) {
     Forest& f = forest_;
-    for (const auto& body : bodies_) {
-      Parts in(body);
-      journal_.trees_.push_back(hash_of(body));
-      f.trees_.emplace_back();
-      if (f.state_) f.states_.emplace_back();
-      if (body.size() == sizeof(std::uint64_t) && in.get<std::uint64_t>() == kNoNode) continue;
-      const auto entry = in.get<TreeEntry>();
-      const std::uint64_t size = std::uint64_t{entry.chunks} * sizeof(Chunk) + std::uint64_t{entry.states} * sizeof(StateEntry);
-      if (entry.root == kNoNode || entry.chunks < 1 || in.left().size() != size || (entry.states > 0 && !f.state_) ||
-          entry.next_size < Forest::kFirstChunk || entry.next_size > Forest::kLargestChunk)
-        damaged("the memory of a tree cannot be");
-      Forest::Tree& tree = f.trees_.back();
-      tree.root = entry.root, tree.next_size = entry.next_size, tree.reroots = entry.reroots, tree.base = entry.base;
-      for (std::uint32_t i = 0; i < entry.chunks; ++i) {
-        const auto chunk = in.get<Chunk>();
-        const std::uint64_t size = std::uint64_t{1} << (chunk.log2 & 31);
-        if (chunk.log2 < Forest::kFirstChunk || chunk.log2 > Validator::kLargest || chunk.cell % 32 != 0 ||
-            (chunk.cell + size) * sizeof(Cell) > f.config_.max_bytes)
-          damaged("the memory of a tree cannot be");
-        const auto end = static_cast<std::uint32_t>(chunk.cell + size);
-        if (i == 0) {
-          if (entry.used < 2 || entry.used > size || entry.used % 2 != 0) damaged("the memory of a tree cannot be");
-          tree.chunks = chunk.cell, tree.bump = chunk.cell + entry.used, tree.end = end;
-        }
-        used_.push_back({chunk.cell, i == 0 ? tree.bump : end, end, static_cast<TreeId>(f.trees_.size() - 1)});
-        f.top_ = std::max(f.top_, end);
-        f.used_cells_ += size;
-      }
-      read_states(in, entry.states);
-      ++f.num_trees_;
+    Forest::Tree& tree = f.trees_[static_cast<std::size_t>(id)];
+    tree.reroots = entry.reroots, tree.base = entry.base;
+    tree.root = claim(tree, 1) + 1;
+    f.lay_block(tree.root - 1, kNoNode, 0, 1, static_cast<std::uint32_t>(id));
+    std::vector<NodeId> nodes{tree.root}, inner;
+    read_node(tree.root);
+    for (std::uint32_t i = 0; i < entry.blocks; ++i) {
+      const auto [above, width] = get<BlockEntry>();
+      if (above >= nodes.size() || width < 1 || width > kMaxWidth) damaged("a block has a head that cannot be");
+      if (!link::is_leaf(f.slot(nodes[above]).link)) damaged("a node has its children twice");
+      read_block(tree, nodes[above], width);
+      const NodeId block = link::block(f.slot(nodes[above]).link);
+      for (NodeId child = block + 1; child <= block + width; ++child) nodes.push_back(child);
+      inner.push_back(nodes[above]);
     }
-    if (f.bytes_in_use() > f.config_.max_bytes) damaged("it holds more than its byte limit");
-    std::sort(used_.begin(), used_.end(), [](const auto& a, const auto& b) { return a.cell < b.cell; });
-    for (std::size_t i = 1; i < used_.size(); ++i)
-      if (used_[i].cell < used_[i - 1].end) damaged("two trees lie in one place");
+    for (std::size_t i = inner.size(); i-- > 0;)  // children come after their parents; thompson can always go wider
+      if (f.config_.exhaust && !f.is_thompson() && f.all_exhausted(link::block(f.slot(inner[i]).link)))
+        f.slot(inner[i]).link |= link::kExhausted;
+    if (tree.nodes != entry.nodes) damaged("a tree has a number of nodes that cannot be");
+    if (tree.base > f.slot(tree.root).visits_started || (tree.reroots == 0 && tree.base != 0))
+      damaged("a tree has a root that cannot be");
+    if (f.is_best_first()) f.offer_all(id);
   }
 
-  void read_states(Parts& in, std::uint32_t count) {
-    if (!forest_.state_) return;
-    Forest::States& states = forest_.states_.back();
-    for (std::uint32_t i = 0; i < count; ++i) {
-      const auto [key, value_sum, started, zero] = in.get<StateEntry>();
-      if (states.find_or_add(key, value_sum) != i) damaged("a tree has a state twice");
-      states.list[i].started = started;
-    }
-  }
-
-  /// The last content of every page that a chunk needs.
-  void place_pages() {
-    std::stable_sort(pages_.begin(), pages_.end(), [](const Page& a, const Page& b) { return a.number < b.number; });
-    auto at = pages_.begin();
-    for (const UsedChunk& chunk : used_)
-      for (std::uint32_t number = chunk.cell / kPageCells; number <= (chunk.used - 1) / kPageCells; ++number) {
-        while (at != pages_.end() &&
-               (at->number < number || (at + 1 != pages_.end() && at[1].number == at->number)))
-          ++at;
-        if (at == pages_.end() || at->number != number ||
-            number * kPageCells + at->cells < std::min(chunk.used, (number + 1) * kPageCells))
-          damaged("a page is missing");
-        if (!journal_.pages_.empty() && journal_.pages_.back().page == number) continue;
-        journal_.pages_.push_back({number, hash_of(at->content)});
-        Parts in(at->content);
-        const std::size_t first = std::size_t{number} * kPageCells;
-        const auto fill = [&](const Reserve& memory, std::size_t size) {
-          std::memcpy(memory.as<char>() + first * size, in.take(at->cells * size).data(), at->cells * size);
-        };
-        fill(*forest_.cell_memory_, sizeof(Cell));
-        for (const Forest::Column& column : forest_.columns())
-          if (column.memory) fill(*column.memory, column.size);
-      }
-  }
-
-  void list_chunks(Forest::Tree& tree, std::span<const char> body) {
-    if (tree.root == kNoNode) return;
-    Parts in(body);
-    NodeId* last = nullptr;
-    for (std::uint32_t left = in.get<TreeEntry>().chunks; left > 0; --left) {
-      const auto [cell, log2] = in.get<Chunk>();
-      if (last != nullptr) *last = cell;
-      forest_.header(cell) = {kNoNode, log2, 0, 0, 0};
-      last = &forest_.header(cell).parent;
-    }
-  }
-
-  /// What lies between the chunks is free.
-  void free_gaps() {
+  /// The children of a leaf that has been read.
+  void read_block(Forest::Tree& tree, NodeId above, std::uint32_t width) {
     Forest& f = forest_;
-    std::uint32_t at = 0;
-    for (const UsedChunk& chunk : used_) {
-      while (at < chunk.cell) {
-        const auto log2 = std::min<std::uint32_t>(Forest::kLargestChunk,
-                                                  static_cast<std::uint32_t>(std::bit_width(chunk.cell - at)) - 1);
-        f.header(at) = {f.free_chunk_[log2], log2, 0, 0, 0};
-        f.free_chunk_[log2] = at;
-        at += 1u << log2;
-      }
-      at = chunk.end;
+    const NodeId block = claim(tree, width);
+    Slot& node = f.slot(above);
+    if ((node.link & (link::kTerminal | link::kExhausted)) != 0) damaged("a node has flags that cannot be");
+    f.lay_block(block, above, node.link & link::kIndex, width, 0);
+    node.link = block >> 1;
+    std::uint64_t through = 0;
+    double below = 0;
+    for (NodeId child = block + 1; child <= block + width; ++child) {
+      read_node(child);
+      through += f.slot(child).visits_started, below += f.slot(child).value_sum;
     }
+    if (through > node.visits_started) damaged("the visits of a node and its children differ");
+    const double here = node.visits_started - static_cast<double>(through), told = node.value_sum - below;
+    f.header(block).here = node.visits_started - static_cast<std::uint32_t>(through);
+    // A draw from Beta(a, b) with a negative parameter does not end; sums may be off by rounding.
+    const double slack = 1e-6 * (1.0 + static_cast<double>(node.visits_started));
+    if (f.config_.selection == Selection::kThompsonBeta && !(told >= -slack && told <= here + slack))
+      damaged("a value is out of range");
   }
 
-  Journal& journal_;
+  void read_node(NodeId node) {
+    Forest& f = forest_;
+    const auto e = get<NodeEntry>();
+    const double n = e.visit_count;
+    if (n == 0 ? e.value_sum != 0 || e.square_sum != 0 : n == 1 && !std::isfinite(e.value_sum))
+      damaged("a node has a value that cannot be");  // a sum of several huge returns may be infinite
+    if (f.config_.selection == Selection::kThompsonBeta && !(e.value_sum >= 0 && e.value_sum <= n))
+      damaged("a value is out of range");
+    if (!std::isfinite(e.critic_value) || !std::isfinite(e.prior) || !(e.square_sum >= 0)) damaged("a value is out of range");
+    const bool is_terminal = (e.flags & kTerminal) != 0, is_exhausted = (e.flags & kExhausted) != 0;
+    if (e.flags > (kTerminal | kExhausted) || (is_exhausted && !(is_terminal && f.config_.exhaust)))
+      damaged("a node has flags that cannot be");
+    f.make_columns(std::span(&e.critic_value, 1), std::span(&e.prior, 1));
+    Slot& s = f.slot(node);
+    s.value_sum = e.value_sum, s.visits_started = e.visit_count;
+    s.link |= (is_terminal ? link::kTerminal : 0) | (is_exhausted ? link::kExhausted : 0);
+    if (f.critic_) f.critic_->as<float>()[node] = e.critic_value;
+    if (f.prior_) f.prior_->as<float>()[node] = e.prior;
+    if (f.squares_) f.squares_->as<double>()[node] = e.square_sum;
+  }
+
+  std::span<const char> left_;
+  SnapshotHead head_;
   Forest forest_;
-  std::vector<std::span<const char>> bodies_;  // of entries, by tree
-  std::vector<Page> pages_;
-  std::vector<UsedChunk> used_;  // by cell
 };
 
-Forest Journal::read(std::span<const char> bytes) {
-  Journal journal;
-  Forest forest = SnapshotReader(bytes, journal).read();
-  *this = std::move(journal);
-  return forest;
+Forest Forest::from_bytes(std::span<const char> bytes) {
+  try {
+    return SnapshotReader(bytes).read();
+  } catch (const ByteLimit&) {
+    damaged("it holds more than its byte limit");
+  }
 }
-
-Forest Forest::from_bytes(std::span<const char> bytes) { return Journal().read(bytes); }
 
 }  // namespace agentq

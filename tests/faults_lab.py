@@ -14,7 +14,8 @@ from agentq.envs.protocol import Env
 from agentq.errors import EnvError
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.searching.rollout import RolloutSettings, rollout
-from agentq.searching.tree import SearchSettings, TreeSearch
+from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.types import (
     EnvAction,

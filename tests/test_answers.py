@@ -20,7 +20,8 @@ from agentq.policies.scripted import ScriptedPolicy
 from agentq.recipes.metrics import of_episodes
 from agentq.searching.branching import at_random, branched
 from agentq.searching.rollout import RolloutSettings, rollout
-from agentq.searching.tree import SearchSettings, TreeSearch
+from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import TreeSearch
 from agentq.types import Action, Command, EnvAction, History, Split, Status
 from tests.test_agent import env_actions, line
 

@@ -19,7 +19,7 @@ from agentq.envs.browser import processes
 from agentq.envs.browser.pool import BrowserPool
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.searching.collect import Collector
-from agentq.searching.tree import SearchSettings
+from agentq.searching.selection import SearchSettings
 from agentq.store.records import encode_tree
 from agentq.store.run import TREE, RunStore
 from agentq.types import Command, EnvAction, History, Split

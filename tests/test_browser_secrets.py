@@ -24,7 +24,7 @@ from agentq.errors import ConfigError
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.report import write_report
 from agentq.searching.collect import Collector
-from agentq.searching.tree import SearchSettings
+from agentq.searching.selection import SearchSettings
 from agentq.store.run import RunStore
 from agentq.types import Command, EnvAction, History
 from tests.browser_lab import TASK, Lab, click, elsewhere, lab_host, named

@@ -26,7 +26,8 @@ from agentq.policies.engine_names import make_engine, read_name
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.searching.demonstrate import demonstrate
 from agentq.searching.faults import take
-from agentq.searching.tree import SearchSettings, TreeSearch
+from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.types import Command, EnvAction, Proposal, Split
 from tests.remote_lab import OWN

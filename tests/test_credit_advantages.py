@@ -269,7 +269,7 @@ def test_step_advantages_follow_their_trajectories(steps: list, rank: list[int])
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: leave_one_out([1, 2], [0]), r"groups must have one entry a row \(2\); got \[1\]"),
+        (lambda: leave_one_out([1, 2], [0]), r"groups must have one entry per row \(2\); got \[1\]"),
         (lambda: leave_one_out([[1, 2]], [0]), r"returns must be \[N\]; got \[1, 2\]"),
         (lambda: group_relative([1, np.nan], [0, 0]), "returns must be finite; got nan"),
         (lambda: group_relative([1], [0], ddof=2), "ddof must be None, 0 or 1; got 2"),

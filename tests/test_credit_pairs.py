@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import random
 
 import numpy as np
 import pytest
 
-from agentq._core import Forest
 from agentq.credit.pairs import (
     blended_value,
     node_pairs,
@@ -130,36 +128,19 @@ def test_node_pairs_refuse_wrong_arguments(change: dict[str, float], message: st
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 0.5, 1.0])
 @pytest.mark.parametrize("limit", [0, 1, 3])
-def test_node_pairs_equal_the_forests(alpha: float, limit: int) -> None:
-    rng = random.Random(limit)
-    for _ in range(10):
-        forest = Forest(selection="ucb1", c_exp=1.0, exhaust=False)
-        forest.add_trees(1)
-        actions: dict[int, object] = {}
-        for i in range(12):
-            ticket, _ = forest.ask_one(0)
-            if rng.random() < 0.7 or i == 0:
-                k = rng.randint(1, 4)
-                (first,) = forest.expand([ticket], [k], linear_rank_values(k)).tolist()
-                actions |= {first + i: make_proposal(first + i, env_action=click(i)) for i in range(k)}
-            forest.tell_one(ticket, rng.choice([0.0, 0.5, 1.0]))
-        table = forest.table(0)
-        ids = table.pop("id").tolist()
-        n = len(ids)
-        columns = ("parent", "depth", "visit_count", "value_sum", "critic_value", "flags")
-        tree = TreeRecord(
-            task=make_task(),
-            proposal=[actions.get(i) for i in ids],  # type: ignore[misc]
-            observation=[None] * n,
-            reward=np.zeros(n),
-            success=np.zeros(n),
-            error_kind=[None] * n,
-            **{name: table[name] for name in columns},
-        )
-        ours = nodes(tree, node_pairs(tree, alpha=alpha, threshold=0.2, max_pairs_per_node=limit))
-        _, chosen, rejected, gap = forest.pairs(alpha=alpha, threshold=0.2, min_visits=1, max_pairs_per_node=limit)
-        found = [(ids.index(c), ids.index(r), g) for c, r, g in zip(chosen, rejected, gap.tolist(), strict=True)]
-        assert ours == found
+def test_node_pairs_are_those_of_equation_10(alpha: float, limit: int) -> None:
+    rng = np.random.default_rng(limit)
+    for _ in range(20):
+        n = int(rng.integers(1, 9))
+        visits, critic = rng.integers(0, 4, n), rng.integers(0, 5, n) / 4
+        mean = np.where(visits > 0, rng.integers(0, 3, n) / 2, 0.0)
+        q = alpha * mean + (1 - alpha) * critic
+        gap = q[:, None] - q[None, :]
+        both = (visits > 0)[:, None] & (visits > 0)[None, :] & (gap >= 0.25)
+        want = sorted((-gap[c, r], c + 1, r + 1) for c, r in zip(*np.nonzero(both), strict=True))[: limit or None]
+        tree = star(mean.tolist(), critic.tolist(), visits.tolist())
+        found = nodes(tree, node_pairs(tree, alpha=alpha, threshold=0.25, max_pairs_per_node=limit))
+        assert found == [(c, r, -less) for less, c, r in want]
 
 
 def test_trajectory_pairs_put_each_success_against_each_failure() -> None:

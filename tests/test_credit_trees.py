@@ -156,8 +156,8 @@ def test_node_means_of_advantages_are_what_a_shared_segment_gets() -> None:
         (lambda: rollout_sums([-1], [0], [1, 2]), r"nodes and returns must both be \[R\]; got \[1\] and \[2\]"),
         (lambda: node_means([1], [1, 2]), r"num_returns and sum_returns must both be \[n\]; got \[1\] and \[2\]"),
         (lambda: tree_rl([-1, 0], [1, 2], [1, 2]), r"num_returns of a node must be at most its parent's \(1\); got 2"),
-        (lambda: tree_rl([-1, 0], [1], [1]), r"num_returns must have one entry a node \(2\); got 1"),
-        (lambda: tree_po([-1, 0], [1], [1], [0], [1]), r"num_returns must have one entry a node \(2\); got 1"),
+        (lambda: tree_rl([-1, 0], [1], [1]), r"num_returns must have one entry per node \(2\); got 1"),
+        (lambda: tree_po([-1, 0], [1], [1], [0], [1]), r"num_returns must have one entry per node \(2\); got 1"),
         (
             lambda: tree_po([-1], [1], [1], [0], [1], weighting="sum"),  # type: ignore[arg-type]
             "weighting must be 'size' or 'equal'; got 'sum'",

@@ -77,3 +77,8 @@ def test_export_the_pairs_of_a_run(base: Path, tmp_path: Path) -> None:
 def test_evaluate_a_checkpoint(base: Path) -> None:
     printed = run("evaluate_checkpoint", base)
     assert re.match(r"\d+ of 20 tasks \(\d+\.\d %, 95 % interval \d+\.\d - \d+\.\d\)\n(solved|failed) in ", printed)
+
+
+def test_plan_with_the_search_core_alone() -> None:
+    printed = run("plan_with_forest")
+    assert "from 1: go to 2\n" in printed and printed.endswith(" bytes\n")  # 1, 2, 5, 10, 20

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,12 +11,12 @@ from agentq import envs
 from agentq._core import ALL_EXHAUSTED, EXHAUSTED, TERMINAL, Forest
 from agentq.agent.actions import parse_action
 from agentq.credit.pairs import node_pairs, tree_success_samples
+from agentq.error_kinds import WORLD_FAULTS
 from agentq.errors import ConfigError
 from agentq.evaluation.outcomes import of_tree
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.searching.rollout import RolloutSettings, rollout
 from agentq.types import (
-    WORLD_FAULTS,
     EnvAction,
     Observation,
     StepResult,
@@ -56,22 +55,21 @@ def test_an_abandoned_leaf_is_never_asked_again_and_changes_no_number() -> None:
         forest.abandon([ticket, ticket])
     assert not forest.table(tree)["flags"][0] and not forest.table(tree)["flags"][1]  # nothing was changed
     forest.abandon([ticket])
-    assert forest.ask_one(tree) == (0, -ALL_EXHAUSTED)
+    assert forest.ask([tree])[4].tolist() == [ALL_EXHAUSTED]
 
 
-def test_an_abandoned_leaf_survives_a_snapshot_and_needs_exhaustion(tmp_path: Path) -> None:
+def test_an_abandoned_leaf_survives_a_snapshot_and_needs_exhaustion() -> None:
     forest = Forest()
     forest.add_trees(1)
-    ticket, root = forest.ask_one(0)
+    ticket, _ = forest.ask_one(0)
     forest.expand([ticket], [2])
     with pytest.raises(ValueError, match="must be a leaf to be abandoned; got 2 children"):
         forest.abandon([ticket])
     forest.extend([ticket], [0])
     forest.abandon([ticket])
-    forest.save(tmp_path / "forest")
-    again = Forest.load(tmp_path / "forest")
+    again = Forest.from_bytes(forest.to_bytes())
     assert again.table(0)["flags"].tolist() == [0, TERMINAL | EXHAUSTED, 0]
-    assert again.ask_one(0)[1] == again.children(root)[1]
+    assert again.ask_one(0)[1] == again.children(again.root(0))[1]
     loose = Forest(exhaust=False)
     loose.add_trees(1)
     ticket, _ = loose.ask_one(0)

@@ -29,7 +29,7 @@ from agentq.searching.branching import at_random, branched
 from agentq.searching.collect import Collector
 from agentq.searching.demonstrate import demonstrate, inspect
 from agentq.searching.rollout import RolloutSettings
-from agentq.searching.tree import SearchSettings
+from agentq.searching.selection import SearchSettings
 from agentq.store.records import TreeRecord
 from agentq.store.run import TRAJECTORY, TREE, RunStore
 from agentq.types import (

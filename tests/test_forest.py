@@ -1,4 +1,4 @@
-"""The forest by hand: golden vectors, backup, collisions, exhaustion, structure, memory, pairs and views."""
+"""The forest by hand: golden vectors, backup, collisions, exhaustion, structure, memory, recommendations and views."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def test_ucb1_score_has_no_bonus_before_the_second_visit():
     ("arguments", "message"),
     [
         ((float("nan"), 1, 1, 1.0), "mean_value must be finite; got nan"),
-        ((0.0, -1, 1, 1.0), "node_visits must be at least 0; got -1"),
-        ((0.0, 1, -1, 1.0), "edge_visits must be at least 0; got -1"),
+        ((0.0, -1, 1, 1.0), "parent_visit_count must be at least 0; got -1"),
+        ((0.0, 1, -1, 1.0), "visit_count must be at least 0; got -1"),
         ((0.0, 1, 1, -1.0), "c_exp must be finite and at least 0; got -1"),
     ],
 )
@@ -64,14 +64,16 @@ def test_one_leaf_at_a_time_is_a_batch_of_one():
     assert state(one) == state(batch)
 
 
-def test_one_leaf_at_a_time_says_why_there_is_none():
+def test_one_leaf_at_a_time_is_none_where_there_is_none():
     forest = fan(1)
     ticket, node = forest.ask_one(0)
     assert node == child(forest, 0)
-    assert forest.ask_one(0) == (0, -BLOCKED)
+    assert forest.ask_one(0) is None
+    assert forest.ask([0])[4].tolist() == [BLOCKED]
     forest.set_terminal([ticket])
     forest.tell_one(ticket, 1.0)
-    assert forest.ask_one(0) == (0, -ALL_EXHAUSTED)
+    assert forest.ask_one(0) is None
+    assert forest.ask([0])[4].tolist() == [ALL_EXHAUSTED]
 
 
 def test_tell_backs_up_along_the_path():
@@ -80,7 +82,7 @@ def test_tell_backs_up_along_the_path():
     roots = [forest.root(0), forest.root(1)]
     (ticket,), (node,), (tree,), (depth,), _ = forest.ask([1])
     assert (node, tree, depth) == (roots[1], 1, 0)
-    (first,) = forest.expand([ticket], [2], [1, 0], [-0.5, -1.5])
+    (first,) = forest.expand([ticket], [2], [1, 0], [0.75, 0.25])
     assert forest.extend([ticket], [1]).tolist() == [first + 1] == forest.nodes_of([ticket]).tolist()
     assert forest.table(1)["in_flight"].tolist() == [1, 0, 1]
     forest.tell([ticket], [0.75])
@@ -92,29 +94,9 @@ def test_tell_backs_up_along_the_path():
     assert t["value_sum"].tolist() == [0.75, 0, 0.75]
     assert t["in_flight"].tolist() == [0, 0, 0]
     assert t["critic_value"].tolist() == [0, 1, 0]
-    assert t["logp"].tolist() == [0, -0.5, -1.5]
+    assert t["prior"].tolist() == [0, 0.75, 0.25]
     assert forest.table(0)["visit_count"].tolist() == [0]
-    assert forest.path(first + 1).tolist() == [roots[1], first + 1]
     assert forest.children(first).size == 0
-
-
-def test_a_discounted_return_shrinks_on_its_way_up():
-    twins = Twins(discount=0.5)
-    twins.add_trees(1)
-    (ticket,) = twins.ask([0])
-    for _ in range(3):
-        twins.expand([ticket], [[(0, 0, 0)]])
-        twins.extend(ticket, 0)
-    twins.tell([ticket], [1.0])
-    assert twins.forest.table(0)["value_sum"].tolist() == [0.125, 0.25, 0.5, 1.0]
-
-
-def test_max_backup_keeps_the_best_return_negative_ones_too():
-    forest = fan(1, backup="max")
-    assert forest.table(0)["value_sum"].tolist() == [0.0, 0.0]  # nothing told
-    for value in (-2.0, -1.0, -3.0):
-        forest.tell(forest.ask([0])[0], [value])
-    assert forest.table(0)["value_sum"].tolist() == [-1.0, -1.0]
 
 
 def test_ask_counts_a_rollout_in_flight_as_a_visit_worth_nothing():
@@ -147,7 +129,7 @@ def test_cancel_at_an_inner_node_restores_what_its_children_compare():
     twins = Twins(c_exp=1.0)
     twins.add_trees(1)
     (ticket,) = twins.ask([0])
-    twins.expand([ticket], [[(0, 0, 0)] * 3])
+    twins.expand([ticket], [[(0, 0)] * 3])
     twins.cancel([ticket])  # had it counted for N(h), the bonus below would differ
     for value in (0.0, 1.0, 0.5, 0.0, 1.0, 0.5, 0.25):
         twins.tell(twins.ask([0]), [value])
@@ -183,8 +165,8 @@ def test_terminal_leaf_is_asked_again_without_exhaust():
     assert forest.table(0)["flags"].tolist() == [0, TERMINAL, 0]
 
 
-def test_unvisited_first_tries_every_child_once():
-    forest = fan(3, unvisited="first", c_exp=0.0)
+def test_uct_tries_every_child_once_first():
+    forest = fan(3, selection="uct", c_exp=0.0)
     order = []
     for _ in range(4):
         ticket, node = forest.ask_one(0)
@@ -207,9 +189,9 @@ def test_extend_into_a_node_that_has_children_counts_there_too():
     twins = Twins(c_exp=1.0)
     twins.add_trees(1)
     (first,) = twins.ask([0])
-    twins.expand([first], [[(0, 0, 0)] * 2])
+    twins.expand([first], [[(0, 0)] * 2])
     (second,) = twins.ask([0])
-    twins.expand([second], [[(0, 0, 0)] * 2])
+    twins.expand([second], [[(0, 0)] * 2])
     twins.extend(first, 0)  # where the second waits, above its two children
     for tickets in ([first], [second]):
         twins.check()
@@ -260,7 +242,7 @@ def test_a_dropped_tree_is_gone_and_its_memory_is_used_again():
 
     grow(0)
     grow(1)
-    bytes_before, cells_before = forest.bytes_in_use, len(forest.started)
+    bytes_before, cells_before = forest.bytes_in_use, len(forest.visits_started)
     for turn in range(10):
         forest.drop([1 + turn])
         with pytest.raises(IndexError, match=f"tree {1 + turn} has been dropped"):
@@ -268,9 +250,9 @@ def test_a_dropped_tree_is_gone_and_its_memory_is_used_again():
         assert forest.num_nodes == 501
         forest.add_trees(1)
         grow(2 + turn)
-    assert (forest.bytes_in_use, len(forest.started)) == (bytes_before, cells_before)
+    assert (forest.bytes_in_use, len(forest.visits_started)) == (bytes_before, cells_before)
     assert forest.trees.tolist() == [0, 11]
-    assert forest.num_trees == 2
+    assert len(forest.trees) == 2
     assert forest.table(0)["visit_count"][0] == 100
 
 
@@ -290,17 +272,17 @@ def test_the_byte_limit_holds_and_what_does_not_fit_stays_a_leaf():
     assert forest.table(0)["visit_count"][0] == 200
     with pytest.raises(MemoryError, match=r"the trees of a forest must fit max_bytes \(4096\); got 1000 more trees"):
         forest.add_trees(1000)
-    assert forest.num_trees == 1
-    with pytest.raises(MemoryError, match="critic values, log-probabilities or priors must fit max_bytes"):
+    assert len(forest.trees) == 1
+    with pytest.raises(MemoryError, match="critic values or priors must fit max_bytes"):
         forest.expand(forest.ask([0])[0], [1], [0.5])
 
 
 def test_the_byte_limit_counts_values_too():
-    forest = Forest(max_bytes=8192, squares=True)
+    forest = Forest(max_bytes=8192, selection="thompson_gaussian")
     forest.add_trees(1)
-    for _ in range(100):
+    for _ in range(1000):
         tickets, *_ = forest.ask([0])
-        forest.expand(tickets, [2], [1.0, 0.5], [-1.0, -2.0])
+        forest.widen(tickets, [1.0], [0.5])
         forest.tell(tickets, [0.5])
         assert forest.bytes_in_use <= 8192
     assert forest.bytes_in_use == 32 * (8192 // 32 // 64 * 64)  # cells of 32 bytes: 16, two values, a square
@@ -347,44 +329,12 @@ def test_too_little_address_space_is_told_in_one_line():
     assert "MemoryError: max_bytes of address space must be there to reserve" in done.stderr
 
 
-def test_prune_makes_a_node_a_leaf_again():
-    twins = Twins()
-    twins.add_trees(1)
-    for value in (0.0, 1.0, 0.0, 1.0, 1.0, 0.0):
-        (ticket,) = twins.ask([0])
-        twins.expand([ticket], [[(0, 0, 0)] * 2])
-        twins.tell([ticket], [value])
-    twins.prune(twins.roots[0].children[1])
-    twins.check()
-    for value in (0.0, 1.0, 0.5):
-        (ticket,) = twins.ask([0])
-        twins.expand([ticket], [[(0, 0, 0)] * 3])
-        twins.tell([ticket], [value])
-        twins.check()
-
-
-def test_prune_opens_what_was_exhausted_below_it():
-    twins = Twins()
-    twins.add_trees(1)
-    (ticket,) = twins.ask([0])
-    for _ in range(2):
-        twins.expand([ticket], [[(0, 0, 0)]])
-        twins.extend(ticket, 0)
-    twins.set_terminal(ticket)
-    twins.tell([ticket], [1.0])
-    assert (twins.forest.table(0)["flags"] & EXHAUSTED).all()
-    twins.prune(twins.roots[0].children[0])
-    twins.check()
-    assert not (twins.forest.table(0)["flags"] & EXHAUSTED).any()
-    assert len(twins.ask([0])) == 1
-
-
 def test_reroot_keeps_what_lies_below_and_says_where():
     twins = Twins(c_exp=0.7)
     twins.add_trees(2)
     for i in range(60):
         for ticket in twins.ask([0, 1], 2):
-            twins.expand([ticket], [[(0.5, -1.0, 0)] * (1 + i % 3)])
+            twins.expand([ticket], [[(0.5, 0)] * (1 + i % 3)])
             twins.tell([ticket], [(i * 7 % 5) / 4])
     before = twins.forest.num_nodes
     twins.reroot(0, twins.roots[0].children[0])
@@ -392,7 +342,7 @@ def test_reroot_keeps_what_lies_below_and_says_where():
     twins.check()
     for i in range(20):  # and it goes on as the twin does
         for ticket in twins.ask([0, 1], 2):
-            twins.expand([ticket], [[(0.5, -1.0, 0)] * 2])
+            twins.expand([ticket], [[(0.5, 0)] * 2])
             twins.tell([ticket], [i % 2])
     twins.check()
 
@@ -404,24 +354,23 @@ def test_a_chain_deeper_than_any_stack():
     depth = 200_000
     for _ in range(depth):
         forest.expand_one(ticket, 1)
-        forest.extend([ticket])
+        forest.extend([ticket], [0])
     forest.set_terminal([ticket])
     forest.tell([ticket], [1.0])
     table = forest.table(0)
     assert table["depth"][-1] == depth
     assert (table["flags"] & EXHAUSTED).all()
-    assert len(forest.path(int(table["id"][-1]))) == depth + 1
     assert Forest.from_bytes(forest.to_bytes()).to_bytes() == forest.to_bytes()
-    forest.prune(forest.root(0))
-    assert forest.num_nodes == 1
+    forest.reroot(0, int(table["id"][depth // 2]))
+    assert forest.num_nodes == 1 + depth // 2
 
 
 def test_one_table_of_many_trees_is_their_tables_one_after_the_other():
-    twins = Twins(squares=True)
+    twins = Twins()
     twins.add_trees(4)
     for i in range(12):
         for ticket in twins.ask([0, 2, 3]):
-            twins.expand([ticket], [[(0.5, -1.0, 0)] * (1 + i % 3)])
+            twins.expand([ticket], [[(0.5, 0)] * (1 + i % 3)])
             twins.tell([ticket], [i % 5 / 4])
     twins.drop(2)
     forest = twins.forest
@@ -437,63 +386,75 @@ def test_one_table_of_many_trees_is_their_tables_one_after_the_other():
     assert forest.table([])["id"].tolist() == []
 
 
-# Pairs, views, threads ------------------------------------------------------------------------------------------------
+# Recommendations ------------------------------------------------------------------------------------------------------
 
 
-def mixed_fan() -> Forest:
-    """Mean values 1, 0, 0.5 and critic values 0.5, 1, 0 of the children: blended .75, .5, .25 at alpha 0.5."""
-    forest = Forest(unvisited="first")
+def test_recommend_takes_the_success_that_visits_get_wrong():
+    # child 0 ends with 1 at once and is exhausted: N = 1. Child 1 has four ends, all failures: N = 4.
+    forest = Forest(c_exp=1.0)
     forest.add_trees(1)
-    tickets = forest.ask([0])[0]
-    forest.expand(tickets, [3], [0.5, 1.0, 0.0])
+    ticket, _ = forest.ask_one(0)
+    first = forest.expand_one(ticket, 2)
+    forest.cancel([ticket])
+    ticket, node = forest.ask_one(0)
+    assert node == first
+    forest.set_terminal([ticket])
+    forest.tell_one(ticket, 1.0)
+    ticket, node = forest.ask_one(0)
+    assert node == first + 1
+    forest.expand_one(ticket, 6)
+    forest.cancel([ticket])
+    for _ in range(4):
+        ticket, _ = forest.ask_one(0)
+        forest.set_terminal([ticket])
+        forest.tell_one(ticket, 0.0)
+    assert forest.visits_started[[first, first + 1]].tolist() == [1, 4]
+    assert forest.recommend([0]).tolist() == [first]
+
+
+def test_recommend_prefers_what_is_left_to_try_to_what_has_failed_for_sure():
+    # Child 0 failed twice and is exhausted; child 1 failed once, its other child is untried.
+    forest = fan(2, c_exp=10.0)
+    tickets, nodes, *_ = forest.ask([0], 2)
+    forest.expand(tickets, [2, 2])
     forest.cancel(tickets)
-    for value in (1.0, 0.0, 0.5):
-        forest.tell(forest.ask([0])[0], [value])
-    return forest
+    ends = {0: 2, 1: 1}
+    while sum(ends.values()):
+        ticket, node = forest.ask_one(0)
+        side = int(node > forest.children(int(nodes[0]))[-1])
+        if not ends[side]:
+            forest.cancel([ticket])
+            break
+        forest.set_terminal([ticket])
+        forest.tell_one(ticket, 0.0)
+        ends[side] -= 1
+    assert forest.visits_started[nodes].tolist() == [2, 1]
+    assert forest.recommend([0]).tolist() == [nodes[1]]
 
 
-def rows(forest: Forest, **query) -> list[tuple[float, ...]]:
-    """(chosen rank, rejected rank, gap) of pairs at the root."""
-    node, chosen, rejected, gap = forest.pairs(**query)
-    assert (node == forest.root(0)).all()
-    first = child(forest, 0)
-    return list(zip((chosen - first).tolist(), (rejected - first).tolist(), gap.tolist(), strict=True))
+def test_recommend_without_exhaust_takes_the_most_visited():
+    forest = fan(2, exhaust=False, c_exp=2.0)
+    for value in (1.0, 0.75, 0.75, 0.75):  # by hand: 1 at child 0, 0.75 at child 1, ..
+        ticket, node = forest.ask_one(0)
+        forest.tell_one(ticket, value if node == child(forest, 0) else 0.75)
+    counts = forest.visits_started[forest.children(forest.root(0))]
+    assert forest.recommend([0]) == forest.children(forest.root(0))[counts.argmax()]
 
 
-def test_pairs_matches_the_golden_mix():
-    assert rows(mixed_fan(), alpha=0.5, threshold=0.3) == [(0, 2, 0.5)]
+def test_recommend_has_nothing_to_say_before_anything_is_told():
+    forest = fan(2)
+    ticket, _ = forest.ask_one(0)  # in flight is not told
+    assert forest.recommend([0]).tolist() == [NO_NODE]
+    forest.tell_one(ticket, 0.0)
+    assert forest.recommend([0]).tolist() == [child(forest, 0)]
 
 
-def test_pairs_sorts_by_gap_then_index_and_caps():
-    forest = mixed_fan()
-    every = [(0, 2, 0.5), (0, 1, 0.25), (1, 2, 0.25)]
-    assert rows(forest, alpha=0.5, threshold=0.25) == every  # a gap equal to the threshold counts
-    assert rows(forest, alpha=0.5, threshold=0.25, max_pairs_per_node=2) == every[:2]
-    assert rows(forest, alpha=1.0, threshold=0.6) == [(0, 1, 1.0)]
-    assert rows(forest, alpha=0.0, threshold=0.6) == [(1, 2, 1.0)]
-
-
-def test_pairs_leaves_out_ties_the_unvisited_and_other_trees():
-    forest = fan(3)
-    assert rows(forest, alpha=1.0, threshold=0.0, min_visits=0) == []  # all means 0: no gap, no pair
-    assert rows(forest, alpha=0.0, threshold=1.0) == []  # nothing visited
-    assert rows(forest, alpha=0.0, threshold=1.0, min_visits=0) == [(0, 2, 1.0)]
-    forest.add_trees(1)
-    assert rows(forest, alpha=0.0, threshold=1.0, min_visits=0, trees=[1]) == []
-    assert rows(forest, alpha=0.0, threshold=1.0, min_visits=0, trees=[1, 0]) == [(0, 2, 1.0)]
-
-
-def test_pairs_counts_only_what_was_told():
-    forest = fan(2, c_exp=2.0)
-    tickets = forest.ask([0], 2)[0]
-    assert rows(forest, alpha=0.0, threshold=0.5) == []
-    forest.tell(tickets, [1.0, 0.0])
-    assert rows(forest, alpha=0.0, threshold=0.5) == [(0, 1, 1.0)]
+# Views and threads ----------------------------------------------------------------------------------------------------
 
 
 def test_columns_are_read_only_views_that_survive_growth_and_the_forest():
     forest = fan(3)
-    started, value_sum, first = forest.started, forest.value_sum, child(forest, 0)
+    started, value_sum, first = forest.visits_started, forest.value_sum, child(forest, 0)
     for view in (started, value_sum):
         with pytest.raises(ValueError, match="read-only"):
             view[0] = 1
@@ -532,7 +493,7 @@ def test_threads_on_one_forest_take_turns():
             tickets, *_ = forest.ask(trees)
             forest.expand(tickets, [2] * len(tickets), [1, 0] * len(tickets))
             forest.tell(tickets, [0.5] * len(tickets))
-            forest.started.sum()
+            forest.visits_started.sum()
 
     threads = [threading.Thread(target=work, args=(list(range(k, 64, 4)),)) for k in range(4)]
     for thread in threads:
@@ -540,5 +501,5 @@ def test_threads_on_one_forest_take_turns():
     for thread in threads:
         thread.join()
     assert forest.num_nodes == 64 + 64 * 60 * 2
-    assert [int(forest.started[forest.root(tree)]) for tree in range(64)] == [60] * 64
+    assert [int(forest.visits_started[forest.root(tree)]) for tree in range(64)] == [60] * 64
     assert forest.num_in_flight == 0

@@ -53,7 +53,7 @@ def test_gumbel_visits_the_root_as_mctx_does(case):
             hashes |= {block + i: child_hash(h, i) for i in range(WIDTH)}
         forest.tell(tickets, [(h >> 8) / 2**24 for h in known])
     children = [forest.children(forest.root(tree)) for tree in trees]
-    assert [forest.started[ids].tolist() for ids in children] == case["visits"]
+    assert [forest.visits_started[ids].tolist() for ids in children] == case["visits"]
     chosen = forest.recommend(trees)
     assert [ids.tolist().index(node) for ids, node in zip(children, chosen, strict=True)] == case["action"]
 
@@ -115,9 +115,9 @@ def grow(forest: Forest, rollouts: int, value) -> list[int]:
     """AB-MCTS: each rollout makes one new node, told by its depth; returns the depths."""
     depths = []
     for _ in range(rollouts):
-        ticket, _ = forest.ask_one(0)
-        (child,) = forest.widen([ticket]).tolist()
-        depths.append(len(forest.path(child)) - 1)
+        (ticket,), _, _, (depth,), _ = forest.ask([0])
+        forest.widen([ticket])
+        depths.append(int(depth) + 1)
         forest.tell_one(ticket, value(depths[-1]))
     return depths
 
@@ -161,10 +161,9 @@ def test_further_children_keep_ids_and_order():
     forest.expand(tickets[:1], [4], critic_values=[4.0, 3.0, 2.0, 1.0])
     ids += forest.children(root).tolist()
     for ticket in tickets:
-        (child,) = forest.widen([ticket], [0.5], [-1.0], [0.25]).tolist()
+        (child,) = forest.widen([ticket], [0.5], [0.25]).tolist()
         ids.append(child)
         assert forest.children(root).tolist() == ids
-        assert forest.path(child).tolist() == [root, child]
         forest.expand(forest.ask([1])[0], [1]) if len(ids) == 100 else None  # another tree's chunk in between
     table = forest.table(0)
     assert table["id"].tolist() == [root, *ids]
@@ -176,7 +175,7 @@ def test_further_children_keep_ids_and_order():
     waiting = tickets[nodes == root][:5]
     assert forest.extend(waiting, [0, 4, 5, 9, 303]).tolist() == [ids[rank] for rank in (0, 4, 5, 9, 303)]
     forest.cancel(tickets)
-    assert forest.started[ids].tolist() == [0] * 4 + [1] * 300
+    assert forest.visits_started[ids].tolist() == [0] * 4 + [1] * 300
 
 
 def test_thompson_passes_over_what_has_ended():
@@ -188,7 +187,7 @@ def test_thompson_passes_over_what_has_ended():
     forest.tell(tickets, [1.0, 0.9])
     grandchild = [ticket for ticket, node in zip(*forest.ask([0], 200)[:2], strict=True) if node == children[1]]
     assert grandchild  # deeper pays, and the second child alone is left
-    assert forest.started[children].tolist() == [1, 1 + len(grandchild)]
+    assert forest.visits_started[children].tolist() == [1, 1 + len(grandchild)]
 
 
 def test_gumbel_counts_from_the_new_root_on():
@@ -199,13 +198,13 @@ def test_gumbel_counts_from_the_new_root_on():
         for i in range(rollouts):
             (ticket,) = twins.ask([0])
             if not twins.node(ticket).children:
-                twins.expand([ticket], [[(0.0, 0.0, 0.25)] * 4])
+                twins.expand([ticket], [[(0.0, 0.25)] * 4])
             twins.tell([ticket], [(i * 7 % 5) / 4])
 
     search(40)
     root = twins.roots[0]
     new = max(root.children, key=lambda child: len(child.returns))
-    assert sum(child.started() for child in new.children) > 4
+    assert sum(child.visits_started() for child in new.children) > 4
     twins.reroot(0, new)
     search(24)  # past the new budget
     twins.check()
@@ -230,9 +229,9 @@ def test_widening_reopens_what_was_exhausted():
     ticket, _ = forest.ask_one(0)
     forest.set_terminal([ticket])
     forest.tell_one(ticket, 1.0)
-    assert forest.ask_one(0) == (0, -ALL_EXHAUSTED)
+    assert forest.ask([0])[4].tolist() == [ALL_EXHAUSTED]
     (child,) = forest.widen([waiting]).tolist()
     forest.tell_one(waiting, 0.0)
     assert forest.table(0)["flags"].tolist() == [0, TERMINAL | EXHAUSTED, 0]
     assert forest.ask_one(0)[1] == child
-    assert forest.path(child).tolist() == [root, child]
+    assert forest.children(root).tolist()[1:] == [child]

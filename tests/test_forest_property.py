@@ -24,19 +24,11 @@ class ForestMachine(RuleBasedStateMachine):
             ("ucb1", "uct", "puct", "best_first", "gumbel", "thompson_gaussian", "thompson_beta")
         ),
         c_exp=st.sampled_from((0.0, 0.5, 1.5)),
-        unvisited=st.sampled_from(("formula", "first")),
         exhaust=st.booleans(),
-        backup=st.sampled_from(("mean", "max")),
-        discount=st.sampled_from((1.0, 0.5)),
-        alpha=st.sampled_from((1.0, 0.5)),
-        squares=st.booleans(),
-        success_at=st.sampled_from((None, 0.5)),
-        transpositions=st.booleans(),
     )
     def start(self, **settings):
         if settings["selection"] in ("gumbel", "thompson_gaussian", "thompson_beta"):
-            settings |= {"backup": "mean", "alpha": 1.0, "num_simulations": 12, "max_considered": 3}
-        settings["transpositions"] &= settings["selection"] in ("ucb1", "uct", "puct")
+            settings |= {"num_simulations": 12, "max_considered": 3}
         self.twins = Twins(**settings)
         self.forest = self.twins.forest
         self.stale: list[int] = []
@@ -60,24 +52,18 @@ class ForestMachine(RuleBasedStateMachine):
         self.twins.ask(sorted({self.pick_tree(seed), self.pick_tree(seed + 1)}), n)
 
     @precondition(lambda self: self.twins.roots)
-    @rule(quotas=st.lists(st.integers(0, 4), min_size=8, max_size=8))
-    def ask_by_quota(self, quotas):
-        trees = sorted(self.twins.roots)[:8]
-        self.twins.ask(trees, quotas[: len(trees)])
-
-    @precondition(lambda self: self.twins.roots)
     @rule(seed=st.integers(0, 99))
     def ask_one(self, seed):
         twins, tree = self.twins, self.pick_tree(seed)
         found, why = twins.reference.ask(twins.roots[tree], 1)
-        ticket, node = self.forest.ask_one(tree)
-        assert node == (twins.ids[found[0][0]] if found else -why)
-        assert bool(ticket) == bool(found)
-        if found:
-            twins.tickets[ticket] = found[0]
+        leaf = self.forest.ask_one(tree)
+        assert (leaf is None) == (why != 0)
+        if leaf is not None:
+            assert leaf[1] == twins.ids[found[0][0]]
+            twins.tickets[leaf[0]] = found[0]
 
     @precondition(lambda self: self.twins.tickets)
-    @rule(seed=st.integers(0, 99), row=st.lists(st.tuples(VALUES, VALUES, VALUES), min_size=1, max_size=4))
+    @rule(seed=st.integers(0, 99), row=st.lists(st.tuples(VALUES, VALUES), min_size=1, max_size=4))
     def grow(self, seed, row):
         ticket = self.pick(seed)
         node = self.twins.node(ticket)
@@ -87,7 +73,7 @@ class ForestMachine(RuleBasedStateMachine):
             self.twins.extend(ticket, seed % len(node.children))
 
     @precondition(lambda self: self.twins.tickets)
-    @rule(seed=st.integers(0, 99), values=st.tuples(VALUES, VALUES, VALUES))
+    @rule(seed=st.integers(0, 99), values=st.tuples(VALUES, VALUES))
     def widen(self, seed, values):
         if not self.twins.node(self.pick(seed)).terminal:
             self.twins.widen(self.pick(seed), values)
@@ -118,37 +104,23 @@ class ForestMachine(RuleBasedStateMachine):
             self.stale += self.twins.drop(self.pick_tree(seed))
 
     @precondition(lambda self: self.twins.roots)
-    @rule(seed=st.integers(0, 99), keep=st.booleans())
-    def cut(self, seed, keep):
+    @rule(seed=st.integers(0, 99))
+    def reroot(self, seed):
         tree = self.pick_tree(seed)
         nodes = self.twins.roots[tree].below()
-        node = nodes[seed % len(nodes)]
-        if keep and not self.twins.roots[tree].in_flight():
-            self.twins.reroot(tree, node)
-        elif not node.in_flight():
-            self.twins.prune(node)
-
-    @precondition(lambda self: self.twins.roots)
-    @rule(seed=st.integers(0, 99), keys=st.lists(st.integers(0, 4), max_size=6))
-    def know_states(self, seed, keys):
-        nodes = self.twins.roots[self.pick_tree(seed)].below()
-        chosen = dict.fromkeys(nodes[(seed * i) % len(nodes)] for i in range(len(keys)))
-        fresh = [node for node in chosen if node.state is None]
-        self.twins.set_states(fresh, keys[: len(fresh)])
-
-    @precondition(lambda self: len(self.twins.roots) > 1)
-    @rule(seed=st.integers(0, 99))
-    def merge(self, seed):
-        tree, other = self.pick_tree(seed), self.pick_tree(seed + 1)
-        if not (self.twins.roots[tree].in_flight() or self.twins.roots[other].in_flight()):
-            self.twins.merge(tree, other)
+        if not self.twins.roots[tree].in_flight():
+            self.twins.reroot(tree, nodes[seed % len(nodes)])
 
     @rule(seed=st.integers(0, 99), call=st.sampled_from(("tell", "cancel", "extend", "expand", "set_terminal")))
     def refuse(self, seed, call):
         bad = [0, 1, 2**64 - 1, *self.stale[-3:], *list(self.twins.tickets)[:1] * (call in ("tell", "cancel"))]
         before = state(self.forest)
         tickets = [*list(self.twins.tickets)[:1], bad[seed % len(bad)]]  # a legal one first: it must not be acted on
-        arguments = {"tell": [[1.0] * len(tickets)], "expand": [[2] * len(tickets)]}.get(call, [])
+        arguments = {
+            "tell": [[1.0] * len(tickets)],
+            "expand": [[2] * len(tickets)],
+            "extend": [[0] * len(tickets)],
+        }.get(call, [])
         with pytest.raises(ValueError):
             getattr(self.forest, call)(np.array(tickets if len(tickets) > 1 else [0], np.uint64), *arguments)
         assert state(self.forest) == before
@@ -175,7 +147,7 @@ class ForestMachine(RuleBasedStateMachine):
         loaded = Forest.from_bytes(self.forest.to_bytes())
         assert loaded.to_bytes() == self.forest.to_bytes()
         if not self.twins.tickets:
-            self.twins.check(loaded)
+            self.twins.loaded().check()
 
     def teardown(self):
         if hasattr(self, "forest"):

@@ -17,7 +17,8 @@ from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.protocol import SampledAnswer, SampleRequest
 from agentq.policies.usage import Price
 from agentq.searching.rollout import RolloutSettings, rollout
-from agentq.searching.tree import SearchSettings, TreeSearch
+from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import TreeSearch
 from agentq.types import Command, EnvAction, History, Observation, Split, StopReason
 from tests.scripted_engine import Scripted
 

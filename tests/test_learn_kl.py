@@ -66,7 +66,7 @@ def test_kl_estimate_gives_the_reference_no_gradient() -> None:
 
 def test_kl_estimate_refuses_wrong_arguments() -> None:
     unknown: Any = "k4"
-    with pytest.raises(ValueError, match=r"logps and ref_logps must be alike; got \[7\] and \[1\]"):
+    with pytest.raises(ValueError, match=r"logps and ref_logps must have one shape; got \[7\] and \[1\]"):
         kl_estimate(REF, REF[:1], "k1")
     with pytest.raises(ValueError, match="estimator must be 'k1', 'k2' or 'k3'; got 'k4'"):
         kl_estimate(REF, REF, unknown)

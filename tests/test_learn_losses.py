@@ -121,7 +121,7 @@ def test_sft_loss_refuses_what_it_cannot_mean() -> None:
     logps = torch.tensor(LOGPS)
     with pytest.raises(ValueError, match="normalizer must be greater than 0; got 0"):
         sft_loss(logps, torch.zeros_like(MASK))
-    with pytest.raises(ValueError, match=r"weights must have one entry a sequence \(2\)"):
+    with pytest.raises(ValueError, match=r"weights must have one entry per sequence \(2\)"):
         sft_loss(logps, MASK, weights=torch.ones(3))
     with pytest.raises(ValueError, match=r"both be \[B, T\]"):
         sft_loss(logps, MASK[:, :2])

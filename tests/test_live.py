@@ -26,7 +26,7 @@ from agentq.errors import ConfigError, EnvError
 from agentq.live.solve import Outcome, Solution, Watcher, solve
 from agentq.policies.budget import Budget, Budgeted
 from agentq.policies.protocol import Gives
-from agentq.searching.tree import SearchSettings
+from agentq.searching.selection import SearchSettings
 from agentq.types import Command, EnvAction, History, Split, StepResult, Task
 from tests.browser_lab import click, named
 from tests.live_lab import PAGES, Foreign, foreign

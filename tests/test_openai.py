@@ -29,7 +29,8 @@ from agentq.policies.openai_engine import NO_IDS, NO_LOGPS, OpenAIEngine
 from agentq.policies.patience import BadAnswer, Unavailable, patiently
 from agentq.policies.protocol import Gives, Prompt, SampledAnswer, SampleRequest
 from agentq.searching.run import run_all
-from agentq.searching.tree import SearchSettings, TreeSearch
+from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
 from agentq.types import History, Observation, StopReason

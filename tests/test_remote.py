@@ -22,7 +22,8 @@ from agentq.envs.remote.env_server import EnvServer
 from agentq.errors import ConfigError, EnvError
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.searching.run import run_all
-from agentq.searching.tree import SearchSettings, TreeSearch
+from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import TreeSearch
 from agentq.types import Command, EnvAction, Split, Task
 from tests.remote_lab import FRAIL, OWN, begun, gone, mishap, process
 

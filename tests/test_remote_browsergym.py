@@ -21,7 +21,8 @@ from agentq.envs.remote.env_server import EnvServer
 from agentq.errors import EnvError
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.searching.run import run_all
-from agentq.searching.tree import SearchSettings, TreeSearch
+from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import TreeSearch
 from agentq.types import Command, EnvAction, History, Task
 from tests.remote_lab import ROOT
 

@@ -78,7 +78,7 @@ def test_report_shows_the_ladder_the_stages_and_the_curves(run: Path) -> None:
     assert rows[1][9] == "4 min 10 s"
     used = "critic: 2 requests, 7 prompt tokens (43% cached), 5 generated, queued 250 ms each; engine busy 1 min 01 s"
     used += "; 3 failed attempts (2 HTTP 429, 1 HTTP 500), 2.5 s of pauses"
-    note = f"2 of 3; {used}; pages come back to: 2 approximate, 2 exact, 2 failed"
+    note = f"2 of 3; {used}; restored pages: 2 approximate, 2 exact, 2 failed"
     assert cells(page, "Stages") == [["agent_q/collect", "2", "", "4 min 10 s", note]]
     labels = page.xpath("//*[local-name() = 'svg']/@aria-label")
     assert labels == [

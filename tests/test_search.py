@@ -17,7 +17,8 @@ from agentq.policies.batches import Batches
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.searching.collect import Collector
 from agentq.searching.run import run_all
-from agentq.searching.tree import SearchSettings, TreeSearch, forest_for
+from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
 from agentq.types import Command, EnvAction, History, Observation, Split, StepResult, Task
@@ -219,16 +220,16 @@ def test_a_failing_model_fails_the_run_with_its_own_error() -> None:
     def fail(history: History, rng: np.random.Generator) -> tuple[str, float]:
         raise RuntimeError("the model died")
 
-    settings = SearchSettings()
-    forest = forest_for(settings)
+    searches: list[TreeSearch] = []
 
     async def work(seed: int) -> TreeRecord:
         task = Task("lock", seed, Split.TRAIN, "open")
-        return await TreeSearch(Lock(), task, ScriptedPolicy(fail), settings, forest=forest).run()
+        searches.append(TreeSearch(Lock(), task, ScriptedPolicy(fail), SearchSettings()))
+        return await searches[-1].run()
 
     with pytest.raises(RuntimeError, match="the model died"):
         run_all(range(4), work, in_flight=4, on_done=lambda _: None)
-    assert forest.num_in_flight == 0
+    assert [search.forest.num_in_flight for search in searches] == [0] * 4
 
 
 def test_collector_goes_on_where_an_interrupted_one_stopped(tmp_path: Path) -> None:

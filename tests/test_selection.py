@@ -21,9 +21,9 @@ from agentq.config import Selection
 from agentq.critics.ranker import rank_values
 from agentq.errors import ConfigError
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.searching.selection import GO_WIDER, forest_for, priors
+from agentq.searching.selection import GO_WIDER, SearchSettings, check_forest, forest_for, priors
 from agentq.searching.steps import search_steps
-from agentq.searching.tree import SearchSettings, TreeSearch
+from agentq.searching.tree import TreeSearch
 from agentq.seeds import Stream, task_seed
 from agentq.store.records import TreeRecord
 from agentq.types import EnvAction, History, Observation, Proposal, StepResult
@@ -203,18 +203,18 @@ def test_settings_that_do_not_fit_are_refused_in_one_line(settings: dict[str, An
 
 
 @pytest.mark.parametrize(
-    ("forest", "message"),
+    ("given", "message"),
     [
         ({"selection": "thompson_beta"}, "forest.selection must be 'ucb1' for this search; got 'thompson_beta'"),
-        ({"exhaust": False}, "forest.exhaust must be True for this search; got False"),
-        ({"backup": "max"}, "forest.backup must be 'mean' for this search; got 'max'"),
-        ({"discount": 0.9}, r"forest.discount must be 1\.0 for this search; got 0\.9"),
-        ({"transpositions": True}, "forest.transpositions must be off"),
+        ({"c_exp": 2.0}, r"forest.c_exp must be 1\.0 for this search; got 2\.0"),
+        ({"seed": 5}, r"forest.seed must be \d+ for this search; got \d+"),
     ],
 )
-def test_a_forest_that_the_search_cannot_serve_is_refused(forest: dict[str, Any], message: str) -> None:
+def test_a_forest_that_the_search_cannot_serve_is_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        TreeSearch(Lock(), TASK, ScriptedPolicy(_click), SearchSettings(), forest=Forest(**forest))
+        check_forest(forest_for(SearchSettings(**given), TASK), SearchSettings(), TASK)
+    with pytest.raises(ValueError, match=r"forest\.exhaust must be True"):
+        check_forest(Forest(exhaust=False), SearchSettings(), TASK)
 
 
 def test_the_commands_refuse_what_does_not_fit(capsys: pytest.CaptureFixture[str], tmp_path: Any) -> None:
@@ -400,11 +400,10 @@ def test_a_failing_model_leaves_nothing_in_flight() -> None:
         return _click(history, rng)
 
     settings = SearchSettings(20, 4, leaves_in_flight=3)
-    forest = forest_for(settings)
-    search = TreeSearch(Lock(), TASK, ScriptedPolicy(fail), settings, forest=forest, make_env=Lock)
+    search = TreeSearch(Lock(), TASK, ScriptedPolicy(fail), settings, make_env=Lock)
     with pytest.raises(RuntimeError, match="the model died"):
         asyncio.run(search.run())
-    assert forest.num_in_flight == 0
+    assert search.forest.num_in_flight == 0
 
 
 # an episode that searches at each step

@@ -139,8 +139,8 @@ def test_children_and_path_follow_the_parents() -> None:
         ({"parent": [0, 0, 1]}, r"parent must start with the root, -1; got \[0\]"),
         ({"parent": [-1, 2, 0]}, "a parent must come before its children; got 2 as that of node 1"),
         ({"parent": [-1, 0, -1]}, "a parent must come before its children; got -1 as that of node 2"),
-        ({"reward": [0.0]}, r"reward must have one entry a node \(3\); got 1"),
-        ({"proposal": []}, r"proposal must have one entry a node \(3\); got 0"),
+        ({"reward": [0.0]}, r"reward must have one entry per node \(3\); got 1"),
+        ({"proposal": []}, r"proposal must have one entry per node \(3\); got 0"),
     ],
 )
 def test_tree_record_refuses_what_is_no_tree(change: dict[str, list[float]], message: str) -> None:

@@ -29,7 +29,8 @@ from agentq.results import Evaluation, SearchResult
 from agentq.searching.faults import Resets
 from agentq.searching.rollout import RolloutSettings, rollout
 from agentq.searching.run import call, each, wait_for
-from agentq.searching.tree import SearchSettings, TreeSearch
+from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import TreeSearch
 from agentq.types import Split, Task, Trajectory
 
 P = ParamSpec("P")

@@ -1,13 +1,13 @@
-"""Every exception agentq raises on purpose. Messages say what must hold, then what was given.
+"""The exceptions that agentq raises on purpose. Messages say what must hold, then what was given.
 
-Each also is the stdlib class it refines:
+Each also inherits the stdlib class that it refines:
 
 AgentqError
     ConfigError (ValueError)     a wrong setting, name, seed or file given by the caller
     EnvError (RuntimeError)      an environment that cannot be driven at all (a failing page is data on the step)
     ModelError (ValueError)      a checkpoint, tokenizer or template that does not fit
-    StoreError (ValueError)      a run directory that is damaged, in use or newer; a disk that is full or refuses
-    BudgetSpent (RuntimeError)   an engine may not be asked again; searches end with what they have
+    StoreError (ValueError)      a run directory that is damaged, in use or newer; a disk that cannot be written
+    BudgetSpent (RuntimeError)   no further engine calls are allowed; searches end with their best result
     MissingExtra (ImportError)   an optional dependency is absent; the message holds the install line
 """
 
@@ -38,11 +38,11 @@ class ModelError(AgentqError, ValueError):
 
 
 class StoreError(AgentqError, ValueError):
-    """A run directory that is damaged, in use, or of a newer agentq; a disk that is full or refuses."""
+    """A run directory that is damaged, in use, or of a newer agentq; a disk that cannot be written."""
 
 
 class BudgetSpent(AgentqError, RuntimeError):
-    """An engine may not be asked again."""
+    """No further engine calls are allowed."""
 
 
 class MissingExtra(AgentqError, ImportError):
@@ -50,7 +50,7 @@ class MissingExtra(AgentqError, ImportError):
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?`, or `; known: a, b` when nothing is near."""
+    """`; did you mean 'x'?`, or `; known: a, b` if nothing is similar."""
     names = sorted(known)
     near = difflib.get_close_matches(given, names, n=1)
     return f"; did you mean '{near[0]}'?" if near else f"; known: {', '.join(names)}"
@@ -65,7 +65,7 @@ def require(module: str, *, extra: str, for_: str) -> ModuleType:
 
 
 def line_in(file: str, error: BaseException) -> int | None:
-    """The line of `file` at which `error` arose, or which called what raised it; None if it has no part in it."""
+    """The innermost line of `file` in the traceback of `error`; None if it has none."""
     file = os.path.realpath(file)
     if isinstance(error, SyntaxError) and error.filename and os.path.realpath(error.filename) == file:
         return error.lineno

@@ -1,4 +1,4 @@
-"""What a person sees of long work: a line a stage with counts, rate and time left. Owns the terminal, nothing else."""
+"""Progress of long work on the terminal: one line per stage with counts, rate and time left."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from agentq.evaluation.stats import RungResult
 
 
 class RichStatus:
-    """A bar a stage on a terminal; a plain line every `every_s` seconds elsewhere (logs, CI)."""
+    """One bar per stage on a terminal; elsewhere (logs, CI) a plain line every `every_s` seconds."""
 
     def __init__(self, console: Console | None = None, *, every_s: float = 15.0) -> None:
         self.console = console or Console(stderr=True)
@@ -81,7 +81,7 @@ class _PlainLine:
 
 
 def ladder_table(rows: list[RungResult]) -> Table:
-    """Rungs as a table: success with n and 95 % interval, and what each cost; below it what the world broke."""
+    """Rungs as a table: success with n, 95 % interval and costs; below it the tasks that the world broke."""
     below = "\n".join(broken_line(row) for row in rows if row.broken)
     title = "success on held-out tasks, 95 % intervals"
     table = Table(title=title, box=box.SIMPLE, padding=(0, 1, 0, 0), caption=below or None, caption_justify="left")
@@ -103,7 +103,7 @@ def ladder_table(rows: list[RungResult]) -> Table:
 
 
 def broken_line(row: RungResult) -> str:
-    """How many of a rung's tasks the world broke, and the success rate over the others."""
+    """The number of a rung's tasks that the world broke, and the success rate over the others."""
     said = f"{row.name}: {row.broken} of {row.n} tasks broken by the world, counted as not solved"
     if (rest := row.unbroken) is None:
         return said

@@ -12,7 +12,7 @@ from agentq.types import Task
 class Stream(IntEnum):
     """What a seed is for. Streams keep the samples of different uses independent; a changed value changes results.
 
-    Rollouts have no stream: their attempt, which is smaller than every value here, stands in its place.
+    Rollouts have no stream: their seeds have the attempt at this place, which is smaller than every value here.
     """
 
     TREE = 1 << 20  # proposals and critic orders at the nodes of a search tree

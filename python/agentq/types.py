@@ -1,6 +1,7 @@
-"""The plain data that every part exchanges. Owns no behaviour beyond reading and printing itself; imports no agentq.
+"""The plain data that all parts exchange. It has no behaviour beyond reading and printing itself, and imports only
+`error_kinds`; `PreferencePair.from_text` imports more when it is called.
 
-Symbols are the field's: o observation, h history, a action, N visits, W value sum. A history is
+Symbols are usual in the field: o observation, h history, a action, N visits, W value sum. A history is
 h_t = (a_1 .. a_{t-1}, o_t): all past composite actions, only the current observation (Putta et al. 2024,
 arXiv:2408.07199, section 3.1).
 """
@@ -10,9 +11,11 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
+
+from agentq.error_kinds import WORLD_FAULTS
 
 
 class Split(StrEnum):
@@ -25,7 +28,7 @@ class Split(StrEnum):
 
 
 class Command(StrEnum):
-    """The commands of the paper's web agent, of which STOP ends the episode; then INPUT_COMMANDS."""
+    """The commands of the paper's web agent, followed by INPUT_COMMANDS. STOP ends the episode."""
 
     CLICK = "CLICK"
     TYPE = "TYPE"
@@ -41,7 +44,7 @@ class Command(StrEnum):
     PRESS = "PRESS"
 
 
-INPUT_COMMANDS = (Command.HOVER, Command.DRAG, Command.PRESS)  # mouse and keyboard alone: no built-in site needs them
+INPUT_COMMANDS = (Command.HOVER, Command.DRAG, Command.PRESS)  # mouse and keyboard; no built-in site needs them
 ELEMENT_COMMANDS = frozenset(
     {Command.CLICK, Command.TYPE, Command.SELECT, Command.SUBMIT, Command.CLEAR, Command.HOVER, Command.DRAG}
 )
@@ -54,7 +57,7 @@ TEXT_COMMANDS = frozenset(
 class Task:
     """One episode's goal. The same (env, seed) is always the same task; `split` follows from the seed.
 
-    `commands`: what the environment takes beyond the paper's commands; the prompt says so.
+    `commands`: commands that the environment accepts beyond the paper's; the prompt lists them.
     """
 
     env: str
@@ -66,9 +69,9 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class EnvAction:
-    """What reaches the browser: `CLICK [5]`, `TYPE [3] Ann`, `SELECT [4] May 12`, `GOTO /`, `SCROLL DOWN`, `STOP`.
+    """A command for the environment: `CLICK [5]`, `TYPE [3] Ann`, `SELECT [4] May 12`, `GOTO /`, `SCROLL DOWN`, `STOP`.
 
-    Of INPUT_COMMANDS: `HOVER [5]`, `DRAG [5] TO [6]`, `DRAG [5] BY 40 -10` (pixels right and down), `PRESS ArrowUp 12`.
+    INPUT_COMMANDS: `HOVER [5]`, `DRAG [5] TO [6]`, `DRAG [5] BY 40 -10` (pixels right and down), `PRESS ArrowUp 12`.
     """
 
     command: Command
@@ -85,7 +88,7 @@ class EnvAction:
 
 
 class Status(StrEnum):
-    """What the agent says of the task after this action."""
+    """The agent's statement about the task after this action."""
 
     CONTINUE = "CONTINUE"
     DONE = "DONE"
@@ -97,8 +100,8 @@ class Status(StrEnum):
 class Action:
     """One composite decision a_t. `text` is exactly what the policy emitted; the fields are read from it.
 
-    `env_action` is None when the text could not be read; `parse_error` then says why in one line. `mended` names what
-    was not in the form that the prompt asks for, such as "fence" or "quotes"; empty for a text in that form.
+    `env_action` is None when the text could not be read; `parse_error` then says why in one line. `mended` names
+    corrections to a text that was not in the requested form, such as "fence" or "quotes".
     """
 
     text: str
@@ -115,7 +118,7 @@ class Action:
 class Observation:
     """What the environment shows: the page as text (element ids in brackets) and its url.
 
-    `screenshot`: of an episode's end, a PNG, for a judge that sees; it is not kept.
+    `screenshot`: a PNG of an episode's end, for a judge that sees; it is not stored.
     """
 
     text: str
@@ -147,31 +150,12 @@ class History:
         return replace(self, observation=observation, actions=(*self.actions, action_text))
 
 
-RESET_FAILED = "reset_failed"  # the first page of a task did not come, twice
-REPLAY_MISMATCH = "replay_mismatch"  # a replay reached another page: the action was never executed
-SESSION_LOST = "session_lost"  # the environment's process died, hung or broke its protocol
-
-WORLD_FAULTS = frozenset(
-    {RESET_FAILED, REPLAY_MISMATCH, SESSION_LOST, "browser_lost", "network", "http_502", "http_503", "http_504"}
-)
-"""Error kinds that say nothing about the action: the world did not carry it out, or nobody knows whether it did.
-
-browser_lost: the browser died or the page never answered. network: no answer came over the network. http_502, 503 and
-504: a gateway answered in the site's place.
-
-Every other kind is an answer to the action, and a lesson. The page or its rules do not take the action: unreadable,
-no_such_element, no_such_option, no_such_secret, secret_origin, disabled, covered, wrong_role, not_taken, bad_argument,
-bad_url, blocked, too_many_redirects, action_failed. The agent repeats itself: loop. The user decides: held, refused.
-The site answers: other http codes. A served environment may have further kinds.
-"""
-
-
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What one step did. A page that fails is data here (`error_kind`), never an exception.
+    """The result of one step. A page that fails is data here (`error_kind`), never an exception.
 
-    `terminated`: the task is over (STOP, or the site ended it); `truncated`: the step budget is over, reward then 0.
-    `reward` is non-zero only on the last step; `success` is what the site's own checker says then.
+    `terminated`: the task is over (STOP, or the site ended it); `truncated`: the step budget is spent, with reward 0.
+    `reward` is non-zero only on the last step; `success` is the verdict of the site's own checker.
     """
 
     observation: Observation
@@ -189,7 +173,7 @@ class StepResult:
 
 
 class StopReason(StrEnum):
-    """Why the policy's text ended."""
+    """Why a sampled text ended."""
 
     EOS = "eos"  # the end token was sampled; it is the last of token_ids
     LENGTH = "length"  # max_new_tokens ran out; token_ids has no end token
@@ -197,11 +181,10 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """One action sampled at a history, with everything training needs.
+    """One action sampled at a history, with everything that training needs.
 
-    `prompt_ids` `[P]` int32: the rendered history (shared by the K proposals of a node). `token_ids` `[T]` int32: what
-    was sampled. `logps` `[T]` float32, nats: log-probability of each sampled token at temperature 1, whatever
-    `temperature` was.
+    `prompt_ids` `[P]` int32: the rendered history (shared by the K proposals of a node). `token_ids` `[T]` int32: the
+    sampled tokens. `logps` `[T]` float32, nats: log-probability of each at temperature 1, whatever `temperature` was.
     """
 
     action: Action
@@ -231,7 +214,7 @@ class Step:
 class Trajectory:
     """A finished episode: tau. `return_` is the sum of rewards (discount 1).
 
-    An episode that the world broke ends with the step at which it did; without steps, `info` has the `error_kind` and
+    An episode that the world broke ends with that step; without steps, `info` has the `error_kind` and
     `error_message` of its reset.
     """
 
@@ -257,7 +240,7 @@ class Trajectory:
 class Sample:
     """One action to learn from: an action's tokens after a prompt, with the behaviour policy's log-probabilities.
 
-    `logps` `[T]` float32 in nats; all NaN where unknown (demonstrations), which only losses without a reference accept.
+    `logps` `[T]` float32 in nats; all NaN if unknown (demonstrations), which only losses without a reference accept.
     """
 
     prompt_ids: np.ndarray
@@ -267,12 +250,11 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class CreditedTrajectory:
-    """A trajectory to learn from by its advantages.
+    """A trajectory with advantages, to learn from.
 
-    `samples`: one a turn, in order; their `logps` are the old ones that ratios are taken against. `advantages` `[n]`
-    float64, one a turn, in the method's own scale. `reference`: `[T]` log-probabilities of each turn's tokens under the
-    reference policy, in nats; None where no loss asks for them. `sampled`: the same under the sampler, where the old
-    ones are not its.
+    `samples`: one per turn, in order; their `logps` are the old ones in ratios. `advantages` `[n]` float64: one per
+    turn, in the method's own scale. `reference`: `[T]` log-probabilities of each turn's tokens under the reference
+    policy, in nats; None if no loss needs them. `sampled`: the same under the sampler, if these are not the old ones.
     """
 
     samples: tuple[Sample, ...]
@@ -283,9 +265,9 @@ class CreditedTrajectory:
 
 @dataclass(frozen=True, slots=True)
 class PreferencePair:
-    """Chosen over rejected. One sample a side for a node pair, one a step for a trajectory pair.
+    """Chosen over rejected. One sample per side for a node pair, one per step for a trajectory pair.
 
-    `gap` > 0: blended value (node pair) or return (trajectory pair) of chosen less that of rejected.
+    `gap` > 0: blended value (node pair) or return (trajectory pair) of chosen minus that of rejected.
     """
 
     chosen: tuple[Sample, ...]
@@ -293,8 +275,25 @@ class PreferencePair:
     gap: float
 
     @classmethod
-    def from_text(cls, prompt: str | list[dict[str, Any]], chosen: str, rejected: str, tokenizer: Any) -> Self:
-        """Two answers to chat messages or to a text, see `pair_of`; `Learner.step_dpo` computes log-probabilities."""
-        from agentq.policies.renderer import pair_of
+    def from_text(
+        cls, prompt: str | list[dict[str, Any]], chosen: str, rejected: str, tokenizer: Any, gap: float = 1.0
+    ) -> PreferencePair:
+        """The pair of two answers to a prompt. `Learner.step_dpo` computes the log-probabilities that it needs.
 
-        return cls(*pair_of(tokenizer, prompt, chosen, rejected), 1.0)
+        Args:
+            prompt: chat messages, `{"role": .., "content": ..}`, or the text of a single user message.
+            chosen: the better answer, without an end token.
+            rejected: the other one.
+            tokenizer: the transformers tokenizer of the model, such as `learner.tokenizer`.
+            gap: larger for a clearer preference; DPO's loss does not depend on it.
+
+        Raises:
+            ValueError: if the answers are equal.
+            ModelError: if there is no tokenizer, or it has no end token.
+        """
+        from agentq.policies.renderer import samples_of_texts
+
+        if chosen == rejected:
+            raise ValueError(f"chosen and rejected must differ; got {chosen[:40]!r} twice")
+        better, worse = samples_of_texts(prompt, (chosen, rejected), tokenizer)
+        return cls((better,), (worse,), gap)

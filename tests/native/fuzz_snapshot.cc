@@ -1,7 +1,6 @@
-// The snapshot reader on bytes that nobody wrote, journals of several records among them: it must refuse them or make a
-// forest that works and can be saved.
+// The snapshot reader on bytes that nobody wrote: it must refuse them or make a forest that works and can be saved.
 //
-// With clang: -fsanitize=fuzzer,address,undefined -DAGENTQ_LIBFUZZER. Without libFuzzer the program changes good journals
+// With clang: -fsanitize=fuzzer,address,undefined -DAGENTQ_LIBFUZZER. Without libFuzzer the program changes good snapshots
 // itself, or writes COUNT of them as FOLDER/0, FOLDER/1, ... for libFuzzer to begin with:
 //
 //     fuzz_snapshot RUNS SEED
@@ -17,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "csrc/journal.h"
+#include "csrc/forest.h"
 #include "csrc/snapshot.h"
 
 namespace {
@@ -27,28 +26,23 @@ using namespace agentq;
 /// Uses whatever loads: nothing here may crash, whatever numbers the file held.
 bool try_to_use(std::span<const char> bytes) {
   try {
-    Journal journal;
-    Forest forest = journal.read(bytes);
+    Forest forest = Forest::from_bytes(bytes);
     const std::string again = forest.to_bytes();
     if (Forest::from_bytes(again).to_bytes() != again) std::abort();
     const std::vector<TreeId> trees = forest.trees();
     for (const TreeId tree : trees)
-      for (const NodeId node : forest.table(std::span(&tree, 1)).id) forest.path(node);
-    forest.pairs({});
+      for (const NodeId node : forest.table(std::span(&tree, 1)).id) forest.children(node);
     forest.recommend(trees);
     for (const TreeId tree : trees) {
-      const auto [status, ticket, node] = forest.ask_one(tree);
-      if (status != AskStatus::kOk) continue;
-      if (tree % 2 == 0) forest.widen(std::span(&ticket, 1), {}, {}, {});
+      const std::optional<Leaf> leaf = forest.ask_one(tree);
+      if (!leaf) continue;
+      const Ticket ticket = leaf->ticket;
+      if (tree % 2 == 0) forest.widen(std::span(&ticket, 1));
       const NodeId at = forest.nodes_of(std::span(&ticket, 1))[0];
       if (tree % 3 == 0 && forest.children(at).empty()) forest.set_terminal(std::span(&ticket, 1));
       forest.tell_one(ticket, 1.0);
     }
-    std::string all(bytes.data(), bytes.data() + journal.size());
-    const Journal::Plan plan = journal.plan(forest, true);
-    if (plan.is_whole) all.clear();
-    journal.write(forest, plan, [&](std::span<const char> part) { all.append(part.data(), part.size()); });
-    if (Forest::from_bytes(all).to_bytes() != forest.to_bytes()) std::abort();
+    if (Forest::from_bytes(forest.to_bytes()).to_bytes() != forest.to_bytes()) std::abort();
     forest.add_trees(1);
     forest.drop(trees);
     return true;
@@ -59,24 +53,16 @@ bool try_to_use(std::span<const char> bytes) {
   return false;
 }
 
-/// The same records with every number, length and checksum made to fit, as far as there is room.
+/// The same with a length and a checksum that fit.
 std::string sealed(std::string bytes) {
-  std::uint64_t before = 0;
-  std::uint32_t number = 0;
-  for (std::size_t at = 0; at + sizeof(RecordHead) + sizeof(before) <= bytes.size();) {
-    RecordHead head;
-    std::memcpy(&head, bytes.data() + at, sizeof(head));
-    const std::size_t room = bytes.size() - at - sizeof(RecordHead) - sizeof(before);
-    head.magic = kSnapshotMagic, head.version = kSnapshotVersion, head.number = number++, head.before = before;
-    head.length = std::min<std::uint64_t>(head.length, room);
-    head.checksum = head.sum();
-    std::memcpy(bytes.data() + at, &head, sizeof(head));
-    at += sizeof(head);
-    before = Checksum(head.checksum).add(std::span(bytes).subspan(at, head.length)).value();
-    at += head.length;
-    std::memcpy(bytes.data() + at, &before, sizeof(before));
-    at += sizeof(before);
-  }
+  if (bytes.size() < sizeof(SnapshotHead)) return bytes;
+  SnapshotHead head;
+  std::memcpy(&head, bytes.data(), sizeof(head));
+  bytes.resize(bytes.size() - (bytes.size() - sizeof(head)) % 8);
+  const auto rest = std::span<const char>(bytes).subspan(sizeof(head));
+  head.magic = kSnapshotMagic, head.version = kSnapshotVersion, head.length = rest.size();
+  head.checksum = checksum_of(rest, head.trees);
+  std::memcpy(bytes.data(), &head, sizeof(head));
   return bytes;
 }
 
@@ -85,7 +71,7 @@ std::string sealed(std::string bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string bytes(reinterpret_cast<const char*>(data), size);
   try_to_use(bytes);
-  try_to_use(sealed(bytes));  // and past the checksums
+  try_to_use(sealed(bytes));  // and past the checksum
   return 0;
 }
 
@@ -95,50 +81,41 @@ namespace {
 void search(Forest& forest, std::mt19937_64& random) {
   const ForestConfig& config = forest.config();
   for (const TreeId tree : forest.trees()) {
-    const auto [status, ticket, node] = forest.ask_one(tree);
-    if (status != AskStatus::kOk) continue;
+    const std::optional<Leaf> leaf = forest.ask_one(tree);
+    if (!leaf) continue;
+    const auto [ticket, node] = *leaf;
     const auto width = static_cast<std::uint32_t>(1 + random() % 4);
     const std::vector<float> values(random() % 2 * width, 0.5f);
     const bool is_leaf = forest.children(node).empty();
     if (is_leaf && (!config.exhaust || random() % 4 > 0))
-      forest.expand(std::span(&ticket, 1), std::span(&width, 1), values, {}, {});
+      forest.expand(std::span(&ticket, 1), std::span(&width, 1), values);
     else if (is_leaf)
       forest.set_terminal(std::span(&ticket, 1));
-    if (!forest.children(node).empty() && random() % 2 == 0) forest.widen(std::span(&ticket, 1), {}, {}, {});
+    if (!forest.children(node).empty() && random() % 2 == 0) forest.widen(std::span(&ticket, 1));
     forest.tell_one(ticket, static_cast<double>(random() % 3) / 2);
   }
 }
 
-/// A journal of one to three records.
 std::string good(std::mt19937_64& random) {
   ForestConfig config;
   config.selection = static_cast<Selection>(random() % 7);
   config.num_simulations = 9;
   config.exhaust = random() % 2 == 0;
-  config.backup = config.selection >= Selection::kGumbel ? Backup::kMean : static_cast<Backup>(random() % 2);
-  config.squares = random() % 2 == 0;
   config.max_bytes = 1 << 20;
   Forest forest(config);
   forest.add_trees(1 + random() % 3);
-  Journal journal;
-  std::string bytes;
-  for (std::uint64_t records = 1 + random() % 3; records > 0; --records) {
-    for (int i = 0; i < 8; ++i) search(forest, random);
-    if (random() % 4 == 0) {
-      const TreeId first = forest.trees()[0];
-      forest.drop(std::span(&first, 1));
-      forest.add_trees(1);
-    }
-    const Journal::Plan plan = journal.plan(forest, true);
-    if (plan.is_whole) bytes.clear();
-    journal.write(forest, plan, [&](std::span<const char> part) { bytes.append(part.data(), part.size()); });
+  for (std::uint64_t i = 8 * (1 + random() % 3); i > 0; --i) search(forest, random);
+  if (random() % 4 == 0) {
+    const TreeId first = forest.trees()[0];
+    forest.drop(std::span(&first, 1));
+    forest.add_trees(1);
   }
-  return bytes;
+  return forest.to_bytes();
 }
 
-std::string changed(const std::string& journal, std::mt19937_64& random) {
+std::string changed(const std::string& snapshot, std::mt19937_64& random) {
   constexpr std::uint32_t kWords[] = {0, 1, 2, 7, 31, 32, 64, 0x7F800000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF};
-  std::string bytes = journal;
+  std::string bytes = snapshot;
   for (std::uint64_t change = random() % 4; change-- > 0;) {
     const std::size_t words = bytes.size() / 4 - 10;
     const std::size_t at = 4 * (10 + (random() % 2 == 0 ? random() % std::min<std::size_t>(words, 60) : random() % words));

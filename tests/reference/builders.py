@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ class Twins:
 
     def __init__(self, **settings: Any) -> None:
         self.forest = Forest(**settings)
-        self.reference = ReferenceForest(**{k: v for k, v in settings.items() if k not in ("max_bytes", "squares")})
+        self.reference = ReferenceForest(**{k: v for k, v in settings.items() if k != "max_bytes"})
         self.roots: dict[int, Node] = {}
         self.planted = 0
         self.tickets: dict[int, list[Node]] = {}  # in flight
@@ -33,10 +34,9 @@ class Twins:
             self.ids[root] = self.forest.root(self.planted)
             self.planted += 1
 
-    def ask(self, trees: Sequence[int], n: int | list[int] = 1) -> list[int]:
+    def ask(self, trees: Sequence[int], n: int = 1) -> list[int]:
         tickets, nodes, asked, depths, status = (a.tolist() for a in self.forest.ask(list(trees), n))
-        quotas = [n] * len(trees) if isinstance(n, int) else n
-        want = [self.reference.ask(self.roots[tree], k) for tree, k in zip(trees, quotas, strict=True)]
+        want = [self.reference.ask(self.roots[tree], n) for tree in trees]
         assert status == [why for _, why in want]
         leaves = [(tree, t) for tree, (found, _) in zip(trees, want, strict=True) for t in found]
         assert asked == [tree for tree, _ in leaves]
@@ -46,10 +46,10 @@ class Twins:
         self.tickets |= dict(zip(tickets, (t for _, t in leaves), strict=True))
         return tickets
 
-    def expand(self, tickets: Sequence[int], rows: Sequence[Sequence[tuple[float, float, float]]]) -> None:
-        """Each leaf gets a child a row: (critic value, logp, prior)."""
-        flat = np.array([row for rows_ in rows for row in rows_], np.float32).reshape(-1, 3)
-        first = self.forest.expand(list(tickets), [len(r) for r in rows], flat[:, 0], flat[:, 1], flat[:, 2])
+    def expand(self, tickets: Sequence[int], rows: Sequence[Sequence[tuple[float, float]]]) -> None:
+        """Each leaf gets a child per row: (critic value, prior)."""
+        flat = np.array([row for rows_ in rows for row in rows_], np.float32).reshape(-1, 2)
+        first = self.forest.expand(list(tickets), [len(r) for r in rows], flat[:, 0], flat[:, 1])
         for ticket, rows_, block in zip(tickets, rows, first.tolist(), strict=True):
             columns = np.array(rows_, np.float32).T.astype(float).tolist()
             self.reference.expand(self.tickets[ticket], *columns)
@@ -57,11 +57,11 @@ class Twins:
             self.ids |= {child: block + i for i, child in enumerate(children)}
             assert self.forest.children(self.ids[self.node(ticket)]).tolist() == [self.ids[c] for c in children]
 
-    def widen(self, ticket: int, values: tuple[float, float, float]) -> None:
-        critic, logp, prior = np.array(values, np.float32)
-        (child,) = self.forest.widen([ticket], [critic], [logp], [prior]).tolist()
+    def widen(self, ticket: int, values: tuple[float, float]) -> None:
+        critic, prior = np.array(values, np.float32)
+        (child,) = self.forest.widen([ticket], [critic], [prior]).tolist()
         node = self.node(ticket)
-        self.reference.widen(self.tickets[ticket], float(critic), float(logp), float(prior))
+        self.reference.widen(self.tickets[ticket], float(critic), float(prior))
         self.ids[self.node(ticket)] = child
         assert self.forest.nodes_of([ticket])[0] == child
         assert self.forest.children(self.ids[node]).tolist() == [self.ids[c] for c in node.children]
@@ -94,60 +94,38 @@ class Twins:
             del self.tickets[ticket]
         return stale
 
-    def prune(self, node: Node) -> None:
-        self.forest.prune(self.ids[node])
-        self.reference.prune(node)
-
     def reroot(self, tree: int, node: Node) -> None:
         old, new = (a.tolist() for a in self.forest.reroot(tree, self.ids[node]))
         node.parent, node.tree, node.reroots = None, tree, self.roots[tree].reroots + 1
-        node.states = self.roots[tree].states
-        node.base = sum(child.started() for child in node.children)
-        assert old == [self.ids[n] for n in node.below()]
-        self.ids |= dict(zip(node.below(), new, strict=True))
+        node.base = sum(child.visits_started() for child in node.children)
+        moved = dict(zip(old, new, strict=True))
+        assert sorted(old) == sorted(self.ids[n] for n in node.below())
+        self.ids |= {n: moved[self.ids[n]] for n in node.below()}
         self.roots[tree] = node
 
-    def set_states(self, nodes: Sequence[Node], keys: Sequence[int]) -> None:
-        self.forest.set_states([self.ids[node] for node in nodes], list(keys))
-        for node, key in zip(nodes, keys, strict=True):
-            self.reference.set_state(node, key)
+    def loaded(self) -> Twins:
+        """The same with the forest out of its snapshot, nothing being in flight."""
+        other = copy(self)
+        other.forest = Forest.from_bytes(self.forest.to_bytes())
+        other.ids = {}
+        for tree, root in self.roots.items():
+            other.ids |= dict(zip(root.below(), other.forest.table(tree)["id"].tolist(), strict=True))
+        return other
 
-    def merge(self, tree: int, other: int) -> None:
-        old, new = (a.tolist() for a in self.forest.merge(tree, other))
-        before = {node: self.ids[node] for t in (tree, other) for node in self.roots[t].below()}
-        now = {node: node for node in self.roots[tree].below()}
-        now |= self.reference.merge(self.roots[tree], self.roots.pop(other))
-        assert sorted(old) == sorted(before.values())
-        moved = dict(zip(old, new, strict=True))
-        self.ids |= {now[node]: moved[where] for node, where in before.items()}
-        assert all(self.ids[now[node]] == moved[where] for node, where in before.items())
-
-    def check(self, forest: Forest | None = None) -> None:
-        """Tables, counts and pairs of both."""
-        forest = forest or self.forest
+    def check(self) -> None:
+        """Tables, counts and recommendations of both."""
+        forest = self.forest
         assert forest.trees.tolist() == sorted(self.roots)
         assert forest.num_nodes == sum(len(root.below()) for root in self.roots.values())
-        pairs = []
         for tree, root in self.roots.items():
             table = forest.table(tree)
             assert table["id"].tolist() == [self.ids[node] for node in root.below()]
             for name, want in self.reference.table(root).items():
                 np.testing.assert_array_equal(table[name], want, err_msg=name)
-            keys, n, total = (column.tolist() for column in forest.states(tree))
-            assert [keys[i] if i >= 0 else None for i in table["state"]] == [node.state for node in root.below()]
-            known = {key: self.reference.state_totals(root, key) for key in root.states}
-            assert dict(zip(keys, zip(n, total, strict=True), strict=True)) == known
-            if forest.squares:
-                squares = [sum(value * value for value in node.returns) for node in root.below()]
-                np.testing.assert_allclose(table["square_sum"], squares, rtol=1e-14)
             best = self.reference.recommend(root)
             assert forest.recommend([tree]).tolist() == [NO_NODE if best is None else self.ids[best]]
             started = table["visit_count"] + table["in_flight"]
-            np.testing.assert_array_equal(forest.started[table["id"]], started)
-            pairs += self.reference.pairs(root, alpha=0.75, threshold=0.25, max_pairs_per_node=4)
-        found = forest.pairs(alpha=0.75, threshold=0.25, max_pairs_per_node=4)
-        want = [(self.ids[n], self.ids[c], self.ids[r], gap) for n, c, r, gap in pairs]
-        assert list(zip(*(column.tolist() for column in found), strict=True)) == want
+            np.testing.assert_array_equal(forest.visits_started[table["id"]], started)
 
 
 def state(forest: Forest) -> tuple[bytes, list[list[int]]]:
@@ -160,7 +138,7 @@ def fan(width: int = 3, **settings: Any) -> Forest:
     forest = Forest(**settings)
     forest.add_trees(1)
     tickets = forest.ask([0])[0]
-    forest.expand(tickets, [width], np.linspace(1, 0, width), -np.arange(width))
+    forest.expand(tickets, [width], np.linspace(1, 0, width))
     forest.cancel(tickets)
     return forest
 

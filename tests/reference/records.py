@@ -1,123 +1,96 @@
-"""A saved forest taken apart and put together again by its description in csrc/snapshot.h."""
+"""A snapshot's parts by name, as csrc/snapshot.h draws them, and back with a true checksum."""
 
 from __future__ import annotations
 
 import struct
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 
-PAGE = 256
-CELLS = np.dtype([("value_sum", "<f8"), ("started", "<u4"), ("link", "<u4")])
-HEADERS = np.dtype([("parent", "<u4"), ("here", "<u4"), ("next", "<u4"), ("width", "<u2"), ("index", "<u2")])
+HEAD = struct.Struct("<8sIIQQ")  # magic, version, trees, length, checksum
 SETTINGS = np.dtype(
-    [(name, "u1") for name in ("selection", "unvisited", "exhaust", "backup", "columns", "transpositions")]
-    + [("zero", "2u1"), ("num_simulations", "<u4"), ("max_considered", "<u4")]
-    + [(name, "<f8") for name in ("c_exp", "discount", "alpha", "gumbel_scale", "success_at")]
-    + [("seed", "<u8"), ("max_bytes", "<u8")]
+    [
+        *((name, "u1") for name in ("selection", "exhaust")),
+        ("zero", "6u1"),
+        *((name, "<u4") for name in ("num_simulations", "max_considered")),
+        *((name, "<f8") for name in ("c_exp", "gumbel_scale")),
+        *((name, "<u8") for name in ("seed", "max_bytes")),
+    ]
 )
-CONTENTS = np.dtype([(name, "<u4") for name in ("trees", "cells", "entries", "pages")])
-ENTRY = np.dtype(
-    [(name, "<u4") for name in ("root", "used", "next_size", "reroots", "base", "chunks", "states", "zero")]
+TREE = np.dtype([("nodes", "<u4"), ("blocks", "<u4"), ("reroots", "<u4"), ("base", "<u4")])
+NODE = np.dtype(
+    [
+        ("value_sum", "<f8"),
+        ("square_sum", "<f8"),
+        ("visit_count", "<u4"),
+        ("flags", "<u4"),
+        ("critic_value", "<f4"),
+        ("prior", "<f4"),
+    ]
 )
-STATES = np.dtype([("key", "<u8"), ("value_sum", "<f8"), ("started", "<u4"), ("zero", "<u4")])
-COLUMNS = {  # a bit each of the settings
-    "critic": "<f4",
-    "logp": "<f4",
-    "prior": "<f4",
-    "squares": "<f8",
-    "successes": "<u4",
-    "state": "<u4",
-}
+MASK = 2**64 - 1
 
 
-def checksum(data: bytes, start: int = 0) -> int:
-    def stirred(x: int) -> int:
-        x = x * 0x9E3779B97F4A7C15 % 2**64
-        return x ^ x >> 32
+def mixed(x: int) -> int:
+    """The finaliser of SplitMix64."""
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & MASK
+    x = (x ^ x >> 27) * 0x94D049BB133111EB & MASK
+    return x ^ x >> 31
 
-    lanes = [start, start + 1, start + 2, start + 3]
-    for at in range(0, len(data), 8):
-        lane = at // 8 % 4
-        lanes[lane] = stirred((lanes[lane] % 2**64) ^ int.from_bytes(data[at : at + 8], "little"))
-    total = 0
-    for lane in lanes:
-        total = stirred(total ^ (lane % 2**64))
+
+def checksum(data: bytes, start: int) -> int:
+    total = mixed((start + len(data)) & MASK)
+    for (word,) in struct.iter_unpack("<Q", data):
+        total = mixed(total ^ word)
     return total
 
 
-def record(payload: bytes, number: int = 0, before: int = 0, magic: bytes = b"AGQFORST") -> bytes:
-    head = magic + struct.pack("<IIQQ", 3, number, len(payload), before)
-    head += struct.pack("<Q", checksum(head))
-    return head + payload + struct.pack("<Q", checksum(payload, int.from_bytes(head[-8:], "little")))
+@dataclass
+class Saved:
+    """`nodes` and `blocks` (parent, width) of each tree, in the order of the file."""
+
+    settings: np.ndarray
+    trees: np.ndarray
+    nodes: list[np.ndarray] = field(default_factory=list)
+    blocks: list[list[list[int]]] = field(default_factory=list)
+
+    @property
+    def body(self) -> bytes:
+        parts = [self.settings.tobytes()]
+        for tree, nodes, blocks in zip(self.trees, self.nodes, self.blocks, strict=True):
+            parts.append(tree.tobytes())
+            parts += [nodes[:1].tobytes()]
+            first = 1
+            for parent, width in blocks:
+                parts += [struct.pack("<II", parent, width), nodes[first : first + width].tobytes()]
+                first += width
+        return b"".join(parts)
 
 
-def split(data: bytes) -> list[bytes]:
-    """The payloads of a journal; that `record` would write the same is checked."""
-    payloads: list[bytes] = []
-    before = at = 0
-    while at < len(data):
-        size = int.from_bytes(data[at + 16 : at + 24], "little")
-        payloads.append(data[at + 40 : at + 40 + size])
-        assert data[at : at + 48 + size] == record(payloads[-1], len(payloads) - 1, before)
-        before = int.from_bytes(data[at + 40 + size : at + 48 + size], "little")
-        at += 48 + size
-    return payloads
+def split(data: bytes) -> Saved:
+    """Of a forest without dropped trees."""
+    *_, trees, length, _ = HEAD.unpack_from(data)
+    body = data[HEAD.size : HEAD.size + length]
+    saved = Saved(np.frombuffer(body, SETTINGS, 1)[0].copy(), np.zeros(trees, TREE))
+    at = SETTINGS.itemsize
+    for i in range(trees):
+        saved.trees[i] = np.frombuffer(body, TREE, 1, at)[0]
+        at += TREE.itemsize
+        rows = [np.frombuffer(body, NODE, 1, at)]
+        at += NODE.itemsize
+        blocks = []
+        for _ in range(saved.trees[i]["blocks"]):
+            blocks.append(list(struct.unpack_from("<II", body, at)))
+            rows.append(np.frombuffer(body, NODE, blocks[-1][1], at + 8))
+            at += 8 + blocks[-1][1] * NODE.itemsize
+        saved.nodes.append(np.concatenate(rows))
+        saved.blocks.append(blocks)
+    assert at == len(body)
+    return saved
 
 
-def join(payloads: list[bytes]) -> bytes:
-    data = b""
-    for number, payload in enumerate(payloads):
-        data += record(payload, number, int.from_bytes(data[-8:], "little"))
-    return data
-
-
-class Parts:
-    """One record, its numbers as NumPy arrays that may be written."""
-
-    def __init__(self, payload: bytes, columns: int | None = None) -> None:
-        self.settings = np.frombuffer(payload, SETTINGS, int(columns is None)).copy()
-        data = payload[self.settings.nbytes :]
-        self.names = [n for i, n in enumerate(COLUMNS) if (columns or self.settings["columns"].sum()) >> i & 1]
-        self.contents = np.frombuffer(data, CONTENTS, 1).copy()
-        at = CONTENTS.itemsize
-        self.entries: dict[int, tuple[Any, Any, Any]] = {}
-        self.pages: dict[int, dict[str, Any]] = {}
-        for _ in range(self.contents["entries"][0]):
-            tree, size = struct.unpack_from("<II", data, at)
-            words = np.frombuffer(data[at + 8 : at + 8 + size], "<u4").copy()
-            entry = words[:8].view(ENTRY) if len(words) > 2 else words
-            end = 8 + 2 * int(entry["chunks"][0]) if len(words) > 2 else 2
-            self.entries[tree] = entry, words[8:end].reshape(-1, 2), words[end:].view(STATES)
-            at += 8 + size
-        for _ in range(self.contents["pages"][0]):
-            (page,) = struct.unpack_from("<Q", data, at)
-            cells = min(PAGE, self.contents["cells"][0] - PAGE * page)
-            at += 8
-            self.pages[page] = {}
-            for name, kind in [("cells", CELLS)] + [(name, np.dtype(COLUMNS[name])) for name in self.names]:
-                self.pages[page][name] = np.frombuffer(data, kind, cells, at).copy()
-                at += cells * kind.itemsize
-        assert at == len(data)
-
-    def slot(self, node: int) -> Any:
-        return self.pages[node // PAGE]["cells"][node % PAGE : node % PAGE + 1]
-
-    def header(self, block: int) -> Any:
-        return self.slot(block).view(HEADERS)
-
-    def block(self, node: int) -> int:
-        """The first block of an inner node's children."""
-        return int(self.slot(node)["link"][0] & 0x3FFFFFFF) * 2
-
-    def payload(self) -> bytes:
-        out = self.settings.tobytes() + self.contents.tobytes()
-        for tree, parts in self.entries.items():
-            body = b"".join(part.tobytes() for part in parts)
-            out += struct.pack("<II", tree, len(body)) + body
-        for page, columns in self.pages.items():
-            out += struct.pack("<Q", page) + b"".join(column.tobytes() for column in columns.values())
-        return out
-
-    def data(self) -> bytes:
-        return join([self.payload()])
+def join(saved: Saved | bytes, *, trees: int | None = None, more: bytes = b"") -> bytes:
+    """The bytes of a snapshot, with a checksum that fits them."""
+    body = (saved if isinstance(saved, bytes) else saved.body) + more
+    count = trees if trees is not None else len(saved.trees)  # type: ignore[union-attr]
+    return HEAD.pack(b"AGQFORST", 4, count, len(body), checksum(body, count)) + body

@@ -32,7 +32,8 @@ from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.recipe import Recipe, rollout_groups
 from agentq.recipes.rounds import train
 from agentq.searching.run import run_all
-from agentq.searching.tree import SearchSettings, TreeSearch
+from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
 from agentq.types import History, Observation, StopReason

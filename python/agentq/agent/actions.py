@@ -1,4 +1,4 @@
-"""The composite action's text: printing it and reading it back. Owns its form, nothing of prompts or pages.
+"""The composite action's text: printing it and reading it back. Owns its form, but neither prompts nor pages.
 
     PLAN: ...            only at the first step
     THOUGHT: ...
@@ -6,8 +6,8 @@
     EXPLANATION: ...     optional
     STATUS: CONTINUE
 
-One section a line. Only COMMANDS reaches the environment; the likelihood is over the whole text (arXiv:2408.07199,
-section 3.1). An answer in another form is read as a person would read it (`answers`); what had to be mended is named.
+One section per line. Only COMMANDS reaches the environment; the likelihood is over the whole text (arXiv:2408.07199,
+section 3.1). An answer in another form is read as a person would read it (`answers`), and each correction is named.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def format_action(
 
 
 def history_text(action: Action) -> str:
-    """What later prompts show of an action: its own text, or the form above where its text had to be mended.
+    """The text of an action in later prompts: its own, or the form above if its own needed corrections.
 
-    So a history has no thinking, fences or second commands in it. What is trained on stays what was sampled.
+    So a history has no thinking, fences or second commands. Training still uses the sampled text.
     """
     if action.env_action is None:
         return spoken(action.text)[0]
@@ -63,7 +63,7 @@ def history_text(action: Action) -> str:
 
 
 def parse_action(text: str, *, cut: bool = False) -> Action:
-    """Read any text a model can emit. Never raises: what cannot be read has `env_action=None` and a `parse_error`.
+    """Read any text of a model. Never raises: an unreadable text has `env_action=None` and a `parse_error`.
 
     `cut`: the text ended at a token limit. Then a command at its very end is unreadable, unless it is complete.
     """
@@ -127,7 +127,7 @@ def _status(text: str | None) -> Status:
 
 
 def _any_status(text: str | None) -> tuple[Status, tuple[str, ...]]:
-    """The status that a section names by its first word or two; CONTINUE where that is none."""
+    """The status in the first word or two of a section; CONTINUE if there is none."""
     words = re.findall(r"[A-Z]+", (text or "").upper().replace("_", " "))
     for said in ("_".join(words[:2]), *words[:1]):
         if said in _STATUSES:
@@ -136,12 +136,12 @@ def _any_status(text: str | None) -> tuple[Status, tuple[str, ...]]:
 
 
 def same_action(a: EnvAction | None, b: EnvAction | None) -> bool:
-    """Whether two proposals would do the same: equal but for white space. Unreadable ones are all the same."""
+    """Whether two proposals do the same: equal up to white space. All unreadable ones are the same."""
     return action_key(a) == action_key(b)
 
 
 def action_key(env_action: EnvAction | None) -> tuple[str, int | None, str]:
-    """What proposals are de-duplicated by; `Proposal` log-probabilities are never merged."""
+    """The key by which proposals are deduplicated; their log-probabilities are never merged."""
     if env_action is None:
         return ("", None, "")
     return (env_action.command.value, env_action.element, " ".join((env_action.text or "").split()))

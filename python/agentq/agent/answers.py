@@ -1,6 +1,6 @@
 """An answer's sections as chat models write them: bold, headings, lists, fences, tags, JSON. Owns these forms.
 
-The COMMANDS section is looked for in the order of `_FORMS`; two different ones in the same form are unreadable.
+Forms are tried in the order of `_FORMS`; two different COMMANDS sections in one form are unreadable.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _STEP = re.compile(r"^[^\w\n]*(?:OBSERVATION|Observation|HISTORY|QUERY)\b[^\w\n]
 
 @dataclass(slots=True)
 class Answer:
-    """What was read: the sections' texts by name, the command, and the names of what was mended."""
+    """The sections' texts by name, the command, and the names of corrections."""
 
     sections: dict[str, str]
     command: Read
@@ -65,7 +65,7 @@ def read_answer(text: str) -> Answer:
     text, mended = without_quoted_lines(_WRAPPER.sub("", text)), []
     step = _STEP.search(text)
     if step and any(_label(header) == "COMMANDS" for header in _HEADER.finditer(text, 0, step.start())):
-        mended.append("imagined")  # it goes on as if it had seen the next page
+        mended.append("imagined")  # it continues as if it had seen the next page
         text = text[: step.start()]
     for form in _FORMS:
         if (answer := form(text)) is not None:
@@ -77,7 +77,7 @@ def read_answer(text: str) -> Answer:
 
 
 def _lines(text: str) -> Answer | None:
-    """Sections whose names begin a line; COMMANDS itself before its other names."""
+    """Sections whose names begin a line; COMMANDS is preferred to its other names."""
     headers = [h for h in _HEADER.finditer(text) if _is_header(h)][: MAX_SECTIONS + 1]
     quoted = quotes_in(text) if any(_label(h) == "COMMANDS" for h in headers) else []
     headers = [h for h in headers if _label(h) != "COMMANDS" or not _told_of(text, h.start(), quoted)]
@@ -87,7 +87,7 @@ def _lines(text: str) -> Answer | None:
 
 
 def _one_line(text: str) -> Answer | None:
-    """Sections on a line that begins with one, their names in capitals or bold."""
+    """Several sections on one line, with names in capitals or bold."""
     quoted = quotes_in(text)
     headers = []
     for header in islice(_INLINE.finditer(text), MAX_SECTIONS + 1):
@@ -103,7 +103,7 @@ def _told_of(text: str, start: int, quoted: list[tuple[int, int]]) -> bool:
 
 
 def _answer(text: str, headers: list[re.Match[str]], *, inline: bool) -> Answer | None:
-    """The answer that these headers make; None without a COMMANDS section."""
+    """The answer with these headers; None without a COMMANDS section."""
     commands: list[str] = []
     if len(headers) > MAX_SECTIONS:
         raise Unreadable(f"an answer must have at most {MAX_SECTIONS} sections; got {len(headers)}")
@@ -131,13 +131,13 @@ def _answer(text: str, headers: list[re.Match[str]], *, inline: bool) -> Answer 
 
 
 def _between(text: str, headers: list[re.Match[str]]) -> str:
-    """What separates sections on one line, the same before each: a comma, a semicolon, a bar, a slash."""
+    """The separator of sections on one line, the same before each: a comma, a semicolon, a bar, a slash."""
     before = {text[: h.start("lead")].rstrip()[-1:] for h in headers[1:]}
     return before.pop() if len(before) == 1 and before <= set("|;,/") else ""
 
 
 def _command_alone(body: str) -> tuple[str, str]:
-    """A command without the sections in its line, and the text of its status. Raises Unreadable for an open quote."""
+    """A command without the sections in its line, and the status text. Raises Unreadable for an open quote."""
     inside = _INSIDE.search(body)
     if not inside:
         return body, ""
@@ -152,7 +152,7 @@ def _command_alone(body: str) -> tuple[str, str]:
 
 
 def _agreed(bodies: list[str]) -> Read:
-    """The one command of all bodies. Raises Unreadable where they differ."""
+    """The one command of all bodies. Raises Unreadable if they differ."""
     reads = [_of_body(body) for body in bodies]
     for env_action, _ in reads[1:]:
         if env_action != reads[0][0]:
@@ -169,7 +169,7 @@ def _of_body(body: str) -> Read:
 
 
 def _is_header(header: re.Match[str]) -> bool:
-    """A name without a colon is a header only where it is marked as one."""
+    """Whether a match is a header; without a colon it must be marked as one."""
     marked = any(mark in header["lead"] for mark in "#*[")
     if header["colon"] is None:
         return header["name"].isupper() or marked
@@ -230,7 +230,7 @@ def _tags(text: str) -> Answer | None:
 
 
 def _objects(text: str) -> Answer | None:
-    """One JSON object, which stands alone or on lines of its own."""
+    """One JSON object, alone or on lines of its own."""
     if (call := tagged_call(text)) and not reported(text, call[0]):
         return Answer({}, read_object(call[1]), ["call"])
     text = FENCE_LINE.sub("", text)
@@ -249,7 +249,7 @@ def _objects(text: str) -> Answer | None:
 
 
 def _bare(text: str) -> Answer | None:
-    """A command alone: as the whole answer, as its last line, or in a fence that ends it."""
+    """A command without sections: the whole answer, its last line, or a fence at its end."""
     if (fenced := _FENCED.search(text)) and not reported(text, fenced.start()):
         return Answer({}, _of_body(fenced[1]), ["bare", "fence"])
     headers = [h for h in _HEADER.finditer(text) if _is_header(h)]
@@ -277,7 +277,7 @@ def _is_command(line: str) -> bool:
 
 
 def _whole_object(text: str) -> Answer | None:
-    """JSON and nothing else: what its texts quote is no section."""
+    """JSON alone; names quoted in its texts are no sections."""
     alone = FENCE_LINE.sub("", text).strip()
     if alone[:1] not in ("{", "[") or load(alone) is None:
         return None

@@ -1,4 +1,4 @@
-"""One command's text: reading it. Owns the grammar of commands, nothing of an answer's sections."""
+"""Reading one command. Owns the grammar of commands, but not the sections of an answer."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _ACTED_ON = re.compile(
 )
 _KEYED = re.compile(rf"(?:text|value|option|content)?[ \t]*[=:][ \t]*({_QUOTED})", re.IGNORECASE)
 _STOPPED = re.compile(rf"({_QUOTED})[.;,]")
-_MORE = re.compile(r"[\"“'`\[<:：=(]|PRESS")  # what all of these forms have one of, and ends of sections
+_MORE = re.compile(r"[\"“'`\[<:：=(]|PRESS")  # a character of all these forms, and ends of sections
 _FLAGGED = re.compile(r"\[([^\[\]]*)\][ \t]+\[[01]\]")  # WebArena's flag for pressing Enter
 _LINK = re.compile(r"\[[^\[\]]*\]\(([^\s()]+)\)|<([^\s<>]+)>")
 _URL_REMARKED = re.compile(r"((?:/|https?://)\S*)[ \t]+\S.*")
 
 
 class Unreadable(ValueError):
-    """Why a text is no action; becomes `Action.parse_error`."""
+    """Why a text is no action; it becomes `Action.parse_error`."""
 
 
 def parse_env_action(text: str) -> EnvAction:
@@ -48,7 +48,7 @@ def parse_env_action(text: str) -> EnvAction:
 
 
 def read_env_action(text: str) -> tuple[EnvAction, tuple[str, ...]]:
-    """The command, and the names of what was mended in its text (see `read_text`). Raises as `parse_env_action`."""
+    """The command, and the names of corrections to its text (see `read_text`). Raises as `parse_env_action`."""
     text = text.strip()
     match = _COMMAND.match(text)
     if not match or not text:
@@ -75,7 +75,7 @@ def read_env_action(text: str) -> tuple[EnvAction, tuple[str, ...]]:
 
 
 def print_env_action(env_action: EnvAction) -> str:
-    """The command's text, which `parse_env_action` reads back. A text that reads otherwise is put in quotes."""
+    """The command's text, which `parse_env_action` reads back. Quotes are added where needed."""
     plain = str(env_action)
     if env_action.text is None or _reads_as(plain, env_action):
         return plain
@@ -92,9 +92,9 @@ def _reads_as(text: str, env_action: EnvAction) -> bool:
 
 
 def read_text(command: Command, text: str) -> tuple[str, tuple[str, ...]]:
-    """A command's text as it is meant, and what was mended: "quotes", "remark", "stop", "spelling", "two_commands".
+    """A command's intended text, and its corrections: "quotes", "remark", "stop", "spelling", "two_commands".
 
-    One pair of quotes around the whole text is taken off. Raises Unreadable, also for two commands with "or".
+    One pair of quotes around the whole text is removed. Raises Unreadable, also for two commands with "or".
     """
     text, mended = _without_more(command, text)
     inner = unquoted(text)
@@ -107,7 +107,7 @@ def read_text(command: Command, text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _without_more(command: Command, text: str) -> tuple[str, tuple[str, ...]]:
-    """The text without what follows it: a remark, or a command that is to come next."""
+    """The text without a following remark or next command."""
     if (not _MORE.search(text) and command is not Command.GOTO) or unquoted(text) is not None:
         return text, ()
     if _SECTION.search(text):
@@ -134,7 +134,7 @@ def _without_more(command: Command, text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def unquoted(text: str) -> str | None:
-    """What one pair of quotes encloses, or None where the text as a whole is not in quotes.
+    """The text inside one pair of quotes, or None if the whole text is not quoted.
 
     `"Ann"` is; `"a" and "b"` is not; `"She said "hi" twice"` is, and its inner quotes stay.
     """
@@ -163,7 +163,7 @@ def unquoted(text: str) -> str | None:
 
 
 def checked_text(command: Command, text: str) -> str:
-    """A command's text in its one form. Raises Unreadable if it has none that the command takes."""
+    """A command's text in its standard form. Raises Unreadable if the command does not accept it."""
     if command is Command.SCROLL:
         text = text.upper() or "DOWN"
         if text not in ("UP", "DOWN"):
@@ -190,7 +190,7 @@ def read_drag(text: str) -> int | tuple[int, int]:
 
 
 def read_press(text: str) -> tuple[str, int]:
-    """The key of a PRESS, as KEYS has it, and how often it is pressed. Raises ValueError with one line."""
+    """The key of a PRESS, as in KEYS, and how often it is pressed. Raises ValueError with one line."""
     found = _PRESS.fullmatch(text)
     key = next((each for each in KEYS if found and each.casefold() == found[1].casefold()), "")
     times = int(found[2] or 1) if found else 0

@@ -39,7 +39,7 @@ _PARAMETER = re.compile(r"<parameter(?:=| name=)\"?(\w{1,40})\"?>([^<]*)</parame
 
 
 def read_object(value: Any, depth: int = 0) -> Read:
-    """The command that a JSON value states; the first of a list. Raises Unreadable."""
+    """The command in a JSON value, or the first in a list. Raises Unreadable."""
     if isinstance(value, str):
         return read_command(value)
     if isinstance(value, list) and value and depth < MAX_DEPTH:
@@ -89,14 +89,14 @@ def lowered(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def first(fields: dict[str, Any], keys: tuple[str, ...]) -> Any:
-    """The value of the first of `keys` that an object has, or None."""
+    """The value of the first of `keys` in an object, or None."""
     return next((fields[key] for key in keys if fields.get(key) is not None), None)
 
 
 def load(text: str) -> Any:
-    """The value of a JSON text, also with Python's quotes and a comma too many.
+    """The value of a JSON text, also with Python's quotes or a trailing comma.
 
-    None where it is none, and where a key stands twice with other values.
+    None if it is invalid, or has a key twice with different values.
     """
     for mended in (text, _SINGLE.sub(lambda found: json.dumps(found[1]), _COMMA.sub("", text))):
         try:
@@ -107,7 +107,7 @@ def load(text: str) -> Any:
 
 
 def tagged_call(text: str) -> tuple[int, dict[str, str]] | None:
-    """The one call in tags (`<function=click><parameter=id>3</parameter>`), and where it begins."""
+    """The one call in tags (`<function=click><parameter=id>3</parameter>`), and its position."""
     names = list(_FUNCTION.finditer(text))
     if len(names) != 1:
         return None

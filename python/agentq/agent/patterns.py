@@ -1,4 +1,4 @@
-"""The action grammar as a regular expression, for engines that can hold an answer to one."""
+"""The action grammar as a regular expression, for engines that can constrain answers."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from agentq.types import Command, History, Status
 
 _CONTROL = re.compile(r"^(?!text |heading |alert |status )(\S+) .*?\[(\d+)\](?=:? |$)", re.MULTILINE)
 _FREE = r"[^\n]+"
-_TEXT = r"[^\s\[\"'`“‘«「][^\n]*"  # brackets and quotes around a text are taken off, and it must not be empty then
+_TEXT = r"[^\s\[\"'`“‘«「][^\n]*"  # brackets and quotes around a text are removed, and the rest must not be empty
 
 
 def action_pattern(history: History) -> str:
-    """What a readable composite action at `history` matches as a whole: its commands name elements of the page only.
+    """A pattern that a whole readable action at `history` matches; its commands name only elements of the page.
 
-    TYPE and CLEAR name text boxes, SELECT lists to choose from; every other command any element. Plans are for the
-    first step. In the syntax that Python, Rust and vLLM's back ends share.
+    TYPE and CLEAR name text boxes, SELECT option lists, other commands any element. Plans occur at the first step only.
+    The syntax is common to Python, Rust and vLLM's back ends.
     """
     found = _CONTROL.findall(history.observation.text)
     everything = [element for _, element in found]
@@ -45,6 +45,6 @@ def action_pattern(history: History) -> str:
 
 
 def _on(elements: list[str], *commands: str) -> list[str]:
-    """Each command with the alternatives of its element."""
+    """Each command with the alternatives for its element."""
     named = rf"\[({'|'.join(dict.fromkeys(elements))})\]"
     return [command.replace("{}", named) for command in commands] if elements else []

@@ -1,4 +1,4 @@
-"""What an answer quotes: text in quotes, lines behind ">", what stands behind "the page says:". Knows no command."""
+"""Quotations in an answer: text in quotes, lines after ">", text after "the page says:". Independent of commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _QUOTED_LINE = re.compile(r"^[ \t]*>.*$", re.MULTILINE)
 
 
 def quotes_in(text: str) -> list[tuple[int, int]]:
-    """Where the text has something in quotes."""
+    """Spans of the text in quotes."""
     return [found.span() for found in _QUOTED.finditer(text)]
 
 
@@ -30,12 +30,12 @@ def without_quoted_lines(text: str) -> str:
 
 
 def quoted_at(start: int, quoted: list[tuple[int, int]]) -> bool:
-    """Whether what begins at `start` is in one of the quotes."""
+    """Whether `start` is inside one of the quotes."""
     return any(a < start < b for a, b in quoted)
 
 
 def announced(text: str, start: int) -> bool:
-    """Whether what begins at `start` stands behind the likes of "the page says:", on its line or the one before."""
+    """Whether text like "the page says:" precedes `start`, on its line or the one before."""
     before = text[max(0, start - 200) : start]
     if ":" not in before and "：" not in before:
         return False
@@ -44,7 +44,7 @@ def announced(text: str, start: int) -> bool:
 
 
 def reported(text: str, start: int) -> bool:
-    """Whether what begins at `start` is announced, or the line up to it reports, outside of quotes, what is said."""
+    """Whether the text at `start` is announced, or its line reports speech before it, outside of quotes."""
     if announced(text, start):
         return True
     line = _QUOTED.sub("", text[:start].rpartition("\n")[2][-400:]).lstrip(" \t#*_-.`0123456789)")

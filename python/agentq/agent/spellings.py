@@ -1,7 +1,7 @@
 """One command as chat models spell it: `click(3)`, `CLICK [id=3]`, `TYPE "Ann" into [3]`. Owns these spellings.
 
-What is read is what a person would read, or nothing: a command without one clear id, a choice between two commands and
-a command that is taken back are unreadable.
+A command is read as a person would read it, or not at all: a command without one clear id, a choice between two
+commands and a withdrawn command are unreadable.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SYNONYMS = {
     **dict.fromkeys(("DRAG_AND_DROP",), Command.DRAG),
 }
 KEY_NAMES = {"esc": "Escape", "return": "Enter", "spacebar": "Space", "del": "Delete"}
-MAX_LINES = 16  # of a section that are looked at
+MAX_LINES = 16  # lines of a section that are read
 _COMPACT = {name.replace("_", ""): command for name, command in (*SYNONYMS.items(), *Command.__members__.items())}
 
 _NAMES = "|".join(sorted((*Command, *SYNONYMS), key=len, reverse=True)).replace("_", "[ _-]?")
@@ -86,7 +86,7 @@ _PART = re.compile(r"(```|\*\*|__|\*|`|\")(.+?)(?<=\S)\1(?=[\s.,;:!)]|$)(.*)", r
 
 
 def read_command(body: str) -> Read:
-    """The command of a COMMANDS section: that of its first line. Raises Unreadable with one line."""
+    """The command of a COMMANDS section, from its first line. Raises Unreadable with one line."""
     mends: dict[str, None] = {}
     lines = []
     for line in body.split("\n"):
@@ -104,7 +104,7 @@ def read_command(body: str) -> Read:
 
 
 def _next_line(line: str, first: EnvAction) -> str:
-    """The name of what stands under a command. Raises Unreadable if it is another choice."""
+    """The name of the correction for the line below a command. Raises Unreadable if that is another choice."""
     if _RETRACTS.match(line):
         raise Unreadable(f"COMMANDS must hold one command; got a second thought: {line.strip()[:40]!r}")
     try:
@@ -114,11 +114,11 @@ def _next_line(line: str, first: EnvAction) -> str:
 
 
 def read_line(line: str) -> Read:
-    """The command of one line, which may have a list's marker, bold or quotes around it, and a remark after it."""
+    """The command of one line, which may have a list marker, bold or quotes around it and a remark after it."""
     text, mends = unwrapped(line)
     part = _PART.fullmatch(text)
     if part and NAME.fullmatch(part[2]):
-        text = part[2] + part[3]  # only the command's name is marked
+        text = part[2] + part[3]  # only the command's name has markup
     elif part and NAME.match(part[2]):
         try:
             env_action, more = read_line(part[2])
@@ -141,7 +141,7 @@ def read_line(line: str) -> Read:
 
 
 def unwrapped(text: str) -> tuple[str, tuple[str, ...]]:
-    """A line without the list's marker, bold, back-quotes, quotes or brackets around all of it."""
+    """A line without a list marker, or bold, quotes or brackets around all of it."""
     text, mends = text.strip(), []
     if found := _MARKER.match(text):
         text, mends = text[found.end() :], ["list"]
@@ -160,13 +160,13 @@ def unwrapped(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _ends_early(text: str) -> bool:
-    """Whether what begins the line in bold or quotes ends before the line does."""
+    """Whether bold or quotes at the beginning of a line end before the line does."""
     part = _PART.fullmatch(text)
     return part is not None and part[3] != ""
 
 
 def named(said: str) -> Command | None:
-    """The command that a word or two stand for."""
+    """The command that one or two words name."""
     return _COMPACT.get(re.sub(r"[ _-]", "", said).upper())
 
 
@@ -199,7 +199,7 @@ def _spelled(text: str) -> Read:
 
 
 def said_as(command: Command, name: str, text: str) -> str:
-    """A text as its command has it: the way of a SCROLL, the key of a PRESS, the end of a DRAG; others as they are."""
+    """A text in the form of its command: the direction of a SCROLL, the key of a PRESS, the end of a DRAG."""
     match command:
         case Command.SCROLL:
             ways = {way.upper() for way in re.findall(r"(?i)(?<![a-z])(up|down)(?![a-z])", f"{name} {text}")}
@@ -222,7 +222,7 @@ def said_as(command: Command, name: str, text: str) -> str:
 
 
 def read_id(said: object) -> int | None:
-    """An element's id as a field of JSON has it: 3, "3", "[3]", "id=3"."""
+    """An element's id in a JSON field: 3, "3", "[3]", "id=3"."""
     if isinstance(said, bool | float):
         return None
     found = re.fullmatch(rf"(?:{_MARKED}|{_KEYED}|{_NUMBER})", str(said).strip(), re.IGNORECASE)
@@ -230,7 +230,7 @@ def read_id(said: object) -> int | None:
 
 
 def _element(command: Command, rest: str, *, shouted: bool) -> tuple[int, str, tuple[str, ...]]:
-    """The id, and what is left of the command: its text or a remark."""
+    """The id, and the rest of the command: its text or a remark."""
     if found := _CLEAR_ID.match(rest):
         return int(found[1] or found[2]), rest[found.end() :], ()
     if command in (Command.TYPE, Command.SELECT):
@@ -248,7 +248,7 @@ def _element(command: Command, rest: str, *, shouted: bool) -> tuple[int, str, t
 
 
 def _check_remark(rest: str) -> tuple[str, ...]:
-    """The name of what follows a command that takes no text. Raises Unreadable where it makes the command doubtful."""
+    """The correction for a remark after a command without text. Raises Unreadable if it makes the command doubtful."""
     if not rest.strip(" \t.,;:!*`\"'"):
         return ()
     if _DOUBT.match(rest):

@@ -1,4 +1,4 @@
-"""What a model said aloud: its answer without the thinking before it and without what follows its end token."""
+"""A model's answer without the thinking before it and the text after its end token."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MARK = re.compile(r"[<\[]/?(?:\||｜|/|think|reason|reflect|scratch|analysis|en
 
 
 def _ends(text: str, at: int, *, inside: bool) -> bool:
-    """Whether thinking ends here: not in a quote, and without a beginning not in JSON nor in the line of a section."""
+    """Whether thinking ends here: not in a quote; if it has no beginning, not in JSON or a section either."""
     line = text.rfind("\n", 0, at) + 1
     if announced(text, at) or text[line:at].lstrip()[:1] == ">":
         return False
@@ -29,10 +29,10 @@ def _ends(text: str, at: int, *, inside: bool) -> bool:
 
 
 def spoken(text: str) -> tuple[str, tuple[str, ...]]:
-    """The answer alone, and the names of what was taken off it: "thinking", "end_token".
+    """The answer alone, and the names of removed parts: "thinking", "end_token".
 
-    A block that is never closed is thinking to its end; an end without a beginning ends thinking that began in the
-    prompt. A beginning counts at the start of a line; an end unless it is quoted.
+    An unclosed block is thinking to its end. An end without a beginning ends thinking that began in the prompt. A
+    beginning counts at the start of a line; an end counts unless it is quoted.
     """
     if not _MARK.search(text):
         return text, ()

@@ -1,6 +1,6 @@
-"""What critics and judges answer, as chat models write it: a letter; a rubric. Owns no question (see `prompts`).
+"""Reading the answers of critics (a letter) and judges (a rubric). The questions are in `prompts`.
 
-As with actions, what is read is what a person would read, or nothing.
+As with actions, an answer is read as a person would read it, or not at all.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _KEYS = ("criterion", "requirement", "what", "item", "name", "description", "thi
 
 
 def parse_critic_answer(text: str, listed: Sequence[EnvAction | None]) -> int | None:
-    """Index of the proposal that was picked (`BEST: CLICK [3] (B)`, `BEST: B`, `**Answer:** b`, JSON), or None.
+    """Index of the picked proposal (`BEST: CLICK [3] (B)`, `BEST: B`, `**Answer:** b`, JSON), or None.
 
-    None where the answer names none of `listed`, or two.
+    None if the answer names none of `listed`, or two.
     """
     said, _ = spoken(text)
     value = load(FENCE_LINE.sub("", said).strip())
@@ -72,9 +72,9 @@ def _letter(said: str, listed: Sequence[EnvAction | None], *, alone: bool) -> in
 
 
 def parse_judgement(text: str) -> list[tuple[str, bool]]:
-    """What a judge found to be asked for, and whether each of it is so; empty where it did not answer as asked.
+    """The judge's rubric: each thing that was asked for, and whether it holds; empty if it cannot be read.
 
-    A YES in doubt ("YES, but the date is wrong") counts as NO.
+    A doubtful YES ("YES, but the date is wrong") counts as NO.
     """
     said = FENCE_LINE.sub("", spoken(text)[0]).strip()
     if said[:1] in ("{", "[") and (value := load(said)) is not None:
@@ -90,7 +90,7 @@ def _holds(said: str, rest: str) -> bool:
 
 
 def _found(value: Any) -> Iterator[tuple[str, bool]]:
-    """The findings in a JSON value: what was asked for as keys, or a list of objects."""
+    """The findings in a JSON value: an object keyed by what was asked for, or a list of objects."""
     if isinstance(value, list):
         for each in value:
             yield from _found(each)
@@ -108,7 +108,7 @@ def _found(value: Any) -> Iterator[tuple[str, bool]]:
 
 
 def _verdict(said: Any) -> bool | None:
-    """What a JSON value says; None for what is neither."""
+    """The yes or no of a JSON value; None for anything else."""
     if isinstance(said, bool):
         return said
     found = _SAID.match(said) if isinstance(said, str) else None

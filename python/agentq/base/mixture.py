@@ -27,8 +27,7 @@ from agentq.envs.booking import tasks as booking
 from agentq.envs.shop import tasks as shop
 from agentq.types import Observation, Task
 
-LIST_SHARE = 0.25  # of the exercises
-ASK_SHARE = 0.35
+LIST_SHARE, ASK_SHARE = 0.25, 0.35  # shares of the exercises
 
 
 def _facts(task: Task) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Advantages without a tree: returns of rollouts and steps in, one number a row out. Pure NumPy; knows no tokens.
+"""Advantages without a tree: returns of rollouts and steps in, one number per row out. Pure NumPy; knows no tokens.
 
 A row is a rollout or a step of one; which group, trajectory or anchor it belongs to is a column of labels, integers or
 strings. A row without another to compare with has advantage exactly 0, and so has every row of a group whose returns
@@ -22,7 +22,7 @@ def leave_one_out(
         A_k = R_k - 1/(K-1) * sum_{i != k} R_i = K/(K-1) * (R_k - mean R)
 
     Args:
-        returns: `[N]` in reward units, one a rollout, not one a step: else K counts steps.
+        returns: `[N]` in reward units, one per rollout, not one per step: else K counts steps.
         groups: `[N]` labels; rollouts of one task are one group.
         ddof, epsilon: as in `group_relative`; with ddof no longer unbiased, for the group's scale knows the action.
 
@@ -85,7 +85,7 @@ def reward_to_go(rewards: ArrayLike, trajectories: ArrayLike, *, discount: float
     """`[S]`: what follows from each step on, G_t = r_t + discount * G_{t+1} within its trajectory.
 
     Args:
-        rewards: `[S]` one a step; the steps of a trajectory in order, others may lie between.
+        rewards: `[S]` one per step; the steps of a trajectory in order, others may lie between.
         trajectories: `[S]` labels.
         discount: in [0, 1]; 0 leaves each step its own reward.
 
@@ -111,7 +111,7 @@ def gae(
         delta_t = r_t + discount * V_{t+1} - V_t,    A_t = delta_t + discount * gae_lambda * A_{t+1}
 
     Args:
-        rewards: `[S]` one a step (or token); the steps of a trajectory in order, others may lie between.
+        rewards: `[S]` one per step (or token); the steps of a trajectory in order, others may lie between.
         values: `[S]` V of the history each step was taken at, in reward units.
         trajectories: `[S]` labels.
         discount: in [0, 1].
@@ -152,7 +152,7 @@ def gigpo(
     Both as `group_relative` with `ddof`. A page that no other step of the group saw gives A_step = 0.
 
     Args:
-        rewards: `[S]` one a step; the steps of a trajectory in order.
+        rewards: `[S]` one per step; the steps of a trajectory in order.
         trajectories: `[S]` labels.
         groups: `[S]` labels; trajectories of one task are one group.
         anchors: `[S]` labels of the pages acted on, such as `Observation.fingerprint`; equal ones are one anchor.
@@ -283,7 +283,7 @@ def _labels(name: str, labels: ArrayLike, length: int) -> np.ndarray:
     """Labels as 0, 1, .. `[length]`."""
     column = np.asarray(labels)
     if column.shape != (length,):
-        raise ValueError(f"{name} must have one entry a row ({length}); got {list(column.shape)}")
+        raise ValueError(f"{name} must have one entry per row ({length}); got {list(column.shape)}")
     index: np.ndarray = np.unique(column, return_inverse=True)[1]
     return index
 

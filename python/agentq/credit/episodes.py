@@ -23,7 +23,7 @@ def whole(episodes: Iterable[Trajectory]) -> list[Trajectory]:
 
 
 class StepColumns(NamedTuple):
-    """Labels and rewards, `[S]` one a step of any of the N episodes, all the steps of an episode in a row.
+    """Labels and rewards, `[S]` one per step of any of the N episodes, all the steps of an episode in a row.
 
     `trajectory` counts episodes from 0; `group` is the task's seed; `anchor` is the page acted on. `returns` and
     `group_of` are `[N]`, one an episode.
@@ -57,7 +57,7 @@ def credited(
     """Whole episodes with their advantages; those that would teach nothing are left out, after the baseline was taken.
 
     Args:
-        advantages: `[S]` one a step, as in `step_columns`.
+        advantages: `[S]` one per step, as in `step_columns`.
         drop_below: episodes none of whose steps has a larger absolute advantage are dropped (LOOP's filter is 0.01);
             at least 0, where only advantages of exactly 0 are.
 
@@ -179,7 +179,7 @@ def credited_branches(
     """The rollouts of branched trees as whole trajectories; a shared beginning is in each and gets each one's credit.
 
     Args:
-        trees: one a task, as `search.branching.branched` makes them.
+        trees: one per task, as `search.branching.branched` makes them.
         advantages: `[R]` from the rollouts' returns, trees and tasks, all `[R]`.
             Rollouts with advantage 0 are left out; those that the world broke have no end.
     """

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
+from heapq import nsmallest
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -61,15 +62,14 @@ def node_pairs(
     for node in np.unique(tree.parent[1:]).tolist():
         visited = [c for c in tree.children(node).tolist() if usable[c]]
         value = {c: blended_value(float(mean[c]), float(tree.critic_value[c]), alpha) for c in visited}
-        found = []
-        for first, second in combinations(visited, 2):
-            chosen, rejected = (first, second) if value[first] >= value[second] else (second, first)
-            gap = value[chosen] - value[rejected]
-            if gap > 0 and gap >= threshold and _comparable(tree, chosen, rejected):
-                found.append((gap, chosen, rejected))
-        found.sort(key=lambda pair: (-pair[0], pair[1], pair[2]))
-        pairs += found[: max_pairs_per_node or None]
-    return [PreferencePair((_sample(tree, c),), (_sample(tree, r),), gap) for gap, c, r in pairs]
+        ranked = (sorted(two, key=lambda c: -value[c]) for two in combinations(visited, 2))
+        found = (
+            (value[rejected] - value[chosen], chosen, rejected)
+            for chosen, rejected in ranked
+            if 0 < value[chosen] - value[rejected] >= threshold and _comparable(tree, chosen, rejected)
+        )
+        pairs += nsmallest(max_pairs_per_node or len(visited) ** 2, found)
+    return [PreferencePair((_sample(tree, c),), (_sample(tree, r),), -less) for less, c, r in pairs]
 
 
 def inspection_pairs(tree: TreeRecord) -> list[PreferencePair]:

@@ -1,4 +1,4 @@
-"""Advantages from search trees: plain columns in, one number a node or a rollout out. Pure NumPy; knows no tokens.
+"""Advantages from search trees: plain columns in, one number per node or rollout out. Pure NumPy; knows no tokens.
 
 A forest is `parent` `[n]`, -1 at each root, every parent before its children: the order of `Forest.table` and
 `TreeRecord`. A rollout ended at a node, leaf or not, and counts at every node from there to its root. As in
@@ -57,7 +57,7 @@ def tree_grpo(
         A = group_relative(returns; group) + group_relative(returns; group, tree)
 
     Args:
-        returns: `[R]` in reward units, one a rollout.
+        returns: `[R]` in reward units, one per rollout.
         trees: `[R]` labels, such as the tree's index; two groups may use the same.
         groups: `[R]` labels; all trees of one task are one group.
         ddof: as in `group_relative`; 1 is the released code's.
@@ -94,7 +94,7 @@ def tree_rl(parent: ArrayLike, num_returns: ArrayLike, sum_returns: ArrayLike) -
     above = _parents(parent)
     count, total = _sums(num_returns, sum_returns)
     if len(count) != len(above):
-        raise ValueError(f"num_returns must have one entry a node ({len(above)}); got {len(count)}")
+        raise ValueError(f"num_returns must have one entry per node ({len(above)}); got {len(count)}")
     root = np.arange(len(above))
     for node in range(len(above)):
         if above[node] >= 0:
@@ -142,7 +142,7 @@ def tree_po(
     above = _parents(parent)
     count, total = _sums(num_returns, sum_returns)
     if len(count) != len(above):
-        raise ValueError(f"num_returns must have one entry a node ({len(above)}); got {len(count)}")
+        raise ValueError(f"num_returns must have one entry per node ({len(above)}); got {len(count)}")
     end, value = _rollouts(nodes, returns, len(above))
     weight = np.where(count > 1, count if weighting == "size" else 1.0, 0.0)
     weights, weighted = weight.copy(), weight * node_means(count, total)  # summed from the root down

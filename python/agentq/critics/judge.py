@@ -1,4 +1,4 @@
-"""The outcome judge: where no checker knows whether an episode has succeeded, a model reads its end and says so."""
+"""The outcome judge: without a checker, a model reads the end of an episode and decides whether it has succeeded."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ CUT_OFF = "the judge's answer is whole"
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Each thing the user asked for, and whether it is so."""
+    """Each thing that the user asked for, and whether it holds."""
 
     findings: tuple[tuple[str, bool], ...]
 
     @property
     def success(self) -> bool:
-        """Whether all of it is; not where nothing was found."""
+        """Whether all findings hold; false without findings."""
         return bool(self.findings) and all(holds for _, holds in self.findings)
 
 
 class OutcomeJudge:
-    """Judges by a rubric that the model makes of the instruction, from the commands taken and the final page.
+    """Judges commands and final page by a rubric that the model derives from the instruction.
 
-    An answer without a rubric is no success, nor is one that was cut off. After arXiv:2408.07199, where GPT-4V
+    An answer that is cut off or has no rubric is no success. After arXiv:2408.07199, where GPT-4V
     reads a condensed history and a screenshot, and four constraints must hold.
 
-    `sees`: it is shown the observation's screenshot, if it has one. Raises ConfigError for an engine that takes none.
+    `sees`: it gets the observation's screenshot, if there is one. Raises ConfigError for an engine without pictures.
     """
 
     def __init__(self, engine: Engine, *, sees: bool = False, max_new_tokens: int = 256) -> None:
@@ -41,7 +41,7 @@ class OutcomeJudge:
         self.max_new_tokens = max_new_tokens
 
     async def judge(self, history: History) -> Judgement:
-        """What the final page of an episode shows; `history` is that after its last action."""
+        """The judgement of an episode; `history` is that after its last action."""
         if not self.sees:
             history = replace(history, observation=replace(history.observation, screenshot=b""))
         prompt = self.engine.render(history, judge_messages, max_new_tokens=self.max_new_tokens)
@@ -53,6 +53,6 @@ class OutcomeJudge:
         return Judgement(tuple(findings))
 
     async def settle(self, history: History, result: StepResult) -> StepResult:
-        """The result of an episode's last step with the judge's verdict for its reward: 1 for success, else 0."""
+        """The result of an episode's last step with the judge's verdict as reward: 1 for success, else 0."""
         success = (await self.judge(history)).success
         return replace(result, reward=float(success), success=success)

@@ -1,4 +1,4 @@
-"""A Critic puts the proposals of a node in order before any was tried; a Judge says what an episode was worth."""
+"""A Critic ranks the proposals of a node before any is tried; a Judge decides the reward of an episode."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Critic(Protocol):
     async def rank(self, history: History, proposals: Sequence[EnvAction | None], *, seed: int) -> list[float]:
         """critic_value in [0, 1] of each proposal, in the order given: 1 for the best rank, 0 for the worst.
 
-        `(K - r) / (K - 1)` for rank r of K (linear between; this map is ours, the paper gives none); 0.5 where K = 1.
+        `(K - r) / (K - 1)` for rank r of K (linear; this map is ours, the paper gives none); 0.5 if K = 1.
         """
         ...
 
@@ -23,5 +23,5 @@ class Judge(Protocol):
     """Decides about episodes of environments without a checker."""
 
     async def settle(self, history: History, result: StepResult) -> StepResult:
-        """The result of an episode's last step, which led to `history`, with the verdict for its reward."""
+        """The result of an episode's last step, which led to `history`, with the verdict as reward."""
         ...

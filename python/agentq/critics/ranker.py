@@ -1,4 +1,4 @@
-"""The paper's process critic: a frozen LLM is asked for the best proposal, the winner leaves the list, and so on."""
+"""The paper's process critic: a frozen LLM picks the best proposal, which leaves the list, and so on."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class RankerStats:
 
 
 class LLMRanker:
-    """`Critic` by repeated pick-the-best: K - 1 questions a node.
+    """`Critic` by repeated pick-the-best: K - 1 questions per node.
 
-    Each shows the remaining proposals in a seeded shuffle (against position bias). An answer that names none of them is
-    asked once more with another shuffle, then the proposal order stands.
+    Each shows the remaining proposals in a seeded shuffle (against position bias). If an answer names none of
+    them, the question is repeated once with another shuffle; after that the proposal order is kept.
     Source: arXiv:2408.07199, section 5.1.
     """
 
@@ -57,7 +57,7 @@ class LLMRanker:
         return rank_values([*ranked, *remaining])
 
     async def _ask(self, history: History, listed: Sequence[EnvAction | None]) -> int | None:
-        """The best of `listed`, None where the answer names none of them."""
+        """The best of `listed`; None if the answer names none of them."""
         question = partial(critic_messages, proposals=listed)
         prompt = self.engine.render(history, question, max_new_tokens=self.max_new_tokens)
         request = SampleRequest(prompt, temperature=0.0, max_new_tokens=self.max_new_tokens, role="critic")

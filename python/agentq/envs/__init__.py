@@ -3,7 +3,7 @@
 `booking` is the site in process; `chromium/booking` is the same site and tasks over HTTP in a real browser;
 `miniwob/TASK` is a page of the miniwob package in that browser, `miniwob` all of them that have an expert;
 `NAME@ADDRESS` is an environment behind a server, which `agentq env serve` starts. `FILE.py:FUNCTION` is your own class,
-in process; so is a name that was given to `register`, or that an installed package adds (`agentq.plugins`). The class
+in process; so is a name given to `register` or added by an installed package (`agentq.plugins`). The class
 itself, or a function that makes one, may take the place of a name.
 
 A task is (environment, split, index); its seed is one integer and the split follows from it:
@@ -47,7 +47,7 @@ _ORDER = (Split.TRAIN, Split.VALIDATION, Split.TEST, Split.BASE)
 
 
 class _Family(Protocol):
-    """A module whose environments are reached in one way; its functions as those of this package."""
+    """A module with one kind of environments. It has the same functions as this package."""
 
     def make(self, name: Any, browser: BrowserPool | None) -> SiteEnv: ...
     def tasks(self, name: Any, seeds: Sequence[int], split: Split) -> list[Task]: ...
@@ -70,7 +70,7 @@ def _family(name: str | Callable[[], Any]) -> _Family:
 
 
 def names(family: str = "") -> tuple[str, ...]:
-    """The built-in environments; of family `chromium` the same in a browser, of family `miniwob` one name a page."""
+    """The built-in environments; of family `chromium` the same in a browser, of family `miniwob` one name per page."""
     if family == "miniwob":
         from agentq.envs.browser import miniwob
 
@@ -81,9 +81,9 @@ def names(family: str = "") -> tuple[str, ...]:
 
 
 def register(name: str, make: Callable[[], Any]) -> None:
-    """Let `name` stand for what `make()` returns, a class of `agentq.envs.contract`, as long as this process lives.
+    """Give `name` to the environments of `make()`, which follow `agentq.envs.contract`, for the life of this process.
 
-    A name that was registered before is replaced. Raises ConfigError for a name that is taken or none, or no function.
+    A registered name is replaced. Raises ConfigError for an invalid or built-in name, or if `make` is no function.
     """
     if sites.knows(name) or name.partition("/")[0] == "miniwob":
         raise ConfigError(f"an environment's name must be free; got '{name}', which comes with agentq")
@@ -101,21 +101,21 @@ def make(name: str | Callable[[], Any], browser: BrowserPool | None = None) -> S
     """A new session of environment `name`; call `reset(task)` on it.
 
     With `browser`, or as `chromium/NAME`, its pages are read from Chromium. Raises ConfigError for an unknown name,
-    EnvError for a server that is not there.
+    EnvError for a server that does not answer.
     """
     return _family(name).make(name, browser)
 
 
 def max_sessions(name: str | Callable[[], Any]) -> int | None:
-    """How many sessions of environment `name` may be open at once; None: as many as memory holds."""
+    """How many sessions of environment `name` may be open at once; None: limited by memory only."""
     return _family(name).max_sessions(name)
 
 
 def tasks(name: str | Callable[[], Any], split: Split | str, n: int, start: int = 0) -> list[Task]:
     """`n` tasks of a split from index `start` on.
 
-    The instruction of a `miniwob` task is what its page says, which takes a browser: that of `default_browser`. Tasks
-    of `miniwob` itself are of each of its pages in turn. Environments of your own and behind servers say it at reset.
+    The instruction of a `miniwob` task comes from its page, which `default_browser` opens. Tasks of `miniwob` itself go
+    through its pages in turn. Environments of your own and behind servers give the instruction at reset.
 
     Raises:
         ConfigError: for an unknown name or split, or an index outside [0, 1e9).
@@ -145,6 +145,6 @@ def task_from_seed(name: str | Callable[[], Any], seed: int) -> Task:
 def expert(name: str) -> Expert:
     """The scripted expert of environment `name`: `expert(task, env) -> Advice`, and its `plan`.
 
-    Raises ConfigError where there is none.
+    Raises ConfigError if there is none.
     """
     return _family(name).expert(name)

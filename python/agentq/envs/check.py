@@ -1,7 +1,7 @@
 """The conformance check that every environment passes: built-in, in a browser, behind a server, or your own.
 
-A promise is a function of a `Case` that raises AssertionError with what is broken. `check_env` holds one task to all of
-them; `check` is `agentq env check`, on tasks and actions that it draws itself.
+A promise is a function of a `Case` that raises AssertionError with what is broken. `check_env` checks all promises on
+one task; `check` is `agentq env check`, which draws its own tasks and actions.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from agentq.errors import AgentqError, EnvError
 from agentq.types import Command, EnvAction, Split, StepResult, Task
 
 WALK = 6  # actions on a task
-ELSEWHERE_S = 300.0  # for another process to walk, too
+ELSEWHERE_S = 300.0  # also walked in another process
 _ELEMENT = re.compile(r"(\w+)\b.*\[(\d+)\]")
 _STOP = EnvAction(Command.STOP)
 
 
 class NotOffered(Exception):
-    """The environment does not promise this; the message says what follows."""
+    """The environment does not promise this; the message says what that means."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def repeats(case: Case) -> None:
 
 
 def restores(case: Case) -> None:
-    """Every state is reached again from its snapshot, in reverse order and in another session."""
+    """Every state can be restored from its snapshot, in reverse order and in another session."""
     actions = case.actions
     with case.sessions(2) as (env, other):
         if not can_restore(env) or not can_restore(other):
@@ -82,7 +82,7 @@ def restores(case: Case) -> None:
 
 
 def forks(case: Case) -> None:
-    """A fork has the state of its origin, and neither disturbs the other."""
+    """A fork has the state of its origin, and neither affects the other."""
     with case.sessions(1) as (env,):
         if not can_fork(env):
             raise NotOffered("tree_grpo and arpo_entropy cannot use it")
@@ -141,7 +141,7 @@ def pays(case: Case) -> None:
 
 
 def fits(case: Case) -> None:
-    """Instruction and pages have words, and no page is over the token budget of an observation."""
+    """Instruction and pages are not empty, and no page exceeds the token budget of an observation."""
     assert case.task.instruction, f"seed {case.task.seed} must have an instruction"
     with case.sessions(1) as (env,):
         pages = [env.reset(case.task)]
@@ -179,7 +179,7 @@ def check_env(make: Callable[[], Env], task: Task, actions: list[EnvAction]) -> 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Whether a promise holds; None where it was not made. `said`: what is broken, or what follows."""
+    """Whether a promise holds; None if it was not made. `said`: what is broken, or what that means."""
 
     promise: str
     holds: bool | None
@@ -191,7 +191,7 @@ class Finding:
 
 
 def check(name: str, num_tasks: int) -> Iterator[Finding]:
-    """Every promise, held against the first `num_tasks` training tasks. Raises ConfigError for an unknown name."""
+    """Findings for every promise on the first `num_tasks` training tasks. Raises ConfigError for an unknown name."""
     envs.make(name).close()
     try:
         cases = [_case(name, task) for task in envs.tasks(name, Split.TRAIN, num_tasks)]
@@ -232,7 +232,7 @@ def _hold_elsewhere(name: str, num_tasks: int) -> Finding:
 
 
 def walks(name: str, num_tasks: int) -> list[dict[str, Any]]:
-    """What the first tasks ask for, and fingerprints of the pages on a walk through each."""
+    """Instructions of the first tasks, and fingerprints of the pages on a walk through each."""
     found = []
     for task in envs.tasks(name, Split.TRAIN, num_tasks):
         case, row = _case(name, task), {"seed": task.seed, "instruction": task.instruction}
@@ -262,7 +262,7 @@ def _case(name: str, task: Task) -> Case:
 
 
 def plausible(text: str, task: Task, rng: random.Random) -> EnvAction:
-    """An action on an element of a page, by its line alone; SCROLL DOWN on a page without one."""
+    """An action on an element of a page, chosen by its line alone; SCROLL DOWN if there is none."""
     found = [match.groups() for line in text.split("\n") if (match := _ELEMENT.match(line))]
     if not found:
         return EnvAction(Command.SCROLL, text="DOWN")

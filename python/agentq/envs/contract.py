@@ -3,14 +3,14 @@
     reset(seed) -> {"instruction": .., "text": ..}
     step(command, element, text) -> {"text": .., "reward": .., "terminated": .., "success": ..}
 
-docs/protocol.md names every field, with what may be left out. A class may also have
+docs/protocol.md lists every field, and which may be left out. A class may also have
 
     snapshot() and restore(token)    or fork(), a copy: search goes back to a page without replaying the way there
     expert()                         the next step's {"command": .., "element": .., "text": ..}, for demonstrations
     close()
-    name, max_steps, commands        what it is called, how long an episode is, which of HOVER, DRAG and PRESS it takes
-    blocking                         true if its calls wait for another process, so that searches do not wait in turn
-    deadline_s                       how long a call may take, where it is served
+    name, max_steps, commands        its name, the length of an episode, which of HOVER, DRAG and PRESS it accepts
+    blocking                         true if its calls wait for another process; search then makes them in threads
+    deadline_s                       how long a call may take when it is served
 
 The same class works in process (`--env FILE.py:FUNCTION`), registered (`agentq.envs.register`), as an entry point, and
 served (`agentq env serve FILE.py:FUNCTION`), where search always replays. This module runs in any Python 3.9, alone.
@@ -54,7 +54,7 @@ def from_file(what: str) -> Callable[[], Any]:
 
 
 def checked(env: Any, what: str) -> Any:
-    """`env`, made by `what`, if it has the methods of the contract. Raises ConfigError naming the one that it lacks."""
+    """`env`, made by `what`, if it has the methods of the contract. Raises ConfigError naming a missing one."""
     name = type(env).__name__
     for method, arguments in _ARGUMENTS.items():
         call = f"{method}({', '.join(arguments)})"
@@ -64,7 +64,7 @@ def checked(env: Any, what: str) -> Any:
             inspect.signature(getattr(env, method)).bind(*arguments)
         except TypeError:
             raise ConfigError(f"{what} must make an environment with the method {call}; {name} takes others") from None
-        except ValueError:  # of a method that is not Python
+        except ValueError:  # the method is not written in Python
             pass
     given = [method for method in ("snapshot", "restore") if callable(getattr(env, method, None))]
     if len(given) == 1:
@@ -73,7 +73,7 @@ def checked(env: Any, what: str) -> Any:
 
 
 def about(env: Any) -> dict[str, Any]:
-    """What a class says of itself, with the defaults."""
+    """The description that a class gives of itself, with defaults."""
     return {
         "name": getattr(env, "name", None) or type(env).__name__.lower(),
         "max_steps": getattr(env, "max_steps", MAX_STEPS),

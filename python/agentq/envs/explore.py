@@ -11,9 +11,9 @@ from agentq.types import Command, EnvAction, Observation, Task
 def random_walk(
     env: SiteEnv, task: Task, rng: random.Random, steps: int
 ) -> list[tuple[Observation, EnvAction, Observation]]:
-    """`steps` random actions from `task`'s first page on; starts again where the episode ends.
+    """`steps` random actions from the first page of `task`, which starts again when the episode ends. Never STOPs.
 
-    What is typed is a span of the instruction or a likely query, so walks get past search pages. Never STOPs.
+    Typed texts are spans of the instruction or likely queries, so walks get past search pages.
     """
     walk, observation, over = [], env.reset(task), False
     for _ in range(steps):
@@ -27,14 +27,14 @@ def random_walk(
 
 
 def random_action(env: SiteEnv, task: Task, rng: random.Random) -> EnvAction:
-    """An action the shown page takes: a random control, a field that is still empty rather than one that is filled."""
+    """An action that the shown page accepts: on a random control, on empty fields rather than filled ones."""
     view = env.view
     controls = [(i, c) for i, c in enumerate(view.page.controls, 1) if not c.disabled]
     empty = [(i, c) for i, c in controls if c.role in ("textbox", "combobox", "checkbox") and not view.values[i - 1]]
     if not controls:
         return EnvAction(Command.GOTO, text="/")
     element, control = rng.choice(empty if empty and rng.random() < 0.7 else controls)
-    if control.name == "Home" and rng.random() < 0.8:  # else walks keep near home
+    if control.name == "Home" and rng.random() < 0.8:  # otherwise walks stay near the home page
         element, control = rng.choice(controls)
     if control.role == "textbox":
         said = rng.random() < 0.5

@@ -1,8 +1,8 @@
-"""Environments of the user's, and of other packages, in this process: `FILE.py:FUNCTION`, `register`, entry points.
+"""Environments of the user and of other packages, in this process: `FILE.py:FUNCTION`, `register`, entry points.
 
-All are classes of the contract in `contract.py`. What such a class raises in `step` ends the run, with its file and
-line: it is a fault of that class. What it raises in `reset` breaks the task alone, as everywhere. A world that fails is
-data: an `error_kind` of `types.WORLD_FAULTS` on the step, or `agentq.EnvError`.
+All are classes of the contract in `contract.py`. An exception in `step` is a fault of the class: it ends the run and is
+reported with file and line. An exception in `reset` breaks only the task, as everywhere. A failure of the world is
+data: an `error_kind` of `error_kinds.WORLD_FAULTS` on the step, or `agentq.EnvError`.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def register(name: str, make: Make) -> None:
 
 
 def names() -> list[str]:
-    """Those that are registered, and those of installed packages."""
+    """Names that are registered, and names of installed packages."""
     return sorted({*_made, *plugins.names("environments")})
 
 
 def knows(name: str) -> bool:
-    """Whether `name` is registered or of an installed package."""
+    """Whether `name` is registered or belongs to an installed package."""
     return name in _made or name in plugins.names("environments")
 
 
@@ -70,20 +70,21 @@ def tasks(what: str | Make, seeds: Sequence[int], split: Split) -> list[Task]:
 
 
 def expert(name: str) -> OwnExpert:
-    """The environment's own. Raises ConfigError if it has none."""
+    """The environment's own expert. Raises ConfigError if it has none."""
     if not callable(getattr(_first(name).own, "expert", None)):
         raise ConfigError(f"a scripted expert must be known for this; got {name}, which has no method expert()")
     return OwnExpert()
 
 
 def max_sessions(what: str | Make) -> None:
-    """As many as memory holds."""
+    """Limited by memory only."""
 
 
 class OwnEnv(TextEnv):
-    """One live session of a class of the contract; `own` is its instance, `about` what it says of itself.
+    """One live session of a class of the contract; `own` is the instance, `about` its description of itself.
 
-    `what`: what makes such an instance, by name or itself. The session has its name, or the one that the class gives.
+    `what`: the name of the class or function that makes an instance, or that itself. The session has this name, or the
+    name that the class gives.
     """
 
     def __init__(self, what: str | Make, own: Any) -> None:
@@ -124,7 +125,7 @@ class OwnEnv(TextEnv):
         return self._told(action, self._read(StepReply, "step", self._call("step", *asked(action).values())))
 
     def _call(self, method: str, *args: Any) -> Any:
-        """What a method returns. Raises ConfigError with the line that failed, agentq's own exceptions as they are."""
+        """The result of a method. Raises ConfigError with the line that failed; agentq's exceptions pass through."""
         called = getattr(self.own, method)
         try:
             return called(*args)
@@ -143,7 +144,7 @@ class OwnEnv(TextEnv):
 
 @dataclass(frozen=True, slots=True)
 class OwnSnapshot:
-    """A state of a RestorableOwnEnv: the environment's own token, and the episode's."""
+    """A state of a RestorableOwnEnv: the environment's own token, and the state of the episode."""
 
     env: str
     token: Any
@@ -195,12 +196,12 @@ class OwnExpert:
 
 
 def _ways_back(own: Any) -> str | None:
-    """`snapshot` or `fork`, by which of them the class has; None without either."""
+    """`snapshot` or `fork`, whichever the class has; None if it has neither."""
     return next((method for method in ("snapshot", "fork") if callable(getattr(own, method, None))), None)
 
 
 def _new(what: str | Make) -> Any:
-    """What a function, or a name's function, returns, once it is known to be an environment."""
+    """The environment that a function, or the function of a name, returns. Raises ConfigError if it is none."""
     make = _maker(what)
     try:
         made = make()
@@ -238,18 +239,18 @@ def _from_file(name: str) -> Make:
 
 @lru_cache(maxsize=64)
 def _first(what: str | Make) -> OwnEnv:
-    """The session that is asked what the class can do, and for instructions."""
+    """A session for questions about abilities and instructions."""
     return make(what)
 
 
 @lru_cache(maxsize=65536)
 def _instruction(what: str | Make, seed: int) -> str:
-    """What the environment asks for with `seed`: what it says at reset."""
+    """The instruction that the environment gives at reset with `seed`."""
     return _first(what).start(seed).instruction
 
 
 def _told(error: Exception, called: Callable[..., Any] | None = None, *, file: str = "") -> str:
-    """`FILE:LINE: KeyError: 'x' (..)`; FILE is where `called` is defined, if it had a part in the error."""
+    """`FILE:LINE: KeyError: 'x' (..)`; FILE defines `called`, if it took part in the error."""
     file = file or _file(called)
     line = line_in(file, error) if file else None
     place = f"{file}:{line}: " if line else ""
@@ -258,7 +259,7 @@ def _told(error: Exception, called: Callable[..., Any] | None = None, *, file: s
 
 
 def _place(called: Callable[..., Any]) -> str:
-    """`FILE:LINE: ` of a method; empty where that is not known."""
+    """`FILE:LINE: ` of a method; empty if unknown."""
     code = getattr(inspect.unwrap(called), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}: " if code is not None else ""
 

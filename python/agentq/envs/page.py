@@ -1,8 +1,8 @@
 """One HTML page as the agent reads it: its elements in document order, its forms, its text. Knows nothing of any site.
 
-The text is an accessibility tree, one line an element: `role name [id]: value`. Controls (link, button, textbox,
-combobox, checkbox) are numbered from 1 in document order. Everything is read from the DOM only, so that a walker inside
-a browser finds the same text; what the user has typed or chosen since is kept apart (`values`) until rendering.
+The text is an accessibility tree with one line per element: `role name [id]: value`. Controls (link, button, textbox,
+combobox, checkbox) are numbered from 1 in document order. Everything is read from the DOM alone, so a walker inside a
+browser finds the same text. What the user has typed or chosen since is kept apart (`values`) until rendering.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LINE_ENDS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """A numbered element. `value` is what the page itself gives: text, the chosen option's label, or "checked"."""
+    """A numbered element. `value` is the initial value on the page: text, the chosen option's label, or "checked"."""
 
     role: str
     name: str
@@ -36,7 +36,7 @@ class Control:
     field: str = ""
     href: str = ""
     submits: bool = False
-    sent_value: str = ""  # what a button or a checked box sends
+    sent_value: str = ""  # the value that a button or a checked box sends
     options: tuple[tuple[str, str], ...] = ()  # (label, value sent)
     disabled: bool = False
 
@@ -52,7 +52,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A parsed page, immutable. `lines` holds plain text, or the id of the control that stands there."""
+    """A parsed page, immutable. Each of `lines` is plain text or the id of a control."""
 
     lines: tuple[str | int, ...]
     controls: tuple[Control, ...]
@@ -63,7 +63,7 @@ class Page:
         return self.controls[element - 1] if 1 <= element <= len(self.controls) else None
 
     def initial_values(self) -> tuple[str, ...]:
-        """`[controls]` the value of each control as the page came."""
+        """`[controls]` the initial value of each control."""
         return tuple(control.value for control in self.controls)
 
     def render(self, values: tuple[str, ...], start: int = 0, height: int | None = None) -> str:

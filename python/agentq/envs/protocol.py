@@ -1,4 +1,4 @@
-"""What search asks of an environment, and what it may offer beyond that: an ability is a method that exists."""
+"""What search needs of an environment, and its optional abilities, each of which is a method that exists."""
 
 from __future__ import annotations
 
@@ -9,46 +9,46 @@ from agentq.envs.tab import View
 from agentq.types import EnvAction, Observation, StepResult, Task
 
 RESETS = 2  # attempts at a task's first page before the task counts as broken
-BROKEN_IN_A_ROW = 8  # tasks without a first page, one after the other, that end a run
+BROKEN_IN_A_ROW = 8  # consecutive tasks without a first page that end a run
 
 
 class Env(Protocol):
     """One live session of one environment. Not thread-safe; cheap to make.
 
     Search replays the path from reset, and checks each page's fingerprint, unless the environment is `Restorable`.
-    An attribute `blocking` that is true says that calls wait for another process: search makes them in threads.
+    With a true attribute `blocking`, calls wait for another process, and search makes them in threads.
     """
 
     name: str
     max_steps: int
 
     def reset(self, task: Task) -> Observation:
-        """Start `task` afresh and return the first page. What it raises breaks this task alone; ConfigError the run."""
+        """Start `task` and return its first page. An exception breaks this task only; ConfigError ends the run."""
         ...
 
     def step(self, env_action: EnvAction | None) -> StepResult:
-        """Act. None (an unreadable action) costs a step, changes nothing. EnvError before reset or after the end."""
+        """Act. None (an unreadable action) costs a step and changes nothing. EnvError before reset or after the end."""
         ...
 
     def close(self) -> None:
-        """Release everything; the session cannot be used after."""
+        """Release everything; the session cannot be used afterwards."""
         ...
 
 
 class Restorable(Env, Protocol):
-    """An Env that goes back to its snapshots."""
+    """An Env that can go back to its snapshots."""
 
     def snapshot(self) -> Any:
         """An immutable token for the present state, valid in any Env of the same name in this process."""
         ...
 
     def restore(self, token: Any) -> Observation:
-        """Go back to a snapshot, the step count included; any number of times, in any order."""
+        """Go back to a snapshot and its step count, any number of times and in any order."""
         ...
 
     @property
     def restored(self) -> str:
-        """How the last restore went. exact: page and server are as they were; approximate: the page is; failed."""
+        """Outcome of the last restore. exact: page and server are as they were; approximate: the page is; failed."""
         ...
 
 

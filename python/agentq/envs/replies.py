@@ -1,4 +1,4 @@
-"""What an environment of the contract in `contract.py` returns, checked: field by field, with bounds."""
+"""The results that an environment of the contract in `contract.py` returns, checked field by field."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from agentq.envs.site import printable
 from agentq.types import Command
 
-_SHOWN = 300  # characters of an environment's own words in a message
-_LINE = 2000  # characters of what is shown on one line
+_SHOWN = 300  # characters of an environment's text in a message
+_LINE = 2000  # characters of a text on one line
 _Seconds = Annotated[float, Field(gt=0, le=86400)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 _Reward = Annotated[float, Field(ge=-1e6, le=1e6)]
 
 
 def one_line(text: str) -> str:
-    """An environment's words as part of a message: on one line, of some length, of characters that can be printed."""
+    """An environment's text as part of a message: on one line, printable, at most `_SHOWN` characters."""
     return printable(text)[:_SHOWN]
 
 
@@ -27,13 +27,13 @@ _Word = Annotated[str, AfterValidator(lambda word: "_".join(one_line(word).split
 
 
 class Reply(BaseModel):
-    """A result with no further fields, in JSON's own types."""
+    """A result without further fields, in JSON's own types."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class AboutReply(Reply):
-    """What an environment says of itself. `commands`: which of INPUT_COMMANDS it takes."""
+    """An environment's description of itself. `commands`: which of INPUT_COMMANDS it accepts."""
 
     name: Line
     max_steps: Count
@@ -50,7 +50,7 @@ class ResetReply(Reply):
 
 
 class StepReply(Reply):
-    """What a step did. `answer` is what the user says to ASK_USER."""
+    """The result of a step. `answer` is the user's answer to ASK_USER."""
 
     text: str
     url: Line = ""
@@ -64,7 +64,7 @@ class StepReply(Reply):
 
 
 class AdviceReply(Reply):
-    """What an environment's expert does next."""
+    """The next step of an environment's expert."""
 
     command: Literal[tuple(each.value for each in Command)]  # type: ignore[valid-type]
     element: int | None = None
@@ -77,7 +77,7 @@ R = TypeVar("R", bound=Reply)
 
 
 def read(kind: type[R], found: Any) -> R:
-    """What an environment returned. Raises ValueError that names the first fault: `reward: input should be ..`."""
+    """Check a result against `kind`. Raises ValueError with the first fault: `reward: input should be ..`."""
     try:
         return kind.model_validate(found)
     except ValidationError as error:

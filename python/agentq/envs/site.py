@@ -1,4 +1,4 @@
-"""What a built-in site is: a function from request and session to response. No sockets here; a server may wrap it."""
+"""Built-in sites: functions from request and session to response. No sockets here; a server may wrap them."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class Site(Protocol):
 
 
 def read_request(method: str, target: str, form: Mapping[str, str]) -> Request:
-    """The request for `target` (path and query); a POST's `form` fields win over the query's. Control characters go."""
+    """The request for `target` (path and query); a POST's `form` overrides the query. Removes control characters."""
     parts = urlsplit(target)
     params = dict(parse_qsl(parts.query, keep_blank_values=True)) | (dict(form) if method == "POST" else {})
     return Request(method, printable(unquote(parts.path)), {key: printable(value) for key, value in params.items()})
 
 
 def printable(text: str) -> str:
-    """`text` on one line, single-spaced, without the characters that no keyboard types."""
+    """`text` on one line, single-spaced, without unprintable characters."""
     return "".join(c for c in " ".join(text.split()) if c.isprintable())
 
 
@@ -63,7 +63,7 @@ def url(path: str, **params: object) -> str:
 
 
 def encode(params: Mapping[str, str]) -> str:
-    """Form encoding as browsers do it: `*-._` stay, a space becomes `+`."""
+    """Form encoding as in browsers: `*-._` are unchanged, a space becomes `+`."""
     return urlencode(params, safe="*").replace("~", "%7E")
 
 

@@ -21,7 +21,7 @@ KITS = {"booking": "agentq.envs.booking.kit", "shop": "agentq.envs.shop.kit"}
 
 
 def knows(name: str) -> bool:
-    """Whether `name` is of a built-in site."""
+    """Whether `name` is a built-in site."""
     return name.removeprefix(CHROMIUM) in KITS
 
 
@@ -38,7 +38,7 @@ def make(name: str, browser: BrowserPool | None) -> SiteEnv:
 
 
 def tasks(name: str, seeds: Sequence[int], split: Split) -> list[Task]:
-    """Tasks by seed, the same whichever way the site is reached."""
+    """Tasks by seed, the same in process and in a browser."""
     kit = _kit(name)
     return [Task(kit.name, seed, split, kit.instruction(seed)) for seed in seeds]
 
@@ -49,11 +49,11 @@ def expert(name: str) -> Expert:
 
 
 def max_sessions(name: str) -> None:
-    """As many as memory holds."""
+    """Limited by memory only."""
 
 
 def _kit(name: str) -> SiteKit:
-    """The kit of a site, whichever way it is reached."""
+    """The kit of a site, in process or in a browser."""
     site = name.removeprefix(CHROMIUM)
     if not knows(name):
         raise ConfigError(f"no environment '{name}'{_nearest(name)}")
@@ -62,7 +62,7 @@ def _kit(name: str) -> SiteKit:
 
 
 def _nearest(name: str) -> str:
-    """The known name nearest to `name`; without one the forms that names have."""
+    """A hint: the known name nearest to `name`, or the forms of names."""
     family, slash, page = name.partition("/")
     known = [*KITS, *(CHROMIUM + site for site in KITS), *own.names()]
     if get_close_matches(name, known):

@@ -1,4 +1,4 @@
-"""The in-process browser: carries out one command on one page by the ordinary rules of HTML. Keeps no history."""
+"""The in-process browser: carries out one command on one page by the rules of HTML. Keeps no history."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class View:
 
 
 class ActionError(Exception):
-    """An action that the page does not take. Becomes data on the step: `kind` and the message."""
+    """An action that the page does not accept. `kind` and the message become data on the step."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -53,7 +53,7 @@ def open_url(site: Site, session: SiteSession, target: str) -> View:
 
 
 def act(site: Site, session: SiteSession, view: View, action: EnvAction) -> View:
-    """The view after `action`; raises `ActionError`, with nothing changed, if the page does not take it."""
+    """The view after `action`; raises `ActionError`, with nothing changed, if the page does not accept it."""
     if action.command in INPUT_COMMANDS:
         raise ActionError("not_taken", f"this site takes no {action.command}")
     if action.command in ELEMENT_COMMANDS:
@@ -66,9 +66,9 @@ def act(site: Site, session: SiteSession, view: View, action: EnvAction) -> View
 
 
 def resolve(view: View, action: EnvAction, *, strict: bool = True) -> tuple[Control, str]:
-    """The control that an element command names and what it puts there; `ActionError` where the page does not take it.
+    """The control and value of an element command. Raises `ActionError` if the page does not accept it.
 
-    Without `strict` anything may be clicked: in a real browser, scripts may wait for it.
+    Without `strict` anything may be clicked, since in a real browser scripts may wait for it.
     """
     element = action.element or 0
     control = view.page.control(element)
@@ -125,7 +125,7 @@ def _default_button(page: Page, form: int) -> int:
 
 
 def _sent(view: View, element: int, button: int) -> str | None:
-    """What a control sends with its form; None if it sends nothing."""
+    """The value that a control sends with its form; None if it sends nothing."""
     control, value = view.page.controls[element - 1], view.values[element - 1]
     if control.disabled:
         return None

@@ -1,4 +1,5 @@
-"""The Env over an environment of the contract in `contract.py`: its episodes, steps and pages, wherever it runs."""
+"""The Env over an environment of the contract in `contract.py`: its episodes, steps and pages, in process or behind a
+server."""
 
 from __future__ import annotations
 
@@ -14,15 +15,15 @@ from agentq.types import Command, EnvAction, Observation, Split, StepResult, Tas
 
 
 class TextEnv:
-    """One live session; see `agentq.envs.protocol.Env`. A subclass says how to `start` and to `_act`.
+    """One live session; see `agentq.envs.protocol.Env`. Subclasses define `start` and `_act`.
 
-    `cut`: lines of the present page beyond the token budget of an observation.
+    `cut`: number of lines of the present page beyond the token budget of an observation.
     """
 
     def __init__(self, name: str, max_steps: int) -> None:
         self.name, self.max_steps = name, max_steps
         self.cut = 0
-        self._shown = self._last = Observation("")  # the page; the same as it was returned, with what holds for a step
+        self._shown = self._last = Observation("")  # the page; the page with the notes of a step, as returned
         self._steps = -1  # -1: no episode
         self._over = False
 
@@ -45,7 +46,7 @@ class TextEnv:
         raise NotImplementedError
 
     def step(self, env_action: EnvAction | None) -> StepResult:
-        """Act; what the environment does not take is data on the result."""
+        """Act. An action that the environment does not accept is data on the result."""
         self._check_begun()
         if self._over:
             raise EnvError("step needs a running episode; this one is over, call reset")
@@ -68,7 +69,7 @@ class TextEnv:
             raise EnvError("the environment needs a session; call reset first")
 
     def _told(self, action: EnvAction, outcome: StepReply) -> StepResult:
-        """The result of a step that the environment has taken."""
+        """The result of a step that the environment has carried out."""
         self._shown = self._observation(outcome.text, outcome.url)
         notes = {"error": outcome.error_message, "user": outcome.answer}
         terminated = outcome.terminated or action.command is Command.STOP
@@ -87,12 +88,12 @@ class TextEnv:
         return StepResult(self._noted({"error": message}), error_kind="unreadable", error_message=message)
 
     def _noted(self, notes: dict[str, str]) -> Observation:
-        """The page, and below it what holds for this step only."""
+        """The page, and below it notes about this step."""
         below = [f"{word} {printable(said)}" for word, said in notes.items()]
         return replace(self._shown, text="\n".join([self._shown.text, *below]))
 
     def _observation(self, text: str, url: str) -> Observation:
-        """A page as it was given, without other line ends than \\n and within the token budget."""
+        """A page, without line ends other than \\n and within the token budget."""
         lines = ["".join(c if c.isprintable() else " " for c in line) for line in text.split("\n")]
         kept, self.cut = fit(lines, MAX_TOKENS)
         return Observation("\n".join(kept), printable(url))
@@ -106,12 +107,12 @@ def asked(action: EnvAction) -> dict[str, str | int | None]:
 def tasks_by_reset(
     name: str, seeds: Sequence[int], split: Split, commands: Sequence[str], instruction: Callable[[int], str]
 ) -> list[Task]:
-    """Tasks by seed; their instructions are what `instruction(seed)` is told at reset.
+    """Tasks by seed, with instructions from `instruction(seed)`, which resets the environment.
 
-    A seed that does not start has a task without an instruction, whose reset fails.
+    A seed that does not start has a task without an instruction, and its reset fails.
 
     Raises:
-        EnvError: if BROKEN_IN_A_ROW seeds do not start, one after the other.
+        EnvError: if BROKEN_IN_A_ROW consecutive seeds do not start.
     """
     taken, found, failed = tuple(map(Command, commands)), [], 0
     for seed in seeds:

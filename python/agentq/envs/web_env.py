@@ -15,7 +15,7 @@ from agentq.types import Command, EnvAction, Observation, Status, StepResult, Ta
 
 
 class Advice(NamedTuple):
-    """What the expert does next, and the words a demonstration carries with it."""
+    """The expert's next action, and the words that go with it in a demonstration."""
 
     env_action: EnvAction
     thought: str
@@ -24,7 +24,7 @@ class Advice(NamedTuple):
 
 
 class Expert(Protocol):
-    """A scripted expert. It keeps nothing between steps; `plan` is the fixed text for the first one."""
+    """A scripted expert. It has no state between steps; `plan` is the fixed text of the first step."""
 
     @property
     def plan(self) -> str: ...
@@ -36,7 +36,7 @@ class Expert(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SiteExpert:
-    """The expert of a site: it looks at the task and at what the tab shows."""
+    """The expert of a site, which sees the task and what the tab shows."""
 
     plan: str
     advise: Callable[[Task, View], Advice]
@@ -47,12 +47,12 @@ class SiteExpert:
 
 
 def find(view: View, role: str, name: str) -> int:
-    """The id of the first such control; 0 if there is none."""
+    """The id of the first control with this role and name; 0 if there is none."""
     return next((i for i, c in enumerate(view.page.controls, 1) if (c.role, c.name) == (role, name)), 0)
 
 
 def click(view: View, role: str, name: str, thought: str, explanation: str) -> Advice:
-    """Click the first such control, which must be on the page. The thought names it as the page does, with its id."""
+    """Click the first control with this role and name, which must exist. The thought has its name and id."""
     element = find(view, role, name)
     named = f"{name} [{element}]"
     thought = thought.replace(name, named, 1) if name in thought else f"{thought} , {named}"
@@ -60,7 +60,7 @@ def click(view: View, role: str, name: str, thought: str, explanation: str) -> A
 
 
 def fill(view: View, command: Command, role: str, label: str, value: str) -> Advice | None:
-    """Put `value` into a field unless it holds it already or does not exist."""
+    """Put `value` into a field, unless the field has it already or does not exist."""
     element = find(view, role, label)
     if not element or view.values[element - 1] == value:
         return None
@@ -70,9 +70,9 @@ def fill(view: View, command: Command, role: str, label: str, value: str) -> Adv
 
 @dataclass(frozen=True, slots=True)
 class SiteKit:
-    """All that makes a site an environment. `score(session, task) -> (reward, success)` is its own checker.
+    """The parts that make a site an environment. `score(session, task) -> (reward, success)` is its checker.
 
-    `random_query` is something a visitor of the site may search for.
+    `random_query` draws something that a visitor may search for.
     """
 
     name: str
@@ -88,7 +88,7 @@ class SiteKit:
 
 @dataclass(frozen=True, slots=True)
 class SiteSnapshot:
-    """A state of a WebEnv. The view is shared, the session is a copy nobody writes to."""
+    """A state of a WebEnv. The view is shared; the session is a copy that is never changed."""
 
     env: str
     task: Task
@@ -134,7 +134,7 @@ class WebEnv:
         return self._state.observation
 
     def step(self, env_action: EnvAction | None) -> StepResult:
-        """Act; an action that the page does not take costs its step and is data on the result."""
+        """Act. An action that the page does not accept costs a step and is data on the result."""
         state = self._present()
         if state.over:
             raise EnvError("step needs a running episode; this one is over, call reset")

@@ -1,4 +1,5 @@
-"""How good a critic is: against the expert's choice, and against what search found out. Pure functions over records."""
+"""Accuracy of a critic, compared with the expert's choice and with values that search found. Pure functions over
+records."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from agentq.store.records import TreeRecord
 
 @dataclass(frozen=True, slots=True)
 class CriticAccuracy:
-    """`hits` of `n` with a 95 % Wilson interval; `chance` is what a uniform choice would expect, in [0, 1]."""
+    """`hits` of `n` with a 95 % Wilson interval; `chance` is the expected accuracy of a uniform choice, in [0, 1]."""
 
     hits: int
     n: int
@@ -31,7 +32,7 @@ class CriticAccuracy:
 
 
 def choice_accuracy(values: Sequence[Sequence[float]], best: Sequence[int]) -> CriticAccuracy:
-    """How often the highest critic_value is that of the proposal known to be best.
+    """How often the proposal known to be best has the highest critic_value.
 
     Args:
         values: `[n][K_i]` critic values of the proposals of each node, K_i at least 2.
@@ -42,7 +43,7 @@ def choice_accuracy(values: Sequence[Sequence[float]], best: Sequence[int]) -> C
 
 
 def concordance(trees: Iterable[TreeRecord]) -> CriticAccuracy | None:
-    """Over sibling pairs that search visited and valued differently: how often the critic orders them as W / N does.
+    """How often the critic orders sibling pairs as W / N does, over visited pairs with different W / N.
 
     Pairs with equal critic values (nodes that were not ranked) are left out; chance is 1/2. None without any pair.
     """

@@ -1,4 +1,4 @@
-"""What an evaluation makes of a task: an episode, or a search tree, as one row of figures. Pure."""
+"""The outcome of one evaluated task, from an episode or a search tree. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentq.types import Trajectory
 
 
 class TaskOutcome(NamedTuple):
-    """One task's. `broken`: the world broke it, so that it says nothing of the agent."""
+    """The outcome of one task. `broken`: the world broke it, so it says nothing about the agent."""
 
     success: bool
     return_: float
@@ -21,12 +21,12 @@ class TaskOutcome(NamedTuple):
 
 
 def of_episode(t: Trajectory) -> TaskOutcome:
-    """An episode's own."""
+    """The outcome of an episode."""
     return TaskOutcome(t.success, t.return_, len(t.steps), t.task.env, t.broken)
 
 
 def of_tree(tree: TreeRecord) -> TaskOutcome:
-    """The best episode in a tree: highest return, then fewest steps; zeros where none ended."""
+    """The best episode in a tree: highest return, then fewest steps; zeros if none ended."""
     ends = np.flatnonzero((tree.flags & TERMINAL != 0) & ~tree.broken).tolist()
     if not ends:
         return TaskOutcome(False, 0.0, 0, tree.task.env, tree.fault is not None)

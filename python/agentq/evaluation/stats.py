@@ -23,7 +23,7 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> tuple[float, flo
         confidence: two-sided, in (0, 1).
 
     Returns:
-        (low, high), in [0, 1]; exactly 0 or 1 at the end that the data touch.
+        (low, high), in [0, 1]; exactly 0 or 1 if no or all trials succeed.
 
     Source: Wilson 1927, J. Am. Stat. Assoc. 22, 209-212.
     """
@@ -44,9 +44,10 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> tuple[float, flo
 
 
 def mcnemar_p(only_a: int, only_b: int) -> float:
-    """Two-sided exact McNemar test: the chance of so uneven a split of the tasks that only one agent solved.
+    """Two-sided exact McNemar test: the probability of a split at least as uneven among tasks that only one agent
+    solved.
 
-    `2 * P(X <= min(only_a, only_b))`, X ~ Binomial(only_a + only_b, 1/2), at most 1; 1 where the agents never differ.
+    `2 * P(X <= min(only_a, only_b))`, X ~ Binomial(only_a + only_b, 1/2), at most 1; 1 if the agents never differ.
 
     Source: McNemar 1947, Psychometrika 12, 153-157; exact form: Cochran 1950.
     """
@@ -59,7 +60,7 @@ def mcnemar_p(only_a: int, only_b: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class PairedResult:
-    """Success rate of a less that of b on the same tasks, in [-1, 1], with its interval and McNemar's exact p."""
+    """Success rate of a minus that of b on the same tasks, in [-1, 1], with its interval and McNemar's exact p."""
 
     diff: float
     low: float
@@ -75,7 +76,7 @@ def paired_difference(
     Args:
         a: `[n]` success of the first agent, n at least 1.
         b: `[n]` success of the second on the same tasks in the same order.
-        broken: `[n]` whether the world broke the task for either agent: such tasks are left out.
+        broken: `[n]` whether the world broke the task for either agent; such tasks are left out.
 
     Raises:
         ValueError: if the lengths differ, or no task is left.
@@ -137,12 +138,12 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class RungResult:
-    """One row of the ladder: an agent, how many of `n` tasks it solved, the 95 % Wilson interval, and what that cost.
+    """One row of the ladder: an agent, solved tasks among `n`, the 95 % Wilson interval, and costs.
 
     `broken`: tasks that the world broke, which count as not solved; `unbroken` is the rate over the others.
     `seconds` is wall time; `env_steps` and token counts are sums over all tasks; `mean_return` is in reward units.
-    `money`: what the tokens cost, 0 where no price is known.
-    `by_env`: where the tasks are of several environments, `successes`, `n`, `low`, `high` and `broken` of each.
+    `money`: cost of the tokens, 0 without a known price.
+    `by_env`: for several environments, `successes`, `n`, `low`, `high` and `broken` of each.
     """
 
     name: str
@@ -167,7 +168,7 @@ class RungResult:
 
     @property
     def unbroken(self) -> Share | None:
-        """Success over the tasks that the world did not break; None where it broke none, or all."""
+        """Success over the tasks that the world did not break; None if it broke none, or all."""
         n = self.n - self.broken
         return Share(self.successes, n, *wilson(self.successes, n)) if self.broken and n else None
 
@@ -190,7 +191,7 @@ class RungResult:
         """The row of `[n]` outcomes; `steps` are the judged episodes', `env_steps` all that were executed.
 
         `envs` are the tasks' environments, or none. `broken`: which tasks the world broke, or none; their returns count
-        as given, their steps do not.
+        as given, but not their steps.
         """
         n, won, gone = len(successes), sum(map(bool, successes)), [*map(bool, broken)] or [False] * len(successes)
         if not (n == len(returns) == len(steps) == len(gone)):
@@ -210,8 +211,8 @@ class RungResult:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RungResult:
-        """Raises ValueError, naming the key, where one is missing; keys that are not ours are ignored."""
-        later = ("by_env", "money", "broken")  # absent in what earlier versions wrote
+        """Raises ValueError, naming the key, if one is missing; unknown keys are ignored."""
+        later = ("by_env", "money", "broken")  # absent in files of earlier versions
         missing = [f.name for f in fields(cls) if f.name not in values and f.name not in later]
         if missing:
             raise ValueError(f"a rung must have '{missing[0]}'; got {sorted(values)}")
@@ -219,7 +220,7 @@ class RungResult:
 
 
 def _by_env(successes: Sequence[bool], envs: Sequence[str], broken: Sequence[bool]) -> dict[str, dict[str, float]]:
-    """Figures of each environment in order of its name; none where there is but one."""
+    """Figures of each environment in order of name; none if there is only one."""
     rows = {}
     for env in sorted({*envs}) if len({*envs}) > 1 else ():
         mine = [(bool(won), lost) for won, at, lost in zip(successes, envs, broken, strict=True) if at == env]
@@ -233,9 +234,9 @@ def _by_env(successes: Sequence[bool], envs: Sequence[str], broken: Sequence[boo
 class SeedSummary:
     """One rung over several training seeds.
 
-    `mean_rate` and `std_rate` (n - 1 in the denominator; NaN for one seed) are over seeds: how much a run differs from
-    the next. `low`, `high` are Wilson's of the pooled counts: they hold for these trained models on further tasks and
-    do not include the spread between seeds, so report both. `broken`: tasks that the world broke, among the n.
+    `mean_rate` and `std_rate` (n - 1 in the denominator; NaN for one seed) are over seeds: the spread between runs.
+    `low`, `high` are Wilson's of the pooled counts: they hold for these trained models on further tasks and do not
+    include the spread between seeds, so report both. `broken`: tasks that the world broke, among the n.
     """
 
     name: str

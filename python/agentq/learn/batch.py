@@ -1,9 +1,8 @@
-"""Samples to tensors: what of one optimiser step is forwarded together, and which rows predict which tokens.
+"""From samples to tensors: what runs forward together in one optimiser step, and which rows predict which tokens.
 
-Token ids are used as recorded; nothing is tokenised again. The sequences of a batch (prompt and action) are a trie, so
-whatever they begin with in common is forwarded once: the prompt of a node's actions, the turns of a conversation that
-is only appended to, the same action in several pairs. An action's last token predicts nothing that is trained on, so it
-is not fed.
+Token ids are used as recorded; nothing is tokenised again. The sequences of a batch (prompt and action) form a trie, so
+their common prefixes run forward once: the prompt of a node's actions, the turns of a growing conversation, the same
+action in several pairs. An action's last token is not fed, since nothing after it is trained on.
 """
 
 from __future__ import annotations
@@ -26,27 +25,27 @@ Cut = tuple[list[int], list[list[int]]]  # the items of a part, the samples of e
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """What one forward pass takes. `B` rows of `T` positions, `M` action tokens predicted by `R` of the positions."""
+    """The input of one forward pass. `B` rows of `T` positions, `M` action tokens predicted by `R` of the positions."""
 
     input_ids: Tensor  # [B, T] int64, right-padded with 0; a trie is one row
     position_ids: Tensor  # [B, T] int64
-    tree: TreePlan | None  # None: each row is one sequence, plain causal attention will do
+    tree: TreePlan | None  # None: each row is one sequence, and causal attention suffices
     predictors: Tensor  # [R] int64, rising: position b * T + t whose output predicts tokens
     predicted_by: Tensor  # [M] int64, rising: index into predictors
     targets: Tensor  # [M] int64: the token
     samples: Tensor  # [M] int64: its sample, a row of the part's [S, T] tensors
-    columns: Tensor  # [M] int64: its place in the action
+    columns: Tensor  # [M] int64: its index in the action
     num_tokens: int  # fed tokens, without padding
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Items of a step whose loss is computed at once."""
+    """Items of a step whose loss is computed together."""
 
-    items: tuple[int, ...]  # which items of the step
-    samples: tuple[tuple[int, ...], ...]  # for each of them its samples, rows of action_mask
+    items: tuple[int, ...]  # indices of the items in the step
+    samples: tuple[tuple[int, ...], ...]  # for each item its samples, as rows of action_mask
     action_mask: Tensor  # [S, T] bool, 1 where a sample has an action token
-    batches: tuple[MicroBatch, ...]  # several only where one item, here or on another rank, exceeds the token budget
+    batches: tuple[MicroBatch, ...]  # several only if one item, here or on another rank, exceeds the token budget
 
     @property
     def members(self) -> list[tuple[int, tuple[int, ...]]]:
@@ -55,8 +54,8 @@ class Part:
 
 
 LossFn = Callable[[Part, Tensor], tuple[Tensor, Mapping[str, Tensor]]]
-"""A part and its `[S, T]` log-probabilities in, a scalar to minimise and metrics out. Both are added over the parts of
-a step, so they are divided by what the whole step holds, and a step means the same however it is cut."""
+"""Maps a part and its `[S, T]` log-probabilities to a scalar to minimise and metrics. Both are summed over the parts of
+a step and already divided by the size of the whole step, so the result does not depend on the partition."""
 
 
 def check_fits(items: Sequence[Sequence[Sample]], vocabulary: int, context: int) -> None:
@@ -79,16 +78,16 @@ def plan_step(
     rank: int = 0,
     num_ranks: int = 1,
 ) -> list[Part]:
-    """Cut one optimiser step into parts of at most `max_tokens` tokens, items that have much in common together.
+    """Cut one optimiser step into parts of at most `max_tokens` tokens, with similar items together.
 
-    Several ranks get as many parts, with as many batches: where a rank has nothing to do its part has no items, its
-    batch no targets. Parts are then of about equal size, and no more of them than the ranks need in as many rounds.
+    All ranks get the same numbers of parts and batches. A rank without work gets a part without items, whose batch has
+    no targets. With several ranks, parts have about equal sizes and are as few as the number of rounds allows.
 
     Args:
-        items: `[I]` what the loss takes together: a sample for SFT, a pair's samples (chosen, then rejected) for DPO.
-        max_tokens: of one forward pass; what parts have in common is in each. Where a single sequence is longer than
-            four fifths of it, the budget is five fourths of that sequence, which cannot be cut.
-        packed: as a trie; False gives each distinct sample a row of its own.
+        items: `[I]` units of the loss: a sample for SFT, a pair's samples (chosen, then rejected) for DPO.
+        max_tokens: limit of one forward pass. If a sequence, which cannot be cut, is longer than four fifths of it,
+            the limit is five fourths of that sequence.
+        packed: whether batches are tries; False gives each distinct sample a row of its own.
         rank: whose parts are returned, in [0, num_ranks); every rank plans the whole step.
 
     Raises:
@@ -121,11 +120,11 @@ def plan_step(
 
 
 def default_tokens(model: Any) -> int:
-    """A budget for a transformers causal LM: 16384; on a CPU 8192, less where activations would exceed 2 GiB."""
+    """A token limit for a transformers causal LM: 16384; on a CPU 8192, or less if activations would exceed 2 GiB."""
     if model.device.type != "cpu":
         return 16384
     config = model.get_decoder().config
-    # a token's activations are about 20 numbers an embedding dimension and layer
+    # a token's activations are about 20 numbers per embedding dimension and layer
     return min(8192, max(2048, 2**24 // int(config.hidden_size * config.num_hidden_layers)))
 
 
@@ -160,10 +159,10 @@ def _fed(sample: Sample) -> np.ndarray:
 
 
 def _shares(of_item: list[tuple[int, ...]], order: Order, limit: int, num_ranks: int) -> list[Cut]:
-    """The parts of all ranks, `num_ranks` after `num_ranks`, those of several batches first."""
+    """The parts of all ranks in groups of `num_ranks`, those with several batches first."""
     cuts = _cut(of_item, order, limit, limit)
     if num_ranks > 1:
-        # Of all budgets that need no more rounds, the least: then the ranks have about equal shares.
+        # The smallest budget that needs no more rounds gives the ranks about equal shares.
         rounds, low, high = -(-len(cuts) // num_ranks), 0, limit
         while high - low > max(1, high // 64):
             middle = (low + high) // 2
@@ -176,7 +175,7 @@ def _shares(of_item: list[tuple[int, ...]], order: Order, limit: int, num_ranks:
 
 
 def _cut(of_item: list[tuple[int, ...]], order: Order, budget: int, limit: int) -> list[Cut]:
-    """Parts of neighbours in the trie, as many as `budget` allows; an item over `limit` in several batches."""
+    """Parts of neighbours in the trie within `budget`; an item over `limit` gets several batches."""
     ranks = [sorted({int(order.rank[s]) for s in samples}) for samples in of_item]
     sample_at = np.argsort(order.rank).tolist()
     parts: list[Cut] = []
@@ -222,7 +221,7 @@ def _micro_batch(samples: dict[int, Sample], packed: bool, device: torch.device 
         input_ids = np.stack([np.pad(ids, (0, width - len(ids))) for ids in fed])
         positions = np.tile(np.arange(width), (len(fed), 1))
         paths = [b * width + np.arange(len(ids)) for b, ids in enumerate(fed)]
-    index = []  # [4, T] an action: predictor, target, sample, column
+    index = []  # [4, T] per action: predictor, target, sample, column
     for path, (row, sample) in zip(paths, samples.items(), strict=True):
         size = len(sample.token_ids)
         index.append(np.stack([path[-size:], sample.token_ids, np.full(size, row), np.arange(size)]))
@@ -247,7 +246,7 @@ def _micro_batch(samples: dict[int, Sample], packed: bool, device: torch.device 
 
 
 def _idle_batch(packed: bool, device: torch.device | str) -> MicroBatch:
-    """One token that goes through the whole model and predicts nothing, to pass the time while another rank works."""
+    """One token that runs through the whole model and predicts nothing, while another rank works."""
     token = np.zeros(1, np.int32)
     batch = _micro_batch({0: Sample(token, token, np.zeros(1, np.float32))}, packed, device)
     none = batch.targets[:0]

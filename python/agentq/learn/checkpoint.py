@@ -1,8 +1,8 @@
 """A training run's state in one directory, `step-N`, written beside and renamed. Nothing pickled.
 
-`save_state` returns when the new checkpoint is on the disk, and only then deletes the one before: a kill or a power cut
-leaves one of them whole. position.json holds the seals of the other files, see `store.durable.seal`, so a checkpoint
-that was damaged later is refused. `Learner.save` keeps the same order for a model.
+`save_state` writes the new checkpoint to the disk before it deletes the old one, so a kill or a power cut leaves one of
+them whole. position.json has the seals of the other files (`store.durable.seal`), so a damaged checkpoint is refused.
+`Learner.save` keeps the same order for a model.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def save_state(
     *,
     ranks: Ranks = ALONE,
 ) -> None:
-    """Write `directory/step-N` for `position["step"]`, then delete earlier ones: the newest is whole at any moment.
+    """Write `directory/step-N` for `position["step"]`, then delete earlier ones. One checkpoint is whole at any moment.
 
-    Rank 0 gathers all of a sharded learner's state in its memory and writes what one process would have written.
+    Rank 0 gathers the whole state of a sharded learner in memory and writes the files that one process would write.
 
     Raises:
-        StoreError: if the disk is full or refuses; the earlier one is as it was then.
+        StoreError: if writing fails; the earlier checkpoint is then unchanged.
     """
     weights = {name: whole(p, here=ranks.first).contiguous() for name, p in parameters.items()}
     moments = {
@@ -61,7 +61,7 @@ def save_state(
 
 
 def load_position(directory: Path) -> dict[str, Any] | None:
-    """What `save_state` last wrote about where the run stands; None where it wrote nothing yet.
+    """The position that `save_state` wrote last; None if there is none.
 
     Raises:
         ModelError: if the file cannot be read, or a newer agentq wrote it.
@@ -71,7 +71,7 @@ def load_position(directory: Path) -> dict[str, Any] | None:
 
 
 def state_seal(directory: Path) -> str | None:
-    """What tells the newest checkpoint from any other; None if there is none, or a file of it is missing or damaged."""
+    """A seal of the newest checkpoint; None if there is none, or a file of it is missing or damaged."""
     try:
         position = load_position(directory)
     except ModelError:
@@ -101,10 +101,10 @@ def _damaged(step: Path, what: str) -> ModelError:
 
 
 def load_state(directory: Path, parameters: Mapping[str, Tensor], optimizer: torch.optim.Optimizer) -> None:
-    """Put the newest checkpoint's weights and optimiser state in place.
+    """Load the newest checkpoint's weights and optimiser state.
 
     Raises:
-        ModelError: if a file is damaged or its weights are not this model's; nothing has changed then.
+        ModelError: if a file is damaged or its weights are not this model's; nothing is changed then.
     """
     step = _steps(directory)[-1]
     broken = flaw(step, _position(step).get("files", {}))
@@ -112,7 +112,7 @@ def load_state(directory: Path, parameters: Mapping[str, Tensor], optimizer: tor
         raise _damaged(step, broken)
     try:
         weights, moments = (_Stored(step / f"{name}.safetensors") for name in ("weights", "optimizer"))
-    except Exception as error:  # safetensors' own error class is a bare Exception
+    except Exception as error:  # safetensors raises a bare Exception
         raise _damaged(step, f"a file is damaged ({error})") from error
     ours = {name: list(p.shape) for name, p in parameters.items()}
     theirs = weights.shapes
@@ -130,7 +130,7 @@ def load_state(directory: Path, parameters: Mapping[str, Tensor], optimizer: tor
 
 
 class _Stored:
-    """A safetensors file read tensor by tensor: the ranks of one machine need not all hold the whole of it."""
+    """A safetensors file read tensor by tensor: no rank needs to hold all of it."""
 
     def __init__(self, file: Path) -> None:
         opened: Any = safe_open(file, "pt")

@@ -1,4 +1,4 @@
-"""Epochs over items: the order follows from the seed alone, and a killed run goes on where its last checkpoint was."""
+"""Epochs over items. The order follows from the seed alone, and a killed run continues from its last checkpoint."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def train(
 ) -> int:
     """Call `step_fn` on every batch of every epoch; returns the number of steps, earlier calls' included.
 
-    Killed at any moment, the same call on a learner made in the same way goes on, and ends with equal weights.
+    If killed at any moment, the same call on a learner made in the same way continues and ends with equal weights.
 
     Args:
         learner: what `step_fn` trains.
-        step_fn: takes one step, say `learner.step_sft`.
-        batch_size: items of a step, at least 1; steps of an epoch differ by one item at most.
+        step_fn: takes one step, for instance `learner.step_sft`.
+        batch_size: items per step, at least 1; steps of an epoch differ by at most one item.
         seed: the order of the items follows from it.
-        on_step: gets (step from 1, all steps, metrics) once the step's checkpoint, where one is due, is safe; in every
-            process of a sharded learner.
-        checkpoint_dir: where the newest state is kept, and looked for first; all processes must see it. The last step
-            always writes one.
-        checkpoint_every: steps between checkpoints; 0 writes the last alone.
+        on_step: called with (step from 1, all steps, metrics) in every process, after the step's checkpoint, if one
+            is due, is on the disk.
+        checkpoint_dir: directory of the newest state, which is loaded first; all processes must see it. The last step
+            always writes a checkpoint.
+        checkpoint_every: steps between checkpoints; 0 writes only the last.
 
     Raises:
         ValueError: if epochs, batch_size or the number of items is less than 1.
@@ -66,7 +66,7 @@ def train(
 
 
 def count_steps(num_items: int, *, epochs: int, batch_size: int) -> int:
-    """Optimiser steps that `train` takes; a warm-up is a part of them."""
+    """Number of optimiser steps that `train` takes, warm-up included."""
     return epochs * math.ceil(num_items / batch_size)
 
 
@@ -78,7 +78,7 @@ class Plan:
     epochs: int
     batch_size: int
     seed: int
-    items: str  # their digest
+    items: str  # digest of the items
 
     @classmethod
     def of(cls, items: Sequence[Trainable], *, epochs: int, batch_size: int, seed: int) -> Plan:
@@ -96,14 +96,14 @@ class Plan:
         return count_steps(self.num_items, epochs=self.epochs, batch_size=self.batch_size)
 
     def batches(self) -> Iterator[np.ndarray]:
-        """Indices of the items of each step, sizes differing by one at most within the run."""
+        """Indices of the items of each step, whose sizes differ by at most one."""
         for epoch in range(self.epochs):
             order = np.random.default_rng([self.seed, epoch]).permutation(self.num_items)
             yield from np.array_split(order, self.num_steps // self.epochs)
 
 
 def digest(items: Sequence[Trainable]) -> str:
-    """16 hex digits that differ where prompts, actions, advantages or their order do; log-probabilities stay out."""
+    """16 hex digits that change with prompts, actions, advantages or their order, but not with log-probabilities."""
     found = hashlib.sha256()
     for item in items:
         if isinstance(item, CreditedTrajectory):
@@ -123,7 +123,7 @@ def _sides(item: Trainable) -> tuple[tuple[Sample, ...], ...]:
 
 
 def _resume(directory: Path, plan: Plan, learner: Learner) -> int:
-    """Put the newest checkpoint's state into `learner`; returns its step, 0 where there is none.
+    """Put the newest checkpoint's state into `learner`; returns its step, 0 without one.
 
     Raises:
         ConfigError: if the checkpoint is of another plan.

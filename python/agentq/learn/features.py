@@ -1,4 +1,4 @@
-"""What the model knows at an action, as vectors: for heads that are trained beside it, with no gradient into it."""
+"""Hidden states of the model at an action, for heads that are trained beside it; no gradient flows into it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from agentq.types import Sample
 
 
 def features(learner: Learner, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
-    """(before, after), both `[N, d]` float32 on the CPU: last hidden states under the present weights.
+    """(before, after), both `[N, d]` float32 on the CPU: last hidden states under the current weights.
 
-    `before`: at the prompt's last token, before the action: what a value function reads. `after`: at the action's last
-    token but one, its end token being the last: what a discriminator of actions reads.
+    `before`: at the prompt's last token, for value functions. `after`: at the last token before the action's end
+    token, for discriminators of actions.
     """
     size = base_of(learner.model).config.hidden_size
     own: dict[int, list[Tensor]] = {}

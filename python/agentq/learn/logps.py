@@ -1,4 +1,4 @@
-"""Log-probabilities of action tokens under a transformers causal LM: the head runs on rows that predict them alone."""
+"""Log-probabilities of action tokens under a transformers causal LM: the head runs only on rows that predict them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHUNK_ELEMENTS = 1 << 25  # logits held at once
 def action_logps(model: Any, batch: MicroBatch, *, bf16: bool = False) -> Tensor:
     """`[M]` log-probability of each action token, in nats, float32 (float64 for a float64 model), at temperature 1.
 
-    A packed batch must be forwarded inside `tree_attention_of`. With `bf16` matrix products are bfloat16 (autocast).
+    A packed batch must run inside `tree_attention_of`. With `bf16`, matrix products are bfloat16 (autocast).
     """
     with torch.autocast(batch.input_ids.device.type, torch.bfloat16, enabled=bf16):
         return _action_logps(base_of(model), batch)
@@ -47,7 +47,7 @@ def _action_logps(base: Any, batch: MicroBatch) -> Tensor:
 
 def predictor_states(base: Any, batch: MicroBatch) -> Tensor:
     """`[R, d]` last hidden states of a base model at the positions that predict action tokens."""
-    # Plain causal attention needs no mask and no positions, and takes the fastest kernel without them.
+    # Causal attention needs no mask and no positions, and without them uses the fastest kernel.
     extra = {} if batch.tree is None else {"position_ids": batch.position_ids, "tree": batch.tree}
     hidden = base.get_decoder()(input_ids=batch.input_ids, use_cache=False, **extra).last_hidden_state
     found: Tensor = hidden.flatten(0, 1).index_select(0, batch.predictors)
@@ -61,7 +61,7 @@ def token_logps(head: Any, rows: Tensor, predicted_by: Tensor, targets: Tensor) 
 
 
 class _TokenLogps(torch.autograd.Function):
-    """The log softmax at some entries of `[R, V]`; its gradient in one pass over the logits."""
+    """The log softmax at some entries of `[R, V]`. The gradient takes one pass over the logits."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, row: Tensor, column: Tensor) -> Tensor:
@@ -79,20 +79,20 @@ class _TokenLogps(torch.autograd.Function):
 
 
 def padded(part: Part, batch: MicroBatch, logps: Tensor) -> Tensor:
-    """`[S, T]` of a part from the `[M]` of one of its batches; 0 where that batch has no token."""
+    """`[S, T]` of a part from the `[M]` of one of its batches; 0 if that batch has no token there."""
     empty = logps.new_zeros(part.action_mask.shape)
     return empty.index_put((batch.samples, batch.columns), logps)
 
 
 def can_pack(model: Any) -> bool:
-    """Whether a trie gives the model's own answers: shown by a fork of two short sequences, in this very model.
+    """Whether packing as a trie gives the model's own logits, tested on a fork of two short sequences.
 
-    Models with recurrent layers, attention of their own, biases by place or windows cannot.
+    It fails for recurrent layers, special attention, position biases and windows.
     """
     base = base_of(model)
     config = base.get_decoder().config
     kinds = set(getattr(config, "layer_types", None) or ())
-    windowed = not kinds and getattr(config, "sliding_window", None) is not None  # may be longer than any trial
+    windowed = not kinds and getattr(config, "sliding_window", None) is not None  # may exceed the length of any trial
     if windowed or not kinds <= {"full_attention"} or not getattr(base, "_supports_attention_backend", False):
         return False
     device = base.get_input_embeddings().weight.device
@@ -108,17 +108,17 @@ def can_pack(model: Any) -> bool:
         try:
             with tree_attention_of(base):
                 together = _hidden(base, trie.token_ids[None], **packed)[0]
-        except (ModelError, TypeError):  # asks for more than plain attention; does not hand the plan on
+        except (ModelError, TypeError):  # needs more than plain attention, or does not pass the plan on
             return False
     gaps = [spread_apart(together[path], want) for path, want in zip(trie.paths, alone, strict=True)]
     return max(gaps) < rounding(base)
 
 
 def check_forward(model: Any) -> None:
-    """Refuse models whose logits are not those of a padded batch's last hidden states.
+    """Refuse models whose logits do not follow from the last hidden states of a padded batch.
 
     Raises:
-        ModelError: if two short sequences, padded, get other logits than each alone in the model's own forward pass.
+        ModelError: if two short padded sequences get other logits than each alone in the model's own forward pass.
     """
     base = base_of(model)
     rows = [random_ids(base, 9, 0), random_ids(base, 16, 1)]

@@ -1,4 +1,4 @@
-"""Losses: pure functions, tensors in, tensors out. They know nothing of models, batches or optimisers."""
+"""Losses as pure functions of tensors, independent of models, batches and optimisers."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def sft_loss(
         loss = - sum_b weights[b] * sum_t action_mask[b, t] * logps[b, t] / normalizer
 
     Args:
-        logps: `[B, T]` log-probability of each token, in nats; where action_mask is 0 any value, NaN included.
+        logps: `[B, T]` log-probability of each token, in nats; any value, even NaN, where action_mask is 0.
         action_mask: `[B, T]`, 1 where the token is the policy's own and is trained on.
-        weights: `[B]` one a sequence; None is 1 each.
-        normalizer: what the sum is divided by, > 0. None: the number of action tokens here, so the unweighted loss is
-            the mean over tokens. A caller that splits a step passes the number of the whole step to every part.
+        weights: `[B]` one per sequence; None is 1 each.
+        normalizer: divisor of the sum, > 0. None: the number of action tokens here, so the unweighted loss is the mean
+            over tokens. A caller that splits a step passes the number of the whole step to every part.
 
     Raises:
         ValueError: if a shape does not fit or the normalizer is not positive (no action token at all).
@@ -40,18 +40,19 @@ def sft_loss(
 def weighted_mean(
     values: Tensor, action_mask: Tensor, *, weights: Tensor | None = None, normalizer: float | Tensor | None = None
 ) -> Tensor:
-    """How every loss here averages, a float64 scalar.
+    """The mean that every loss here uses, a float64 scalar.
 
         sum_b weights[b] * sum_t action_mask[b, t] * values[b, t] / normalizer
 
-    Arguments and errors as in `sft_loss`; `policy_gradient.averaging` gives the weights and normalizer of other means.
+    Arguments and errors as in `sft_loss`; `policy_gradient_loss.averaging` gives the weights and normalizer of other
+    means.
     """
     if values.shape != action_mask.shape or values.ndim != 2:
         raise ValueError(
             f"values and action_mask must both be [B, T]; got {list(values.shape)} and {list(action_mask.shape)}"
         )
     if weights is not None and weights.shape != values.shape[:1]:
-        raise ValueError(f"weights must have one entry a sequence ({values.shape[0]}); got {list(weights.shape)}")
+        raise ValueError(f"weights must have one entry per sequence ({values.shape[0]}); got {list(weights.shape)}")
     total = action_mask.sum() if normalizer is None else normalizer
     if not total > 0:
         raise ValueError(f"normalizer must be greater than 0; got {float(total)}")
@@ -90,10 +91,10 @@ def dpo_loss(
         ref_chosen: `[B]` the same for a_w under the reference policy; no gradient flows.
         ref_rejected: `[B]` the same for a_l.
         beta: weight of the implicit KL term, > 0; larger stays closer to the reference.
-        label_smoothing: probability that a label is the wrong way round, in [0, 0.5); 0 with "ipo".
-        loss_type: "ipo" pulls the margin to 1/2 and no further, where "sigmoid" always pushes on.
+        label_smoothing: probability that a label is wrong, in [0, 0.5); 0 with "ipo".
+        loss_type: "ipo" pulls the margin to 1/2 and no further; "sigmoid" always increases it.
         lengths: `[B]` tokens of a_w and of a_l, at least 1: log-ratios are then means over tokens (length-normalised
-            DPO, and what IPO is mostly run with). None: sums.
+            DPO, usual for IPO). None: sums.
 
     Returns:
         Loss and implicit rewards `beta * (log pi - log ref) / |a|`, detached, all `[B]`, in nats.
@@ -130,14 +131,14 @@ def dpo_loss(
 
 
 def discriminator_loss(logits: Tensor, is_expert: Tensor, *, label_smoothing: float = 0.0) -> Tensor:
-    """`[B]` cross-entropy of a discriminator D = sigmoid(logit) of expert's against policy's actions; not averaged.
+    """`[B]` cross-entropy of a discriminator D = sigmoid(logit) between expert and policy actions; not averaged.
 
         loss = -y log D - (1 - y) log(1 - D),    y = 1 - label_smoothing for the expert's, label_smoothing for others
 
     Args:
         logits: `[B]`, higher is more like the expert.
         is_expert: `[B]`, 1 where the action is the expert's.
-        label_smoothing: in [0, 0.5); above 0 D cannot saturate without loss (ours).
+        label_smoothing: in [0, 0.5); above 0, saturation of D costs loss (ours).
 
     Raises:
         ValueError: if the shapes differ or label_smoothing is out of range.
@@ -201,7 +202,7 @@ def entropy(logits: Tensor, *, chunk: int = 1024) -> Tensor:
 
     Args:
         logits: `[..., V]`, already divided by the temperature; of any float type.
-        chunk: rows at a time, at least 1: without gradients, that many rows are all that is held in float32.
+        chunk: rows at a time, at least 1: without gradients, only this many rows are held in float32.
 
     Raises:
         ValueError: if chunk is less than 1.

@@ -1,7 +1,7 @@
-"""The policy-gradient loss of REINFORCE, RLOO, LOOP, GRPO, DAPO, GSPO and PPO, and what belongs to it. Pure functions.
+"""The policy-gradient loss of REINFORCE, RLOO, LOOP, GRPO, DAPO, GSPO and PPO, its averaging and KL. Pure functions.
 
-A row is one action, that is one turn, of a trajectory; a sequence is the trajectory, all its rows. Losses are sums over
-tokens with a weight a row, divided by a normalizer of the whole step, so a step means the same however it is cut.
+A row is one action (one turn) of a trajectory; a sequence is all rows of a trajectory. Losses are sums over tokens with
+one weight per row, divided by a normalizer of the whole step, so they do not depend on how the step is split.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from torch import Tensor
 from agentq.learn.losses import weighted_mean
 
 Level = Literal["token", "turn", "sequence"]
-MAX_LOG_RATIO = 20.0  # in nats; the exponential of more may be infinite, and its gradient no number
+MAX_LOG_RATIO = 20.0  # in nats; a larger exponential may be infinite, with a NaN gradient
 
 
 class PolicyGradientLoss(NamedTuple):
-    """`loss`, a scalar with gradient; the rest detached scalars, averaged like it, so all add up over parts of a step.
+    """`loss`, a scalar with gradient; the rest detached scalars with the same averaging, so all add up over parts of a
+    step.
 
-    `ratio` before clipping; `clip_low`, `clip_high`: share of the tokens without gradient, their ratio past that bound.
+    `ratio` before clipping; `clip_low`, `clip_high`: share of tokens whose ratio is past that bound, without gradient.
     """
 
     loss: Tensor
@@ -48,22 +49,22 @@ def policy_gradient_loss(
 
         loss = - sum_s weights[s] * sum_t w[s,t] * min(rho A, clip(rho, 1 - low, 1 + high) A)[s,t] / normalizer
 
-    rho = pi / pi_old of the token, or the product over its turn or sequence, which all its tokens then share: averaged
-    per sequence, that is one term a sequence. Then A should be one number a unit; else a token is credited with the
-    mean over its unit. min(rho A, clip(rho) A) is min(rho A, g(A)) with LOOP's g(A) = (1 + high) A or (1 - low) A.
-    A log-ratio beyond 20 nats counts as 20 and has no gradient, as in verl.
+    rho = pi / pi_old of the token, or the product over its turn or sequence, which all its tokens then share; averaged
+    per sequence, that is one term per sequence. A should then be one number per unit; otherwise a token is credited
+    with the mean over its unit. min(rho A, clip(rho) A) is min(rho A, g(A)) with LOOP's g(A) = (1 + high) A or (1 -
+    low) A. A log-ratio beyond 20 nats counts as 20 and has no gradient, as in verl.
 
     Args:
-        logps: `[S, T]` log pi of each token, in nats. Here and in every `[S, T]` below, any value where
-            action_mask is 0, NaN included.
+        logps: `[S, T]` log pi of each token, in nats. Here and in every `[S, T]` below, any value, even
+            NaN, where action_mask is 0.
         old_logps: `[S, T]` under the policy before the step's updates, by the learner itself; no gradient. None: logps,
-            strictly on-policy (REINFORCE), where nothing is clipped.
-        advantages: `[S]` one a row, or `[S, T]`; no gradient.
+            strictly on-policy (REINFORCE), without clipping.
+        advantages: `[S]` one per row, or `[S, T]`; no gradient.
         action_mask: `[S, T]`, 1 where the token is the policy's own.
         ratio: "token" (PPO, GRPO), "turn" (LOOP's), "sequence" (LOOP's bandit; GSPO with geometric_mean).
         geometric_mean: the unit's ratio to the power 1 / its number of tokens (GSPO; it clips at about 3e-4).
         trajectories: `[S]` int, the sequence of each row, all of whose rows must be here; None: each row is one.
-            Read where ratio is "sequence".
+            Used if ratio is "sequence".
         clip: (low, high), each at least 0: (eps, eps) is PPO's, (0.2, 0.28) DAPO's clip-higher, `reciprocal_clip` the
             released LOOP's. None: no clipping.
         dual_clip: the loss of a negative advantage is at most this times -A; greater than 1. None: no bound.
@@ -106,7 +107,7 @@ def policy_gradient_loss(
 def reciprocal_clip(epsilon: float) -> tuple[float, float]:
     """`clip` of the released LOOP code, whose ratio stays in [1 / (1 + epsilon), 1 + epsilon]; its epsilon is 0.1.
 
-    The paper's g, like PPO, has 1 - epsilon below: of A = -1 and ratio 0.7, -0.9 there and -0.909091 here.
+    The paper's g, like PPO, has 1 - epsilon below: for A = -1 and ratio 0.7 it gives -0.9, this one -0.909091.
     """
     if not epsilon >= 0:
         raise ValueError(f"epsilon must be at least 0; got {epsilon}")
@@ -161,7 +162,7 @@ def truncated_importance_weights(
     trajectories: Tensor | None = None,
     drop: bool = False,
 ) -> Tensor:
-    """`[S, T]` without gradient: what corrects for an inference engine whose numbers differ from the learner's.
+    """`[S, T]` weights, without gradient, that correct for an engine whose numbers differ from the learner's.
 
         w = min(pi_old / pi_sampler, cap), or with drop 0 where that exceeds cap;  0 where action_mask is 0
 
@@ -195,13 +196,13 @@ def kl_estimate(logps: Tensor, ref_logps: Tensor, estimator: Literal["k1", "k2",
 
         r = log pi - log ref;    k1 = r,    k2 = r^2 / 2,    k3 = exp(-r) - 1 + r
 
-    The value: k1 and k3 have the right mean, k3 is never negative. The gradient is another matter. Of one token's KL,
-    on-policy and in expectation (sg is detached):
+    As values, k1 and k3 have the right mean, and k3 is never negative. Gradients differ. For one token's KL, on-policy
+    and in expectation (sg is detached):
 
         added to the loss     k2: right.  k1: 0.  k3: that of KL(ref || pi); right only times pi / sg(pi)
         taken off the reward  sg(k1): right.  k2, k3: wrong
 
-    A loss leaves out what a token does to the KL of later ones; k1 in the rewards, through reward-to-go, has it.
+    A loss omits the effect of a token on the KL of later tokens; k1 in the rewards includes it through reward-to-go.
 
     Raises:
         ValueError: if the shapes differ or the estimator is unknown.
@@ -209,7 +210,9 @@ def kl_estimate(logps: Tensor, ref_logps: Tensor, estimator: Literal["k1", "k2",
     Source: Schulman 2020, "Approximating KL divergence"; the gradients: Tang and Munos 2025, arXiv:2506.09477.
     """
     if logps.shape != ref_logps.shape:
-        raise ValueError(f"logps and ref_logps must be alike; got {list(logps.shape)} and {list(ref_logps.shape)}")
+        raise ValueError(
+            f"logps and ref_logps must have one shape; got {list(logps.shape)} and {list(ref_logps.shape)}"
+        )
     r = logps - ref_logps.detach()
     if estimator == "k1":
         return r
@@ -221,7 +224,7 @@ def kl_estimate(logps: Tensor, ref_logps: Tensor, estimator: Literal["k1", "k2",
 
 
 def _clipped(rho: Tensor, adv: Tensor, clip: tuple[float, float] | None, dual_clip: float | None) -> Tensor:
-    """The ratio that counts; no gradient where a bound took its place, full gradient on the bound itself."""
+    """The clipped ratio: no gradient where a bound replaced it, full gradient exactly on the bound."""
     up = rho if clip is None else rho.clamp(max=1.0 + clip[1])
     down = rho if clip is None else rho.clamp(min=1.0 - clip[0])
     down = down if dual_clip is None else down.clamp(max=dual_clip)
@@ -231,7 +234,7 @@ def _clipped(rho: Tensor, adv: Tensor, clip: tuple[float, float] | None, dual_cl
 def _ratios(
     logps: Tensor, old: Tensor, mask: Tensor, level: str, trajectories: Tensor | None, geometric_mean: bool
 ) -> Tensor:
-    """`[S, T]` float64: each token's ratio, or that of its turn or sequence; what is masked has no effect."""
+    """`[S, T]` float64: each token's ratio, or that of its turn or sequence; masked entries have no effect."""
     if logps.ndim != 2 or logps.shape != old.shape or logps.shape != mask.shape:
         shapes = [list(x.shape) for x in (logps, old, mask)]
         raise ValueError(f"log-probabilities and action_mask must have one shape [S, T]; got {shapes}")
@@ -255,7 +258,7 @@ def _units(trajectories: Tensor | None, rows: Tensor) -> Tensor:
     if trajectories is None:
         return torch.arange(len(rows), device=rows.device)
     if trajectories.shape != rows.shape:
-        raise ValueError(f"trajectories must have one entry a row ({len(rows)}); got {list(trajectories.shape)}")
+        raise ValueError(f"trajectories must have one entry per row ({len(rows)}); got {list(trajectories.shape)}")
     unit: Tensor = torch.unique(trajectories.to(rows.device), return_inverse=True)[1]
     return unit
 

@@ -1,4 +1,4 @@
-"""Log-probabilities under the policy that a run began with: what a KL term holds on to."""
+"""Log-probabilities under the initial policy of a run: the reference of a KL term."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from agentq.types import Sample
 def reference_logps(learner: Learner, start: Path | str, samples: Sequence[Sample]) -> list[np.ndarray]:
     """`[T]` float32 in nats for each sample, under the checkpoint that the learner began with.
 
-    With adapters the learner itself has those weights, below the adapters; else `start` is loaded beside it for this
-    call.
+    With adapters the learner has those weights below them; otherwise `start` is loaded for this call.
     """
     if learner.lora_rank:
         with learner.model.disable_adapter():

@@ -1,10 +1,10 @@
-"""One learner in several processes (ranks): each keeps a share of the weights and takes a share of every step.
+"""One learner in several processes (ranks): each holds a share of the weights and computes a share of every step.
 
-By torch's FSDP2 (`fully_shard`): a layer's weights are gathered for its forward and backward pass and dropped again;
-gradients are summed over the ranks, since a loss is divided by what the whole step holds. What started the processes
-does not matter: `accelerate launch` and `torchrun` set the same environment variables.
+It uses torch's FSDP2 (`fully_shard`): a layer's weights are gathered for its forward and backward pass and then
+dropped. Gradients are summed over the ranks, since losses are divided by the size of the whole step. `accelerate
+launch` and `torchrun` work alike, as they set the same environment variables.
 
-A collective call waits for all ranks, so all must make the same ones in the same order. Alone, each is a no-op.
+A collective call waits for all ranks, so all must make the same calls in the same order. In one process it is a no-op.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Ranks:
         return found
 
     def wait(self) -> None:
-        """Until every rank is here. Collective."""
+        """Wait until every rank gets here. Collective."""
         self.gather(None)
 
     def agree(self, what: str, value: Callable[[], int]) -> None:
@@ -63,26 +63,26 @@ class Ranks:
 
 
 def join(device: torch.device | str) -> Ranks:
-    """The processes started together with this one, by `accelerate launch` or `torchrun`; itself where neither did."""
+    """The processes that `accelerate launch` or `torchrun` started together, or this one alone."""
     if not dist.is_initialized() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         if torch.device(device).type != "cpu":
             torch.accelerator.set_device_index(int(os.environ.get("LOCAL_RANK", "0")))
-        dist.init_process_group(timeout=timedelta(hours=1))  # while rank 0 writes a large model the others wait
+        dist.init_process_group(timeout=timedelta(hours=1))  # the others wait while rank 0 writes a large model
         atexit.register(_leave)
     return Ranks(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else Ranks()
 
 
 def _leave() -> None:
-    """Part from the others in order; after an error they may wait for us for ever, and we must not wait for them."""
+    """Leave the group in order; after an error the others may wait for ever, so do not wait for them."""
     if not hasattr(sys, "last_value") and dist.is_initialized():
         dist.destroy_process_group()
 
 
 def check_launcher(*, bf16: bool, gradient_checkpointing: bool) -> None:
-    """The configuration of `accelerate` names things that a learner is told by its own arguments.
+    """Check the configuration of `accelerate` against the learner's arguments.
 
     Raises:
-        ConfigError: if it asks for what the learner does not do: nothing that a person wrote is passed over.
+        ConfigError: if it asks for something that the learner does not do, since no setting may be ignored.
     """
     for key, variable, ours in (
         ("mixed_precision", "ACCELERATE_MIXED_PRECISION", "bf16" if bf16 else "no"),
@@ -95,7 +95,7 @@ def check_launcher(*, bf16: bool, gradient_checkpointing: bool) -> None:
 
 
 class Placed:
-    """A model where it is trained: whole on one rank, spread over several."""
+    """A model in its place for training: whole on one rank, sharded over several."""
 
     def __init__(self, model: Any, ranks: Ranks, device: torch.device | str) -> None:
         """Shard `model` in place over more than one rank, layer by layer, so that `device` never holds all of it."""
@@ -109,29 +109,29 @@ class Placed:
         self.parameters: dict[str, torch.nn.Parameter] = dict(model.named_parameters())
 
     def run(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
-        """`function(model, ...)`, in which the model may be called. Collective, and so is a backward pass from it."""
+        """Run `function(model, ...)`, which may call the model. Collective, as is a backward pass from it."""
         if self.ranks.size == 1:
             return function(self.model, *args, **options)
         found: T = self._root(function, *args, **options)
-        if not torch.is_grad_enabled():  # no backward pass will drop what was gathered, and it would grow old
+        if not torch.is_grad_enabled():  # no backward pass will drop the gathered weights, which would become stale
             self._root.reshard()
         return found
 
     def whole(self, *, here: bool = True) -> Any:
-        """The model unsharded: itself if alone, else a copy on the CPU, or None where not `here`. Collective."""
+        """The model unsharded: itself on one rank, else a copy on the CPU, or None unless `here`. Collective."""
         if self.ranks.size == 1:
             return self.model
         full = {name: whole(p, here=here) for name, p in self.parameters.items()}
         return _with_parameters(self._skeleton, lambda name, _: full[name]) if here else None
 
     def merged(self, *, here: bool = True) -> Any:
-        """`whole` with adapters merged; never changes the model that is trained. Collective."""
+        """`whole` with adapters merged; the trained model is unchanged. Collective."""
         model = self.whole(here=here)
         return merged(model, in_place=model is not self.model) if here else None
 
 
 def whole(x: Tensor, *, here: bool = True) -> Tensor:
-    """All of a sharded tensor, on the CPU, where `here` (elsewhere nothing); any other tensor as it is. Collective."""
+    """The whole of a sharded tensor on the CPU, if `here` (else empty); other tensors unchanged. Collective."""
     if not isinstance(x, DTensor):
         return x.detach()
     full: Tensor = x.full_tensor().detach()
@@ -139,7 +139,7 @@ def whole(x: Tensor, *, here: bool = True) -> Tensor:
 
 
 def like(x: Tensor, other: Tensor) -> Tensor:
-    """All of `x`, known to every rank, on the device of `other` and sharded as that is; a scalar is not sharded."""
+    """`x`, which every rank has whole, on the device of `other` and sharded like it; scalars are not sharded."""
     x = x.to(other.device)
     if not isinstance(other, DTensor) or x.shape != other.shape:
         return x
@@ -147,9 +147,9 @@ def like(x: Tensor, other: Tensor) -> Tensor:
 
 
 def recompute_layers(model: Any) -> None:
-    """Gradient checkpointing: keep a layer's input alone of its forward pass and repeat it in the backward pass.
+    """Gradient checkpointing: keep only a layer's input and repeat its forward pass in the backward pass.
 
-    A layer is called again with its own arguments, so with its own batch's tree plan, whatever was forwarded since.
+    A layer is called again with its own arguments, which include its batch's tree plan.
 
     Raises:
         ModelError: if transformers does not know the model's layers.
@@ -172,7 +172,7 @@ class _Recomputed:
 
 
 def fingerprint_of(items: Sequence[Sequence[Sample]]) -> int:
-    """A number that differs where the items' token ids or their order do."""
+    """A number that changes with the items' token ids or their order."""
     found = 0
     for item in items:
         for sample in item:
@@ -183,14 +183,14 @@ def fingerprint_of(items: Sequence[Sequence[Sample]]) -> int:
 
 
 def _fingerprint(parameters: Mapping[str, Tensor]) -> int:
-    """Of sums of the bits as integers, which no machine rounds in its own way."""
+    """A fingerprint from integer sums of the bits, which are exact on every machine."""
     kinds = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     sums = [(name, int(p.detach().view(kinds[p.element_size()]).sum())) for name, p in parameters.items()]
     return zlib.crc32(repr(sums).encode())
 
 
 class _Root(torch.nn.Module):
-    """What FSDP2 hooks into: the embedding, the last norm and the head are gathered while a function runs."""
+    """A module for FSDP2 to hook into: embedding, last norm and head are gathered while a function runs."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -209,7 +209,7 @@ def _shard(model: Any, device: torch.device) -> Any:
     for part in parts:
         fully_shard(part, mesh=mesh)
         part.set_gradient_divide_factor(1.0)  # FSDP2 would take the mean
-        part.set_force_sum_reduction_for_comms(True)  # gloo knows no other
+        part.set_force_sum_reduction_for_comms(True)  # gloo supports no other
     return root
 
 

@@ -1,12 +1,12 @@
-"""The trie of many token sequences, laid out depth first: what several sequences begin with is there once.
+"""The trie of many token sequences, laid out depth first: common prefixes are stored once.
 
     a b c d      packed     a b c d | e f | g | x y        (sequences: abcd, abce..f, abg, xy)
     a b c e f    position   0 1 2 3   3 4   2   0 1
     a b g        segments   [ab] [c] [d] [ef] [g] [xy]
     x y          parents     -1   0   1   1    0   -1
 
-A segment is a longest run without a fork. A token may see the tokens of its own segment before it and all of its
-ancestors' segments: in this order, token k is visible to exactly the tokens k <= q < subtree_end[k].
+A segment is a longest run without a fork. A token may see earlier tokens of its own segment and all of its ancestors'
+segments. In this order, token k is visible to exactly the tokens k <= q < subtree_end[k].
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Trie:
 
     token_ids: np.ndarray  # [T] int64
     positions: np.ndarray  # [T] int64: depth, from 0
-    paths: list[np.ndarray]  # for each sequence, in the order given: [len] the packed place of its tokens
+    paths: list[np.ndarray]  # for each sequence, in the order given: [len] packed index of each token
     bounds: np.ndarray  # [S + 1] int64: segment s is packed[bounds[s] : bounds[s + 1]]
     parents: np.ndarray  # [S] int64: -1 for a root
 
@@ -41,16 +41,16 @@ class Trie:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """`N` sequences in lexicographic order, in which what two have in common is what all between them have."""
+    """`N` sequences in lexicographic order, in which all sequences between two share their common prefix."""
 
-    rank: np.ndarray  # [N] int64: of each sequence, in the order given
+    rank: np.ndarray  # [N] int64: rank of each sequence, in the order given
     lengths: np.ndarray  # [N] int64, by rank
     common: np.ndarray  # [N] int64: tokens in common with the rank before; 0 for rank 0
 
     @classmethod
     def of(cls, sequences: Sequence[np.ndarray]) -> Order:
         """Sort `sequences` of non-negative token ids."""
-        keys = [np.asarray(ids).astype(">u4").tobytes() for ids in sequences]  # big-endian bytes sort as the ids do
+        keys = [np.asarray(ids).astype(">u4").tobytes() for ids in sequences]  # big-endian bytes sort like the ids
         order = sorted(range(len(keys)), key=keys.__getitem__)
         rank = np.empty(len(order), dtype=np.int64)
         rank[order] = np.arange(len(order))
@@ -59,13 +59,13 @@ class Order:
 
     @classmethod
     def by_length(cls, sequences: Sequence[np.ndarray]) -> Order:
-        """As if no two sequences had anything in common: shorter ones first."""
+        """An order by length, as if no two sequences shared a prefix."""
         lengths = np.array([len(ids) for ids in sequences], dtype=np.int64)
         order = np.argsort(lengths, kind="stable")
         return cls(np.argsort(order), lengths[order], np.zeros_like(lengths))
 
     def shared(self, a: int, b: int) -> int:
-        """Tokens that ranks a <= b have in common."""
+        """Length of the common prefix of ranks a <= b."""
         return int(self.common[a + 1 : b + 1].min()) if a < b else int(self.lengths[a])
 
     def added(self, ranks: list[int], rank: int) -> int:
@@ -76,7 +76,7 @@ class Order:
         return int(self.lengths[rank]) - max(known, default=0)
 
     def join(self, ranks: list[int], joining: Sequence[int]) -> tuple[list[int], int]:
-        """The sorted ranks with `joining`, and the tokens that adds."""
+        """The sorted ranks with `joining`, and the number of tokens added."""
         ranks, tokens = list(ranks), 0
         for rank in joining:
             tokens += self.added(ranks, rank)
@@ -90,7 +90,7 @@ def build_trie(sequences: Sequence[np.ndarray]) -> Trie:
     paths: list[np.ndarray] = [np.empty(0, np.int64)] * len(sequences)
     blocks: list[np.ndarray] = []
     positions: list[np.ndarray] = []
-    above: dict[int, int] = {}  # packed place of a segment's first token: of its parent's last
+    above: dict[int, int] = {}  # packed index of a segment's first token; of its parent's last token
     end, path = 0, np.empty(0, np.int64)
     for i, common in zip(np.argsort(order.rank), order.common.tolist(), strict=True):
         fresh = np.asarray(sequences[i])[common:]

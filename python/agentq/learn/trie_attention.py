@@ -1,10 +1,9 @@
-"""Attention over a trie: a token sees its ancestors and what is before it in its segment. Alone in knowing kernels.
+"""Attention over a trie: a token sees its ancestors and the earlier tokens of its segment. The only file with kernels.
 
-On a CPU by cascade: flash attention of each segment to itself (causal) and of a node's children together to their
-common path (unmasked), merged by their log-sum-exps. Nothing masked is computed and no mask is made. The backward pass
-gives the same kernels the merged output and log-sum-exp, from which each recovers its own part of the softmax.
-
-Elsewhere by FlexAttention, whose block mask is the ancestor test.
+On a CPU it is a cascade: flash attention of each segment to itself (causal) and of a node's children together to their
+common path (unmasked), merged by their log-sum-exps. No mask is made and no masked entry is computed. The backward pass
+calls the same kernels with the merged output and log-sum-exp, from which each recovers its own part of the softmax.
+On other devices it is FlexAttention, whose block mask is the ancestor test.
 
 Source of the merge: Juravsky et al. 2024, "Hydragen", arXiv:2402.05099, section 3.2; the backward pass by parts is
 ring attention's, Liu et al. 2023, arXiv:2310.01889. The mask: Dong et al. 2024, arXiv:2412.05496 (FlexAttention).
@@ -27,7 +26,7 @@ from agentq.errors import ModelError
 from agentq.learn.trie import Trie
 
 NAME = "agentq_trie"
-PIECE = 256  # tokens of a segment that see each other by one causal call, which computes what it then masks
+PIECE = 256  # tokens per causal call of a segment; such a call also computes what it masks
 
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
@@ -36,7 +35,7 @@ Slices = tuple[tuple[int, int], ...]
 
 
 class TreePlan:
-    """What attention computes for one trie; the same for every layer."""
+    """The attention plan of one trie, the same for every layer."""
 
     def __init__(self, trie: Trie, device: torch.device | str = "cpu") -> None:
         self.pieces, self.crossings = _cascade(trie)
@@ -45,7 +44,7 @@ class TreePlan:
 
     @property
     def block_mask(self) -> Any:
-        """FlexAttention's, of the ancestor test; made once."""
+        """FlexAttention's block mask of the ancestor test, made once."""
         if self._block_mask is None:
             from torch.nn.attention.flex_attention import create_block_mask
 
@@ -57,9 +56,9 @@ class TreePlan:
 
 
 def _cascade(trie: Trie) -> tuple[list[tuple[int, int]], list[tuple[Slices, Slices]]]:
-    """Pieces that attend to themselves, and (queries, keys) that attend to all of the other."""
+    """Pieces that attend to themselves, and (queries, keys) in which every query attends to every key."""
     pieces: list[tuple[int, int]] = []
-    paths: list[Slices] = []  # for each segment its path with itself
+    paths: list[Slices] = []  # path of each segment, itself included
     children: dict[Slices, list[tuple[int, int]]] = {}
     for start, end, parent in zip(
         trie.bounds[:-1].tolist(), trie.bounds[1:].tolist(), trie.parents.tolist(), strict=True
@@ -76,7 +75,7 @@ def _cascade(trie: Trie) -> tuple[list[tuple[int, int]], list[tuple[Slices, Slic
 
 
 def _joined(slices: Sequence[tuple[int, int]]) -> Slices:
-    """The same slices, neighbours made one."""
+    """The same slices with neighbours joined."""
     joined: list[tuple[int, int]] = []
     for start, end in slices:
         if joined and joined[-1][1] == start:
@@ -100,12 +99,12 @@ def tree_attention(
     """`[1, T, heads, d]` from `[1, heads, T, d]`: a transformers attention function.
 
     Raises:
-        ModelError: if the model asks for more than softmax attention over the path: dropout, windows, sinks, caps.
+        ModelError: if the model needs more than softmax attention over the path: dropout, windows, sinks, caps.
     """
     asked = [name for name in ("sliding_window", "softcap", "s_aux", "position_bias") if other.get(name) is not None]
     if dropout or asked or attention_mask is not None:
         raise ModelError(f"packed attention must be plain; got {', '.join(asked) or 'a mask or dropout'}")
-    query, key = query.to(value.dtype), key.to(value.dtype)  # as autocast does it for torch's own attention
+    query, key = query.to(value.dtype), key.to(value.dtype)  # as autocast does for torch's own attention
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     if query.device.type == "cpu":
         out: Tensor = _Cascade.apply(query, key, value, tree, scale)  # type: ignore[no-untyped-call]
@@ -114,7 +113,7 @@ def tree_attention(
     return out.transpose(1, 2).contiguous(), None
 
 
-AttentionInterface.register(NAME, tree_attention)  # and no mask function: transformers then makes no mask
+AttentionInterface.register(NAME, tree_attention)  # without a mask function transformers makes no mask
 
 
 @contextmanager
@@ -130,7 +129,7 @@ def tree_attention_of(model: Any, *, enabled: bool = True) -> Iterator[None]:
 
 
 def flex(query: Tensor, key: Tensor, value: Tensor, tree: TreePlan, scale: float) -> Tensor:
-    """`[1, heads, T, d]` by FlexAttention; torch has its backward pass on accelerators only."""
+    """`[1, heads, T, d]` by FlexAttention; torch supports its backward pass on accelerators only."""
     grouped = query.shape[1] != key.shape[1]
     out: Tensor = _flex_kernel(query.device.type)(
         query, key, value, block_mask=tree.block_mask, scale=scale, enable_gqa=grouped
@@ -142,14 +141,14 @@ def flex(query: Tensor, key: Tensor, value: Tensor, tree: TreePlan, scale: float
 def _flex_kernel(device: str) -> Callable[..., Any]:
     from torch.nn.attention.flex_attention import flex_attention
 
-    # dynamic: batches differ in length, and each would be compiled anew
+    # dynamic, since batches differ in length and each would be compiled again
     kernel: Callable[..., Any] = flex_attention
     return kernel if device == "cpu" else torch.compile(kernel, dynamic=True)
 
 
 class _Cascade(torch.autograd.Function):
     """`[1, heads, T, d]`. Merged, and mostly computed, in at least float32: on a CPU the bfloat16 kernels are no faster
-    forward, and at the sizes of actions several times slower backward; at those of paths they are faster there."""
+    forward. Backward they are several times slower at the sizes of actions, but faster at those of paths."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, tree: TreePlan, scale: float) -> Tensor:
@@ -180,7 +179,7 @@ class _Cascade(torch.autograd.Function):
                 total[at] = part
         query, key, value, merged = saved
         for queries, keys in ctx.tree.crossings:
-            # Query heads of one key head follow each other, as more queries: where nothing is masked that is the same.
+            # Query heads of one key head become further queries, which is the same if nothing is masked.
             of_queries = [_take(x, queries) for x in (grad, query, merged, lse)]
             gq, qq, oq, lq = (x.reshape(1, key.shape[1], -1, *x.shape[3:]) for x in of_queries)
             parts = _flash_backward(gq, qq, _take(key, keys), _take(value, keys), oq, lq, 0.0, False, scale=ctx.scale)
@@ -195,7 +194,7 @@ def _wide(*tensors: Tensor) -> list[Tensor]:
 
 
 def _take(x: Tensor, slices: Slices) -> Tensor:
-    """`[1, heads, n, ..]`: a view where the slices are one."""
+    """`[1, heads, n, ..]`: a view if there is one slice."""
     parts = [x[:, :, start:end] for start, end in slices]
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
 

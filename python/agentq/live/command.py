@@ -1,4 +1,4 @@
-"""`agentq run` on the terminal: what a run may take, what is told of it, who is asked, what is left behind."""
+"""`agentq run` on the terminal: its budget, progress, questions to the user, and results."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from agentq.types import EnvAction, History, StepResult
 
 DONE, OTHERWISE, INTERRUPTED = 0, 1, 130
 _INTERRUPTED = "interrupted"
-_SHOWN = 4  # commands of a rollout, the last ones
+_SHOWN = 4  # number of last commands of a rollout that are shown
 _SAID = {
     Outcome.DONE: "done, the judge says",
     Outcome.WAITS: "one step waits for a yes: run it on a terminal, or with --yes",
@@ -50,14 +50,14 @@ _SAID = {
 
 
 def run(args: argparse.Namespace, overrides: list[str]) -> int:
-    """Solve the task, tell how on stderr and what came out on stdout, leave a run directory with a report.
+    """Solve the task. Progress goes to stderr, the result to stdout, and a report to the run directory.
 
     Returns:
-        The exit code: 0 done, 1 not, 130 interrupted.
+        The exit code: 0 done, 1 not done, 130 interrupted.
 
     Raises:
-        ConfigError: for a wrong option, and a run directory that is in use.
-        MissingExtra, ModelError, EnvError: as the engine, the browser, and the first page.
+        ConfigError: for a wrong option, or a run directory in use.
+        MissingExtra, ModelError, EnvError: from the engine, the browser or the first page.
     """
     config = load_for("run", args.config, overrides, READS["run"])
     price = Price(*config.price.of_tokens())
@@ -115,7 +115,7 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
 
 
 def _inputs(args: argparse.Namespace) -> dict[str, Path | str]:
-    """What the command reads, by the option that names it; its engines' checkpoints must be there."""
+    """Inputs of the command by option. Raises ModelError if an engine's checkpoint is missing."""
     engines = {"--model": args.model, "--judge": args.judge or args.model}
     inputs: dict[str, Path | str] = {"--config": args.config} if args.config else {}
     for option, engine in engines.items():
@@ -126,7 +126,7 @@ def _inputs(args: argparse.Namespace) -> dict[str, Path | str]:
 
 
 def _dry_run(args: argparse.Namespace, site: Website, budget: Budget, seed: int) -> int:
-    """Walk until the budget is spent, and list what was kept back as rules on stdout."""
+    """Walk until the budget is spent, and print the requests that were kept back as rules."""
     guard = Guard(args.allow_request, args.block_request)
     with BrowserPool(sandbox=False if args.no_sandbox else None) as pool, _interruptible(budget):
         env = BrowserEnv(site, pool, guard=guard)
@@ -147,7 +147,7 @@ def _tell_step(action: EnvAction, result: StepResult) -> None:
 
 
 def _rules(tried: Mapping[str, int]) -> list[str]:
-    """Requests that were kept back, the most frequent first, as options to paste."""
+    """Requests that were kept back, as options to paste, most frequent first."""
     ordered = sorted(tried.items(), key=lambda item: (-item[1], item[0]))
     return [f"--allow-request {shlex.quote(visible(rule))}  # {count} times" for rule, count in ordered]
 
@@ -171,7 +171,7 @@ def _budget(args: argparse.Namespace, price: Price) -> Budget:
 
 @contextmanager
 def _interruptible(budget: Budget) -> Iterator[None]:
-    """Ctrl-C ends the budget, so that the search ends with what it has; a second one ends everything."""
+    """Ctrl-C ends the budget, so the search stops with its best result; a second Ctrl-C ends everything."""
 
     def stop(*_: object) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -186,7 +186,7 @@ def _interruptible(budget: Budget) -> Iterator[None]:
 
 
 class _Terminal:
-    """Tells of rollouts on stderr, keeps trees, asks the person."""
+    """Reports rollouts on stderr, keeps trees, asks the user."""
 
     def __init__(self, store: RunStore, budget: Budget, *, yes: bool) -> None:
         self.store, self.budget, self.yes = store, budget, yes
@@ -209,11 +209,11 @@ class _Terminal:
         self.store.add_tree(f"search {self.trees}", tree)
 
     def allows(self, step: FinalStep) -> bool:
-        """The person's answer; yes for all where that was said before."""
+        """The user's answer; always yes with --yes."""
         _tell("\n".join(["This step may not be undone:", *step.lines()]))
         if self.yes:
             return True
-        handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # input() would wait on
+        handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # so that Ctrl-C ends the question
         try:
             print("Send it? [y/N] ", end="", file=sys.stderr, flush=True)
             return sys.stdin.readline().strip().casefold() in ("y", "yes")
@@ -236,7 +236,7 @@ def _tell(text: str) -> None:
 
 
 def _spent(budget: Budget) -> str:
-    """`14 of 200 calls, 35 s`; money where it is counted."""
+    """`14 of 200 calls, 35 s`; money if it is limited."""
     limits = {what: (used, most) for what, used, most in budget.spent()}
     shown = [f"{used:.4g} of {most:g} {what}" for what, (used, most) in limits.items() if most < inf]
     return ", ".join(shown)
@@ -247,7 +247,7 @@ def _rubric(solution: Solution) -> list[str]:
 
 
 def _lines(solution: Solution, budget: Budget) -> list[str]:
-    """What came out, for people."""
+    """The result as lines for people."""
     lines = [_SAID[solution.outcome] + (f": {budget.ended}" if budget.ended else "")]
     lines += [f"  {visible(command)}" for command in solution.commands]
     lines += [f"judge, {line}" for line in _rubric(solution)]
@@ -265,7 +265,7 @@ def _used(usage: Usage, money: float) -> list[str]:
 
 
 def _note(solution: Solution, budget: Budget, usage: Usage, money: float) -> dict[str, Any]:
-    """The result as the report shows it."""
+    """The result in the form for the report."""
     seconds = time.monotonic() - budget.begun
     result = _json(solution, money) | {"ended": budget.ended, "said": _SAID[solution.outcome]}
     return {"seconds": seconds, "usage": asdict(usage)["roles"], "live": result}

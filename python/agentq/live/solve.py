@@ -1,9 +1,9 @@
-"""One task on a live site: search at test time within a budget, a judge for the reward, a person for what is sent.
+"""One task on a live site: search at test time within a budget, a judge for the reward, a person who allows requests.
 
-While search goes on nothing is sent that may change the site: a step that would is held, and ends its episode. The
-judge says whether it may be what the user asked for. Then it is done again, up to the request, and the user is asked
-about exactly this one. With a yes it is sent, once, and another search begins where it led. With a no it is refused,
-and the search begins again. Nothing that was sent so is ever sent a second time.
+During search nothing is sent that may change the site: a step that would do so is held and ends its episode. The judge
+decides whether the held step may be what the user asked for. If so, the step is repeated up to the request, and the
+user is asked about exactly this request. After a yes it is sent once, and another search begins on the resulting page.
+After a no it is refused, and the search begins again. An allowed request is never sent twice.
 """
 
 from __future__ import annotations
@@ -32,26 +32,27 @@ from agentq.store.records import TreeRecord
 from agentq.types import History, Split, StepResult, Task
 
 NAME = "live"
-UNKNOWN = ("browser_lost", "network", "blocked")  # how a step may fail after it was sent
+UNKNOWN = ("browser_lost", "network", "blocked")  # failures of a step that may have been sent
 
 
 class Outcome(StrEnum):
-    """How a run ended."""
+    """Outcome of a run."""
 
-    DONE = "done"  # the judge says that the final page shows all of it
-    WAITS = "waits"  # a step that the judge approves needs a yes, and nobody can be asked
-    LOST = "lost"  # a step was allowed, and it is not known whether the site has taken it
+    DONE = "done"  # the judge finds everything on the final page
+    WAITS = "waits"  # a step that the judge approves needs a yes, and no user can be asked
+    LOST = "lost"  # a step was allowed, but it is unknown whether the site accepted it
     GONE = "gone"  # a page was not reached again
-    NOT_FOUND = "not found"  # within the budget
+    NOT_FOUND = "not found"  # not found within the budget
 
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """What became of a run.
+    """The result of a run.
 
-    `commands`: of the best episode, from the first page on; `findings`: the judge's rubric of its end, empty where no
-    end was good; `carried_out`: what the user allowed, by request; `waits`: the step that needs a yes. `counts`: of
-    requests, see `gate.COUNTS`; `tried`: which were kept back, as rules that would let them through, and how often.
+    `commands`: those of the best episode, from the first page on. `findings`: the judge's rubric for its end; empty if
+    no end was good. `carried_out`: the steps that the user allowed. `waits`: the step that needs a yes. `counts`:
+    numbers of requests, see `gate.COUNTS`. `tried`: requests that were kept back, as rules that would allow them, and
+    how often.
     """
 
     outcome: Outcome
@@ -65,7 +66,7 @@ class Solution:
 
 @dataclass(frozen=True, slots=True)
 class Watcher:
-    """Who follows a run. `allows` is asked before a request is sent, None where nobody can be."""
+    """Callbacks of a run. `allows` is asked before a request is sent; None if no user can be asked."""
 
     allows: Callable[[FinalStep], bool] | None
     on_rollout: Callable[[History, StepResult, Judgement | None], None] = lambda history, result, judgement: None
@@ -91,20 +92,21 @@ def solve(
 
     Args:
         goal: what the user wants.
-        url: where every attempt begins; pages of its origin and those of `allow` may be opened.
+        url: first page of every attempt; pages of its origin and of `allow` may be opened.
         engine: proposes the actions and ranks them.
-        pool: where the pages are opened.
-        watcher: hears of rollouts and trees, and allows requests.
-        settings: of each search; each stops at its first success.
-        judge: the engine that judges, by default `engine`.
+        pool: opens the pages.
+        watcher: gets rollouts and trees, and allows requests.
+        settings: settings of each search, which stops at its first success.
+        judge: the engine that judges; by default `engine`.
         allow: further origins.
-        allow_requests: rules such as `POST https://diner.test/search` for requests that are sent without a question.
-        block_requests: rules for requests that are neither sent nor asked about: a step goes on without them.
+        allow_requests: rules such as `POST https://diner.test/search` for requests that are sent without asking.
+        block_requests: rules for requests that are neither sent nor asked about: a step continues without them.
         constrained: see `ModelPolicy`.
-        judge_sees: whether the judge is shown a screenshot, too.
+        judge_sees: whether the judge also gets a screenshot.
 
     Raises:
-        ConfigError: if `url`, an origin or a rule is none, the engine cannot be constrained, or the judge cannot see.
+        ConfigError: if `url`, an origin or a rule is invalid, the engine cannot be constrained, or the judge cannot
+            see.
         EnvError: if the first page cannot be opened.
         MissingExtra: without a browser.
     """
@@ -124,7 +126,7 @@ def solve(
 def site_of(
     url: str, allow: Sequence[str] = (), allow_requests: Sequence[str] = (), block_requests: Sequence[str] = ()
 ) -> Website:
-    """The site of a run, see `solve`. Raises ConfigError for an address, an origin or a rule that is none."""
+    """The site of a run, see `solve`. Raises ConfigError for an invalid address, origin or rule."""
     site = Website(NAME, url, allow)
     read_rules(allow_requests, site.allow, "--allow-request")
     read_rules(block_requests, site.allow, "--block-request")
@@ -142,17 +144,17 @@ class _Run:
     watcher: Watcher
     settings: SearchSettings
     constrained: bool
-    judgement: Judgement | None = None  # of the latest rollout
-    won: tuple[History, Judgement, BrowserSnapshot | None] | None = None  # of the latest search; where it is held
+    judgement: Judgement | None = None  # that of the latest rollout
+    won: tuple[History, Judgement, BrowserSnapshot | None] | None = None  # by the latest search, with the held state
 
     @property
     def guard(self) -> Guard:
-        """Of the environment."""
+        """The guard of the environment."""
         assert self.env.guard is not None
         return self.env.guard
 
     async def solve(self) -> Solution:
-        """See the module."""
+        """Search, ask and send in turn, as the module says."""
         history = History.of(self.task, await call(self.env, self.env.reset, self.task))
         root = await call(self.env, self.env.snapshot)
         while True:
@@ -180,14 +182,14 @@ class _Run:
                 return self._ended(Outcome.GONE, end.actions)
 
     async def _carry_out(self, held: BrowserSnapshot) -> tuple[int, StepResult]:
-        """Do a held step, up to where the person says no: how many requests were asked about, how it ended."""
+        """Do a held step until the person says no. Returns the number of questions, and the result."""
         loop, asked = asyncio.get_running_loop(), 0
 
         async def ask(step: FinalStep) -> bool:
             assert self.watcher.allows is not None
             return self.watcher.allows(step)
 
-        def allows(step: FinalStep) -> bool:  # in the environment's thread; a person is asked in the loop's
+        def allows(step: FinalStep) -> bool:  # called in the environment's thread; the person is asked in the loop's
             nonlocal asked
             asked += 1
             return asyncio.run_coroutine_threadsafe(ask(step), loop).result()
@@ -231,7 +233,7 @@ class _Run:
         waits: FinalStep | None = None,
     ) -> Solution:
         findings = judgement.findings if judgement else ()
-        self.env.close()  # which tells the last counts
+        self.env.close()  # reports the last counts
         guard = self.guard
         return Solution(
             outcome, commands_of(actions), findings, tuple(guard.sent), waits, dict(guard.counts), dict(guard.tried)

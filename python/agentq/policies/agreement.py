@@ -1,4 +1,4 @@
-"""How far an engine's log-probabilities are from a learner's: what ratios and references rest on."""
+"""How far an engine's log-probabilities are from a learner's. Ratios and references depend on it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agentq.types import Sample
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """|log-probability told - log-probability computed again| over `num_tokens` sampled tokens, in nats."""
+    """|recorded log-probability - recomputed log-probability| over `num_tokens` sampled tokens, in nats."""
 
     max: float
     mean: float
@@ -28,17 +28,18 @@ async def probe(
     """`k` samples of each prompt at temperature 1, with the engine's log-probabilities.
 
     Raises:
-        ConfigError: if the engine does not tell those.
+        ConfigError: if the engine does not report them.
     """
     if Gives.TOKEN_IDS | Gives.LOGPS not in engine.gives:
-        raise ConfigError(f"an engine must tell token ids and log-probabilities to be compared; got {engine.name}")
+        raise ConfigError(f"an engine must report token ids and log-probabilities to be compared; got {engine.name}")
     asked = [SampleRequest(p, k, seed + i, 1.0, max_new_tokens, role="probe") for i, p in enumerate(prompts)]
     told = await asyncio.gather(*map(engine.sample, asked))
     return [Sample(p.ids, s.token_ids, s.logps) for p, some in zip(prompts, told, strict=True) for s in some]
 
 
 def agreement(samples: Sequence[Sample], recompute: Callable[[Sequence[Sample]], Sequence[Sample]]) -> Agreement:
-    """Compare recorded log-probabilities with `recompute`'s, as `Learner.recompute_logps` has them at equal weights.
+    """Compare recorded log-probabilities with those of `recompute`, for instance `Learner.recompute_logps` at equal
+    weights.
 
     Raises:
         ValueError: if there is no token to compare.

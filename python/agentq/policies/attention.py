@@ -1,4 +1,4 @@
-"""What decoding needs of transformers' internals: attention that copies no key heads, a cache that grows in place."""
+"""The parts of decoding that depend on transformers' internals: attention without copied key heads, a growing cache."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def grouped_sdpa(
 ) -> tuple[Tensor, None]:
     """SDPA over `[B, heads, T, d]` with grouped key heads; transformers' own copies them to every query head.
 
-    Windows are the mask's business. Raises ModelError if the model asks for more: caps, sinks, biases by place.
+    The mask handles windows. Raises ModelError if the model needs caps, sinks or position biases.
     """
     if asked := [name for name in ("softcap", "s_aux", "position_bias") if other.get(name) is not None]:
         raise ModelError(f"attention by SDPA must be plain; got {', '.join(asked)}")
@@ -51,7 +51,7 @@ AttentionMaskInterface.register(NAME, sdpa_mask)
 
 
 class _GrowingLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped here
-    """Keys and values in a buffer with room ahead: a decoding step writes K columns instead of copying the cache."""
+    """Keys and values in a buffer with spare room: a decoding step writes K columns instead of copying the cache."""
 
     room = 128
     keys: Tensor

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own. Runs end and begin their loops; connections and engines outlive them."""
+"""An event loop in a thread of its own. Connections and engines outlive the event loop of a single run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Result = TypeVar("Result")
 
 
 class Background:
-    """Runs coroutines of any other thread, from any event loop or none, until it is closed."""
+    """Runs coroutines from any other thread, with or without an event loop, until it is closed."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -19,7 +19,7 @@ class Background:
         self._thread.start()
 
     async def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Wait for `work` in a coroutine; what cancels the caller cancels the work."""
+        """Wait for `work` in a coroutine. Cancelling the caller cancels the work."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def wait(self, work: Coroutine[Any, Any, Result]) -> Result:
@@ -27,7 +27,7 @@ class Background:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def close(self) -> None:
-        """Cancel what still runs and end the thread. Once is enough, twice does no harm."""
+        """Cancel running work and end the thread. Idempotent."""
         if self._loop.is_closed():
             return
         self.wait(self._cancel())
@@ -41,4 +41,4 @@ class Background:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
         await self._loop.shutdown_asyncgens()
-        await asyncio.sleep(0)  # connections that were closed end in the next round
+        await asyncio.sleep(0)  # closed connections end in the next pass of the loop

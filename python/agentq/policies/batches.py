@@ -1,4 +1,4 @@
-"""Requests of many coroutines become few calls of an engine that computes batches. Owns when a batch goes out."""
+"""Collects requests of many coroutines into few batches, and decides when a batch is computed."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class _Waiting(Generic[Item]):
 
 
 class Batches(Generic[Item, Answer]):
-    """Sends what waits, one kind a call and one call at a time, to `compute` in a thread.
+    """Sends waiting items to `compute` in a thread: one kind per call, one call at a time.
 
-    A batch goes out when no coroutine can add to it any more (all are waiting), so batches are as full as the work
-    allows; what is cancelled meanwhile leaves it. `compute(items, queue_s)`: an answer each; `queue_s` is how long each
-    item waited.
+    A batch is sent once every coroutine waits and none can add to it, so batches are as full as the work allows. Items
+    that are cancelled before are left out. `compute(items, queue_s)` returns one answer per item; `queue_s` is how long
+    each item waited.
     """
 
     def __init__(self, compute: Callable[[list[Item], list[float]], Sequence[Answer]]) -> None:
@@ -35,7 +35,7 @@ class Batches(Generic[Item, Answer]):
         self._sender: asyncio.Task[None] | None = None
 
     async def submit(self, kind: Hashable, item: Item) -> Answer:
-        """The answer to `item`, which may share a call with others of its kind. Raises what the call raises."""
+        """The answer to `item`, computed together with others of its kind. Raises what `compute` raises."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(kind, item, future, time.perf_counter()))
         if self._sender is None or self._sender.done():
@@ -51,7 +51,7 @@ class Batches(Generic[Item, Answer]):
             try:
                 items, waited = [w.item for w in batch], [now - w.since for w in batch]
                 answers = await asyncio.to_thread(self.compute, items, waited)
-            except Exception as error:  # a model that fails fails its callers
+            except Exception as error:  # reported to every caller
                 for w in batch:
                     if not w.future.done():
                         w.future.set_exception(error)
@@ -61,7 +61,7 @@ class Batches(Generic[Item, Answer]):
                     w.future.set_result(answer)
 
     async def _settle(self) -> bool:
-        """Wait until a pass of the event loop adds no request; whether any waits."""
+        """Wait until a pass of the event loop adds no request. Returns whether any is waiting."""
         while True:
             before = len(self._waiting)
             for _ in range(3):

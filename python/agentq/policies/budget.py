@@ -1,4 +1,4 @@
-"""An engine that may only be used so much: by calls, seconds or money, whichever is spent first."""
+"""An engine with a budget of calls, seconds or money. The first limit reached ends it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from agentq.types import History
 
 @dataclass(slots=True)
 class Budget:
-    """What all engines that share it may take together, from when it was made; `ended`: why nothing more."""
+    """Limits for all engines that share it, counted from its creation. `ended`: why it is spent, or empty."""
 
     calls: float = inf
     seconds: float = inf
@@ -29,7 +29,7 @@ class Budget:
     ended: str = ""
 
     def check(self) -> None:
-        """Raises BudgetSpent, with what was spent, once one of them is or the budget has `ended`."""
+        """Raises BudgetSpent once a limit is reached or the budget has `ended`."""
         if not self.ended:
             for what, used, most in self.spent():
                 if used >= most:
@@ -38,7 +38,7 @@ class Budget:
             raise BudgetSpent(self.ended)
 
     def spent(self) -> list[tuple[str, float, float]]:
-        """What is counted, how much of it was used, and how much may be."""
+        """(unit, used, limit) of each limit."""
         return [
             ("calls", sum(engine.calls for engine in self.engines), self.calls),
             ("seconds", time.monotonic() - self.begun, self.seconds),
@@ -47,7 +47,7 @@ class Budget:
 
 
 class Budgeted:
-    """`Engine` whose requests count against a budget. Requests under way when it is spent are still answered."""
+    """`Engine` whose requests count against a budget. Requests already running when it is spent are still answered."""
 
     def __init__(self, engine: Engine, budget: Budget, price: Price | None = None) -> None:
         self.engine, self.budget, self.price = engine, budget, price or Price()
@@ -57,7 +57,7 @@ class Budgeted:
 
     @property
     def cost(self) -> float:
-        """Money spent through the engine since this was made."""
+        """Money spent through the engine since this object was made."""
         return self.price.of(self.usage.total - self._before)
 
     @property

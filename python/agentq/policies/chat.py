@@ -1,4 +1,4 @@
-"""The form in which a chat template takes a system and a user message."""
+"""The form of system and user message that a chat template accepts."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _PROBE: Messages = [{"role": "system", "content": "agentqsystem"}, {"role": "use
 
 
 def chat_form(tokenizer: Any) -> Callable[[Messages], Messages]:
-    """The first form of a chat that the tokenizer's template takes without losing the user's message, by trial.
+    """The first form of a chat that the tokenizer's template renders without losing the user's message, found by trial.
 
-    As it is (a template may leave the system message out); with the system message at the beginning of the user's
-    (Gemma has no system role); with contents in parts (templates of models that see).
+    The forms are: unchanged (a template may omit the system message); the system message put before the user's (Gemma
+    has no system role); contents in parts (templates of vision models).
 
     Raises:
         ModelError: if no form does.
@@ -26,7 +26,7 @@ def chat_form(tokenizer: Any) -> Callable[[Messages], Messages]:
     for form in (_as_it_is, _merged, _in_parts):
         try:
             text = tokenizer.apply_chat_template(form(_PROBE), add_generation_prompt=True, tokenize=False)
-        except Exception as error:  # templates raise what they like
+        except Exception as error:  # a template may raise anything
             said = " ".join(str(error).split())[:200] or type(error).__name__
             continue
         if _PROBE[1]["content"] in text:

@@ -1,16 +1,16 @@
-"""The K samples of a prompt, one token at a time: logits in, no choices made. Two ways to compute the same numbers.
+"""Logits of the K samples of a prompt, one token at a time, in two ways. Choosing tokens is the caller's task.
 
-`SharedColumns` is fast: the samples of a prompt are columns of ONE batch row. The prompt's keys and values exist once,
-each decoding step feeds `[B, K]` tokens that share a position, and a mask lets each column see the prompt and its own
-tokens only.
+`SharedColumns` is fast: the samples of a prompt are columns of ONE batch row. The prompt's keys and values exist once.
+Each decoding step feeds `[B, K]` tokens that share a position, and a mask lets each column see only the prompt and its
+own tokens.
 
     keys:      prompt p_1 .. p_T | step 1: col 1..K | step 2: col 1..K | ...
     column k:  sees p_1 .. p_len |         col k    |         col k    |
 
-What a prompt has in common with earlier ones comes from the prefix cache; only the rest is computed.
+The prefix that a prompt shares with earlier prompts comes from the prefix cache; only the rest is computed.
 
-`PlainColumns` is for models that do not take such masks: one prompt at a time, its samples as rows of a batch without
-padding, in the model's own cache.
+`PlainColumns` is for models that do not accept such masks. It computes one prompt at a time in the model's own cache,
+with the samples as rows of a batch without padding.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Columns(Protocol):
         ...
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with these of the prompts that are left, by their indices."""
+        """Continue with the remaining prompts that have these indices only."""
         ...
 
     def step(self, tokens: Tensor) -> Tensor:
@@ -45,7 +45,7 @@ class Columns(Protocol):
 
 
 class SharedColumns:
-    """`Columns` of a decoder whose layers attend fully or through one sliding window, to the keys that a mask shows."""
+    """`Columns` of a decoder with full attention or one sliding window, whose layers accept a mask of visible keys."""
 
     def __init__(self, model: Any, prefixes: PrefixCache) -> None:
         self.model, self.prefixes, self.decoder = model, prefixes, model.get_decoder()
@@ -54,14 +54,16 @@ class SharedColumns:
         config = self.decoder.config
         kinds = set(getattr(config, "layer_types", None) or ())
         self.window = getattr(config, "sliding_window", None) if SLIDING in kinds or not kinds else None
-        self.mixed = SLIDING in kinds  # such models take a mask per kind of layer, others one for all layers
+        self.mixed = SLIDING in kinds  # such models need one mask per kind of layer
 
     @staticmethod
     def takes(model: Any) -> bool:
         """Whether the structure of a model allows shared columns; a trial must still show that it works."""
         config = model.get_decoder().config
         kinds = set(getattr(config, "layer_types", None) or ())
-        return kinds <= {FULL, SLIDING} and config._attn_implementation != "eager"  # eager takes no masks of booleans
+        return (
+            kinds <= {FULL, SLIDING} and config._attn_implementation != "eager"
+        )  # eager attention accepts no boolean masks
 
     def begin(self, prompts: list[np.ndarray], known: list[list[Tensor]], k: int) -> Tensor:
         """See `Columns.begin`. Keys are then: known prefixes, the rest, both right-padded."""
@@ -74,7 +76,7 @@ class SharedColumns:
         place, width = torch.arange(input_ids.shape[1], device=self.device), max(starts)
         start = torch.tensor(starts, device=self.device)
         self.visible, self.positions = place < counts[:, None], start[:, None] + place
-        given: dict[str, Any] = {}  # without prefixes: plain causal attention, where no token sees padding behind it
+        given: dict[str, Any] = {}  # without prefixes causal attention suffices: no token sees the padding behind it
         if width:
             before = torch.arange(width, device=self.device)
             prefix = before < start[:, None]
@@ -112,7 +114,7 @@ class SharedColumns:
         return logits_of(self.model, hidden).float()
 
     def _mask(self, visible: Tensor, queries: Tensor) -> Any:
-        """What the decoder takes as mask: `visible` `[B, Q, keys]`, as far as a window from `queries` `[B, Q]` goes."""
+        """The decoder's mask: `visible` `[B, Q, keys]`, restricted to the window before `queries` `[B, Q]`."""
         full = visible[:, None]
         if self.window is None:
             return full

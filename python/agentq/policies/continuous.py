@@ -1,4 +1,4 @@
-"""What engines share that take requests one by one, as soon as there is room: slots, accounts, publishing."""
+"""The common part of engines that start each request as soon as a slot is free: slots, usage, publishing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from agentq.types import History
 
 @dataclass(frozen=True, slots=True)
 class EngineReply:
-    """The samples of one request, and the tokens that it took."""
+    """The samples of one request, and its numbers of tokens."""
 
     samples: list[SampledAnswer]
     prompt_tokens: int
@@ -33,14 +33,14 @@ class EngineReply:
 
 
 class ContinuousEngine(ABC):
-    """`Engine` that has at most `slots` requests under way and says how to ask one and how to load weights."""
+    """An `Engine` with at most `slots` running requests. Subclasses answer one request and load weights."""
 
     def __init__(self, name: str, gives: Gives, renderer: Renderer | None, *, slots: int) -> None:
-        """Without a `renderer` prompts are sent as messages, and no token ids are known."""
+        """Without a `renderer`, prompts are sent as messages and no token ids are known."""
         if slots < 1:
             raise ValueError(f"slots must be at least 1; got {slots}")
         self.name, self.gives, self.renderer, self.slots = name, gives, renderer, slots
-        self.fence = Fence()  # of messages, for a template that is not here
+        self.fence = Fence()  # for messages, whose template is elsewhere
         self.version = 0
         self.usage = Usage()
         self._background = Background(name)
@@ -55,9 +55,9 @@ class ContinuousEngine(ABC):
 
     @abstractmethod
     async def _load(self, checkpoint: Path) -> None:
-        """Serve a checkpoint's weights, or an adapter's, and forget prefixes; or raise, and serve what was before.
+        """Serve the weights of a checkpoint or an adapter and forget cached prefixes.
 
-        Nothing is under way meanwhile.
+        Called while no request runs. If it raises, the old weights are served as before.
         """
 
     def render(self, history: History, compose: Callable[[History], Messages], *, max_new_tokens: int) -> Prompt:
@@ -71,14 +71,14 @@ class ContinuousEngine(ABC):
         return np.empty(0, dtype=np.int32) if self.renderer is None else self.renderer.encode_answer(text)
 
     async def sample(self, request: SampleRequest) -> list[SampledAnswer]:
-        """See `Engine.sample`. What cancels it ends the request where it is computed, too."""
+        """See `Engine.sample`. Cancelling it also ends the computation."""
         if self.renderer is not None:
             self.renderer.check(request.prompt.ids, request.max_new_tokens)
         return await self._background.run(self._sample(request))
 
     async def _sample(self, request: SampleRequest) -> list[SampledAnswer]:
         arrived = time.perf_counter()
-        asked = replace(request, k=1) if request.temperature == 0 else request  # k times the same
+        asked = replace(request, k=1) if request.temperature == 0 else request  # all k would be equal
         await self._open.wait()
         async with self._free:
             began = time.perf_counter()
@@ -94,7 +94,7 @@ class ContinuousEngine(ABC):
 
     @contextmanager
     def _computing(self) -> Iterator[None]:
-        """Count the time in which at least one request is under way."""
+        """Count the time in which at least one request is running."""
         if self._under_way == 0:
             self._since = time.perf_counter()
         self._under_way += 1
@@ -106,7 +106,7 @@ class ContinuousEngine(ABC):
                 self.usage.seconds += time.perf_counter() - self._since
 
     def publish(self, checkpoint: Path | str) -> int:
-        """See `Engine.publish`. Waits for the requests under way; those after it get the new weights."""
+        """See `Engine.publish`. Waits for running requests; later ones get the new weights."""
         return self._background.wait(self._publish(Path(checkpoint)))
 
     async def _publish(self, checkpoint: Path) -> int:
@@ -133,6 +133,6 @@ class ContinuousEngine(ABC):
 
 
 def last_line(error: Exception) -> str:
-    """Of its message; its kind where it has none."""
+    """Last line of the error message, or the class name if it is empty."""
     lines = str(error).strip().splitlines()
     return lines[-1].strip() if lines else type(error).__name__

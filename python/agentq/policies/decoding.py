@@ -1,4 +1,4 @@
-"""One batch of prompts from the first token to the last end token: draws, patterns, ends. Knows no model."""
+"""One batch of prompts from the first token to the last end token: draws, patterns, ends. Independent of the model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Decoding:
     def __init__(
         self, renderer: Renderer, seeds: list[int], k: int, max_new_tokens: int, *, masks: Masks | None, version: int
     ) -> None:
-        """`seeds` `[B]`, one per prompt; `masks` hold the samples to patterns; `version` marks them."""
+        """`seeds` `[B]`, one per prompt; `masks` restrict the samples to patterns; `version` is recorded in them."""
         self.renderer, self.k, self.max_new_tokens = renderer, k, max_new_tokens
         self.masks, self.version = masks, version
         uniforms = [np.random.Generator(np.random.Philox(key=s)).random((max_new_tokens, k)) for s in seeds]
@@ -35,16 +35,16 @@ class Decoding:
         """The samples of `prompts` `[B]`, whose `known` prefixes are computed already."""
         # 1. Prefill.
         logits = columns.begin(prompts, known, self.k)
-        rows = np.arange(len(prompts))  # those that are still decoded
+        rows = np.arange(len(prompts))  # rows that are still decoded
         uniforms = self.uniforms.to(logits.device)
         for t in range(self.max_new_tokens):
-            # 2. SampledAnswer one token per column and note it.
+            # 2. Sample one token per column and record it.
             allowed = logits if self.masks is None else self.masks.hold(logits, rows, self.ended[rows])
             token, logp = sample_tokens(allowed, logits, uniforms[rows, t], temperature)
             alive = self._record(rows, t, token, logp)
             if t + 1 == self.max_new_tokens or not alive.any():
                 break
-            # 3. Drop rows whose columns have all ended, once they are many.
+            # 3. Once many rows have ended in all columns, drop them.
             if alive.mean() < 0.7:
                 kept = torch.from_numpy(alive.nonzero()[0]).to(token.device)
                 columns.keep(kept)
@@ -75,7 +75,7 @@ class Decoding:
 
 
 def sample_tokens(allowed: Tensor, logits: Tensor, uniform: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Token `[B, K]` of the `allowed` by the inverse of the cumulative distribution; its logp at temperature 1."""
+    """Tokens `[B, K]` drawn from `allowed` by inverse transform sampling, and their logps at temperature 1."""
     logps = torch.log_softmax(logits, dim=-1)
     if temperature == 0:
         token = allowed.argmax(dim=-1)
@@ -83,6 +83,6 @@ def sample_tokens(allowed: Tensor, logits: Tensor, uniform: Tensor, temperature:
         cumulative = torch.softmax(allowed / temperature, dim=-1).double().cumsum(dim=-1)
         target = uniform[..., None] * cumulative[..., -1:]
         token = torch.searchsorted(cumulative, target, right=True)[..., 0].clamp_max(logits.shape[-1] - 1)
-        if allowed is not logits:  # rounding leads no further than the last that is allowed
+        if allowed is not logits:  # rounding must not pass the last allowed token
             token = token.minimum(logits.shape[-1] - 1 - allowed.flip(-1).isfinite().int().argmax(dim=-1))
     return token, logps.gather(-1, token[..., None])[..., 0]

@@ -1,4 +1,4 @@
-"""An engine by one string, as the command line takes it."""
+"""Engines by name, as the command line accepts them."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from agentq.errors import ConfigError, ModelError
 if TYPE_CHECKING:
     from agentq.policies.protocol import Engine
 
-_HUB = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")  # a name of the hub's
+_HUB = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")  # a name on the hub
 
 
 def read_name(name: str) -> Path | str:
-    """The path (or the hub's name) of a checkpoint that is loaded here; any other engine's name as it is.
+    """The path or hub name of a checkpoint that is loaded here; any other engine's name is returned unchanged.
 
     Raises:
-        ConfigError: if it is no engine's.
+        ConfigError: if no engine has this name.
     """
     scheme = re.match(r"\w+(?=:)", name)
     if scheme is None or Path(name).exists():
@@ -40,7 +40,7 @@ def read_name(name: str) -> Path | str:
 
 
 def path_in(name: Path | str) -> Path | None:
-    """The path that an engine's name holds: a checkpoint's, or that of a server's tokenizer; None without one."""
+    """The path in an engine's name: of its checkpoint, or of a server's tokenizer; None without one."""
     if isinstance(name, Path):
         return name
     if name.startswith("vllm:"):
@@ -50,15 +50,15 @@ def path_in(name: Path | str) -> Path | None:
 
 
 def check_checkpoint(name: Path | str) -> None:
-    """Check that a checkpoint is there, if `name` is one on this machine. Reads no weights and asks no hub.
+    """Check that a checkpoint exists, if `name` is one on this machine. Reads no weights and sends no request.
 
     Raises:
-        ModelError: if nothing is at its path, or no checkpoint.
+        ModelError: if the path does not exist or holds no checkpoint.
     """
     path = Path(name.removeprefix("vllm:")) if isinstance(name, str) and name.startswith("vllm:") else name
     if isinstance(path, str) or (not path.exists() and _HUB.fullmatch(str(path))):
         return
-    missing = "which is not there" if not path.exists() else "which is a file" if not path.is_dir() else ""
+    missing = "which does not exist" if not path.exists() else "which is a file" if not path.is_dir() else ""
     if not missing and not any((path / name).is_file() for name in ("config.json", "adapter_config.json")):
         missing = "which has no config.json"
     if missing:
@@ -66,14 +66,14 @@ def check_checkpoint(name: Path | str) -> None:
 
 
 def checkpoint_to_train(base: Path | str) -> Path:
-    """The base, if training can begin with it. Raises ConfigError if it is computed elsewhere."""
+    """The base, if training can begin with it. Raises ConfigError for an engine that only samples."""
     if isinstance(base, str):
-        raise ConfigError(f"training must begin with a checkpoint; got --base {base}, which is only asked")
+        raise ConfigError(f"training must begin with a checkpoint; got --base {base}, which only samples")
     return base
 
 
 def sampler_name(engine: str) -> str:
-    """What the setting `run.engine` names. Raises ConfigError if it is a checkpoint that is loaded here."""
+    """The engine that the setting `run.engine` names. Raises ConfigError for a checkpoint that is loaded here."""
     name = read_name(engine)
     if isinstance(name, Path):
         raise ConfigError(f"run.engine must be vllm:PATH or a vLLM server's URL; got {name}")
@@ -81,10 +81,10 @@ def sampler_name(engine: str) -> str:
 
 
 def make_engine(name: Path | str, *, lora_rank: int = 0) -> Engine:
-    """The engine of a name; one that is started here for adapters of `lora_rank` to be published, where that is not 0.
+    """The engine with this name. With `lora_rank` > 0 a vLLM started here accepts published adapters of that rank.
 
     Raises:
-        ConfigError: if it is no engine's.
+        ConfigError: if no engine has this name.
         MissingExtra, ModelError: as the engine itself.
     """
     name = read_name(name) if isinstance(name, str) else name

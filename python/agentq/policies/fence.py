@@ -1,4 +1,4 @@
-"""The fence between text and control: what a page or a model wrote must reach a model as plain text."""
+"""The fence between text and control: text of a page or a model must reach a model as plain text."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from agentq.policies.marks import KNOWN, fold, literals, template_marks
 
 
 class Fence:
-    """Breaks the marks of a chat wherever a text spells them; every other text stays as it is.
+    """Breaks chat marks wherever a text spells them, and leaves all other text unchanged.
 
-    A space is put behind the first character: `<|im_end|>` becomes `< |im_end|>`. A space is what no normaliser takes
-    away. Broken text stays as it is when it is broken again.
+    It puts a space after the first character: `<|im_end|>` becomes `< |im_end|>`. No normaliser removes a space.
+    Breaking text twice is the same as breaking it once.
     """
 
     def __init__(self, patterns: Iterable[str] = KNOWN, tokenizer: Any = None) -> None:
-        """`patterns` as in `marks`; `tokenizer`: a fast one, asked whether it still finds one of its added tokens."""
+        """`patterns` as in `marks`; `tokenizer`: a fast one, which checks for added tokens that are left."""
         self._marks = re.compile("|".join(patterns) or r"(?!)")
         self._tokenizer = tokenizer
         self._controls = {} if tokenizer is None else _controls(tokenizer)
@@ -29,7 +29,7 @@ class Fence:
     def of(cls, tokenizer: Any) -> Self:
         """The fence of a tokenizer: its added tokens, special or not, and the marks of its chat template.
 
-        Added tokens that are white space, or one character and not special, are text, and stay.
+        Added tokens that are white space, or a single character and not special, count as text.
         """
         controls = list(_controls(tokenizer).values())
         worded = template_marks(tokenizer, controls) if tokenizer.chat_template else ["ASSISTANT:"]
@@ -38,13 +38,13 @@ class Fence:
         return cls(literals([*controls, *worded]))
 
     def text(self, text: str) -> str:
-        """`text`, in which a reader finds no mark."""
+        """`text` without any mark."""
         while spans := self._spelled(text) or self._found(text):
             text = _broken(text, spans)
         return text
 
     def messages(self, messages: Messages) -> Messages:
-        """The same for the content of each message, also for the texts among its parts."""
+        """Messages whose contents, or the text parts of them, have no mark."""
         return [message | {"content": self._content(message["content"])} for message in messages]
 
     def _content(self, content: Any) -> Any:
@@ -53,17 +53,17 @@ class Fence:
         return [part | {"text": self.text(part["text"])} if "text" in part else part for part in content]
 
     def _spelled(self, text: str) -> list[tuple[int, int]]:
-        """Where marks stand, also in forms that a normaliser would make the same."""
+        """Spans of marks, also in forms that a normaliser would make equal."""
         folded, origin = fold(text)
         found = [match.span() for match in self._marks.finditer(folded)]
         return [(origin[start], origin[end - 1] + 1) for start, end in found]
 
     def _found(self, text: str) -> list[tuple[int, int]]:
-        """Where the tokenizer itself finds its added tokens."""
-        if not self._hint.search(text):  # nothing is spelled, and no normalizer changes that
+        """Spans in which the tokenizer itself finds its added tokens."""
+        if not self._hint.search(text):  # no mark is spelled, and no normaliser could make one
             return []
         read = self._tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-        unknown = self._tokenizer.unk_token_id  # also stands for characters that the vocabulary lacks
+        unknown = self._tokenizer.unk_token_id  # also used for characters that the vocabulary lacks
         return [
             (start, end)
             for token, (start, end) in zip(read["input_ids"], read["offset_mapping"], strict=True)
@@ -74,7 +74,7 @@ class Fence:
 
 
 def _controls(tokenizer: Any) -> dict[int, str]:
-    """The tokens of which no text may become one, by id."""
+    """The tokens that no text may become, by id."""
     special = dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
     added = {
         id: token.content
@@ -85,10 +85,10 @@ def _controls(tokenizer: Any) -> dict[int, str]:
 
 
 def _broken(text: str, spans: list[tuple[int, int]]) -> str:
-    """`text` with a space between the first two characters of each span; a mark of single characters is left out."""
+    """`text` with a space between the first two characters of each span; a single character is removed."""
     pieces, end = [], 0
     for start, stop in spans:
-        if start < end:  # overlaps with one that is broken already
+        if start < end:  # overlaps with a span that is broken already
             continue
         inside = re.search(r"\S(?=\S)", text[start:stop])
         if inside:

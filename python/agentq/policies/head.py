@@ -14,7 +14,7 @@ def logits_of(model: Any, hidden: Tensor) -> Tensor:
         logits = c tanh(scale * head(hidden) / c)
 
     The scale (1 by default) and the cap c (infinite by default) come from the config: Granite divides by
-    `logits_scaling`, Cohere and Falcon-H1 multiply, Gemma caps. A trial shows whether that is all a model does.
+    `logits_scaling`, Cohere and Falcon-H1 multiply, Gemma caps. A trial shows whether a model does anything else.
     """
     config = model.config.get_text_config()
     logits: Tensor = model.get_output_embeddings()(hidden)
@@ -29,10 +29,10 @@ def logits_of(model: Any, hidden: Tensor) -> Tensor:
 
 
 def context_of(model: Any) -> int:
-    """The tokens that a sequence may have: the model's positions, as far as a position always means the same.
+    """Maximum number of tokens in a sequence: the model's positions, as long as their encoding does not change.
 
     With `longrope` (Phi-3 128k) the rotary frequencies of all tokens change when a sequence outgrows the original
-    context, so that cached keys would be of another model. Sequences end there.
+    context, which would make cached keys wrong. Sequences end there.
     """
     config = model.config.get_text_config()
     context = int(getattr(config, "max_position_embeddings", None) or 1 << 30)

@@ -1,4 +1,4 @@
-"""What begins and ends turns in a chat: the marks of known templates, of a tokenizer's template, of a server's.
+"""Marks that begin and end turns in a chat: those of known templates, of a tokenizer's template, of a server's.
 
 Patterns are regular expressions over text without accents, invisible characters and compatibility forms (`fold`).
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 from agentq.agent.prompts import Messages
 
-# Names in angle or square brackets that a known template or its tokenizer gives a meaning.
+# Names with a meaning in angle or square brackets in a known template or its tokenizer.
 _ANGLED = (
     "s|bos|eos|pad|unk|mask|sep|cls|sop|eop|eod|eot|eoh|eom|user|assistant|system|human|bot|model|think|thinking|thought"
     "|tools?|tool_calls?|tool_response|tool_output|tool_list|function_calls?|functions?|answer|start_of_turn|end_of_turn"
@@ -31,7 +31,7 @@ KNOWN = (
     rf"(?i:\[/?(?:{_SQUARED})\]|<</?sys>>)",  # Mistral, Llama 2, BERT, GLM
     r"(?i:\[\|\w{1,32}\|\]|\]~!?b\[|\]~b\]|\[e~\[)",  # EXAONE, MiniMax
     r"(?i:###[ ]?(?:instruction|response|input|human|assistant|user|system):)",  # Alpaca and its like
-    r"(?<!\w)(?:USER|ASSISTANT|SYSTEM|HUMAN|BOT):",  # Vicuna; as written there, since pages write "User:"
+    r"(?<!\w)(?:USER|ASSISTANT|SYSTEM|HUMAN|BOT):",  # Vicuna; case-sensitive, since pages write "User:"
     r"(?m:^(?:Human|Assistant|User|System):)",
 )
 
@@ -53,9 +53,9 @@ _PROBES: tuple[Messages, ...] = (
 
 
 def fold(text: str) -> tuple[str, list[int] | range]:
-    """Text without accents, invisible characters and compatibility forms, and where each of its characters was.
+    """Text without accents, invisible characters and compatibility forms, and the original index of each character.
 
-    NFKD, without categories Mn and Cf: a full-width `＜` becomes `<`, and a zero-width space nothing.
+    NFKD, without categories Mn and Cf: a full-width `＜` becomes `<`, and a zero-width space disappears.
     """
     if text.isascii():
         return text, range(len(text))
@@ -70,7 +70,7 @@ def _folded(character: str) -> str:
 
 
 def literals(marks: Iterable[str]) -> list[str]:
-    """The patterns of marks. Those with brackets in any case; words as they are written, where a word may begin."""
+    """The patterns of marks: with brackets in any case, words case-sensitively at the beginning of a word."""
     return [_literal(folded) for mark in marks if (folded := fold(mark)[0].strip())]
 
 
@@ -83,17 +83,17 @@ def _literal(mark: str) -> str:
 def template_marks(tokenizer: Any, controls: Iterable[str]) -> list[str]:
     """The marks that a tokenizer's chat template writes as ordinary text, found by rendering short chats.
 
-    They are what stands on the lines before and after a content: `[INST]` of Llama 2, `USER:` of Vicuna.
+    They are on the lines before and after a content: `[INST]` of Llama 2, `USER:` of Vicuna.
 
     Args:
-        controls: texts of tokens that are fenced as such.
+        controls: texts of tokens that are fenced already.
     """
     split = re.compile("|".join(map(re.escape, sorted(controls, key=len, reverse=True))) or r"(?!)")
     found: dict[str, None] = {}
     for chat in _PROBES:
         try:
             text = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
-        except Exception:  # templates raise what they like where they lack a role
+        except Exception:  # a template may raise anything for a role that it lacks
             continue
         for between in re.split(f"{_SYSTEM}|{_USER}|{_ANSWER}", text):
             lines = [line.strip() for part in split.split(between) for line in part.splitlines() if line.strip()]
@@ -103,7 +103,7 @@ def template_marks(tokenizer: Any, controls: Iterable[str]) -> list[str]:
 
 
 def _marks_of(line: str) -> list[str]:
-    """Its bracketed words; else the whole line, where it is more than a word, as `USER:` is."""
+    """Its bracketed words; otherwise the whole line if it is more than a word, like `USER:`."""
     worded = re.search(r"[^\W\d_]", line) and re.search(r"[^\w\s]", line) and len(line) <= _LONGEST_LINE
     return _BRACKETED.findall(line) or ([line] if worded else [])
 

@@ -1,4 +1,4 @@
-"""Which tokens may come next in answers that are held to patterns. Owns the matchers, one a column of a batch."""
+"""Which tokens may come next in answers that must match a pattern. Owns the matchers, one per column of a batch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agentq.errors import ModelError, require
 
 
 class Vocabulary:
-    """A tokenizer's tokens as text; made once a checkpoint, in a second."""
+    """A tokenizer's tokens as text; made once per checkpoint, which takes about a second."""
 
     def __init__(self, tokenizer: Any, end_ids: list[int], size: int) -> None:
         """`size` is that of the logits. Raises MissingExtra without llguidance, ModelError for a slow tokenizer."""
@@ -25,7 +25,7 @@ class Vocabulary:
         self.size = size
 
     def matcher(self, pattern: str) -> Any:
-        """At the beginning of an answer. Raises ModelError if `pattern` is no regular expression."""
+        """A matcher at the beginning of an answer. Raises ModelError if `pattern` is no regular expression."""
         matcher = self._library.LLMatcher(self.tokens, self._library.LLMatcher.grammar_from_regex(pattern))
         if matcher.is_error():
             raise ModelError(f"a pattern must be a regular expression; got {pattern!r}: {matcher.get_error()}")
@@ -33,7 +33,7 @@ class Vocabulary:
 
 
 class Masks:
-    """The matchers of a batch; None stands for a prompt whose answers are free."""
+    """The matchers of a batch; None for a prompt without a pattern."""
 
     def __init__(self, vocabulary: Vocabulary, patterns: list[str], k: int) -> None:
         first = [vocabulary.matcher(pattern) if pattern else None for pattern in patterns]
@@ -43,7 +43,7 @@ class Masks:
     def hold(self, logits: Tensor, rows: np.ndarray, ended: np.ndarray) -> Tensor:
         """`logits` `[b, K, V]` of `rows` `[b]`, minus infinity for tokens that may not come next.
 
-        Columns that have `ended` `[b, K]` may take anything.
+        Columns that have `ended` `[b, K]` may have any token.
         """
         mask = np.ones((*ended.shape, self.size), dtype=bool)
         for i, row in enumerate(rows):
@@ -54,7 +54,7 @@ class Masks:
         return logits.masked_fill(~torch.from_numpy(mask).to(logits.device), -torch.inf)
 
     def take(self, rows: np.ndarray, tokens: np.ndarray, ended: np.ndarray) -> None:
-        """Go on by `tokens` `[b, K]`, those of columns that had not `ended` `[b, K]`."""
+        """Advance by `tokens` `[b, K]` in the columns that had not `ended` `[b, K]`."""
         for i, row in enumerate(rows):
             for column, matcher in enumerate(self.matchers[row]):
                 if matcher is not None and not ended[i, column] and not matcher.consume_token(int(tokens[i, column])):

@@ -13,9 +13,9 @@ from agentq.types import History, Proposal, StopReason
 
 
 class ModelPolicy:
-    """`Policy` on an `Engine`; `constrained`: its actions are readable and name elements of the page.
+    """`Policy` on an `Engine`. With `constrained`, every action can be parsed and names elements of the page.
 
-    Raises ConfigError for a constrained policy on an engine that cannot hold answers to a pattern.
+    Raises ConfigError for a constrained policy on an engine without patterns.
     """
 
     def __init__(self, engine: Engine, *, max_new_tokens: int = 96, constrained: bool = False) -> None:
@@ -49,7 +49,7 @@ class ModelPolicy:
         ]
 
     def write(self, history: History, text: str) -> Proposal:
-        """Another's action as this policy would have sampled it; its log-probabilities are unknown (NaN)."""
+        """An action of another source in this policy's form; its log-probabilities are unknown (NaN)."""
         tokens = self.engine.encode_answer(text)
         return Proposal(
             action=parse_action(text),

@@ -1,4 +1,4 @@
-"""What agentq reads of an OpenAI-compatible server's answers. Fields of the standard, and vLLM's two for token ids."""
+"""The parts of an OpenAI-compatible server's answers that agentq reads: the standard's fields, and vLLM's token ids."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Details(BaseModel):
 
 
 class Tokens(BaseModel):
-    """`usage`; servers may leave all of it out."""
+    """`usage`; servers may omit all of it."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -29,7 +29,7 @@ class Tokens(BaseModel):
 
     @property
     def cached_tokens(self) -> int:
-        """Of the prompt's, those that were not computed again."""
+        """Prompt tokens that were not computed again."""
         return (self.prompt_tokens_details.cached_tokens or 0) if self.prompt_tokens_details else 0
 
     def __add__(self, other: Tokens) -> Tokens:
@@ -50,7 +50,7 @@ class _Choice(BaseModel):
 
     @property
     def stop_reason(self) -> StopReason:
-        """Raises BadAnswer where the answer was broken off."""
+        """Why the answer ended. Raises BadAnswer if it was broken off."""
         if self.finish_reason not in ENDED:
             raise BadAnswer(f"finish_reason {self.finish_reason}", kind="answer broken off")
         return ENDED[self.finish_reason]
@@ -76,14 +76,14 @@ class Written(_Choice):
     prompt_token_ids: list[int] | None = None
 
     def tokens(self) -> tuple[np.ndarray, np.ndarray]:
-        """`[T]` int32 ids and `[T]` float32 log-probabilities; raises BadAnswer where they do not fit together."""
+        """`[T]` int32 ids and `[T]` float32 log-probabilities; raises BadAnswer if their numbers differ."""
         if not self.token_ids or self.logprobs is None or len(self.token_ids) != len(self.logprobs.token_logprobs):
             ids, logps = len(self.token_ids or ()), len(self.logprobs.token_logprobs) if self.logprobs else 0
             raise BadAnswer(f"{ids} token ids with {logps} log-probabilities", kind="wrong token counts")
         return np.array(self.token_ids, dtype=np.int32), np.array(self.logprobs.token_logprobs, dtype=np.float32)
 
     def probed(self) -> tuple[float, list[int]]:
-        """The first place's greatest log-probability, and the prompt's ids; raises BadAnswer where one is missing."""
+        """Greatest log-probability of the first token, and the prompt's ids. Raises BadAnswer if one is missing."""
         self.tokens()
         if not self.prompt_token_ids or self.logprobs is None or not self.logprobs.top_logprobs:
             raise BadAnswer("no token ids of the prompt, or no log-probabilities of the likeliest tokens")
@@ -105,7 +105,7 @@ class Completion(BaseModel):
 
 
 class Model(BaseModel):
-    """One of the server's."""
+    """One of the server's models."""
 
     id: str
     root: str | None = None  # vLLM: the name or path of the checkpoint
@@ -119,7 +119,7 @@ class Models(BaseModel):
 
 
 class Tokenizer(BaseModel):
-    """An answer of vLLM's /tokenizer_info or of llama.cpp's /props; both leave much out."""
+    """An answer of vLLM's /tokenizer_info or of llama.cpp's /props; both may omit fields."""
 
     chat_template: str = ""
     bos_token: str = ""
@@ -137,7 +137,7 @@ class Tokenizer(BaseModel):
 
 
 def read(form: type[Form], body: str | bytes) -> Form:
-    """An answer's body; raises BadAnswer with the first thing that is wrong."""
+    """Parse the body of an answer. Raises BadAnswer with the first fault."""
     try:
         return form.model_validate_json(body)
     except ValidationError as error:
@@ -148,7 +148,7 @@ def read(form: type[Form], body: str | bytes) -> Form:
 
 
 def in_order(choices: Sequence[Choice], n: int) -> list[Choice]:
-    """The `n` choices that were asked for; raises BadAnswer where they are fewer."""
+    """The `n` choices that were asked for; raises BadAnswer if there are fewer."""
     if len(choices) < n:
         raise BadAnswer(f"{len(choices)} of {n} choices", kind="too few choices")
     return sorted(choices, key=lambda choice: choice.index)[:n]

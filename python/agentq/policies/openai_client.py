@@ -1,4 +1,4 @@
-"""One call to an OpenAI-compatible server, its failures told apart. The only file that imports the openai package."""
+"""Calls to an OpenAI-compatible server, with its failures classified. The only file that imports the openai package."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from agentq.policies.patience import BadAnswer, Unavailable
 
 Form = TypeVar("Form", bound=BaseModel)
 
-PASSING = {408, 409, 425, 429}  # HTTP status that the next attempt may not have; nor 5xx
-WHOLE = {"top_p": 1.0}  # of the distribution, whatever the server's defaults
+PASSING = {408, 409, 425, 429}  # HTTP status of failures that may pass, as 5xx may
+WHOLE = {"top_p": 1.0}  # sample from the whole distribution, whatever the server's defaults
 VLLM = {"return_token_ids": True, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 
 
 class Refused(ModelError):
-    """The server will not answer this, however often it is asked."""
+    """The server rejects this request; a repetition would not help."""
 
 
 class OpenAIClient:
-    """`url` is as far as /v1. The key, where the server wants one, is in OPENAI_API_KEY."""
+    """`url` ends in /v1. The key, if the server needs one, is in OPENAI_API_KEY."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
-        """To be asked in one event loop. Raises MissingExtra without the openai package."""
+        """To be used in one event loop. Raises MissingExtra without the openai package."""
         self._openai: Any = require("openai", extra="openai", for_="an engine behind a URL")
         self.url, self.timeout_s, self.model = url.rstrip("/"), timeout_s, ""
         key = os.environ.get("OPENAI_API_KEY", "none")
         self._client = self._openai.AsyncOpenAI(base_url=self.url, api_key=key, max_retries=0, timeout=timeout_s)
 
     async def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> str:
-        """The body of an answer to GET or POST; a path that begins with // is the host's, not the API's.
+        """The body of an answer to GET or POST; a path that begins with // is relative to the host instead of the API.
 
         Raises:
-            Unavailable: if no answer came, or one that may be another next time.
-            Refused: if the server says no.
+            Unavailable: if no answer came, or a failure that may pass.
+            Refused: if the server rejects the request.
         """
         url = self.url.removesuffix("/v1") + path[1:] if path.startswith("//") else path
         send = self._client.get if method == "GET" else self._client.post
@@ -61,13 +61,13 @@ class OpenAIClient:
             raise Unavailable(f"no answer ({error.__cause__ or error})", kind=kind) from None
 
     async def models(self) -> list[Model]:
-        """What the server has."""
+        """The models that the server offers."""
         return read(Models, await self.call("GET", "/models")).data
 
     async def marks(self) -> list[str]:
-        """The marks of its chat template and the added tokens of its tokenizer, as far as it tells them.
+        """Marks of the server's chat template and added tokens of its tokenizer, as far as it reports them.
 
-        vLLM does with `--enable-tokenizer-info-endpoint`, llama.cpp always, others not.
+        vLLM reports them with `--enable-tokenizer-info-endpoint`, llama.cpp always, other servers never.
         """
         found: list[str] = []
         for path in ("//tokenizer_info", "//props"):
@@ -87,7 +87,7 @@ class OpenAIClient:
         likeliest: int = 0,
         pattern: str = "",
     ) -> Completion:
-        """`n` continuations of text or tokens, with ids and log-probabilities, also those of the `likeliest` tokens."""
+        """`n` continuations with token ids and log-probabilities, also those of the `likeliest` tokens."""
         asked: dict[str, Any] = {"prompt": prompt, "n": n, "seed": seed, "temperature": temperature}
         asked["max_tokens"] = max_tokens
         asked |= {"structured_outputs": {"regex": pattern}} if pattern else {}
@@ -106,7 +106,7 @@ class OpenAIClient:
 
 
 def _seconds(retry_after: str | None) -> float:
-    """Of a Retry-After header; 0 where there is none or it is a date."""
+    """Seconds requested by a Retry-After header; 0 if it is missing or a date."""
     try:
         return max(0.0, float(retry_after or 0))
     except ValueError:

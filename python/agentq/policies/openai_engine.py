@@ -1,7 +1,8 @@
-"""An OpenAI-compatible server as an engine. What it gives is asked of it at the start, and declared.
+"""An OpenAI-compatible server as an engine. Its abilities are probed at the start and declared in `gives`.
 
-One that takes and returns token ids (vLLM) continues prompts that are rendered here; any other is sent messages, and
-gives text alone. In messages the marks of known chat templates are broken, and those that the server tells.
+A server that accepts and returns token ids (vLLM) continues prompts that are rendered here. Any other server gets
+messages and returns text alone. In messages the marks of known chat templates are broken, as are those that the server
+reports.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from agentq.policies.renderer import Renderer, load_renderer
 from agentq.policies.weights import check_weights, is_adapter
 from agentq.types import StopReason
 
-START_PATIENCE_S = 10.0  # with a server that has not answered yet: its address may be wrong
+START_PATIENCE_S = 10.0  # for a server that has never answered: its address may be wrong
 PROBE = "agentq: 7:30 PM [12]"
 NO_IDS, NO_LOGPS = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.float32)
 
 
 class OpenAIEngine(ContinuousEngine):
-    """`Engine` over a server. What fails is asked again: a server that goes and comes back costs time alone."""
+    """`Engine` over a server. Failed requests are repeated, so a server that restarts costs only time."""
 
     def __init__(
         self,
@@ -44,21 +45,22 @@ class OpenAIEngine(ContinuousEngine):
         timeout_s: float = 600.0,
         patience_s: float = 600.0,
     ) -> None:
-        """Ask the server what it gives.
+        """Probe what the server gives.
 
         Args:
-            url: as far as /v1. The key, where the server wants one, is in OPENAI_API_KEY.
-            model: as the server names it; not needed where it has but one.
-            tokenizer: of the model, by name or path; by default what the server says it serves, where that is here.
-            slots: requests under way at once.
-            timeout_s: after which a request is broken off and sent again.
-            patience_s: how long the server may be away.
+            url: up to /v1. The key, if the server needs one, is in OPENAI_API_KEY.
+            model: its name on the server; may be empty if the server has one model.
+            tokenizer: the model's tokenizer, by name or path. By default that of the served checkpoint, if it can be
+                loaded here.
+            slots: number of requests that may run at the same time.
+            timeout_s: time after which a request is cancelled and sent again.
+            patience_s: how long the server may be unavailable.
 
         Raises:
             MissingExtra: without the openai package.
-            ConfigError: if the server has no such model, or a tokenizer is named and it takes no token ids.
-            ModelError: if no server answers, or not as OpenAI's would; if the tokenizer is another than the server's;
-                if the log-probabilities that it tells are not those at temperature 1.
+            ConfigError: if the server has no such model, or a tokenizer is named and the server accepts no token ids.
+            ModelError: if no server answers as OpenAI's would, the tokenizer differs from the server's, or the
+                reported log-probabilities are not those at temperature 1.
         """
         self._server = OpenAIClient(url, timeout_s)
         super().__init__(f"{url}#{model}" if model else url, Gives.TEXT, None, slots=slots)
@@ -74,7 +76,7 @@ class OpenAIEngine(ContinuousEngine):
 
     async def _start(self, url: str, model: str, tokenizer: str | Path | None) -> None:
         every = await patiently(self._server.models, who=url, patience_s=START_PATIENCE_S)
-        cards = [card for card in every if not card.id.startswith(OURS)]  # a run's before may have left adapters
+        cards = [card for card in every if not card.id.startswith(OURS)]  # an earlier run may have left adapters
         names = [card.id for card in cards]
         if model not in names and (model or len(names) != 1):
             raise ConfigError(f"{url} must be asked for one of its models ({', '.join(names)}); got '{model}'")
@@ -94,7 +96,7 @@ class OpenAIEngine(ContinuousEngine):
             self.gives |= Gives.SEEDS
 
     async def _tells_tokens(self) -> bool:
-        """Whether /completions tells token ids and log-probabilities."""
+        """Whether /completions returns token ids and log-probabilities."""
         warm, cold = (partial(self._server.complete, PROBE, 1, 0, t, 1, likeliest=1) for t in (1.0, 0.25))
         try:
             told = [(await patiently(ask, who=self.name, patience_s=START_PATIENCE_S)).choices for ask in (warm, cold)]
@@ -103,14 +105,14 @@ class OpenAIEngine(ContinuousEngine):
             return False
         if abs(logp - cold_logp) > 1e-3:
             raise ModelError(
-                f"{self.name} must tell log-probabilities at temperature 1 (vLLM: --logprobs-mode raw_logprobs); "
-                f"got {cold_logp:.3f} at temperature 0.25 for what is {logp:.3f}"
+                f"{self.name} must report log-probabilities at temperature 1 (vLLM: --logprobs-mode raw_logprobs); "
+                f"got {cold_logp:.3f} at temperature 0.25 instead of {logp:.3f}"
             )
         self._probed = ids
         return True
 
     async def _renderer(self, tokenizer: str | Path | None, context_tokens: int) -> Renderer | None:
-        """The renderer of the server's tokenizer; None where that is not here and nobody has named one."""
+        """The renderer of the server's tokenizer; None if none is named and that one cannot be loaded here."""
         name = tokenizer or self._published.root
         try:
             renderer = await asyncio.to_thread(load_renderer, name, context_tokens)
@@ -123,7 +125,7 @@ class OpenAIEngine(ContinuousEngine):
         return renderer
 
     async def _gives_two(self) -> bool:
-        """Whether the server gives two choices where it is asked for two."""
+        """Whether the server returns two choices for n = 2."""
         ask = partial(self._server.chat, [{"role": "user", "content": PROBE}], 2, 0, 1.0, 1)
         try:
             return len((await patiently(ask, who=self.name, patience_s=START_PATIENCE_S)).choices) == 2
@@ -131,7 +133,7 @@ class OpenAIEngine(ContinuousEngine):
             return False
 
     async def _honours_seeds(self) -> bool:
-        """Whether equal seeds give equal samples and others do not."""
+        """Whether equal seeds give equal samples, and different seeds different ones."""
         prompt = Prompt([{"role": "user", "content": PROBE}], np.array(self._probed, dtype=np.int32))
         told = []
         for seed in (1, 1, 1 << 20):
@@ -145,7 +147,7 @@ class OpenAIEngine(ContinuousEngine):
         return await patiently(ask, who=self.name, patience_s=self.patience_s, usage=self.usage)
 
     async def _checked(self, request: SampleRequest) -> EngineReply:
-        """One attempt, which counts only if the server has had the published weights."""
+        """One attempt, which counts only if the server had the published weights."""
         try:
             answer = await self._attempt(request)
             if not self._published.marked or await self._published.intact():
@@ -158,7 +160,7 @@ class OpenAIEngine(ContinuousEngine):
         raise Unavailable("a server without the published weights", kind="weights lost")
 
     async def _attempt(self, request: SampleRequest) -> EngineReply:
-        k, seed = request.k, request.seed % 2**31  # as far as all servers have it
+        k, seed = request.k, request.seed % 2**31  # a range that all servers accept
         settings = (request.temperature, request.max_new_tokens)
         if self.renderer is not None:
             ids, pattern = request.prompt.ids.tolist(), request.pattern
@@ -169,7 +171,7 @@ class OpenAIEngine(ContinuousEngine):
                     raise ModelError(
                         f"{self.name} must hold answers to a pattern (vLLM 0.12 or newer); got {sample.text[:80]!r}"
                     )
-            if pattern:  # vLLM masks before it takes log-probabilities
+            if pattern:  # vLLM applies the mask before it computes log-probabilities
                 samples = [without_tokens(sample) for sample in samples]
             used = written.usage or Tokens()
             return EngineReply(samples, used.prompt_tokens, used.cached_tokens, used.completion_tokens)
@@ -189,7 +191,7 @@ class OpenAIEngine(ContinuousEngine):
         return SampledAnswer(self.renderer.decode(ids), ids, logps, choice.stop_reason, self.version)
 
     async def _load(self, checkpoint: Path) -> None:
-        """See `ContinuousEngine._load`; the server must be vLLM's and see the directory."""
+        """See `ContinuousEngine._load`; the server must run vLLM and see the directory."""
         if is_adapter(checkpoint):
             await self._published.put_adapter(checkpoint)
         else:

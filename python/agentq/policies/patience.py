@@ -1,4 +1,4 @@
-"""Asking a server again that does not answer, or not in a way that can be read."""
+"""Repeats requests to a server that does not answer, or whose answers cannot be read."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from agentq.policies.usage import Usage
 
 Result = TypeVar("Result")
 
-FIRST_WAIT_S, LONGEST_WAIT_S = 0.25, 8.0  # between two attempts; doubled each time. Ours
-ATTEMPTS = 4  # at an answer that cannot be read: more would give no other
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.25, 8.0  # between two attempts, doubled each time; ours
+ATTEMPTS = 4  # for answers that cannot be read: more would change nothing
 
 
 class Fault(Exception):
-    """An attempt that failed; `kind` is what it counts as, by default the message."""
+    """An attempt that failed; `kind`: what it is counted as, by default the message."""
 
     def __init__(self, why: str, *, kind: str = "") -> None:
         super().__init__(why)
@@ -26,7 +26,7 @@ class Fault(Exception):
 
 
 class Unavailable(Fault):
-    """No answer now; `after_s`: when the server wants to be asked again."""
+    """No answer now. `after_s`: seconds that the server asks to wait."""
 
     def __init__(self, why: str, after_s: float = 0.0, *, kind: str = "") -> None:
         super().__init__(why, kind=kind)
@@ -34,17 +34,17 @@ class Unavailable(Fault):
 
 
 class BadAnswer(Fault):
-    """An answer that is not what was asked for."""
+    """An answer that does not fit the request."""
 
 
 async def patiently(
     ask: Callable[[], Awaitable[Result]], *, who: str, patience_s: float, usage: Usage | None = None
 ) -> Result:
-    """What `ask` gives, asked again where it raises `Unavailable` or `BadAnswer`; `usage` counts these.
+    """The result of `ask`, which is repeated after `Unavailable` and `BadAnswer`; `usage` counts these.
 
     Raises:
-        ModelError: one line that names `who`, once it has been unavailable for `patience_s`, or gave `ATTEMPTS` bad
-            answers to one question.
+        ModelError: one line that names `who`, once it has been unavailable for `patience_s` or has given `ATTEMPTS` bad
+            answers to one request.
     """
     usage = Usage() if usage is None else usage
     wait_s, bad_answers, since = FIRST_WAIT_S, 0, None
@@ -62,7 +62,7 @@ async def patiently(
             bad_answers += 1
             if bad_answers == ATTEMPTS:
                 raise ModelError(f"{who} must give OpenAI's answers; got {error}, {ATTEMPTS} times") from error
-        pause_s = max(after_s, wait_s * random.uniform(0.5, 1))  # not all of them at once
+        pause_s = max(after_s, wait_s * random.uniform(0.5, 1))  # spreads the attempts of many requests
         usage.pause_s += pause_s
         await asyncio.sleep(pause_s)
         wait_s = min(2 * wait_s, LONGEST_WAIT_S)

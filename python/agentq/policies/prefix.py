@@ -1,7 +1,7 @@
-"""Keys and values of prompt prefixes seen before, in blocks of tokens: what an agent's next prompt begins with again.
+"""Keys and values of earlier prompts' prefixes, in blocks of tokens.
 
-An agent's prompt is its last one with an action put in before the page, so most of it has been computed. Owns a trie of
-blocks under a byte limit, the least recently used go first; knows nothing of models but the shape of a block.
+An agent's prompt is its last one with an action inserted before the page, so most of it has been computed already. Owns
+a trie of blocks with a byte limit; the least recently used blocks are dropped first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class PrefixCache:
     """Blocks by (block before, its tokens). Exact: tokens are compared, not their hashes."""
 
     def __init__(self, max_bytes: int) -> None:
-        """`max_bytes` of keys and values are kept at most; 0 keeps none."""
+        """At most `max_bytes` of keys and values are kept; 0 keeps none."""
         self.max_bytes, self.num_bytes = max_bytes, 0
         self._blocks: OrderedDict[tuple[int, bytes], _Block] = OrderedDict()
         self._next = _ROOT + 1
@@ -42,7 +42,7 @@ class PrefixCache:
             keys.append((before, tokens))
             states.append(block.states)
             before = block.number
-        for key in reversed(keys):  # a block must outlive those behind it
+        for key in reversed(keys):  # a block must outlive its successors
             self._blocks.move_to_end(key)
         return states
 
@@ -51,7 +51,7 @@ class PrefixCache:
 
         Args:
             prompt: `[P]` int32 token ids.
-            start: where `states` begin in it, the end of what `find` gave for it; a multiple of BLOCK.
+            start: index at which `states` begin, the end of the prefix that `find` returned; a multiple of BLOCK.
             states: `[layers, 2, heads, P - start, head size]`; copied.
         """
         before, keys = _ROOT, []
@@ -59,7 +59,7 @@ class PrefixCache:
             key, offset = (before, tokens), i * BLOCK - start
             block = self._blocks.get(key)
             if block is None:
-                if offset < 0:  # dropped since it was found
+                if offset < 0:  # a block was dropped after it was found
                     return
                 kept = states[..., offset : offset + BLOCK, :].clone()
                 block = self._blocks[key] = _Block(self._next, kept)

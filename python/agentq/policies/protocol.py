@@ -1,7 +1,7 @@
 """What policies and engines are. A policy proposes actions; an engine samples text for policies, critics and judges.
 
-All calls are coroutines: searches of many tasks wait at once, and an engine makes of what waits what suits it best, one
-large batch or a steady stream.
+All calls are coroutines. Searches of many tasks wait at the same time, and an engine serves the waiting requests as
+suits it best: as one large batch or as a steady stream.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from agentq.types import History, Proposal, StopReason
 
 
 class Gives(Flag):
-    """What an engine gives of its samples besides their text. Training needs TOKEN_IDS and LOGPS."""
+    """What an engine returns for a sample besides its text. Training needs TOKEN_IDS and LOGPS."""
 
     TEXT = 0
-    TOKEN_IDS = auto()  # those that it read and sampled
-    LOGPS = auto()  # of the sampled ones, at temperature 1
+    TOKEN_IDS = auto()  # ids of the prompt and of the samples
+    LOGPS = auto()  # log-probabilities of the sampled tokens at temperature 1
     SEEDS = auto()  # equal requests give equal samples
-    PATTERNS = auto()  # answers held to `SampleRequest.pattern`
+    PATTERNS = auto()  # answers match `SampleRequest.pattern`
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What is sent to an engine; `ids` `[P]` int32 as its model reads it, empty where the engine does not tell."""
+    """The input of an engine. `ids` `[P]` int32: the tokens that its model reads; may be empty."""
 
     messages: Messages
     ids: np.ndarray
@@ -39,11 +39,11 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class SampleRequest:
-    """`k` samples of one prompt at a temperature >= 0 (0: greedy); `role` is whom it is accounted to.
+    """`k` samples of one prompt at a temperature >= 0 (0: greedy). `role`: the account that usage is counted for.
 
-    `pattern`: a regular expression that whole answers match, unless they are cut off; empty: none. Only for engines
-    that give PATTERNS. Log-probabilities stay those of the free model; an engine without them gives none, nor
-    token ids.
+    `pattern`: a regular expression that whole answers match unless they are cut off; empty for none. It needs an engine
+    that gives PATTERNS. Log-probabilities are those of the unconstrained model; an engine that cannot compute them
+    returns neither log-probabilities nor token ids.
     """
 
     prompt: Prompt
@@ -57,9 +57,9 @@ class SampleRequest:
 
 @dataclass(frozen=True, slots=True)
 class SampledAnswer:
-    """One answer. `token_ids` `[T]` int32 and `logps` `[T]` float32 in nats at temperature 1; empty where not given.
+    """One answer. `token_ids` `[T]` int32 and `logps` `[T]` float32 in nats at temperature 1; empty if not given.
 
-    `version` is that of the weights that sampled it.
+    `version`: that of the weights which sampled the answer.
     """
 
     text: str
@@ -70,48 +70,48 @@ class SampledAnswer:
 
 
 def without_tokens(sample: SampledAnswer) -> SampledAnswer:
-    """The text of a sample whose log-probabilities are not those of the free model."""
+    """The text alone, for a sample whose log-probabilities are not those of the unconstrained model."""
     return replace(sample, token_ids=np.empty(0, np.int32), logps=np.empty(0, np.float32))
 
 
 class Engine(Protocol):
-    """A language model that can be asked by many at once."""
+    """A language model that serves many requests at the same time."""
 
     name: str
     gives: Gives
 
     @property
     def version(self) -> int:
-        """Of the weights."""
+        """Version of the weights being served."""
         ...
 
     @property
     def usage(self) -> Usage:
-        """What it was asked and what it took so far."""
+        """Requests, tokens and time so far."""
         ...
 
     def render(self, history: History, compose: Callable[[History], Messages], *, max_new_tokens: int) -> Prompt:
-        """The prompt that `compose` makes of a history; without its oldest actions where it would not fit."""
+        """The prompt that `compose` makes of a history; the oldest actions are left out if it would not fit."""
         ...
 
     def encode_answer(self, text: str) -> np.ndarray:
-        """`[T]` int32 ids of a whole answer, the end token last; empty where the engine does not tell."""
+        """`[T]` int32 ids of a whole answer, the end token last; empty if the engine does not report token ids."""
         ...
 
     async def sample(self, request: SampleRequest) -> list[SampledAnswer]:
-        """`request.k` samples; they depend on the request and the weights alone. The prompt is prefilled once."""
+        """`request.k` samples, which depend only on the request and the weights. The prompt is prefilled once."""
         ...
 
     def publish(self, checkpoint: Path) -> int:
-        """Move to a checkpoint's weights, of the same shapes; returns the new version, that of every later sample.
+        """Serve a checkpoint's weights, of the same shapes. Returns the new version, which every later sample has.
 
         Raises:
-            ModelError: if they cannot be loaded; the engine then goes on as before.
+            ModelError: if they cannot be loaded; the engine then keeps the old weights.
         """
         ...
 
     def close(self) -> None:
-        """Let go of processes, connections and caches; nothing is asked after."""
+        """Release processes, connections and caches. No request may follow."""
         ...
 
 
@@ -120,16 +120,16 @@ class Policy(Protocol):
 
     @property
     def version(self) -> int:
-        """Of the weights; marks every proposal."""
+        """Version of the weights; every proposal records it."""
         ...
 
     async def propose(self, history: History, k: int, *, seed: int, temperature: float = 1.0) -> list[Proposal]:
-        """`k` proposals at a history; equal (history, k, seed, version) give equal ones, whatever is asked beside.
+        """`k` proposals at a history; equal (history, k, seed, version) give equal proposals, whatever else is sampled.
 
         Args:
             history: what to act on.
             k: at least 1.
-            seed: of the samples.
-            temperature: at least 0; 0 is greedy. Recorded log-probabilities are always at 1.
+            seed: seed of the samples.
+            temperature: at least 0; 0 is greedy. Recorded log-probabilities are always those at temperature 1.
         """
         ...

@@ -1,7 +1,7 @@
-"""The weights of a vLLM server: putting a checkpoint there, and telling whether the server still has it.
+"""Publishes weights to a vLLM server, and checks whether the server still has them.
 
-The server reads a checkpoint from a directory that both see. Weights are marked by vLLM's weight version, an adapter by
-its name; neither outlives a restart, so a server that came back with its first weights is told from one that did not.
+The server reads a checkpoint from a directory that both can see. Weights are marked by vLLM's weight version, an
+adapter by its name. Neither mark survives a restart, so a server that restarted with its first weights is recognised.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from uuid import uuid4
 from agentq.policies.openai_client import OpenAIClient, Refused
 from agentq.policies.patience import Unavailable
 
-OURS = "agentq-"  # so the names begin that agentq gives to weights and adapters
+OURS = "agentq-"  # prefix of the names that agentq gives to weights and adapters
 LOADING = f"{OURS}loading"
 
 
 class Published:
-    """Whole checkpoints need VLLM_SERVER_DEV_MODE=1 there, adapters VLLM_ALLOW_RUNTIME_LORA_UPDATING=1.
+    """Weights on one server, which needs VLLM_SERVER_DEV_MODE=1, or VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 for adapters.
 
-    Its calls raise `Unavailable` and `Refused`.
+    All calls may raise `Unavailable` and `Refused`.
     """
 
     def __init__(self, server: OpenAIClient, root: str) -> None:
@@ -29,11 +29,11 @@ class Published:
         self.server, self.base, self.root = server, server.model, root
         self._weights: Path | None = None  # None: the root's
         self._adapter: Path | None = None
-        self._mark = self._name = ""  # of the weights, of the adapter; empty: never published
+        self._mark = self._name = ""  # mark of the weights, name of the adapter; empty if never published
 
     @property
     def marked(self) -> bool:
-        """Whether there are weights that a restart would lose without a word."""
+        """Whether there are weights that a restart would lose silently."""
         return bool(self._mark)
 
     async def on_cpu(self) -> bool:
@@ -41,25 +41,25 @@ class Published:
         return "device_config=cpu" in await self.server.call("GET", "//server_info")
 
     async def intact(self) -> bool:
-        """Whether the server has what was put there."""
+        """Whether the server has what was published."""
         if self._mark and json.loads(await self.server.call("GET", "//weight_info"))["weight_version"] != self._mark:
             return False
         return not self._name or self._name in {card.id for card in await self.server.models()}
 
     async def restore(self) -> None:
-        """Put there again what a restart or a failure has lost."""
+        """Publish again what a restart or a failure has lost."""
         if self._mark and json.loads(await self.server.call("GET", "//weight_info"))["weight_version"] != self._mark:
             await self._load(self._weights, self._mark)
         if self._adapter and self._name not in {card.id for card in await self.server.models()}:
             await self._load_adapter(self._adapter, self._name)
 
     async def put(self, checkpoint: Path) -> None:
-        """Serve all weights of a checkpoint, without an adapter; where that fails, what was served before."""
+        """Serve all weights of a checkpoint without an adapter; on failure, the old weights."""
         mark = _mark()
         try:
             await self._load(checkpoint, mark)
         except BaseException:
-            self._mark = self._mark or _mark()  # it may have anything now
+            self._mark = self._mark or _mark()  # its weights are unknown now
             with suppress(Unavailable, Refused):
                 await self.restore()
             raise
@@ -68,14 +68,14 @@ class Published:
         self._adapter, self._name, self.server.model = None, "", self.base
 
     async def put_adapter(self, checkpoint: Path) -> None:
-        """Serve the weights with an adapter on; where that fails, what was served before."""
-        name = _mark()  # never one of before: the prefix cache knows adapters by their names
+        """Serve the weights with an adapter; on failure, as before."""
+        name = _mark()  # never reused: the prefix cache knows adapters by their names
         await self._load_adapter(checkpoint, name)
         await self._drop_adapter()
         self._adapter, self._name, self.server.model = checkpoint, name, name
 
     async def _load(self, checkpoint: Path | None, mark: str) -> None:
-        """What others have under way there is broken off, for it would go on with other weights."""
+        """Load weights. Running requests of other clients are aborted, since they would continue with other weights."""
         path = self.root if checkpoint is None else str(checkpoint.resolve())
         await self.server.call("POST", "//pause?mode=abort")
         try:

@@ -1,8 +1,8 @@
-"""Between messages and the tokens of a checkpoint: prompts, answers, and what fits the context."""
+"""Converts between messages and a checkpoint's tokens: prompts, answers, and what fits the context."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -21,16 +21,16 @@ NO_LIMIT = 1 << 30  # tokens of a context
 
 
 class Renderer:
-    """`end_ids` are the tokens that end an answer; `context_tokens` what prompt and answer may have together."""
+    """`end_ids` are the tokens that end an answer; `context_tokens` the limit for prompt and answer together."""
 
     def __init__(self, tokenizer: Any, end_ids: list[int], context_tokens: int) -> None:
-        """Raises ModelError if the tokenizer's chat template takes a user message in no form."""
+        """Raises ModelError if the tokenizer's chat template accepts a user message in no form."""
         self.tokenizer, self.end_ids, self.context_tokens = tokenizer, end_ids, context_tokens
         self.fence = Fence.of(tokenizer)
         self._form = chat_form(tokenizer)
 
     def encode(self, messages: Messages) -> np.ndarray:
-        """`[P]` int32 prompt ids: by the chat template when the tokenizer has one, else as plain text."""
+        """`[P]` int32 prompt ids: by the chat template if the tokenizer has one, else as plain text."""
         if self.tokenizer.chat_template:
             text = self.tokenizer.apply_chat_template(self._form(messages), add_generation_prompt=True, tokenize=False)
             ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
@@ -39,9 +39,9 @@ class Renderer:
         return np.asarray(ids, dtype=np.int32)
 
     def render(self, history: History, compose: Callable[[History], Messages], *, max_new_tokens: int) -> Prompt:
-        """See `Engine.render`. No content becomes an added token or a mark of the template, which are its alone.
+        """See `Engine.render`. Contents never become an added token or a mark of the template.
 
-        An agent that repeats itself must not end a run: it forgets how it began instead.
+        A history that is too long loses its oldest actions, so that an agent that repeats itself does not end a run.
         """
         messages = self.fence.messages(compose(history))
         ids = self.encode(messages)
@@ -58,7 +58,7 @@ class Renderer:
             raise ModelError(f"a prompt must have 1 to {room} tokens (context {self.context_tokens}); got {len(ids)}")
 
     def encode_answer(self, text: str) -> np.ndarray:
-        """`[T]` int32 ids of a whole answer, the end token last: what the model would have had to sample."""
+        """`[T]` int32 ids of a whole answer, the end token last, as the model would have sampled it."""
         ids = self.tokenizer(self.fence.text(text), add_special_tokens=False, verbose=False)["input_ids"]
         return np.asarray([*ids, self.end_ids[0]], dtype=np.int32)
 
@@ -75,27 +75,17 @@ def renderer_of(tokenizer: Any) -> Renderer:
     return Renderer(tokenizer, [tokenizer.eos_token_id], NO_LIMIT)
 
 
-def pair_of(tokenizer: Any, prompt: str | Messages, chosen: str, rejected: str) -> tuple[tuple[Sample], tuple[Sample]]:
-    """The sides of a preference pair of texts, as `PreferencePair` has them. Log-probabilities are unknown (NaN).
-
-    Args:
-        tokenizer: the transformers tokenizer of the model, such as `learner.tokenizer`.
-        prompt: chat messages, `{"role": .., "content": ..}`, or the text of a single user message.
-        chosen: the better answer, without an end token.
-        rejected: the other one.
+def samples_of_texts(prompt: str | Messages, answers: Sequence[str], tokenizer: Any) -> list[Sample]:
+    """A sample of each answer to `prompt`, messages or the text of a user message; log-probabilities are unknown (NaN).
 
     Raises:
-        ValueError: if the answers are equal.
-        ModelError: if there is no tokenizer, or it has no end token.
+        ModelError: as `renderer_of`.
     """
-    if chosen == rejected:
-        raise ValueError(f"chosen and rejected must differ; got {chosen[:40]!r} twice")
     renderer = renderer_of(tokenizer)
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     prompt_ids = renderer.encode(renderer.fence.messages(messages))
-    answers = renderer.encode_answer(chosen), renderer.encode_answer(rejected)
-    first, second = (Sample(prompt_ids, ids, np.full(len(ids), np.nan, np.float32)) for ids in answers)
-    return (first,), (second,)
+    answer_ids = [renderer.encode_answer(answer) for answer in answers]
+    return [Sample(prompt_ids, ids, np.full(len(ids), np.nan, np.float32)) for ids in answer_ids]
 
 
 def load_renderer(tokenizer: str | Path, context_tokens: int = NO_LIMIT) -> Renderer:
@@ -103,7 +93,7 @@ def load_renderer(tokenizer: str | Path, context_tokens: int = NO_LIMIT) -> Rend
 
     Raises:
         MissingExtra: without transformers.
-        ModelError: if there is none.
+        ModelError: if it cannot be loaded.
     """
     transformers: Any = require("transformers", extra="train", for_="a tokenizer")
     try:

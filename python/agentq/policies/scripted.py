@@ -12,7 +12,7 @@ from agentq.types import History, Proposal, StopReason
 
 
 class ScriptedPolicy:
-    """`Policy` whose actions come from `act(history, rng) -> (text, logp)`; logp in nats is recorded as one token's."""
+    """`Policy` whose actions come from `act(history, rng) -> (text, logp)`; logp in nats is that of one token."""
 
     version = 0
 
@@ -21,7 +21,7 @@ class ScriptedPolicy:
 
     async def propose(self, history: History, k: int, *, seed: int, temperature: float = 1.0) -> list[Proposal]:
         """See `Policy.propose`."""
-        await asyncio.sleep(0)  # others go on meanwhile, as beside a model
+        await asyncio.sleep(0)  # lets other coroutines run, as a model would
         rng = np.random.default_rng(seed)
         return [self._one(history, rng, temperature) for _ in range(k)]
 

@@ -1,4 +1,4 @@
-"""Batched sampling from a transformers causal LM: prompts in, token ids and log-probabilities out. Knows no agents."""
+"""Batched sampling from a transformers causal LM: prompts in, token ids and log-probabilities out."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from agentq.types import History
 class TransformersEngine:
     """`Engine` over a causal LM, by name or path, on one device.
 
-    `shares_columns` tells whether the samples of a prompt are computed as columns of one row, with a prefix cache; a
-    trial of the model decides. A model that does not take our masks is computed prompt by prompt, several times slower.
+    `shares_columns`: whether the samples of a prompt are computed as columns of one row, with a prefix cache. A trial
+    of the model decides. A model that does not accept the masks is computed prompt by prompt, several times slower.
     """
 
     gives = Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS | Gives.PATTERNS
@@ -46,10 +46,10 @@ class TransformersEngine:
         max_rows: int = 32,
         prefix_cache_bytes: int = 512 << 20,
     ) -> None:
-        """`max_rows` prompts are computed at once; known prefixes take at most `prefix_cache_bytes` (0: none).
+        """At most `max_rows` prompts are computed together; cached prefixes use at most `prefix_cache_bytes` (0: none).
 
         Raises:
-            ModelError: if the checkpoint cannot be loaded, or no way of decoding gives the model's own logits.
+            ModelError: if the checkpoint cannot be loaded, or decoding does not give the model's own logits.
         """
         self.model, tokenizer = load_checkpoint(model, device=device, dtype=dtype)
         self.model.eval()
@@ -78,7 +78,7 @@ class TransformersEngine:
         return self.renderer.encode_answer(text)
 
     async def sample(self, request: SampleRequest) -> list[SampledAnswer]:
-        """See `Engine.sample`; requests that wait together are computed together."""
+        """See `Engine.sample`; waiting requests are computed together."""
         return await self._batches.submit((request.k, request.temperature, request.max_new_tokens), request)
 
     def _answer(self, requests: list[SampleRequest], queue_s: list[float]) -> list[list[SampledAnswer]]:
@@ -98,14 +98,14 @@ class TransformersEngine:
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """What patterns are matched with."""
+        """The tokens that patterns are matched on."""
         if self._vocabulary is None:
             width = int(self.model.get_output_embeddings().weight.shape[0])
             self._vocabulary = Vocabulary(self.renderer.tokenizer, self.renderer.end_ids, width)
         return self._vocabulary
 
     def publish(self, checkpoint: Path | Mapping[str, Tensor]) -> int:
-        """See `Engine.publish`; in place, also from weights by the model's own names."""
+        """See `Engine.publish`; in place, from a checkpoint or from weights by the model's own names."""
         weights = checkpoint if isinstance(checkpoint, Mapping) else load_weights(checkpoint)
         check_shapes(shapes_of(weights), shapes_of(self.model.state_dict()), like=self.name)
         self.model.load_state_dict(weights, strict=False)
@@ -132,19 +132,22 @@ class TransformersEngine:
 
         Args:
             prompts: `[B]` arrays of int32 ids, each at least one token and short enough for the context.
-            k: samples a prompt, at least 1.
-            seeds: `[B]`; a sample depends on its own prompt, k, seed and the weights alone (up to rounding).
+            k: samples per prompt, at least 1.
+            seeds: `[B]`; a sample depends only on its prompt, k, seed and the weights (up to rounding).
             temperature: at least 0; 0 takes the likeliest token.
-            max_new_tokens: of each sample.
-            roles: `[B]` whom the prompts are accounted to; all to the policy by default.
-            patterns: `[B]` see `SampleRequest.pattern`.
+            max_new_tokens: limit for each sample.
+            roles: `[B]` accounts that usage is counted for; by default the policy.
+            patterns: `[B]`; see `SampleRequest.pattern`.
 
         Raises:
-            ModelError: if a prompt is empty or leaves no room for max_new_tokens in the context, or a pattern is none.
-            MissingExtra: without llguidance, where there is a pattern.
+            ModelError: if a prompt is empty or leaves no room for max_new_tokens in the context, or a pattern cannot be
+                read.
+            MissingExtra: for a pattern without llguidance.
         """
         if k < 1 or temperature < 0 or len(seeds) != len(prompts):
-            raise ValueError(f"k >= 1, temperature >= 0, a seed a prompt; got {k}, {temperature}, {len(seeds)} seeds")
+            raise ValueError(
+                f"k must be >= 1, temperature >= 0, one seed per prompt; got {k}, {temperature}, {len(seeds)} seeds"
+            )
         for prompt in prompts:
             self.renderer.check(prompt, max_new_tokens)
         start = time.perf_counter()
@@ -174,18 +177,18 @@ class TransformersEngine:
 
 
 def load_checkpoint(path: str | Path, *, device: str, dtype: torch.dtype | str) -> tuple[Any, Any]:
-    """Model and tokenizer of a Hugging Face checkpoint; one clear line when they are absent or do not fit together."""
+    """Model and tokenizer of a Hugging Face checkpoint; Raises ModelError if one is missing or they do not fit."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
         model, told = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, output_loading_info=True)
         model = model.to(device)
-    except Exception as error:  # what a damaged file raises depends on the file: safetensors' and tokenizers' are bare
+    except Exception as error:  # damaged files raise bare exceptions of safetensors and tokenizers
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(f"the model must be a transformers checkpoint by name or path; got {path}: {first}") from error
-    if absent := sorted(told["missing_keys"]):  # transformers would draw them at random
+    if absent := sorted(told["missing_keys"]):  # transformers would initialise them at random
         first = f"{path} without {len(absent)}, such as {absent[0]}"
         raise ModelError(f"the checkpoint must hold every weight; got {first}")
-    if model.config._attn_implementation == "sdpa":  # the others have attention that SDPA does not compute
+    if model.config._attn_implementation == "sdpa":  # otherwise the model has attention that SDPA cannot compute
         model.set_attn_implementation(attention.NAME)
     size = model.get_input_embeddings().weight.shape[0]
     if len(tokenizer) > size:

@@ -1,4 +1,4 @@
-"""Trials of a model: whether a way to compute its logits gives those of one plain forward pass."""
+"""Trials of a model: whether a way of decoding gives the logits of one plain forward pass."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from agentq.policies.columns import Columns, PlainColumns, SharedColumns
 from agentq.policies.head import context_of
 from agentq.policies.prefix import PrefixCache
 
-PROMPTS, STEPS, K = (37, 21), 3, 2  # tokens of the prompts, which hold blocks of prefixes; samples of each
-WINDOW = 6  # tokens of a sliding window during a trial, so that it matters in a short prompt
+PROMPTS, STEPS, K = (37, 21), 3, 2  # prompt lengths that contain prefix blocks; steps; samples per prompt
+WINDOW = 6  # sliding window during a trial, small enough to matter in a short prompt
 
 
 def choose_columns(model: Any) -> tuple[Callable[[PrefixCache], Columns], bool]:
-    """How to make the columns of an engine's batches, and whether they are the shared, fast ones.
+    """How to make the columns of an engine's batches, and whether they are the fast, shared ones.
 
-    Each way is tried on short random prompts, with windows made shorter, and compared with the plain forward pass.
+    Each way is compared with the plain forward pass on short random prompts, with shortened windows.
 
     Raises:
         ModelError: if no way gives the model's own logits.
@@ -38,7 +38,7 @@ def choose_columns(model: Any) -> tuple[Callable[[PrefixCache], Columns], bool]:
         model.get_decoder().config._attn_implementation = name
         try:
             allowed, gap = rounding(model), _gap(model, make)
-        except Exception as error:  # a model that does not take what it is given fails anywhere in its own code
+        except Exception as error:  # a model that does not accept the inputs may fail anywhere in its code
             said = f"{type(error).__name__} in its own code"
             continue
         if gap < allowed:
@@ -51,7 +51,7 @@ def choose_columns(model: Any) -> tuple[Callable[[PrefixCache], Columns], bool]:
 
 
 def _gap(model: Any, make: Callable[[PrefixCache], Columns]) -> float:
-    """The largest `spread_apart` of columns, with prompts that are new and with prompts whose prefixes are known."""
+    """The largest `spread_apart` of columns, first without and then with cached prefixes."""
     prefixes, room, gaps = PrefixCache(1 << 30), context_of(model) - STEPS, []
     prompts = [random_ids(model, max(1, min(n, room)), n).astype(np.int32) for n in PROMPTS]
     tokens = torch.from_numpy(random_ids(model, (STEPS - 1) * len(prompts) * K, 0)).view(STEPS - 1, len(prompts), K)
@@ -80,10 +80,10 @@ def plain_logits(model: Any, ids: np.ndarray) -> Tensor:
 
 
 def spread_apart(found: Tensor, want: Tensor) -> float:
-    """The largest distance of two distributions' logits, relative to how far the wanted ones spread about their mean.
+    """The largest distance between the logits of two distributions, relative to the norm of the wanted, centred logits.
 
     Args:
-        found: `[..., V]` logits; a constant that all of a distribution share makes no difference.
+        found: `[..., V]` logits; a constant added to a whole distribution makes no difference.
         want: `[..., V]` the same.
     """
     found, want = (x - x.mean(dim=-1, keepdim=True) for x in (found, want))
@@ -91,10 +91,10 @@ def spread_apart(found: Tensor, want: Tensor) -> float:
 
 
 def rounding(model: Any) -> float:
-    """What `spread_apart` may be through rounding alone: 0.001 in float32; in narrower types the model shows it.
+    """The `spread_apart` that rounding alone explains: 0.001 in float32, measured on the model in narrower types.
 
-    There it is four times the difference between a batch with the attention in use and each row with the model's own,
-    at least 0.05: both compute the same, in another order.
+    The measured value is four times the difference between a batch with the attention in use and each row with the
+    model's own, at least 0.05: both compute the same in a different order.
     """
     if model.get_input_embeddings().weight.dtype in (torch.float32, torch.float64):
         return 1e-3
@@ -112,7 +112,7 @@ def random_ids(model: Any, length: int, seed: int) -> np.ndarray:
 
 
 def _eager(model: Any) -> str:
-    """The name of the attention that a model defines itself; that which it has where it cannot be exchanged."""
+    """The name of the attention that a model defines itself; its present one if that cannot be changed."""
     known = getattr(model, "_supports_attention_backend", False)
     return "eager" if known else str(model.get_decoder().config._attn_implementation)
 

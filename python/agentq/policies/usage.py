@@ -1,4 +1,4 @@
-"""What engines were asked and what it took, by role: policy, critic, judge; and what went wrong on the way."""
+"""Requests, tokens and time of engines by role (policy, critic, judge), and their failures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Self
 
 @dataclass(slots=True)
 class Tally:
-    """Of one role. `cached_tokens`: of the prompts', not computed again; `queue_s`: waited, summed over requests."""
+    """Usage of one role. `cached_tokens`: prompt tokens from the cache; `queue_s`: waiting time of all requests."""
 
     requests: int = 0
     prompt_tokens: int = 0
@@ -27,24 +27,24 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Money for a million tokens."""
+    """Money per million tokens."""
 
     prompt: float = 0.0
     cached: float = 0.0
     generated: float = 0.0
 
     def of(self, tally: Tally) -> float:
-        """What a tally costs."""
+        """The cost of a tally."""
         new = tally.prompt_tokens - tally.cached_tokens
         return (self.prompt * new + self.cached * tally.cached_tokens + self.generated * tally.generated_tokens) / 1e6
 
 
 @dataclass(slots=True)
 class Usage:
-    """What an engine has done so far.
+    """Usage of an engine so far.
 
-    `seconds` is time in which it was computing. `faults` counts attempts that failed, by what they met, such as
-    HTTP 429; `pause_s` is the time that requests then paused, summed over them.
+    `seconds`: time in which it was computing. `faults`: failed attempts by cause, such as HTTP 429. `pause_s`: time
+    that requests then waited before the next attempt, summed over requests.
     """
 
     roles: dict[str, Tally] = field(default_factory=dict)
@@ -57,9 +57,9 @@ class Usage:
         return self.roles.setdefault(role, Tally())
 
     def since(self, earlier: Usage | None) -> Usage:
-        """What came after `earlier`, a copy; all of it if that is None."""
+        """Usage after `earlier`, as a copy; all of it if that is None."""
         then = earlier or Usage()
-        now = list(self.roles.items())  # the engine's thread may add one meanwhile
+        now = list(self.roles.items())  # the engine's thread may add a role meanwhile
         tallies = {role: tally - then.roles.get(role, Tally()) for role, tally in now}
         return Usage(
             tallies, self.seconds - then.seconds, self.faults.copy() - then.faults, self.pause_s - then.pause_s
@@ -72,7 +72,7 @@ class Usage:
 
     @property
     def total(self) -> Tally:
-        """Over all roles."""
+        """Sum over all roles."""
         return sum(list(self.roles.values()), Tally())
 
     def to_note(self) -> dict[str, Any]:
@@ -82,13 +82,13 @@ class Usage:
 
     @classmethod
     def from_note(cls, note: Mapping[str, Any]) -> Self:
-        """What a stage's note tells; nothing used where it tells none."""
+        """The usage in a stage's note; nothing if it has none."""
         engine = note.get("engine", {})
         tallies = {role: Tally(**tally) for role, tally in note.get("usage", {}).items()}
         return cls(tallies, engine.get("seconds", 0.0), Counter(engine.get("faults", {})), engine.get("pause_s", 0.0))
 
     def __str__(self) -> str:
-        """For a status line: `34.5 k tokens, 71 % cached, 3 failed attempts`; empty where nothing was used."""
+        """For a status line: `34.5 k tokens, 71 % cached, 3 failed attempts`; empty if nothing was used."""
         total, failed = self.total, self.faults.total()
         read = total.prompt_tokens
         cached = [f"{100 * total.cached_tokens / read:.0f} % cached"] if read else []

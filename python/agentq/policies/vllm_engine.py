@@ -1,4 +1,4 @@
-"""vLLM in this process's charge: one engine that nobody else asks. A server of its own is `openai`'s business."""
+"""vLLM started by this process and used by it alone. For a vLLM server see openai_engine.py."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class VLLMEngine(ContinuousEngine):
         """Start vLLM on a checkpoint, by name or path.
 
         Args:
-            slots: requests under way at once; vLLM itself decides how many of them it computes.
-            settings: of vLLM's AsyncEngineArgs. Weights have the checkpoint's own type unless `dtype` says otherwise.
+            slots: number of requests that may run at the same time; vLLM decides how many it computes together.
+            settings: arguments of vLLM's AsyncEngineArgs. By default weights keep the checkpoint's own type.
 
         Raises:
             MissingExtra: without vLLM.
@@ -46,7 +46,7 @@ class VLLMEngine(ContinuousEngine):
         )
         self.model, self._weights = model, model
         self._requests, self._adapters = count(), count(1)
-        self._adapter: Any = None  # vLLM's LoRARequest, None: the weights as they are
+        self._adapter: Any = None  # vLLM's LoRARequest; None without an adapter
         try:
             self._llm = self._background.wait(self._start(settings))
         except Exception as error:
@@ -62,17 +62,17 @@ class VLLMEngine(ContinuousEngine):
 
         own = getattr(AutoConfig.from_pretrained(self.model), "dtype", None)
         given = {"dtype": str(own).removeprefix("torch.") if own is not None else "auto", **settings}
-        if current_platform.is_cpu():  # there a prompt with a seed that is read in two parts ends vLLM 0.32
+        if current_platform.is_cpu():  # with it, a seeded prompt read in two parts crashes vLLM 0.32
             given.setdefault("enable_chunked_prefill", False)
         return AsyncLLM.from_engine_args(AsyncEngineArgs(model=str(self.model), disable_log_stats=True, **given))
 
     async def _ask(self, request: SampleRequest) -> EngineReply:
-        """Sample by sample: of several at once vLLM tells the cached tokens of one that may have found the others'."""
+        """One vLLM request per sample: for several, vLLM reports cached tokens that may be those of its siblings."""
         outputs = await asyncio.gather(*(self._generate(request, i) for i in range(request.k)))
         samples = [self._sampled(output.outputs[0]) for output in outputs]
         cached = min(output.num_cached_tokens or 0 for output in outputs)
         generated = sum(len(sample.token_ids) for sample in samples)
-        if request.pattern:  # vLLM masks before it takes log-probabilities
+        if request.pattern:  # vLLM applies the mask before it computes log-probabilities
             samples = [without_tokens(sample) for sample in samples]
         return EngineReply(samples, len(request.prompt.ids), cached, generated)
 
@@ -80,10 +80,10 @@ class VLLMEngine(ContinuousEngine):
         from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
 
         params = SamplingParams(
-            seed=(request.seed + index) % 2**62,  # must fit 64 bits with a sign
+            seed=(request.seed + index) % 2**62,  # must fit a signed 64-bit integer
             temperature=request.temperature,
             max_tokens=request.max_new_tokens,
-            logprobs=0,  # of the sampled token alone
+            logprobs=0,  # only that of the sampled token
             detokenize=False,
             structured_outputs=StructuredOutputsParams(regex=request.pattern) if request.pattern else None,
             output_kind=RequestOutputKind.FINAL_ONLY,
@@ -108,7 +108,7 @@ class VLLMEngine(ContinuousEngine):
         if is_adapter(checkpoint):
             from vllm.lora.request import LoRARequest
 
-            number = next(self._adapters)  # never one of before: the prefix cache knows adapters by it
+            number = next(self._adapters)  # never reused: the prefix cache knows adapters by it
             adapter = LoRARequest(f"agentq-{number}", number, str(checkpoint.resolve()))
             await self._llm.add_lora(adapter)
             self._adapter = adapter
@@ -134,5 +134,5 @@ class VLLMEngine(ContinuousEngine):
         """See `Engine.close`."""
         if self._llm is not None:
             self._llm.shutdown()
-            self._llm = None  # it shuts down again where it ends with the process, and cannot then
+            self._llm = None  # a second shutdown at the end of the process would fail
         super().close()

@@ -1,4 +1,4 @@
-"""What a checkpoint is, told from its files: which one, and whether it may be published. Needs no torch to tell."""
+"""Identifies checkpoints by their files, and checks whether they may be published. Needs no torch."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 from agentq.errors import ModelError
 
 MODEL_FILES = (".safetensors", ".bin", ".json", ".jinja", ".model")
-TIED = frozenset({"lm_head.weight"})  # where the embedding is the head, savers write it or not
+TIED = frozenset({"lm_head.weight"})  # with a tied head, a checkpoint may or may not contain it
 
 
 def fingerprint(model: Path | str) -> str:
-    """16 hex digits that differ where weights, tokenizer or template do; of a name, where it is no directory."""
+    """16 hex digits that change with weights, tokenizer or template; computed from the name if it is no directory."""
     if isinstance(model, str) and not Path(model).is_dir():
         return hashlib.sha256(model.encode()).hexdigest()[:16]
     model = Path(model)
@@ -29,16 +29,16 @@ def fingerprint(model: Path | str) -> str:
 
 
 def is_adapter(checkpoint: Path) -> bool:
-    """Whether it is a LoRA adapter in peft's layout."""
+    """Whether a checkpoint is a LoRA adapter in peft's layout."""
     return (checkpoint / "adapter_config.json").is_file()
 
 
 def check_weights(checkpoint: Path, *, like: str | Path, cpu: bool) -> None:
-    """Hold a checkpoint's files against those of the model that vLLM serves; only read them where that has none here.
+    """Check a checkpoint's files against the model that vLLM serves, as far as that model has files here.
 
     Raises:
         ModelError: if a file is missing or damaged, or a tensor is missing, unknown or of another shape; on a CPU if
-            the head is the embedding: vLLM 0.32 packs it there once and would go on with the old one.
+            the head is tied to the embedding: vLLM 0.32 packs the head once and would keep the old one.
     """
     shapes = _shapes(checkpoint)
     if cpu and (not TIED & shapes.keys() or _config(checkpoint).get("tie_word_embeddings")):
@@ -51,7 +51,7 @@ def check_weights(checkpoint: Path, *, like: str | Path, cpu: bool) -> None:
 
 
 def check_shapes(found: Mapping[str, list[int]], wanted: Mapping[str, list[int]], *, like: str) -> None:
-    """Raises ModelError unless tensors have the names and shapes wanted."""
+    """Raises ModelError unless tensors have the wanted names and shapes."""
     differ = {name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name)}
     differ -= TIED & (found.keys() ^ wanted.keys())
     if differ:
@@ -93,7 +93,7 @@ def _shapes(checkpoint: Path) -> dict[str, list[int]]:
         try:
             with safe_open(file, "np") as opened:
                 shapes |= {name: opened.get_slice(name).get_shape() for name in list(opened.keys())}
-        except Exception as error:  # safetensors' own error class is a bare Exception
+        except Exception as error:  # safetensors raises a bare Exception
             raise ModelError(f"{file} must be a safetensors file; got a damaged one ({error})") from error
     if not shapes:
         raise ModelError(f"a published checkpoint must hold *.safetensors; got none in {checkpoint}")

@@ -15,7 +15,7 @@ PLOT_WIDTH_PX, PLOT_HEIGHT_PX, MARGIN_PX = 270, 140, 48
 
 
 def success_bars(rungs: Sequence[RungResult]) -> Markup:
-    """One horizontal bar a rung, 0 to 100 %, with its 95 % interval as a whisker and its figures at the right."""
+    """One horizontal bar per rung, 0 to 100 %, with its 95 % interval as a whisker and its figures at the right."""
     height = ROW_PX * len(rungs) + 28
     scale = WIDTH_PX - LABEL_PX - VALUE_PX
 
@@ -90,7 +90,7 @@ def _span(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _short(value: float) -> str:
-    """At most three digits after the point, so that it fits beside an axis: 0.00603 is 0.006, 2e-07 is 0."""
+    """At most three decimals, to fit beside an axis: 0.00603 is 0.006, 2e-07 is 0."""
     return f"{value:.3f}".rstrip("0").rstrip(".") if abs(value) < 100 else f"{value:.0f}"
 
 

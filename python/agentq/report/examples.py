@@ -1,4 +1,4 @@
-"""One tree as a story: the path to its best end, and at each node what else could have been done. Pure functions."""
+"""One tree as a story: the path to its best end, with the alternatives at each node. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAX_STEPS = 40
 class Choice:
     """One action at a node: N visits, Q its mean return, the critic's value, and whether the shown path takes it.
 
-    `error_kind` says too whether the rollout was cancelled because the world failed.
+    `error_kind` also shows a rollout that was cancelled because the world failed.
     """
 
     action: str
@@ -27,7 +27,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One node of the path: where the agent was, what it thought, and its choices in the critic's order."""
+    """One node of the path: the page, the agent's thought, and its choices in the critic's order."""
 
     url: str
     page: str

@@ -21,17 +21,17 @@ from agentq.store.files import flatten, read_json, read_metrics
 from agentq.store.run import TRAJECTORY, TREE, RunStore
 
 CURVES = (
-    *("reward/mean", "success", "group_collapse", "entropy", "agreement", "logp_difference/mean"),  # of a round
-    *("loss", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected"),  # of an optimiser step
+    *("reward/mean", "success", "group_collapse", "entropy", "agreement", "logp_difference/mean"),  # per round
+    *("loss", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected"),  # per optimiser step
     *("grad_norm", "kl", "approx_kl", "clip_ratio/low_mean", "clip_ratio/high_mean"),
 )
 BROKEN = "broken by the world"  # episodes, and rollouts of trees, by error kind
-RETURNS = "pages come back to"  # nodes of trees, by how it went, see `Env.restored`
+RESTORED = "restored pages"  # nodes of trees, by outcome, see `Env.restored`
 
 
 @dataclass(frozen=True, slots=True)
 class StageRow:
-    """What one stage did: items kept, its seconds, and whatever else its note says."""
+    """One stage: items kept, seconds, and the rest of its note."""
 
     name: str
     trees: int
@@ -41,7 +41,7 @@ class StageRow:
 
 
 def write_report(run_dir: Path | str, out: Path | None = None) -> Path:
-    """Write the page of a run, also while the run goes on; returns its path.
+    """Write the page of a run, even of one in progress. Returns its path.
 
     Args:
         out: the page's file; None: `report.html` in the run directory.
@@ -79,7 +79,7 @@ def write_report(run_dir: Path | str, out: Path | None = None) -> Path:
 
 
 def read_summary(path: Path) -> list[RungResult]:
-    """The rungs of summary.json, a list of `RungResult.to_dict()`; none where it has not been written yet.
+    """The rungs of summary.json, a list of `RungResult.to_dict()`; none if it has not been written yet.
 
     Raises:
         StoreError: if it is something else.
@@ -101,20 +101,20 @@ def read_stages(store: RunStore) -> tuple[list[StageRow], list[Example]]:
     for stage in store.stages():
         note, trees, episodes = dict(store.note(stage) or {}), store.count(stage, TREE), store.count(stage, TRAJECTORY)
         if "seconds" not in note and not trees and not episodes:
-            continue  # a mark that the run left for itself
+            continue  # an internal mark of the run
         seconds, done, total, _ = (note.pop(key, None) for key in ("seconds", "done", "total", "finished"))
         text = [f"{done} of {total}"] if done != total and total else []
-        for key in ("live", "checkpoints", "state"):  # the first has a place of its own; the others are seals
+        for key in ("live", "checkpoints", "state"):  # the first is shown elsewhere; the others are seals
             note.pop(key, None)
         text += used(Usage.from_note({key: note.pop(key, {}) for key in ("usage", "engine")}))
         text += [f"{key.replace('_', ' ')} {value}" for key, value in note.items()]
         faults = Counter(t.fault for t in store.trajectories(stage) if t.fault is not None)
-        returns: Counter[str] = Counter()
+        restored: Counter[str] = Counter()
         for tree in store.trees(stage):
             faults.update(tree.info.get("faults", {}))
-            returns.update(how for how in tree.restored if how)
+            restored.update(how for how in tree.restored if how)
             examples.see(stage, tree)
-        text += [f"{what}: {_by_count(found)}" for what, found in ((BROKEN, faults), (RETURNS, returns)) if found]
+        text += [f"{what}: {_by_count(found)}" for what, found in ((BROKEN, faults), (RESTORED, restored)) if found]
         rows.append(StageRow(stage, trees, episodes, seconds, "; ".join(text)))
     return rows, examples.picked()
 
@@ -125,7 +125,7 @@ def _by_count(found: Counter[str]) -> str:
 
 
 def used(usage: Usage) -> list[str]:
-    """What a stage's engines did: by role, when they computed, and which attempts failed, commonest first."""
+    """Usage of a stage's engines by role, their busy time, and failed attempts, commonest first."""
     text = [_asked(role, tally) for role, tally in usage.roles.items()]
     if usage.seconds:
         text.append(f"engine busy {duration(usage.seconds)}")
@@ -157,7 +157,7 @@ def curves(metrics: Sequence[dict[str, Any]]) -> list[tuple[str, list[Markup]]]:
 
 
 def duration(seconds: float | None) -> str:
-    """`3 h 05 min`, `4 min 10 s`, `2.5 s`; empty where unknown."""
+    """`3 h 05 min`, `4 min 10 s`, `2.5 s`; empty if unknown."""
     if seconds is None:
         return ""
     if seconds < 60:

@@ -96,7 +96,7 @@ def _shade(value: float) -> str:
 
 
 def _width(text: str) -> int:
-    """Of a line in a monospaced font of 11 px, at most."""
+    """Largest width of a line in a monospaced font of 11 px."""
     return 7 * len(text)
 
 

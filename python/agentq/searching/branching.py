@@ -17,6 +17,7 @@ import numpy as np
 from agentq.agent.actions import history_text
 from agentq.credit.trees import rollout_sums
 from agentq.envs.protocol import Env, Forkable, can_fork
+from agentq.error_kinds import SESSION_LOST
 from agentq.errors import ConfigError
 from agentq.policies.protocol import Policy
 from agentq.searching.faults import Broken, Resets, ask, broken_tree, take
@@ -24,7 +25,7 @@ from agentq.searching.rollout import RolloutSettings
 from agentq.searching.run import call
 from agentq.seeds import Stream, task_seed
 from agentq.store.records import TERMINAL, TreeRecord
-from agentq.types import SESSION_LOST, History, Proposal, StepResult, Task
+from agentq.types import History, Proposal, StepResult, Task
 
 ENTROPY_TOKENS = 20  # of an action, from its first on; ARPO's released code
 

@@ -20,6 +20,7 @@ from agentq.policies.protocol import Policy
 from agentq.searching.branching import Branching, branched
 from agentq.searching.demonstrate import Writer, demonstrate, inspect
 from agentq.searching.faults import Resets
+from agentq.searching.partial import PartialTrees
 from agentq.searching.rollout import RolloutSettings, rollout
 from agentq.searching.run import run_all
 from agentq.searching.selection import SearchSettings
@@ -155,7 +156,10 @@ class Collector:
 
         def search(task: Task, resets: Resets) -> Awaitable[TreeRecord]:
             env = self.make_env()
-            found = TreeSearch(env, task, policy, settings, critic=critic, resets=resets, make_env=self.make_env)
+            partials = PartialTrees(self.store, stage)
+            found = TreeSearch(
+                env, task, policy, settings, critic=critic, resets=resets, make_env=self.make_env, partials=partials
+            )
             return search_steps(found) if by_steps else found.run()
 
         self._trees(stage, tasks, search, on_item, sessions=settings.leaves_in_flight)

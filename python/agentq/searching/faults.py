@@ -1,6 +1,6 @@
 """What search does where the world fails: a first page is tried twice, and a run whose world is gone ends.
 
-All else is data. A broken item is recorded with its kind and counts as done; `types.WORLD_FAULTS` has the kinds.
+All else is data. A broken item is recorded with its kind and counts as done; `error_kinds.WORLD_FAULTS` has the kinds.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from agentq.envs.protocol import RESETS, Env
+from agentq.error_kinds import RESET_FAILED, SESSION_LOST
 from agentq.errors import AgentqError, EnvError
 from agentq.searching.run import Args, Result, call
 from agentq.store.records import TreeRecord
-from agentq.types import RESET_FAILED, SESSION_LOST, EnvAction, Observation, StepResult, Task
+from agentq.types import EnvAction, Observation, StepResult, Task
 
 
 class Broken(Exception):

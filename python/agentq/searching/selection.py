@@ -67,16 +67,13 @@ def forest_for(settings: SearchSettings, task: Task | None = None) -> Forest:
     )
 
 
-def check_forest(forest: Forest, settings: SearchSettings) -> None:
-    """Raises ValueError if a search of these settings cannot serve the forest."""
-    wanted = {"selection": settings.selection, "exhaust": True, "backup": "mean", "discount": 1.0}
-    if settings.selection == "gumbel":
-        wanted["num_simulations"] = settings.num_iterations
-    for name, value in wanted.items():
-        if (got := getattr(forest, name)) != value:
-            raise ValueError(f"forest.{name} must be {value!r} for this search; got {got!r}: use forest_for(settings)")
-    if forest.transpositions:
-        raise ValueError("forest.transpositions must be off: a search names no states; got on")
+def check_forest(forest: Forest, settings: SearchSettings, task: Task) -> None:
+    """Raises ValueError if the forest is not one that `forest_for` makes."""
+    wanted = forest_for(settings, task)
+    for name in ("selection", "c_exp", "exhaust", "seed", "num_simulations", "max_considered", "gumbel_scale"):
+        want, got = getattr(wanted, name), getattr(forest, name)
+        if got != want:
+            raise ValueError(f"forest.{name} must be {want!r} for this search; got {got!r}")
 
 
 def priors(proposals: Sequence[Proposal]) -> np.ndarray:

@@ -8,10 +8,11 @@ from typing import Any
 from agentq.agent.actions import history_text
 from agentq.critics.protocol import Judge
 from agentq.envs.protocol import Env, can_restore
+from agentq.error_kinds import REPLAY_MISMATCH, SESSION_LOST
 from agentq.searching.faults import Broken, Resets, ask, take
 from agentq.searching.nodes import Node
 from agentq.searching.run import call
-from agentq.types import REPLAY_MISMATCH, SESSION_LOST, Observation, Proposal, StepResult, Task
+from agentq.types import Observation, Proposal, StepResult, Task
 
 TRIES = 2  # rollouts that may break at a node (ours)
 
@@ -62,13 +63,13 @@ class SearchSession:
         return result
 
     async def _go_to(self, node: Node) -> None:
-        """Show the node's page: by snapshot, else by replay from reset, checked by fingerprints.
+        """Show the node's page: by snapshot, else by replay, checked by fingerprints.
 
         Raises Broken where no way leads there. A failed restore shows at the next step.
         """
         if self.position is node:
             return
-        if self.restorable is not None:
+        if self.restorable is not None and node.snapshot is not None:
             await ask(self.env, self.restorable.restore, node.snapshot)
             node.restored = self.restorable.restored
             return
@@ -77,11 +78,22 @@ class SearchSession:
         node.restored = "approximate"
 
     async def _replay(self, target: Node) -> None:
-        page = await self.resets.first_page(self.env, self.task)
-        for node in target.path():
+        """Take the actions that led to a node, from the nearest page with a snapshot on, else from the first."""
+        path = target.path()
+        known = [i for i, node in enumerate(path) if node.snapshot is not None]
+        if self.restorable is not None and known:
+            start = path[known[-1]]
+            assert start.history is not None
+            await ask(self.env, self.restorable.restore, start.snapshot)
+            page, path = start.history.observation, path[known[-1] + 1 :]
+        else:
+            page = await self.resets.first_page(self.env, self.task)
+        for node in path:
             assert node.history is not None
             if node.proposal is not None:
                 page = (await self._step(node.proposal, page)).observation
             if page.fingerprint != node.history.observation.fingerprint:
                 self.counts["replay_mismatches"] += 1
                 raise Broken(REPLAY_MISMATCH, "a replay must reach the same page; it reached another")
+            if node.snapshot is None:
+                node.snapshot = await self.snapshot()

@@ -8,13 +8,11 @@ One iteration (arXiv:2408.07199, section 5.1, Algorithm 1):
     4. roll out   follow the policy's first sample, expanding each node on the way, until the episode ends
     5. back up    N and W of every node on the path                                 (forest.tell)
 
-Ours, where the paper is silent: every node of a rollout joins the tree with its K proposals (its siblings are where the
-next iterations branch off, the critic's first rank before the others). A rollout that the world broke is cancelled: N
-and W know nothing of it, it uses up an iteration, and a node that broke `TRIES` times is not tried again.
-
-With `leaves_in_flight` n, steps 1 and 5 are done for n leaves at once and steps 2 to 4 side by side, each leaf in its
-own session. A rollout grows nodes of its own, which join the forest in the order of the leaves once all have ended: the
-tree follows from the seed and n, not from timing.
+Ours, where the paper is silent: every node of a rollout joins the tree with its K proposals, where later iterations
+branch off, the critic's first rank first. A rollout that the world broke is cancelled: it uses up an iteration, and N
+and W do not count it. A node that broke `TRIES` times is not tried again.
+With `leaves_in_flight` n, steps 1 and 5 handle n leaves at once; steps 2 to 4 run concurrently, one session per leaf.
+New nodes join the forest in the order of the leaves once all rollouts have ended, so timing does not matter.
 """
 
 from __future__ import annotations
@@ -23,10 +21,10 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
-from agentq._core import NO_NODE, Forest
+from agentq._core import NO_NODE
 from agentq.agent.actions import action_key
 from agentq.critics.protocol import Critic, Judge
 from agentq.envs.protocol import Env, can_fork, can_restore
@@ -34,14 +32,13 @@ from agentq.errors import BudgetSpent
 from agentq.policies.protocol import Policy
 from agentq.searching.faults import Broken, Resets, broken_tree
 from agentq.searching.nodes import Node, ranked_children, record
+from agentq.searching.partial import PartialTrees
 from agentq.searching.run import call
-from agentq.searching.selection import NEED_PRIORS, SearchSettings, check_forest, forest_for, priors
+from agentq.searching.selection import NEED_PRIORS, SearchSettings, forest_for, priors
 from agentq.searching.session import TRIES, SearchSession
 from agentq.seeds import Stream, task_seed
 from agentq.store.records import TreeRecord
 from agentq.types import History, Proposal, StepResult, Task
-
-__all__ = ["SearchSettings", "TreeSearch", "forest_for"]
 
 COUNTS = ("env_steps", "prompt_tokens", "generated_tokens", "iterations", "replay_mismatches")
 
@@ -54,7 +51,7 @@ class _Rollout:
     path: list[Node]
     expansion: int
     stride: int
-    sampled: int = field(default=0)
+    sampled: int = 0
     spent: bool = False
 
 
@@ -66,11 +63,10 @@ class TreeSearch:
     that the world broke too. `make_env` makes the further sessions of `leaves_in_flight`, closed at the end; without it
     they are forks of `env`.
 
-    The tree lies in `forest`, which many searches of the same settings may share, and is dropped from it at the end;
-    without one it has a forest of its own.
+    With `partials` the tree is kept there while it grows; a killed search of the same task and settings resumes it.
 
     Raises:
-        ValueError: if the search cannot serve the forest, begin at `start`, or have so many sessions.
+        ValueError: if the search cannot begin at `start`, or have so many sessions.
     """
 
     def __init__(
@@ -82,22 +78,20 @@ class TreeSearch:
         *,
         critic: Critic | None = None,
         judge: Judge | None = None,
-        forest: Forest | None = None,
         start: History | None = None,
         on_rollout: Callable[[History, StepResult], None] = lambda history, result: None,
         resets: Resets | None = None,
         make_env: Callable[[], Env] | None = None,
+        partials: PartialTrees | None = None,
     ) -> None:
         self.task, self.policy, self.settings, self.critic = task, policy, settings, critic
         self.judge, self.start, self.on_rollout, self.make_env = judge, start, on_rollout, make_env
-        self.resets = resets or Resets()
+        self.resets, self.partials = resets or Resets(), partials
         if start is not None and not can_restore(env):
             raise ValueError(f"a search that begins on the way needs an environment that can restore; got {env.name}")
         if settings.leaves_in_flight > 1 and make_env is None and not can_fork(env):
             raise ValueError(f"several leaves in flight need make_env or an environment that can fork; got {env.name}")
-        if forest is not None:
-            check_forest(forest, settings)
-        self.forest = forest_for(settings, task) if forest is None else forest
+        self.forest = forest_for(settings, task)
         (self.tree,) = self.forest.add_trees(1).tolist()
         self.root = Node(id=self.forest.root(self.tree))
         self.nodes = {self.forest.root(self.tree): self.root}
@@ -105,50 +99,54 @@ class TreeSearch:
         self.sessions = [self._session(env)]
         self.faults: Counter[str] = Counter()
         self.expansions = 0
+        self.left = settings.num_iterations  # rollouts from the present root
         self.succeeded = False
+        self.begun = time.perf_counter()  # minus what an earlier process took
+        self.taken: list[tuple[int, float]] = []  # N and W of each action taken, see `searching.steps`
 
     async def run(self) -> TreeRecord:
         """Search until iterations or budget are spent, the tree is exhausted, or (if asked to) a success is found.
 
         A task whose first page does not come has a record of a root alone, with the error kind.
         """
-        begun = time.perf_counter()
         try:
             await self.open()
         except Broken as fault:
-            self.forest.drop([self.tree])
             return broken_tree(self.task, fault)
         try:
             await self.grow()
         finally:
             await self.close()
         table = self.forest.table(self.tree)
-        self.forest.drop([self.tree])
         nodes = [self.nodes[i] for i in table.pop("id").tolist()]
-        return record(self.task, nodes, table, self.info(begun))
+        return record(self.task, nodes, table, self.info())
 
-    def info(self, begun: float) -> dict[str, object]:
-        """Of the record, for a search that began at `begun` on the clock."""
-        found = {"seconds": time.perf_counter() - begun, "succeeded": self.succeeded, "faults": dict(self.faults)}
-        return {**self.counts, **found}
+    def info(self) -> dict[str, object]:
+        """What the record says of the whole search."""
+        seconds = time.perf_counter() - self.begun
+        return {**self.counts, "seconds": seconds, "succeeded": self.succeeded, "faults": dict(self.faults)}
 
     async def open(self) -> None:
         """Show the first page. Raises Broken where it does not come."""
         session = self.sessions[0]
+        self.begun = time.perf_counter()
         self.root.history = self.start or History.of(self.task, await self.resets.first_page(session.env, self.task))
         session.position = self.root
         self.root.snapshot = await session.snapshot()
+        if self.partials is not None:
+            self.partials.resume(self)
 
     async def grow(self) -> bool:
-        """`num_iterations` more rollouts from the present root, or fewer, see `run`; False if the budget is spent."""
-        s, left = self.settings, self.settings.num_iterations
-        while left > 0 and not (self.succeeded and s.stop_on_success):
-            tickets, leaves, *_ = self.forest.ask([self.tree], min(left, s.leaves_in_flight))
+        """The rollouts that are `left` from the present root, or fewer, see `run`; False if the budget is spent."""
+        while self.left > 0 and not (self.succeeded and self.settings.stop_on_success):
+            tickets, leaves, *_ = self.forest.ask([self.tree], min(self.left, self.settings.leaves_in_flight))
             if len(tickets) == 0:
                 break
-            left -= len(tickets)
+            self.left -= len(tickets)
             if not await self._batch(tickets.tolist(), leaves.tolist()):
                 return False
+            if self.partials is not None:
+                self.partials.keep(self)
         return True
 
     async def close(self) -> None:
@@ -206,10 +204,9 @@ class TreeSearch:
             rollout.spent = True
 
     async def _next(self, node: Node, rollout: _Rollout) -> Node:
-        """The child that the rollout goes on to: the policy's first sample where the node has none yet.
+        """The next node of the rollout: for a node without children, the policy's first sample.
 
-        Where it has some the rule wants a new one: the next that nobody has tried, else one more sample. A sample that
-        is there already is another visit of it.
+        Otherwise the rule wants a new child: the next untried one, else one more sample, which may repeat a child.
         """
         if not node.children:
             seed = self._seed(rollout)
@@ -221,7 +218,7 @@ class TreeSearch:
             node.children = children
             return first
         for child in node.children:
-            if child.broke < TRIES and (child.id is None or self.forest.started[child.id] == 0):
+            if child.broke < TRIES and (child.id is None or self.forest.visits_started[child.id] == 0):
                 return child
         (proposal,) = await self._sample(node, rollout, 1)
         known = {action_key(c.proposal.action.env_action): c for c in node.children if c.proposal is not None}
@@ -231,7 +228,7 @@ class TreeSearch:
         return known[key]
 
     def _seed(self, rollout: _Rollout) -> int:
-        """Of the rollout's next sample."""
+        """Seed of the rollout's next sample."""
         number = rollout.expansion + rollout.stride * rollout.sampled
         return task_seed(self.settings.seed, self.task, Stream.TREE, number)
 
@@ -267,26 +264,20 @@ class TreeSearch:
             if node.children[0].id is None:
                 self._expand(tickets, node)
             if child.id is None:
-                assert child.proposal is not None
-                new = self.forest.widen(tickets, [child.value], [child.proposal.action_logp])
+                new = self.forest.widen(tickets, [child.value])
                 self._name([child], int(new[0]))
             else:
                 self.forest.extend(tickets, [node.children.index(child)])
 
     def _expand(self, tickets: list[int], node: Node) -> None:
-        proposals = [child.proposal for child in node.children if child.proposal is not None]
-        first = self.forest.expand(
-            tickets,
-            [len(proposals)],
-            [child.value for child in node.children],
-            [p.action_logp for p in proposals],
-            [child.prior for child in node.children] if self.settings.selection in NEED_PRIORS else None,
-        )
+        values, shares = [child.value for child in node.children], [child.prior for child in node.children]
+        needs_priors = self.settings.selection in NEED_PRIORS
+        first = self.forest.expand(tickets, [len(node.children)], values, shares if needs_priors else None)
         self._name(node.children, int(first[0]))
 
     def _name(self, nodes: list[Node], first: int) -> None:
         if first == NO_NODE:
-            raise MemoryError(f"all trees in flight must fit {self.forest.max_bytes} bytes; they are full")
+            raise MemoryError(f"a tree must fit {self.forest.max_bytes} bytes; it is full")
         for i, node in enumerate(nodes, first):
             node.id, self.nodes[i] = i, node
 
@@ -302,5 +293,4 @@ class TreeSearch:
         else:
             self.forest.abandon([ticket])
         assert node.parent is not None and node.parent.history is not None
-        history = node.parent.history
-        self.on_rollout(history, fault.result(history.observation))
+        self.on_rollout(node.parent.history, fault.result(node.parent.history.observation))

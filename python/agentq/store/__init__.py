@@ -1,4 +1,4 @@
-"""The run store: what a run saw, kept so that it survives being killed."""
+"""The run store: the data of a run, safe against kills."""
 
 from agentq.store.records import EXHAUSTED, TERMINAL, TreeRecord
 from agentq.store.run import RunStore

@@ -1,7 +1,7 @@
-"""Whether a command may use a run directory: checked before anything is made or deleted; taken back by a failure.
+"""Whether a command may use a run directory. Checked before anything is made or deleted; undone after a failure.
 
-A directory belongs to the command that made it. It is bound to its settings by the first item that is kept in it: one
-without items is begun anew, whatever its settings.
+A directory belongs to the command that made it. The first item binds it to its settings; without items, a run may begin
+anew with other settings.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from agentq.store.directory import OWN_FILES, Lock, check_directory, delete_run
 from agentq.store.files import first_difference, read_json
 from agentq.store.run import TRAJECTORY, TREE, RunStore
 
-INPUTS = "inputs"  # the note that names a run's inputs by their paths
+INPUTS = "inputs"  # the note with the paths of a run's inputs
 
 
 def is_begun(path: Path) -> bool:
-    """Whether an earlier command left something in the directory that a new run would go on with."""
+    """Whether an earlier command left something in the directory that a new run would continue."""
     return (path / "config.json").exists() and not _is_idle(path)
 
 
 def check_claim(path: Path, config: Mapping[str, Any], *, clean: bool, inputs: Mapping[str, Path | str]) -> None:
-    """Check that a command may make, go on with, or with `clean` delete the run in `path`.
+    """Check that a command may make, continue, or with `clean` delete the run in `path`.
 
     Args:
-        config: the run's settings; its "command" is the words that make such a run, such as "train loop".
-        inputs: what the command reads, by the word that names it, such as "--base": a path, or the name of an engine.
-            What `config` knows by its fingerprint has the same key there.
+        config: the run's settings; its "command" has the words of the command, such as "train loop".
+        inputs: inputs of the command by option, such as "--base": a path, or the name of an engine. An input that
+            `config` has as a fingerprint has the same key there.
 
     Raises:
-        ConfigError: if the directory is another command's or has other settings, an input would be deleted, or nothing
-            can be written there.
+        ConfigError: if the directory belongs to another command or has other settings, an input would be deleted, or
+            the directory cannot be written.
         StoreError: if it is no run directory, or is damaged.
     """
     check_directory(path)
@@ -60,7 +60,7 @@ def check_claim(path: Path, config: Mapping[str, Any], *, clean: bool, inputs: M
 def claimed(
     path: Path, config: Mapping[str, Any], *, clean: bool, inputs: Mapping[str, Path | str] | None = None
 ) -> Iterator[RunStore]:
-    """The store of the run in `path`; what was made there is deleted again if the block fails before it keeps anything.
+    """The store of the run in `path`. If the block fails before it keeps anything, what it made is deleted.
 
     Raises:
         ConfigError: if the directory cannot be written to.
@@ -93,7 +93,7 @@ def claimed(
 
 
 def _stored(path: Path, *, clean: bool) -> dict[str, Any] | None:
-    """The settings of the run in `path`; None where there is none, or a damaged one that is to be deleted."""
+    """The settings of the run in `path`; None if there is none, or a damaged one that will be deleted."""
     try:
         stored = read_json(path / "config.json") if (path / "config.json").exists() else None
     except StoreError:
@@ -111,11 +111,11 @@ def _is_idle(path: Path) -> bool:
         with RunStore.read(path) as store:
             return _kept_nothing(store)
     except StoreError:
-        return False  # it is damaged, which to open it says
+        return False  # it is damaged, which opening reports
 
 
 def _kept_nothing(store: RunStore) -> bool:
-    """Whether a run has no item, metric, checkpoint or foreign file; of a live run every note counts, too."""
+    """Whether a run has no item, metric, checkpoint or foreign file; a live run also no note."""
     try:
         stages = store.stages()
         if any(store.count(stage, kind) for stage in stages for kind in (TREE, TRAJECTORY)) or store.metrics():
@@ -168,14 +168,14 @@ def _unwritable(path: Path, error: OSError) -> ConfigError:
 
 
 def _take_back(path: Path, made: list[Path]) -> None:
-    """Delete what a failed opening left in a directory that was made for it, unless another process holds it by now."""
+    """Delete the remains of a failed opening in a directory made for it, unless another process holds it."""
     with suppress(StoreError, OSError), closing(Lock(path)):
         delete_run(path)
         _remove(made)
 
 
 def _remove(made: list[Path]) -> None:
-    """Remove the directories of a run that kept nothing, innermost first, as far as they are empty."""
+    """Remove the empty directories of a run that kept nothing, innermost first."""
     with suppress(OSError):
         (made[0] / ".lock").unlink(missing_ok=True)
         for folder in made:

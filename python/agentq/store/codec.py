@@ -1,9 +1,10 @@
-"""Bytes of one record: a JSON part and named NumPy columns, zlib-compressed. Owns the layout; knows no tree, no SQLite.
+"""Bytes of one record: a JSON part and named NumPy columns, zlib-compressed. Owns the layout, independent of trees and
+SQLite.
 
     zlib( uint32 length of the header | header, JSON: {"meta": ..., "columns": [[name, dtype, shape], ...]} | columns )
 
-Every number is little-endian with a fixed dtype, and nothing is pickled, so reading runs no code of the writer. zlib's
-Adler-32 checksum finds a record whose bytes were damaged.
+Every number is little-endian with a fixed dtype, and nothing is pickled, so reading never runs the writer's code.
+zlib's Adler-32 checksum detects damaged records.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def pack(meta: Mapping[str, Any], columns: Mapping[str, np.ndarray]) -> bytes:
 
     Raises:
         ValueError: if a column's dtype is not one of `DTYPES`.
-        TypeError: if `meta` holds something JSON cannot.
+        TypeError: if `meta` has a value without a JSON form.
     """
     for name, column in columns.items():
         if column.dtype.str not in DTYPES:
@@ -57,7 +58,7 @@ def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The JSON part and the columns (writable, aligned copies) of a record.
 
     Raises:
-        ValueError: if the bytes are no record. `zlib.error` and `struct.error` also mean that.
+        ValueError, zlib.error, struct.error: if the bytes are no record.
     """
     raw = zlib.decompress(data)
     (length,) = struct.unpack_from("<I", raw)

@@ -40,7 +40,7 @@ def encode_proposals(
     """The actions and columns of proposals; their prompts become blobs.
 
     Raises:
-        ValueError: if an array is not as `Proposal` says.
+        ValueError: if an array has another type or length than `Proposal` requires.
     """
     present = [(i, proposal) for i, proposal in enumerate(proposals) if proposal is not None]
     for i, proposal in present:

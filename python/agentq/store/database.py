@@ -1,7 +1,7 @@
 """The SQLite file of a run: its schema, how it is opened and checked, and which errors mean damage.
 
-Write-ahead log with synchronous=FULL: a transaction is on the disk when its commit returns, so neither the death of the
-process nor a power cut takes it away. That costs one sync of the log per transaction.
+Write-ahead log with synchronous=FULL: a transaction is on the disk when its commit returns, so it survives the death of
+the process and a power cut. That costs one sync of the log per transaction.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CREATE TABLE blobs(hash BLOB PRIMARY KEY, data BLOB NOT NULL);
 
 @contextmanager
 def damage_named(path: Path) -> Iterator[None]:
-    """Turn SQLite's and the decoder's complaints about `path` into one line of `StoreError`."""
+    """Turn errors of SQLite and the decoder about `path` into a `StoreError` of one line."""
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -46,7 +46,7 @@ def damage_named(path: Path) -> Iterator[None]:
 
 
 def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
-    """Open `path` and check that it is whole and ours. A new or empty file gets the schema if `writable`.
+    """Open `path` and check that it is intact and agentq's. A new or empty file gets the schema if `writable`.
 
     Raises:
         StoreError: if it is damaged, is no run's database, or has a newer schema.
@@ -65,7 +65,7 @@ def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
 
 
 def _read_only_uri(path: Path) -> str:
-    """SQLite reads a write-ahead log through a side file, which a folder that cannot be written cannot hold."""
+    """A URI for reading. SQLite reads a write-ahead log through a side file, which needs a writable folder."""
     side_file = path.with_name(f"{path.name}-wal")
     frozen = not os.access(path.parent, os.W_OK) and not side_file.exists()
     return f"{path.resolve().as_uri()}?{'immutable=1' if frozen else 'mode=ro'}"
@@ -87,7 +87,7 @@ def _check(database: sqlite3.Connection, path: Path, writable: bool) -> None:
         ours = f"schema {version}; this one reads up to {SCHEMA_VERSION}"
         raise StoreError(f"{path.parent} was written by a newer agentq ({ours}): upgrade agentq")
     if writable:
-        database.execute("PRAGMA wal_checkpoint(PASSIVE)")  # syncs what a killed writer committed and did not sync
+        database.execute("PRAGMA wal_checkpoint(PASSIVE)")  # syncs what a killed writer committed
     (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
     if verdict != "ok":
         raise StoreError(

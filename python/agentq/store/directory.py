@@ -22,14 +22,14 @@ OWN_FILES = (
     *("config.json", "env.json", "run.sqlite", *SIDE_FILES),
     *("metrics.jsonl", "summary.json", "report.html", "checkpoints", ".lock"),
 )
-_held: set[tuple[int, int]] = set()  # device and inode of each directory that this process writes
+_held: set[tuple[int, int]] = set()  # device and inode of each directory that this process holds
 _guard = threading.Lock()
 os.register_at_fork(before=_guard.acquire, after_in_parent=_guard.release, after_in_child=_guard.release)
 os.register_at_fork(after_in_child=_held.clear)  # a child inherits no POSIX lock
 
 
 def check_directory(path: Path) -> None:
-    """Raises StoreError unless `path` is new, empty, or holds only what a run may hold beside its own files."""
+    """Raises StoreError unless `path` is new, empty, or has nothing but what a run may have beside its own files."""
     if path.exists() and not path.is_dir():
         raise StoreError(f"{path} must be a directory; got a file")
     found = {entry.name for entry in path.iterdir()} if path.exists() else set()
@@ -38,10 +38,10 @@ def check_directory(path: Path) -> None:
 
 
 class Lock:
-    """The right to write a directory, of one holder in one process, until `close` or the death of the process.
+    """The exclusive right to write a directory, until `close` or the death of the process.
 
-    A POSIX lock belongs to the whole process, and ends when the process closes any handle of the file. So a second
-    holder in the same process is refused by a registry, before it opens the file.
+    A POSIX lock belongs to the whole process and ends when the process closes any handle of the file. So a registry
+    refuses a second holder in the same process before it opens the file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -62,17 +62,17 @@ class Lock:
             _held.add(self._key)
 
     def close(self) -> None:
-        """Let go of the directory; call it once."""
+        """Release the directory; call it once."""
         with _guard:
             os.close(self._handle)
             _held.discard(self._key)
 
 
 def delete_run(path: Path) -> None:
-    """Delete the files of a run, and nothing else that lies in its directory.
+    """Delete the files of a run, but no other file in its directory.
 
-    config.json goes first and the database last, so what a power cut leaves is not taken for a run, nor for a foreign
-    directory: it is refused until it is deleted again.
+    config.json is deleted first and the database last. So the remains after a power cut count neither as a run nor as a
+    foreign directory, and are refused until they are deleted.
     """
     last = ("run.sqlite", *SIDE_FILES, ".lock")
     for names in (("config.json",), set(OWN_FILES) - {"config.json", *last}, last[:-1]):
@@ -82,7 +82,7 @@ def delete_run(path: Path) -> None:
 
 
 def settle(path: Path) -> None:
-    """Put in order what a killed process left: nothing half-written stays, and what is there outlasts a power cut."""
+    """Clean up after a killed process: remove partial files, and sync the rest to the disk."""
     for name in OWN_FILES:
         for left in path.glob(f".{name}.*{PARTIAL}"):
             with suppress(OSError):
@@ -95,7 +95,7 @@ def settle(path: Path) -> None:
 
 
 def open_database(path: Path, config: Mapping[str, Any]) -> sqlite3.Connection:
-    """The run's database, made if the directory is new. config.json comes last, so it marks a directory as complete.
+    """The run's database, made if the directory is new. config.json is written last and marks a complete directory.
 
     Raises:
         StoreError: if the settings are not the stored ones, a file is missing, or the database is damaged or newer.

@@ -1,7 +1,7 @@
-"""Files and directories that appear whole or not at all, and outlast a power cut once the call that made them returns.
+"""Files and directories that appear whole or not at all, and survive a power cut once the call that made them returns.
 
-What is written lies beside its place under a name of its own, is synced, takes its place by a rename, and then the
-directory is synced. A link in its place is replaced, never followed. What the disk refuses is one line of `StoreError`.
+Data is written under another name beside its place, synced, and renamed; then the directory is synced. A link in its
+place is replaced, never followed. A failure of the disk becomes a `StoreError` of one line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from agentq.errors import AgentqError, StoreError
 
 PARTIAL, REPLACED = ".partial", ".replaced"
 NEW_FILE = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-WHOLE_BYTES = 64 << 20  # a larger file is sealed by blocks: a 16 GiB checkpoint in some 50 ms
+WHOLE_BYTES = 64 << 20  # a larger file is sealed by samples: a 16 GiB checkpoint takes about 50 ms
 BLOCK_BYTES = 1 << 20
 
 _ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -29,13 +29,13 @@ _RUST = re.compile(r"\(os error (\d+)\)")
 
 @contextmanager
 def disk_named(path: Path) -> Iterator[None]:
-    """Turn a failure of the disk while `path` is written into one line of `StoreError`."""
+    """Turn a failure of the disk while `path` is written into a `StoreError` of one line."""
     try:
         yield
     except AgentqError:
         raise
     except Exception as error:
-        rust = _RUST.search(str(error))  # safetensors and tokenizers raise bare Exceptions that end so
+        rust = _RUST.search(str(error))  # safetensors and tokenizers raise bare Exceptions with this end
         code = error.errno if isinstance(error, OSError) else int(rust[1]) if rust else None
         if code is None:
             raise
@@ -46,24 +46,24 @@ def disk_named(path: Path) -> Iterator[None]:
 
 
 def sync(path: Path) -> None:
-    """Make a file's content, or a directory's entries, outlast a power cut."""
+    """Write a file's content, or a directory's entries, to the disk."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except PermissionError:
         if path.is_dir():
-            return  # a directory that cannot be read cannot be synced, and holds nothing that was made here
+            return  # an unreadable directory cannot be synced, and has nothing that was made here
         raise
     try:
         os.fsync(handle)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # a file system that syncs no directories
+        if error.errno != errno.EINVAL:  # the file system syncs no directories
             raise
     finally:
         os.close(handle)
 
 
 def sync_tree(directory: Path) -> None:
-    """`sync` of a directory and all that it holds."""
+    """`sync` of a directory and everything in it."""
     for folder, _, files in os.walk(directory, topdown=False):
         for name in files:
             sync(Path(folder, name))
@@ -71,10 +71,10 @@ def sync_tree(directory: Path) -> None:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file: a reader sees the old one or the new one, whole; the new one outlasts a power cut from now on.
+    """Write a file. Readers see the old or the new one, whole; the new one is on the disk when the call returns.
 
     Raises:
-        StoreError: if the disk is full or refuses; the old file is as it was then.
+        StoreError: if writing fails; the old file is then unchanged.
     """
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
     with disk_named(path):
@@ -92,7 +92,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """A directory with its parents, none of which a power cut takes away; one that is there is kept."""
+    """Make a directory and its parents and sync them; existing ones are kept."""
     with disk_named(path):
         parents = [path.parent, *(folder.parent for folder in path.parents if not folder.exists())]
         path.mkdir(parents=True, exist_ok=True)
@@ -102,12 +102,12 @@ def make_directory(path: Path) -> None:
 
 @contextmanager
 def replaced(path: Path) -> Iterator[Path]:
-    """A new directory beside `path` that takes its place when the block ends well, and vanishes when it does not.
+    """A new directory beside `path` that replaces it when the block succeeds, and is deleted when it fails.
 
-    The old one is whole at `path` until then. A process killed between the two renames leaves it beside, for `restore`.
+    The old one is whole at `path` until then. A process killed between the two renames leaves it for `restore`.
 
     Raises:
-        StoreError: if the disk is full or refuses; the old directory is as it was then.
+        StoreError: if writing fails; the old directory is then unchanged.
     """
     beside, old = path.with_name(f".{path.name}{PARTIAL}"), path.with_name(f".{path.name}{REPLACED}")
     make_directory(path.parent)
@@ -129,7 +129,7 @@ def replaced(path: Path) -> Iterator[Path]:
 
 
 def restore(path: Path) -> None:
-    """Put back what `replaced` had taken away and not yet replaced; drop what it had replaced."""
+    """Undo or finish an interrupted `replaced`: put back the old directory if there is no new one, else delete it."""
     old = path.with_name(f".{path.name}{REPLACED}")
     with disk_named(path):
         if os.path.lexists(old) and not os.path.lexists(path):
@@ -139,7 +139,7 @@ def restore(path: Path) -> None:
 
 
 def clean_up(directory: Path) -> None:
-    """Delete what interrupted calls of `replaced` left anywhere in a directory, and put back what they had taken."""
+    """Undo or finish interrupted calls of `replaced` anywhere in a directory."""
     for left in sorted(directory.rglob(f".*{REPLACED}")):
         restore(left.with_name(left.name[1:].removesuffix(REPLACED)))
     for left in sorted(directory.rglob(f".*{PARTIAL}")):
@@ -147,7 +147,7 @@ def clean_up(directory: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Delete a file, a link or a directory with all it holds; nothing where there is nothing."""
+    """Delete a file, a link or a whole directory, if it exists."""
     with disk_named(path):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -156,23 +156,23 @@ def remove(path: Path) -> None:
 
 
 def _discard(path: Path) -> None:
-    """`remove` of what nobody needs: it may stay where the disk refuses."""
+    """`remove` something unneeded; ignore failures."""
     with suppress(StoreError):
         remove(path)
 
 
 def seal(path: Path) -> dict[str, str]:
-    """What `flaw` compares with: name, then size and digest, of a file or of each file in a directory.
+    """A seal for `flaw`: name, size and digest of a file, or of each file in a directory.
 
-    The digest is of all bytes up to 64 MiB, else of 64 blocks of 1 MiB, evenly spaced, with the first and the last: no
-    other training's weights pass for these, but a bit that flipped between the blocks does.
+    Up to 64 MiB the digest covers all bytes, else 64 evenly spaced blocks of 1 MiB, including the first and the last.
+    It detects other weights, but not a flipped bit between the blocks.
     """
     files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
     return {str(file.relative_to(path)) if file != path else "": _seal(file) for file in files}
 
 
 def flaw(path: Path, sealed: Mapping[str, str]) -> str | None:
-    """What is wrong with files that were sealed, such as "model.safetensors is missing"; None if they are the same."""
+    """The first fault of sealed files, such as "model.safetensors is missing"; None if they are the same."""
     for name, wanted in sealed.items():
         file = path / name if name else path
         if not file.is_file():

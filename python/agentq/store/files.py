@@ -1,4 +1,4 @@
-"""The plain files of a run directory: JSON written whole or not at all, lines that are appended, environment facts."""
+"""The plain files of a run directory: JSON written whole or not at all, appended lines, facts about the environment."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PACKAGES = (
 
 
 def write_json(path: Path, value: Any) -> None:
-    """`write_whole` of a value as JSON. Raises StoreError if the disk is full or refuses."""
+    """`write_whole` of a value as JSON. Raises StoreError if writing fails."""
     write_whole(path, (json.dumps(value, indent=2, default=jsonable) + "\n").encode())
 
 
@@ -64,7 +64,7 @@ def flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
 
 
 def environment_info(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What a result depends on besides the settings: versions, source commit, platform, seeds."""
+    """What results depend on besides the settings: versions, source commit, platform, seeds."""
     versions = {}
     for package in PACKAGES:
         try:
@@ -82,7 +82,7 @@ def environment_info(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def source_commit() -> str | None:
-    """The git commit of agentq's own source, with `+changes` if tracked files differ; None where it is no checkout."""
+    """The git commit of agentq's own source, with `+changes` if tracked files differ; None if it is no checkout."""
     folder = Path(__file__).parent
 
     def git(*words: str) -> str:
@@ -90,14 +90,14 @@ def source_commit() -> str | None:
         return done.stdout.strip()
 
     try:
-        git("ls-files", "--error-unmatch", Path(__file__).name)  # not some other project around an installed package
+        git("ls-files", "--error-unmatch", Path(__file__).name)  # not a project around an installed package
         return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain", "-uno") else "")
     except (OSError, subprocess.SubprocessError):
         return None
 
 
 def metric_line(stage: str, step: int, metrics: Mapping[str, Any]) -> str:
-    """One line of metrics.jsonl. A number that is not finite becomes null, which every JSON reader knows."""
+    """One line of metrics.jsonl. A number that is not finite becomes null, which every JSON reader accepts."""
     values = {name: value.item() if hasattr(value, "item") else value for name, value in metrics.items()}
     finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
     return json.dumps({"stage": stage, "step": step, **finite}) + "\n"
@@ -115,7 +115,7 @@ class Lines:
             sync(path.parent)
 
     def append(self, line: str) -> None:
-        """Add a line that ends in a newline. Raises StoreError if the disk is full or refuses; it is not there then."""
+        """Add a line that ends in a newline. Raises StoreError, without adding it, if writing fails."""
         data = line.encode()
         with disk_named(self.path):
             size = os.fstat(self._handle).st_size
@@ -133,7 +133,7 @@ class Lines:
 
 
 def cut_torn_line(path: Path) -> None:
-    """Drop what a killed writer or a power cut left of the last line; the rest is on the disk afterwards."""
+    """Drop a last line that a killed writer or a power cut left incomplete, and sync the rest."""
     if not path.exists():
         return
     with open(os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC), "rb+") as file:
@@ -145,7 +145,7 @@ def cut_torn_line(path: Path) -> None:
 
 
 def _torn(data: bytes) -> bytes:
-    """The end of `data` that is no whole line: only the last line can be torn, and its first bytes may be missing."""
+    """The incomplete end of `data`. Only the last line can be torn, and even its first bytes may be missing."""
     end = data.rfind(b"\n") + 1
     if end != len(data):
         return data[end:]
@@ -154,7 +154,7 @@ def _torn(data: bytes) -> bytes:
 
 
 def _row(line: bytes) -> dict[str, Any] | None:
-    """A line of metrics.jsonl; None if it is none."""
+    """A row of metrics.jsonl; None if the line is invalid."""
     try:
         row = json.loads(line)
     except ValueError:
@@ -164,9 +164,9 @@ def _row(line: bytes) -> dict[str, Any] | None:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of metrics.jsonl in order. A step logged again after a resume counts once, with its last values.
+    """The lines of metrics.jsonl in order. A step logged again after a resume appears once, with its last values.
 
-    A torn last line is left out; any other line that is no JSON raises `StoreError`.
+    A torn last line is left out; any other invalid line raises `StoreError`.
     """
     if not path.exists():
         return []

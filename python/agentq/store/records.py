@@ -1,7 +1,7 @@
-"""What a run keeps of a search tree and of an episode, and how both become bytes. Owns no file and no database.
+"""The records of a search tree and an episode, and their conversion to bytes. No files or databases here.
 
 Page texts and prompts go to content-addressed blobs, because the same page and the same history occur in many nodes and
-trees; what belongs to one action alone (its tokens, log-probabilities, text) lies in the record itself.
+trees; the data of a single action (its tokens, log-probabilities, text) is in the record itself.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from agentq.error_kinds import WORLD_FAULTS
 from agentq.store.codec import BlobTable, Fetch, fetch_blobs, pack, unpack
 from agentq.store.columns import decode_observations, decode_proposals, encode_observations, encode_proposals
 from agentq.types import (
-    WORLD_FAULTS,
     Command,
     Observation,
     Proposal,
@@ -53,7 +53,7 @@ class TreeRecord:
     world broke, by error kind. These were cancelled: N and W do not count them. The node that broke keeps its kind.
 
     Raises:
-        ValueError: if a column does not have one entry a node, or the parents are no tree in that order.
+        ValueError: if a column does not have one entry per node, or the parents are no tree in that order.
     """
 
     task: Task
@@ -78,7 +78,7 @@ class TreeRecord:
         self.restored = self.restored or [None] * n
         for name in (*COLUMNS, "proposal", "observation", "error_kind", "restored"):
             if len(getattr(self, name)) != n:
-                raise ValueError(f"{name} must have one entry a node ({n}); got {len(getattr(self, name))}")
+                raise ValueError(f"{name} must have one entry per node ({n}); got {len(getattr(self, name))}")
         if n == 0 or self.parent[0] != -1:
             raise ValueError(f"parent must start with the root, -1; got {self.parent[:1].tolist()}")
         wrong = np.flatnonzero((self.parent[1:] < 0) | (self.parent[1:] >= np.arange(1, n)))
@@ -111,7 +111,7 @@ class TreeRecord:
 
     @property
     def broken(self) -> np.ndarray:
-        """`[n]` bool: the world failed at this action, or at the root's first page; see `types.WORLD_FAULTS`."""
+        """`[n]` bool: the world failed at this action, or at the root's first page; see `error_kinds.WORLD_FAULTS`."""
         return np.array([kind in WORLD_FAULTS for kind in self.error_kind], dtype=bool)
 
     @property
@@ -148,7 +148,7 @@ def decode_tree(data: bytes, fetch: Fetch) -> TreeRecord:
     blobs = fetch_blobs(columns["blobs"], fetch)
     n = len(columns["parent"])
     return TreeRecord(
-        task=_task(meta["task"]),
+        task=task_of(meta["task"]),
         proposal=decode_proposals(n, meta["actions"], columns, blobs),
         observation=decode_observations(n, meta["urls"], columns, blobs),
         error_kind=meta["error_kind"],
@@ -169,7 +169,7 @@ def encode_trajectory(trajectory: Trajectory) -> tuple[bytes, dict[bytes, bytes]
         "info": trajectory.info,
         "return_": float(trajectory.return_),
         "success": bool(trajectory.success),
-        "results": [_result_fields(step.result) for step in trajectory.steps],
+        "results": [result_fields(step.result) for step in trajectory.steps],
         "actions": actions,
         "urls": urls,
     }
@@ -189,15 +189,15 @@ def decode_trajectory(data: bytes, fetch: Fetch) -> Trajectory:
         if before is None or after is None or proposal is None:
             raise ValueError(f"step {i} must have two observations and a proposal")
         steps.append(Step(before, proposal, StepResult(after, **fields)))
-    return Trajectory(_task(meta["task"]), tuple(steps), meta["return_"], meta["success"], meta["info"])
+    return Trajectory(task_of(meta["task"]), tuple(steps), meta["return_"], meta["success"], meta["info"])
 
 
-def _task(fields: dict[str, Any]) -> Task:
+def task_of(fields: dict[str, Any]) -> Task:
     commands = tuple(map(Command, fields.get("commands", ())))
     return Task(fields["env"], fields["seed"], Split(fields["split"]), fields["instruction"], commands)
 
 
-def _result_fields(result: StepResult) -> dict[str, Any]:
+def result_fields(result: StepResult) -> dict[str, Any]:
     return {
         "reward": float(result.reward),
         "terminated": bool(result.terminated),

@@ -1,26 +1,27 @@
 """`RunStore`: everything one run saw, in one directory that survives kills and power cuts at any moment.
 
-    config.json    the settings; a run goes on only under the same ones
+    config.json    the settings; a run continues only with the same ones
     env.json       versions, commit, platform, seeds
     run.sqlite     search trees, episodes, stage notes (one writer, many readers)
-    metrics.jsonl  one line a logged step
+    metrics.jsonl  one line per logged step
     checkpoints/   models; written by the learner
     summary.json   the results; report.html: the page about them. Both written by others
 
-Work is organised in stages ("round1/search") and items (a task's tree or episodes). To resume is to ask
-`done(stage)` and do the rest.
+Work is organised in stages ("round1/search") and items (a task's tree or episodes). To resume, ask `done(stage)`
+and do the rest.
 
 What is on the disk, and when:
 
     add_tree, add_trajectory    the whole item when the call returns
-    transaction                 all that was added in it when the block ends; before that, nothing
+    set_partial                 the whole tree when the call returns; the one before until then
+    transaction                 everything added in it when the block ends; before that, nothing
     set_note                    the note when the call returns
     log                         the line when the call returns
     config.json, summary.json   whole and renamed when their writer returns; the old file until then
     checkpoints/                as `learn.checkpoint` and `Learner.save` say
 
-A disk that is full or refuses raises `StoreError` and changes nothing that was there. After a power cut the next `open`
-drops what was not finished. All this holds where the file system and the disk keep what they said was synced.
+A write that fails raises `StoreError` and leaves existing data unchanged. After a power cut the next `open` drops
+unfinished work. All this requires a file system and a disk that keep what they have synced.
 """
 
 from __future__ import annotations
@@ -40,12 +41,13 @@ from agentq.store.database import connect, damage_named
 from agentq.store.directory import Lock, check_directory, delete_run, open_database, settle
 from agentq.store.durable import disk_named, make_directory
 from agentq.store.files import Lines, metric_line, read_json, read_metrics
+from agentq.store.partial import PartialTree, decode_partial, encode_partial
 from agentq.store.records import TreeRecord, decode_trajectory, decode_tree, encode_trajectory, encode_tree
 from agentq.types import Trajectory
 
 T = TypeVar("T")
 
-TREE, TRAJECTORY = "tree", "trajectory"
+TREE, TRAJECTORY, PARTIAL = "tree", "trajectory", "partial"
 _VALUES = 500  # in one SQL statement
 
 
@@ -64,12 +66,12 @@ class RunStore:
 
     @classmethod
     def open(cls, path: Path | str, config: Mapping[str, Any], *, clean: bool = False) -> RunStore:
-        """Create a run directory, or go on with one.
+        """Create a run directory, or continue one.
 
         Args:
             path: a new or empty directory, or one that `open` made.
             config: the run's settings, plain JSON values.
-            clean: delete what an earlier run left in `path` first.
+            clean: first delete an earlier run in `path`.
 
         Raises:
             StoreError: if the directory holds something else, was made with other settings, is damaged, was written by
@@ -128,7 +130,7 @@ class RunStore:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Several adds that are kept together or not at all. Each add outside of this is a transaction of its own."""
+        """Several adds that are kept together or not at all. Any other add is a transaction of its own."""
         with self._guard:
             if self._in_transaction:
                 yield
@@ -147,8 +149,26 @@ class RunStore:
                 self._in_transaction = False
 
     def add_tree(self, stage: str, tree: TreeRecord) -> bool:
-        """Keep the tree of one task; False, and nothing is written, if the stage has one of this task seed already."""
-        return self._add(stage, TREE, str(tree.task.seed), tree.task.seed, lambda: encode_tree(tree))
+        """Keep the tree of one task; False, and nothing is written, if the stage already has this task seed."""
+        with self.transaction():
+            self.drop_partial(stage, tree.task.seed)
+            return self._add(stage, TREE, str(tree.task.seed), tree.task.seed, lambda: encode_tree(tree))
+
+    def set_partial(self, stage: str, tree: PartialTree) -> None:
+        """Keep the tree of a task that is still being searched, in place of an earlier one; `add_tree` drops it."""
+        with self.transaction():
+            self.drop_partial(stage, tree.task.seed)
+            self._add(stage, PARTIAL, str(tree.task.seed), tree.task.seed, lambda: encode_partial(tree))
+
+    def partial(self, stage: str, seed: int) -> PartialTree | None:
+        """The tree that `set_partial` kept last. Raises StoreError if it is damaged."""
+        return next(self._records(stage, PARTIAL, decode_partial, str(seed)), None)
+
+    def drop_partial(self, stage: str, seed: int) -> None:
+        """Forget what `set_partial` kept, if anything."""
+        with self.transaction():
+            place = (self._stage_id(stage), PARTIAL, str(seed))
+            self._execute("DELETE FROM items WHERE stage = ? AND kind = ? AND key = ?", place)
 
     def add_trajectory(self, stage: str, item_key: str, trajectory: Trajectory) -> bool:
         """Keep an episode under its key in the stage (`"17/0"`: task 17, rollout 0); False if the key is taken."""
@@ -160,7 +180,7 @@ class RunStore:
         return {seed for (seed,) in self._execute(sql, (stage, kind or TREE, kind or TRAJECTORY))}
 
     def keys(self, stage: str, kind: str = TRAJECTORY) -> set[str]:
-        """Item keys in the stage: for several episodes a task, what `done` cannot tell."""
+        """Item keys in the stage: needed, unlike `done`, for several episodes per task."""
         return {key for key, _ in self._keys(stage, kind)}
 
     def trees(self, stage: str) -> Iterator[TreeRecord]:
@@ -172,13 +192,13 @@ class RunStore:
         return self._records(stage, TRAJECTORY, decode_trajectory)
 
     def set_note(self, stage: str, note: Mapping[str, Any]) -> None:
-        """Keep a finished stage's summary, plain JSON values; an earlier one is replaced."""
+        """Keep a finished stage's summary, plain JSON values; an earlier summary is replaced."""
         text = json.dumps(note, default=jsonable)
         with self.transaction():
             self._execute("UPDATE stages SET note = ? WHERE id = ?", (text, self._stage_id(stage)))
 
     def note(self, stage: str) -> dict[str, Any] | None:
-        """The stage's summary; None where it has not finished."""
+        """The stage's summary; None if it has not finished."""
         rows = self._execute("SELECT note FROM stages WHERE name = ?", (stage,))
         with damage_named(self.path / "run.sqlite"):
             return json.loads(rows[0][0]) if rows and rows[0][0] is not None else None
@@ -200,7 +220,7 @@ class RunStore:
             self._metrics.append(metric_line(stage, step, metrics))
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Every logged step, `{"stage", "step", **metrics}`; one logged again counts once, with its last values."""
+        """Every logged step, `{"stage", "step", **metrics}`; a step logged again appears once, with its last values."""
         return read_metrics(self.path / "metrics.jsonl")
 
     def _check_writable(self) -> None:
@@ -234,8 +254,12 @@ class RunStore:
             self._execute("INSERT INTO items VALUES (?, ?, ?, ?, ?)", (*place, seed, record))
             return True
 
-    def _records(self, stage: str, kind: str, decode: Callable[[bytes, Fetch], T]) -> Iterator[T]:
+    def _records(
+        self, stage: str, kind: str, decode: Callable[[bytes, Fetch], T], only: str | None = None
+    ) -> Iterator[T]:
         for key, row in self._keys(stage, kind):
+            if only not in (None, key):
+                continue
             record = self._execute("SELECT record FROM items WHERE rowid = ?", (row,))[0][0]
             try:
                 with damage_named(self.path / "run.sqlite"):
@@ -256,7 +280,7 @@ class RunStore:
         return found
 
     def _blobs(self, addresses: list[bytes], columns: str) -> Iterator[tuple[bytes, Any]]:
-        """The columns of those blobs that there are."""
+        """The columns of existing blobs."""
         for first in range(0, len(addresses), _VALUES):
             part = tuple(addresses[first : first + _VALUES])
             yield from self._execute(f"SELECT {columns} FROM blobs WHERE hash IN ({','.join('?' * len(part))})", part)

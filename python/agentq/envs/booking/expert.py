@@ -1,4 +1,4 @@
-"""The scripted expert of `booking`. From any page it knows the next step; it keeps nothing between steps."""
+"""The scripted expert of `booking`. It knows the next step from any page and has no state between steps."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _set_fields(want: Facts, view: View) -> Advice:
 
 
 def _pick_time(want: Facts, view: View) -> Advice:
-    """The first choice if it is shown; the second only where the first would have been shown."""
+    """The first choice if it is shown; the second only if the first would have been shown."""
     first, second = want.first_choice, want.second_choice
     if str(view.page.lines[2]) == f"text {want.date} , party of {want.party}":
         if find(view, "link", first):

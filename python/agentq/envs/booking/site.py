@@ -1,9 +1,9 @@
 """The web application of `booking`: routes, validation, pages.
 
 GET  /                     search box
-GET  /find?q=&page=        results, four a page
+GET  /find?q=&page=        results, four per page
 GET  /place/N              a branch: date, time, party
-GET  /place/N/times        the free times around the asked one
+GET  /place/N/times        the free times around the requested one
 GET  /place/N/book         the guest's details
 POST /place/N/book         complete, then see /done
 GET  /done                 the last reservation
@@ -110,7 +110,7 @@ def _branch(spot: Place, rest: list[str], request: Request, session: SiteSession
 def _details(
     spot: Place, when: tuple[str, str, str], given: Mapping[str, str], problems: tuple[str, ...], session: SiteSession
 ) -> Response:
-    """The form for the guest's details; it keeps what was given."""
+    """The form for the guest's details; it keeps the values given so far."""
     values = {"spot": spot, **dict(zip(_WHEN, when, strict=True)), "given": given, "problems": problems}
     fixed = {"fields": _TEXT_FIELDS, "seatings": SEATINGS}
     return _page("book.html", session, values | fixed, 422 if problems else 200)

@@ -56,7 +56,7 @@ class Facts:
     last_name: str
     phone: str
     email: str
-    seating: str  # "" where the branch does not ask
+    seating: str  # "" if the branch does not ask
     wording: int
 
     @property
@@ -67,7 +67,7 @@ class Facts:
 
 @lru_cache(maxsize=4096)
 def facts(seed: int) -> Facts:
-    """The facts of task `seed`. The branch is among the search results of its own name."""
+    """The facts of task `seed`. The branch is among the search results for its own name."""
     rng = random.Random(f"booking {seed}")
     place = rng.choice(places())
     while place not in search(place.name):
@@ -96,7 +96,7 @@ def _when(rng: random.Random, place: Place) -> tuple[str, str, str, str, str]:
 
 
 def instruction(seed: int) -> str:
-    """The request in words; every value stands in it exactly as the pages show it."""
+    """The request in words; every value is spelled exactly as on the pages."""
     want = facts(seed)
     return _WORDINGS[want.wording].format(
         name=want.place.name,
@@ -134,7 +134,7 @@ def score(session: Mapping[str, Any], task: Task) -> tuple[float, bool]:
 
 
 def answer(task: Task, question: str) -> str:
-    """The simulated user: names the facts the question asks for, from the instruction only."""
+    """The simulated user: gives the facts that the question asks for, all from the instruction."""
     want = facts(task.seed)
     known = {
         "phone": f"phone {want.phone}",

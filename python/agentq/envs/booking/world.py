@@ -23,8 +23,8 @@ SEATINGS = ("Inside", "Patio", "Bar")
 PAGE_SIZE = 4
 MAX_PAGES = 5
 _NUM_NAMES = 210
-_BRANCHES = (1, 2, 2, 3, 3, 4, 4, 4, 5, 5, 5, 5, 6, 6, 6, 6, 7, 7, 7, 7)  # drawn from: most names have several branches
-_WINDOW = 3  # half hours either side of the asked time that the times page shows
+_BRANCHES = (1, 2, 2, 3, 3, 4, 4, 4, 5, 5, 5, 5, 6, 6, 6, 6, 7, 7, 7, 7)  # drawn from; most names have several branches
+_WINDOW = 3  # half hours shown on either side of the requested time
 _FREE_PERCENT = 62
 
 
@@ -67,7 +67,7 @@ def _defaults(rng: random.Random) -> tuple[str, str, str]:
 
 
 def place(number: str) -> Place | None:
-    """The branch of that number as it stands in a url, or None."""
+    """The branch with a number from a url, or None."""
     known = number.isascii() and number.isdigit() and len(number) < 6 and int(number) < len(places())
     return places()[int(number)] if known else None
 
@@ -92,7 +92,7 @@ def search(query: str) -> tuple[Place, ...]:
 
 
 def is_free(number: int, date: str, time: str, party: str) -> bool:
-    """Whether the branch has a table then."""
+    """Whether the branch has a free table at that time."""
     return fixed_hash("table", number, date, time, party) % 100 < _FREE_PERCENT
 
 

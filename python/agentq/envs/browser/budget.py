@@ -1,11 +1,11 @@
-"""How much of a page an observation holds."""
+"""The token budget of an observation."""
 
 from __future__ import annotations
 
 import re
 
 MAX_TOKENS = 4000
-_TOKEN = re.compile(r"\w{1,6}|[^\w\s]")  # a word piece has about six letters; close to what subword tokenizers count
+_TOKEN = re.compile(r"\w{1,6}|[^\w\s]")  # a word piece has about six letters, as with subword tokenizers
 
 
 def tokens(text: str) -> int:
@@ -14,9 +14,9 @@ def tokens(text: str) -> int:
 
 
 def fit(lines: list[str], max_tokens: int) -> tuple[list[str], int]:
-    """As many whole lines as fit `max_tokens`, and how many were cut; then the last line says so.
+    """The first lines that fit `max_tokens`, and how many were cut; if any, a last line says so.
 
-    A first line that alone is too long is cut within.
+    A first line that is too long by itself is shortened.
     """
     room = max_tokens
     for i, line in enumerate(lines):

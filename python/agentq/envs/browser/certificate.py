@@ -1,7 +1,7 @@
-"""The certificate with which a session's proxy answers its own browser, so that it can read what is sent by https.
+"""The certificate that a session's proxy presents to its own browser, so that the proxy can read https requests.
 
-Only that browser talks to the proxy, over loopback, and it is told not to check: one key for all hosts does, made when
-it is first needed and never kept. What the proxy connects to is checked as usual (`upstream_context`).
+Only that browser uses the proxy, over loopback and without checks, so one key for all hosts suffices. The key is made
+when it is first needed and never stored. Certificates of sites are checked as usual (`upstream_context`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DAYS = 7
 
 @cache
 def browser_context() -> ssl.SSLContext:
-    """For the side of the browser. HTTP/1.1 only, so that each request is read as it is. Raises MissingExtra."""
+    """TLS towards the browser, with HTTP/1.1 only, so that each request can be read. Raises MissingExtra."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with tempfile.TemporaryDirectory() as folder:
         both = Path(folder) / "both.pem"
@@ -32,7 +32,7 @@ def browser_context() -> ssl.SSLContext:
 
 @cache
 def upstream_context() -> ssl.SSLContext:
-    """For the side of the site: the machine's trust store, the host's name checked."""
+    """TLS towards the site, with the machine's trust store and a check of the host's name."""
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context

@@ -1,12 +1,12 @@
-"""Where the browser session of an environment is, and how it is brought where it should be: the cheapest way first.
+"""Tracks the state that a browser session shows, and brings it to another state, by the cheapest way first.
 
-    token    the server's memory of the visitor copied, the document put back as it came (if it has a script: the url,
-             or its form, sent again), the fields filled again
-    storage  cookies and storage of the context, the url, the fields; only while nothing unsafe was sent since, or where
-             replay is forbidden
-    replay   the actions from reset on, every page checked; never through a step that the user has allowed once
+    token    copy the server's memory of the visitor, put the document back (if it has a script, request its url or form
+             again), fill the fields again
+    storage  cookies and storage of the context, the url, the fields; only if nothing unsafe was sent since, or replay
+             is forbidden
+    replay   repeat the actions from reset and check every page; never past a step that the user allowed once
 
-Each way is checked by the page's fingerprint; a Return in `log` records which one led there and what that is worth.
+Each way is checked by the page's fingerprint. A Return in `log` records which way succeeded, and its outcome.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ATTEMPTS = 2
 
 
 class Driver:
-    """`live` is the state that the session shows, None where that is not known."""
+    """`live` is the state that the session shows; None if unknown."""
 
     def __init__(
         self, host: Host, pool: BrowserPool, secrets: Mapping[str, Secret], guard: Guard | None = None
@@ -44,7 +44,7 @@ class Driver:
         self.session: RemoteSession | None = None
         self.lineage = Lineage()
         self._visitor = ""
-        self._unsafe = 0  # of the session, as last told
+        self._unsafe = 0  # requests of the session, as last reported
 
     @property
     def memory(self) -> Any:
@@ -52,7 +52,7 @@ class Driver:
         return self.host.memory(self._visitor)
 
     def start(self, task: Task, name: str) -> BrowserSnapshot:
-        """The first page of `task`, in a session that shares nothing with what was before. Tries twice."""
+        """The first page of `task`, in a session that shares nothing with earlier ones. Tries twice."""
         start = self.host.start(task)
         for attempt in range(_ATTEMPTS):
             try:
@@ -69,9 +69,9 @@ class Driver:
         return self.live
 
     def call(self, state: BrowserSnapshot, call: Call, lost: list[str]) -> Reply:
-        """The browser's reply at `state`. A worker that is lost is replaced and, where that is safe, the call repeated.
+        """The browser's reply at `state`. A lost worker is replaced and, if that is safe, the call is repeated.
 
-        Raises ActionError when it does not answer; `lost` then holds why.
+        Raises ActionError if the browser does not answer; `lost` then says why.
         """
         once = call[1].get("asks", False) or not self.host.repeatable
         for _ in range(1 if once else _ATTEMPTS):
@@ -85,13 +85,13 @@ class Driver:
         raise ActionError("browser_lost", "the page does not answer")
 
     def guarded(self, call: Call, view: View, action: EnvAction) -> Call:
-        """The call, with what the session's gate must know of the action."""
+        """The call, with what the session's gate must know about the action."""
         if self.guard is None or call[0] != "act":
             return call
         return call[0], call[1] | {"asks": self.guard.asks is not None, "wary": self.guard.wary(view, action)}
 
     def answer(self, number: int, yes: bool, lost: list[str]) -> Reply:
-        """The browser's reply once the user has answered what it asked. Raises ActionError when it does not answer."""
+        """The browser's reply after the user's answer. Raises ActionError if the browser does not answer."""
         try:
             reply: Reply = self._call("answer", {"number": number, "yes": yes})
             return reply
@@ -101,7 +101,7 @@ class Driver:
         raise ActionError("browser_lost", "the page does not answer")
 
     def look(self, reply: Reply, before: View | None) -> View:
-        """What a reply shows; the lineage hears of unsafe requests."""
+        """The view in a reply; unsafe requests are counted in the lineage."""
         self.lineage.unsafe += reply.get("unsafe", self._unsafe) - self._unsafe
         self._unsafe = reply.get("unsafe", self._unsafe)
         if "lines" not in reply:
@@ -113,9 +113,9 @@ class Driver:
         return replace(view, scroll=min(before.scroll, max(0, len(view.page.lines) - VIEWPORT_LINES)))
 
     def sync(self, state: BrowserSnapshot) -> None:
-        """Bring the session to `state` unless it is there. Raises EnvError if no way leads there."""
+        """Bring the session to `state` unless it is there already. Raises EnvError if no way succeeds."""
         if self.live is not state and self.bring(state).outcome == "failed":
-            raise EnvError("the browser must come back to the page; no way led there")
+            raise EnvError("the browser must return to the page; every way failed")
 
     def bring(self, state: BrowserSnapshot) -> Return:
         """Bring the session to `state`."""
@@ -137,7 +137,7 @@ class Driver:
         return back
 
     def storage(self) -> Any:
-        """Cookies and storage of the context; None if they hold a secret, which is not kept."""
+        """Cookies and storage of the context; None if they contain a secret, since secrets are not kept."""
         storage = self._call("storage")
         return None if names(str(storage)) else storage
 
@@ -147,7 +147,7 @@ class Driver:
         return str(self._call("screenshot"))
 
     def drop(self) -> None:
-        """Let go of the session; what it showed can be rebuilt."""
+        """Release the session; its state can be rebuilt."""
         session, self.session, self.live = self.session, None, None
         self.host.dismiss(self._visitor)
         self._visitor = ""
@@ -155,14 +155,14 @@ class Driver:
             self._hear(session.close())
 
     def abandon(self) -> None:
-        """As drop, from a finalizer: the pool closes the session when it next opens one."""
+        """Like drop, for a finalizer: the pool closes the session when it next opens one."""
         self.host.dismiss(self._visitor)
         if self.session is not None:
             self.session.abandon()
 
     def _ways(self, state: BrowserSnapshot) -> Iterator[tuple[str, str]]:
         asked = state.document
-        hides = names(f"{asked.url} {asked.post}") != []  # it was asked for with a secret: that must be typed again
+        hides = names(f"{asked.url} {asked.post}") != []  # its request had a secret, which must be typed again
         if state.memory is not None and not hides:
             yield "token", "exact"
         unchanged = state.lineage.unsafe == state.unsafe or state.committed
@@ -201,12 +201,12 @@ class Driver:
                     if call is not None:
                         live = self.look(self._call(*self.guarded(call, shown, after.action)), live)
             except ActionError:
-                pass  # as it was refused then
+                pass  # it was refused the first time, too
         return live
 
     def _start(self, start: Start) -> tuple[View, Reply]:
         if not self.host.repeatable:
-            self.drop()  # a fresh context, and with it a fresh session of the server's
+            self.drop()  # a fresh context, which gets a fresh session on the server
         self.lineage, self._unsafe = Lineage(), 0 if self.session is None else self._unsafe
         reply = self._visit(start, None, [])
         if "lines" not in reply or reply["refused"]:
@@ -234,7 +234,7 @@ class Driver:
         return self._hear(self.session.call(call, **(args or {})))
 
     def _hear(self, reply: Any) -> Any:
-        """The reply; the guard is told what the session's gate has counted."""
+        """The reply, after its gate's counts are passed to the guard."""
         if self.guard is not None and isinstance(reply, dict) and "gate" in reply:
             self.guard.hear(reply.pop("gate"))
         return reply

@@ -1,7 +1,7 @@
 """The Env over Chromium: same tasks, commands and texts as in process.
 
-The state of the episode is kept here, not in the browser; drive.py knows what the browser shows and brings it where it
-should be. So a session can be restored, forked, or lost with its worker, and the episode goes on.
+The state of the episode is kept here, not in the browser; drive.py tracks what the browser shows and brings it to a
+state. So a session can be restored, forked, or lost with its worker while the episode goes on.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class BrowserEnv:
 
     Args:
         host: the site.
-        pool: where its pages are opened.
+        pool: opens its pages.
         max_tokens: bound on the text of an observation, at least 1.
-        max_repeats: an episode whose page was not changed by the same action so many times in a row is truncated with
-            error_kind `loop`; at least 2, or 0 for never.
-        secrets: what the agent may type without knowing it: `TYPE [3] <secret:NAME>`.
-        guard: holds what pages send: a step that sends something ends the episode with error_kind `held`, nothing is
-            sent, and `carry_out` does it; one that the user has refused fails with `refused`.
+        max_repeats: if the same action leaves the page unchanged so many times in a row, the episode is truncated with
+            error_kind `loop`; at least 2, or 0 for no limit.
+        secrets: values that the agent may type without knowing them: `TYPE [3] <secret:NAME>`.
+        guard: holds requests of pages. A step that would send one ends the episode with error_kind `held` and sends
+            nothing; `carry_out` then does the step. A step that the user has refused fails with `refused`.
         pictures: whether the last observation of an episode has a screenshot. Secrets are not masked in it.
     """
 
@@ -77,7 +77,7 @@ class BrowserEnv:
 
     @property
     def done(self) -> tuple[EnvAction, ...]:
-        """What the page has taken since reset, in order."""
+        """The actions that the page has accepted since reset, in order."""
         return tuple(state.action for state in self._present().path() if state.action is not None)
 
     @property
@@ -95,7 +95,7 @@ class BrowserEnv:
         return self._driver.host.random_query(rng)
 
     def reset(self, task: Task) -> Observation:
-        """Start `task` afresh. Raises ConfigError for another environment's task, MissingExtra without a browser."""
+        """Start `task`. Raises ConfigError for another environment's task, MissingExtra without a browser."""
         self.log.clear()
         self._astray = False
         state = self._driver.start(task, self.name)
@@ -104,7 +104,7 @@ class BrowserEnv:
         return self._state.observation
 
     def step(self, env_action: EnvAction | None) -> StepResult:
-        """Act; what the page does not take, and a page that never answers, is data on the result."""
+        """Act. A refused action, and a page that never answers, are data on the result."""
         state, begun = self._present(), time.perf_counter()
         if state.over:
             raise EnvError("step needs a running episode; this one is over, call reset")
@@ -146,15 +146,15 @@ class BrowserEnv:
 
     @property
     def held(self) -> BrowserSnapshot | None:
-        """The present state, if its last step is held: what `carry_out` takes."""
+        """The present state if its last step is held, for `carry_out`."""
         return self._state if self._state is not None and self._state.held is not None else None
 
     def carry_out(self, held: BrowserSnapshot, allows: Allows) -> StepResult:
-        """Do the step that `held` waits with: from its page, once, and never in a replay.
+        """Do the step that is held: from its page, once, and never in a replay.
 
-        `allows` is asked about each request that it then sends, while the request waits; with a yes that one is sent,
-        and `guard.sent` has it. The episode goes on behind it, with all its steps before it. On a page that is not
-        reached again as the user was shown it nothing is done: `replay_mismatch`.
+        Each request that it sends waits for `allows`. After a yes the request is sent and recorded in `guard.sent`. The
+        episode then continues, with its budget of steps renewed. If the page that the user saw is not reached again,
+        nothing is done (`replay_mismatch`).
         """
         if held.parent is None or held.held is None or self.guard is None:
             raise ConfigError("carry_out must be given a state that is held")
@@ -165,7 +165,7 @@ class BrowserEnv:
         return result
 
     def snapshot(self) -> BrowserSnapshot:
-        """The present state, immutable. Asks the browser only where neither token nor replay is exact."""
+        """The present state, immutable. Asks the browser only if neither token nor replay is exact."""
         state = self._present()
         exact = state.memory is not None or self._driver.host.repeatable
         if not exact and state.storage is None and self._driver.live is state:
@@ -173,7 +173,7 @@ class BrowserEnv:
         return state
 
     def restore(self, token: BrowserSnapshot) -> Observation:
-        """Go back to a snapshot; `log[-1]` says by which way. If none leads there, the next step says so and ends."""
+        """Go back to a snapshot; `log[-1]` says by which way. If none succeeds, the next step ends the episode."""
         if token.env != self.name:
             raise ConfigError(f"snapshot must be of '{self.name}'; got one of '{token.env}'")
         self._state = token
@@ -182,7 +182,7 @@ class BrowserEnv:
         return token.observation
 
     def fork(self) -> BrowserEnv:
-        """An independent session in the same state; it opens when it is first used."""
+        """An independent session in the same state; it is opened at its first use."""
         driver, limits = self._driver, {"max_tokens": self.max_tokens, "max_repeats": self.max_repeats}
         twin = BrowserEnv(
             driver.host, driver.pool, secrets=driver.secrets, guard=self.guard, pictures=self.pictures, **limits
@@ -244,7 +244,7 @@ class BrowserEnv:
             view=view,
             steps=state.steps + 1,
             observation=Observation(text + note, view.url),
-            action=None if view is state.view else action,  # what did nothing is not repeated in a replay
+            action=None if view is state.view else action,  # an action without effect is not repeated in a replay
             taken=str(action),
             repeats=state.repeats_after(action, view),
             parent=state,
@@ -278,7 +278,7 @@ class BrowserEnv:
         reward, success = (verdict.reward, verdict.success) if verdict.terminated else (0.0, False)
         shown = after.observation
         if self.pictures and verdict.terminated and self._driver.live is not None:
-            with contextlib.suppress(EnvError):  # the judge then reads the text alone
+            with contextlib.suppress(EnvError):  # the judge then reads only the text
                 shown = replace(shown, screenshot=base64.b64decode(self._driver.screenshot(self._driver.live)))
         return StepResult(shown, reward, verdict.terminated, truncated, success, kind, message)
 

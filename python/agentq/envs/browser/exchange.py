@@ -1,7 +1,7 @@
-"""One connection of the browser's, read request by request (HTTP/1.1), so that each is sent only if the gate says so.
+"""One connection of the browser, read request by request (HTTP/1.1); each is sent only if the gate allows it.
 
-Nothing of a request that is held reaches the site. The browser is told that a document has no content, so the page
-stays as it is, and of anything else that the connection failed.
+No part of a held request reaches the site. For a document the browser gets an answer without content, so the page stays
+as it is; for anything else, the connection fails.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from agentq.envs.browser.gate import MAX_SHOWN, Gate, Head
 from agentq.envs.browser.rules import WEBSOCKET
 
 Upstream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-HEAD_BYTES = 1 << 18  # of a head, a frame or a message
+HEAD_BYTES = 1 << 18  # limit for a head, a frame or a message
 _STAYS = b"HTTP/1.1 204 Held\r\nConnection: close\r\n\r\n"
-# An answer that no browser takes. It does not ask again, as it does where a connection just closes.
+# An invalid answer. The browser does not repeat the request, as it would if the connection just closed.
 _FAILS = b"HTTP/1.1 400 Held\r\nContent-Length: 1\r\nContent-Length: 2\r\nConnection: close\r\n\r\n"
-_CONTROL = 8  # opcodes of web socket frames from here on say nothing: close, ping, pong
+_CONTROL = 8  # web socket opcodes from here on carry no message: close, ping, pong
 
 
 class Exchange:
-    """`origin` is where it leads; `connect` opens a connection there."""
+    """`origin`: the destination; `connect` opens a connection to it."""
 
     def __init__(
         self,
@@ -36,9 +36,9 @@ class Exchange:
         self.reader, self.writer, self.gate, self.origin = reader, writer, gate, origin
         self.connect = connect
         self.upstream: Upstream | None = upstream
-        self.head: Head | None = None  # of the latest request that was sent
-        self.answered = True  # a byte of its answer has come
-        self.once = False  # it was sent because a person said so
+        self.head: Head | None = None  # method of the latest request that was sent
+        self.answered = True  # a byte of its answer has arrived
+        self.once = False  # it was sent with a person's yes
         self.waiting = False  # the latest request waits for a person
         self.pump = asyncio.create_task(self._back(upstream))
 
@@ -52,10 +52,10 @@ class Exchange:
             self._drop()
 
     async def _request(self) -> bool:
-        """One request; whether another may follow."""
+        """Handle one request. Returns whether another may follow."""
         raw = await self.reader.readuntil(b"\r\n\r\n")
         head = Head.read(raw, self.origin)
-        if "transfer-encoding" in head.headers:  # no browser sends one by HTTP/1.1
+        if "transfer-encoding" in head.headers:  # no browser sends this by HTTP/1.1
             return await self._refuse(head)
         size = int(head.headers.get("content-length", "0"))
         if head.headers.get("upgrade", "").lower() == "websocket" and head.safe:
@@ -78,7 +78,7 @@ class Exchange:
         return None
 
     async def _patient(self, decision: Awaitable[bool]) -> bool:
-        """The decision; no, if the browser gives up before."""
+        """The decision; no if the browser gives up first."""
         decided, gone = asyncio.ensure_future(decision), asyncio.ensure_future(self.reader.read(1))
         self.waiting = True
         try:
@@ -115,7 +115,7 @@ class Exchange:
         await writer.drain()
 
     async def _once(self, head: Head, body: bytes) -> None:
-        """Send what a person has allowed, on a connection of its own, and never a second time."""
+        """Send an allowed request on a connection of its own, never twice."""
         self._drop()
         try:
             self.upstream = await self.connect()
@@ -135,7 +135,7 @@ class Exchange:
             self.upstream = None
 
     async def _back(self, upstream: Upstream) -> None:
-        """What the site answers, as it comes."""
+        """Pass on the site's answer as it arrives."""
         with contextlib.suppress(OSError):
             while data := await upstream[0].read(65536):
                 if not self.answered and self.head is not None:
@@ -146,16 +146,16 @@ class Exchange:
                 await self.writer.drain()
         upstream[1].close()
         self.upstream = None
-        if self.waiting:  # the person's answer opens another
+        if self.waiting:  # the person's answer opens another connection
             return
         if self.once and not self.answered:
-            self.writer.write(_FAILS)  # it may have been taken: the browser must not send it again
+            self.writer.write(_FAILS)  # the site may have accepted it: the browser must not repeat it
         self.writer.close()
 
     async def _socket(self, head: Head) -> bool:
-        """A web socket: it is opened, and every message on it is a request of its own."""
+        """A web socket. Each message on it counts as a request of its own."""
         kept = [line for line in head.raw.split(b"\r\n") if not line.lower().startswith(b"sec-websocket-extensions:")]
-        raw = b"\r\n".join(kept)  # without compression each message can be read, and left out
+        raw = b"\r\n".join(kept)  # without compression each message can be read and dropped
         await self._send(Head(head.method, head.url, head.headers, raw), 0)
         message = Head(WEBSOCKET, head.url, {}, b"")
         frames: list[bytes] = []
@@ -185,7 +185,7 @@ class Exchange:
         await self.upstream[1].drain()
 
     async def _frame(self) -> tuple[int, bytes, bytes]:
-        """One frame from the browser (RFC 6455): its first byte, the whole of it, what it says."""
+        """One frame from the browser (RFC 6455): its first byte, the whole frame, its content."""
         head = await self.reader.readexactly(2)
         size = head[1] & 127
         more = {126: 2, 127: 8}.get(size, 0)

@@ -1,7 +1,7 @@
-"""Which requests of one session may leave it. exchange.py asks here before it sends anything on.
+"""Decides which requests of a session may be sent. exchange.py consults it before sending anything.
 
-A request of a safe method passes. Any other waits here for a rule, or for a person's yes to exactly this one, and is
-never sent without. What the browser tells of a request (`Hint`) says only how it is counted, not whether it is sent.
+A request with a safe method passes. Any other request needs a rule, or a person's yes to exactly this request. What the
+browser reports about a request (`Hint`) affects how it is counted, never whether it is sent.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any
 from agentq.envs.browser.outgoing import tell
 from agentq.envs.browser.rules import SAFE, WEBSOCKET, Rule, rule_for
 
-MAX_SHOWN = 1 << 18  # bytes of a body that a person may be asked about
-_HINT_S = 0.25  # for the browser to say what a request is
+MAX_SHOWN = 1 << 18  # limit in bytes for a body that a person is shown
+_HINT_S = 0.25  # wait for the browser's hint about a request
 _OVERRIDES = ("x-http-method-override", "x-http-method", "x-method-override")
 COUNTS = ("held", "allowed_by_rule", "allowed_by_person", "sent")
 
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """What the browser says of a request: its resource type, and whether it is for the document of a whole tab."""
+    """The browser's report on a request: its resource type, and whether it loads the document of a whole tab."""
 
     kind: str
     main: bool
@@ -31,7 +31,7 @@ class Hint:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The first lines of a request: `headers` with names in small letters."""
+    """The first lines of a request: `headers` with lower-case names."""
 
     method: str
     url: str
@@ -44,13 +44,13 @@ class Head:
 
     @property
     def navigates(self) -> bool:
-        """Whether it asks for a document, of a frame too."""
+        """Whether it requests a document, of a tab or a frame."""
         asks = self.headers.get("sec-fetch-mode") == "navigate"
         return asks or ("sec-fetch-mode" not in self.headers and "upgrade-insecure-requests" in self.headers)
 
     @classmethod
     def read(cls, raw: bytes, origin: str) -> Head:
-        """The head of a request to `origin`. Raises ValueError for what is none."""
+        """The head of a request to `origin`. Raises ValueError if it is invalid."""
         first, *lines = raw.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
         method, target, version = first.split(" ")
         named = target.startswith("/") or (method, target) == ("OPTIONS", "*")
@@ -58,34 +58,34 @@ class Head:
             raise ValueError(f"a request must be of HTTP/1.1; got '{first[:80]}'")
         fields = [(name.strip().lower(), value.strip()) for name, _, value in (line.partition(":") for line in lines)]
         claimed = {value.upper() for name, value in fields if name in _OVERRIDES} - set(SAFE)
-        # a server may obey any of the names: several together are a method that no rule allows
+        # a server may obey any of them: several together are a method that no rule allows
         return cls(", ".join(sorted(claimed)) or method, origin + target, dict(fields), raw)
 
 
 class Gate:
-    """The rules of a session, what a person is asked, what was counted.
+    """The rules of a session, its questions to a person, and its counts.
 
-    `begin` says what the session does now: a request that an act begins is told of (`held`) or asked about (`asked`);
+    `begin` sets what the session does now. A request caused by an act is reported (`held`) or asked about (`asked`);
     any other, such as one that a page sends while it loads or by a timer, is only counted.
     """
 
     def __init__(self, allow: Sequence[Rule], block: Sequence[Rule]) -> None:
         self.allow, self.block = allow, block
         self.counts: Counter[str] = Counter()
-        self.tried: Counter[str] = Counter()  # what was kept back, as rules that would let it through
+        self.tried: Counter[str] = Counter()  # requests kept back, as rules that would allow them
         self.hints: dict[tuple[str, str], Hint] = {}
-        self.held: dict[str, Any] | None = None  # the first request of the present act that was kept back
+        self.held: dict[str, Any] | None = None  # the first request of the present act which was kept back
         self.asked: list[tuple[dict[str, Any], asyncio.Future[bool]]] = []
-        self.distrusted = ""  # what is wrong with a site's certificate
-        self.number = 0  # of the latest request that was asked about
-        self.changed = asyncio.Event()  # something is asked
+        self.distrusted = ""  # the fault of a site's certificate
+        self.number = 0  # number of the latest request that was asked about
+        self.changed = asyncio.Event()  # there is a question
         self.hinted = asyncio.Event()
-        self.own: set[tuple[str, str, str]] = set()  # what the page sends by itself: method, url, digest
+        self.own: set[tuple[str, str, str]] = set()  # requests that the page sends by itself: method, url, digest
         self.acts = self.acted = self.asks = self.wary = self.moved = self.answered = False
 
     def begin(self, *, acts: bool = False, asks: bool = False, wary: bool = False) -> None:
-        """A call begins. `acts`: an act of the agent's; `asks`: a person is asked for what it sends; `wary`: what it
-        presses is named like something that may not be undone, so a GET of it waits too."""
+        """A call begins. `acts`: it is an act of the agent. `asks`: a person is asked about its requests. `wary`: what
+        it presses has the name of something irreversible, so a GET waits too."""
         self.refuse_all()
         self.acts = self.acted = acts
         self.asks, self.wary = asks, wary
@@ -101,7 +101,7 @@ class Gate:
         return told
 
     def end(self) -> None:
-        """The call is over; what comes now is the page's own."""
+        """The call is over; later requests are the page's own."""
         self.acts = False
 
     def told(self, method: str, url: str, hint: Hint) -> None:
@@ -110,20 +110,20 @@ class Gate:
         self.hinted.set()
 
     def moves(self, head: Head) -> None:
-        """A document comes; if it is a tab's own, the page that was acted on is gone."""
+        """A document loads. If it is that of a tab, the page that was acted on is gone."""
         hint = self.hints.get((head.method, head.url))
         if head.headers.get("sec-fetch-dest", "document") == "document" and (hint is None or hint.main):
             self.moved = True
 
     def answer(self, number: int, yes: bool) -> None:
-        """The person's answer to the request that was told with this number; nothing if the page has given it up."""
+        """Pass on the person's answer to request `number`, unless the page has given it up."""
         for told, answer in self.asked:
             if told["number"] == number and not answer.done():
                 answer.set_result(yes)
         self._forget(number)
 
     def refuse_all(self) -> None:
-        """Nobody can be asked any more."""
+        """Refuse every open question."""
         for told, _ in list(self.asked):
             self.answer(told["number"], yes=False)
 
@@ -133,16 +133,16 @@ class Gate:
             self.changed.clear()
 
     def by_rule(self, head: Head) -> bool:
-        """Whether a rule lets it through."""
+        """Whether a rule allows it."""
         allowed = any(rule.matches(head.method, head.url) for rule in self.allow)
         self.counts["allowed_by_rule"] += allowed
         return allowed
 
     async def passes(self, head: Head, body: bytes | None) -> bool:
-        """Whether a request that no rule allows may be sent: a person has said so. `body` None: it is too long."""
+        """Whether a person allows a request that no rule allows. `body` None: it is too long."""
         shown = f"more than {MAX_SHOWN} bytes: too long to be asked about".encode() if body is None else body
         told = tell(head.method, head.url, head.headers.get("content-type", "") if body else "", shown)
-        self.counts["held"] += 1  # until it is allowed
+        self.counts["held"] += 1  # corrected if it is allowed
         if not head.safe:
             self.tried[rule_for(head.method, head.url)] += 1
         if not await self._concerns(head, told):
@@ -156,18 +156,18 @@ class Gate:
         return False
 
     def waits(self, head: Head) -> bool:
-        """Whether a request of a safe method is held for the name of what was pressed."""
+        """Whether a request with a safe method is held since the name of what was pressed is suspicious."""
         if not (self.wary and self.acts and not self.moved and not self.answered):
             return False
         hint = self.hints.get((head.method, head.url))
         return head.navigates or (hint is not None and hint.kind in ("xhr", "fetch"))
 
     async def _concerns(self, head: Head, told: dict[str, Any]) -> bool:
-        """Whether the present act has begun it; what the page sends by itself is learnt."""
+        """Whether the present act caused it. Remembers requests that the page sends by itself."""
         key = (head.method, head.url, told["digest"])
         if self.acts and key not in self.own and not any(rule.matches(head.method, head.url) for rule in self.block):
             hint = await self._hint(head)
-            if hint.kind == "ping":  # a beacon: telemetry as a rule
+            if hint.kind == "ping":  # a beacon, usually telemetry
                 return False
             if not self.moved or (head.navigates and hint.main and not self.answered):
                 return True
@@ -176,7 +176,7 @@ class Gate:
         return False
 
     async def _hint(self, head: Head) -> Hint:
-        """What the browser says of it, if it does so in time."""
+        """The browser's hint if it arrives in time, else a guess."""
         if head.method == WEBSOCKET:
             return Hint("websocket", False)
         try:
@@ -197,7 +197,7 @@ class Gate:
         self.changed.set()
         try:
             yes = await answer
-        finally:  # the page has given up, too
+        finally:  # also if the page has given up
             self._forget(number)
         self.answered = self.answered or yes
         return yes

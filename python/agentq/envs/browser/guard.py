@@ -1,7 +1,7 @@
-"""What a live run may do unasked: the rules it was given, the steps the user has refused, what was counted.
+"""What a live run may do without asking: its rules, the steps that the user has refused, and counts.
 
-What a page sends is held as a request, by the gate of each session (gate.py), whatever it was called. Names only add:
-where what is pressed is called like something that may not be undone, a GET of it waits for a yes, too.
+The gate of each session (gate.py) holds the requests of pages, whatever the pressed element is called. Names only add
+caution: if the pressed element is named like something irreversible, a GET waits for a yes too.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _WORDS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class FinalStep:
-    """A step that waits for the user: where, the command and what it names, what the page's fields hold, what is sent.
+    """A step that waits for the user: the page, the command and its element, the values of fields, the request.
 
-    The step that was held is the same as a later one on an equal page whose request has the same method and address.
+    Two steps are equal if their pages are and their requests have the same method and address.
     """
 
     url: str
@@ -45,7 +45,7 @@ class FinalStep:
         return f"{visible(f'{self.action} {self.element}')} , which sends {self.sends}"
 
     def lines(self) -> list[str]:
-        """All that a person should know, with the request last; nothing in it that a terminal obeys."""
+        """What a person should know, with the request last and without terminal control characters."""
         fields = [f"  {visible(name)}: {visible(value)}" for name, value in self.values]
         return [f"  {self}", f"  on {visible(self.url)}", *fields, "what is sent:", *self.sends.lines()]
 
@@ -55,9 +55,9 @@ Allows = Callable[[FinalStep], bool]
 
 @dataclass
 class Guard:
-    """The user's side of a live run. `allow`, `block`: rules as their options have them, read by each session.
+    """The user's side of a live run. `allow`, `block`: rules as given to the options, parsed by each session.
 
-    `counts` has gate.COUNTS; `tried` the requests that were kept back, as rules; `sent` the steps the user has allowed.
+    `counts`: by gate.COUNTS; `tried`: requests kept back, as rules; `sent`: steps that the user has allowed.
     """
 
     allow: Sequence[str] = ()
@@ -71,12 +71,12 @@ class Guard:
 
     @property
     def rules(self) -> dict[str, list[str]]:
-        """As a worker is told them."""
+        """The rules in the form for a worker."""
         return {"allow": list(self.allow), "block": list(self.block)}
 
     @contextmanager
     def lifted(self, asks: Allows) -> Iterator[None]:
-        """Of what is sent within, each request is asked about."""
+        """Inside the block, each request is asked about."""
         self.asks = asks
         try:
             yield
@@ -91,13 +91,13 @@ class Guard:
         return yes
 
     def hear(self, told: dict[str, Any]) -> None:
-        """Add up what a session tells."""
+        """Add the counts that a session reports."""
         with self._lock:
             self.counts.update(told["counts"])
             self.tried.update(told["tried"])
 
     def wary(self, view: View, action: EnvAction) -> bool:
-        """Whether what the action presses is named like something that may not be undone."""
+        """Whether the element that the action presses is named like something irreversible."""
         return any(_WORDS.search(control.name) for control in _pressed(view, action))
 
 
@@ -113,7 +113,7 @@ def final_step(view: View, action: EnvAction, sends: OutgoingRequest) -> FinalSt
 
 
 def _pressed(view: View, action: EnvAction) -> list[Control]:
-    """What an action may press: the element; of a form that is submitted, its buttons; by the keyboard, anything."""
+    """What an action may press: its element, the buttons of a submitted form, or with the keyboard anything."""
     control = view.page.control(action.element or 0)
     match action.command:
         case Command.CLICK | Command.DRAG if control is not None:

@@ -1,4 +1,4 @@
-"""What stands behind a BrowserEnv: where an episode starts, what the server remembers, how it is scored."""
+"""The site behind a BrowserEnv: the start of an episode, the memory of its server, the score."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from agentq.types import Task
 class Start:
     """How a session begins: the first page, cookies, a script to run there; `visitor` names the server's session.
 
-    `in_place`: where the page is shown, the script alone starts it again.
+    `in_place`: if the page is shown already, the script alone starts it again.
     """
 
     url: str
@@ -31,7 +31,7 @@ class Start:
 
 
 class Verdict(NamedTuple):
-    """Whether the task is over, and what for."""
+    """Whether the task is over, with reward and success."""
 
     terminated: bool
     reward: float = 0.0
@@ -39,11 +39,11 @@ class Verdict(NamedTuple):
 
 
 class Host(Protocol):
-    """`probe`: an expression read in the page at every step. `strict`: commands fit roles as in the in-process browser.
+    """`probe`: an expression evaluated in the page at every step. `strict`: commands must fit roles as in process.
 
-    `repeatable`: starting again and taking the same actions harms nobody and leads to the same pages.
-    `announces`: whatever a page does later is a timer or an animation frame of its scripts; it has settled when none is
-    due within `quiet_ms`.
+    `repeatable`: a new start with the same actions is harmless and leads to the same pages.
+    `announces`: later changes of a page come only from timers and animation frames of its scripts; it has settled when
+    none is due within `quiet_ms`.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Host(Protocol):
     announces: bool
 
     def start(self, task: Task) -> Start:
-        """Where `task` begins. Raises ConfigError if it belongs to another environment."""
+        """The start of `task`. Raises ConfigError if it belongs to another environment."""
         ...
 
     def memory(self, visitor: str) -> Any:
@@ -64,19 +64,19 @@ class Host(Protocol):
         ...
 
     def resume(self, memory: Any) -> Start:
-        """A new visitor of whom the server remembers `memory`."""
+        """A new visitor, for whom the server has `memory`."""
         ...
 
     def remember(self, visitor: str, memory: Any) -> None:
-        """From now on the server remembers `memory` of a visitor."""
+        """Set the server's memory of a visitor."""
         ...
 
     def dismiss(self, visitor: str) -> None:
-        """The visitor does not come back."""
+        """Forget a visitor."""
         ...
 
     def shown_url(self, url: str) -> str:
-        """The url as observations have it."""
+        """The url as shown in observations."""
         ...
 
     def target(self, view: View, text: str) -> str:
@@ -84,7 +84,7 @@ class Host(Protocol):
         ...
 
     def judge(self, task: Task, memory: Any, probe: Any, stopped: bool) -> Verdict:
-        """The state of the task; `stopped`: the agent said STOP."""
+        """The verdict on the task; `stopped`: the agent took STOP."""
         ...
 
     def answer(self, task: Task, question: str) -> str:
@@ -97,7 +97,7 @@ class Host(Protocol):
 
 
 class WithoutMemory:
-    """What hosts share whose server's memory can be neither read nor set."""
+    """The common part of hosts whose server's memory can be neither read nor set."""
 
     def memory(self, visitor: str) -> None:
         return None
@@ -109,7 +109,7 @@ class WithoutMemory:
         raise AssertionError("a host without memory has none to resume")
 
     def dismiss(self, visitor: str) -> None:
-        """There is no server to tell."""
+        """Nothing to forget."""
 
     def random_query(self, rng: random.Random) -> str:
         return rng.choice(["one", "two", "three"])
@@ -167,5 +167,5 @@ class SiteHost:
 
 @cache
 def site_host(name: str) -> SiteHost:
-    """The host of a built-in site: one server a process."""
+    """The host of a built-in site: one server per process."""
     return SiteHost(import_module(f"agentq.envs.{name}.kit").KIT)

@@ -1,8 +1,8 @@
 """MiniWoB++ on our Chromium: the pages of the `miniwob` package, with their own seeding, timer and reward.
 
-`miniwob/TASK` is one page; `miniwob`, the suite, is all pages with an expert, and serves tasks of any of them.
+`miniwob/TASK` is one page; `miniwob`, the suite, is all pages with an expert.
 Each page draws its problem from `Math.random`, which `Math.seedrandom(seed)` makes a function of the task's seed; the
-sentence it then shows is the instruction. The page itself ends the episode. Source: Liu et al. 2018, arXiv:1802.08802.
+sentence it shows is the instruction. The page itself ends the episode. Source: Liu et al. 2018, arXiv:1802.08802.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from agentq.types import INPUT_COMMANDS, Split, Task
 SUITE = "miniwob"
 MAX_STEPS = 10
 _FLIGHT = PREFIX + "flight."
-_HIDDEN = [  # shown to people, or shown as the instruction
+_HIDDEN = [  # for people only, or equal to the instruction
     *("query", "query-pretty", "reward-reason", "reward-display", "click-canvas", "sync-task-cover"),
 ]
-_WIDGETS = re.compile(r'src="[^"]*(jquery-ui\.min|special/|jscolor)')  # what they hold outlives an episode
+_WIDGETS = re.compile(r'src="[^"]*(jquery-ui\.min|special/|jscolor)')  # their state outlives an episode
 _START = """(() => {{
   if (!{timed}) core.EPISODE_MAX_TIME = 1e7;
   Math.seedrandom({seed});
@@ -49,7 +49,7 @@ def names() -> tuple[str, ...]:
 
 @cache
 def _paths() -> dict[str, str]:
-    """Where each page lies in the package; FlightWoB's, airlines' pages in a frame, are `miniwob/flight.NAME`."""
+    """The path of each page in the package. FlightWoB's pages, framed airline sites, are `miniwob/flight.NAME`."""
     pages = {PREFIX + page.stem: f"{PREFIX}{page.name}" for page in sorted((_folder() / "miniwob").glob("*.html"))}
     flights = sorted((_folder() / "flight").glob("*/wrapper.html"))
     return pages | {_FLIGHT + page.parent.name: f"flight/{page.parent.name}/{page.name}" for page in flights}
@@ -69,17 +69,17 @@ class _Quiet(SimpleHTTPRequestHandler):
     wbufsize = -1
 
     def end_headers(self) -> None:
-        """A page asks again for none of its scripts."""
+        """Let the browser cache scripts for good."""
         self.send_header("Cache-Control", "max-age=86400")
         super().end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing is printed."""
+        """Print nothing."""
 
 
 @cache
 def _origin() -> str:
-    """One server of the pages a process, on a loopback port."""
+    """The server of the pages: one per process, on a loopback port."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(_folder())))
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -88,23 +88,23 @@ def _origin() -> str:
 
 @cache
 def _starts_in_place(path: str) -> bool:
-    """Whether a page's own script can start it again where it is shown."""
+    """Whether a page's own script can start it again without loading it."""
     return path.startswith("miniwob/") and not _WIDGETS.search((_folder() / path).read_text())
 
 
 class MiniwobHost(WithoutMemory):
-    """One page, or those of the suite. See `agentq.envs.browser.hosts.Host`.
+    """One page, or the suite. See `agentq.envs.browser.hosts.Host`.
 
-    The reward is the page's own without its discount by the clock, negative ones as 0; success is a positive reward, of
-    FlightWoB, which pays for each right field, the whole of it.
-    `timed`: the page's time limit and discount hold, in the seconds that pass while the agent thinks; episodes are then
-    not repeatable. Without it the limit is out of reach.
+    The reward is the page's own without its discount by time; negative ones count as 0. Success is a positive reward;
+    for FlightWoB, which pays per correct field, it is the full reward.
+    `timed`: the page's time limit and discount apply in real seconds, so episodes are not repeatable. Without it the
+    limit is never reached.
     """
 
     max_steps = MAX_STEPS
     strict = False
     announces = True
-    quiet_ms = 35  # two frames: animations change something in each
+    quiet_ms = 35  # two frames: animations change something in every frame
 
     def __init__(self, name: str, timed: bool = False) -> None:
         if name != SUITE and name not in names():
@@ -148,9 +148,9 @@ def make(name: str, browser: BrowserPool | None) -> BrowserEnv:
 
 
 def tasks(name: str, seeds: Sequence[int], split: Split) -> list[Task]:
-    """Tasks by seed; in the suite the seeds go round the pages. Their instructions are what the pages say."""
+    """Tasks by seed; in the suite the seeds go round the pages. Instructions come from the pages."""
     pages, browser = list(PAGES) if name == SUITE else [name], default_browser()
-    by_page = sorted(seeds, key=lambda seed: seed % len(pages))  # a page that is shown already draws in no time
+    by_page = sorted(seeds, key=lambda seed: seed % len(pages))  # a page that is shown already draws fast
     said = {seed: instruction(pages[seed % len(pages)], seed, browser) for seed in by_page}
     return [Task(pages[seed % len(pages)], seed, split, said[seed], INPUT_COMMANDS) for seed in seeds]
 
@@ -161,12 +161,12 @@ def expert(name: str) -> Expert:
 
 
 def max_sessions(name: str) -> None:
-    """As many as memory holds."""
+    """Limited by memory only."""
 
 
 @lru_cache(maxsize=65536)
 def instruction(page: str, seed: int, browser: BrowserPool) -> str:
-    """What a page asks for with `seed`; drawn in a browser. Raises ConfigError for an unknown page."""
+    """The instruction of a page with `seed`, drawn in a browser. Raises ConfigError for an unknown page."""
     start = MiniwobHost(page).draw(page, seed)
     try:
         return _drawn(start, browser)
@@ -183,5 +183,5 @@ def _drawn(start: Start, browser: BrowserPool) -> str:
 
 @cache
 def _drawing(browser: BrowserPool) -> RemoteSession:
-    """The session that instructions are drawn in."""
+    """The session in which instructions are drawn."""
     return browser.open([_origin()], probe=_SAID, quiet_ms=0, announces=True)

@@ -1,7 +1,7 @@
-"""Which addresses a browser session may touch: an exact list of web origins, and nothing but http and https.
+"""Which addresses a browser session may touch: an exact list of web origins, with http and https only.
 
 Hosts are compared in ASCII, as browsers send them: `bücher.test` is `xn--bcher-kva.test`. The standard library converts
-by IDNA 2003. A host that it and a browser convert differently is refused and must be written as `xn--..`.
+by IDNA 2003. A host that a browser may convert differently is refused and must be written as `xn--..`.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ class Origin(NamedTuple):
 
 
 def origin_of(url: str) -> Origin | None:
-    """The origin of an http or https url; None for every other scheme and for what is no url.
+    """The origin of an http or https url; None for other schemes and invalid urls.
 
-    So is what this parser and a browser might read differently: backslashes, white space, a user before the host.
+    None also for what this parser and a browser might read differently: backslashes, white space, a user before the
+    host.
     """
     if any(character in "\\@" or character <= " " for character in url.partition("?")[0]):
         return None
@@ -46,7 +47,7 @@ def origin_of(url: str) -> Origin | None:
 
 
 def _in_ascii(host: str) -> str:
-    """A host as browsers send it. Raises ValueError if they might convert it otherwise."""
+    """A host as browsers send it. Raises ValueError if browsers might convert it differently."""
     if host.isascii():
         return host
     converted = host.encode("idna").decode("ascii")
@@ -69,7 +70,7 @@ def read_origins(urls: Iterable[str]) -> frozenset[Origin]:
 
 
 def hint(url: str) -> str:
-    """What to do about an address that is none, if its host may be the reason."""
+    """A remedy for an invalid address, if its host may be the reason."""
     return "" if url.isascii() else ": a host in another script may have to be written in punycode (xn--...)"
 
 

@@ -1,4 +1,4 @@
-"""A request as it is about to leave the browser, read from the wire, and how it is told to whoever decides about it."""
+"""A request that is about to leave the browser, read from the wire, and its description for the person who decides."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from email.message import Message
 from typing import Any
 from urllib.parse import parse_qsl
 
-_INVISIBLE = re.compile(  # letters, marks and symbols that show nothing; isprintable() knows the other ones
+_INVISIBLE = re.compile(  # invisible letters, marks and symbols beyond those that isprintable() knows
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class OutgoingRequest:
-    """What would be sent. Two are the same if method and address are: what a body holds may differ at each load.
+    """A request that would be sent. Two are equal if method and address are, since a body may differ at each load.
 
-    `fields` are those of the body, hidden ones too; a body that is no form is one field without a name. `size` is in
-    bytes; `digest` is the body's SHA-256.
+    `fields`: those of the body, hidden ones included; a body that is no form is one field without a name. `size`: in
+    bytes. `digest`: the body's SHA-256.
     """
 
     method: str
@@ -31,12 +31,12 @@ class OutgoingRequest:
 
     @classmethod
     def read(cls, told: dict[str, Any]) -> OutgoingRequest:
-        """As `told` by a worker."""
+        """The request in a worker's message."""
         fields = tuple((name, value) for name, value in told["fields"])
         return cls(told["method"], told["url"], fields, told["size"], told["digest"])
 
     def lines(self) -> list[str]:
-        """All of it, the body first, without a character that a terminal obeys or that cannot be seen."""
+        """The whole request, the body first, without control or invisible characters."""
         lines = [
             f"  {visible(name)} = {visible(value)}" if name else f"  {visible(value)}" for name, value in self.fields
         ]
@@ -48,13 +48,13 @@ class OutgoingRequest:
 
 
 def tell(method: str, url: str, content_type: str, body: bytes) -> dict[str, Any]:
-    """A request as a message has it; `OutgoingRequest.read` reads it."""
+    """A request as part of a message; `OutgoingRequest.read` is the inverse."""
     digest = hashlib.sha256(body).hexdigest()
     return {"method": method, "url": url, "fields": _fields(content_type, body), "size": len(body), "digest": digest}
 
 
 def visible(text: str) -> str:
-    r"""`text` on one line, with `\u202e` and the like for what is not seen: controls, bidi marks, zero width."""
+    r"""`text` on one line, with escapes such as `\u202e` for invisible characters: controls, bidi marks, zero width."""
     return "".join(
         character
         if character.isprintable() and character != "\\" and not _INVISIBLE.match(character)
@@ -81,14 +81,14 @@ def _fields(content_type: str, body: bytes) -> list[tuple[str, str]]:
 
 
 def _form(body: bytes) -> list[tuple[str, str]]:
-    """The fields of a form; none where the body is not wholly one."""
+    """The fields of a form; none if any part of the body does not fit."""
     text = _text(body)
     pairs = parse_qsl(text, keep_blank_values=True)
     return pairs if len(pairs) == len(text.split("&")) and all(name for name, _ in pairs) else []
 
 
 def _parts(content_type: str, body: bytes) -> list[tuple[str, str]]:
-    """The fields and files of a form in parts; none where the body is not wholly one."""
+    """The fields and files of a multipart form; none if any part of the body does not fit."""
     whole = message_from_bytes(b"Content-Type: " + content_type.encode() + b"\r\n\r\n" + body)
     if not whole.is_multipart() or whole.preamble or (whole.epilogue or "").strip() or whole.defects:
         return []
@@ -97,7 +97,7 @@ def _parts(content_type: str, body: bytes) -> list[tuple[str, str]]:
         if not isinstance(part, Message) or part.is_multipart() or part.defects:
             return []
         name, file = part.get_param("name", "", "content-disposition"), part.get_filename()
-        if not isinstance(name, str) or "content-transfer-encoding" in part:  # servers differ in how they read it
+        if not isinstance(name, str) or "content-transfer-encoding" in part:  # servers read it differently
             return []
         content = part.get_payload(decode=True)
         assert isinstance(content, bytes)
@@ -107,5 +107,5 @@ def _parts(content_type: str, body: bytes) -> list[tuple[str, str]]:
 
 
 def _text(body: bytes) -> str:
-    """Bytes that are no UTF-8 as escapes."""
+    """`body` as text; bytes that are not UTF-8 become escapes."""
     return body.decode("utf-8", "backslashreplace")

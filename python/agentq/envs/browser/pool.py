@@ -1,8 +1,8 @@
-"""The pool: out-of-process browser workers, a hard cap on how many live, and a deadline on every call.
+"""The pool: out-of-process browser workers, a hard cap on their number, and a deadline for every call.
 
 The deadline is kept here, outside the worker: a worker that hangs, dies or outgrows its memory is killed with all its
-processes before another may start. Its sessions then raise BrowserLost at their next call; who holds one opens another
-and rebuilds what it showed (env.py does). Nothing here imports Playwright.
+processes before another may start. Its sessions then raise BrowserLost at their next call; env.py opens another session
+and rebuilds the state. Nothing here imports Playwright.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from agentq.envs.browser.secret import Given
 from agentq.errors import ConfigError, EnvError, MissingExtra
 
 _START_S = 60.0  # for a worker to launch its browser
-_LOOK_S = 0.5  # between two looks at a worker's memory
+_LOOK_S = 0.5  # between two checks of a worker's memory
 _KEPT = ("PATH", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "FONTCONFIG_PATH", "PLAYWRIGHT_BROWSERS_PATH")
-_TRUST = ("SSL_CERT_FILE", "SSL_CERT_DIR")  # the certificates that a live run's proxy trusts
+_TRUST = ("SSL_CERT_FILE", "SSL_CERT_DIR")  # where a live run's proxy finds trusted certificates
 NO_BROWSER = (
     "agentq.envs.browser needs a Chromium: playwright install --with-deps --only-shell chromium, "
     "or on Debian: apt-get install -y chromium-headless-shell"
@@ -39,7 +39,7 @@ class BrowserLost(EnvError):
 
 
 class _Worker(processes.WorkerProcess):
-    """One worker process seen from outside, and the calls that wait for it."""
+    """The owner's view of one worker process, and the calls that wait for it."""
 
     def __init__(self, executable: str, *, sandbox: bool) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class _Worker(processes.WorkerProcess):
             future.set_exception(BrowserLost(self.lost))
 
     def send(self, session: int, call: str, args: dict[str, Any]) -> Future[dict[str, Any]]:
-        """Ask for a call; the future holds the worker's message, or BrowserLost."""
+        """Send a call. The future gets the worker's message, or BrowserLost."""
         future: Future[dict[str, Any]] = Future()
         assert self.process.stdin is not None
         with self.lock:
@@ -96,7 +96,7 @@ class _Worker(processes.WorkerProcess):
         return future
 
     def stderr(self) -> str:
-        """The end of what the worker and its browser complained of, on one line."""
+        """The end of the log of worker and browser, on one line."""
         try:
             return " ".join(self.log.read_text(errors="replace")[-400:].split())
         except OSError:
@@ -106,7 +106,7 @@ class _Worker(processes.WorkerProcess):
         return processes.memory_mb(processes.tree(self.process.pid, self.mark))
 
     def end(self, why: str) -> None:
-        """Kill it; calls that wait hear why. Idempotent."""
+        """Kill it; waiting calls fail with `why`. Idempotent."""
         self.lost = self.lost or why
         self.kill()
         self._fail_all()
@@ -119,11 +119,11 @@ class RemoteSession:
         self._pool, self._worker, self._number = pool, worker, number
 
     def call(self, call: str, **args: Any) -> Any:
-        """Carry out one of session.CALLS. Raises BrowserLost, or EnvError with what the browser said."""
+        """Carry out one of session.CALLS. Raises BrowserLost, or EnvError with the browser's message."""
         return self._pool._call(self._worker, self._number, call, args)
 
     def close(self) -> dict[str, Any]:
-        """Release the context; its last words. Never raises for a browser that is gone, which has none."""
+        """Release the context and return its last reply, which is empty if the browser is gone. Never raises."""
         self._worker.sessions -= 1
         if not self._worker.lost:
             with contextlib.suppress(EnvError):
@@ -131,7 +131,7 @@ class RemoteSession:
         return {}
 
     def abandon(self) -> None:
-        """Let the pool release the context when it next opens one; may be called from a finalizer."""
+        """Let the pool release the context when it next opens one. Safe in a finalizer."""
         self._pool.abandoned.append(self)
 
 
@@ -189,7 +189,7 @@ class BrowserPool:
     ) -> RemoteSession:
         """A fresh session that may touch the origins `allow` only; raises MissingExtra without a browser.
 
-        `rules`: what it sends besides GET is held but for these; None for a session that holds nothing.
+        `rules`: exceptions from holding all requests except GET; None holds nothing.
         """
         args = {"storage": storage, "probe": probe, "quiet_ms": quiet_ms, "announces": announces}
         args |= {"secrets": secrets, "rules": rules, "deadline_s": self.deadline_s}
@@ -211,7 +211,7 @@ class BrowserPool:
         atexit.unregister(self.close)
 
     def _pick(self) -> _Worker:
-        """The worker with the fewest sessions, a new one while there are fewer than may be."""
+        """The worker with the fewest sessions, or a new one if the cap allows."""
         with self._lock:
             if self._closed:
                 raise EnvError("a browser pool must be open; this one is closed")

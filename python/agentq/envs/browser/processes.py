@@ -1,8 +1,8 @@
-"""The processes of a worker: how it starts, who they are (read from /proc), what memory they hold, and their end.
+"""The processes of a worker: starting them, finding them (in /proc), measuring their memory, ending them.
 
-Playwright's driver starts the browser in a process group of its own, so a group is not enough to find them all: a
-worker's environment holds a mark, and descendants inherit it. Where there is no /proc only the worker itself is known;
-the driver and the browser then end themselves when their pipes close. Runs in any Python 3.9, without agentq.
+Playwright's driver starts the browser in a process group of its own, so a group does not find them all. Instead a
+worker's environment has a mark, which descendants inherit. Without /proc only the worker itself is known; driver and
+browser then exit when their pipes close. Runs in any Python 3.9, without agentq.
 """
 
 from __future__ import annotations
@@ -21,24 +21,29 @@ from pathlib import Path
 from typing import IO, NoReturn
 
 MARK = "AGENTQ_WORKER"
-CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")  # programs, the best first
-NO_SANDBOX = "AGENTQ_NO_SANDBOX"  # the variable that, if it is 1, allows a Chromium without its sandbox
-# What Chromium says on stderr, in Playwright's log of a failed launch, if it cannot have its sandbox.
+CHROMIUMS = (
+    "chromium-headless-shell",
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+)  # programs, in order of preference
+NO_SANDBOX = "AGENTQ_NO_SANDBOX"  # 1 allows a Chromium without sandbox
+# Chromium's message, in Playwright's log of a failed launch, if it cannot have its sandbox.
 _NO_SANDBOX_SAID = re.compile(
     r"\[err\] (?:\[[^]\n]*\] )?(.*?(?:sandbox|namespace).*?)(?:[.!](?: .*)?)?$", re.IGNORECASE | re.MULTILINE
 )
-PREFIX = "agentq-process-"  # of temporary folders; each is locked by its owner as long as that lives
-_SETTLED_S = 60.0  # what is younger may be about to be locked
+PREFIX = "agentq-process-"  # of temporary folders, each locked for the life of its owner
+_SETTLED_S = 60.0  # a younger folder may be about to be locked
 _PROC = Path("/proc")
 
 
 def must_sandbox() -> bool:
-    """Whether a Chromium may run in its own sandbox only, as the user has not allowed otherwise."""
+    """Whether Chromium must run in its own sandbox, which is so unless the user has allowed otherwise."""
     return os.environ.get(NO_SANDBOX) != "1"
 
 
 def sandbox_error(log: str) -> str:
-    """What to tell of a launch that failed with `log` because Chromium cannot have its sandbox; "" if it did not."""
+    """The message for a failed launch if `log` says that Chromium cannot have its sandbox, else ""."""
     said = _NO_SANDBOX_SAID.search(log)
     if said is None:
         return ""
@@ -47,9 +52,9 @@ def sandbox_error(log: str) -> str:
 
 
 class WorkerProcess:
-    """A worker seen from outside: a process with a mark and a temporary folder of its own, that speaks over its pipes.
+    """The owner's view of a worker: a process with a mark, a temporary folder, and pipes.
 
-    So that it does not outlive its owner, it must call `end_here` at the end of its input.
+    The process must call `end_here` at the end of its input, so that it does not outlive its owner.
     """
 
     process: subprocess.Popen[bytes]
@@ -66,9 +71,9 @@ class WorkerProcess:
             raise
 
     def start(self, command: list[str], environ: dict[str, str], log: IO[bytes] | None = None) -> None:
-        """Run `command`; what it complains of goes to `log`, or where this process complains.
+        """Run `command` with stderr in `log`, or in that of this process.
 
-        Raises OSError if it does not start; the folder is gone then.
+        Raises OSError if it does not start; the folder is then removed.
         """
         try:
             self.process = subprocess.Popen(
@@ -102,7 +107,7 @@ class WorkerProcess:
 
 
 def discard(folder: Path) -> None:
-    """Remove a folder as far as that goes; an empty one even where no descriptor is left to look into it."""
+    """Remove a folder as far as possible; an empty one even if no descriptor is left to list it."""
     try:
         folder.rmdir()
     except OSError:
@@ -110,7 +115,7 @@ def discard(folder: Path) -> None:
 
 
 def lock(path: Path) -> int:
-    """Lock a file or folder until the descriptor is closed or this process ends. Raises OSError if another holds it."""
+    """Lock a file or folder until the descriptor is closed or this process ends. Raises OSError if it is locked."""
     held = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -121,7 +126,7 @@ def lock(path: Path) -> int:
 
 
 def is_stale(path: Path) -> bool:
-    """Whether a file or folder is this user's and its owner ended without removing it: nothing locks it."""
+    """Whether a file or folder of this user is left by an owner that has ended: nothing locks it."""
     try:
         about = path.lstat()
         if about.st_uid != os.geteuid() or time.time() - about.st_mtime < _SETTLED_S:
@@ -140,14 +145,14 @@ def sweep() -> None:
 
 
 def end_here() -> NoReturn:
-    """In the worker: end all that it started, remove its folder, end it; whatever its other threads are stuck in."""
-    end(os.getpid(), os.environ[MARK], timeout_s=60.0)  # the folder goes after the last that writes
+    """In the worker: end all its processes, remove its folder and exit, even if other threads hang."""
+    end(os.getpid(), os.environ[MARK], timeout_s=60.0)  # the folder is removed after the last writer
     discard(Path(os.environ["TMPDIR"]))
     os._exit(0)
 
 
 def tree(pid: int, mark: str) -> set[int]:
-    """`pid`, every process whose environment says MARK=mark, and all their descendants."""
+    """`pid`, every process with MARK=mark in its environment, and all their descendants."""
     parents: dict[int, int] = {}
     roots = {pid}
     for entry in _PROC.glob("[0-9]*"):
@@ -163,7 +168,7 @@ def tree(pid: int, mark: str) -> set[int]:
 
 
 def memory_mb(pids: set[int]) -> float:
-    """Memory in MiB, pages that several share counted once (proportional set size)."""
+    """Memory in MiB as proportional set size: shared pages are counted once."""
     total = 0
     for pid in pids:
         with contextlib.suppress(OSError, ValueError):
@@ -187,7 +192,7 @@ def end(pid: int, mark: str, timeout_s: float = 5.0) -> None:
 
 
 def _alive(pid: int) -> bool:
-    """Not dead, and not a zombie that waits for its parent."""
+    """Whether a process runs; a zombie does not."""
     try:
         return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
     except OSError:

@@ -1,8 +1,9 @@
-"""The only way out of a browser session: a SOCKS5 proxy that connects to the allowed hosts and ports, and to no other.
+"""The only way out of a browser session: a SOCKS5 proxy that connects to the allowed hosts and ports only.
 
-It stands below the browser, so redirects, frames, new tabs, workers, service workers, web sockets and preloads all meet
-it. Names are resolved here; the browser is launched unable to resolve any (see worker.py). RFC 1928, CONNECT only.
-With a gate it reads each request (exchange.py), also of https: the browser's encryption ends here, and another begins.
+It is outside the browser, so redirects, frames, new tabs, workers, service workers, web sockets and preloads all pass
+through it. Names are resolved here; the browser is launched unable to resolve any (see worker.py). RFC 1928, CONNECT
+only. With a gate it reads each request (exchange.py), https included: the browser's encryption ends here, and a new one
+to the site begins.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ OnRefused = Callable[[str], None]
 
 
 async def open_proxy(allowed: frozenset[Origin], refused: OnRefused, gate: Gate | None = None) -> asyncio.Server:
-    """Listen on a free loopback port. `refused(host:port)` hears of every connection that was not allowed."""
+    """Listen on a free loopback port. `refused(host:port)` is called for every connection that is not allowed."""
     places = {(origin.host, origin.port): origin for origin in sorted(allowed)}
     if gate is not None and any(origin.scheme == "https" for origin in allowed):
-        browser_context()  # or its missing package is told of at once
+        browser_context()  # reports a missing package at once
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Reads a tab's documents into one page, and numbers its elements. A number stays with its element while it lives."""
+"""Reads a tab's documents into one page and numbers its elements. An element keeps its number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules for requests, given before a run begins: `POST https://diner.test/search`, with `*` at the path's end only."""
+"""Rules for requests, set before a run: `POST https://diner.test/search`, with `*` only at the end of the path."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from agentq.envs.browser.origins import Origin, origin_of, read_origins
 from agentq.errors import ConfigError
 
 SAFE = ("GET", "HEAD", "OPTIONS")
-WEBSOCKET = "WEBSOCKET"  # the method of a message that a page sends on a web socket
+WEBSOCKET = "WEBSOCKET"  # stands for a message that a page sends on a web socket
 _METHOD = re.compile(r"[A-Z][A-Z0-9-]*", re.ASCII)
-_DISGUISED = re.compile(r"%2e|%2f|%5c|%00|;", re.IGNORECASE)  # a server may read another path than is written
+_DISGUISED = re.compile(r"%2e|%2f|%5c|%00|;", re.IGNORECASE)  # a server may decode it to another path
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Requests of one method to one path, or to all paths that begin so. The query does not count."""
+    """Requests of one method to one path, or to all paths with a prefix. The query is ignored."""
 
     method: str
     origin: Origin
@@ -26,7 +26,7 @@ class Rule:
     all_below: bool
 
     def matches(self, method: str, url: str) -> bool:
-        """Whether a request is one of these. A path with an escaped `/` or `.` never is."""
+        """Whether a request fits. A path with an escaped `/` or `.` never does."""
         path = urlsplit(url).path or "/"
         if method != self.method or origin_of(url) != self.origin or _DISGUISED.search(path):
             return False
@@ -37,7 +37,7 @@ class Rule:
 
 
 def read_rules(texts: Iterable[str], allowed: Iterable[str], option: str) -> tuple[Rule, ...]:
-    """The rules of `texts`, for requests to the origins `allowed`. Raises ConfigError, which names `option`."""
+    """The rules of `texts`, for requests to the origins `allowed`. Raises ConfigError with the name of `option`."""
     origins = read_origins(allowed)
     return tuple(_read(text, origins, option) for text in texts)
 
@@ -58,5 +58,5 @@ def _read(text: str, allowed: frozenset[Origin], option: str) -> Rule:
 
 
 def rule_for(method: str, url: str) -> str:
-    """The rule that is about exactly such requests, as a user would write it."""
+    """The rule for exactly such requests, as a user would write it."""
     return f"{method} {origin_of(url)}{urlsplit(url).path or '/'}"

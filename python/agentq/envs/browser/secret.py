@@ -1,7 +1,7 @@
-"""Secrets that an agent may type without knowing them. It writes `<secret:NAME>`; the worker puts the value in.
+"""Secrets that an agent may type without knowing them. It writes `<secret:NAME>`; the worker inserts the value.
 
-The value leaves the user's process by the worker's pipe only, goes into documents of one origin only, and is masked in
-whatever the worker answers. Imports no Playwright.
+The value leaves the user's process only through the worker's pipe, goes only into documents of one origin, and is
+masked in all replies of the worker. Imports no Playwright.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from agentq.errors import ConfigError
 
 _NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
 _NAMED = re.compile(r"<secret:([^<>]*)>")
-_LENGTHS = range(4, 201)  # shorter ones occur on any page by chance
+_LENGTHS = range(4, 201)  # shorter values occur on pages by chance
 
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A value that may be typed into documents of `origin`, such as https://shop.test, and of no other.
+    """A value that may be typed into documents of `origin`, such as https://shop.test, only.
 
-    Raises ConfigError for another kind of origin, and for a value that is not one line of 4 to 200 characters.
+    Raises ConfigError for an invalid origin, and for a value that is not one line of 4 to 200 characters.
     """
 
     value: str = field(repr=False)
@@ -42,11 +42,11 @@ class Secret:
 
 
 Given = dict[str, tuple[str, str]]
-"""Name to value and origin, as a message to a worker has it."""
+"""Name to value and origin, as part of a message to a worker."""
 
 
 def check_secrets(secrets: Mapping[str, Secret], allow: list[str]) -> Given:
-    """What a worker is told. Raises ConfigError for a name that is no word, or an origin that may not be visited."""
+    """The form for a worker. Raises ConfigError for an invalid name, or an origin that is not allowed."""
     for name, secret in secrets.items():
         if not _NAME.fullmatch(name):
             raise ConfigError(f"a secret's name must be a word of letters, digits and _; got '{name}'")
@@ -72,13 +72,13 @@ class Secrets:
         self._mask = re.compile("|".join([masked, *forms]), re.IGNORECASE)
 
     def reveal(self, text: str) -> str:
-        """`text` with values for names, which must all be known."""
+        """`text` with values in place of names, which must all be known."""
         return _NAMED.sub(lambda found: self._values[found[1]], text)
 
     def mask(self, said: Any) -> Any:
-        """A JSON value in whose strings the names stand for the values, in whatever case they are written.
+        """A JSON value with names in place of values in its strings, in any case.
 
-        Found as well where single characters are escaped as in urls, HTML or JSON.
+        Values are also found if single characters are escaped as in urls, HTML or JSON.
         """
         if not self._values:
             return said
@@ -97,7 +97,7 @@ def _name(found: re.Match[str]) -> str:
 
 
 def _any_form(character: str) -> str:
-    """A pattern for a character as itself or escaped."""
+    """A pattern for a character, plain or escaped."""
     forms = {"+"} if character == " " else set()
     for each in (character, character.lower(), character.upper()):
         codes = [ord(each)] if len(each) == 1 else []

@@ -1,7 +1,7 @@
 """A built-in site over HTTP, on a loopback port of this process: the same Site object, pages and checkers.
 
-A visitor is a cookie that nobody can guess; whoever holds this object reads and copies the server's memory of one,
-which is what makes going back exact and cheap. Requests without a known visitor get 403.
+A visitor is a cookie that cannot be guessed. The owner of this object can read and copy the server's memory of a
+visitor, which makes going back exact and cheap. Requests without a known visitor get 403.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class SiteServer:
     def __init__(self, site: Site) -> None:
         self.site = site
         self.visitors: dict[str, SiteSession] = {}
-        self.lock = threading.RLock()  # a finalizer may dismiss while its thread answers
+        self.lock = threading.RLock()  # a finalizer may dismiss a visitor during an answer
 
         class Handler(_Handler):
             owner = self
@@ -36,14 +36,14 @@ class SiteServer:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def admit(self, memory: SiteSession, visitor: str = "") -> str:
-        """A new visitor, or the one given, of whom the server remembers a copy of `memory`; returns the cookie."""
+        """Set the memory of a new visitor, or of the one given, to a copy of `memory`. Returns the cookie."""
         visitor = visitor or secrets.token_urlsafe(16)
         with self.lock:
             self.visitors[visitor] = dict(memory)
         return visitor
 
     def memory(self, visitor: str) -> SiteSession:
-        """A copy of what the server remembers of a visitor."""
+        """A copy of the server's memory of a visitor."""
         with self.lock:
             return dict(self.visitors[visitor])
 
@@ -53,7 +53,7 @@ class SiteServer:
             self.visitors.pop(visitor, None)
 
     def answer(self, visitor: str, method: str, target: str, form: dict[str, str]) -> Response:
-        """What the site says to one request."""
+        """The site's response to one request."""
         with self.lock:
             if visitor not in self.visitors:
                 return Response("<!doctype html><title>403</title><p>no such visitor</p>", 403)
@@ -70,10 +70,10 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 128
 
     def server_bind(self) -> None:
-        socketserver.TCPServer.server_bind(self)  # without HTTPServer's look-up of the host's name
+        socketserver.TCPServer.server_bind(self)  # without HTTPServer's look-up of the host name
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that breaks is the browser's business."""
+        """Ignore broken connections."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -107,4 +107,4 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing is printed."""
+        """Print nothing."""

@@ -1,4 +1,4 @@
-"""Between a worker's replies and the in-process browser's views, and from commands to a worker's calls. Pure."""
+"""Converts a worker's replies to the in-process browser's views, and commands to a worker's calls. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentq.types import ELEMENT_COMMANDS, INPUT_COMMANDS, Command, EnvAction
 
 T = TypeVar("T")
 Call = tuple[str, dict[str, Any]]
-_GONE = Control("", "")  # keeps the number of an element that the page does not show any more
+_GONE = Control("", "")  # keeps the number of an element that is no longer shown
 _VERBS = {
     Command.CLICK: "click",
     Command.TYPE: "put",
@@ -51,7 +51,7 @@ def _control(seen: dict[str, Any]) -> Control:
 
 
 def command_call(host: Host, view: View, action: EnvAction) -> tuple[View, Call | None]:
-    """What a worker is to do, if anything, and the view to go on from. Raises ActionError for what the page refuses."""
+    """The view after a command, and the worker's call if one is needed. Raises ActionError for a refused command."""
     if action.command is Command.GOTO:
         return view, ("visit", {"url": host.target(view, action.text or "")})
     if action.command is Command.SCROLL:
@@ -78,7 +78,7 @@ def command_call(host: Host, view: View, action: EnvAction) -> tuple[View, Call 
 
 
 def _argument(read: Callable[[str], T], action: EnvAction) -> T:
-    """What `read` makes of the action's text."""
+    """The action's text, converted by `read`."""
     try:
         return read(action.text or "")
     except ValueError as error:
@@ -86,7 +86,7 @@ def _argument(read: Callable[[str], T], action: EnvAction) -> T:
 
 
 def fill_calls(view: View) -> list[list[Any]]:
-    """What must be done on the page as it came for its controls to hold what they hold in `view`."""
+    """The changes of the initial page that give its controls their values in `view`."""
     calls: list[list[Any]] = []
     for number, (control, value) in enumerate(zip(view.page.controls, view.values, strict=True), 1):
         if value != control.value and control.role in ("checkbox", "radio"):

@@ -1,4 +1,4 @@
-"""A web site of somebody else's as the host of a BrowserEnv: it has a first page and no checker."""
+"""A foreign web site as the host of a BrowserEnv: it has a first page and no checker."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ MAX_STEPS = 30
 
 
 class Website(WithoutMemory):
-    """See `agentq.envs.browser.hosts.Host`. STOP ends an episode, whose reward is for a judge to say.
+    """See `agentq.envs.browser.hosts.Host`. STOP ends an episode; a judge decides the reward.
 
-    Each episode begins in a browser context of its own: no cookie or storage of an earlier one.
+    Each episode begins in a new browser context, without cookies or storage of earlier ones.
 
     Args:
-        name: of the environment.
-        url: where an episode begins.
+        name: name of the environment.
+        url: first page of an episode.
         allow: further origins that its pages may touch, such as https://cdn.shop.test.
-        max_steps: of an episode.
+        max_steps: limit of an episode.
 
     Raises:
-        ConfigError: if `url` is none of http or https.
+        ConfigError: if `url` is no http or https url.
     """
 
     probe = ""

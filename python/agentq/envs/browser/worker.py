@@ -1,8 +1,8 @@
 """The worker process: one Chromium under Playwright, many sessions. The only file that imports Playwright.
 
 Started by pool.py as `python -m agentq.envs.browser.worker`; speaks wire.py over stdin and stdout. A thread reads the
-pool's messages. When the pool is gone the stream ends, and that thread ends everything at once, whatever the event loop
-is stuck in: no browser outlives its owner.
+pool's messages. When the pool is gone the stream ends, and the thread ends everything at once even if the event loop
+hangs, so no browser outlives its owner.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from agentq.envs.browser.context import Gone, Refusal, SessionSettings
 from agentq.envs.browser.session import CALLS, BrowserSession
 
 ARGS = [
-    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",  # names are resolved by proxy.py only
+    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",  # only proxy.py resolves names
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
     "--dns-prefetch-disable",
     "--disable-dev-shm-usage",  # 64 MB in most containers
@@ -67,7 +67,7 @@ class BrowserWorker:
         self.tasks: set[asyncio.Task[None]] = set()
 
     def accept(self, message: wire.Message) -> None:
-        """Serve one call beside the others; the pool sends one at a time for each session."""
+        """Serve one call concurrently; the pool sends one at a time for each session."""
         task = asyncio.create_task(self._serve(message))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
@@ -78,11 +78,11 @@ class BrowserWorker:
             reply["result"] = await self._call(message["session"], message["call"], message["args"])
         except Refusal as error:
             reply["result"] = {"refused": (error.kind, str(error))}
-        except Exception as error:  # whatever it is, the pool must hear of it and not wait for its deadline
+        except Exception as error:  # the pool must learn of any failure before its deadline
             session = self.sessions.get(message["session"])
             gone = isinstance(error, Gone) or session is None or session.context.crashed
             reply |= {"error": str(error).split("\n", 1)[0], "gone": gone}
-        if message["session"] in self.sessions and message["call"] != "screenshot":  # its picture is not read
+        if message["session"] in self.sessions and message["call"] != "screenshot":  # a picture has no text to mask
             reply = self.sessions[message["session"]].context.secrets.mask(reply)
         wire.write(self.output, reply)
 
@@ -98,7 +98,7 @@ class BrowserWorker:
 
 
 def _read(loop: asyncio.AbstractEventLoop, inbox: asyncio.Queue[wire.Message]) -> None:
-    """The reading thread. At the end of the stream: end all descendants, remove the temporary folder, end."""
+    """The reading thread. At the end of the stream it ends all descendants, removes the temporary folder, and exits."""
     with contextlib.suppress(Exception):
         while (message := wire.read(sys.stdin.buffer)) is not None:
             loop.call_soon_threadsafe(inbox.put_nowait, message)
@@ -106,9 +106,9 @@ def _read(loop: asyncio.AbstractEventLoop, inbox: asyncio.Queue[wire.Message]) -
 
 
 async def main() -> None:
-    """Launch, say hello, serve until the stream ends."""
+    """Launch, greet, and serve until the stream ends."""
     output, sandbox = os.fdopen(os.dup(1), "wb"), sys.argv[2] == "1"
-    os.dup2(2, 1)  # whatever prints, prints to the log
+    os.dup2(2, 1)  # all output goes to the log
     inbox: asyncio.Queue[wire.Message] = asyncio.Queue()
     threading.Thread(target=_read, args=(asyncio.get_running_loop(), inbox), daemon=True).start()
     async with async_playwright() as playwright:

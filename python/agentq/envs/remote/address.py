@@ -19,7 +19,7 @@ def split(name: str) -> tuple[str, str]:
 
 
 def connect(at: str, timeout_s: float) -> socket.socket:
-    """A connection. Raises OSError if nobody listens."""
+    """A connection. Raises OSError if nothing listens there."""
     if is_path(at):
         connection = socket.socket(socket.AF_UNIX)
         connection.settimeout(timeout_s)
@@ -35,9 +35,9 @@ def connect(at: str, timeout_s: float) -> socket.socket:
 
 
 class Listener:
-    """A listening socket. Raises OSError, and ConfigError for what is no address.
+    """A listening socket. Raises OSError, and ConfigError for an invalid address.
 
-    The file of a Unix socket is for its user alone. One whose server is gone is replaced; nothing else is.
+    Only its user may use the file of a Unix socket. The file of a server that is gone is replaced; no other file is.
     """
 
     def __init__(self, at: str) -> None:
@@ -45,7 +45,7 @@ class Listener:
         if not is_path(at):
             self.socket = socket.create_server(_host(at))
             host, port = self.socket.getsockname()[:2]
-            self.at = f"{host}:{port}"  # the port where any was asked for
+            self.at = f"{host}:{port}"  # the actual port if any was requested
             return
         self.at = at
         self._replace_stale()
@@ -65,14 +65,14 @@ class Listener:
             if self._file is not None and self._found() == self._file:
                 os.unlink(self.at)
         with contextlib.suppress(OSError):
-            self.socket.shutdown(socket.SHUT_RDWR)  # who waits for a connection hears of it
+            self.socket.shutdown(socket.SHUT_RDWR)  # wakes a thread that waits for a connection
         self.socket.close()
 
     def _replace_stale(self) -> None:
         try:
             mode = os.lstat(self.at).st_mode
         except OSError:
-            return  # there is none, or bind says what is wrong
+            return  # there is no file, or bind reports the fault
         if not stat.S_ISSOCK(mode):
             raise ConfigError(f"a Unix socket must have a path of its own; got {self.at}: there is another file")
         try:
@@ -94,7 +94,7 @@ def is_path(at: str) -> bool:
 
 def _host(at: str) -> tuple[str, int]:
     host, _, port = at.rpartition(":")
-    with contextlib.suppress(ValueError):  # of a host that is no name
+    with contextlib.suppress(ValueError):  # for an invalid host name
         if host.encode("idna") and port.isdecimal() and int(port) <= 65535:
             return host, int(port)
     raise ConfigError(f"an address must be HOST:PORT or the path of a Unix socket; got '{at}'")

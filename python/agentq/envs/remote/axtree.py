@@ -1,7 +1,7 @@
-"""An accessibility tree as agentq's lines: one an element, a role word first, `role name [id]: value`.
+"""An accessibility tree as agentq's lines: one per element, a role word first, `role name [id]: value`.
 
-Words of a page stand behind a role word and on one line, so none can begin a line. What names a control is not said
-again as text. Runs in any Python 3.9 with the standard library.
+Words of a page always follow a role word on its line, so they cannot begin a line. The name of a control is not
+repeated as text. Runs in any Python 3.9 with the standard library.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ROLES = {
 _FIELDS = frozenset({"textbox", "combobox", "slider"})
 _CONTROLS = _FIELDS | {"link", "button", "checkbox", "radio", "switch", "tab", "treeitem"}
 _CONTROLS |= {"menuitem", "menuitemcheckbox", "menuitemradio"}
-_WORDED = frozenset({"heading", "alert", "status"})  # a line of the words in it, unless it holds something to act on
+_WORDED = frozenset({"heading", "alert", "status"})  # one line with the words in it, unless it contains a control
 _PICTURES = frozenset({"image", "img"})
 _STATES = ("checked", "selected", "pressed", "expanded")
 
@@ -37,7 +37,7 @@ def squeeze(text: Any) -> str:
 class Tree:
     """The nodes of Chromium's accessibility tree as BrowserGym gives them, root first, with its ids and properties.
 
-    `numbered` has the ids of the elements that got a number, once `lines` was called.
+    After `lines`, `numbered` has the ids of the elements that got a number.
     """
 
     def __init__(self, nodes: list[Node], properties: dict[str, Any]) -> None:
@@ -47,11 +47,11 @@ class Tree:
         self.numbered: list[str] = []
 
     def lines(self, numbers: dict[str, int]) -> list[str]:
-        """The page, line by line. `numbers` are those of elements by id; an element that has none gets the next."""
+        """The page, line by line. `numbers`: numbers of elements by id; an element without one gets the next."""
         return list(self._lines(self.root, "", numbers))
 
     def _lines(self, node: Node, said: str, numbers: dict[str, int]) -> Iterator[str]:
-        """Lines of a node and what is below it; text that `said` holds is left out."""
+        """Lines of a node and its descendants, without text that is in `said`."""
         role = _role(node)
         if self._control(node) or self._clickable(node):
             kind = role if role in _CONTROLS or role == "option" else "clickable"
@@ -61,7 +61,7 @@ class Tree:
             line = " ".join(word for word in (kind, said, f"[{number}]") if word)
             value = self._value(node, kind)
             yield (f"{line}: {value}" if value else line) + (" (disabled)" if _has(node, "disabled") else "")
-            if kind in ("textbox", "slider"):  # below it is what it holds
+            if kind in ("textbox", "slider"):  # its value is below it
                 return
         elif role == "StaticText" or role in _PICTURES:
             name = _name(node)
@@ -90,7 +90,7 @@ class Tree:
             yield from self._below(child)
 
     def _control(self, node: Node) -> bool:
-        """Whether the role says that one can act on it; of an option, whether it can be clicked."""
+        """Whether its role allows actions; for an option, whether it can be clicked."""
         role = _role(node)
         return "browsergym_id" in node and (role in _CONTROLS or (role == "option" and self._clicks(node)))
 
@@ -98,7 +98,7 @@ class Tree:
         return bool(self.properties.get(node.get("browsergym_id", ""), {}).get("clickable"))
 
     def _clickable(self, node: Node) -> bool:
-        """Whether it waits for clicks itself, and does not for those of controls in it."""
+        """Whether it handles clicks itself, and not only those on controls inside it."""
         if _role(node) in ("RootWebArea", "LabelText") or not self._clicks(node):
             return False
         return not any(map(self._control, self._below(node)))
@@ -131,6 +131,6 @@ def _name(node: Node) -> str:
 
 
 def _has(node: Node, name: str) -> bool:
-    """Whether a property holds: it is true, or it leads to other nodes."""
+    """Whether a property is true or refers to other nodes."""
     found: Node = next((each["value"] for each in node.get("properties", ()) if each["name"] == name), {})
     return found.get("value") in (True, "true") or bool(found.get("relatedNodes"))

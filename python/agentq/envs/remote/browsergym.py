@@ -1,8 +1,8 @@
 """BrowserGym environments in the other Python: pages as agentq's lines, agentq's commands as BrowserGym's actions.
 
 `browsergym/miniwob.click-test`, or any other id that BrowserGym registers. Reward and end are BrowserGym's own; success
-is a positive reward at the end. Nothing slows Playwright down, and no second browser shows the chat. An element has
-longer than BrowserGym's half a second to take an action, or a step would depend on how busy the machine is.
+is a positive reward at the end. Playwright runs without delays, and no second browser shows the chat. The time limit
+for an action is longer than BrowserGym's half a second, so that results do not depend on the load of the machine.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from agentq.errors import ConfigError, MissingExtra, did_you_mean
 PREFIX = "browsergym/"
 _PATIENCE_MS = 3000
 _SCROLL_PX = {"UP": -400, "DOWN": 400}
-_MAX_STEPS = {"miniwob": 10}  # as in BrowserGym's benchmarks; of others, 30
+_MAX_STEPS = {"miniwob": 10}  # as in BrowserGym's benchmarks; 30 for others
 _ACTIONS = {"CLICK": "click", "TYPE": "fill", "SELECT": "select_option", "CLEAR": "clear", "HOVER": "hover"}
 _DRAG_TO = re.compile(r"TO\s*\[?(\d+)\]?", re.IGNORECASE)
 
 
 class ActionRefused(Exception):
-    """An action that is not taken; `kind`, and the message."""
+    """An action that is not accepted, with its `kind` and message."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -39,7 +39,7 @@ class ActionRefused(Exception):
 
 
 class BrowserGymEnv:
-    """One environment by its id. Element numbers are of an episode, in order of appearance."""
+    """One environment by its id. Elements are numbered per episode in order of appearance."""
 
     commands = ("HOVER", "DRAG")
 
@@ -67,12 +67,12 @@ class BrowserGymEnv:
                 ) from None
             self.env = self._make()
             return self.reset(seed)
-        self.numbers: dict[str, int] = {}  # of elements, by BrowserGym's id
+        self.numbers: dict[str, int] = {}  # element numbers by BrowserGym's id
         self.heard = len(seen["chat_messages"])
         return {"instruction": squeeze(seen["goal"]), **self._look(seen)}
 
     def step(self, command: str, element: int | None, text: str | None) -> dict[str, Any]:
-        """Take one command; what the page does not take is data."""
+        """Take one command. A command that the page does not accept is data."""
         try:
             action = self._action(command, element, text or "")
         except ActionRefused as error:
@@ -120,7 +120,7 @@ class BrowserGymEnv:
         )
 
     def _look(self, seen: dict[str, Any]) -> dict[str, str]:
-        """The page that BrowserGym saw."""
+        """The page as BrowserGym observed it."""
         tree = Tree(seen["axtree_object"]["nodes"], seen["extra_element_properties"])
         lines = tree.lines(self.numbers)
         self.shown: dict[int | None, str] = {self.numbers[bid]: bid for bid in tree.numbered}
@@ -129,7 +129,7 @@ class BrowserGymEnv:
         return self.page
 
     def _action(self, command: str, element: int | None, text: str) -> str:
-        """BrowserGym's words for a command. Raises ActionRefused."""
+        """BrowserGym's code for a command. Raises ActionRefused."""
         if command == "STOP":
             return "noop(0)"
         if command == "ASK_USER":
@@ -157,7 +157,7 @@ class BrowserGymEnv:
         return self.shown[element]
 
     def _target(self, text: str) -> str:
-        """The url that GOTO means, from the present page."""
+        """The url of GOTO, relative to the present page."""
         try:
             url = urljoin(self.url, text)
             scheme = urlsplit(url).scheme
@@ -175,7 +175,7 @@ class _Chat:
         self.messages: list[dict[str, Any]] = []
 
     def add_message(self, role: str, msg: str) -> None:
-        """Note what was said; notices of BrowserGym's are not part of the talk."""
+        """Record a message; notices of BrowserGym are left out."""
         if role != "info":
             self.messages.append({"role": role, "timestamp": 0.0, "message": msg})
 
@@ -191,7 +191,7 @@ def _register(name: str, family: str) -> None:
         raise MissingExtra(_install("browsergym-core", "pip install browsergym-core==0.13.3")) from None
     import gymnasium
 
-    logging.getLogger("browsergym.core.env").setLevel(logging.ERROR)  # it warns of each slow_mo
+    logging.getLogger("browsergym.core.env").setLevel(logging.ERROR)  # it warns about each slow_mo
     if family == "miniwob":
         os.environ.setdefault("MINIWOB_URL", _miniwob_url())
     if importlib.util.find_spec(f"browsergym.{family}") is not None:

@@ -1,8 +1,8 @@
 """The Env that speaks to a server, and the sessions that environments of one process share.
 
-A session that does not answer in time is hung up on, which ends its process; the step is then data, and ends the
-episode. The next reset opens another session. Sessions whose environment was closed wait for the next one: to start a
-process costs seconds.
+A session that does not answer in time is disconnected, which ends its process; the step is then data and ends the
+episode. The next reset opens another session. Sessions of a closed environment are kept for the next one, since
+starting a process costs seconds.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _idle: dict[str, list[Connection]] = {}
 
 
 def _take(name: str) -> Connection:
-    """An idle session of an environment, or another."""
-    with contextlib.suppress(IndexError):  # none is left; other threads take some too
+    """An idle session of an environment, or a new one."""
+    with contextlib.suppress(IndexError):  # none is left, as other threads take sessions too
         while True:
             session = _idle.setdefault(name, []).pop()
             if session.alive():
@@ -51,7 +51,7 @@ def _close() -> None:
 
 @cache
 def greet(name: str) -> Hello:
-    """What the server of `NAME@ADDRESS` says of it. Raises ConfigError for another name, EnvError without a server."""
+    """The hello of the server of `NAME@ADDRESS`. Raises ConfigError for another name, EnvError without a server."""
     session = _take(name)
     _idle.setdefault(name, []).append(session)
     return session.hello
@@ -59,7 +59,7 @@ def greet(name: str) -> Hello:
 
 @lru_cache(maxsize=65536)
 def instruction(name: str, seed: int) -> str:
-    """What environment `name` asks for with `seed`: what it says at reset."""
+    """The instruction that environment `name` gives at reset with `seed`."""
     env = RemoteEnv(name)
     try:
         return env.start(seed).instruction
@@ -68,7 +68,7 @@ def instruction(name: str, seed: int) -> str:
 
 
 def make(name: str, browser: object = None) -> RemoteEnv:
-    """A session; see `agentq.envs.make`. Where a browser runs is the server's business."""
+    """A session; see `agentq.envs.make`. A browser, if there is one, runs at the server."""
     return RemoteEnv(name)
 
 
@@ -78,19 +78,19 @@ def tasks(name: str, seeds: Sequence[int], split: Split) -> list[Task]:
 
 
 def expert(name: str) -> NoReturn:
-    """There is none."""
+    """Raises ConfigError: there is no expert."""
     raise ConfigError(f"a scripted expert must be known for this, as for the built-in sites; got {name}")
 
 
 def max_sessions(name: str) -> int:
-    """As many as the server says."""
+    """The limit that the server reports."""
     return greet(name).sessions
 
 
 class RemoteEnv(TextEnv):
     """One live session of an environment behind a server. Search goes back by replay.
 
-    `lost` says why sessions were lost, oldest first.
+    `lost`: why sessions were lost, oldest first.
     """
 
     blocking = True
@@ -111,7 +111,7 @@ class RemoteEnv(TextEnv):
         raise EnvError(f"{self.name} must reset; got {self.lost[-1]}")
 
     def close(self) -> None:
-        """Leave the session to the next environment."""
+        """Keep the session for the next environment."""
         super().close()
         session, self._session = self._session, None
         if session is not None:
@@ -122,7 +122,7 @@ class RemoteEnv(TextEnv):
             self.close()
 
     def _act(self, action: EnvAction) -> StepResult:
-        """What a session that is lost does is data, too."""
+        """A lost session is data, too."""
         try:
             if self._session is None:
                 raise SessionLost("the session was closed")

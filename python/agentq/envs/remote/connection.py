@@ -1,4 +1,4 @@
-"""A client's end of one session: a connection, a deadline on every call, and replies that are checked."""
+"""The client's end of one session: a connection with a deadline for every call and checked replies."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from agentq.envs.remote.token import find
 from agentq.envs.replies import AboutReply, Count, R, Reply, one_line, read
 from agentq.errors import EnvError
 
-HELLO_S = 300.0  # for a session to start and say hello: environments may load data
+HELLO_S = 300.0  # for a session to start and greet: environments may load data
 
 
 class SessionLost(EnvError):
-    """A session that cannot be used any more; why, on one line."""
+    """A session that can no longer be used. The message is one line."""
 
     def __init__(self, why: str) -> None:
         super().__init__(one_line(why))
@@ -33,13 +33,13 @@ class Hello(AboutReply):
 
 
 class Closed(Reply):
-    """Nothing more to say."""
+    """The reply to `close`."""
 
 
 class Connection:
-    """One connection. Any failure on it is a SessionLost, and hangs up.
+    """One connection. Any failure raises SessionLost and disconnects.
 
-    `live` has all that were not hung up: also the collector of cycles must leave their sockets open.
+    `live` holds all open connections, so that garbage collection does not close their sockets.
     """
 
     live: ClassVar[set[Connection]] = set()
@@ -56,7 +56,7 @@ class Connection:
         self.hello = self.call(Hello, "hello", HELLO_S, protocol=PROTOCOL, **({"token": token} if token else {}))
 
     def call(self, reply: type[R], call: str, deadline_s: float, **args: Any) -> R:
-        """What the server says to a call within `deadline_s`."""
+        """The server's reply to a call within `deadline_s`."""
         try:
             answer = self._ask(call, deadline_s, args)
         except TimeoutError:
@@ -96,6 +96,6 @@ class Connection:
         return not select.select([self._socket], [], [], 0)[0]
 
     def hang_up(self) -> None:
-        """Leave; the server ends the process."""
+        """Disconnect; the server ends the process."""
         self.live.discard(self)
         self._socket.close()

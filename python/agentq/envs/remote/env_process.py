@@ -1,7 +1,7 @@
 """The process of one session: calls on its standard input, replies on its standard output, as in docs/protocol.md.
 
-Started by start.py as `PYTHON start.py WHAT SESSIONS`. WHAT is `FILE.py:FUNCTION`, a function without arguments that
-makes the environment, or a name that an adapter knows. Runs in any Python 3.9 with the standard library.
+start.py runs it as `PYTHON start.py WHAT SESSIONS`. WHAT is `FILE.py:FUNCTION`, a function without arguments that makes
+the environment, or a name that an adapter knows. Runs in any Python 3.9 with the standard library.
 
 An environment is a class of the contract in `envs/contract.py`.
 """
@@ -25,7 +25,7 @@ CALLS = ("hello", "reset", "step", "close")
 
 
 def factory(what: str) -> Callable[[], Any]:
-    """What makes the environment. Raises ConfigError for what is none, MissingExtra for what this Python lacks."""
+    """The function that makes the environment. Raises ConfigError if there is none, or MissingExtra."""
     if contract.is_file(what):
         return contract.from_file(what)
     if what.startswith("browsergym/"):
@@ -36,21 +36,21 @@ def factory(what: str) -> Callable[[], Any]:
 
 
 class ServedEnv:
-    """Carries out the calls on one environment, which is made by the first."""
+    """Carries out the calls on one environment. The first call makes it."""
 
     def __init__(self, what: str, sessions: int) -> None:
         self.what, self.sessions = what, sessions
         self.env: Any = None
 
     def answer(self, message: wire.Message) -> wire.Message:
-        """The reply to a message. Whatever goes wrong is said in one line; the session is then of no more use."""
+        """The reply to a message. A failure becomes one line; the session can then no longer be used."""
         try:
             if message.get("call") not in CALLS:
                 raise ConfigError(f"call must be one of {', '.join(CALLS)}; got {message.get('call')}")
             return {"id": message.get("id", 0), "result": getattr(self, message["call"])(**message.get("args", {}))}
         except AgentqError as error:
             said = str(error)
-        except Exception as error:  # of the environment's
+        except Exception as error:  # raised by the environment
             said = f"{type(error).__name__}: {error}"
         return {"id": message.get("id", 0), "error": said.strip().split("\n", 1)[0]}
 
@@ -70,14 +70,14 @@ class ServedEnv:
         return dict(self.env.step(command, element, text))
 
     def close(self) -> dict[str, Any]:
-        """Let the environment tidy up."""
+        """Let the environment clean up."""
         if hasattr(self.env, "close"):
             self.env.close()
         return {}
 
 
 def _read(stream: Any, inbox: queue.SimpleQueue[wire.Message | str]) -> None:
-    """The reading thread: messages, or what is wrong with one. At the end of the stream everything ends."""
+    """The reading thread. Fills `inbox` with messages and faults; ends the process at the end of the stream."""
     with contextlib.suppress(Exception):
         while (body := wire.read_body(stream, wire.CALL_BYTES)) is not None:
             try:
@@ -91,7 +91,7 @@ def main() -> None:
     """Serve until the stream ends."""
     calls, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(2, 1)  # whatever the environment prints is for people
+    os.dup2(2, 1)  # what the environment prints goes to stderr
     session = ServedEnv(sys.argv[1], int(sys.argv[2]))
     inbox: queue.SimpleQueue[wire.Message | str] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(calls, inbox), daemon=True).start()

@@ -1,9 +1,9 @@
 """Serves an environment of another Python: one connection is one session, and each session is a process of its own.
 
-A process starts once a client has said the token, in a first message that is small and comes soon. From then on the
-server passes messages on as they are, up to a size. When a connection ends, its process is killed with all that it
-started, whatever it is stuck in: so a client that hangs up has enforced its deadline. When the server is killed, its
-processes see their input end, and end themselves.
+A process starts once a client has sent the token, in a first message that must be small and prompt. After that the
+server passes messages on unchanged, up to a size. When a connection ends, its process is killed with everything that it
+started, even if it hangs: a client enforces a deadline by disconnecting. When the server is killed, its processes see
+the end of their input and exit.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ IDLE_S = 3600.0
 _MOST_IDLE_S = 1e7
 _START = Path(__file__).with_name("start.py")
 _WAIT_S = 5.0  # for a session to become free, or a process to end
-_HELLO_S = 10.0  # for the first message to be there
+_HELLO_S = 10.0  # for the first message to arrive
 _HELLO_BYTES = 1 << 12
-_STRANGERS = 64  # connections that have not said the token yet
-_LINGER_S = 1.0  # for a client that is refused to finish what it says
-_PAUSE_S = 0.2  # where no connection can be taken, for want of file descriptors or threads
+_STRANGERS = 64  # connections without a token so far
+_LINGER_S = 1.0  # for a refused client to finish its message
+_PAUSE_S = 0.2  # pause when file descriptors or threads run out
 
 
 class EnvServer:
-    """Serves from the moment it is made until it is closed.
+    """Serves from its creation until it is closed.
 
     Args:
         what: `FILE.py:FUNCTION`, or an environment that an adapter knows.
         python: the Python that has the environment.
-        at: HOST:PORT (port 0 for any free one), for those who know the token; or the path of a Unix socket, for this
+        at: HOST:PORT (port 0 for any free one), for clients with the token; or the path of a Unix socket, for this
             user.
         sessions: how many may be open at once, at least 1.
-        idle_s: a session on which nothing is said for so long is ended, > 0.
+        idle_s: a session without messages for so long is ended, > 0.
     """
 
     def __init__(self, what: str, python: str, at: str, sessions: int, idle_s: float = IDLE_S) -> None:
@@ -92,7 +92,7 @@ class EnvServer:
         while not self._closed:
             try:
                 connection, _ = self._listener.socket.accept()
-            except OSError:  # the client is gone already, there are no descriptors left, or the server is closed
+            except OSError:  # the client is gone, descriptors have run out, or the server is closed
                 time.sleep(_PAUSE_S)
                 continue
             if not self._strangers.acquire(timeout=_PAUSE_S):
@@ -102,13 +102,13 @@ class EnvServer:
             self._open[thread] = connection
             try:
                 thread.start()
-            except RuntimeError:  # no thread is left
+            except RuntimeError:  # threads have run out
                 self._open.pop(thread).close()
                 self._strangers.release()
                 time.sleep(_PAUSE_S)
 
     def _serve(self, connection: socket.socket) -> None:
-        with contextlib.suppress(OSError), connection:  # a last reply that nobody takes
+        with contextlib.suppress(OSError), connection:  # nothing reads the last reply
             try:
                 hello = self._greet(connection)
             finally:
@@ -118,7 +118,7 @@ class EnvServer:
         self._open.pop(threading.current_thread())
 
     def _greet(self, connection: socket.socket) -> wire.Message | None:
-        """The first message, without its token; None for a client that is not to be served."""
+        """The first message without its token; None for a client that may not be served."""
         end = time.monotonic() + _HELLO_S
         try:
             hello = wire.read(Until(connection, lambda: end), _HELLO_BYTES)
@@ -139,7 +139,7 @@ class EnvServer:
         return hello
 
     def _admit(self, connection: socket.socket, hello: wire.Message) -> None:
-        """Serve a client that may be served, as soon as a session is free."""
+        """Serve an accepted client as soon as a session is free."""
         if not self._free.acquire(timeout=_WAIT_S):
             error = f"a server must have at most {self.sessions} sessions open; got one more: see --sessions"
             _refuse(connection, hello.get("id", 0), error)
@@ -155,7 +155,7 @@ class EnvServer:
 
 
 def _refuse(connection: socket.socket, number: Any, error: str) -> None:
-    """Reply and stop. What the client still says is read and dropped: otherwise the reply could be lost with it."""
+    """Reply and stop. Further input is read and dropped; otherwise the reply could be lost."""
     connection.settimeout(_WAIT_S)
     with connection.makefile("wb") as replies:
         wire.write(replies, {"id": number, "error": error})
@@ -173,9 +173,9 @@ class _Relay(processes.WorkerProcess):
         super().__init__()
         self.start(command, dict(os.environ))
         self.connection, self.idle_s = connection, idle_s
-        self.said = time.monotonic()  # when the last message was passed on
+        self.said = time.monotonic()  # time of the last message
         self.asked = b""  # the last call
-        self.fault = ""  # of the client
+        self.fault = ""  # sent by the client
 
     def run(self, hello: wire.Message) -> None:
         """Pass messages on until the connection, or the process, ends."""
@@ -204,7 +204,7 @@ class _Relay(processes.WorkerProcess):
     def _back(self) -> None:
         assert self.process.stdout is not None
         with contextlib.suppress(OSError), self.connection.dup() as sending:
-            sending.settimeout(self.idle_s)  # for a client that does not listen
+            sending.settimeout(self.idle_s)  # for a client that does not read
             with sending.makefile("wb") as replies:
                 with contextlib.suppress(ValueError):
                     while (reply := wire.read_body(self.process.stdout, wire.REPLY_BYTES)) is not None:

@@ -1,4 +1,4 @@
-"""What comes out of a connection until a moment, however slowly it drips."""
+"""Reading from a connection with one deadline for the whole message."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Until:
             try:
                 part = self._socket.recv(min(size - len(data), 1 << 16))
             except TimeoutError:
-                continue  # the end may have moved
+                continue  # the deadline may have changed
             if not part:
                 break
             data += part

@@ -1,7 +1,7 @@
-"""What a client of a server on a TCP port must know: a random word, in a file that the server's user alone can read.
+"""The token that a client of a TCP server needs: a random word in a file that only the server's user can read.
 
-So a client of the same user needs no word of it, and it stands in no shell history, list of processes or run directory.
-Any other client has it in AGENTQ_ENV_TOKEN, where a server looks too. The file of a Unix socket needs no token.
+A client of the same user reads the file, so the token appears in no shell history, process list or run directory. Any
+other client sets AGENTQ_ENV_TOKEN, which a server reads too. A Unix socket needs no token.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _LENGTHS = range(16, 257)
 
 
 def folder() -> Path:
-    """Where the tokens of this user's servers are, each in a file named by its address."""
+    """The folder of tokens of this user's servers, each in a file named after its address."""
     return Path(os.path.expanduser("~")) / ".cache" / "agentq" / "tokens"
 
 
 class Token:
-    """A server's token: that of the environment, or a new one that is in `file` until it is closed."""
+    """A server's token: the environment variable's, or a new one, which is in `file` until it is closed."""
 
     def __init__(self, at: str) -> None:
         self.value = os.environ.get(VARIABLE, "")
@@ -37,7 +37,7 @@ class Token:
             raise ConfigError(f"{VARIABLE} must have 16 to 256 characters; got {len(self.value)}")
 
     def _write(self, file: Path) -> int:
-        """Replace the file of an earlier server at this address, and remove those of others that were killed."""
+        """Replace the file of an earlier server at this address, and remove files of killed servers."""
         try:
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             for each in (file, *filter(processes.is_stale, file.parent.iterdir())):
@@ -50,7 +50,7 @@ class Token:
             raise EnvError(f"a token's file must be writable; got {file}: {said}; or set {VARIABLE}") from None
 
     def accepts(self, given: object) -> bool:
-        """Whether a client has said this token."""
+        """Whether a client has sent this token."""
         if not isinstance(given, str):
             return False
         return secrets.compare_digest(given.encode("utf-8", "replace"), self.value.encode("utf-8", "replace"))
@@ -73,7 +73,7 @@ def find(connected: socket.socket) -> str:
         host, port = connected.getpeername()[:2]
         is_here = connected.getsockname()[0] == host
     except OSError:
-        return ""  # it has hung up
+        return ""  # it has disconnected
     for each in (host, "0.0.0.0") if is_here else (host,):
         with contextlib.suppress(OSError, ValueError):
             return (folder() / f"{each}:{port}").read_text()

@@ -1,4 +1,4 @@
-"""The scripted expert of `shop`. From any page it knows the next step; it keeps nothing between steps."""
+"""The scripted expert of `shop`. It knows the next step from any page and has no state between steps."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The web application of `shop`: routes, validation, pages. `q` and `page` in an item's url lead back to its results.
 
 GET  /                            search box
-GET  /search?q=&page=             results, four a page
+GET  /search?q=&page=             results, four per page
 GET  /item/N?q=&page=             a product: price, options
 GET  /item/N/details?q=&page=     its attributes
 POST /item/N/buy                  place the order (once), then see /order
@@ -90,7 +90,7 @@ def _offer(
     problems: tuple[str, ...],
     session: SiteSession,
 ) -> Response:
-    """The product's page; it keeps the options that were given."""
+    """The product's page; it keeps the options chosen so far."""
     values = {"item": item, "came_from": came_from, "given": given, "problems": problems}
     return _page("item.html", session, values, 422 if problems else 200)
 

@@ -22,7 +22,7 @@ _WANTS_CHEAPEST = 0.6  # share of goals made from the cheapest of the matching p
 
 
 class Purchase(NamedTuple):
-    """What the site keeps of a purchase; `product` is its number."""
+    """A purchase as the site keeps it; `product` is a number."""
 
     product: int
     color: str
@@ -31,7 +31,7 @@ class Purchase(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What the user wants. `limit` in dollars; `size` is "" for kinds that have none. Others than `target` may fit."""
+    """What the user wants. `limit` in dollars; `size` is "" for kinds without sizes. Other products may fit too."""
 
     kind: str
     category: str
@@ -44,7 +44,7 @@ class Goal:
 
     @property
     def query(self) -> str:
-        """The wanted attributes and kind, as they stand in the instruction."""
+        """The wanted attributes and kind, as in the instruction."""
         return " ".join((*self.attributes, self.kind))
 
 
@@ -71,7 +71,7 @@ def goal(seed: int) -> Goal:
 
 
 def instruction(seed: int) -> str:
-    """The request in words; every value stands in it exactly as the pages show it."""
+    """The request in words; every value is spelled exactly as on the pages."""
     want = goal(seed)
     return _WORDINGS[want.wording].format(
         article="a pair of" if want.kind in _PAIRS else "a",
@@ -85,7 +85,7 @@ def instruction(seed: int) -> str:
 def type_reward(want: Goal, bought: Product) -> float:
     """r_type: 1 for the wanted kind, 0.5 for its category, 0.1 for a shared title word, else 0.
 
-    The four levels are WebShop's; theirs are read from a category tree and tagged nouns, ours from the catalogue.
+    The four levels are WebShop's, which reads them from a category tree and tagged nouns; ours come from the catalogue.
     """
     if bought.kind == want.kind:
         return 1.0
@@ -118,7 +118,7 @@ def score(session: Mapping[str, Any], task: Task) -> tuple[float, bool]:
 
 
 def answer(task: Task, question: str) -> str:
-    """The simulated user: names the facts the question asks for, from the instruction only."""
+    """The simulated user: gives the facts that the question asks for, all from the instruction."""
     want = goal(task.seed)
     known = {
         "color": f"color {want.color}",

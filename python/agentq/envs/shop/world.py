@@ -31,12 +31,12 @@ CATEGORIES: dict[str, tuple[tuple[str, ...], tuple[tuple[str, ...], tuple[str, .
 PAGE_SIZE = 4
 MAX_PAGES = 5
 _PER_KIND = 24
-_HIDDEN = 0.15  # share of products whose title leaves one attribute out
+_HIDDEN = 0.15  # share of products whose title omits one attribute
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """One article. `kind` is its type ("jacket"); the title may leave one of `attributes` out; `price` in dollars."""
+    """One article. `kind` is its type ("jacket"); the title may omit one of `attributes`; `price` in dollars."""
 
     number: int
     title: str
@@ -45,7 +45,7 @@ class Product:
     attributes: tuple[str, ...]
     price: int
     colors: tuple[str, ...]
-    sizes: tuple[str, ...]  # empty where there is nothing to choose
+    sizes: tuple[str, ...]  # empty if there is nothing to choose
 
 
 @lru_cache(maxsize=1)
@@ -73,7 +73,7 @@ def _drafts(
     features: tuple[str, ...],
     sizes: tuple[str, ...],
 ) -> list[_Draft]:
-    """The products of one kind: two features and a material each, common colors, prices around the kind's own."""
+    """The products of one kind: each has two features, a material, common colors and a price near the usual one."""
     made: dict[str, _Draft] = {}
     common, usual = rng.sample(COLORS, 3), rng.randrange(15, 90)
     while len(made) < _PER_KIND:
@@ -90,13 +90,13 @@ def _drafts(
 
 
 def _price(rng: random.Random, usual: int) -> int:
-    """Whole dollars, never a multiple of 5: limits are, so no price equals a limit."""
+    """Whole dollars, never a multiple of 5, so that no price equals a limit."""
     price = round(usual * rng.uniform(0.6, 1.6))
     return price + 1 if price % 5 == 0 else price
 
 
 def product(number: str) -> Product | None:
-    """The product of that number as it stands in a url, or None."""
+    """The product with a number from a url, or None."""
     known = number.isascii() and number.isdigit() and len(number) < 6 and int(number) < len(products())
     return products()[int(number)] if known else None
 

@@ -1,4 +1,4 @@
-"""Scripted experts of MiniWoB++ pages. They see what an agent sees: the instruction, the page, what was done so far."""
+"""Scripted experts of MiniWoB++ pages. They see what an agent sees: the instruction, the page, the actions so far."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class MiniwobExpert:
         look = Look(task.instruction, env.view, env.done)
         try:
             return PAGES[task.env](look)
-        except LookupError:  # the page does not hold what it should
+        except LookupError:  # the page lacks an expected element
             return look.click(0)
 
 

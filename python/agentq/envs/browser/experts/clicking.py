@@ -1,4 +1,4 @@
-"""Experts of pages where it is told, or can be told from the page, what to click."""
+"""Experts of pages on which the instruction or the page says what to click."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _textbox(look: Look) -> Advice:
 
 
 def _find_in_tabs(look: Look) -> Advice:
-    """Sections and tabs: open the next one until the link is there."""
+    """Sections and tabs: open the next one until the link is shown."""
     link = next((e for e in look.all(name=look.quoted[0]) if look.role(e) != "tab"), 0)
     closed = [e for e in look.all("tab") if not look.value(e) and not look.did(Command.CLICK, e)]
     return look.click(link) if link else look.click(closed[0] if closed else 0, "open it")
@@ -92,7 +92,7 @@ def _parity(look: Look) -> Advice:
 
 
 def _posts(look: Look) -> Advice:
-    """The named button below every post of a user, or below so many."""
+    """The named button below every post of a user, or below a given number of them."""
     name, many, user = look.words(r'"(\w+)" button on (\w+) posts? by (@\w+)')
     lines, found = look.lines, []
     for i, line in enumerate(lines):
@@ -118,7 +118,7 @@ def _generate(look: Look) -> Advice:
 
 
 def _contact(look: Look) -> Advice:
-    """Turn pages until the heading has the name; then what stands below `Phone:`, `Email:` or `Address:`."""
+    """Turn pages until the heading has the name; then take the text below `Phone:`, `Email:` or `Address:`."""
     name, field = look.words(r"Find (.+) in the contact book and click on their (phone|email|address)")
     if look.line(look.lines[0]) != name:
         return look.click(look.find(">"), "next page")
@@ -126,7 +126,7 @@ def _contact(look: Look) -> Advice:
 
 
 def _order(look: Look) -> Advice:
-    """Two dishes by name, or the first of a kind, which stands below its name, so many times."""
+    """Two dishes by name, or the first of a kind, which is below its name, a given number of times."""
     clicked = look.count(Command.CLICK)
     if names := look.words(r"each item: (.+), (.+)"):
         found = [look.after(name, "+") for name in names]

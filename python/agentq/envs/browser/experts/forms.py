@@ -119,7 +119,7 @@ def _above(look: Look, element: int) -> str | int:
 
 
 def _movies(look: Look) -> Advice:
-    """Three fields whose labels stand above them or below them, in any order and wording."""
+    """Three fields with labels above or below them, in any order and wording."""
     genre, director, year = look.words(r"Search for (.+) movies directed by (.+) from year (\d+)")
     lines = look.lines
     fields = [i for i, line in enumerate(lines) if isinstance(line, int) and look.role(line) == "textbox"]
@@ -152,7 +152,7 @@ def _choose(look: Look, options: list[str]) -> Advice:
 
 
 def _guess(look: Look) -> Advice:
-    """Halves what is left of 0 to 9; what was told of earlier guesses follows from what was guessed next."""
+    """Halves the rest of 0 to 9. The answer to an earlier guess follows from the guess after it."""
     field = look.all("textbox")[0]
     told = re.search(r"The number is (lower|higher) than (\d+)", look.line(look.lines[0]))
     low, high, value = 0, 9, look.value(field)
@@ -175,7 +175,7 @@ def _radio_and_text(look: Look) -> Advice:
 
 
 def _search(look: Look) -> Advice:
-    """Three results a page: turn to the page of the one that is asked for."""
+    """Three results per page: turn to the page with the requested result."""
     field, nth = look.all("textbox")[0], look.nth()
     turned = look.count(Command.CLICK)
     if turned == 0:
@@ -186,7 +186,7 @@ def _search(look: Look) -> Advice:
 
 
 def _complete(look: Look) -> Advice:
-    """Type the beginning, take what ends as asked."""
+    """Type the beginning, then take the option with the requested end."""
     field, (start, *end) = look.all("textbox")[0], look.quoted
     fits = [e for e in look.all("clickable") if look.name(e).endswith(end[0] if end else "")]
     if fits:
@@ -195,7 +195,7 @@ def _complete(look: Look) -> Advice:
 
 
 def _mail(look: Look) -> Advice:
-    """An inbox with star and bin, an open message, a form for what is to be written."""
+    """An inbox with star and bin, an open message, a form for a text."""
     by, verb, rest = _mail_words(look.said)
     if look.find("send-reply") or look.find("send-forward"):
         text = rest.strip('"')

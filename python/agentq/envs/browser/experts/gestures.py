@@ -24,7 +24,7 @@ def _into(look: Look) -> Advice:
 
 
 def _reorder(look: Look) -> Advice:
-    """An item of a list, so many rows up or down, and a little further."""
+    """Drag an item of a list some rows up or down, and a little further."""
     items = look.all("clickable")
     name, where = look.words(r"Drag ([\w-]+) (.+)")
     at = [look.name(e) for e in items].index(name)
@@ -35,7 +35,7 @@ def _reorder(look: Look) -> Advice:
 
 
 def _sort(look: Look) -> Advice:
-    """The first item that is out of its place, onto that place."""
+    """Drag the first misplaced item to its place."""
     items = look.all("clickable")
     for place, item in enumerate(sorted(items, key=lambda e: int(look.name(e)))):
         if items[place] != item:
@@ -44,7 +44,7 @@ def _sort(look: Look) -> Advice:
 
 
 def _sliders(look: Look) -> Advice:
-    """Sliders whose numbers stand below them: a click focuses one, the arrows move it."""
+    """Sliders with numbers below them: a click focuses one, the arrow keys move it."""
     wanted = [int(n) for n in re.findall(r"-?\d+", look.said)]
     sliders = [e for e in look.all("clickable") if "slider" in look.name(e)]
     focused = [a.element for a in look.done if a.command is Command.CLICK][-1:]
@@ -70,7 +70,7 @@ def _scroll(look: Look) -> Advice:
 
 
 def _menu(look: Look) -> Advice:
-    """A menu by the keyboard: Tab focuses its first item, an arrow to the right opens an item's own menu."""
+    """A menu by the keyboard: Tab focuses its first item, the right arrow opens a submenu."""
     names = look.words(r"Select (.+)")[0].split(">")
     presses = [("Tab", 1)]
     shown = [look.name(e) for e in look.all("menuitem")]

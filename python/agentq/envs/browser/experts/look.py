@@ -1,4 +1,4 @@
-"""What an expert of a MiniWoB++ page looks at, and the steps it can take. No page is known here."""
+"""What an expert of a MiniWoB++ page sees, and the steps it can take. Independent of single pages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ORDINALS = {"1st": 0, "2nd": 1, "3rd": 2, **{f"{n}th": n - 1 for n in range(4, 2
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The instruction, what the tab shows, and what was done since reset, which some pages do not show."""
+    """The instruction, what the tab shows, and the actions since reset, which some pages do not show."""
 
     said: str
     view: View
@@ -23,16 +23,16 @@ class Look:
 
     @property
     def quoted(self) -> list[str]:
-        """What the instruction has in quotation marks."""
+        """The text that the instruction has in quotation marks."""
         return re.findall('"([^"]*)"', self.said)
 
     @property
     def lines(self) -> tuple[str | int, ...]:
-        """What the observation holds of the page, in reading order: texts with their role, and ids."""
+        """The page in the observation, in reading order: texts with their role, and ids."""
         return self.view.page.lines[self.view.scroll : self.view.scroll + VIEWPORT_LINES]
 
     def words(self, pattern: str) -> tuple[str, ...]:
-        """The groups of `pattern` in the instruction; empty where it is not found."""
+        """The groups of `pattern` in the instruction; empty if it is not found."""
         found = re.search(pattern, self.said)
         return found.groups() if found else ()
 
@@ -41,7 +41,7 @@ class Look:
         return ORDINALS[self.words(r"\b(\d+(?:st|nd|rd|th))\b")[0]]
 
     def all(self, role: str = "", name: str | None = None) -> list[int]:
-        """The ids of shown controls of that role and name, in reading order."""
+        """The ids of shown controls with this role and name, in reading order."""
         return [e for e in self._shown() if role in ("", self.role(e)) and name in (None, self.name(e))]
 
     def find(self, name: str, role: str = "") -> int:
@@ -49,7 +49,7 @@ class Look:
         return next(iter(self.all(role, name)), 0)
 
     def after(self, text: str, name: str = "") -> int:
-        """The first control below the first line that begins with `text`, of that name if one is given; 0 if none."""
+        """The first control below the first line that begins with `text`, with a given name if any; else 0."""
         lines = iter(self.lines)
         for line in lines:
             if self.line(line).startswith(text):
@@ -70,11 +70,11 @@ class Look:
         return self.view.values[element - 1]
 
     def did(self, command: Command, element: int | None = None) -> bool:
-        """Whether that was done since reset, on that element if one is given."""
+        """Whether this was done since reset, on a given element if any."""
         return any(a.command is command and element in (None, a.element) for a in self.done)
 
     def count(self, command: Command) -> int:
-        """How often that was done since reset."""
+        """How often this was done since reset."""
         return sum(a.command is command for a in self.done)
 
     def _shown(self) -> Iterator[int]:
@@ -83,7 +83,7 @@ class Look:
     # Steps
 
     def act(self, command: Command, element: int, why: str, text: str | None = None) -> Advice:
-        """The thought names the element as the page does, with its id. What is not shown (0) may stand below."""
+        """An action on an element, whose name and id are the thought. If it is not shown (0), scroll down."""
         if not element and self.lines[-1:] != self.view.page.lines[-1:]:
             return Advice(EnvAction(Command.SCROLL, text="DOWN"), "not here", "look below", Status.CONTINUE)
         if not element:
@@ -105,7 +105,7 @@ class Look:
         return self.click(self.find(name), "submit")
 
     def clicks(self, elements: list[int], submit: str = "Submit") -> Advice:
-        """Click each once, then submit, if there is something to submit."""
+        """Click each once, then submit if there is a button."""
         for element in elements:
             if not self.did(Command.CLICK, element):
                 return self.click(element)

@@ -1,0 +1,153 @@
+"""A search that was killed goes on: while a tree grows, it is kept in the run store between rollouts.
+
+What is kept is the forest's snapshot and what Python knows of the nodes. Sessions of the environment end with their
+process: the next one replays a node's path when it goes back there, checked by fingerprints, and takes a snapshot then.
+So the tree is the one that would have come without the kill, but for `restored` and the environment steps of replays.
+What the rollouts since the last write cost is not counted.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from agentq._core import Forest
+from agentq.agent.actions import history_text
+from agentq.errors import StoreError
+from agentq.searching.faults import Broken
+from agentq.searching.nodes import Node
+from agentq.searching.selection import check_forest
+from agentq.store.partial import PartialTree
+from agentq.store.run import RunStore
+from agentq.types import History
+
+if TYPE_CHECKING:
+    from agentq.searching.tree import TreeSearch
+
+EVERY_S = 10.0  # least time between two writes of a tree
+SHARE = 20  # a write of t seconds is followed by SHARE * t seconds without one
+
+
+class PartialTrees:
+    """Keeps the growing trees of a stage. One for each search."""
+
+    def __init__(self, store: RunStore, stage: str) -> None:
+        self.store, self.stage = store, stage
+        self._next = time.monotonic() + EVERY_S
+
+    def keep(self, search: TreeSearch) -> None:
+        """Write the tree, unless it has been written a short time ago. Nothing may be in flight."""
+        begun = time.monotonic()
+        if begun < self._next:
+            return
+        self.store.set_partial(self.stage, _partial(search))
+        now = time.monotonic()
+        self._next = now + max(EVERY_S, SHARE * (now - begun))
+
+    def resume(self, search: TreeSearch) -> None:
+        """Put the tree that was kept into a search that shows its first page.
+
+        One that is damaged, or of another search, is dropped with a line on stderr: the tree is searched anew.
+        """
+        seed = search.task.seed
+        try:
+            tree = self.store.partial(self.stage, seed)
+            if tree is not None:
+                _put_back(search, tree)
+        except (StoreError, ValueError, TypeError, KeyError, IndexError) as error:
+            self.store.drop_partial(self.stage, seed)
+            line = str(error).partition("\n")[0]
+            print(f"agentq: task {seed} of {self.stage} is searched anew; its half-grown tree: {line}", file=sys.stderr)
+
+
+def _owner(search: TreeSearch) -> dict[str, Any]:
+    """What a tree must have been grown under, as JSON gives it back."""
+    settings = asdict(search.settings)
+    return {**settings, "policy_version": search.policy.version, "critic": type(search.critic).__name__}
+
+
+def _partial(search: TreeSearch) -> PartialTree:
+    table = search.forest.table(search.tree)
+    above = search.root.path()[:-1]
+    nodes = [*above, *(search.nodes[i] for i in table["id"].tolist())]
+    return PartialTree(
+        task=search.task,
+        forest=search.forest.to_bytes(),
+        proposal=[node.proposal for node in nodes],
+        observation=[node.history.observation if node.history else None for node in nodes],
+        result=[node.result for node in nodes],
+        state={
+            "owner": _owner(search),
+            "above": len(above),
+            "value": [node.value for node in nodes],
+            "restored": [node.restored for node in nodes],
+            "broke": [node.broke for node in nodes],
+            "fault": [(node.fault.kind, node.fault.message) if node.fault else None for node in nodes],
+            "counts": dict(search.counts),
+            "faults": dict(search.faults),
+            "expansions": search.expansions,
+            "left": search.left,
+            "succeeded": search.succeeded,
+            "taken": search.taken,
+            "seconds": time.perf_counter() - search.begun,
+        },
+    )
+
+
+def _put_back(search: TreeSearch, tree: PartialTree) -> None:
+    """Raises ValueError, and changes nothing, if the tree is not of this search."""
+    state, owner = tree.state, _owner(search)
+    if tree.task != search.task:
+        raise ValueError(f"its task must be the same; got '{tree.task.instruction[:80]}'")
+    for name in owner:
+        if state["owner"].get(name) != owner[name]:
+            raise ValueError(f"its {name} must be {owner[name]!r}; got {state['owner'].get(name)!r}")
+    forest = Forest.from_bytes(tree.forest)
+    check_forest(forest, search.settings, search.task)
+    (root,) = forest.trees.tolist()
+    table, above = forest.table(root), state["above"]
+    parents = [*range(-1, above), *(table["parent"][1:] + above).tolist()]
+    if len(parents) != len(tree.proposal):
+        raise ValueError(f"its lists must have one entry per node ({len(parents)}); got {len(tree.proposal)}")
+    nodes = _nodes(tree, parents, above)
+    first, shown = nodes[0].history, search.root.history
+    if first is None or shown is None:
+        raise ValueError("a kept tree must have a first page; got none")
+    if first.observation.fingerprint != shown.observation.fingerprint:
+        raise ValueError("its first page must be the one that the task has now; it is another")
+    nodes[0].snapshot = search.root.snapshot
+    for node, i in zip(nodes[above:], table["id"].tolist(), strict=True):
+        node.id = i
+    search.sessions[0].position = nodes[0]
+    search.forest, search.tree, search.root = forest, root, nodes[above]
+    search.nodes = {node.id: node for node in nodes[above:] if node.id is not None}
+    search.counts.update(state["counts"])
+    search.faults = Counter(state["faults"])
+    search.expansions, search.left, search.succeeded = state["expansions"], state["left"], state["succeeded"]
+    search.taken = [(n, total) for n, total in state["taken"]]
+    search.begun -= state["seconds"]
+
+
+def _nodes(tree: PartialTree, parents: list[int], above: int) -> list[Node]:
+    """The nodes, those above the present root first: they have no other children than the path's."""
+    state, nodes = tree.state, list[Node]()
+    rows = zip(parents, tree.proposal, tree.observation, tree.result, strict=True)
+    for i, (up, proposal, page, result) in enumerate(rows):
+        parent = nodes[up] if up >= 0 else None
+        node = Node(parent, proposal, state["value"][i], result=result, restored=state["restored"][i])
+        node.broke = state["broke"][i]
+        node.fault = Broken(*state["fault"][i]) if state["fault"][i] else None
+        if parent is not None and i > above:
+            parent.children.append(node)
+        if page is not None and parent is None:
+            node.history = History.of(tree.task, page)
+        elif page is not None and parent is not None:
+            if parent.history is None or proposal is None or result is None:
+                raise ValueError(f"node {i} must come after its parent, with its action and result")
+            node.history = parent.history.then(history_text(proposal.action), page)
+            node.total = parent.total + result.reward
+        nodes.append(node)
+    return nodes
