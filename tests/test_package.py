@@ -88,6 +88,7 @@ def test_public_names_are_the_same_for_readers_type_checkers_and_at_run_time():
     assert sorted(agentq._HOME) == agentq.__all__
 
 
+@pytest.mark.rest  # imports torch twice
 def test_no_module_takes_the_place_of_a_public_name():
     """Importing a submodule sets it on the package, over whatever had its name."""
     modules = {module.name for module in pkgutil.iter_modules(agentq.__path__)}
