@@ -13,7 +13,7 @@ from pathlib import Path
 
 from attack import agentq, attack
 
-from agentq.cli import embedded_base
+from agentq.policies.engine_names import embedded_base
 
 DEAD = "http://127.0.0.1:9/v1"
 ONE = "--eval.num_tasks=1"
@@ -81,6 +81,14 @@ refused(
 )
 
 
+@attack("1.3", "settings that RFT does not read, as a review gave them", expected="5 of 5 refused, with who reads them")
+def unread_settings(folder: Path) -> str:
+    given = ("rft.num_tasks=999", "rft.epochs=77", "policy_gradient.kl_weight=0.5", "search.num_iterations=500")
+    words = [f"--{setting}" for setting in (*given, "outcome_dpo.learning_rate=5")]
+    found = refusals(folder, [["train", "rft", word] for word in words], lambda line: ", read by agentq " in line)
+    return found.replace("in one line", "with who reads them").replace("refused with", "refused, with")
+
+
 @attack(
     "3.2",
     "a misspelt environment, with a torch that takes long to import",
@@ -107,7 +115,7 @@ def seeds(folder: Path) -> str:
 
 @attack("3.9", "values out of range or of the wrong type", expected="5 of 5 refused in one line")
 def values(folder: Path) -> str:
-    given = ("search.temperature=nan", "search.temperature=inf", "train.learning_rate=0")
+    given = ("train.max_grad_norm=nan", "train.max_grad_norm=inf", "train.learning_rate=0")
     words = [f"--{setting}" for setting in (*given, "policy_gradient.ratio=tokens", "run.constrained=maybe")]
     return refusals(folder, [["train", "loop", word] for word in words], lambda line: "must be" in line)
 
@@ -145,14 +153,12 @@ def empty_file(folder: Path) -> str:
 @attack(
     "3.15",
     "ask for the settings that a recipe would have",
-    expected="--run.num_tasks 3, --search.temperature 1.0; exit 2: agentq: agentq settings takes no settings; "
-    "got '--search.num_iterations': name what is to read them, as in agentq settings loop",
+    expected="--run.num_tasks 3, --train.epochs 2; exit 2: agentq: agentq settings must be given a NAME with settings, "
+    "as in agentq settings loop; got search.num_iterations",
 )
 def shown_settings(folder: Path) -> str:
     shown = agentq("settings", "loop", "--run.num_tasks", "3", cwd=folder).out.splitlines()
-    found = [
-        " ".join(line.split()[:2]) for line in shown if line.startswith(("--run.num_tasks", "--search.temperature"))
-    ]
+    found = [" ".join(line.split()[:2]) for line in shown if line.startswith(("--run.num_tasks", "--train.epochs"))]
     return f"{', '.join(sorted(found))}; {agentq('settings', '--search.num_iterations', '3', cwd=folder)}"
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from attack import Answer, agentq, attack
 from attacks_cli import DEAD, ONE, base, refusals, said
 
-from agentq.config import load
+from agentq.recipes.settings import Demo, Ladder
 from agentq.store import RunStore
 
 NO_ROOM = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
@@ -24,20 +24,20 @@ GO = "import os, sys; os.execv(sys.executable, [sys.executable, '-m', 'agentq.cl
 
 
 def finished_demo(folder: Path) -> str:
-    """A finished `agentq demo` in its default directory, with a checkpoint; returns the checkpoint's path."""
-    with RunStore.open(folder / "runs" / "demo", {"command": "demo", **load().to_dict()}) as store:
+    """A run of `agentq demo` where it goes by default, with a checkpoint; the checkpoint's path."""
+    with RunStore.open(folder / "runs" / "demo", {"command": "demo", **Demo().to_dict()}) as store:
         store.log("rft/train", 1, loss=0.5)
     return f"runs/demo/checkpoints/{Path(base(folder / 'runs' / 'demo' / 'checkpoints', 'rft')).name}"
 
 
 def run_of_a_ladder(path: Path) -> None:
     """A run of `agentq ladder` with default settings and one metric."""
-    with RunStore.open(path, {"command": "ladder", **load().to_dict()}) as store:
+    with RunStore.open(path, {"command": "ladder", **Ladder().to_dict()}) as store:
         store.log("base/eval", 1, loss=0.5)
 
 
 def limited(limit: str, folder: Path, *words: str) -> Answer:
-    """Run `agentq WORDS` as a process without some right or resource."""
+    """Run `agentq WORDS` as a process that has lost a right or a resource."""
     command = [sys.executable, "-c", limit + GO, *words]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
     return Answer(done.returncode, done.stdout, done.stderr)
@@ -209,7 +209,7 @@ def extended(folder: Path) -> str:
     expected="exit 2: agentq: tw must have one writer; it is open in another process",
 )
 def second_writer(folder: Path) -> str:
-    config = {"command": "ladder", **load().to_dict()}
+    config = {"command": "ladder", **Ladder().to_dict()}
     with RunStore.open(folder / "tw", config) as store:
         store.log("base/eval", 1, loss=0.5)
         return str(agentq("ladder", "--out=tw", cwd=folder))

@@ -15,9 +15,9 @@ import numpy as np
 from attack import agentq, attack
 
 from agentq.agent.actions import format_action
-from agentq.cli import embedded_base
 from agentq.credit.pairs import node_pairs
 from agentq.envs.remote.env_server import EnvServer
+from agentq.policies.engine_names import embedded_base
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.searching.selection import SearchSettings
 from agentq.searching.tree import TreeSearch

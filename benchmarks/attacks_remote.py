@@ -19,7 +19,6 @@ from attack import Skipped, agentq, attack
 from hostile_env import HostileServer, answering, mutations, survived
 from served import OWN, Luring, children, dial, folders, in_time, is_hung_up, memory_mib, processor_s, send_all, serving
 
-from agentq.cli import embedded_base
 from agentq.envs.browser import processes
 from agentq.envs.browser.env import BrowserEnv
 from agentq.envs.browser.origins import is_allowed, read_origins
@@ -27,6 +26,7 @@ from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.browser.website import Website
 from agentq.envs.remote.connection import Connection
 from agentq.errors import ConfigError, EnvError, MissingExtra
+from agentq.policies.engine_names import embedded_base
 from agentq.types import Split, Task
 
 _UNSANDBOXED = "AGENTQ_NO_SANDBOX"

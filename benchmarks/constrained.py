@@ -18,9 +18,8 @@ from critic import together
 from machine import commit, machine
 
 from agentq import envs
-from agentq.cli import embedded_base
 from agentq.evaluation.stats import paired_difference, wilson
-from agentq.policies.engine_names import make_engine
+from agentq.policies.engine_names import embedded_base, make_engine
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.protocol import Engine
 from agentq.searching.rollout import RolloutSettings, rollout

@@ -19,10 +19,10 @@ from machine import commit, machine
 
 from agentq import envs
 from agentq.agent.actions import action_key, format_action
-from agentq.cli import embedded_base
 from agentq.critics.ranker import LLMRanker
 from agentq.evaluation.critic import choice_accuracy
 from agentq.evaluation.stats import wilson
+from agentq.policies.engine_names import embedded_base
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.transformers_engine import TransformersEngine
 from agentq.types import EnvAction, History, Split

@@ -30,7 +30,8 @@ import numpy as np
 from machine import commit, machine, target
 
 from agentq.agent.actions import format_action, parse_action
-from agentq.searching.collect import Collector
+from agentq.searching.collect import attempts, collect
+from agentq.searching.collect import trees as searches
 from agentq.searching.run import run_all
 from agentq.searching.selection import SearchSettings
 from agentq.searching.tree import TreeSearch
@@ -212,9 +213,9 @@ def overhead(trees: int = 64, simulations: int = 100) -> dict[str, float]:
         tasks = [Task("table", seed, Split.TRAIN, "go") for seed in range(trees)]
         settings = SearchSettings(num_iterations=simulations, num_proposals=K)
         with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder) / "run", {}) as store:
-            collector = Collector(store, Env, SLOTS)
+            work = searches(Env, Slots(0), None, settings)
             begun = time.process_time()
-            collector.trees("search", tasks, Slots(0), None, settings, on_item=lambda *_: None)
+            collect(store, "search", attempts(tasks), work, in_flight=SLOTS, on_item=lambda *_: None)
             seconds = time.process_time() - begun
             assert store.count("search", TREE) == trees
         return 1e6 * seconds / (trees * simulations)

@@ -20,10 +20,10 @@ from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
 from agentq import envs
 from agentq.agent.actions import format_action
 from agentq.agent.prompts import policy_messages
-from agentq.cli import embedded_base
 from agentq.critics.ranker import LLMRanker
 from agentq.learn.learner import Learner
 from agentq.policies.agreement import agreement, probe
+from agentq.policies.engine_names import embedded_base
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.protocol import Engine, SampleRequest
 from agentq.policies.transformers_engine import TransformersEngine

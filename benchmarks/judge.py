@@ -21,10 +21,9 @@ from machine import commit, machine
 
 from agentq import envs
 from agentq.agent.actions import format_action, history_text
-from agentq.cli import embedded_base
 from agentq.critics.judge import OutcomeJudge
 from agentq.evaluation.stats import wilson
-from agentq.policies.engine_names import make_engine
+from agentq.policies.engine_names import embedded_base, make_engine
 from agentq.policies.model_policy import ModelPolicy
 from agentq.searching.rollout import RolloutSettings, rollout
 from agentq.types import History, Split, Task

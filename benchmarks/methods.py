@@ -25,8 +25,8 @@ from typing import Any
 
 from machine import commit, machine
 
-from agentq.cli import embedded_base
 from agentq.evaluation.stats import RungResult, paired_difference, pool_seeds
+from agentq.policies.engine_names import embedded_base
 from agentq.store.files import write_json
 from agentq.store.run import RunStore
 

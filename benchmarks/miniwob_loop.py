@@ -37,6 +37,7 @@ RUNS = {
     ),
     "agent_q": (
         *("--run.num_rounds=2", f"--run.num_tasks={2 * len(PAGES)}", "--search.num_iterations=8"),
+        f"--run.first_task={10 * len(PAGES)}",  # behind those of sft
         *("--train.learning_rate=3e-4", "--train.epochs=3"),
     ),
 }

@@ -23,14 +23,14 @@ import numpy as np
 from machine import commit, machine
 
 from agentq import envs
-from agentq.cli import embedded_base
 from agentq.config import Selection
 from agentq.critics.ranker import LLMRanker
 from agentq.evaluation.stats import paired_difference, wilson
-from agentq.policies.engine_names import make_engine
+from agentq.policies.engine_names import embedded_base, make_engine
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.searching.collect import Collector
+from agentq.searching.collect import attempts, collect
+from agentq.searching.collect import trees as searches
 from agentq.searching.selection import SearchSettings
 from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
@@ -49,9 +49,9 @@ def search(env: str, rule: Selection, seed: int, tasks: int, out: Path, policy: 
     identity = {"env": env, "rule": rule, "seed": seed, "budget": [ITERATIONS, PROPOSALS, TEMPERATURE]}
     identity |= {"critic": critic is not None}
     with RunStore.open(out / f"{env}-{rule}-{seed}", identity) as store:
-        collector = Collector(store, lambda: envs.make(env))
-        found = envs.tasks(env, Split.VALIDATION, tasks)
-        collector.trees("search", found, policy, critic, settings, on_item=lambda *_: None)
+        found = attempts(envs.tasks(env, Split.VALIDATION, tasks))
+        work = searches(lambda: envs.make(env), policy, critic, settings)
+        collect(store, "search", found, work, in_flight=32, on_item=lambda *_: None)
 
 
 def row(env: str, rule: Selection, seeds: Sequence[int], tasks: int, out: Path) -> list[TreeRecord]:

@@ -2,16 +2,18 @@
 
     agentq train examples/median_baseline.py --env booking --out runs/median
 
-A recipe is a name, how a round is collected, what is credited, a loss and defaults. Here the family of REINFORCE brings
-all of them but the advantages; `agentq.recipes.recipe.Recipe` takes the parts one by one.
+A recipe is a name, its settings, how a round is collected, what is credited, and a loss. Here the family of REINFORCE
+brings all of them but the advantages; `agentq.recipes.recipe.Recipe` takes the parts one by one.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from agentq.config import Contests, TrainOnSampled
 from agentq.credit.episodes import StepColumns
 from agentq.recipes import policy_gradient
+from agentq.recipes.settings import PolicyGradient
 
 
 def advantages(c: StepColumns, ddof: int | None) -> np.ndarray:
@@ -21,9 +23,11 @@ def advantages(c: StepColumns, ddof: int | None) -> np.ndarray:
     return np.asarray(own[c.trajectory])
 
 
-RECIPE = policy_gradient.recipe(
-    "median_baseline",
-    advantages=advantages,
-    settings=policy_gradient.words(ratio="token", clip=(0.2, 0.2)),
-    defaults=("--run.group_size=8", "--run.num_tasks=16", "--train.batch_size=32", "--run.num_rounds=5"),
-)
+class Median(PolicyGradient):
+    """What the recipe reads, with its own defaults; `agentq settings examples/median_baseline.py` lists them."""
+
+    run: Contests = Contests(group_size=8, num_tasks=16, num_rounds=5)
+    train: TrainOnSampled = TrainOnSampled(batch_size=32)
+
+
+RECIPE = policy_gradient.recipe("median_baseline", Median, advantages=advantages)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agentq.learn import checkpoint
-from agentq.recipes import learning
+from agentq.recipes import rounds
 from tests.train_factory import recipe_of, run
 
 FORKS = get_context("forkserver")  # forked from a process that has imported everything and computed nothing
@@ -32,7 +32,7 @@ class Moment:
 
 def killed(name: str, base: Path, out: Path, words: Sequence[str], moment: Moment) -> None:
     """`train_factory.run`, until the moment."""
-    every = learning.CHECKPOINT_EVERY
+    every = rounds.CHECKPOINT_EVERY
     process = FORKS.Process(target=_run, args=(name, base, out, words, moment, every))
     process.start()
     process.join()
@@ -57,7 +57,7 @@ def _die() -> None:
 
 def _run(name: str, base: Path, out: Path, words: Sequence[str], moment: Moment, every: int) -> None:
     set_start_method("fork", force=True)  # semaphores of the dead need no tracker then
-    learning.CHECKPOINT_EVERY = every
+    rounds.CHECKPOINT_EVERY = every
     recipe, save_file, written = recipe_of(name), checkpoint.save_file, []
 
     def step(learner: Any, *rest: Any) -> Any:

@@ -233,7 +233,7 @@ LINES: dict[tuple[str, str], list[tuple[str, str]]] = {  # module, its tests: wh
         ("place < counts[:, None]", "input_ids != 1"),
         ("self.next, self.steps = start + counts, 0", "self.next, self.steps = start + counts.max() + 0 * counts, 0"),
     ],
-    ("recipes.recipe", "test_traps"): [("if self.on_policy and config.search", "if False and config.search")],
+    ("recipes.settings", "test_traps"): [("if self.run.constrained", "if False")],
 }  # fmt: skip
 
 FAULTS = [Fault(module, *texts) for (module, _), lines in LINES.items() for texts in lines]

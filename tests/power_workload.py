@@ -73,10 +73,10 @@ def write_clean(out: Path) -> None:
 
 def write_train(out: Path, base: Path) -> None:
     """Two rounds of GRPO."""
-    from agentq.recipes import learning
+    from agentq.recipes import rounds
     from tests.train_factory import run
 
-    learning.CHECKPOINT_EVERY = 2
+    rounds.CHECKPOINT_EVERY = 2
     run("grpo", base, out, TRAIN)
 
 

@@ -1,14 +1,38 @@
-"""Which settings code reads: attribute accesses on the sections of `Config`, while a block runs."""
+"""Settings from words, as tests write them; which settings code reads: attribute accesses on sections, in a block."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
-from agentq.config import Config, _Section, is_read, settings
+from agentq.config import Section
+from agentq.recipes.load import load, settings
+from agentq.recipes.settings import COMMANDS
 
-SECTIONS = {type(getattr(Config(), name)): name for name in Config.model_fields}
+S = TypeVar("S", bound=Section)
+SECTIONS = {
+    kind: name
+    for model in COMMANDS.values()
+    for name, info in model.model_fields.items()
+    for kind in [type(info.default)]
+}
+
+
+def given(words: Iterable[str]) -> dict[str, dict[str, str]]:
+    """`--run.seed=3` as {"run": {"seed": "3"}}."""
+    found: dict[str, dict[str, str]] = {}
+    for word in words:
+        key, _, value = word.removeprefix("--").partition("=")
+        section, _, name = key.partition(".")
+        found.setdefault(section, {})[name] = value
+    return found
+
+
+def made(model: type[S], words: Iterable[str] = (), *, command: str = "test") -> S:
+    """Settings of a model by those of the words that it reads."""
+    known = keys(model)
+    return load(model, command, None, given(word for word in words if word[2:].partition("=")[0] in known))
 
 
 @contextmanager
@@ -22,15 +46,15 @@ def recorded_reads() -> Iterator[set[str]]:
             found.add(f"{SECTIONS[kind]}.{name}")
         return object.__getattribute__(section, name)
 
-    _Section.__getattribute__ = getattribute  # type: ignore[method-assign]
+    Section.__getattribute__ = getattribute  # type: ignore[method-assign]
     try:
         yield found
     finally:
-        del _Section.__getattribute__
+        del Section.__getattribute__
         if "price.prompt" in found:
-            found.update(key for key in keys(["price"]))
+            found.update({"price.cached", "price.generated"})
 
 
-def keys(reads: Iterable[str]) -> set[str]:
-    """Every key among keys and whole sections."""
-    return {s.key for s in settings() if is_read(s.key, tuple(reads))}
+def keys(model: type[Section]) -> set[str]:
+    """Every key of a model."""
+    return {s.key for s in settings(model)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -140,12 +139,12 @@ class Schooled(Pipeline):
 
     def scripts(self, num_tasks: int) -> dict[str, list[str]]:
         """What a teacher knows: the held-out tasks and so many to train on."""
-        tasks = [*self.tasks(Split.TRAIN, num_tasks), *self.tasks(Split.TEST, self.config.eval.num_tasks)]
+        tasks = [*self.tasks(Split.TRAIN, num_tasks), *self.tasks(Split.TEST, self.settings.eval.num_tasks)]
         return {task.instruction: expert_texts(task) for task in tasks}
 
-    @cached_property
-    def critic(self) -> PrefersTheLongest:  # type: ignore[override]
-        return PrefersTheLongest(self.engine(self.base).usage)
+    def critic(self, name: str) -> PrefersTheLongest | None:
+        """See `Pipeline.critic`."""
+        return None if name == "none" else PrefersTheLongest(self.engine(self.base).usage)
 
 
 class Idle(Pipeline):

@@ -13,16 +13,19 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from agentq.cli import embedded_base, main
-from agentq.config import load
+from agentq.cli import main
+from agentq.config import Search, Settings
 from agentq.evaluation.stats import RungResult
 from agentq.policies import patience
+from agentq.policies.engine_names import embedded_base
 from agentq.policies.openai_engine import OpenAIEngine
 from agentq.policies.usage import Price, Tally, Usage
 from agentq.progress import ladder_table, main_console
 from agentq.recipes.accounts import cost_of
-from agentq.recipes.pipeline import Pipeline
+from agentq.recipes.pipeline import Pipeline, search_settings
 from agentq.report import write_report
+from agentq.searching import collect
+from agentq.searching.collect import Work
 from agentq.store.run import RunStore
 from agentq.types import Split
 from tests.openai_factory import FakeOpenAI, fake_openai
@@ -83,9 +86,14 @@ def searched(server: FakeOpenAI, out: Path, status: Any = None) -> tuple[list[An
     """Trees of two tasks that a pipeline keeps, the stage's note, and the report's row of it."""
     engine = OpenAIEngine(server.url, timeout_s=1.0, patience_s=30.0)
     with RunStore.open(out, {}) as store:
-        p = Pipeline(store, load(None, ["--search.num_proposals=3"]), engine.name, status or Quiet())
+        p = Pipeline(store, Settings(), engine.name, status or Quiet())
         p.engines[engine.name] = engine
-        p.search("search", engine.name, p.tasks(Split.TRAIN, 2), iterations=2, critic=True)
+        settings = search_settings(Search(num_proposals=3), 2, 0)
+
+        def begin() -> Work:
+            return collect.trees(p.make_env, p.policy(engine.name), p.critic("base"), settings)
+
+        p.collect("search", collect.attempts(p.tasks(Split.TRAIN, 2)), begin, unit="trees")
         p.close()
         trees = sorted(store.trees("search"), key=lambda tree: tree.task.seed)
         note = store.note("search") or {}
@@ -161,10 +169,10 @@ def test_usage_is_the_same_behind_its_note_and_adds_up() -> None:
 def test_a_stage_counts_what_was_asked_for_it(server: FakeOpenAI, tmp_path: Path) -> None:
     engine = OpenAIEngine(server.url)
     with RunStore.open(tmp_path / "run", {}) as store:
-        p = Pipeline(store, load(), engine.name, Quiet())
+        p = Pipeline(store, Settings(), engine.name, Quiet())
         p.engines[engine.name] = engine
         for stage, num_tasks in (("one", 1), ("two", 2)):
-            p.rollouts(stage, engine.name, p.tasks(Split.TRAIN, num_tasks), attempts=1, temperature=1.0)
+            p.evaluate(stage, stage, engine.name, p.tasks(Split.TRAIN, num_tasks), 1.0)
         p.close()
         used = [Usage.from_note(store.note(stage) or {}).total.requests for stage in ("one", "two")]
     assert min(used) > 0 and sum(used) == engine.usage.total.requests

@@ -15,7 +15,7 @@ import pytest
 
 import agentq
 from agentq import envs
-from agentq.config import SearchConfig
+from agentq.config import Trees
 from agentq.errors import ConfigError, EnvError, MissingExtra, ModelError
 from agentq.evaluation.stats import wilson
 from agentq.policies.model_policy import ModelPolicy
@@ -205,7 +205,7 @@ def test_an_interrupt_in_a_notebook_cancels_the_work(monkeypatch: pytest.MonkeyP
 
 
 def test_search_has_the_defaults_of_the_settings() -> None:
-    defaults, config = inspect.signature(agentq.search).parameters, SearchConfig()
+    defaults, config = inspect.signature(agentq.search).parameters, Trees()
     for name in ("num_iterations", "num_proposals", "temperature", "selection", "c_exp", "leaves_in_flight"):
         assert defaults[name].default == getattr(config, name), name
 

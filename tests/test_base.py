@@ -29,7 +29,7 @@ from agentq.base.orders import FIRST_TIME, PLACE, SECOND_TIME, page_elements
 from agentq.base.pages import collect_pages, page_kind
 from agentq.base.tokenizer import train_tokenizer
 from agentq.base.training import CHOICE_WEIGHT, WIDTH, Sequence, batches, encode_example, padded_width
-from agentq.cli import embedded_base
+from agentq.policies.engine_names import embedded_base
 from agentq.policies.transformers_engine import TransformersEngine
 from agentq.types import Command, EnvAction, History, Observation, Split
 

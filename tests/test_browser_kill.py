@@ -18,8 +18,9 @@ from agentq.agent.actions import format_action
 from agentq.envs.browser import processes
 from agentq.envs.browser.pool import BrowserPool
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.searching.collect import Collector
-from agentq.searching.selection import SearchSettings
+from agentq.searching.collect import attempts, collect
+from agentq.searching.collect import trees as searches
+from agentq.searching.tree import SearchSettings
 from agentq.store.records import encode_tree
 from agentq.store.run import TREE, RunStore
 from agentq.types import Command, EnvAction, History, Split
@@ -44,8 +45,8 @@ def search(out: Path, pool: BrowserPool, before_act: Callable[[RunStore], None] 
             before_act(store)
             return act(history, rng)
 
-        collector = Collector(store, lambda: envs.make("chromium/booking", browser=pool), in_flight=1)
-        collector.trees("search", TASKS, ScriptedPolicy(watched), None, SETTINGS, on_item=lambda *_: None)
+        work = searches(lambda: envs.make("chromium/booking", browser=pool), ScriptedPolicy(watched), None, SETTINGS)
+        collect(store, "search", attempts(TASKS), work, in_flight=1, on_item=lambda *_: None)
 
 
 def trees(out: Path) -> list[object]:

@@ -23,8 +23,8 @@ from agentq.envs.browser.states import Return
 from agentq.errors import ConfigError
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.report import write_report
-from agentq.searching.collect import Collector
-from agentq.searching.selection import SearchSettings
+from agentq.searching.collect import attempts, collect, trees
+from agentq.searching.tree import SearchSettings
 from agentq.store.run import RunStore
 from agentq.types import Command, EnvAction, History
 from tests.browser_lab import TASK, Lab, click, elsewhere, lab_host, named
@@ -186,9 +186,9 @@ def test_a_search_leaves_no_secret_in_its_run(browser: BrowserPool, tmp_path: Pa
     run = tmp_path / "run"
     with RunStore.open(run, {}) as store:
         settings = SearchSettings(num_iterations=8, num_proposals=3)
-        Collector(store, make).trees(
-            "search", [TASK], ScriptedPolicy(act), None, settings, on_item=lambda *_: store.log("search", 0, done=1)
-        )
+        work = trees(make, ScriptedPolicy(act), None, settings)
+        on_item = lambda *_: store.log("search", 0, done=1)  # noqa: E731
+        collect(store, "search", attempts([TASK]), work, in_flight=32, on_item=on_item)
         (tree,) = store.trees("search")
         write_report(run)
     assert VALUE in lab(envs[0]).sent

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentq.cli import main, parser
-from agentq.config import load
+from agentq.cli import commands, main
 from agentq.errors import ModelError
 from agentq.policies.engine_names import check_checkpoint
 from agentq.policies.transformers_engine import TransformersEngine
@@ -21,7 +20,7 @@ def failing(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(*_: object) -> int:
         raise error
 
-    monkeypatch.setitem(parser.COMMANDS, "settings", (run, "fails"))
+    monkeypatch.setattr(commands, "listing", run)
 
 
 @pytest.mark.parametrize(
@@ -108,8 +107,8 @@ def test_a_checkpoint_that_is_not_there_is_refused_without_loading(tmp_path: Pat
     check_checkpoint("http://127.0.0.1:9/v1")
     (tmp_path / "file").touch()
     for name, message in (
-        (tmp_path / "no", "which is not there"),
-        (f"vllm:{tmp_path / 'no'}", "which is not there"),
+        (tmp_path / "no", "which does not exist"),
+        (f"vllm:{tmp_path / 'no'}", "which does not exist"),
         (tmp_path / "file", "which is a file"),
         (tmp_path, "which has no config.json"),
     ):
@@ -118,7 +117,7 @@ def test_a_checkpoint_that_is_not_there_is_refused_without_loading(tmp_path: Pat
 
 
 def test_report_goes_where_it_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    RunStore.open(tmp_path / "run", load().to_dict()).close()
+    RunStore.open(tmp_path / "run", {}).close()
     page = tmp_path / "page.html"
     assert main(["report", str(tmp_path / "run"), "--out", str(page), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"report": str(page)}
@@ -133,7 +132,7 @@ def test_settings_shows_what_a_recipe_would_have(capsys: pytest.CaptureFixture[s
     assert (found["run.num_tasks"], found["eval.num_tasks"]) == (3, 100) and "policy_gradient.ratio" not in found
     assert main(["settings", "loop", "--json", "--run.num_tasks", "3"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["run.num_tasks"], found["search.temperature"]) == (3, 1.0) and "rft.epochs" not in found
+    assert (found["run.num_tasks"], found["train.epochs"]) == (3, 2) and "rft.epochs" not in found
 
 
 def test_base_replaces_no_other_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

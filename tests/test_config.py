@@ -1,4 +1,4 @@
-"""Settings: what wins, and one line for each way to get one wrong."""
+"""Settings: what wins, what is read, and one line for each way to get one wrong."""
 
 from __future__ import annotations
 
@@ -6,32 +6,53 @@ from pathlib import Path
 
 import pytest
 
-from agentq.config import Config, load, settings
 from agentq.errors import ConfigError
-from agentq.recipes.presets import READS, load_for
+from agentq.recipes.load import load, settings
+from agentq.recipes.settings import COMMANDS, RECIPES, EvalCommand, Ladder, Rft
+from tests.reads import given, made
 
 
-def test_load_puts_the_command_line_over_the_file_over_the_defaults(tmp_path: Path) -> None:
+def test_load_puts_the_command_line_over_the_environment_over_the_file_over_the_defaults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tmp_path / "search.toml"
     file.write_text('[search]\nc_exp = 2\nnum_iterations = 7\n[run]\nenv = "shop"\n')
-    config = load(file, ["--search.num_iterations", "9", "--pairs.alpha=1", "--pairs.alpha=0.25", "--run.out=a=b"])
-    assert (config.search.c_exp, config.search.num_iterations, config.search.num_proposals) == (2.0, 9, 5)
-    assert (config.run.env, config.pairs.alpha, config.run.out) == ("shop", 0.25, "a=b")
-    assert load() == Config()
+    monkeypatch.setenv("AGENTQ_SEARCH__NUM_ITERATIONS", "8")
+    monkeypatch.setenv("AGENTQ_PAIRS__ALPHA", "0.5")
+    found = load(Ladder, "ladder", file, {"search": {"num_iterations": "9"}, "run": {"out": "a=b"}})
+    assert (found.search.c_exp, found.search.num_iterations, found.search.num_proposals) == (2.0, 9, 5)
+    assert (found.run.env, found.pairs.alpha, found.run.out) == ("shop", 0.5, "a=b")
+    monkeypatch.setenv("AGENTQ_PAIRS__ALPHA", "2")
+    with pytest.raises(ConfigError, match=r"environment: pairs.alpha must be less than or equal to 1; got '2'"):
+        load(Ladder, "ladder")
+    monkeypatch.setenv("AGENTQ_PAIRS__ALPHA", "1")
+    with pytest.raises(ConfigError, match=r"environment: settings must be ones that agentq eval reads; got search.num"):
+        load(EvalCommand, "eval")
 
 
-def test_every_setting_has_a_sentence_and_reads_its_own_default() -> None:
-    rows = settings()
-    assert len({row.key for row in rows}) == len(rows) <= 51  # a setting that a dozen recipes share may raise it
-    words = [f"--{row.key}={row.default}" for row in rows]
-    assert load(None, words) == Config()
+def test_a_given_key_leaves_a_recipes_own_defaults_in_its_section() -> None:
+    assert made(RECIPES["outcome_dpo"], ["--train.beta=0.2"]).train.learning_rate == 1e-5
+    assert made(RECIPES["loop"], ["--run.num_tasks=3"]).run.num_rounds == 10
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_setting_has_a_sentence_and_reads_its_own_default(command: str) -> None:
+    model = COMMANDS[command]
+    rows = settings(model)
+    assert len({row.key for row in rows}) == len(rows)
+    assert load(model, command, None, given(f"--{row.key}={row.default}" for row in rows)) == model()
     assert all(row.description.endswith(".") for row in rows)
 
 
+def test_there_are_few_settings() -> None:
+    every = {row.key for model in COMMANDS.values() for row in settings(model)}
+    assert len(every) <= 53  # a setting that a dozen recipes share may raise it
+
+
 def test_to_dict_gives_the_same_settings_back_without_their_place() -> None:
-    config = load(None, ["--train.learning_rate", "3e-5", "--run.out", "elsewhere"])
-    assert Config.model_validate(config.to_dict()) == load(None, ["--train.learning_rate", "3e-5"])
-    assert config.to_dict()["train"]["learning_rate"] == 3e-5
+    found = made(Ladder, ["--train.learning_rate=3e-5", "--run.out=elsewhere"])
+    assert Ladder.model_validate(found.to_dict()) == made(Ladder, ["--train.learning_rate=3e-5"])
+    assert found.to_dict()["train"]["learning_rate"] == 3e-5
 
 
 @pytest.mark.parametrize(
@@ -59,52 +80,56 @@ def test_load_names_what_is_wrong_in_a_file(tmp_path: Path, text: str, message: 
     file = tmp_path / "search.toml"
     file.write_text(text)
     with pytest.raises(ConfigError) as error:
-        load(file)
+        load(Ladder, "ladder", file)
     assert str(error.value) == message
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("word", "message"),
     [
-        (["--search.c_expl", "1"], "command line: unknown key 'search.c_expl'; did you mean 'search.c_exp'?"),
-        (["--search.num_iterations=ten"], "command line: search.num_iterations must be a valid integer; got 'ten'"),
-        (["--train.learning_rate", "-1"], "command line: train.learning_rate must be greater than 0; got '-1'"),
-        (["--train.learning_rate", "nan"], "command line: train.learning_rate must be a finite number; got 'nan'"),
-        (["--pairs.alpha=1.5"], "command line: pairs.alpha must be less than or equal to 1; got '1.5'"),
-        (["--run.env="], "command line: run.env must have at least 1 character; got ''"),
-        (["--run.seed", str(1 << 32)], "command line: run.seed must be less than 4294967296; got '4294967296'"),
-        (["--run.env"], "command line: --run.env must be followed by a value; got nothing"),
-        (["--run.env", "--run.seed=1"], "command line: --run.env must be followed by a value; got --run.seed=1"),
-        (["run.env=shop"], "command line: settings must be written --section.key value; got 'run.env=shop'"),
+        ("--search.c_expl=1", "command line: unknown key 'search.c_expl'; did you mean 'search.c_exp'?"),
+        ("--search.num_iterations=ten", "command line: search.num_iterations must be a valid integer; got 'ten'"),
+        ("--train.learning_rate=-1", "command line: train.learning_rate must be greater than 0; got '-1'"),
+        ("--train.learning_rate=nan", "command line: train.learning_rate must be a finite number; got 'nan'"),
+        ("--pairs.alpha=1.5", "command line: pairs.alpha must be less than or equal to 1; got '1.5'"),
+        ("--run.env=", "command line: run.env must have at least 1 character; got ''"),
+        (f"--run.seed={1 << 32}", "command line: run.seed must be less than 4294967296; got '4294967296'"),
+        (
+            "--policy_gradient.kl_weight=1",
+            "command line: settings must be ones that agentq ladder reads; got policy_gradient.kl_weight, "
+            "read by agentq train reinforce, agentq train rloo, agentq train loop and 9 more",
+        ),
     ],
 )
-def test_load_names_what_is_wrong_on_the_command_line(words: list[str], message: str) -> None:
+def test_load_names_what_is_wrong_on_the_command_line(word: str, message: str) -> None:
     with pytest.raises(ConfigError) as error:
-        load(None, words)
+        load(Ladder, "ladder", None, given([word]))
     assert str(error.value) == message
 
 
 def test_load_names_a_file_it_cannot_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"none.toml must be a readable TOML file; got No such file or directory"):
-        load(tmp_path / "none.toml")
+        load(Ladder, "ladder", tmp_path / "none.toml")
     (tmp_path / "x.toml").write_bytes(b"\xff")
     with pytest.raises(ConfigError, match=r"must be a readable TOML file; got not UTF-8 text"):
-        load(tmp_path / "x.toml")
+        load(Ladder, "ladder", tmp_path / "x.toml")
 
 
 def test_settings_that_a_command_does_not_read_are_refused(tmp_path: Path) -> None:
-    reads, file = READS["train rft"], tmp_path / "mine.toml"
+    file = tmp_path / "mine.toml"
     file.write_text("[rft]\nmax_per_task = 1\nnum_tasks = 9\n")
-    assert load_for("train rft", None, ["--rft.max_per_task=1"], reads).rft.max_per_task == 1
-    for source, given in (("command line", (None, ["--rft.num_tasks=9"])), ("mine.toml", (file, []))):
+    assert load(Rft, "train rft", None, given(["--rft.max_per_task=1"])).rft.max_per_task == 1
+    for source, file_and_words in (
+        ("command line", (None, given(["--rft.num_tasks=9"]))),
+        ("mine.toml", (file, given([]))),
+    ):
         with pytest.raises(ConfigError) as error:
-            load_for("train rft", *given, reads)
+            load(Rft, "train rft", *file_and_words)
         message = "settings must be ones that agentq train rft reads; got rft.num_tasks, read by agentq demo, agentq "
         message += "ladder"
         assert str(error.value) == f"{source}: {message}"
-    assert load_for("train mine", None, ["--rft.num_tasks=9"], None).rft.num_tasks == 9  # unknown: any may be given
 
 
 @pytest.mark.parametrize(("words", "price"), [([], 3.0), (["--price.cached=0"], 0.0)])
 def test_cached_tokens_cost_as_prompt_tokens_unless_said(words: list[str], price: float) -> None:
-    assert load(None, ["--price.prompt=3", *words]).price.of_tokens() == (3.0, price, 0.0)
+    assert made(EvalCommand, ["--price.prompt=3", *words]).price.of_tokens() == (3.0, price, 0.0)

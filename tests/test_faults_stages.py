@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from agentq import envs
-from agentq.config import load
 from agentq.credit.pairs import node_pairs, success_samples, trajectory_pairs
 from agentq.envs.protocol import Env
 from agentq.errors import EnvError
@@ -23,13 +22,14 @@ from agentq.evaluation.outcomes import of_episode
 from agentq.learn.learner import Learner
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.recipes.metrics import of_episodes, of_trees
-from agentq.recipes.presets import RECIPES
 from agentq.recipes.recipe import Round
+from agentq.recipes.settings import RECIPES
+from agentq.searching import collect
 from agentq.searching.branching import at_random, branched
-from agentq.searching.collect import Collector
+from agentq.searching.collect import attempts
 from agentq.searching.demonstrate import demonstrate, inspect
 from agentq.searching.rollout import RolloutSettings
-from agentq.searching.selection import SearchSettings
+from agentq.searching.tree import SearchSettings
 from agentq.store.records import TreeRecord
 from agentq.store.run import TRAJECTORY, TREE, RunStore
 from agentq.types import (
@@ -42,6 +42,7 @@ from agentq.types import (
 )
 from tests.faults_lab import TASK, TASKS, Fails, flaky, ignore, mostly_right, right, search
 from tests.frail_env import Flaky
+from tests.reads import made
 from tests.recipes_factory import Quiet
 from tests.records_factory import make_trajectory, make_tree
 from tests.train_factory import TINY, Taught, recipe_of
@@ -64,9 +65,10 @@ def test_stages_run_through_a_flaky_world(restores: bool, tmp_path: Path) -> Non
         told.append(success)
 
     with RunStore.open(tmp_path / "run", {}) as store:
-        collector = Collector(store, make, in_flight=4)
-        collector.trees("trees", TASKS[:12], policy, None, SearchSettings(num_iterations=8), on_item=ignore)
-        collector.rollouts("episodes", TASKS, policy, RolloutSettings(), attempts=4, on_item=on_item)
+        searches = collect.trees(make, policy, None, SearchSettings(num_iterations=8))
+        collect.collect(store, "trees", attempts(TASKS[:12]), searches, in_flight=4, on_item=ignore)
+        work = collect.rollouts(make, policy, RolloutSettings())
+        collect.collect(store, "episodes", attempts(TASKS, 4), work, in_flight=4, on_item=on_item)
         trees, episodes = list(store.trees("trees")), list(store.trajectories("episodes"))
     assert len(trees) == 12 and len(episodes) == len(told) == 96
     assert sum(sum(tree.info["faults"].values()) for tree in trees) > 0
@@ -98,27 +100,29 @@ def odd_ones(env: Env) -> Env:
 def test_a_resumed_stage_does_not_do_again_what_broke(kind: str, tmp_path: Path) -> None:
     policy = ScriptedPolicy(mostly_right)
 
-    def collect(store: RunStore, on_item: Any) -> None:
-        collector = Collector(store, lambda: odd_ones(envs.make("booking")), in_flight=2)
-        if kind == TREE:
-            collector.trees("x", TASKS[:9], policy, None, SearchSettings(num_iterations=3), on_item=on_item)
-        else:
-            collector.rollouts("x", TASKS[:9], policy, RolloutSettings(), attempts=1, on_item=on_item)
+    def make() -> Env:
+        return odd_ones(envs.make("booking"))
+
+    searches = collect.trees(make, policy, None, SearchSettings(num_iterations=3))
+    work = searches if kind == TREE else collect.rollouts(make, policy, RolloutSettings())
+
+    def run(store: RunStore, on_item: Any) -> None:
+        collect.collect(store, "x", attempts(TASKS[:9]), work, in_flight=2, on_item=on_item)
 
     def interrupt(done: int, total: int, success: bool | None) -> None:
         if done == 5:
             raise KeyboardInterrupt
 
     with RunStore.open(tmp_path / "run", {}) as store, pytest.raises(KeyboardInterrupt):
-        collect(store, interrupt)
+        run(store, interrupt)
     with RunStore.open(tmp_path / "run", {}) as store:
         before = store.count("x", kind)
         told: list[int] = []
-        collect(store, lambda done, total, success: told.append(done))
+        run(store, lambda done, total, success: told.append(done))
         assert 5 <= before < 9 and told == list(range(before + 1, 10))
         items = list(store.trees("x") if kind == TREE else store.trajectories("x"))
         assert [item.fault for item in items] == ["reset_failed" if i % 3 == 0 else None for i in range(9)]
-        collect(store, lambda *_: pytest.fail("nothing is left to do"))
+        run(store, lambda *_: pytest.fail("nothing is left to do"))
 
 
 def test_a_run_whose_world_is_gone_ends_and_keeps_nothing_of_it(tmp_path: Path) -> None:
@@ -133,22 +137,21 @@ def test_a_run_whose_world_is_gone_ends_and_keeps_nothing_of_it(tmp_path: Path) 
     policy = ScriptedPolicy(right)
     message = r"booking must show a first page; 8 tasks in a row had none, the last: ValueError: reset 2 failed"
     with RunStore.open(tmp_path / "run", {}) as store:
-        collector = Collector(store, make, in_flight=1)
+        work = collect.rollouts(make, policy, RolloutSettings())
         with pytest.raises(EnvError, match=message):
-            collector.rollouts("x", TASKS, policy, RolloutSettings(), attempts=1, on_item=ignore)
+            collect.collect(store, "x", attempts(TASKS), work, in_flight=1, on_item=ignore)
         assert store.count("x", TRAJECTORY) == 5 and (store.note("x") or {})["done"] == 5
-        Collector(store, lambda: Fails(), in_flight=1).rollouts(  # type: ignore[arg-type, return-value]
-            "x", TASKS, policy, RolloutSettings(), attempts=1, on_item=ignore
-        )
+        work = collect.rollouts(lambda: Fails(), policy, RolloutSettings())  # type: ignore[arg-type, return-value]
+        collect.collect(store, "x", attempts(TASKS), work, in_flight=1, on_item=ignore)
         assert all(t.success for t in store.trajectories("x")) and store.count("x", TRAJECTORY) == len(TASKS)
 
 
 def test_a_stage_none_of_whose_few_tasks_begins_ends_the_run(tmp_path: Path) -> None:
     with RunStore.open(tmp_path / "run", {}) as store:
-        collector = Collector(store, lambda: Fails(starts=lambda resets: False))  # type: ignore[arg-type, return-value]
-        policy = ScriptedPolicy(right)
+        make: Any = lambda: Fails(starts=lambda resets: False)  # noqa: E731
+        work = collect.trees(make, ScriptedPolicy(right), None, SearchSettings())
         with pytest.raises(EnvError, match="booking must show a first page; 2 tasks in a row had none"):
-            collector.trees("x", TASKS[:2], policy, None, SearchSettings(), on_item=ignore)
+            collect.collect(store, "x", attempts(TASKS[:2]), work, in_flight=32, on_item=ignore)
         assert store.count("x", TREE) == 0
 
 
@@ -203,7 +206,7 @@ class FlakyTaught(Taught):
 
     @cached_property
     def sessions(self) -> Callable[[], Env]:
-        return flaky(5, steps=0.25 if self.config.search.num_iterations > 8 else 0.1, resets=0.1)
+        return flaky(5, steps=0.25 if getattr(self.settings.search, "num_iterations", 0) > 8 else 0.1, resets=0.1)
 
     def make_env(self) -> Any:
         """See `Pipeline.make_env`."""
@@ -244,10 +247,11 @@ def test_no_recipe_learns_from_what_the_world_broke(
     recipe = recipe_of(name)
     iterations = 24 if name == "agent_q" else 8
     words = [*TINY, "--run.num_tasks=6", "--run.group_size=6", f"--search.num_iterations={iterations}"]
-    config = load(None, words, recipe.defaults)
-    with RunStore.open(tmp_path / "run", config.to_dict()) as store:
-        pipeline = FlakyTaught(store, config, base, Quiet())
-        r = Round(pipeline, name, 1, base, Learner.from_checkpoint(base, learning_rate=1e-3))
+    words += ["--train.batch_size=36"] if name in ("reinforce", "rloo") else []  # one step per round
+    settings = made(recipe.settings, words)
+    with RunStore.open(tmp_path / "run", settings.to_dict()) as store:
+        pipeline = FlakyTaught(store, settings, base, Quiet())
+        r = Round(pipeline, settings, name, 1, base, base, Learner.from_checkpoint(base, learning_rate=1e-3))
         recipe.collect(r)
         items = recipe.credit(r)
     used = set().union(*(tokens_of(item) for item in items))
@@ -259,9 +263,9 @@ def test_no_recipe_minds_a_round_in_which_everything_broke(base: Path, tmp_path:
     learner = Learner.from_checkpoint(base, learning_rate=1e-3)
     for name in RECIPES:
         recipe = recipe_of(name)
-        config = load(None, TINY, recipe.defaults)
-        with RunStore.open(tmp_path / name, config.to_dict()) as store:
-            r = Round(Taught(store, config, base, Quiet()), name, 1, base, learner)
+        settings = made(recipe.settings, TINY)
+        with RunStore.open(tmp_path / name, settings.to_dict()) as store:
+            r = Round(Taught(store, settings, base, Quiet()), settings, name, 1, base, base, learner)
             for task in TASKS[:2]:
                 if name in ("agent_q", "tree_grpo", "arpo_entropy") or name.startswith("step_agent"):
                     fault = Fails(starts=lambda resets: False)

@@ -17,12 +17,12 @@ from transformers import AutoTokenizer
 from agentq import envs
 from agentq.agent.prompts import policy_messages
 from agentq.base.tokenizer import train_tokenizer
-from agentq.cli import embedded_base, main
+from agentq.cli import main
 from agentq.credit.pairs import sample_of
 from agentq.errors import ConfigError, ModelError
 from agentq.policies import patience
 from agentq.policies.continuous import ContinuousEngine, EngineReply
-from agentq.policies.engine_names import make_engine, read_name
+from agentq.policies.engine_names import embedded_base, make_engine, read_name
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.openai_client import OpenAIClient
 from agentq.policies.openai_engine import NO_IDS, NO_LOGPS, OpenAIEngine

@@ -18,7 +18,7 @@ import pytest
 from agentq.config import Selection
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.searching import partial
-from agentq.searching.collect import Collector
+from agentq.searching.collect import attempts, collect, trees
 from agentq.searching.faults import Broken
 from agentq.searching.selection import SearchSettings
 from agentq.searching.tree import TreeSearch
@@ -63,8 +63,9 @@ def collected(
     policy = Weights(act)
     policy.version = version
     with RunStore.open(folder, {}) as store:
-        collector = Collector(store, lambda: env(restores), in_flight=settings.leaves_in_flight)
-        collector.trees("s", TASKS, policy, None, settings, by_steps=by_steps, on_item=lambda *_: None)
+        work = trees(lambda: env(restores), policy, None, settings, by_steps=by_steps, kept_in=(store, "s"))
+        leaves = settings.leaves_in_flight
+        collect(store, "s", attempts(TASKS), work, in_flight=leaves, sessions=leaves, on_item=lambda *_: None)
         assert store.count("s", PARTIAL) == 0
         return list(store.trees("s"))
 
@@ -139,7 +140,7 @@ KILL = """
 import os, signal, sys
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.searching import partial
-from agentq.searching.collect import Collector
+from agentq.searching.collect import attempts, collect, trees
 from agentq.searching.selection import SearchSettings
 from agentq.store.run import RunStore
 from tests.test_partial import TASKS
@@ -152,7 +153,8 @@ def act(history, rng):
     return _click(history, rng)
 with RunStore.open(sys.argv[1], {}) as store:
     settings = SearchSettings(9, 4, seed=2)
-    Collector(store, Lock, in_flight=1).trees("s", TASKS, ScriptedPolicy(act), None, settings, on_item=lambda *_: None)
+    work = trees(Lock, ScriptedPolicy(act), None, settings, kept_in=(store, "s"))
+    collect(store, "s", attempts(TASKS), work, in_flight=1, on_item=lambda *_: None)
 """
 
 

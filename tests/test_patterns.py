@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from agentq.agent.actions import format_action, parse_action
 from agentq.agent.patterns import action_pattern
 from agentq.agent.prompts import policy_messages
-from agentq.config import load
 from agentq.errors import ConfigError, ModelError
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.openai_engine import OpenAIEngine
 from agentq.policies.protocol import SampleRequest
 from agentq.policies.transformers_engine import TransformersEngine
-from agentq.recipes.loop import RECIPE as ON_POLICY
+from agentq.recipes.settings import Loop
 from agentq.types import ELEMENT_COMMANDS, INPUT_COMMANDS, Command, EnvAction, History, Observation, Status, StopReason
 from tests.openai_factory import fake_openai
+from tests.reads import made
 from tests.scripted_engine import Scripted
 
 PAGE = """heading Tables [9] for you
@@ -163,4 +163,4 @@ def test_a_server_is_sent_the_pattern_and_must_keep_to_it(base: Path) -> None:
 
 def test_ratios_are_refused_for_constrained_actions() -> None:
     with pytest.raises(ConfigError, match=r"run.constrained must be false for loop"):
-        ON_POLICY.check(load(None, [*ON_POLICY.defaults, "--run.constrained", "true"]))
+        made(Loop, ["--run.constrained=true"], command="train loop")

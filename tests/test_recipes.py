@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,15 +13,15 @@ from typing import Any
 import pytest
 
 from agentq.cli import main
-from agentq.config import Config, load
 from agentq.policies.protocol import Policy
-from agentq.recipes import sft
-from agentq.recipes.ladder import DEMO_RUNGS, RUNGS, ladder
-from agentq.recipes.presets import READS
+from agentq.recipes.ladder import DEMO_RUNGS, RUNGS, climb, rungs_of
+from agentq.recipes.pipeline import Pipeline
+from agentq.recipes.settings import RECIPES, Ladder
 from agentq.store.run import TRAJECTORY, TREE, RunStore
 from agentq.types import Split
-from tests.reads import keys, recorded_reads
+from tests.reads import keys, made, recorded_reads
 from tests.recipes_factory import Idle, Quiet, Schooled, Teacher
+from tests.train_factory import recipe_of, same, weights
 
 SMALL = (  # seed 1: every learner finds pairs in both rounds
     "--run.seed=1 --rft.num_tasks=2 --rft.attempts=2 --rft.epochs=1 --run.num_tasks=1 --run.num_rounds=2 "
@@ -36,74 +37,80 @@ class Taught(Schooled):
     """A pipeline whose policies are teachers, and that notes which checkpoint each collection uses."""
 
     def policy(self, checkpoint: Path) -> Policy:  # type: ignore[override]
-        c = self.config
+        c = self.settings
+        assert isinstance(c, Ladder)
         self.__dict__.setdefault("used", []).append("base" if checkpoint == self.base else checkpoint.name)
         scripts = self.scripts(c.rft.num_tasks + c.run.num_rounds * c.run.num_tasks)
         return Teacher(self.engine(checkpoint), scripts, learnt=checkpoint != self.base)
 
 
+class Learnt(Schooled):
+    """A pipeline that starts from a policy that has learnt."""
+
+    def policy(self, checkpoint: Path) -> Policy:  # type: ignore[override]
+        return Teacher(self.engine(checkpoint), self.scripts(4), learnt=True)
+
+
+Climbed = tuple[Path, Ladder, Taught, list[Any]]
+
+
 @pytest.fixture(scope="module")
-def climbed(base: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Config, Taught, list[Any]]:
+def climbed(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Climbed:
     """A whole ladder of teachers."""
     out = tmp_path_factory.mktemp("climbed") / "run"
-    config = load(None, SMALL.split())
-    with RunStore.open(out, config.to_dict()) as store:
-        pipeline = Taught(store, config, base, Quiet())
+    settings = made(Ladder, SMALL.split())
+    with RunStore.open(out, settings.to_dict()) as store:
+        pipeline = Taught(store, settings, base, Quiet())
         with recorded_reads() as read:
-            rows = ladder(pipeline)
+            rows = climb(pipeline, settings)
         elsewhere = {"run.out", "run.constrained"}  # the command reads it; the policy, which is a teacher here
-        assert read - elsewhere == keys(READS["ladder"]) - elsewhere
-    return out, config, pipeline, rows
+        overridden = {"run.group_size", "search.critic"}  # by rungs
+        assert read - overridden - elsewhere == keys(Ladder) - elsewhere
+    return out, settings, pipeline, rows
 
 
 def contents(store: RunStore) -> dict[str, tuple[int, int]]:
     return {stage: (store.count(stage, TREE), store.count(stage, TRAJECTORY)) for stage in store.stages()}
 
 
-def test_ladder_writes_every_rung_in_order(climbed: tuple[Path, Config, Taught, list[Any]]) -> None:
+def test_ladder_writes_every_rung_in_order(climbed: Climbed) -> None:
     out, _, _, rows = climbed
     summary = json.loads((out / "summary.json").read_text())
     assert summary == [row.to_dict() for row in rows]
-    assert [row["name"] for row in summary] == list(RUNGS) and set(DEMO_RUNGS) <= set(RUNGS)
+    assert [row["name"] for row in summary] == [rung.name for rung in RUNGS] and set(DEMO_RUNGS) <= set(RUNGS)
     assert [(row["successes"], row["n"]) for row in summary] == [(0, 3)] + [(3, 3)] * 6  # greedy, only a base stops
     assert all(row["env_steps"] > 0 and row["prompt_tokens"] > 0 and row["seconds"] > 0 for row in summary)
 
 
-def test_ladder_collects_with_the_checkpoints_of_the_paper(climbed: tuple[Path, Config, Taught, list[Any]]) -> None:
+def test_ladder_collects_with_the_checkpoints_of_the_paper(climbed: Climbed) -> None:
     out, _, pipeline, _ = climbed
     learners = ("outcome_dpo", "agent_q_no_critic", "agent_q")
-    rounds = [name for rung in learners for name in ("rft-train", f"{rung}-round1-train", f"{rung}-round2-train")]
-    # evaluate base; collect for RFT; evaluate RFT; two rounds from RFT and an evaluation for each learner; two searches
-    assert pipeline.__dict__["used"] == ["base", "base", "rft-train", *rounds, "rft-train", "agent_q-round2-train"]
+    # one round and an evaluation of RFT, two rounds and an evaluation of each learner; two searches
+    rounds = ["rft"] * 2 + [rung for rung in learners for _ in range(3)]
+    assert pipeline.__dict__["used"] == ["base", *rounds, "rft", "agent_q"]
     with RunStore.read(out) as store:
         held_out = [t.task for t in store.trajectories("agent_q/eval")]
         assert {task.split for task in held_out} == {Split.TEST}
         assert store.done("agent_q_mcts/eval") == {task.seed for task in held_out}
         trained_on = [store.done(f"{rung}/round{i}/collect") for rung in learners for i in (1, 2)]
         assert trained_on == [{2}, {3}] * 3  # the same tasks for every learner, none of RFT's (0 and 1)
-        assert store.done("rft/rollouts") == {0, 1}
+        assert store.done("rft/round1/collect") == {0, 1}
 
 
-def test_ladder_trains_each_learner_from_the_policy_that_collected(
-    climbed: tuple[Path, Config, Taught, list[Any]],
-) -> None:
-    out, config, _, _ = climbed
+def test_ladder_trains_each_learner_from_the_policy_that_collected(climbed: Climbed) -> None:
+    out, _, _, _ = climbed
     with RunStore.read(out) as store:
-        first = {line["stage"]: line["loss"] for line in store.metrics() if line["step"] == 1}
-        notes = {stage: store.note(stage) or {} for stage in store.stages() if stage.endswith("train")}
-        assert len(sft.items(store, "rft/rollouts", config)) == sum(
-            len(t.steps) for t in store.trajectories("rft/rollouts")
-        )
-    dpo = [stage for stage in notes if stage != "rft/train"]
+        lines = [line for line in store.metrics() if line["stage"].endswith("/learn")]
+        notes = {stage: store.note(stage) or {} for stage in store.stages() if stage.endswith("/learn")}
+    first = {(line["stage"], line["round"]): line["loss"] for line in reversed(lines)}
+    dpo = [place for place in first if place[0] != "rft/learn"]
     assert len(dpo) == 6 and all(note["items"] > 0 for note in notes.values())
-    for stage in dpo:  # DPO starts at ln 2 where the recorded log-probabilities are the starting policy's own
-        assert first[stage] == pytest.approx(math.log(2), abs=1e-3), stage
-    assert notes["agent_q/round1/train"]["items"] != notes["outcome_dpo/round1/train"]["items"]
+    for place in dpo:  # DPO starts at ln 2 where the reference is the policy that the round began with
+        assert first[place] == pytest.approx(math.log(2), abs=1e-3), place
+    assert notes["agent_q/round1/learn"]["items"] != notes["outcome_dpo/round1/learn"]["items"]
 
 
-def test_a_searching_rung_costs_its_search_and_a_learning_rung_its_training(
-    climbed: tuple[Path, Config, Taught, list[Any]],
-) -> None:
+def test_a_searching_rung_costs_its_search_and_a_learning_rung_its_training(climbed: Climbed) -> None:
     out, _, _, rows = climbed
     row = {r.name: r for r in rows}
     with RunStore.read(out) as store:
@@ -123,12 +130,47 @@ def test_a_searching_rung_costs_its_search_and_a_learning_rung_its_training(
         assert any("critic" in note.get("usage", {}) for note in notes)
 
 
-def test_a_finished_ladder_does_nothing_again(base: Path, climbed: tuple[Path, Config, Taught, list[Any]]) -> None:
-    out, config, _, _ = climbed
-    with RunStore.open(out, config.to_dict()) as store:
+def test_a_finished_ladder_does_nothing_again(base: Path, climbed: Climbed) -> None:
+    out, settings, _, _ = climbed
+    with RunStore.open(out, settings.to_dict()) as store:
         before, summary = contents(store), (out / "summary.json").read_bytes()
-        ladder(Idle(store, config, base, Quiet()))
+        climb(Idle(store, settings, base, Quiet()), settings)
         assert contents(store) == before and (out / "summary.json").read_bytes() == summary
+
+
+@pytest.mark.parametrize("rung", ["outcome_dpo", "agent_q_no_critic", "agent_q"])
+def test_a_rung_and_a_run_of_its_recipe_end_with_the_same_weights(
+    rung: str, base: Path, climbed: Climbed, tmp_path: Path
+) -> None:
+    out, _, _, _ = climbed
+    recipe = "outcome_dpo" if rung == "outcome_dpo" else "agent_q"
+    more = {
+        "outcome_dpo": ["--run.group_size=4"],
+        "agent_q": [f"--search.critic={base}"],
+        "agent_q_no_critic": ["--search.critic=none", "--pairs.alpha=1"],
+    }[rung]
+    settings = made(RECIPES[recipe], [*SMALL.split(), "--run.first_task=2", "--eval.measure_base=false", *more])
+    with RunStore.open(tmp_path / "run", settings.to_dict()) as store:
+        start = out / "checkpoints" / "rft"
+        found = recipe_of(recipe)
+        climb(Learnt(store, settings, start, Quiet()), settings, rungs_of(found, settings))
+    assert same(weights(tmp_path / "run", recipe), weights(out, rung))
+    assert not same(weights(tmp_path / "run", recipe), weights(out, "rft"))
+
+
+def test_the_critic_is_the_base_another_model_or_none_and_stays_loaded(base: Path, tmp_path: Path) -> None:
+    for name in ("other", "trained"):
+        shutil.copytree(base, tmp_path / name)
+    settings = made(RECIPES["agent_q"])
+    with RunStore.open(tmp_path / "run", settings.to_dict()) as store:
+        p = Pipeline(store, settings, base, Quiet())
+        assert p.critic("none") is None and not p.engines
+        p.engine(tmp_path / "trained")
+        p.critic(str(tmp_path / "other"))
+        assert set(p.engines) == {tmp_path / "trained", tmp_path / "other"}
+        p.close_others()
+        assert set(p.engines) == {tmp_path / "other"}
+        p.close()
 
 
 INTERRUPTED = """
@@ -141,7 +183,7 @@ shown = progress.RichStatus.stage
 def stage(self, name, total, unit):
     def show(done, note, show=shown(self, name, total, unit)):
         show(done, note)
-        if name == "rft/rollouts":
+        if name == "rft/round1/collect":
             os.kill(os.getpid(), signal.SIGINT)
     return show
 
@@ -171,4 +213,4 @@ def test_an_interrupted_ladder_goes_on_and_ends_with_the_same_rows(
         assert (tmp_path / name / "report.html").exists()
         for row in rows[name]:
             assert row.pop("seconds") > 0
-    assert rows["cut"] == rows["whole"] and [row["name"] for row in rows["cut"]] == list(RUNGS)
+    assert rows["cut"] == rows["whole"] and [row["name"] for row in rows["cut"]] == [rung.name for rung in RUNGS]

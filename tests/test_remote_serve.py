@@ -16,14 +16,15 @@ import pytest
 
 from agentq import envs
 from agentq.cli import main
-from agentq.config import load
 from agentq.envs.browser import wire
 from agentq.envs.remote.env_server import EnvServer
 from agentq.errors import EnvError
 from agentq.recipes.pipeline import Pipeline
+from agentq.recipes.settings import EvalCommand
 from agentq.store.run import RunStore
 from agentq.types import Command, EnvAction
 from tests.browser_lab import living
+from tests.reads import made
 from tests.recipes_factory import Quiet
 from tests.remote_lab import FRAIL, OWN, begun, gone, process
 
@@ -140,9 +141,9 @@ def test_what_cannot_be_served_is_told_in_one_line(
 
 def test_a_run_uses_as_many_sessions_as_there_are(base: Path, tmp_path: Path) -> None:
     with EnvServer(f"{OWN}:make", sys.executable, "127.0.0.1:0", 2) as server:
-        config = load(None, [f"--run.env=count@{server.at}", "--search.num_trees_in_flight=5"])
-        with RunStore.open(tmp_path / "run", config.to_dict()) as store:
-            assert Pipeline(store, config, base, Quiet()).collector.in_flight == 2
+        settings = made(EvalCommand, [f"--run.env=count@{server.at}", "--search.num_trees_in_flight=5"])
+        with RunStore.open(tmp_path / "run", settings.to_dict()) as store:
+            assert Pipeline(store, settings, base, Quiet()).in_flight == 2
 
 
 def test_agentq_measures_and_trains_on_it_and_goes_on(

@@ -15,7 +15,7 @@ from agentq.agent.actions import format_action
 from agentq.critics.ranker import rank_values
 from agentq.policies.batches import Batches
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.searching.collect import Collector
+from agentq.searching.collect import attempts, collect, trees
 from agentq.searching.run import run_all
 from agentq.searching.selection import SearchSettings
 from agentq.searching.tree import TreeSearch
@@ -232,9 +232,9 @@ def test_a_failing_model_fails_the_run_with_its_own_error() -> None:
     assert [search.forest.num_in_flight for search in searches] == [0] * 4
 
 
-def test_collector_goes_on_where_an_interrupted_one_stopped(tmp_path: Path) -> None:
+def test_collection_goes_on_where_an_interrupted_one_stopped(tmp_path: Path) -> None:
     tasks = [Task("lock", seed, Split.TRAIN, "open") for seed in range(8)]
-    policy, settings = ScriptedPolicy(_click), SearchSettings(num_iterations=5, num_proposals=4)
+    work = trees(Lock, ScriptedPolicy(_click), None, SearchSettings(num_iterations=5, num_proposals=4))
 
     def interrupt(done: int, total: int, success: bool) -> None:
         if done == 3:
@@ -244,16 +244,15 @@ def test_collector_goes_on_where_an_interrupted_one_stopped(tmp_path: Path) -> N
         pass
 
     with RunStore.open(tmp_path / "a", {}) as store, pytest.raises(OSError, match="disk is full"):
-        Collector(store, Lock, in_flight=2).trees("search", tasks, policy, None, settings, on_item=interrupt)
+        collect(store, "search", attempts(tasks), work, in_flight=2, on_item=interrupt)
     with RunStore.open(tmp_path / "a", {}) as store:
         kept = len(store.done("search"))
         assert 3 <= kept < 8
         counted: list[int] = []
-        collector = Collector(store, Lock, in_flight=2)
-        collector.trees("search", tasks, policy, None, settings, on_item=lambda done, *_: counted.append(done))
+        collect(store, "search", attempts(tasks), work, in_flight=2, on_item=lambda done, *_: counted.append(done))
         assert counted == list(range(kept + 1, 9))
         resumed = list(store.trees("search"))
     with RunStore.open(tmp_path / "b", {}) as store:
-        Collector(store, Lock, in_flight=2).trees("search", tasks, policy, None, settings, on_item=ignore)
+        collect(store, "search", attempts(tasks), work, in_flight=2, on_item=ignore)
         whole = list(store.trees("search"))
     assert all(_same(a, b) for a, b in zip(resumed, whole, strict=True))

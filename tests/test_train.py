@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +16,23 @@ from safetensors.torch import load_file
 from agentq import envs
 from agentq.agent.actions import parse_action
 from agentq.cli import main
-from agentq.config import load
+from agentq.config import Compared
 from agentq.credit.episodes import credited, credited_branches, step_columns, turns_waited_for, with_replay
 from agentq.credit.pairs import inspection_pairs
 from agentq.errors import ConfigError
 from agentq.learn.features import features
 from agentq.learn.learner import Learner
-from agentq.learn.policy_gradient_loss import reciprocal_clip
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.policies.transformers_engine import TransformersEngine
-from agentq.recipes import loop, policy_gradient, ppo, step_agent_inverse
+from agentq.recipes import policy_gradient, ppo, step_agent_inverse
+from agentq.recipes.load import load
 from agentq.recipes.metrics import agreement
 from agentq.recipes.pipeline import Pipeline
-from agentq.recipes.presets import RECIPES, load_for
 from agentq.recipes.recipe import Round
+from agentq.recipes.settings import RECIPES, PolicyGradient
 from agentq.searching.branching import Branching, at_random, branched, where_unsure
-from agentq.searching.collect import Collector, StragglerCut
+from agentq.searching.collect import StragglerCut, attempts, collect, rollouts
 from agentq.searching.demonstrate import demonstrate, inspect
 from agentq.searching.rollout import RolloutSettings
 from agentq.searching.run import run_all
@@ -49,7 +50,7 @@ from agentq.types import (
     Trajectory,
 )
 from tests.learn_factory import plain_logps, sample, tiny_llama
-from tests.reads import keys, recorded_reads
+from tests.reads import given, keys, made, recorded_reads
 from tests.recipes_factory import Quiet, expert_texts
 from tests.train_factory import TINY, recipe_of, run, same, weights
 
@@ -79,11 +80,12 @@ def test_every_recipe_trains_on_every_site(name: str, env: str, base: Path, tmp_
         (["grpoo"], "no recipe 'grpoo'; did you mean 'grpo'?"),
         (
             ["grpo", "--search.temperature=0.8"],
-            "search.temperature must be 1 for grpo, whose ratios are of the policy at temperature 1; got 0.8",
+            "command line: settings must be ones that agentq train grpo reads; got search.temperature, "
+            "read by agentq demo, agentq ladder, agentq eval --search and 7 more",
         ),
         (
             ["rloo", "--run.group_size=1"],
-            "run.group_size must be at least 2 for rloo, which compares rollouts of a task; got 1",
+            "command line: run.group_size must be greater than or equal to 2; got '1'",
         ),
         (
             ["rloo", "--train.epochs=2"],
@@ -116,15 +118,19 @@ def test_train_refuses_a_directory_of_another_recipe(base: Path, tmp_path: Path)
 def test_recipe_defaults_lie_between_the_defaults_and_the_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text("[run]\ngroup_size = 3\nnum_tasks = 4\n")
-    config = load(file, ["--run.num_tasks=5"], loop.RECIPE.defaults)
-    assert (config.run.group_size, config.run.num_tasks, config.train.batch_size) == (3, 5, 32)
-    for name in RECIPES:
-        recipe_of(name).check(load(None, [], recipe_of(name).defaults))
-        assert recipe_of(name).name == name
-        load_for(name, None, list(recipe_of(name).defaults), RECIPES[name])  # which refuses what is not read
+    found = load(RECIPES["loop"], "train loop", file, given(["--run.num_tasks=5"]))
+    assert (found.run.group_size, found.run.num_tasks, found.train.batch_size) == (3, 5, 32)  # type: ignore[attr-defined]
+    for name, model in RECIPES.items():
+        assert (recipe_of(name).name, recipe_of(name).settings) == (name, model)
+        assert load(model, f"train {name}") == model()
 
 
 # credit and loss, by hand
+
+
+def of(**loss: Any) -> PolicyGradient:
+    """Settings of a policy gradient with this section."""
+    return PolicyGradient(policy_gradient=Compared(**loss))
 
 
 def pair_of_trajectories() -> list[CreditedTrajectory]:
@@ -141,7 +147,7 @@ def test_an_update_raises_a_success_and_lowers_a_failure(ratio: Any) -> None:
     items = policy_gradient.with_old_logps(learner, pair_of_trajectories())
     before = [float(plain_logps(learner.model, item.samples[1]).sum().detach()) for item in items]
     step = policy_gradient.policy_gradient()
-    metrics = step(learner, items, load(None, policy_gradient.words(ratio=ratio)))
+    metrics = step(learner, items, of(ratio=ratio))
     after = [float(plain_logps(learner.model, item.samples[1]).sum().detach()) for item in items]
     assert after[0] > before[0] and after[1] < before[1]
     assert (
@@ -170,7 +176,7 @@ def test_the_loss_of_a_step_is_the_formula(average: Any, max_tokens: int | None)
 
     learner = Learner(tiny_llama(), learning_rate=1e-3, max_grad_norm=1e9, max_tokens=max_tokens)
     step = policy_gradient.policy_gradient()
-    metrics = step(learner, items, load(None, policy_gradient.words(ratio="none", average=average)))
+    metrics = step(learner, items, of(ratio="none", average=average))
     found = torch.cat([p.grad.flatten() for p in learner.model.parameters() if p.grad is not None])
     assert torch.allclose(found, wanted, atol=1e-5)
     assert metrics["grad_norm"] == pytest.approx(float(wanted.norm()), rel=1e-4)
@@ -188,7 +194,7 @@ def test_a_clipped_ratio_stops_a_token_that_has_moved_enough() -> None:
         for i in items
     ]
     step = policy_gradient.policy_gradient()
-    metrics = step(learner, moved, load(None, policy_gradient.words(clip=reciprocal_clip(0.1))))
+    metrics = step(learner, moved, of(clip_low=0.1 / 1.1, clip_high=0.1))
     assert metrics["ratio"] == pytest.approx(np.e, rel=1e-4)
     assert metrics["clip_ratio/high_mean"] == pytest.approx(0.5) and metrics["clip_ratio/low_mean"] == 0
     assert metrics["approx_kl"] == pytest.approx(np.expm1(1.0) - 1.0, rel=1e-4)
@@ -227,14 +233,14 @@ def test_the_straggler_cut_keeps_the_same_rollouts_in_any_order(in_flight: int, 
     kept = []
     for name, chosen in (("all", None), ("cut", cut)):
         with RunStore.open(tmp_path / name, {}) as store:
-            collector = Collector(store, lambda: envs.make("booking"), in_flight)
-            policy, settings = ScriptedPolicy(act), RolloutSettings(seed=seed)
+            items, make = attempts(tasks, 8), partial(envs.make, "booking")
+            work = rollouts(make, ScriptedPolicy(act), RolloutSettings(seed=seed), cut=chosen, items=items)
             seen: list[int] = []
 
             def on_item(done: int, total: int, won: bool, seen: list[int] = seen) -> None:
                 seen.append(done)
 
-            collector.rollouts("x", tasks, policy, settings, attempts=8, cut=chosen, on_item=on_item)
+            collect(store, "x", items, work, in_flight=in_flight, on_item=on_item)
             assert seen == list(range(1, 25)) and (store.note("x") or {})["done"] == 24
             found = list(store.trajectories("x"))
         lengths: dict[int, list[int]] = {}
@@ -266,8 +272,8 @@ def test_credit_drops_after_the_baseline_and_keeps_rows_with_their_trajectory(ba
 
 
 def test_an_unknown_setting_of_a_recipe_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"recipe: unknown key 'run\.groups'"):
-        load(None, [], ["--run.groups=3"])
+    with pytest.raises(ConfigError, match=r"command line: unknown key 'run\.groups'; did you mean 'run.group_size'"):
+        load(RECIPES["loop"], "train loop", None, given(["--run.groups=3"]))
 
 
 # replay and inspection
@@ -303,13 +309,13 @@ def test_with_replay_puts_a_success_where_none_succeeded() -> None:
 
 def test_arpo_replay_keeps_the_recorded_logps_of_what_it_replays(base: Path, tmp_path: Path) -> None:
     with RunStore.open(tmp_path / "run", {}) as store:
-        config = load(None, ["--run.group_size=2"], recipe_of("arpo_replay").defaults)
+        settings = made(RECIPES["arpo_replay"], ["--run.group_size=2"])
         for name, t in (("1/0", episode(1, True, 20)), ("1/1", episode(1, False, 10))):
             store.add_trajectory("arpo_replay/round1/collect", name, t)
         for i, mark in enumerate((11, 12)):
             store.add_trajectory("arpo_replay/round2/collect", f"1/{i}", episode(1, False, mark))
         learner = Learner(tiny_llama(), learning_rate=1e-3)
-        r = Round(Pipeline(store, config, base, Quiet()), "arpo_replay", 2, base, learner)
+        r = Round(Pipeline(store, settings, base, Quiet()), settings, "arpo_replay", 2, base, base, learner)
         fresh, replayed = recipe_of("arpo_replay").credit(r)
     assert fresh.samples[0].token_ids.tolist() == [12, 3] and replayed.samples[0].token_ids.tolist() == [20, 3]
     assert fresh.advantages == pytest.approx([-(0.5**0.5)], rel=1e-5) and replayed.advantages == -fresh.advantages

@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from agentq.config import load
 from agentq.errors import ModelError, StoreError
 from agentq.learn.learner import Learner
-from agentq.recipes import learning
-from agentq.recipes.ladder import ladder
+from agentq.recipes import rounds
+from agentq.recipes.ladder import climb
+from agentq.recipes.settings import Ladder
 from agentq.store.durable import BLOCK_BYTES, WHOLE_BYTES, flaw, seal
 from agentq.store.run import RunStore
 from tests.kill_factory import Moment, killed
 from tests.learn_factory import tiny_llama
+from tests.reads import made
 from tests.recipes_factory import Idle, Quiet
 from tests.test_recipes import SMALLER
 from tests.test_recipes import Taught as Climber
@@ -83,7 +84,7 @@ def test_rounds_whose_state_is_lost_are_learnt_again_exactly(
 def test_a_redoing_run_that_is_killed_again_ends_with_the_same_weights(
     base: Path, whole: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(learning, "CHECKPOINT_EVERY", 1)
+    monkeypatch.setattr(rounds, "CHECKPOINT_EVERY", 1)
     out = tmp_path / "run"
     killed("grpo", base, out, WORDS, Moment("round3/learn", 1))
     assert sorted(p.name for p in (out / "checkpoints" / "grpo.states").iterdir()) == ["round2", "round3"]
@@ -97,7 +98,7 @@ def test_a_redoing_run_that_is_killed_again_ends_with_the_same_weights(
 def test_a_damaged_checkpoint_of_the_round_under_way_stops_the_run(
     base: Path, whole: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(learning, "CHECKPOINT_EVERY", 1)
+    monkeypatch.setattr(rounds, "CHECKPOINT_EVERY", 1)
     out = tmp_path / "run"
     killed("grpo", base, out, WORDS, Moment("round2/learn", 2))
     alter(out / "checkpoints" / "grpo.states" / "round2")
@@ -147,15 +148,15 @@ def test_a_damaged_checkpoint_of_a_finished_run_is_noticed(
 
 
 def test_a_damaged_checkpoint_of_a_finished_ladder_is_noticed(base: Path, tmp_path: Path) -> None:
-    config = load(None, SMALLER.split())
-    with RunStore.open(tmp_path / "run", config.to_dict()) as store:
-        ladder(Climber(store, config, base, Quiet()))
+    settings = made(Ladder, SMALLER.split())
+    with RunStore.open(tmp_path / "run", settings.to_dict()) as store:
+        climb(Climber(store, settings, base, Quiet()), settings)
         checkpoints = tmp_path / "run" / "checkpoints"
         assert not list(checkpoints.glob("*.partial"))
-        rft = checkpoints / "rft-train" / "model.safetensors"
+        rft = checkpoints / "rft" / "model.safetensors"
         rft.write_bytes(rft.read_bytes()[:1000])
-        with pytest.raises(StoreError, match=r"rft-train must be as the run left it; .* has 1000 bytes instead of"):
-            ladder(Idle(store, config, base, Quiet()))
+        with pytest.raises(StoreError, match=r"rft must be as the run left it; .* has 1000 bytes instead of"):
+            climb(Idle(store, settings, base, Quiet()), settings)
 
 
 def test_a_damaged_model_is_one_line(tmp_path: Path, base: Path) -> None:

@@ -10,22 +10,32 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from agentq.cli import embedded_base
-from agentq.config import load
+from agentq.config import Compared
 from agentq.errors import ConfigError, ModelError
 from agentq.learn.learner import Learner
+from agentq.policies.engine_names import embedded_base
 from agentq.recipes import agent_q, policy_gradient, sft
+from agentq.recipes.agreed import agrees
+from agentq.recipes.ladder import climb, rungs_of
 from agentq.recipes.pipeline import Pipeline, adapter_of
-from agentq.recipes.recipe import Recipe, Round, rollout_groups
-from agentq.recipes.rounds import train
+from agentq.recipes.recipe import Recipe, Round, collect_groups
+from agentq.recipes.settings import AgentQ, OutcomeDpo, PolicyGradient
 from agentq.store.run import RunStore
 from agentq.types import CreditedTrajectory, PreferencePair, Sample
 from tests.learn_factory import sample, tiny_llama
 from tests.openai_factory import FakeOpenAI, fake_openai
+from tests.reads import made
 from tests.recipes_factory import Quiet
 from tests.train_factory import TINY, run
 
-ALL = Recipe("all", rollout_groups(), lambda r: sft.items(r.store, r.stage, r.config), sft.step)
+
+def credit(r: Round[OutcomeDpo]) -> list[Sample]:
+    """As SFT's, of sampled actions; the sampler is compared with the learner."""
+    agrees(r, r.settings.train.logp_tolerance)
+    return sft.credit(r)
+
+
+ALL = Recipe("all", OutcomeDpo, collect_groups, credit, sft.loss)
 WORDS = (
     *("--run.num_rounds=2", "--run.num_tasks=1", "--run.group_size=2", "--eval.num_tasks=1"),
     *("--eval.measure_base=false", "--train.batch_size=4"),
@@ -40,11 +50,11 @@ def server() -> Iterator[FakeOpenAI]:
 
 def trained(engine: str, out: Path, *words: str) -> Path:
     """The checkpoint of a run of `ALL` from the embedded base."""
-    config = load(None, [*WORDS, f"--run.engine={engine}", *words])
-    with RunStore.open(out, config.to_dict()) as store:
-        p = Pipeline(store, config, embedded_base(), Quiet())
+    settings = made(OutcomeDpo, [*WORDS, f"--run.engine={engine}", *words])
+    with RunStore.open(out, settings.to_dict()) as store:
+        p = Pipeline(store, settings, embedded_base(), Quiet())
         try:
-            train(p, ALL)
+            climb(p, settings, rungs_of(ALL, settings))
         finally:
             p.close()
     return out / "checkpoints" / "all"
@@ -74,9 +84,9 @@ def test_a_run_that_goes_on_finds_its_weights_served(server: FakeOpenAI, tmp_pat
     out = trained(server.url, tmp_path / "run")
     server.kill()
     server.start()
-    config = load(None, [f"--run.engine={server.url}"])
+    settings = made(OutcomeDpo, [f"--run.engine={server.url}"])
     with RunStore.read(tmp_path / "run") as store:
-        p = Pipeline(store, config, embedded_base(), Quiet())
+        p = Pipeline(store, settings, embedded_base(), Quiet())
         assert p.engine(out).version == 1 and server.weights == str(out)
         p.close()
 
@@ -118,12 +128,14 @@ def test_the_samplers_logps_stand_where_they_are_near(
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_a_reference_by_the_sampler_must_be_known(known: bool, tmp_path: Path) -> None:
+def test_a_reference_by_the_sampler_must_be_known(known: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An expert's action has no log-probability of the sampler's."""
     learner, told = Learner(tiny_llama(), learning_rate=1e-3), -1.0 if known else float("nan")
     pair = PreferencePair((sample([5, 6], [8, 3], [told, told]),), (sample([5, 6], [9, 3], [-1.0, -1.0]),), 1.0)
     with RunStore.open(tmp_path / "run", {}) as store:
-        r = Round(Pipeline(store, load(), "base", Quiet()), "agent_q", 1, tmp_path, learner, agreed=True)
+        settings = AgentQ()
+        r = Round(Pipeline(store, settings, "base", Quiet()), settings, "agent_q", 1, tmp_path, tmp_path, learner)
+        monkeypatch.setattr(agent_q, "agrees", lambda r, tolerance: True)
         (found,) = agent_q.with_learners_reference(r, [pair])
     assert isinstance(found, PreferencePair) and (found.rejected[0].logps.tolist() == [-1.0, -1.0]) == known
     assert np.isfinite(found.chosen[0].logps).all()
@@ -132,7 +144,8 @@ def test_a_reference_by_the_sampler_must_be_known(known: bool, tmp_path: Path) -
 @pytest.mark.parametrize(("apart", "weight"), [(np.log(3.0), 2.0), (0.0, 1.0), (-np.log(4.0), 0.25)])
 def test_importance_weights_are_truncated(apart: float, weight: float) -> None:
     """The learner's log-probabilities are `apart` above the sampler's: w = min(exp(apart), 2), and the loss is -w A."""
-    learner, capped = Learner(tiny_llama(), learning_rate=1e-9), load(None, ["--policy_gradient.importance_cap=2"])
+    learner = Learner(tiny_llama(), learning_rate=1e-9)
+    capped = PolicyGradient(policy_gradient=Compared(importance_cap=2))
     turns = (sample([5, 6, 7], [8, 9, 3], [0.0] * 3), sample([5, 6, 8], [10, 3], [0.0] * 2))
     near = [Sample(s.prompt_ids, s.token_ids, s.logps - apart) for s in learner.recompute_logps(turns)]
     (item,) = policy_gradient.with_old_logps(learner, [CreditedTrajectory(tuple(near), np.ones(2))])
@@ -140,7 +153,7 @@ def test_importance_weights_are_truncated(apart: float, weight: float) -> None:
     metrics = step(learner, [item], capped)
     assert metrics["loss"] == pytest.approx(-weight, rel=1e-4)
     assert metrics["importance_weight"] == pytest.approx(weight, rel=1e-4)
-    plain = step(learner, [item], load())
+    plain = step(learner, [item], PolicyGradient())
     assert plain["loss"] == pytest.approx(-1.0, rel=1e-4) and "importance_weight" not in plain
     replayed = step(learner, [CreditedTrajectory(item.samples, item.advantages)], capped)
     assert replayed["importance_weight"] == pytest.approx(1.0, rel=1e-4)  # its old ones are the sampler's

@@ -19,13 +19,13 @@ import torch
 from safetensors.torch import load_file
 
 from agentq.cli import main
-from agentq.config import load
-from agentq.recipes import learning
-from agentq.recipes.presets import RECIPES
-from agentq.recipes.rounds import train
+from agentq.recipes import rounds
+from agentq.recipes.ladder import climb, rungs_of
+from agentq.recipes.settings import RECIPES
 from agentq.store.run import RunStore
 from agentq.types import Proposal
 from tests.kill_factory import Moment, killed
+from tests.reads import made
 from tests.recipes_factory import Idle, Quiet
 from tests.train_factory import recipe_of, run, same, weights
 
@@ -56,6 +56,7 @@ def words_of(name: str) -> tuple[str, ...]:
         "agent_q": ("--run.seed=1", "--train.epochs=2"),  # has pairs in both rounds
         "arpo_replay": ("--run.seed=11",),  # replays a success
         "gigpo": ("--policy_gradient.kl_weight=0.1",),
+        "ppo": ("--policy_gradient.kl_weight=0.1",),
         "grpo": ("--train.epochs=2",),
     }
     return (*WORDS, *more.get(name, ()))
@@ -113,7 +114,7 @@ def moments(name: str) -> tuple[Moment, ...]:
 def test_a_run_killed_four_times_ends_with_the_weights_of_an_uninterrupted_one(
     name: str, base: Path, whole: Whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(learning, "CHECKPOINT_EVERY", 2)
+    monkeypatch.setattr(rounds, "CHECKPOINT_EVERY", 2)
     for moment in moments(name):
         killed(name, base, tmp_path / "run", words_of(name), moment)
     run(name, base, tmp_path / "run", words_of(name))
@@ -134,7 +135,7 @@ def test_a_run_killed_four_times_ends_with_the_weights_of_an_uninterrupted_one(
 def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(
     moment: Moment, every: int, base: Path, whole: Whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(learning, "CHECKPOINT_EVERY", every)
+    monkeypatch.setattr(rounds, "CHECKPOINT_EVERY", every)
     killed("grpo", base, tmp_path / "run", words_of("grpo"), moment)
     run("grpo", base, tmp_path / "run", words_of("grpo"))
     assert_same_end("grpo", tmp_path / "run", whole("grpo"))
@@ -142,7 +143,7 @@ def test_a_killed_run_ends_with_the_weights_of_an_uninterrupted_one(
 
 
 def test_a_killed_run_goes_on_with_its_adapters(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(learning, "CHECKPOINT_EVERY", 2)
+    monkeypatch.setattr(rounds, "CHECKPOINT_EVERY", 2)
     words = (*words_of("rloo"), "--train.lora_rank=2")
     run("rloo", base, tmp_path / "whole", words)
     for moment in (Moment("round1/learn", 1), Moment("step", 2)):
@@ -199,9 +200,9 @@ def test_a_rounds_ratios_start_at_one(name: str, whole: Whole) -> None:
 def test_a_finished_run_does_nothing_again(base: Path, whole: Whole) -> None:
     out, recipe = whole("grpo"), recipe_of("grpo")
     before = (out / "summary.json").read_bytes()
-    config = load(None, words_of("grpo"), recipe.defaults)
-    with RunStore.open(out, config.to_dict()) as store:
-        train(Idle(store, config, base, Quiet()), recipe)
+    settings = made(recipe.settings, words_of("grpo"))
+    with RunStore.open(out, settings.to_dict()) as store:
+        climb(Idle(store, settings, base, Quiet()), settings, rungs_of(recipe, settings))
     assert (out / "summary.json").read_bytes() == before
 
 

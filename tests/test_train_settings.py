@@ -12,14 +12,14 @@ import pytest
 import torch
 
 from agentq.cli import main
-from agentq.config import load
+from agentq.config import Compared, Train
 from agentq.credit.advantages import collapsed
 from agentq.credit.episodes import StepColumns
 from agentq.learn.learner import Learner
 from agentq.learn.reference import reference_logps
 from agentq.recipes import policy_gradient
-from agentq.recipes.learning import learner_of
-from agentq.recipes.presets import READS
+from agentq.recipes.rounds import learner_of
+from agentq.recipes.settings import COMMANDS, PolicyGradient
 from agentq.store.run import RunStore
 from agentq.types import CreditedTrajectory, Split
 from tests.learn_factory import plain_logps, sample, tiny_llama
@@ -50,7 +50,7 @@ def test_the_kl_term_is_half_the_squared_log_ratio_to_the_start(average: str) ->
     ]
     items = policy_gradient.with_old_logps(learner, items)
     assert items[0].reference is not None
-    config = load(None, [*policy_gradient.words(average=average), "--policy_gradient.kl_weight=0.3"])  # type: ignore[arg-type]
+    config = PolicyGradient(policy_gradient=Compared(average=average, kl_weight=0.3))  # type: ignore[arg-type]
     metrics = policy_gradient.policy_gradient()(learner, items, config)
     found = torch.cat([p.grad.flatten() for p in learner.model.parameters() if p.grad is not None])
     assert metrics["loss"] == pytest.approx(0.3 * wanted.item(), rel=1e-4)
@@ -81,10 +81,9 @@ def test_a_run_with_a_kl_weight_reports_it_and_starts_at_zero(base: Path, tmp_pa
 
 
 def test_the_learner_of_a_run_has_its_settings(base: Path) -> None:
-    plain = learner_of(load(), base)
+    plain = learner_of(Train(), base, 0)
     assert (plain.bf16, plain.gradient_checkpointing, plain.lora_rank) == (False, False, 0)
-    words = ["--train.bf16=true", "--train.gradient_checkpointing=true", "--train.lora_rank=2"]
-    learner = learner_of(load(None, words), base)
+    learner = learner_of(Train(bf16=True, gradient_checkpointing=True, lora_rank=2), base, 0)
     assert (learner.bf16, learner.gradient_checkpointing, learner.lora_rank) == (True, True, 2)
 
 
@@ -177,7 +176,7 @@ def test_eval_measures_any_checkpoint(base: Path, tmp_path: Path, capsys: pytest
             assert main(["eval", str(base), "--json", *small, *words]) == 0
         served = {"train.lora_rank"}  # is read where run.engine serves the checkpoint
         command = " ".join(["eval", *(word for word in words if word in ("--search", "step"))])
-        assert read | served == keys(READS[command]) or name in finished
+        assert read | served == keys(COMMANDS[command]) or name in finished
         finished.add(name)
         (row,) = json.loads(capsys.readouterr().out)["rungs"]
         assert row == json.loads((tmp_path / name / "summary.json").read_text())[0]

@@ -25,7 +25,6 @@ from transformers import (
 
 from agentq import envs
 from agentq.agent.prompts import policy_messages
-from agentq.config import load
 from agentq.credit.episodes import credited
 from agentq.errors import ConfigError, ModelError
 from agentq.learn.batch import plan_step
@@ -33,7 +32,7 @@ from agentq.learn.learner import Learner
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.transformers_engine import TransformersEngine
 from agentq.policies.weights import fingerprint
-from agentq.recipes.presets import RECIPES
+from agentq.recipes.settings import RECIPES, OnPolicy
 from agentq.report.page import CURVES
 from agentq.store.run import RunStore
 from agentq.types import (
@@ -48,8 +47,9 @@ from agentq.types import (
     Trajectory,
 )
 from tests.learn_factory import SIZES, plain_logps, sample, tiny_gpt2, tiny_llama, tiny_qwen
+from tests.reads import keys, made
 from tests.recipes_factory import tiny_checkpoint
-from tests.train_factory import TINY, recipe_of, run
+from tests.train_factory import TINY, run
 from tests.traps_factory import foreign_checkpoint
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -195,19 +195,16 @@ def test_only_rows_that_predict_the_policys_own_tokens_get_a_gradient(packed: bo
 # 13: the density that was sampled from is the density that is trained
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_recipes_with_ratios_refuse_another_temperature(name: str) -> None:
-    recipe = recipe_of(name)
-    config = load(None, ["--search.temperature=0.8"], recipe.defaults)
-    if recipe.on_policy:
-        with pytest.raises(ConfigError, match=f"search.temperature must be 1 for {name}"):
-            recipe.check(config)
-    else:
-        recipe.check(config)
+def test_recipes_with_ratios_have_no_temperature_and_no_grammar() -> None:
+    for name, model in RECIPES.items():
+        assert issubclass(model, OnPolicy) == ("search.temperature" not in keys(model)) or name == "sft"
+        if issubclass(model, OnPolicy):
+            with pytest.raises(ConfigError, match=f"run.constrained must be false for {name}"):
+                made(model, ["--run.constrained=true"], command=f"train {name}")
 
 
 def test_every_recipe_that_trains_by_advantages_is_on_policy() -> None:
-    with_ratios = {name for name in RECIPES if recipe_of(name).on_policy}
+    with_ratios = {name for name, model in RECIPES.items() if issubclass(model, OnPolicy)}
     assert with_ratios == set(RECIPES) - {"sft", "rft", "ei", "outcome_dpo", "agent_q", "step_agent_implicit"}
 
 

@@ -10,11 +10,13 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from agentq.config import Config, load
+from agentq.config import Rounds
 from agentq.policies.protocol import Policy
+from agentq.recipes.ladder import climb, rungs_of
 from agentq.recipes.recipe import Recipe
-from agentq.recipes.rounds import train
+from agentq.recipes.settings import Training
 from agentq.store.run import RunStore
+from tests.reads import made
 from tests.recipes_factory import Quiet, Schooled, Teacher
 
 TINY = [
@@ -42,25 +44,26 @@ class Taught(Schooled):
 
     def policy(self, checkpoint: Path) -> Policy:  # type: ignore[override]
         """See `Pipeline.policy`."""
-        c = self.config.run
+        c = self.settings.run
+        assert isinstance(c, Rounds)
         known = self.scripts(3 * c.num_rounds * c.num_tasks)  # DAPO may take three times as many
         return Teacher(self.engine(checkpoint), known, learnt=True, follows=0.9)
 
 
-def recipe_of(name: str) -> Recipe:
-    found: Recipe = import_module(f"agentq.recipes.{name}").RECIPE
+def recipe_of(name: str) -> Recipe[Any]:
+    found: Recipe[Any] = import_module(f"agentq.recipes.{name}").RECIPE
     return found
 
 
 def run(
-    name: str, base: Path, out: Path, words: Sequence[str], status: Any = None, recipe: Recipe | None = None
-) -> Config:
+    name: str, base: Path, out: Path, words: Sequence[str], status: Any = None, recipe: Recipe[Any] | None = None
+) -> Training:
     """Train a taught pipeline by a recipe, or by `recipe` under its name; settings as command-line words."""
     recipe = recipe or recipe_of(name)
-    config = load(None, words, recipe.defaults)
-    with RunStore.open(out, config.to_dict()) as store:
-        train(Taught(store, config, base, status or Quiet()), recipe)
-    return config
+    settings: Training = made(recipe.settings, words)
+    with RunStore.open(out, settings.to_dict()) as store:
+        climb(Taught(store, settings, base, status or Quiet()), settings, rungs_of(recipe, settings))
+    return settings
 
 
 def weights(out: Path, name: str) -> dict[str, torch.Tensor]:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agentq import envs
 from agentq.errors import require
 from agentq.evaluation.stats import RungResult
-
-if TYPE_CHECKING:
-    from agentq.recipes.pipeline import Pipeline
 
 
 def train(
@@ -44,29 +40,15 @@ def train(
         AgentqError: as the command, in one line.
     """
     require("torch", extra="train", for_="agentq.train")
-    from agentq.cli.commands import _recipe, own_recipe
-    from agentq.cli.job import Job
-    from agentq.recipes import rounds
-    from agentq.recipes.presets import load_for
+    from agentq.recipes import run
 
     if not isinstance(env, str):
         made, env = env, envs.make(env).name
         envs.register(env, made)
-    method, file = _recipe(str(recipe)), own_recipe(str(recipe))
-    given = {"run": {**sections.pop("run", {}), "env": env, "out": out}, **sections}
-    words = [f"--{section}.{key}={value}" for section, pairs in given.items() for key, value in pairs.items()]
-    command = f"train {method.name}"
-    config = load_for(command, None, words, method.reads, method.defaults)
-    method.check(config)
-    rows: list[RungResult] = []
-
-    def work(p: Pipeline) -> list[RungResult]:
-        rows.extend(rounds.train(p, method))
-        return rows
-
-    args = argparse.Namespace(base=base and str(base), clean=clean, command="train", config=None, json=False)
-    Job(args, config, command, "", {"RECIPE": file} if file else {}).run(work)
-    return rows
+    given = {**sections, "run": {**sections.get("run", {}), "env": env, "out": str(out)}}
+    return run.train(
+        str(recipe), given, run.RunPlace(str(base) if base else None, clean=clean, source="agentq.train")
+    ).rows
 
 
 async def train_async(

@@ -17,7 +17,6 @@ from transformers import AutoModelForCausalLM
 from agentq import envs
 from agentq.agent.patterns import action_pattern
 from agentq.agent.prompts import policy_messages
-from agentq.config import load
 from agentq.errors import ModelError
 from agentq.learn.learner import Learner
 from agentq.policies.agreement import agreement, probe
@@ -28,15 +27,17 @@ from agentq.policies.protocol import Gives, Prompt, SampledAnswer, SampleRequest
 from agentq.policies.transformers_engine import TransformersEngine
 from agentq.policies.vllm_engine import VLLMEngine
 from agentq.recipes import sft
+from agentq.recipes.agreed import agrees
+from agentq.recipes.ladder import climb, rungs_of
 from agentq.recipes.pipeline import Pipeline
-from agentq.recipes.recipe import Recipe, rollout_groups
-from agentq.recipes.rounds import train
+from agentq.recipes.recipe import Recipe, Round, collect_groups
+from agentq.recipes.settings import OutcomeDpo
 from agentq.searching.run import run_all
-from agentq.searching.selection import SearchSettings
-from agentq.searching.tree import TreeSearch
+from agentq.searching.tree import SearchSettings, TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
-from agentq.types import History, Observation, StopReason
+from agentq.types import History, Observation, Sample, StopReason
+from tests.reads import made
 from tests.recipes_factory import Quiet
 
 IDS = np.random.default_rng(0).integers(5, 200, 300).astype(np.int32)  # nine of vLLM's blocks and more
@@ -197,13 +198,17 @@ def test_training_samples_from_a_server_that_agrees_with_the_learner(
         *("--run.num_rounds=2", "--run.num_tasks=2", "--run.group_size=2", "--eval.num_tasks=1"),
         *("--eval.measure_base=false", f"--run.engine={server.url}", "--train.learning_rate=0.01"),
     ]
-    every = Recipe("all", rollout_groups(), lambda r: sft.items(r.store, r.stage, r.config), sft.step)
-    config = load(None, words)
+
+    def credit(r: Round[OutcomeDpo]) -> list[Sample]:
+        agrees(r, r.settings.train.logp_tolerance)
+        return sft.credit(r)
+
+    every, settings = Recipe("all", OutcomeDpo, collect_groups, credit, sft.loss), made(OutcomeDpo, words)
     with (
-        RunStore.open(tmp_path / "run", config.to_dict()) as store,
-        closing(Pipeline(store, config, checkpoint, Quiet())) as p,
+        RunStore.open(tmp_path / "run", settings.to_dict()) as store,
+        closing(Pipeline(store, settings, checkpoint, Quiet())) as p,
     ):
-        train(p, every)
+        climb(p, settings, rungs_of(every, settings))
         lines = [line for line in store.metrics() if line["stage"] == "all/agreement"]
         rounds = [list(store.trajectories(f"all/round{n}/collect")) for n in (1, 2)]
     assert len(lines) == 2 and all(line["logp_difference/max"] < 10 * NEAR for line in lines)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 DONE, NOT_DONE, REFUSED, FAULT, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -25,20 +24,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     if foreign := foreign_package():
         print(f"agentq: {foreign}", file=sys.stderr)
+    from agentq.cli.app import app
     from agentq.cli.faults import tell
-    from agentq.cli.parser import parse
 
     _set_defaults()
-    words, args = list(sys.argv[1:] if argv is None else argv), None
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        args, settings = parse(words)
-        code = int(args.run(args, settings))
+        code = app(searching(words), exit_on_error=False, print_error=False)
         sys.stdout.flush()
-        return code
-    except SystemExit as done:  # --help and --version
-        return int(done.code or 0)
+        return REFUSED if words in ([], ["env"]) else int(code or 0)  # help has no code
     except BaseException as error:
-        return tell(error, words, own_file=getattr(args, "recipe", None))
+        return tell(error, words)
+
+
+def searching(words: list[str]) -> list[str]:
+    """The words, with a way to search for a `--search` that has none."""
+    return [
+        f"{word}=tree" if word == "--search" and following not in ("tree", "step") else word
+        for word, following in zip(words, [*words[1:], ""], strict=False)
+    ]
 
 
 def _set_defaults() -> None:
@@ -47,8 +51,3 @@ def _set_defaults() -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-
-
-def embedded_base() -> Path:
-    """The checkpoint that comes with agentq."""
-    return Path(__file__).parents[1] / "models" / "base"

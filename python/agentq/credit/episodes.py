@@ -179,7 +179,7 @@ def credited_branches(
     """The rollouts of branched trees as whole trajectories; a shared beginning is in each and gets each one's credit.
 
     Args:
-        trees: one per task, as `search.branching.branched` makes them.
+        trees: one per task, as `searching.branching.branched` makes them.
         advantages: `[R]` from the rollouts' returns, trees and tasks, all `[R]`.
             Rollouts with advantage 0 are left out; those that the world broke have no end.
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import shlex
 import signal
@@ -23,13 +22,13 @@ from agentq.envs.browser.outgoing import visible
 from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.browser.website import Website
 from agentq.errors import ConfigError
-from agentq.live.options import DRY_SECONDS, SECONDS
+from agentq.live.options import DRY_SECONDS, SECONDS, LiveOptions
 from agentq.live.solve import Outcome, Solution, Watcher, commands_of, site_of, solve
 from agentq.live.walk import walk
 from agentq.policies.budget import Budget, Budgeted
 from agentq.policies.engine_names import check_checkpoint, make_engine, path_in, read_name
 from agentq.policies.usage import Price, Usage
-from agentq.recipes.presets import READS, load_for
+from agentq.recipes.settings import Live
 from agentq.report.page import used, write_report
 from agentq.searching.selection import SearchSettings
 from agentq.store.claim import check_claim, claimed, is_begun
@@ -49,7 +48,7 @@ _SAID = {
 }
 
 
-def run(args: argparse.Namespace, overrides: list[str]) -> int:
+def run(goal: str, args: LiveOptions, config: Live) -> int:
     """Solve the task. Progress goes to stderr, the result to stdout, and a report to the run directory.
 
     Returns:
@@ -59,14 +58,13 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
         ConfigError: for a wrong option, or a run directory in use.
         MissingExtra, ModelError, EnvError: from the engine, the browser or the first page.
     """
-    config = load_for("run", args.config, overrides, READS["run"])
     price = Price(*config.price.of_tokens())
     budget = _budget(args, price)
-    if not args.goal.strip():
+    if not goal.strip():
         raise ConfigError("GOAL must say what is to be done; got an empty text")
     site = site_of(args.url, args.allow, args.allow_request, args.block_request)
     if args.dry_run:
-        return _dry_run(args, site, budget, config.run.seed)
+        return _dry_run(goal, args, site, budget, config.run.seed)
     if args.model is None:
         raise ConfigError("--model must name an engine; got none (only --dry-run needs no model)")
     out = args.out or Path("runs") / time.strftime("live-%Y%m%d-%H%M%S")
@@ -76,10 +74,10 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     settings = SearchSettings(
         sys.maxsize, s.num_proposals, s.temperature, s.c_exp, seed=config.run.seed, selection=s.selection
     )
-    told = {"goal": args.goal, "url": args.url, "model": args.model, "judge": args.judge or args.model, "yes": args.yes}
+    told = {"goal": goal, "url": args.url, "model": args.model, "judge": args.judge or args.model, "yes": args.yes}
     told |= {"allow_request": args.allow_request, "block_request": args.block_request}
-    identity = {"command": "run", "live": told, "search": config.to_dict()["search"]}
-    inputs = _inputs(args)
+    identity = {"command": "run", "live": told, "search": config.search.model_dump()}
+    inputs = _inputs(args, args.model)
     check_claim(out, identity, clean=args.clean, inputs=inputs)
     model = make_engine(args.model)
     judge = model if args.judge in (None, args.model) else make_engine(args.judge)
@@ -91,7 +89,7 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
             watcher = _Terminal(store, budget, yes=args.yes).watcher()
             with _interruptible(budget):
                 solution = solve(
-                    *(args.goal, args.url, asked, pool, watcher, settings),
+                    *(goal, args.url, asked, pool, watcher, settings),
                     judge=judging,
                     allow=args.allow,
                     allow_requests=args.allow_request,
@@ -114,9 +112,9 @@ def run(args: argparse.Namespace, overrides: list[str]) -> int:
     return DONE if solution.outcome is Outcome.DONE else INTERRUPTED if budget.ended == _INTERRUPTED else OTHERWISE
 
 
-def _inputs(args: argparse.Namespace) -> dict[str, Path | str]:
+def _inputs(args: LiveOptions, model: str) -> dict[str, Path | str]:
     """Inputs of the command by option. Raises ModelError if an engine's checkpoint is missing."""
-    engines = {"--model": args.model, "--judge": args.judge or args.model}
+    engines = {"--model": model, "--judge": args.judge or model}
     inputs: dict[str, Path | str] = {"--config": args.config} if args.config else {}
     for option, engine in engines.items():
         name = read_name(engine)
@@ -125,12 +123,12 @@ def _inputs(args: argparse.Namespace) -> dict[str, Path | str]:
     return inputs
 
 
-def _dry_run(args: argparse.Namespace, site: Website, budget: Budget, seed: int) -> int:
+def _dry_run(goal: str, args: LiveOptions, site: Website, budget: Budget, seed: int) -> int:
     """Walk until the budget is spent, and print the requests that were kept back as rules."""
     guard = Guard(args.allow_request, args.block_request)
     with BrowserPool(sandbox=False if args.no_sandbox else None) as pool, _interruptible(budget):
         env = BrowserEnv(site, pool, guard=guard)
-        steps = walk(env, args.goal, budget, seed, _tell_step)
+        steps = walk(env, goal, budget, seed, _tell_step)
         env.close()
     tried, counts = guard.tried, dict(guard.counts)
     if args.json:
@@ -157,7 +155,7 @@ def _counted(counts: Mapping[str, int]) -> str:
     return "requests: " + ", ".join(f"{counts.get(name, 0)} {name.replace('_', ' ')}" for name in COUNTS)
 
 
-def _budget(args: argparse.Namespace, price: Price) -> Budget:
+def _budget(args: LiveOptions, price: Price) -> Budget:
     limits = {"calls": args.calls, "seconds": args.seconds, "money": args.money}
     for name, most in limits.items():
         if not most > 0:
@@ -166,7 +164,7 @@ def _budget(args: argparse.Namespace, price: Price) -> Budget:
         limits["seconds"] = DRY_SECONDS if args.dry_run else SECONDS
     if args.money < inf and not (price.prompt and price.generated):
         raise ConfigError("--money needs the prices of tokens: --price.prompt and --price.generated")
-    return Budget(**limits)
+    return Budget(calls=limits["calls"], seconds=limits["seconds"], money=limits["money"])
 
 
 @contextmanager

@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
 
 SECONDS = 600.0  # where no budget is given
 DRY_SECONDS = 60.0
 
+RULES = "METHOD ORIGIN/PATH, * at its end for all below; repeatable"
+SANDBOX = "let Chromium run without its sandbox, as root must; AGENTQ_NO_SANDBOX=1 does the same for every command"
+MONEY = "at most, at the prices given by --price.prompt, --price.generated"
 
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    """The options of `agentq run`."""
-    command.add_argument("goal", metavar="GOAL", help="what is to be done, in quotes")
-    command.add_argument("--url", required=True, help="where it begins; pages of its origin may be opened")
-    command.add_argument("--allow", action="append", default=[], metavar="ORIGIN", help="a further origin; repeatable")
-    command.add_argument("--model", metavar="ENGINE", help="PATH, vllm:PATH or http://HOST/v1#MODEL")
-    command.add_argument("--judge", metavar="ENGINE", help="says whether it is done; default: the model")
-    command.add_argument("--judge-sees", action="store_true", help="the judge is shown a screenshot of the page, too")
-    command.add_argument("--calls", type=float, default=inf, help="model calls at most")
-    command.add_argument("--seconds", type=float, default=inf, help=f"at most; default: {SECONDS:g}, without a budget")
-    command.add_argument(
-        "--money", type=float, default=inf, help="at most, at the prices given by --price.prompt, --price.generated"
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class LiveOptions:
+    """What `agentq run` takes besides the goal."""
+
+    url: Annotated[str, Parameter(help="where it begins; pages of its origin may be opened")]
+    allow: Annotated[list[str], Parameter(help="a further origin; repeatable")] = field(default_factory=list)
+    model: Annotated[str | None, Parameter(help="PATH, vllm:PATH or http://HOST/v1#MODEL")] = None
+    judge: Annotated[str | None, Parameter(help="says whether it is done; default: the model")] = None
+    judge_sees: Annotated[bool, Parameter(help="the judge is shown a screenshot of the page, too")] = False
+    calls: Annotated[float, Parameter(help="model calls at most")] = inf
+    seconds: Annotated[float, Parameter(help=f"at most; default: {SECONDS:g}, without a budget")] = inf
+    money: Annotated[float, Parameter(help=MONEY)] = inf
+    no_sandbox: Annotated[bool, Parameter(help=SANDBOX)] = False
+    yes: Annotated[bool, Parameter(help="send what the judge approves without asking; it is shown")] = False
+    allow_request: Annotated[list[str], Parameter(help=f"requests that are sent without asking: {RULES}")] = field(
+        default_factory=list
     )
-    text = "let Chromium run without its sandbox, as root must; AGENTQ_NO_SANDBOX=1 does the same for every command"
-    command.add_argument("--no-sandbox", action="store_true", help=text)
-    command.add_argument("--yes", action="store_true", help="send what the judge approves without asking; it is shown")
-    for kind, what in (("allow", "sent without asking"), ("block", "neither sent nor asked about")):
-        text = f"requests that are {what}: METHOD ORIGIN/PATH, * at its end for all below; repeatable"
-        command.add_argument(f"--{kind}-request", action="append", default=[], metavar="RULE", help=text)
-    command.add_argument("--dry-run", action="store_true", help="take random steps and list what the site would send")
-    command.add_argument("--out", type=Path, help="the run directory; default: runs/live-TIME")
-    command.add_argument("--clean", action="store_true", help="delete an earlier run in the same directory")
-    command.add_argument("--config", type=Path, help="a TOML file of settings")
+    block_request: Annotated[list[str], Parameter(help=f"requests that are neither sent nor asked about: {RULES}")] = (
+        field(default_factory=list)
+    )
+    dry_run: Annotated[bool, Parameter(help="take random steps and list what the site would send")] = False
+    out: Annotated[Path | None, Parameter(help="the run directory; default: runs/live-TIME")] = None
+    clean: Annotated[bool, Parameter(help="delete an earlier run in the same directory")] = False
+    config: Annotated[Path | None, Parameter(help="a TOML file of settings")] = None
+    json: Annotated[bool, Parameter(help="print one JSON object as the result")] = False

@@ -49,6 +49,11 @@ def path_in(name: Path | str) -> Path | None:
     return Path(tokenizer[-1]) if tokenizer else None
 
 
+def embedded_base() -> Path:
+    """The checkpoint that comes with agentq."""
+    return Path(__file__).parents[1] / "models" / "base"
+
+
 def check_checkpoint(name: Path | str) -> None:
     """Check that a checkpoint exists, if `name` is one on this machine. Reads no weights and sends no request.
 

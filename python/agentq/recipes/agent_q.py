@@ -11,17 +11,32 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from agentq.config import Config
 from agentq.credit.pairs import node_pairs, tree_success_samples
 from agentq.learn.learner import Learner, Metrics
-from agentq.recipes.recipe import Recipe, Round, search_trees
+from agentq.recipes.agreed import agrees
+from agentq.recipes.pipeline import search_settings
+from agentq.recipes.recipe import Recipe, Round
+from agentq.recipes.settings import AgentQ, OutcomeDpo, StepAgentImplicit
+from agentq.searching.collect import Work, attempts, trees
 from agentq.store.run import RunStore
 from agentq.types import PreferencePair, Sample
 
 
-def items(store: RunStore, stage: str, config: Config) -> list[PreferencePair | Sample]:
-    """Pairs of siblings in the stage's trees whose blended values are `pairs.threshold` apart; actions to replay."""
-    p = config.pairs
+def collect(r: Round[AgentQ]) -> None:
+    """One search tree of each of the round's tasks, whose proposals the critic ranks."""
+    p, s = r.pipeline, r.settings.search
+    settings = search_settings(s, s.num_iterations, r.settings.run.seed)
+
+    def begin() -> Work:
+        critic = p.critic(s.critic)  # first: its engine stays
+        return trees(p.make_env, p.policy(r.policy), critic, settings, kept_in=(r.store, r.stage))
+
+    p.collect(r.stage, attempts(r.tasks()), begin, unit="trees", sessions=s.leaves_in_flight)
+
+
+def items(store: RunStore, stage: str, settings: AgentQ) -> list[PreferencePair | Sample]:
+    """Pairs of siblings in a stage's trees whose blended values are `pairs.threshold` apart; actions to replay."""
+    p = settings.pairs
     found: list[PreferencePair | Sample] = []
     for tree in store.trees(stage):
         found += node_pairs(
@@ -31,28 +46,39 @@ def items(store: RunStore, stage: str, config: Config) -> list[PreferencePair | 
             min_visits=p.min_visits,
             max_pairs_per_node=p.max_pairs_per_node,
         )
-        if config.train.sft_weight:
+        if settings.train.sft_weight:
             found += tree_success_samples(tree)
     return found
 
 
-def step(learner: Learner, batch: list[PreferencePair | Sample], config: Config) -> Metrics:
-    """One step down the mean loss of the batch."""
-    pairs = [item for item in batch if isinstance(item, PreferencePair)]
-    replay = [item for item in batch if isinstance(item, Sample)]
-    return learner.step_dpo(pairs, replay, beta=config.train.beta, sft_weight=config.train.sft_weight)
+def credit(r: Round[AgentQ]) -> list[PreferencePair | Sample]:
+    """The items of the round's trees."""
+    return with_learners_reference(r, items(r.store, r.stage, r.settings))
 
 
-def with_learners_reference(r: Round, found: Sequence[PreferencePair | Sample]) -> list[PreferencePair | Sample]:
+def with_learners_reference(
+    r: Round[AgentQ | OutcomeDpo | StepAgentImplicit], found: Sequence[PreferencePair | Sample]
+) -> list[PreferencePair | Sample]:
     """The items, their reference computed by the learner for the round's first weights: the loss starts at ln 2.
 
     The sampler's, where all of it is known, stays where these agree.
     """
     pairs = [item for item in found if isinstance(item, PreferencePair)]
-    if r.agreed and all(np.isfinite(s.logps).all() for p in pairs for s in (*p.chosen, *p.rejected)):
+    known = all(np.isfinite(s.logps).all() for p in pairs for s in (*p.chosen, *p.rejected))
+    if agrees(r, r.settings.train.logp_tolerance) and known:
         return list(found)
     again = iter(r.learner.recompute_reference(pairs))
     return [next(again) if isinstance(item, PreferencePair) else item for item in found]
 
 
-RECIPE = Recipe("agent_q", search_trees, lambda r: with_learners_reference(r, items(r.store, r.stage, r.config)), step)
+def loss(
+    learner: Learner, batch: list[PreferencePair | Sample], settings: AgentQ | OutcomeDpo | StepAgentImplicit
+) -> Metrics:
+    """One step down the mean loss of the batch: DPO's of the pairs, SFT's of the actions to replay."""
+    pairs = [item for item in batch if isinstance(item, PreferencePair)]
+    replay = [item for item in batch if isinstance(item, Sample)]
+    train = settings.train
+    return learner.step_dpo(pairs, replay, beta=train.beta, sft_weight=train.sft_weight)
+
+
+RECIPE = Recipe("agent_q", AgentQ, collect, credit, loss)

@@ -7,13 +7,14 @@ import numpy as np
 from agentq.credit.pairs import sample_of
 from agentq.policies.agreement import agreement
 from agentq.recipes.recipe import Round
+from agentq.recipes.settings import Training
 from agentq.types import Proposal
 
 PROBE = 32  # sampled actions of a round that are compared
 
 
-def agrees(r: Round) -> bool:
-    """Whether a round's sampler and the learner, at the same weights, agree within `train.logp_tolerance` on average.
+def agrees(r: Round[Training], tolerance: float) -> bool:
+    """Whether a round's sampler and the learner, at the same weights, agree within `tolerance` on average.
 
     How far they are apart is logged; a round without sampled actions has nothing to compare.
     """
@@ -22,13 +23,13 @@ def agrees(r: Round) -> bool:
         return False
     probe = [sample_of(sampled[i]) for i in np.linspace(0, len(sampled) - 1, min(PROBE, len(sampled))).astype(int)]
     found = agreement(probe, r.learner.recompute_logps)
-    agreed = found.mean <= r.config.train.logp_tolerance
+    agreed = found.mean <= tolerance
     figures = {"logp_difference/mean": found.mean, "logp_difference/max": found.max, "num_tokens": found.num_tokens}
-    r.store.log(f"{r.recipe}/agreement", r.number, **figures, recomputed=float(not agreed))
+    r.store.log(f"{r.name}/agreement", r.number, **figures, recomputed=float(not agreed))
     return agreed
 
 
-def _proposals(r: Round) -> list[Proposal]:
+def _proposals(r: Round[Training]) -> list[Proposal]:
     """Of the round's episodes and trees."""
     episodes = [step.proposal for t in r.store.trajectories(r.stage) for step in t.steps]
     return episodes + [p for tree in r.store.trees(r.stage) for p in tree.proposal if p is not None]

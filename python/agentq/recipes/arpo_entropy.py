@@ -11,27 +11,23 @@ from __future__ import annotations
 from agentq.credit.advantages import group_relative
 from agentq.credit.episodes import credited_branches
 from agentq.recipes import policy_gradient
-from agentq.recipes.recipe import Recipe, Round, branched_rollouts
+from agentq.recipes.recipe import Recipe, Round, collect_branches
+from agentq.recipes.settings import ArpoEntropy
 from agentq.searching.branching import where_unsure
 from agentq.types import CreditedTrajectory
 
 
-def credit(r: Round) -> list[CreditedTrajectory]:
+def collect(r: Round[ArpoEntropy]) -> None:
+    """Half of the rollouts from the root, the rest from where the policy was unsure."""
+    size = r.settings.run.group_size
+    collect_branches(r, (size + 1) // 2, size, where_unsure)
+
+
+def credit(r: Round[ArpoEntropy]) -> list[CreditedTrajectory]:
     """GRPO's advantages over all rollouts of a task."""
-    trees, ddof = list(r.store.trees(r.stage)), policy_gradient.ddof(r.config)
+    trees, ddof = list(r.store.trees(r.stage)), policy_gradient.ddof(r)
     items = credited_branches(trees, lambda returns, _, tasks: group_relative(returns, tasks, ddof=ddof))
     return policy_gradient.prepared(r, items)
 
 
-RECIPE = Recipe(
-    "arpo_entropy",
-    branched_rollouts(where_unsure, lambda size: (size + 1) // 2),
-    credit,
-    policy_gradient.policy_gradient(),
-    defaults=(
-        *policy_gradient.words(divide_by_std=True),
-        *("--run.group_size=16", "--run.num_tasks=16", "--train.batch_size=64", "--run.num_rounds=10"),
-    ),
-    on_policy=True,
-    min_group=2,
-)
+RECIPE = Recipe("arpo_entropy", ArpoEntropy, collect, credit, policy_gradient.policy_gradient())

@@ -13,32 +13,27 @@ import numpy as np
 from agentq.credit.advantages import group_relative
 from agentq.credit.episodes import credited, step_columns, whole, with_replay
 from agentq.recipes import policy_gradient
-from agentq.recipes.recipe import Recipe, Round, rollout_groups, stage_of
+from agentq.recipes.recipe import Recipe, Round, stage_of
+from agentq.recipes.settings import ArpoReplay
 from agentq.types import CreditedTrajectory
 
 advantages = policy_gradient.per_trajectory(group_relative)
 
 
-def credit(r: Round) -> list[CreditedTrajectory]:
+def credit(r: Round[ArpoReplay]) -> list[CreditedTrajectory]:
     """GRPO's advantages over groups that a success of an earlier round may have joined."""
-    stages = [stage_of(r.recipe, number) for number in range(1, r.number)]
+    stages = [stage_of(r.name, number) for number in range(1, r.number)]
     earlier = [t for stage in stages for t in r.store.trajectories(stage) if t.success]
     episodes, replayed = with_replay(whole(r.store.trajectories(r.stage)), earlier, capacity=8, seed=r.seed)
     columns = step_columns(episodes)
-    own, is_old = advantages(columns, policy_gradient.ddof(r.config)), np.array(replayed)[columns.trajectory]
+    own, is_old = advantages(columns, policy_gradient.ddof(r)), np.array(replayed)[columns.trajectory]
     fresh = policy_gradient.old_logps(r, credited(episodes, np.where(is_old, 0.0, own)))
     return policy_gradient.with_reference(r, fresh + credited(episodes, np.where(is_old, own, 0.0)))
 
 
-RECIPE = Recipe(
-    "arpo_replay",
-    rollout_groups(again=True),
-    credit,
-    policy_gradient.policy_gradient(),
-    defaults=(
-        *policy_gradient.words(clip=(0.2, 0.3), divide_by_std=True),
-        *("--run.group_size=8", "--run.num_tasks=32", "--train.batch_size=64", "--run.num_rounds=10"),
-    ),
-    on_policy=True,
-    min_group=2,
-)
+def collect(r: Round[ArpoReplay]) -> None:
+    """Rollout groups of the same tasks every round."""
+    policy_gradient.collect_groups(r, again=True)
+
+
+RECIPE = Recipe("arpo_replay", ArpoReplay, collect, credit, policy_gradient.policy_gradient())

@@ -12,17 +12,18 @@ import numpy as np
 from agentq.credit.advantages import collapsed, group_relative
 from agentq.credit.episodes import whole
 from agentq.recipes import policy_gradient
-from agentq.recipes.recipe import Round
+from agentq.recipes.recipe import Round, collect_rollouts
+from agentq.recipes.settings import Dapo
 
 MAX_TRIED = 3  # times run.num_tasks
 
 
-def dynamic_sampling(r: Round) -> None:
+def dynamic_sampling(r: Round[Dapo]) -> None:
     """Collect rollout groups until `run.num_tasks` of them have both successes and failures, wave by wave."""
-    size, wanted, every = r.config.run.group_size, r.config.run.num_tasks, r.tasks(up_to=MAX_TRIED)
+    size, wanted, every = r.settings.run.group_size, r.settings.run.num_tasks, r.tasks(up_to=MAX_TRIED)
     tried = wanted
     while True:
-        r.pipeline.rollouts(r.stage, r.policy, every[:tried], attempts=size, temperature=1.0, seed=r.seed)
+        collect_rollouts(r, every[:tried], size, temperature=1.0)
         tasks = {task.seed for task in every[:tried]}
         mine = (t for t in r.store.trajectories(r.stage) if t.task.seed in tasks)  # a killed run has later waves'
         episodes = whole(mine)
@@ -34,10 +35,5 @@ def dynamic_sampling(r: Round) -> None:
         tried = min(len(every), tried + wanted - teaching)
 
 
-RECIPE = policy_gradient.recipe(
-    "dapo",
-    advantages=policy_gradient.per_trajectory(group_relative),
-    settings=policy_gradient.words(clip=(0.2, 0.28), average="token", divide_by_std=True),
-    collect=dynamic_sampling,
-    defaults=("--run.group_size=8", "--run.num_tasks=32", "--train.batch_size=64", "--run.num_rounds=10"),
-)
+ADVANTAGES = policy_gradient.per_trajectory(group_relative)
+RECIPE = policy_gradient.recipe("dapo", Dapo, advantages=ADVANTAGES, collect=dynamic_sampling)

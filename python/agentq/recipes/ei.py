@@ -8,21 +8,15 @@ not need are left out, as in RFT.
 from __future__ import annotations
 
 from agentq.credit.pairs import success_samples
-from agentq.recipes.recipe import Recipe, Round, rollout_groups
-from agentq.recipes.sft import step
+from agentq.recipes.recipe import Recipe, Round, collect_groups
+from agentq.recipes.settings import Ei
+from agentq.recipes.sft import loss
 from agentq.types import Sample
 
 
-def credit(r: Round) -> list[Sample]:
+def credit(r: Round[Ei]) -> list[Sample]:
     """The actions of every distinct successful episode."""
     return success_samples(list(r.store.trajectories(r.stage)))
 
 
-RECIPE = Recipe(
-    "ei",
-    rollout_groups(),
-    credit,
-    step,
-    # groups and tasks: LOOP's, appendix D; temperature 1 as there; rounds: ours
-    defaults=("--search.temperature=1", "--run.group_size=6", "--run.num_tasks=40", "--run.num_rounds=10"),
-)
+RECIPE = Recipe("ei", Ei, collect_groups, credit, loss)

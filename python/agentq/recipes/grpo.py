@@ -8,10 +8,6 @@ from __future__ import annotations
 
 from agentq.credit.advantages import group_relative
 from agentq.recipes import policy_gradient
+from agentq.recipes.settings import Grpo
 
-RECIPE = policy_gradient.recipe(
-    "grpo",
-    advantages=policy_gradient.per_trajectory(group_relative),
-    settings=policy_gradient.words(divide_by_std=True),
-    defaults=("--run.group_size=8", "--run.num_tasks=32", "--train.batch_size=64", "--run.num_rounds=10"),
-)
+RECIPE = policy_gradient.recipe("grpo", Grpo, advantages=policy_gradient.per_trajectory(group_relative))

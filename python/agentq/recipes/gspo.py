@@ -8,11 +8,7 @@ from __future__ import annotations
 
 from agentq.credit.advantages import group_relative
 from agentq.recipes import policy_gradient
+from agentq.recipes.settings import Gspo
 
-RECIPE = policy_gradient.recipe(
-    "gspo",
-    advantages=policy_gradient.per_trajectory(group_relative),
-    settings=policy_gradient.words(ratio="sequence", clip=(3e-4, 4e-4), divide_by_std=True),
-    geometric_mean=True,
-    defaults=("--run.group_size=8", "--run.num_tasks=32", "--train.batch_size=64", "--run.num_rounds=10"),
-)
+ADVANTAGES = policy_gradient.per_trajectory(group_relative)
+RECIPE = policy_gradient.recipe("gspo", Gspo, advantages=ADVANTAGES, geometric_mean=True)

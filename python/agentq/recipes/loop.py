@@ -8,18 +8,14 @@ constant 32; the cut counts turns, not seconds; rounds and the learning rate (th
 from __future__ import annotations
 
 from agentq.credit.advantages import leave_one_out
-from agentq.learn.policy_gradient_loss import reciprocal_clip
 from agentq.recipes import policy_gradient
+from agentq.recipes.settings import Loop
 from agentq.searching.collect import StragglerCut
 
 RECIPE = policy_gradient.recipe(
     "loop",
+    Loop,
     advantages=policy_gradient.per_trajectory(leave_one_out),
-    settings=policy_gradient.words(clip=reciprocal_clip(0.1)),
     drop_below=0.01,
     cut=StragglerCut(of_all=0.9, of_task=0.75),
-    defaults=(
-        *("--run.group_size=6", "--run.num_tasks=40", "--run.num_rounds=10"),
-        *("--train.epochs=2", "--train.batch_size=32"),
-    ),
 )

@@ -6,19 +6,25 @@ from pathlib import Path
 
 from agentq.evaluation.stats import RungResult
 from agentq.recipes.pipeline import Pipeline
+from agentq.recipes.settings import EvalCommand, EvalSearchCommand
 from agentq.store.files import write_json
 from agentq.types import Split
 
 
-def measure(p: Pipeline, checkpoint: Path | str, *, search: str | None) -> list[RungResult]:
-    """Held-out success of any checkpoint or engine, written to summary.json.
+def measure(
+    p: Pipeline, settings: EvalCommand | EvalSearchCommand, checkpoint: Path | str, *, by_steps: bool = False
+) -> list[RungResult]:
+    """Held-out success of any checkpoint or engine, written to summary.json; by search if the settings are of one.
 
-    `search` at test time: "tree", one for each task; "step", one for each step; None, no search.
+    `by_steps`: search before each step in place of one for the whole task.
     """
     p.check_base()
-    iterations = p.config.eval.num_iterations if search else 0
-    held_out = p.tasks(Split.TEST, p.config.eval.num_tasks)
+    held_out = p.tasks(Split.TEST, settings.eval.num_tasks)
     name = checkpoint.resolve().name if isinstance(checkpoint, Path) else checkpoint
-    rows = [p.evaluate(name, "eval", checkpoint, held_out, iterations=iterations, by_steps=search == "step")]
-    write_json(p.store.path / "summary.json", [row.to_dict() for row in rows])
-    return rows
+    if isinstance(settings, EvalSearchCommand):
+        n = settings.eval.num_iterations
+        row = p.evaluate_search(name, "eval", checkpoint, held_out, settings.search, n, by_steps=by_steps)
+    else:
+        row = p.evaluate(name, "eval", checkpoint, held_out, settings.eval.temperature)
+    write_json(p.store.path / "summary.json", [row.to_dict()])
+    return [row]

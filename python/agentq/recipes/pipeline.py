@@ -1,6 +1,6 @@
-"""The stages every recipe is made of, each resumable: collect and evaluate (`learning` trains).
+"""One run: its store, settings and engines, and the stages over them, each resumable: collect and evaluate.
 
-A stage that has finished is not done again; one that was interrupted goes on with what is missing.
+A stage that has finished is not done again; one that was interrupted goes on with what is missing. `learning` trains.
 """
 
 from __future__ import annotations
@@ -14,26 +14,24 @@ from pathlib import Path
 from typing import Protocol
 
 from agentq import envs
-from agentq.config import Config
+from agentq.config import Search, Settings
+from agentq.critics.protocol import Critic
 from agentq.critics.ranker import LLMRanker
 from agentq.envs.protocol import SiteEnv
 from agentq.errors import ConfigError
-from agentq.evaluation.outcomes import of_episode, of_tree
+from agentq.evaluation.outcomes import TaskOutcome, of_episode, of_tree
 from agentq.evaluation.stats import RungResult
-from agentq.policies.engine_names import checkpoint_to_train, make_engine, sampler_name
+from agentq.policies.engine_names import checkpoint_to_train, make_engine, read_name, sampler_name
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.protocol import Engine, Gives
 from agentq.policies.usage import Price, Usage
 from agentq.policies.weights import fingerprint
 from agentq.recipes.accounts import Cost, cost_of
-from agentq.searching.branching import Branching
-from agentq.searching.collect import Collector, OnItem, StragglerCut
-from agentq.searching.demonstrate import demonstrate
-from agentq.searching.faults import Resets
+from agentq.searching.collect import Item, OnItem, Work, attempts, collect, rollouts, trees
 from agentq.searching.rollout import RolloutSettings
 from agentq.searching.selection import SearchSettings
 from agentq.store.run import RunStore
-from agentq.types import Split, Task, Trajectory
+from agentq.types import Split, Task
 
 
 class StageDisplay(Protocol):
@@ -46,30 +44,37 @@ class StageDisplay(Protocol):
 
 @dataclass
 class Pipeline:
-    """One run: its store, settings, base model, and the stages over them.
+    """What the stages of one run share.
 
     Where `run.engine` is set, that samples for every checkpoint but the base, whose weights are published there: a
     checkpoint's own, or the adapter's beside it, see `adapter_of`.
     """
 
     store: RunStore
-    config: Config
+    settings: Settings
     base: Path | str
     status: StageDisplay
     engines: dict[Path | str, Engine] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.staying = {self.base}  # models whose engines are not closed for another's
+
     def engine(self, checkpoint: Path | str) -> Engine:
-        """The engine of a checkpoint, or of a name; only the base's (the critic's too) and the latest stay loaded."""
+        """The engine of a checkpoint, or of a name; only the base's, critics' and the latest stay loaded."""
         if checkpoint not in self.engines:
-            if checkpoint != self.base:
-                for other in [path for path in self.engines if path != self.base]:
-                    self.engines.pop(other).close()
-            if not self.config.run.engine or checkpoint == self.base or isinstance(checkpoint, str):
+            if checkpoint not in self.staying:
+                self.close_others()
+            if not self.settings.run.engine or checkpoint in self.staying or isinstance(checkpoint, str):
                 self.engines[checkpoint] = make_engine(checkpoint)
             else:
                 beside = adapter_of(checkpoint)
                 self.sampler(checkpoint).publish(beside if beside.exists() else checkpoint)
         return self.engines[checkpoint]
+
+    def close_others(self) -> None:
+        """Let go of the engines of trained weights, before the next ones are loaded."""
+        for other in [path for path in self.engines if path not in self.staying]:
+            self.engines.pop(other).close()
 
     def sampler(self, checkpoint: Path) -> Engine:
         """The engine of `run.engine` in a checkpoint's place, with the weights that it began with.
@@ -77,8 +82,8 @@ class Pipeline:
         Raises:
             ConfigError: if it tells no token ids and log-probabilities.
         """
-        name = sampler_name(self.config.run.engine)
-        engine = self.engines[checkpoint] = make_engine(name, lora_rank=self.config.train.lora_rank)
+        name = sampler_name(self.settings.run.engine)
+        engine = self.engines[checkpoint] = make_engine(name, lora_rank=self.settings.train.lora_rank)
         if Gives.TOKEN_IDS | Gives.LOGPS not in engine.gives:
             raise ConfigError(f"run.engine must tell token ids and log-probabilities; got text alone from {name}")
         return engine
@@ -90,27 +95,30 @@ class Pipeline:
 
     def policy(self, checkpoint: Path | str) -> ModelPolicy:
         """The policy of a checkpoint."""
-        return ModelPolicy(self.engine(checkpoint), constrained=self.config.run.constrained)
+        return ModelPolicy(self.engine(checkpoint), constrained=self.settings.run.constrained)
 
     @property
     def start(self) -> Path:
         """The base as the checkpoint that training begins with. Raises ConfigError if it is computed elsewhere."""
         return checkpoint_to_train(self.base)
 
-    @cached_property
-    def critic(self) -> LLMRanker:
-        """The paper's critic: the frozen base model, prompted."""
-        return LLMRanker(self.engine(self.base))
+    def critic(self, name: str) -> Critic | None:
+        """The prompted model of a name, by `search.critic`; the paper's critic is the frozen base."""
+        if name == "none":
+            return None
+        model = self.base if name == "base" else read_name(name)
+        self.staying.add(model)
+        return LLMRanker(self.engine(model))
 
     def make_env(self) -> SiteEnv:
         """A session of the run's environment."""
-        return envs.make(self.config.run.env)
+        return envs.make(self.settings.run.env)
 
     @cached_property
-    def collector(self) -> Collector:
-        """Collection into this run's store, as many items at once as the environment has sessions."""
-        name, in_flight = self.config.run.env, self.config.search.num_trees_in_flight
-        return Collector(self.store, self.make_env, min(in_flight, envs.max_sessions(name) or in_flight))
+    def in_flight(self) -> int:
+        """How many sessions collections use at once: as many as the settings say and the environment has."""
+        wanted = self.settings.search.num_trees_in_flight
+        return min(wanted, envs.max_sessions(self.settings.run.env) or wanted)
 
     def check_base(self) -> None:
         """Note which base the run starts from; one that goes on must have the same, whose tokens and log-probabilities
@@ -130,101 +138,20 @@ class Pipeline:
 
     def tasks(self, split: Split, n: int, start: int = 0) -> list[Task]:
         """`n` tasks of a split of the run's environment."""
-        return envs.tasks(self.config.run.env, split, n, start)
+        return envs.tasks(self.settings.run.env, split, n, start)
 
-    def rollouts(
-        self,
-        stage: str,
-        checkpoint: Path | str,
-        tasks: Sequence[Task],
-        *,
-        attempts: int,
-        temperature: float,
-        cut: StragglerCut | None = None,
-        seed: int | None = None,
+    def collect(
+        self, stage: str, items: Sequence[Item], begin: Callable[[], Work], *, unit: str, sessions: int = 1
     ) -> None:
-        """Episodes of a checkpoint's policy; `seed` in place of the run's draws others."""
-        if self._finished(stage, len(tasks) * attempts):
+        """Fill a stage; `begin` makes its work if there is something left to do: engines are loaded there.
+
+        `sessions`: of the environment, that each item takes.
+        """
+        if (self.store.note(stage) or {}).get("done") == len(items):
             return
-        settings = RolloutSettings(temperature=temperature, seed=self.config.run.seed if seed is None else seed)
-        policy = self.policy(checkpoint)
-        with self._stage(stage, len(tasks) * attempts, "episodes") as on_item:
-            self.collector.rollouts(stage, tasks, policy, settings, attempts=attempts, cut=cut, on_item=on_item)
-
-    def demonstrations(self, stage: str, checkpoint: Path | str, tasks: Sequence[Task]) -> None:
-        """The scripted expert's episodes, in the tokens of a checkpoint's policy."""
-        if self._finished(stage, len(tasks)):
-            return
-        name = self.config.run.env
-        env, expert, policy = self.make_env(), envs.expert(name), self.policy(checkpoint)
-        with self._stage(stage, len(tasks), "episodes") as on_item:
-            self.collector.demonstrations(stage, tasks, env, expert, policy, on_item=on_item)
-
-    def inspections(
-        self, stage: str, checkpoint: Path | str, tasks: Sequence[Task], *, temperature: float, seed: int
-    ) -> None:
-        """Inspection: what a checkpoint's policy does at each state of the scripted expert."""
-        if self._finished(stage, len(tasks)):
-            return
-        name = self.config.run.env
-        settings, policy = RolloutSettings(temperature=temperature, seed=seed), self.policy(checkpoint)
-
-        def demonstration(task: Task, resets: Resets) -> Trajectory:
-            return demonstrate(self.make_env(), envs.expert(name), task, policy.write, resets)
-
-        with self._stage(stage, len(tasks), "tasks") as on_item:
-            self.collector.inspections(stage, tasks, demonstration, policy, settings, on_item=on_item)
-
-    def branched(
-        self,
-        stage: str,
-        checkpoint: Path | str,
-        tasks: Sequence[Task],
-        *,
-        initial: int,
-        total: int,
-        branching: Branching,
-        temperature: float,
-        seed: int,
-    ) -> None:
-        """`total` rollouts of each task, all but `initial` of which go on from the middle of others."""
-        if self._finished(stage, len(tasks)):
-            return
-        settings = RolloutSettings(temperature=temperature, seed=seed)
-        policy = self.policy(checkpoint)
-        with self._stage(stage, len(tasks), "trees") as on_item:
-            self.collector.branched(
-                stage, tasks, policy, settings, initial=initial, total=total, branching=branching, on_item=on_item
-            )
-
-    def search(
-        self,
-        stage: str,
-        checkpoint: Path | str,
-        tasks: Sequence[Task],
-        *,
-        iterations: int,
-        critic: bool,
-        stop: bool = False,
-        by_steps: bool = False,
-    ) -> None:
-        """Search trees with a checkpoint's policy; `by_steps`: episodes that search at each step."""
-        if self._finished(stage, len(tasks)):
-            return
-        s = self.config.search
-        settings = SearchSettings(
-            num_iterations=iterations,
-            num_proposals=s.num_proposals,
-            temperature=s.temperature,
-            c_exp=s.c_exp,
-            stop_on_success=stop,
-            seed=self.config.run.seed,
-            selection=s.selection,
-            leaves_in_flight=s.leaves_in_flight,
-        )
-        chosen, policy = self.critic if critic else None, self.policy(checkpoint)
-        with self._stage(stage, len(tasks), "trees") as on_item:
-            self.collector.trees(stage, tasks, policy, chosen, settings, by_steps=by_steps, on_item=on_item)
+        work = begin()
+        with self._stage(stage, len(items), unit) as on_item:
+            collect(self.store, stage, items, work, in_flight=self.in_flight, sessions=sessions, on_item=on_item)
 
     def evaluate(
         self,
@@ -232,25 +159,48 @@ class Pipeline:
         stage: str,
         checkpoint: Path | str,
         tasks: Sequence[Task],
-        *,
-        iterations: int = 0,
-        by_steps: bool = False,
+        temperature: float,
         spent: Cost | None = None,
     ) -> RungResult:
-        """Held-out success, plainly (`iterations` 0) or with search at test time; the row adds what was `spent` before.
-
-        `by_steps`: with as many iterations before each step, and the path taken is what counts.
+        """Success of one episode per task; the row adds what was `spent` before.
 
         A task that the world broke counts as not solved; the row says how many there are.
-
-        Search at test time stops at its first success, which the site's checker tells it (ours: the paper is silent).
         """
-        if iterations:
-            self.search(stage, checkpoint, tasks, iterations=iterations, critic=True, stop=True, by_steps=by_steps)
-            outcomes = [of_tree(tree) for tree in self.store.trees(stage)]
-        else:
-            self.rollouts(stage, checkpoint, tasks, attempts=1, temperature=self.config.eval.temperature)
-            outcomes = [of_episode(t) for t in self.store.trajectories(stage)]
+        sampling = RolloutSettings(temperature=temperature, seed=self.settings.run.seed)
+
+        def begin() -> Work:
+            return rollouts(self.make_env, self.policy(checkpoint), sampling)
+
+        self.collect(stage, attempts(tasks), begin, unit="episodes")
+        return self._row(name, stage, [of_episode(t) for t in self.store.trajectories(stage)], spent)
+
+    def evaluate_search(
+        self,
+        name: str,
+        stage: str,
+        checkpoint: Path | str,
+        tasks: Sequence[Task],
+        search: Search,
+        num_iterations: int,
+        *,
+        by_steps: bool = False,
+    ) -> RungResult:
+        """Success of one search per task, with the base as its critic; `by_steps`: of an episode that searches before
+        each step.
+
+        A search stops at its first success, which the site's checker tells it (ours: the paper is silent).
+        """
+        settings = search_settings(search, num_iterations, self.settings.run.seed, stop_on_success=True)
+
+        def begin() -> Work:
+            critic = self.critic("base")  # first: its engine stays
+            policy, kept_in = self.policy(checkpoint), (self.store, stage)
+            return trees(self.make_env, policy, critic, settings, by_steps=by_steps, kept_in=kept_in)
+
+        self.collect(stage, attempts(tasks), begin, unit="trees", sessions=search.leaves_in_flight)
+        return self._row(name, stage, [of_tree(tree) for tree in self.store.trees(stage)])
+
+    def _row(self, name: str, stage: str, outcomes: Sequence[TaskOutcome], spent: Cost | None = None) -> RungResult:
         cost = self.cost(stage) + (spent or Cost())
         return RungResult.from_outcomes(
             name,
@@ -264,7 +214,7 @@ class Pipeline:
 
     def cost(self, *stages: str) -> Cost:
         """What stages used, over all their interruptions."""
-        price = Price(*self.config.price.of_tokens())
+        price = Price(*self.settings.price.of_tokens())
         return sum((cost_of(self.store, stage, price) for stage in stages), Cost())
 
     @contextmanager
@@ -288,9 +238,19 @@ class Pipeline:
             note = self.store.note(stage) or {}
             self.store.set_note(stage, {**note, **(Usage.from_note(note) + used()).to_note()})
 
-    def _finished(self, stage: str, total: int) -> bool:
-        note = self.store.note(stage)
-        return note is not None and note.get("done") == total
+
+def search_settings(s: Search, num_iterations: int, seed: int, *, stop_on_success: bool = False) -> SearchSettings:
+    """A search of so many rollouts by the settings of the section `search`."""
+    return SearchSettings(
+        num_iterations=num_iterations,
+        num_proposals=s.num_proposals,
+        temperature=s.temperature,
+        c_exp=s.c_exp,
+        stop_on_success=stop_on_success,
+        seed=seed,
+        selection=s.selection,
+        leaves_in_flight=s.leaves_in_flight,
+    )
 
 
 def adapter_of(checkpoint: Path) -> Path:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Literal, Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from agentq.config import Config
 from agentq.credit.episodes import StepColumns, Turns, credited, step_columns, whole
 from agentq.learn.batch import Part
 from agentq.learn.learner import Learner, Metrics
@@ -23,14 +22,16 @@ from agentq.learn.policy_gradient_loss import (
     truncated_importance_weights,
 )
 from agentq.learn.reference import reference_logps
-from agentq.recipes.presets import RECIPES
-from agentq.recipes.recipe import Recipe, Round, rollout_groups
+from agentq.recipes.agreed import agrees
+from agentq.recipes.recipe import Recipe, Round, collect_rollouts
+from agentq.recipes.settings import Family, OnPolicy, Ppo
 from agentq.searching.collect import StragglerCut
 from agentq.types import CreditedTrajectory, Trajectory
 
 Ddof = int | None  # 1 where `policy_gradient.divide_by_std`, None where not; as in `group_relative`
 Advantages = Callable[[StepColumns, Ddof], np.ndarray]
-Loss = Callable[[Learner, list[CreditedTrajectory], Config], Metrics]
+Loss = Callable[[Learner, list[CreditedTrajectory], OnPolicy], Metrics]
+S = TypeVar("S", bound=Family)
 
 
 class Estimate(Protocol):
@@ -41,70 +42,41 @@ class Estimate(Protocol):
 
 def recipe(
     name: str,
+    settings: type[S],
     *,
     advantages: Advantages,
-    settings: tuple[str, ...],
-    defaults: tuple[str, ...],
     geometric_mean: bool = False,
     drop_below: float = 0.0,
     cut: StragglerCut | None = None,
-    collect: Callable[[Round], None] | None = None,
-    min_group: int = 2,
-    reads: tuple[str, ...] | None = None,
-) -> Recipe:
+    collect: Callable[[Round[S]], None] | None = None,
+) -> Recipe[S]:
     """A recipe over rollout groups of `run.group_size`; one item is a trajectory, an update's batch is of those.
 
     Args:
-        advantages: `[S]` one a step, from the round's columns.
-        settings: of the loss, by `words`.
-        defaults: other settings, as in `Recipe`.
+        advantages: `[S]` one per step, from the round's columns.
         geometric_mean: as in `policy_gradient_loss`.
         drop_below: trajectories whose advantages are all at most this are dropped, as in `credited`.
         cut: stragglers that are not waited for.
-        collect: None: `rollout_groups`.
-        reads: as in `Recipe`; of the family itself unless another `collect` is given.
+        collect: None: `collect_groups`.
     """
 
-    def credit(r: Round) -> list[CreditedTrajectory]:
+    def credit(r: Round[S]) -> list[CreditedTrajectory]:
         episodes = waited_for(r, cut)
-        own = advantages(step_columns(episodes), ddof(r.config))
+        own = advantages(step_columns(episodes), ddof(r))
         return prepared(r, credited(episodes, own, drop_below=drop_below))
 
-    return Recipe(
-        name,
-        collect or rollout_groups(cut),
-        credit,
-        policy_gradient(geometric_mean=geometric_mean),
-        (*settings, *defaults),
-        on_policy=True,
-        min_group=min_group,
-        reads=RECIPES["grpo"] if reads is None and collect is None else reads,
-    )
+    collect = collect or (lambda r: collect_groups(r, cut=cut))
+    return Recipe(name, settings, collect, credit, policy_gradient(geometric_mean=geometric_mean))
 
 
-def words(
-    *,
-    ratio: Literal["none", "token", "turn", "sequence"] = "token",
-    clip: tuple[float, float] = (0.2, 0.2),
-    average: Literal["token", "sequence", "constant"] = "sequence",
-    divide_by_std: bool | None = False,
-) -> tuple[str, ...]:
-    """The settings of a policy gradient as command-line words, and the temperature that its ratios need.
-
-    `divide_by_std` None: left out, for advantages that do not read it.
-    """
-    section = "--policy_gradient."
-    return (
-        "--search.temperature=1",
-        *(f"{section}ratio={ratio}", f"{section}clip_low={clip[0]}", f"{section}clip_high={clip[1]}"),
-        f"{section}average={average}",
-        *([] if divide_by_std is None else [f"{section}divide_by_std={divide_by_std}"]),
-    )
+def collect_groups(r: Round[Family | Ppo], *, again: bool = False, cut: StragglerCut | None = None) -> None:
+    """Collect `run.group_size` rollouts of each task from the policy's own density; `again`: of the first round's."""
+    collect_rollouts(r, r.tasks(again=again), r.settings.run.group_size, 1.0, cut)
 
 
-def ddof(config: Config) -> Ddof:
+def ddof(r: Round[Family]) -> Ddof:
     """What an estimate divides by, by the settings."""
-    return 1 if config.policy_gradient.divide_by_std else None
+    return 1 if r.settings.policy_gradient.divide_by_std else None
 
 
 def per_trajectory(estimate: Estimate) -> Advantages:
@@ -112,25 +84,25 @@ def per_trajectory(estimate: Estimate) -> Advantages:
     return lambda columns, ddof: estimate(columns.returns, columns.group_of, ddof=ddof)[columns.trajectory]
 
 
-def waited_for(r: Round, cut: StragglerCut | None) -> list[Trajectory]:
+def waited_for(r: Round[Family], cut: StragglerCut | None) -> list[Trajectory]:
     """The round's whole episodes that the straggler cut keeps, by task."""
     episodes = list(r.store.trajectories(r.stage))
     if cut is None:
         return whole(episodes)
     found = Turns((t.task.seed for t in episodes), episodes)
-    turns = found.waited_for(attempts=r.config.run.group_size, of_all=cut.of_all, of_task=cut.of_task)
+    turns = found.waited_for(attempts=r.settings.run.group_size, of_all=cut.of_all, of_task=cut.of_task)
     return [t for t in whole(episodes) if len(t.steps) <= turns]
 
 
-def prepared(r: Round, items: list[CreditedTrajectory]) -> list[CreditedTrajectory]:
+def prepared(r: Round[OnPolicy], items: list[CreditedTrajectory]) -> list[CreditedTrajectory]:
     """The items with old log-probabilities, `old_logps`, and those of the reference, `with_reference`."""
     return with_reference(r, old_logps(r, items))
 
 
-def old_logps(r: Round, items: list[CreditedTrajectory]) -> list[CreditedTrajectory]:
+def old_logps(r: Round[OnPolicy], items: list[CreditedTrajectory]) -> list[CreditedTrajectory]:
     """The items with old log-probabilities by the learner, so that the ratio is 1 before the first step; by the sampler
     where these agree."""
-    return items if r.agreed else with_old_logps(r.learner, items)
+    return items if agrees(r, r.settings.train.logp_tolerance) else with_old_logps(r.learner, items)
 
 
 def with_old_logps(learner: Learner, items: list[CreditedTrajectory]) -> list[CreditedTrajectory]:
@@ -142,17 +114,17 @@ def with_old_logps(learner: Learner, items: list[CreditedTrajectory]) -> list[Cr
     ]
 
 
-def with_reference(r: Round, items: list[CreditedTrajectory]) -> list[CreditedTrajectory]:
+def with_reference(r: Round[OnPolicy], items: list[CreditedTrajectory]) -> list[CreditedTrajectory]:
     """The items with log-probabilities under the start of the run, where `policy_gradient.kl_weight` asks for them."""
-    if not r.config.policy_gradient.kl_weight:
+    if not r.settings.policy_gradient.kl_weight:
         return items
     samples = [sample for item in items for sample in item.samples]
-    flat = iter(reference_logps(r.learner, r.pipeline.base, samples))
+    flat = iter(reference_logps(r.learner, r.start, samples))
     return [replace(item, reference=tuple(next(flat) for _ in item.samples)) for item in items]
 
 
 def policy_gradient(*, geometric_mean: bool = False) -> Loss:
-    """The `loss` part of a recipe, by the settings of `config.policy_gradient`.
+    """The `loss` part of a recipe, by the section `policy_gradient` of the settings.
 
         policy gradient loss + kl_weight * KL(pi || start of the run), by k2, whose gradient in a loss is the KL's
 
@@ -161,8 +133,8 @@ def policy_gradient(*, geometric_mean: bool = False) -> Loss:
     importance_cap importance_weight.
     """
 
-    def step(learner: Learner, batch: list[CreditedTrajectory], config: Config) -> Metrics:
-        c = config.policy_gradient
+    def step(learner: Learner, batch: list[CreditedTrajectory], settings: OnPolicy) -> Metrics:
+        c = settings.policy_gradient
         rows = _Rows(batch)
         weights, normalizer = averaging(rows.lengths, c.average, trajectories=rows.trajectory)
         mass = float((weights * rows.lengths).sum()) / normalizer  # 1 but for "constant", whose loss is a sum

@@ -22,14 +22,15 @@ from agentq.credit.pairs import sample_of
 from agentq.errors import StoreError
 from agentq.learn.features import features
 from agentq.recipes import policy_gradient
-from agentq.recipes.recipe import Recipe, Round, rollout_groups
+from agentq.recipes.recipe import Recipe, Round
+from agentq.recipes.settings import Ppo
 from agentq.store.durable import flaw, seal, write_whole
 from agentq.types import CreditedTrajectory
 
 RIDGE = 1.0
 
 
-def credit(r: Round) -> list[CreditedTrajectory]:
+def credit(r: Round[Ppo]) -> list[CreditedTrajectory]:
     """Advantages by the earlier rounds' value head; then the head is fitted to this round's returns and kept."""
     episodes = whole(r.store.trajectories(r.stage))
     if not episodes:
@@ -39,12 +40,12 @@ def credit(r: Round) -> list[CreditedTrajectory]:
     to_go = reward_to_go(columns.reward, columns.trajectory)
     guess = values(states, _head(r)) if r.number > 1 else np.full(len(to_go), columns.returns.mean())
     advantages = gae(columns.reward, guess, columns.trajectory, discount=1.0, gae_lambda=1.0)
-    r.store.log(f"{r.recipe}/value", r.number, explained_variance=explained_variance(guess, to_go))
+    r.store.log(f"{r.name}/value", r.number, explained_variance=explained_variance(guess, to_go))
     kept = _head_file(r, r.number)
     write_whole(kept, save({"weight": fit(states, torch.from_numpy(to_go))}))
     r.store.set_note(_head_note(r, r.number), {"files": seal(kept)})
     whitened = group_relative(advantages, np.zeros(len(advantages)), ddof=1)
-    return policy_gradient.old_logps(r, credited(episodes, whitened))
+    return policy_gradient.prepared(r, credited(episodes, whitened))
 
 
 def fit(states: Tensor, returns: Tensor) -> Tensor:
@@ -72,35 +73,25 @@ def _with_bias(states: Tensor) -> Tensor:
     return torch.cat([states.double(), torch.ones(len(states), 1, dtype=torch.float64)], dim=1)
 
 
-def _head(r: Round) -> Tensor:
+def _head(r: Round[Ppo]) -> Tensor:
     """The value head that the round before left."""
     file, note = _head_file(r, r.number - 1), r.store.note(_head_note(r, r.number - 1)) or {}
     broken = flaw(file, note.get("files", {"": "0:"}))
     if broken is not None:
         raise StoreError(
             f"{file} must be the value head of round {r.number - 1}; {broken}: restore a copy, or delete "
-            f"{file.with_name(f'{r.recipe}.states')} to learn the rounds again"
+            f"{file.with_name(f'{r.name}.states')} to learn the rounds again"
         )
     weight: Tensor = load_file(file)["weight"]
     return weight
 
 
-def _head_note(r: Round, number: int) -> str:
-    return f"{r.recipe}/round{number}/value"
+def _head_note(r: Round[Ppo], number: int) -> str:
+    return f"{r.name}/round{number}/value"
 
 
-def _head_file(r: Round, number: int) -> Path:
-    return r.store.path / "checkpoints" / f"{r.recipe}.value-round{number}.safetensors"
+def _head_file(r: Round[Ppo], number: int) -> Path:
+    return r.store.path / "checkpoints" / f"{r.name}.value-round{number}.safetensors"
 
 
-RECIPE = Recipe(
-    "ppo",
-    rollout_groups(),
-    credit,
-    policy_gradient.policy_gradient(),
-    defaults=(
-        *policy_gradient.words(divide_by_std=None),
-        *("--run.group_size=8", "--run.num_tasks=32", "--train.batch_size=64", "--run.num_rounds=10"),
-    ),
-    on_policy=True,
-)
+RECIPE = Recipe("ppo", Ppo, policy_gradient.collect_groups, credit, policy_gradient.policy_gradient())

@@ -1,40 +1,49 @@
-"""What a recipe is: a name for four parts, collect, credit, loss and defaults. Owns no loop; `rounds` runs them."""
+"""What a recipe is: a name for four parts, settings, collect, credit and loss. Owns no loop; `rounds` runs them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from agentq.config import Config
-from agentq.errors import ConfigError
+from agentq import envs
 from agentq.learn.learner import Learner, Metrics
 from agentq.recipes.pipeline import Pipeline
-from agentq.searching.branching import Branching
-from agentq.searching.collect import StragglerCut
+from agentq.recipes.settings import Grouped, Training
+from agentq.searching.branching import Branching, branched
+from agentq.searching.collect import Item, StragglerCut, Work, attempts, rollouts
+from agentq.searching.demonstrate import demonstrate, inspect
+from agentq.searching.faults import Resets
+from agentq.searching.rollout import RolloutSettings
 from agentq.seeds import derive_seed
+from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
-from agentq.types import Split, Task
+from agentq.types import Split, Task, Trajectory
+
+S = TypeVar("S", bound=Training)
+S_co = TypeVar("S_co", bound=Training, covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Round:
-    """One round of a recipe's run: what its parts read. `policy` names the present weights to the pipeline.
+class Round(Generic[S_co]):
+    """One round of a run by a recipe: what its parts read.
 
-    `agreed`: the sampler's log-probabilities are near enough to the learner's to be the old ones, see `agrees`.
+    Attributes:
+        settings: of the recipe.
+        name: of the run: its stages and checkpoints have it.
+        number: from 1.
+        policy: names the present weights to the pipeline.
+        start: the checkpoint that the first round began with.
     """
 
     pipeline: Pipeline
-    recipe: str
-    number: int  # from 1
+    settings: S_co
+    name: str
+    number: int
     policy: Path
+    start: Path
     learner: Learner
-    agreed: bool = False
-
-    @property
-    def config(self) -> Config:
-        return self.pipeline.config
 
     @property
     def store(self) -> RunStore:
@@ -43,116 +52,115 @@ class Round:
     @property
     def stage(self) -> str:
         """Where the round's data lie in the store."""
-        return stage_of(self.recipe, self.number)
+        return stage_of(self.name, self.number)
 
     @property
     def seed(self) -> int:
         """What the round's samples are drawn by: with the same tasks again, others than before."""
-        return derive_seed(self.config.run.seed, self.number)
+        return derive_seed(self.settings.run.seed, self.number)
 
     def tasks(self, *, again: bool = False, up_to: int = 1) -> list[Task]:
         """Training tasks of this round: new ones each round, or with `again` the first round's.
 
         `up_to` times `run.num_tasks` is what the round may take at most; so many are returned.
         """
-        n = self.config.run.num_tasks * up_to
-        return self.pipeline.tasks(Split.TRAIN, n, 0 if again else (self.number - 1) * n)
+        run = self.settings.run
+        n = run.num_tasks * up_to
+        return self.pipeline.tasks(Split.TRAIN, n, run.first_task + (0 if again else (self.number - 1) * n))
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
+class Recipe(Generic[S]):
     """A method. Each part is a plain function; what the learner does with them is the same for all.
 
     Attributes:
-        name: the word on the command line, and of its stages and checkpoint.
+        name: the word on the command line.
+        settings: a subclass of `Training`, whose fields are what the parts read; others are refused.
         collect: fills the round's stage of the store; what is there already is not collected again.
         credit: training items out of what the store holds.
         loss: one optimiser step on a batch of them.
-        defaults: settings that differ from the defaults of `config.py`, as command-line words.
-        on_policy: actions must be sampled from the very density that is trained, that is at temperature 1.
-        min_group: rollouts of a task that the credit needs at least, to compare them.
-        reads: settings that the parts read, keys and whole sections; others are refused on the command line. None: not
-            known, so that any is taken. Those of the built-in recipes are in `presets`.
     """
 
     name: str
-    collect: Callable[[Round], None]
-    credit: Callable[[Round], list[Any]]
-    loss: Callable[[Learner, list[Any], Config], Metrics]
-    defaults: tuple[str, ...] = ()
-    on_policy: bool = False
-    min_group: int = 1
-    reads: tuple[str, ...] | None = None
-
-    def check(self, config: Config) -> None:
-        """Raises ConfigError if the recipe cannot work with these settings."""
-        if self.on_policy and config.search.temperature != 1:
-            raise ConfigError(
-                f"search.temperature must be 1 for {self.name}, whose ratios are of the policy at temperature 1; "
-                f"got {config.search.temperature}"
-            )
-        if self.on_policy and config.run.constrained:
-            raise ConfigError(f"run.constrained must be false for {self.name}, whose ratios are of the free policy")
-        if self.min_group > 1 and config.run.group_size < self.min_group:
-            raise ConfigError(
-                f"run.group_size must be at least {self.min_group} for {self.name}, which compares rollouts of a task; "
-                f"got {config.run.group_size}"
-            )
-        if not self.on_policy or config.policy_gradient.ratio != "none":
-            return
-        most, t = config.run.num_tasks * config.run.group_size, config.train
-        if t.epochs > 1 or t.batch_size < most:  # no ratio: the data serve for one step only
-            raise ConfigError(
-                f"train.epochs must be 1 and train.batch_size at least run.num_tasks * run.group_size ({most}) for "
-                f"{self.name}, which is strictly on-policy; got {t.epochs} and {t.batch_size}"
-            )
+    settings: type[S]
+    collect: Callable[[Round[S]], None]
+    credit: Callable[[Round[S]], list[Any]]
+    loss: Callable[[Learner, list[Any], S], Metrics]
 
 
-def stage_of(recipe: str, number: int) -> str:
+def stage_of(name: str, number: int) -> str:
     """Name of the stage that a round's data lie in."""
-    return f"{recipe}/round{number}/collect"
+    return f"{name}/round{number}/collect"
 
 
-def rollout_groups(cut: StragglerCut | None = None, *, again: bool = False) -> Callable[[Round], None]:
-    """Collect `run.group_size` rollouts of each of the round's tasks; `again`: of the same tasks every round."""
+def collect_rollouts(
+    r: Round[Training], tasks: Sequence[Task], n: int, temperature: float, cut: StragglerCut | None = None
+) -> None:
+    """Collect `n` rollouts of each task."""
+    p, items, sampling = r.pipeline, attempts(tasks, n), RolloutSettings(temperature=temperature, seed=r.seed)
 
-    def collect(r: Round) -> None:
-        size, temperature = r.config.run.group_size, r.config.search.temperature
-        tasks = r.tasks(again=again)
-        r.pipeline.rollouts(r.stage, r.policy, tasks, attempts=size, temperature=temperature, cut=cut, seed=r.seed)
+    def begin() -> Work:
+        known = list(r.store.trajectories(r.stage)) if cut else ()
+        return rollouts(p.make_env, p.policy(r.policy), sampling, cut=cut, items=items, known=known)
 
-    return collect
-
-
-def search_trees(r: Round) -> None:
-    """Collect one search tree of each of the round's tasks, with the critic."""
-    iterations = r.config.search.num_iterations
-    r.pipeline.search(r.stage, r.policy, r.tasks(), iterations=iterations, critic=True)
+    p.collect(r.stage, items, begin, unit="episodes")
 
 
-def demonstrations(r: Round) -> None:
-    """Collect the scripted expert's episode of each of the round's tasks."""
-    r.pipeline.demonstrations(r.stage, r.policy, r.tasks())
+def collect_groups(r: Round[Grouped]) -> None:
+    """Collect `run.group_size` rollouts of each of the round's tasks."""
+    collect_rollouts(r, r.tasks(), r.settings.run.group_size, r.settings.search.temperature)
 
 
-def inspections(r: Round) -> None:
+def collect_demonstrations(r: Round[Training]) -> None:
+    """Collect the scripted expert's episode of each of the round's tasks, in the policy's tokens."""
+
+    def begin() -> Work:
+        demonstrated = _demonstrations(r)
+
+        async def work(item: Item, resets: Resets) -> Trajectory:
+            return demonstrated(item.task, resets)
+
+        return work
+
+    r.pipeline.collect(r.stage, attempts(r.tasks()), begin, unit="episodes")
+
+
+def collect_inspections(r: Round[Training], temperature: float) -> None:
     """Collect what the policy does at each state of the expert, on the same tasks every round."""
-    temperature = r.config.search.temperature
-    r.pipeline.inspections(r.stage, r.policy, r.tasks(again=True), temperature=temperature, seed=r.seed)
+    sampling = RolloutSettings(temperature=temperature, seed=r.seed)
+
+    def begin() -> Work:
+        demonstrated, policy = _demonstrations(r), r.pipeline.policy(r.policy)
+
+        def work(item: Item, resets: Resets) -> Awaitable[TreeRecord]:
+            return inspect(demonstrated(item.task, resets), policy, sampling)
+
+        return work
+
+    r.pipeline.collect(r.stage, attempts(r.tasks(again=True)), begin, unit="tasks")
 
 
-def branched_rollouts(branching: Branching, initial: Callable[[int], int]) -> Callable[[Round], None]:
-    """Collect `run.group_size` rollouts of each task, of which `initial(group_size)` start at the root."""
+def _demonstrations(r: Round[Training]) -> Callable[[Task, Resets], Trajectory]:
+    p = r.pipeline
+    policy, env = p.policy(r.policy), r.settings.run.env
+    return lambda task, resets: demonstrate(p.make_env(), envs.expert(env), task, policy.write, resets)
 
-    def collect(r: Round) -> None:
-        size, temperature = r.config.run.group_size, r.config.search.temperature
-        r.pipeline.branched(
-            *(r.stage, r.policy, r.tasks()),
-            initial=initial(size),
-            total=size,
+
+def collect_branches(r: Round[Training], initial: int, total: int, branching: Branching) -> None:
+    """Collect `total` rollouts of each task, all but `initial` of which go on from the middle of others."""
+    p, sampling = r.pipeline, RolloutSettings(temperature=1.0, seed=r.seed)
+
+    def begin() -> Work:
+        policy = p.policy(r.policy)
+        return lambda item, resets: branched(
+            p.make_env(),
+            item.task,
+            policy,
+            sampling,
+            initial=initial,
+            total=total,
             branching=branching,
-            temperature=temperature,
-            seed=r.seed,
+            resets=resets,
         )
 
-    return collect
+    p.collect(r.stage, attempts(r.tasks()), begin, unit="trees")

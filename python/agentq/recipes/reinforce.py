@@ -10,6 +10,7 @@ import numpy as np
 from agentq.credit.advantages import group_relative
 from agentq.credit.episodes import StepColumns
 from agentq.recipes import policy_gradient
+from agentq.recipes.settings import Reinforce
 
 
 def advantages(c: StepColumns, ddof: int | None) -> np.ndarray:
@@ -18,10 +19,4 @@ def advantages(c: StepColumns, ddof: int | None) -> np.ndarray:
     return own
 
 
-RECIPE = policy_gradient.recipe(
-    "reinforce",
-    advantages=advantages,
-    settings=policy_gradient.words(ratio="none", average="constant"),  # the gradient of a trajectory's log-probability
-    min_group=1,
-    defaults=("--run.group_size=1", "--run.num_tasks=240", "--train.batch_size=240", "--run.num_rounds=10"),
-)
+RECIPE = policy_gradient.recipe("reinforce", Reinforce, advantages=advantages)

@@ -8,10 +8,6 @@ from __future__ import annotations
 
 from agentq.credit.advantages import leave_one_out
 from agentq.recipes import policy_gradient
+from agentq.recipes.settings import Rloo
 
-RECIPE = policy_gradient.recipe(
-    "rloo",
-    advantages=policy_gradient.per_trajectory(leave_one_out),
-    settings=policy_gradient.words(ratio="none", average="constant"),  # the gradient of a trajectory's log-probability
-    defaults=("--run.group_size=6", "--run.num_tasks=40", "--train.batch_size=240", "--run.num_rounds=10"),
-)
+RECIPE = policy_gradient.recipe("rloo", Rloo, advantages=policy_gradient.per_trajectory(leave_one_out))

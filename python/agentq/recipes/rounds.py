@@ -1,4 +1,4 @@
-"""Runs any recipe: rounds of collect, credit, learn, publish; then the held-out tasks. Knows no method.
+"""The one training loop: rounds of collect, credit, learn, publish, by any recipe. Knows no method.
 
 Killed at any moment, or cut off from power, the same command goes on and ends with the weights of an uninterrupted run.
 What a round needs is in the run directory: its rollouts in the store, weights and optimiser at its start and at its
@@ -14,86 +14,86 @@ read the sampler's: arpo_replay, whose replayed rollouts keep them, and arpo_ent
 
 from __future__ import annotations
 
-from dataclasses import replace
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agentq.evaluation.stats import RungResult
+from agentq.config import Train
+from agentq.errors import StoreError
 from agentq.learn.checkpoint import load_position, load_state, state_seal
 from agentq.learn.epochs import count_steps
-from agentq.learn.learner import Learner
+from agentq.learn.epochs import train as train_epochs
+from agentq.learn.learner import Learner, Metrics
 from agentq.policies.protocol import Engine
 from agentq.policies.transformers_engine import TransformersEngine
-from agentq.recipes.agreed import agrees
-from agentq.recipes.learning import check_sealed, learn, learner_of, sealed
+from agentq.recipes.accounts import Cost
 from agentq.recipes.metrics import collected, used
 from agentq.recipes.pipeline import Pipeline, adapter_of
-from agentq.recipes.recipe import Recipe, Round, stage_of
-from agentq.store.durable import remove
-from agentq.store.files import write_json
-from agentq.types import Split
+from agentq.recipes.recipe import Recipe, Round, S, stage_of
+from agentq.store.durable import flaw, remove, seal
+
+CHECKPOINT_EVERY = 20  # optimiser steps
 
 
-def train(p: Pipeline, recipe: Recipe) -> list[RungResult]:
-    """Train the base by a recipe; returns, and writes to summary.json, the base's row and the trained model's.
+def train(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path) -> tuple[Path, Cost]:
+    """Train the checkpoint `start` by a recipe; the new checkpoint, and what it cost.
+
+    Args:
+        settings: the recipe's. Those that `p.settings` has too must be the same.
+        name: of the stages and the checkpoint in the run directory.
 
     Raises:
-        ConfigError: if the recipe cannot work with the run's settings, or the run began with another base.
+        ConfigError: if the recipe cannot work with the settings.
         StoreError: if the checkpoint of a finished run is missing or altered.
     """
-    recipe.check(p.config)
-    start = p.start
-    p.check_base()
-    finished = p.store.note(f"{recipe.name}/train") or {}
-    check_sealed(p, finished)
-    out = p.store.path / "checkpoints" / recipe.name
-    held_out = p.tasks(Split.TEST, p.config.eval.num_tasks)
-    rows = [p.evaluate("base", "base/eval", p.base, held_out)] if p.config.eval.measure_base else []
-    write_json(p.store.path / "summary.json", [row.to_dict() for row in rows])
+    settings.check(recipe.name)
+    finished = p.store.note(f"{name}/train") or {}
+    _check_sealed(p, finished)
+    out = p.store.path / "checkpoints" / name
     if not finished.get("finished"):
-        _rounds(p, recipe, start, out)
+        _rounds(p, recipe, settings, name, start, out)
     for left in ("served", "states"):
-        remove(out.with_name(f"{recipe.name}.{left}"))
-    numbers = range(1, p.config.run.num_rounds + 1)
-    stages = [stage for n in numbers for stage in (stage_of(recipe.name, n), _learning(recipe, n))]
-    rows.append(p.evaluate(recipe.name, f"{recipe.name}/eval", out, held_out, spent=p.cost(*stages)))
-    write_json(p.store.path / "summary.json", [row.to_dict() for row in rows])
-    return rows
+        remove(out.with_name(f"{name}.{left}"))
+    numbers = range(1, settings.run.num_rounds + 1)
+    return out, p.cost(*(stage for n in numbers for stage in (stage_of(name, n), _learning(name, n))))
 
 
-def _rounds(p: Pipeline, recipe: Recipe, start: Path, out: Path) -> None:
+def _rounds(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path, out: Path) -> None:
     """All rounds, from wherever the run stands; then the checkpoint `out`."""
-    states = out.with_name(f"{recipe.name}.states")
-    learner = learner_of(p.config, start)
+    states = out.with_name(f"{name}.states")
+    learner = learner_of(settings.train, start, settings.run.seed)
     p.engine(p.base)  # a critic's; loaded first, it stays
+    p.close_others()
     engine: Engine
-    if p.config.run.engine:
+    if p.settings.run.engine:
         engine = p.sampler(out)
     else:
         engine = p.engines[out] = TransformersEngine(start)
-    served = out.with_name(f"{recipe.name}.served")
-    for number in range(_learnt(p, recipe, states) + 1, p.config.run.num_rounds + 1):
+    served = out.with_name(f"{name}.served")
+    num_rounds = settings.run.num_rounds
+    for number in range(_learnt(p, name, num_rounds, states) + 1, num_rounds + 1):
         _load(states, number, learner)
         _publish(engine, learner, served / f"round{number}")
-        r = Round(p, recipe.name, number, out, learner)
+        r = Round(p, settings, name, number, out, start, learner)
         if not _affordable(r):
             break
         recipe.collect(r)
-        p.store.log(recipe.name, number, **collected(p.store, r.stage), **used(p.store, r.stage))
-        _learn(replace(r, agreed=agrees(r)), recipe, states)
-    _load(states, p.config.run.num_rounds + 1, learner)
+        p.store.log(name, number, **collected(p.store, r.stage), **used(p.store, r.stage))
+        _learn(r, recipe, states)
+    _load(states, num_rounds + 1, learner)
     learner.save(out)
     _publish(engine, learner, adapter_of(out) if learner.lora_rank else out)
     made = [path for path in (out, adapter_of(out)) if path.exists()]
-    p.store.set_note(f"{recipe.name}/train", {"finished": True, "checkpoints": sealed(*made)})
+    p.store.set_note(f"{name}/train", {"finished": True, "checkpoints": {path.name: seal(path) for path in made}})
 
 
-def _learnt(p: Pipeline, recipe: Recipe, states: Path) -> int:
+def _learnt(p: Pipeline, name: str, num_rounds: int, states: Path) -> int:
     """How many rounds, from the first, have finished and left what they learnt. Those behind them count as unfinished
     from now on, and begin their steps anew."""
     notes: list[dict[str, Any]] = []
-    for number in range(1, p.config.run.num_rounds + 1):
-        note = p.store.note(_learning(recipe, number)) or {}
+    for number in range(1, num_rounds + 1):
+        note = p.store.note(_learning(name, number)) or {}
         if not note.get("finished"):
             break
         notes.append(note)
@@ -106,7 +106,7 @@ def _learnt(p: Pipeline, recipe: Recipe, states: Path) -> int:
     with p.store.transaction():
         for number, note in enumerate(notes[learnt:], start=learnt + 1):
             again = {"finished": False, "learnt_again": note.get("learnt_again", 0) + 1}
-            p.store.set_note(_learning(recipe, number), note | again)
+            p.store.set_note(_learning(name, number), note | again)
     for number in range(learnt + 1, len(notes) + 1):
         remove(_state(states, number))
     return learnt
@@ -126,40 +126,65 @@ def _publish(engine: Engine, learner: Learner, at: Path) -> None:
             remove(other)
 
 
-def _learn(r: Round, recipe: Recipe, states: Path) -> None:
-    """Credit, then the round's optimiser steps; the learner must be as at the round's start."""
-    t, items = r.config.train, recipe.credit(r)
-    if items:
-        num_steps = count_steps(len(items), epochs=t.epochs, batch_size=t.batch_size)
-        r.learner.warmup_steps = _warmup(r, recipe, num_steps)
-    learn(
-        *(r.pipeline, _learning(recipe, r.number), r.learner, items, recipe.loss),
-        config=r.config,
-        directory=_state(states, r.number),
+def _learn(r: Round[S], recipe: Recipe[S], states: Path) -> None:
+    """Credit, then the round's optimiser steps; the learner must be as at the round's start. No items, no steps.
+
+    A killed round goes on from its newest checkpoint. The metrics of a step are logged before a checkpoint of it is
+    written: a step taken again is logged again.
+    """
+    t, store, stage, directory = r.settings.train, r.store, _learning(r.name, r.number), _state(states, r.number)
+    items, env_steps = recipe.credit(r), r.pipeline.cost(r.stage).env_steps
+    began, before = time.monotonic(), store.note(stage) or {}
+
+    def keep(**more: Any) -> None:
+        seconds = float(before.get("seconds", 0.0)) + time.monotonic() - began
+        store.set_note(stage, {**before, "items": len(items), "env_steps": env_steps, "seconds": seconds, **more})
+
+    if not items:
+        keep(finished=True)
+        return
+    num_steps = count_steps(len(items), epochs=t.epochs, batch_size=t.batch_size)
+    r.learner.warmup_steps = _warmup(r, num_steps)
+    show = r.pipeline.status.stage(stage, num_steps, "steps")
+
+    def step(batch: list[Any]) -> Metrics:
+        metrics = recipe.loss(r.learner, batch, r.settings)
+        store.log(f"{r.name}/learn", r.learner.step_count, round=r.number, **metrics)
+        return metrics
+
+    def on_step(number: int, _: int, metrics: Metrics) -> None:
+        show(number, f"loss {metrics['loss']:.3f}")
+        keep()
+
+    train_epochs(
+        r.learner,
+        items,
+        step_fn=step,
         epochs=t.epochs,
+        batch_size=t.batch_size,
         seed=r.seed,
-        log=lambda m: r.store.log(f"{recipe.name}/learn", r.learner.step_count, round=r.number, **m),
-        finish=lambda: {"state": state_seal(_state(states, r.number))},
-        note={"env_steps": r.pipeline.cost(r.stage).env_steps},
+        on_step=on_step,
+        checkpoint_dir=directory,
+        checkpoint_every=CHECKPOINT_EVERY,
     )
-    if items:
-        for number in range(1, r.number):
-            remove(_state(states, number))
+    keep(finished=True, state=state_seal(directory))
+    for number in range(1, r.number):
+        remove(_state(states, number))
 
 
-def _affordable(r: Round) -> bool:
+def _affordable(r: Round[S]) -> bool:
     """Whether a round as large as those before it, on average, stays within `run.max_env_steps`."""
-    before = [(r.store.note(f"{r.recipe}/round{n}/learn") or {}).get("env_steps", 0) for n in range(1, r.number)]
-    limit = r.config.run.max_env_steps
+    before = [(r.store.note(_learning(r.name, n)) or {}).get("env_steps", 0) for n in range(1, r.number)]
+    limit = r.settings.run.max_env_steps
     return not limit or not before or sum(before) * r.number <= limit * len(before)
 
 
-def _warmup(r: Round, recipe: Recipe, num_steps: int) -> int:
+def _warmup(r: Round[S], num_steps: int) -> int:
     """Steps of the one warm-up: a part of the first round that had something to learn from."""
-    key = f"{recipe.name}/warmup"
+    key = f"{r.name}/warmup"
     note = r.store.note(key)
     if note is None:
-        note = {"warmup_steps": int(r.config.train.warmup_fraction * num_steps)}
+        note = {"warmup_steps": int(r.settings.train.warmup_fraction * num_steps)}
         r.store.set_note(key, note)
     return int(note["warmup_steps"])
 
@@ -178,5 +203,29 @@ def _state(states: Path, number: int) -> Path:
     return states / f"round{number}"
 
 
-def _learning(recipe: Recipe, number: int) -> str:
-    return f"{recipe.name}/round{number}/learn"
+def _learning(name: str, number: int) -> str:
+    return f"{name}/round{number}/learn"
+
+
+def learner_of(t: Train, start: Path, seed: int) -> Learner:
+    """A learner over the checkpoint `start` by the settings of `train`."""
+    return Learner.from_checkpoint(
+        start,
+        learning_rate=t.learning_rate,
+        max_grad_norm=t.max_grad_norm,
+        lora_rank=t.lora_rank,
+        bf16=t.bf16,
+        gradient_checkpointing=t.gradient_checkpointing,
+        seed=seed,
+    )
+
+
+def _check_sealed(p: Pipeline, note: Mapping[str, Any]) -> None:
+    """Raises StoreError if a checkpoint that a note has the seal of is missing or altered."""
+    for name, files in note.get("checkpoints", {}).items():
+        path = p.store.path / "checkpoints" / name
+        broken = flaw(path, files)
+        if broken is not None:
+            raise StoreError(
+                f"{path} must be as the run left it; {broken}: restore a copy, or start over with clean=True (--clean)"
+            )

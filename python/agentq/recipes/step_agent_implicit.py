@@ -8,23 +8,23 @@ could not be had: temperature, tasks and rounds are ours.
 from __future__ import annotations
 
 from agentq.credit.pairs import inspection_pairs
-from agentq.recipes.agent_q import step, with_learners_reference
+from agentq.recipes.agent_q import loss, with_learners_reference
 from agentq.recipes.metrics import agreement
-from agentq.recipes.recipe import Recipe, Round, inspections
+from agentq.recipes.recipe import Recipe, Round, collect_inspections
+from agentq.recipes.settings import StepAgentImplicit
 from agentq.types import PreferencePair, Sample
 
 
-def credit(r: Round) -> list[PreferencePair | Sample]:
+def collect(r: Round[StepAgentImplicit]) -> None:
+    """Inspections at `search.temperature`."""
+    collect_inspections(r, r.settings.search.temperature)
+
+
+def credit(r: Round[StepAgentImplicit]) -> list[PreferencePair | Sample]:
     """(expert's action, agent's action) wherever they differ."""
     trees = list(r.store.trees(r.stage))
-    r.store.log(f"{r.recipe}/inspection", r.number, agreement=agreement(trees))
+    r.store.log(f"{r.name}/inspection", r.number, agreement=agreement(trees))
     return with_learners_reference(r, [pair for tree in trees for pair in inspection_pairs(tree)])
 
 
-RECIPE = Recipe(
-    "step_agent_implicit",
-    inspections,
-    credit,
-    step,
-    defaults=("--search.temperature=1", "--train.sft_weight=0", "--run.num_rounds=3"),
-)
+RECIPE = Recipe("step_agent_implicit", StepAgentImplicit, collect, credit, loss)

@@ -21,13 +21,14 @@ from agentq.learn.features import features
 from agentq.learn.losses import discriminator_loss
 from agentq.recipes import policy_gradient
 from agentq.recipes.metrics import agreement
-from agentq.recipes.recipe import Recipe, Round, inspections
+from agentq.recipes.recipe import Recipe, Round, collect_inspections
+from agentq.recipes.settings import StepAgentInverse
 from agentq.types import CreditedTrajectory, Proposal, Sample
 
 STEPS, RATE, WEIGHT_DECAY, LABEL_SMOOTHING = 200, 0.05, 1e-2, 0.1  # of the discriminator
 
 
-def credit(r: Round) -> list[CreditedTrajectory]:
+def credit(r: Round[StepAgentInverse]) -> list[CreditedTrajectory]:
     """The agent's action at each state of the expert, by how much it looks like the expert's."""
     trees = list(r.store.trees(r.stage))
     inspected = [node for tree in trees for node in tree.proposal[1:] if node is not None]
@@ -40,7 +41,7 @@ def credit(r: Round) -> list[CreditedTrajectory]:
     differ = [not same_action(a.action.env_action, b.action.env_action) for a, b in zip(expert, agent, strict=True)]
     right = ((logits > 0) == is_expert.bool()).double().view(-1, 2).mean(dim=1)
     accuracy = float(right[torch.tensor(differ)].mean()) if any(differ) else 0.5
-    r.store.log(f"{r.recipe}/inspection", r.number, agreement=agreement(trees), discriminator_accuracy=accuracy)
+    r.store.log(f"{r.name}/inspection", r.number, agreement=agreement(trees), discriminator_accuracy=accuracy)
     rewards = discriminator_rewards(logits[1::2].numpy(), form="airl")
     advantages = group_relative(rewards, np.zeros(len(rewards)), ddof=1)
     items = [CreditedTrajectory((sample_of(p),), np.array([a])) for p, a in zip(agent, advantages, strict=True)]
@@ -62,18 +63,16 @@ def discriminate(states: Tensor, is_expert: Tensor) -> Tensor:
     return found
 
 
-def _command(r: Round, proposal: Proposal) -> Sample:
+def _command(r: Round[StepAgentInverse], proposal: Proposal) -> Sample:
     """The environment command alone, as an action at the same history."""
     text = f"COMMANDS: {proposal.action.env_action or 'unreadable'}"
     ids = r.pipeline.engine(r.policy).encode_answer(text)
     return Sample(proposal.prompt_ids, ids, np.full(len(ids), np.nan, dtype=np.float32))
 
 
-RECIPE = Recipe(
-    "step_agent_inverse",
-    inspections,
-    credit,
-    policy_gradient.policy_gradient(),
-    defaults=(*policy_gradient.words(divide_by_std=None), "--run.num_rounds=3", "--train.batch_size=64"),
-    on_policy=True,
-)
+def collect(r: Round[StepAgentInverse]) -> None:
+    """Inspections by the policy's own density."""
+    collect_inspections(r, 1.0)
+
+
+RECIPE = Recipe("step_agent_inverse", StepAgentInverse, collect, credit, policy_gradient.policy_gradient())

@@ -12,29 +12,24 @@ from functools import partial
 from agentq.credit.episodes import credited_branches
 from agentq.credit.trees import tree_grpo
 from agentq.recipes import policy_gradient
-from agentq.recipes.recipe import Recipe, Round, branched_rollouts
+from agentq.recipes.recipe import Recipe, Round, collect_branches
+from agentq.recipes.settings import TreeGrpo
 from agentq.searching.branching import at_random
 from agentq.types import CreditedTrajectory
 
 TREES = 2
 
 
-def credit(r: Round) -> list[CreditedTrajectory]:
+def collect(r: Round[TreeGrpo]) -> None:
+    """`TREES` rollouts from the root, the rest from random turns of them."""
+    collect_branches(r, TREES, r.settings.run.group_size, at_random(TREES))
+
+
+def credit(r: Round[TreeGrpo]) -> list[CreditedTrajectory]:
     """Inter-tree and intra-tree advantages, `credit.trees.tree_grpo`."""
-    advantages = partial(tree_grpo, ddof=policy_gradient.ddof(r.config))
+    advantages = partial(tree_grpo, ddof=policy_gradient.ddof(r))
     items = credited_branches(list(r.store.trees(r.stage)), advantages)
     return policy_gradient.prepared(r, items)
 
 
-RECIPE = Recipe(
-    "tree_grpo",
-    branched_rollouts(at_random(TREES), lambda size: TREES),
-    credit,
-    policy_gradient.policy_gradient(),
-    defaults=(
-        *policy_gradient.words(divide_by_std=True),
-        *("--run.group_size=6", "--run.num_tasks=32", "--train.batch_size=64", "--run.num_rounds=10"),
-    ),
-    on_policy=True,
-    min_group=TREES,
-)
+RECIPE = Recipe("tree_grpo", TreeGrpo, collect, credit, policy_gradient.policy_gradient())

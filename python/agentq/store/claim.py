@@ -150,6 +150,11 @@ def _check_same(
         got = "the same with other files" if before == str(inputs[key]) else inputs[key]
     else:
         made, got = f"--{key} {was}", now
+    if was is None or now is None:
+        raise ConfigError(
+            f"{path} was made by another version of agentq, whose settings differ in {key}: choose another --out, "
+            "or --clean to delete it and start over"
+        )
     remedy = "give what it was made with, another --out, or --clean to delete it and start over"
     raise ConfigError(f"{path} was made with {made}; got {got}: {remedy}")
 
