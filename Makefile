@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 export OMP_NUM_THREADS ?= 1
 
 # Tests and benchmarks open pages of their own, often as root in a container, where Chromium cannot have its sandbox.
-test test-vllm bench: export AGENTQ_NO_SANDBOX ?= 1
+test test-rest test-vllm bench bench-all: export AGENTQ_NO_SANDBOX ?= 1
 
 CORE := CMakeLists.txt $(wildcard csrc/*) $(wildcard bindings/*)
 
@@ -19,7 +19,7 @@ define beside
 	    > "$$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/agentq.pth"
 endef
 
-.PHONY: setup browser browsergym demo test test-vllm lint build bench bench-setup sanitize mutants clean
+.PHONY: setup browser browsergym demo test test-rest test-vllm lint build bench bench-all bench-setup sanitize mutants clean
 
 setup: $(VENV)/.core
 
@@ -62,12 +62,18 @@ $(BROWSERGYM)/.done: constraints.txt
 demo: setup
 	$(BIN)/agentq demo $(ARGS)
 
-# One process per core; WORKERS=0 runs the tests in one, for a debugger.
+# What guards data and formulas, in five minutes on two cores. One process per core; WORKERS=0 runs the tests in one, for
+# a debugger.
 WORKERS ?= auto
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 test: setup
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	$(PYTEST) $(ARGS)
 
-# Engines over a real vLLM, in an environment of its own (2.5 GB) that also sees $(VENV). Not part of `make test`.
+# All other tests: Chromium, BrowserGym, kill matrices, every expert and page, a real vLLM. Half an hour.
+test-rest: setup
+	$(PYTEST) -m 'rest or browser' $(ARGS); status=$$?; $(MAKE) test-vllm && exit $$status
+
+# Engines over a real vLLM, in an environment of its own (2.5 GB) that also sees $(VENV). Part of `make test-rest`.
 VLLM := build/vllm
 $(VLLM)/.deps: tests/vllm/requirements.txt | $(VENV)/.core
 	$(call beside,$(VLLM))
@@ -89,6 +95,10 @@ build: setup
 BENCH ?= critic
 bench: setup
 	$(or $(wildcard $(PEERS)/bin/python),$(BIN)/python) benchmarks/$(BENCH).py $(ARGS)
+
+# A short form of every benchmark, one after another, in 40 minutes at most; the targets that are met and missed.
+bench-all: setup
+	$(or $(wildcard $(PEERS)/bin/python),$(BIN)/python) benchmarks/all.py $(ARGS)
 
 # What forest.py and learner.py of benchmarks/ compare with, in an environment of its own that also sees $(VENV); and what
 # remote.py measures.

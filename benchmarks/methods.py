@@ -99,14 +99,15 @@ def directory(out: Path, env: str, row: Row, seed: int) -> Path:
     return out / env / f"seed{seed}" / row.name.replace(", ", "-").replace(" ", "_")
 
 
-def make(out: Path, env: str, row: Row, seed: int, table: list[Row]) -> int:
+def make(out: Path, env: str, row: Row, seed: int, table: list[Row], quick: bool) -> int:
     """Train and measure one row, or the missing part of it; return the exit code of what failed, or 0."""
     path = directory(out, env, row, seed)
-    common = ["--json", f"--env={env}", f"--seed={seed}", f"--eval.num_tasks={NUM_HELD_OUT}"]
+    common = ["--json", f"--env={env}", f"--seed={seed}", f"--eval.num_tasks={5 if quick else NUM_HELD_OUT}"]
+    more = ("--run.num_rounds=1", "--run.num_tasks=2") if quick else ()
     if row.recipe is not None and not summary(path):
         start = next((r for r in table if r.name == row.start), None)
         base = () if start is None else ("--base", str(checkpoint(directory(out, env, start, seed), start)))
-        if code := _agentq(path, "train", row.recipe, *common, f"--out={path}", *SHARED, *row.words, *base):
+        if code := _agentq(path, "train", row.recipe, *common, f"--out={path}", *SHARED, *row.words, *more, *base):
             return code
     for name, temperature in MEASURED.items():
         measured = _measured(path, row, name)
@@ -224,6 +225,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="runs at once, one process with one thread each")
     parser.add_argument("--out", type=Path, default=Path("runs/methods"))
     parser.add_argument("--only", nargs="+", metavar="ROW", help="run these rows only")
+    parser.add_argument("--quick", action="store_true", help="one round of two tasks, to see whether it runs")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     parser.add_argument("--report", action="store_true", help="run nothing, show the existing results")
     args = parser.parse_args()
@@ -236,7 +238,7 @@ def main() -> int:
         for wave in ([r for r in chosen if r.name in starts], [r for r in chosen if r.name not in starts]):
             todo = [(row, seed) for seed in args.seeds for row in wave]
             with ThreadPoolExecutor(args.jobs) as pool:
-                codes = list(pool.map(lambda job: make(args.out, env, *job, table), todo))
+                codes = list(pool.map(lambda job: make(args.out, env, *job, table, args.quick), todo))
             failed += [f"{row.name}, seed {seed}" for (row, seed), code in zip(todo, codes, strict=True) if code]
     rows = report(args.out, env, table, args.seeds)
     found = {"env": env, "figures": rows, "targets": {}, "machine": machine("torch"), "commit": commit()}

@@ -41,15 +41,30 @@ RUNS = {
         *("--train.learning_rate=3e-4", "--train.epochs=3"),
     ),
 }
+QUICK = {
+    "sft": ("--run.num_tasks=8", "--eval.num_tasks=4", "--train.epochs=1"),
+    "agent_q": ("--run.num_tasks=4", "--eval.num_tasks=4", "--run.num_rounds=1", "--search.num_iterations=2"),
+}
 
 
-def make(out: Path) -> int:
-    """Run the missing parts; return the exit code of what failed, or 0."""
+def make(out: Path, more: dict[str, tuple[str, ...]]) -> int:
+    """Run the missing parts, with `more` settings by recipe; return the exit code of what failed, or 0."""
     start: tuple[str, ...] = ()
     out.mkdir(parents=True, exist_ok=True)
     for recipe, words in RUNS.items():
         path = out / recipe
-        command = ["-m", "agentq.cli", "train", recipe, "--json", f"--out={path}", *SHARED, *words, *start]
+        command = [
+            "-m",
+            "agentq.cli",
+            "train",
+            recipe,
+            "--json",
+            f"--out={path}",
+            *SHARED,
+            *words,
+            *more.get(recipe, ()),
+            *start,
+        ]
         with (out / f"{recipe}.log").open("a") as log:
             one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
             done = subprocess.run([sys.executable, *command], stdout=subprocess.DEVNULL, stderr=log, env=one_thread)
@@ -109,9 +124,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("runs/miniwob"))
     parser.add_argument("--report", action="store_true", help="run nothing, show the existing results")
+    parser.add_argument("--quick", action="store_true", help="few tasks, to see whether it runs")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     args = parser.parse_args()
-    code = 0 if args.report else make(args.out)
+    code = 0 if args.report else make(args.out, QUICK if args.quick else {})
     figures = report(args.out)
     made = {"machine": machine("torch", "playwright", "miniwob"), "commit": commit()}
     found = {"figures": figures, "targets": {}, **made}

@@ -22,8 +22,9 @@ from tests.mutation import Fault, attempt, chosen
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTEST = ["-x", "-q", "-p", "no:cacheprovider", "-W", "ignore:Module already imported"]  # hypothesis is, before pytest
+PYTEST += ["--timeout=0"]  # pytest-timeout's timer would take the place of the alarm
 
-FAULTS: dict[tuple[str, str], list[tuple[str, str]]] = {  # module, its tests: what stands there, what is put there
+LINES: dict[tuple[str, str], list[tuple[str, str]]] = {  # module, its tests: what stands there, what is put there
     ("credit.advantages", "test_credit_advantages test_credit_trees"): [
         ("centred * count / np.maximum(count - 1, 1)", "centred * count / np.maximum(count, 1)"),
         ("groups, ddof=ddof, epsilon=epsilon)\n    _, _, count", "groups, epsilon=epsilon)\n    _, _, count"),
@@ -97,11 +98,11 @@ FAULTS: dict[tuple[str, str], list[tuple[str, str]]] = {  # module, its tests: w
     ],
     ("credit.pairs", "test_credit_pairs"): [
         ("alpha * mean_value + (1.0 - alpha) * critic_value", "alpha * critic_value + (1.0 - alpha) * mean_value"),
-        ("tree.visit_count[c] >= min_visits", "tree.visit_count[c] > min_visits"),
-        ("value[first] >= value[second] else", "value[first] < value[second] else"),
-        ("if gap > 0 and gap >= threshold and _comparable", "if gap > 0 and gap > threshold and _comparable"),
-        ("if gap > 0 and gap >= threshold and _comparable", "if gap >= threshold and _comparable"),
-        ("key=lambda pair: (-pair[0],", "key=lambda pair: (pair[0],"),
+        ("tree.visit_count >= min_visits", "tree.visit_count > min_visits"),
+        ("key=lambda c: -value[c]", "key=lambda c: value[c]"),
+        ("value[chosen] - value[rejected] >= threshold", "value[chosen] - value[rejected] > threshold"),
+        ("if 0 < value[chosen] - value", "if value[chosen] - value"),
+        ("nsmallest(max_pairs_per_node or", "(lambda n, x: list(x)[:n])(max_pairs_per_node or"),
         ("chosen.return_ - rejected.return_", "rejected.return_ - chosen.return_"),
         ("(t for t in stepped if not t.success)", "stepped"),
         ("pairs.sort(key=lambda pair: -pair.gap)", "pass"),
@@ -208,8 +209,8 @@ FAULTS: dict[tuple[str, str], list[tuple[str, str]]] = {  # module, its tests: w
         ("path[-size:], sample.token_ids,", "path[-size:], sample.token_ids[::-1],"),
         ("np.pad(ids, (0, width - len(ids)))", "np.pad(ids, (width - len(ids), 0))"),
     ],
-    ("learn.logps", "test_traps"): [("return all(float((found", "return False and all(float((found")],
-    ("learn.checkpoint", "test_traps"): [
+    ("learn.logps", "test_traps"): [("return max(gaps) < rounding(base)", "return False")],
+    ("policies.weights", "test_traps"): [
         ('MODEL_FILES = (".safetensors", ', "MODEL_FILES = ("),
         ("if file.suffix in MODEL_FILES:", "if True:"),
     ],
@@ -217,19 +218,27 @@ FAULTS: dict[tuple[str, str], list[tuple[str, str]]] = {  # module, its tests: w
         ('learner.step_count = int(position["step_count"])', "pass"),
         ("np.random.default_rng([self.seed, epoch])", "np.random.default_rng()"),
     ],
-    ("policies.transformers_engine", "test_traps"): [
+    ("policies.renderer", "test_traps"): [
         ('add_special_tokens=False, verbose=False)["input_ids"]\n        return',
          'verbose=False)["input_ids"]\n        return'),
         ('add_special_tokens=False, verbose=False)["input_ids"]\n        else',
          'verbose=False)["input_ids"]\n        else'),
+    ],
+    ("policies.decoding", "test_traps"): [
         ("logps = torch.log_softmax(logits, dim=-1)", "logps = torch.log_softmax(logits / (temperature or 1), dim=-1)"),
-        ("logits / temperature, dim", "logits.where(logits >= logits.topk(20)[0][..., -1:], -torch.inf), dim"),
-        ("own = position < counts[:, None]", "own = input_ids != 1"),
-        ("(self.lengths[rows] + t)", "(0 * self.lengths[rows] + self.lengths.max() + t)"),
-        ("counts[index] += live", "counts[index] += live & (token.cpu().numpy() != 1)"),
+        ("allowed / temperature, dim", "allowed.where(allowed >= allowed.topk(20)[0][..., -1:], -torch.inf), dim"),
+        ("self.counts[rows] += live", "self.counts[rows] += live & (tokens != 1)"),
+    ],
+    ("policies.columns", "test_architectures"): [
+        ("place < counts[:, None]", "input_ids != 1"),
+        ("self.next, self.steps = start + counts, 0", "self.next, self.steps = start + counts.max() + 0 * counts, 0"),
     ],
     ("recipes.settings", "test_traps"): [("if self.run.constrained", "if False")],
 }  # fmt: skip
+
+FAULTS = [Fault(module, *texts) for (module, _), lines in LINES.items() for texts in lines]
+TESTS = dict(LINES.keys())
+SECONDS = 120  # of a module's tests at most
 
 
 def load(module: str, source: str) -> None:
@@ -244,10 +253,14 @@ def load(module: str, source: str) -> None:
 
 
 def passes(module: str, source: str, tests: str) -> bool:
-    """Do the tests pass with the module's source replaced? In a child; an endless loop is a failure."""
+    """Do the tests pass with the module's source replaced? In a child; an endless loop is a failure.
+
+    Raises:
+        RuntimeError: if pytest could not run them.
+    """
     child = os.fork()
     if child == 0:
-        signal.alarm(120)
+        signal.alarm(SECONDS)
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, 1)
         os.dup2(null, 2)
@@ -260,29 +273,28 @@ def passes(module: str, source: str, tests: str) -> bool:
             os._exit(int(code))
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if code > 1:
-        raise SystemExit(f"the tests of {module} must run; pytest ended with {code}")
+        raise RuntimeError(f"the tests of {module} must run; pytest ended with {code}")
     return code == 0
 
 
+def source_of(module: str) -> str:
+    return (ROOT / f"python/agentq/{module.replace('.', '/')}.py").read_text()
+
+
+def is_killed(fault: Fault) -> bool:
+    source = fault.within(source_of(fault.place))
+    compile(source, fault.place, "exec")
+    return not passes(fault.place, source, TESTS[fault.place])
+
+
 def main() -> None:
-    tests = dict(FAULTS.keys())
-    faults, as_json = chosen(
-        __doc__, [Fault(module, *texts) for (module, _), lines in FAULTS.items() for texts in lines]
-    )
+    faults, as_json = chosen(__doc__, FAULTS)
     os.chdir(ROOT)
     hypothesis.settings.register_profile("mutants", database=None, derandomize=True)
     hypothesis.settings.load_profile("mutants")
-    modules = {fault.place for fault in faults}
-    sources = {module: (ROOT / f"python/agentq/{module.replace('.', '/')}.py").read_text() for module in modules}
-    for module, source in sources.items():
-        if not passes(module, source, tests[module]):
+    for module in {fault.place for fault in faults}:
+        if not passes(module, source_of(module), TESTS[module]):
             raise SystemExit(f"the tests of {module} must pass on the source as it is; they fail")
-
-    def is_killed(fault: Fault) -> bool:
-        source = fault.within(sources[fault.place])
-        compile(source, fault.place, "exec")
-        return not passes(fault.place, source, tests[fault.place])
-
     attempt(faults, is_killed, as_json)
 
 

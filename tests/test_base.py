@@ -201,6 +201,7 @@ def test_pages_and_demonstrations_use_base_tasks_only() -> None:
     assert all(parse_action(d.text).env_action == d.action for d in demos)
 
 
+@pytest.mark.rest
 @pytest.mark.filterwarnings("ignore:.*lr_scheduler.*")
 def test_make_base_writes_an_ordinary_checkpoint_and_goes_on_after_pretraining(tmp_path: Path) -> None:
     settings = BaseSettings(

@@ -38,7 +38,7 @@ OPENED = {
 LOST = {"spin"}
 
 
-@pytest.mark.slow
+@pytest.mark.rest
 def test_every_hostile_page_is_survived(browser: BrowserPool) -> None:
     seen = walk(-(-len(NAMES) // 3), pages=3, steps=1, deadline_s=4.0)
     assert seen.raised == [] and seen.unexplained == 0

@@ -38,7 +38,7 @@ def task(name: str, index: int) -> Task:
     return envs.task(f"miniwob/{name}", Split.TRAIN, index)
 
 
-@pytest.mark.parametrize("seeds", [2, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seeds", [2, pytest.param(20, marks=pytest.mark.rest)])
 @pytest.mark.parametrize("page", PAGES)
 def test_the_expert_gets_the_pages_own_reward(browser: BrowserPool, page: str, seeds: int) -> None:
     env, expert = envs.make(page, browser), envs.expert(page)

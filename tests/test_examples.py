@@ -47,6 +47,7 @@ def test_search_your_own_environment_with_your_own_model() -> None:
     assert "solved in 3 steps" in printed and "success" in printed
 
 
+@pytest.mark.rest
 def test_dpo_on_your_own_pairs(base: Path, tmp_path: Path) -> None:
     printed = run("dpo_own_pairs", base, tmp_path / "new")
     losses = [float(found) for found in re.findall(r"loss ([\d.]+)", printed)]
@@ -54,6 +55,7 @@ def test_dpo_on_your_own_pairs(base: Path, tmp_path: Path) -> None:
     assert (tmp_path / "new" / "model.safetensors").is_file()
 
 
+@pytest.mark.rest
 def test_export_the_pairs_of_a_run(base: Path, tmp_path: Path) -> None:
     tokenizer = load_renderer(base).tokenizer
     tree = make_tree(3)
@@ -74,6 +76,7 @@ def test_export_the_pairs_of_a_run(base: Path, tmp_path: Path) -> None:
     assert {row[side][:7] for row in rows for side in ("chosen", "rejected")} == {"CLICK ["}
 
 
+@pytest.mark.rest
 def test_evaluate_a_checkpoint(base: Path) -> None:
     printed = run("evaluate_checkpoint", base)
     assert re.match(r"\d+ of 20 tasks \(\d+\.\d %, 95 % interval \d+\.\d - \d+\.\d\)\n(solved|failed) in ", printed)

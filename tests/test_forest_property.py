@@ -157,8 +157,15 @@ class ForestMachine(RuleBasedStateMachine):
         gc.collect()
 
 
-ForestMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=30, deadline=None, derandomize=True)
+class LongForestMachine(ForestMachine):
+    """The same machine for `make test-rest`, with more examples."""
+
+
+steps = settings(stateful_step_count=30, deadline=None, derandomize=True)
+ForestMachine.TestCase.settings = settings(steps, max_examples=15)
+LongForestMachine.TestCase.settings = settings(steps, max_examples=100)
 test_forest_keeps_its_invariants = ForestMachine.TestCase
+test_forest_keeps_its_invariants_for_long = pytest.mark.rest(LongForestMachine.TestCase)
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)

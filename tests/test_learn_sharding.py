@@ -416,6 +416,7 @@ num_processes: 2
 """
 
 
+@pytest.mark.rest
 def test_accelerate_launch_trains_in_two_processes_what_python_trains_in_one(tmp_path: Path) -> None:
     tiny_llama().save_pretrained(tmp_path / "base")
     tokenizer(VOCAB).save_pretrained(tmp_path / "base")

@@ -28,7 +28,7 @@ ASKED = [name for name in EFFECTS if name not in ("fetch of a long body", "form,
 
 @pytest.mark.browser
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in EFFECTS]
+    "name", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.rest]) for name in EFFECTS]
 )
 def test_no_action_sends_anything_unasked(browser: BrowserPool, name: str) -> None:
     sent, held = tried(EFFECTS[name], browser)
@@ -36,7 +36,7 @@ def test_no_action_sends_anything_unasked(browser: BrowserPool, name: str) -> No
 
 
 @pytest.mark.browser
-@pytest.mark.slow
+@pytest.mark.rest
 @pytest.mark.parametrize("name", EFFECTS)
 def test_the_same_action_does_send_where_nothing_is_held(browser: BrowserPool, name: str) -> None:
     """The control: each effect is one, so the test above can fail."""
@@ -51,7 +51,7 @@ def test_the_same_action_does_send_where_nothing_is_held(browser: BrowserPool, n
 @pytest.mark.browser
 @pytest.mark.parametrize("says", [False, True])
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if i % 20 == 0 else [pytest.mark.slow]) for i, name in enumerate(ASKED)]
+    "name", [pytest.param(name, marks=[] if i % 20 == 0 else [pytest.mark.rest]) for i, name in enumerate(ASKED)]
 )
 def test_an_answer_is_for_one_request(browser: BrowserPool, name: str, says: bool) -> None:
     effect, asked = EFFECTS[name], Asked(lambda step: says)

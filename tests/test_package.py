@@ -88,6 +88,7 @@ def test_public_names_are_the_same_for_readers_type_checkers_and_at_run_time():
     assert sorted(agentq._HOME) == agentq.__all__
 
 
+@pytest.mark.rest  # imports torch twice
 def test_no_module_takes_the_place_of_a_public_name():
     """Importing a submodule sets it on the package, over whatever had its name."""
     modules = {module.name for module in pkgutil.iter_modules(agentq.__path__)}
@@ -168,3 +169,16 @@ def test_the_command_is_installed():
     )
     assert done.returncode == 0, done.stderr
     assert "demo" in done.stdout
+
+
+def test_a_wrong_setting_is_told_before_anything_heavy_is_imported():
+    commands = ["demo", "ladder", "train loop", "train ppo", "eval .", "eval . --search", "base --out new", "report ."]
+    code = f"""
+import sys
+from agentq.cli import main
+codes = {{main([*command.split(), "--run.sed", "3"]) for command in {commands}}}
+print(codes, sorted({{"numpy", *{HEAVY}}} & set(sys.modules)))
+"""
+    done = run(code)
+    assert done.stdout == "{2} []\n"
+    assert len(done.stderr.splitlines()) == len(commands)

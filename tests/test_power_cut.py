@@ -99,7 +99,7 @@ def test_a_replayed_log_is_what_the_disk_holds(trace: Trace, images: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("every", "seed"), [(5, 0), *(pytest.param(1, seed, marks=pytest.mark.slow) for seed in (1, 2))]
+    ("every", "seed"), [(5, 0), *(pytest.param(1, seed, marks=pytest.mark.rest) for seed in (1, 2))]
 )
 def test_nothing_acknowledged_is_lost_in_a_power_cut(every: int, seed: int, trace: Trace, images: Path) -> None:
     root, ops = trace("store")
@@ -174,7 +174,7 @@ def test_a_run_cut_while_it_is_deleted_is_refused_in_one_line_or_deleted_again(t
             assert store.stages() == store.metrics() == [] and not (path / "summary.json").exists()
 
 
-@pytest.mark.parametrize("every", [301, pytest.param(29, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [301, pytest.param(29, marks=pytest.mark.rest)])
 def test_a_training_cut_anywhere_ends_with_the_weights_of_an_undisturbed_one(
     every: int, trace: Trace, base: Path, images: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,6 +28,7 @@ from tests.remote_lab import ROOT
 
 PYTHON = ROOT / "build" / "browsergym" / "bin" / "python"
 STOP = EnvAction(Command.STOP)
+pytestmark = pytest.mark.rest
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,10 @@ from agentq.errors import StoreError
 from agentq.evaluation.stats import RungResult
 from agentq.report import write_report
 from agentq.report.charts import finite_points, line_plot, success_bars
-from agentq.report.examples import best_end, explain, pick_examples
+from agentq.report.examples import Examples, best_end, explain
 from agentq.report.page import duration
 from agentq.store import RunStore
+from agentq.store.records import decode_tree
 from agentq.types import Trajectory
 from tests.records_factory import make_tree
 
@@ -77,7 +78,7 @@ def test_report_shows_the_ladder_the_stages_and_the_curves(run: Path) -> None:
     assert rows[1][9] == "4 min 10 s"
     used = "critic: 2 requests, 7 prompt tokens (43% cached), 5 generated, queued 250 ms each; engine busy 1 min 01 s"
     used += "; 3 failed attempts (2 HTTP 429, 1 HTTP 500), 2.5 s of pauses"
-    note = f"2 of 3; {used}; restored pages: 2 exact, 2 approximate, 2 failed"
+    note = f"2 of 3; {used}; restored pages: 2 approximate, 2 exact, 2 failed"
     assert cells(page, "Stages") == [["agent_q/collect", "2", "", "4 min 10 s", note]]
     labels = page.xpath("//*[local-name() = 'svg']/@aria-label")
     assert labels == [
@@ -205,14 +206,25 @@ def test_best_end_is_the_shallowest_success_else_the_most_visited_path() -> None
     assert tree.path(best_end(tree))[1] == 1
 
 
-def test_pick_examples_takes_the_first_of_each_kind() -> None:
+def test_examples_are_the_first_of_each_kind() -> None:
     wins = [make_tree(seed) for seed in (4, 5)]
     loss = make_tree(6)
     loss.success[:] = False
-    picked = pick_examples([("a", wins), ("b", [loss, wins[1]])])
-    assert [(e.stage, e.seed, e.succeeded) for e in picked] == [("a", 4, True), ("b", 6, False)]
-    assert [e.succeeded for e in pick_examples([("a", wins)])] == [True]
-    assert pick_examples([]) == []
+    examples = Examples()
+    assert examples.picked() == []
+    for stage, tree in (("a", wins[0]), ("a", wins[1])):
+        examples.see(stage, tree)
+    assert [e.succeeded for e in examples.picked()] == [True]
+    for stage, tree in (("b", loss), ("b", wins[1])):
+        examples.see(stage, tree)
+    assert [(e.stage, e.seed, e.succeeded) for e in examples.picked()] == [("a", 4, True), ("b", 6, False)]
+
+
+def test_report_reads_each_tree_once(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = []
+    monkeypatch.setattr("agentq.store.run.decode_tree", lambda *args: read.append(1) or decode_tree(*args))
+    write_report(run)
+    assert len(read) == 2
 
 
 def test_duration_reads_well() -> None:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,12 @@ ONE_STEP = ("reinforce", "rloo")  # a round
 PAIRS = ("outcome_dpo", "agent_q", "step_agent_implicit")
 BY_TASK = ("sft", "agent_q", "tree_grpo", "arpo_entropy", "step_agent_implicit", "step_agent_inverse")  # two items
 RATIOS = set(RECIPES) - {*ON_SAMPLES, *PAIRS, *ONE_STEP}
+QUICK = ("agent_q", "grpo", "ppo")  # pairs, a policy gradient, a value head; the other recipes are of make test-rest
+
+
+def recipes(names: Iterable[str]) -> list[Any]:
+    """Names of recipes as parameters of a test."""
+    return [pytest.param(name, marks=() if name in QUICK else pytest.mark.rest) for name in names]
 
 
 def words_of(name: str) -> tuple[str, ...]:
@@ -104,7 +110,7 @@ def moments(name: str) -> tuple[Moment, ...]:
     )
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", recipes(RECIPES))
 def test_a_run_killed_four_times_ends_with_the_weights_of_an_uninterrupted_one(
     name: str, base: Path, whole: Whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +152,7 @@ def test_a_killed_run_goes_on_with_its_adapters(base: Path, tmp_path: Path, monk
     assert_same_end("rloo", tmp_path / "run", tmp_path / "whole")
 
 
+@pytest.mark.rest
 def test_arpo_replay_replays_and_only_rounding_depends_on_where_it_was_killed(
     base: Path, whole: Whole, tmp_path: Path
 ) -> None:
@@ -167,7 +174,7 @@ def test_arpo_replay_replays_and_only_rounding_depends_on_where_it_was_killed(
     assert all(torch.allclose(found[key], wanted[key], atol=1e-7, rtol=1e-6) for key in wanted)
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", recipes(PAIRS))
 def test_a_rounds_reference_is_its_first_weights(name: str, whole: Whole) -> None:
     lines = logged(whole(name), name)
     first = {line["round"]: line for line in reversed(lines)}
@@ -179,7 +186,7 @@ def test_a_rounds_reference_is_its_first_weights(name: str, whole: Whole) -> Non
     assert abs(lines[-1]["loss"] - math.log(2)) > 1e-5
 
 
-@pytest.mark.parametrize("name", sorted(RATIOS))
+@pytest.mark.parametrize("name", recipes(sorted(RATIOS)))
 def test_a_rounds_ratios_start_at_one(name: str, whole: Whole) -> None:
     first = {line["round"]: line for line in reversed(logged(whole(name), name))}
     for line in first.values():
@@ -205,6 +212,7 @@ COMMAND = (
 )
 
 
+@pytest.mark.rest
 @pytest.mark.parametrize(("name", "number", "steps"), [("grpo", 1, 2), ("ppo", 2, 8)])
 def test_a_killed_command_goes_on_and_ends_with_the_same_weights(
     name: str, number: int, steps: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]

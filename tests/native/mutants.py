@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("", "_draws", "_refusals", "_tickets", "_snapshot", "_oracle")  # the slow ones last
 TESTS = [f"test_forest{part}.py" for part in PARTS]
 
-FAULTS = [  # file, what stands there, what is put there
+LINES = [  # file, what stands there, what is put there
     ("score.h", "1.0 / std::sqrt(1.0 + static_cast<double>(n))", "1.0 / std::sqrt(static_cast<double>(n > 0 ? n : 1))"),
     ("score.h", "std::log(static_cast<double>(n > 0 ? n : 1))", "std::log(1.0 + static_cast<double>(n))"),
     ("score.h", "table.edge(n > 0 ? n - 1 : 0).spread", "table.edge(n).spread"),
@@ -117,6 +117,7 @@ FAULTS = [  # file, what stands there, what is put there
     ("snapshot.cc", "is_terminal && f.config_.exhaust", "is_terminal"),
     ("snapshot.cc", "f.make_columns(std::span(&e.critic_value, 1), std::span(&e.prior, 1));", ""),
 ]  # fmt: skip
+FAULTS = [Fault(*texts) for texts in LINES]
 
 RUN = """
 import importlib.util, sys
@@ -152,29 +153,53 @@ def passes(core: Path, timeout: float | None = None) -> bool:
     return done.returncode == 0
 
 
+class Copy:
+    """The sources of this process: each process changes and builds its own."""
+
+    folder: Path  # of all copies
+    path: Path
+    timeout: float  # seconds for the tests on a fault
+
+
+def source_of(file: str) -> str:
+    return (ROOT / "csrc" / file).read_text()
+
+
+def copy_sources() -> Path:
+    """Copy the sources for this process and build them; returns the core."""
+    Copy.path = Copy.folder / str(os.getpid())
+    for name in ("csrc", "bindings"):
+        shutil.copytree(ROOT / name, Copy.path / name)
+    text = (ROOT / "CMakeLists.txt").read_text()
+    (Copy.path / "CMakeLists.txt").write_text(text.replace("-Werror ", ""))  # a fault may leave a variable unused
+    return build(Copy.path)
+
+
+def prepare() -> None:
+    """A copy of its own for one process of several."""
+    os.environ["CMAKE_BUILD_PARALLEL_LEVEL"] = "1"
+    copy_sources()
+
+
+def is_killed(fault: Fault) -> bool:
+    path = Copy.path / "csrc" / fault.place
+    source = path.read_text()
+    path.write_text(fault.within(source))
+    killed = not passes(build(Copy.path), Copy.timeout)
+    path.write_text(source)
+    return killed
+
+
 def main() -> None:
-    faults, as_json = chosen(__doc__, [Fault(*texts) for texts in FAULTS])
+    faults, as_json = chosen(__doc__, FAULTS)
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # cmake and ninja
     with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder) / "agentq"
-        for name in ("csrc", "bindings"):
-            shutil.copytree(ROOT / name, copy / name)
-        text = (ROOT / "CMakeLists.txt").read_text()
-        (copy / "CMakeLists.txt").write_text(text.replace("-Werror ", ""))  # a fault may leave a variable unused
-        start = time.monotonic()
-        if not passes(build(copy)):
+        Copy.folder = Path(folder)
+        core, begun = copy_sources(), time.monotonic()
+        if not passes(core):
             raise SystemExit("the tests must pass on the sources as they are; they fail")
-        timeout = 5 * (time.monotonic() - start)
-
-        def is_killed(fault: Fault) -> bool:
-            path = copy / "csrc" / fault.place
-            source = path.read_text()
-            path.write_text(fault.within(source))
-            killed = not passes(build(copy), timeout)
-            path.write_text(source)
-            return killed
-
-        attempt(faults, is_killed, as_json)
+        Copy.timeout = 5 * (time.monotonic() - begun)
+        attempt(faults, is_killed, as_json, prepare)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -48,17 +47,21 @@ class Example:
     moments: list[Moment]
 
 
-def pick_examples(stages: Iterable[tuple[str, Iterable[TreeRecord]]]) -> list[Example]:
-    """The first success and the first tree without one, over all stages in order, as far as they exist."""
-    found: dict[bool, Example] = {}
-    for stage, trees in stages:
-        for tree in trees:
-            succeeded = bool(tree.success.any())
-            if succeeded not in found and len(tree) > 1:
-                found[succeeded] = explain(stage, tree)
-            if len(found) == 2:
-                return [found[True], found[False]]
-    return [found[key] for key in (True, False) if key in found]
+class Examples:
+    """The first found success and the first tree without one, of the trees that `see` is given."""
+
+    def __init__(self) -> None:
+        self._found: dict[bool, Example] = {}
+
+    def see(self, stage: str, tree: TreeRecord) -> None:
+        """Keep the tree's story if it is the first of its kind; a tree of its root alone tells none."""
+        succeeded = bool(tree.success.any())
+        if succeeded not in self._found and len(tree) > 1:
+            self._found[succeeded] = explain(stage, tree)
+
+    def picked(self) -> list[Example]:
+        """At most two, the success first."""
+        return [self._found[key] for key in (True, False) if key in self._found]
 
 
 def best_end(tree: TreeRecord) -> int:

@@ -15,7 +15,7 @@ from agentq.errors import StoreError
 from agentq.evaluation.stats import RungResult
 from agentq.policies.usage import Tally, Usage, count
 from agentq.report.charts import finite_points, line_plot, success_bars
-from agentq.report.examples import pick_examples
+from agentq.report.examples import Example, Examples
 from agentq.store.durable import write_whole
 from agentq.store.files import flatten, read_json, read_metrics
 from agentq.store.run import TRAJECTORY, TREE, RunStore
@@ -25,6 +25,8 @@ CURVES = (
     *("loss", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected"),  # per optimiser step
     *("grad_norm", "kl", "approx_kl", "clip_ratio/low_mean", "clip_ratio/high_mean"),
 )
+BROKEN = "broken by the world"  # episodes, and rollouts of trees, by error kind
+RESTORED = "restored pages"  # nodes of trees, by outcome, see `Env.restored`
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ def write_report(run_dir: Path | str, out: Path | None = None) -> Path:
     path = Path(run_dir)
     rungs = read_summary(path / "summary.json")
     with RunStore.read(path) as store:
+        stages, examples = read_stages(store)
         page = _template().render(
             name=path.resolve().name,
             config=store.config,
@@ -60,9 +63,9 @@ def write_report(run_dir: Path | str, out: Path | None = None) -> Path:
             paid=any(rung.money for rung in rungs),
             broken=any(rung.broken for rung in rungs),
             bars=success_bars(rungs) if rungs else "",
-            stages=stage_rows(store),
+            stages=stages,
             curves=curves(read_metrics(path / "metrics.jsonl")),
-            examples=pick_examples((stage, store.trees(stage)) for stage in store.stages()),
+            examples=examples,
         )
     out = out or path / "report.html"
     try:
@@ -92,9 +95,9 @@ def read_summary(path: Path) -> list[RungResult]:
         raise StoreError(f"{path}: {error}") from error
 
 
-def stage_rows(store: RunStore) -> list[StageRow]:
-    """One row per stage, in the order of the run."""
-    rows = []
+def read_stages(store: RunStore) -> tuple[list[StageRow], list[Example]]:
+    """One row per stage, in the order of the run, and the trees to show. Reads each tree and each episode once."""
+    rows, examples = [], Examples()
     for stage in store.stages():
         note, trees, episodes = dict(store.note(stage) or {}), store.count(stage, TREE), store.count(stage, TRAJECTORY)
         if "seconds" not in note and not trees and not episodes:
@@ -105,12 +108,20 @@ def stage_rows(store: RunStore) -> list[StageRow]:
             note.pop(key, None)
         text += used(Usage.from_note({key: note.pop(key, {}) for key in ("usage", "engine")}))
         text += [f"{key.replace('_', ' ')} {value}" for key, value in note.items()]
-        if broke := faults(store, stage):
-            text.append(f"broken by the world: {', '.join(f'{n} {kind}' for kind, n in broke)}")
-        if back := returns(store, stage):
-            text.append(f"restored pages: {', '.join(f'{n} {how}' for how, n in back)}")
+        faults = Counter(t.fault for t in store.trajectories(stage) if t.fault is not None)
+        restored: Counter[str] = Counter()
+        for tree in store.trees(stage):
+            faults.update(tree.info.get("faults", {}))
+            restored.update(how for how in tree.restored if how)
+            examples.see(stage, tree)
+        text += [f"{what}: {_by_count(found)}" for what, found in ((BROKEN, faults), (RESTORED, restored)) if found]
         rows.append(StageRow(stage, trees, episodes, seconds, "; ".join(text)))
-    return rows
+    return rows, examples.picked()
+
+
+def _by_count(found: Counter[str]) -> str:
+    """`7 timeout, 2 held`: commonest first, then by name."""
+    return ", ".join(f"{n} {kind}" for kind, n in sorted(found.items(), key=lambda each: (-each[1], each[0])))
 
 
 def used(usage: Usage) -> list[str]:
@@ -129,19 +140,6 @@ def _asked(role: str, t: Tally) -> str:
     asked = f"{count(t.requests)} requests, {count(t.prompt_tokens)} prompt tokens ({cached:.0%} cached)"
     queued_ms = 1000 * t.queue_s / max(1, t.requests)
     return f"{role}: {asked}, {count(t.generated_tokens)} generated, queued {queued_ms:.0f} ms each"
-
-
-def returns(store: RunStore, stage: str) -> list[tuple[str, int]]:
-    """Number of restored nodes in a stage's trees by outcome (see `Env.restored`), commonest first."""
-    return Counter(how for tree in store.trees(stage) for how in tree.restored if how).most_common()
-
-
-def faults(store: RunStore, stage: str) -> list[tuple[str, int]]:
-    """Numbers of episodes and rollouts that the world broke, by error kind, commonest first."""
-    found = Counter(t.fault for t in store.trajectories(stage) if t.fault is not None)
-    for tree in store.trees(stage):
-        found.update(tree.info.get("faults", {}))
-    return sorted(found.items(), key=lambda each: (-each[1], each[0]))
 
 
 def curves(metrics: Sequence[dict[str, Any]]) -> list[tuple[str, list[Markup]]]:
