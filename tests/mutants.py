@@ -225,13 +225,14 @@ LINES: dict[tuple[str, str], list[tuple[str, str]]] = {  # module, its tests: wh
          'verbose=False)["input_ids"]\n        else'),
     ],
     ("policies.decoding", "test_traps"): [
-        ("logps = torch.log_softmax(logits, dim=-1)", "logps = torch.log_softmax(logits / (temperature or 1), dim=-1)"),
-        ("allowed / temperature, dim", "allowed.where(allowed >= allowed.topk(20)[0][..., -1:], -torch.inf), dim"),
-        ("self.counts[rows] += live", "self.counts[rows] += live & (tokens != 1)"),
+        ("torch.log_softmax(logits, dim=-1)",
+         "torch.log_softmax(logits / torch.where(warm, temperatures[:, None], 1.0), dim=-1)"),
+        ("torch.softmax(allowed / ",
+         "torch.softmax(allowed.where(allowed >= allowed.topk(20)[0][..., -1:], -torch.inf) / "),
     ],
     ("policies.columns", "test_architectures"): [
-        ("place < counts[:, None]", "input_ids != 1"),
-        ("self.next, self.steps = start + counts, 0", "self.next, self.steps = start + counts.max() + 0 * counts, 0"),
+        ("visible = behind >= 0", "visible = behind > 0"),
+        ("last.extend(range(at, at + len(tokens)))", "last.extend([at] * len(tokens))"),
     ],
     ("recipes.settings", "test_traps"): [("if self.run.constrained", "if False")],
 }  # fmt: skip

@@ -219,7 +219,7 @@ def test_search_has_the_defaults_of_the_settings() -> None:
         (lambda: agentq.search(dict, 0, both), ConfigError, "must make an environment with the method reset(seed)"),
         (lambda: agentq.search(Count, -1, both), ConfigError, "task seed must be in [0, 4000000000); got -1"),
         (lambda: agentq.search(Count, 0, 7), ConfigError, "or the name of a model; got int"),
-        (lambda: agentq.search(Count, 0, "no/such/place/at/all"), ModelError, "which is not there"),
+        (lambda: agentq.search(Count, 0, "no/such/place/at/all"), ModelError, "which does not exist"),
         (
             lambda: agentq.search(Count, 0, both, num_proposals=0),
             ConfigError,

@@ -10,10 +10,15 @@ from agentq.policies.prefix import BLOCK, PrefixCache
 BLOCK_BYTES = 4 * 2 * 2 * BLOCK * 3
 
 
-def _states(prompt: np.ndarray, start: int) -> torch.Tensor:
+def _states(prompt: np.ndarray) -> torch.Tensor:
     """A token's state is the sum of the prompt up to it, so a block of another prefix would show."""
-    sums = torch.tensor(np.cumsum(prompt)[start:], dtype=torch.float32)
-    return sums[:, None].expand(2, 2, 1, -1, 3)
+    return torch.tensor(np.cumsum(prompt), dtype=torch.float32)[:, None].expand(2, 2, 1, -1, 3)
+
+
+def _known(cache: PrefixCache, prompt: np.ndarray) -> int:
+    """How many tokens of the prompt the cache knows."""
+    found = cache.find(prompt)
+    return 0 if found is None else found.shape[3]
 
 
 def test_find_gives_the_longest_known_prefix_and_its_own_states() -> None:
@@ -21,13 +26,12 @@ def test_find_gives_the_longest_known_prefix_and_its_own_states() -> None:
     known: set[bytes] = set()
     for _ in range(300):
         prompt = np.repeat(rng.integers(0, 2, 6), BLOCK)[: rng.integers(1, 6 * BLOCK)].astype(np.int32)
-        blocks = cache.find(prompt)
-        start = BLOCK * len(blocks)
+        found, states = cache.find(prompt), _states(prompt)
         lengths = [n for n in range(0, len(prompt), BLOCK) if n == 0 or prompt[:n].tobytes() in known]
-        assert start == max(lengths)
-        if blocks:
-            torch.testing.assert_close(torch.cat(blocks, dim=3), _states(prompt, 0)[..., :start, :])
-        cache.add(prompt, start, _states(prompt, start))
+        assert _known(cache, prompt) == max(lengths)
+        if found is not None:
+            torch.testing.assert_close(found, states[..., : max(lengths), :])
+        cache.add(prompt, list(states))
         known |= {prompt[:n].tobytes() for n in range(BLOCK, len(prompt) + 1, BLOCK)}
     assert cache.num_bytes == BLOCK_BYTES * len(known)
 
@@ -35,17 +39,10 @@ def test_find_gives_the_longest_known_prefix_and_its_own_states() -> None:
 def test_the_limit_holds_and_old_leaves_go_first() -> None:
     cache = PrefixCache(3 * BLOCK_BYTES)
     first, second = (np.full(2 * BLOCK + 1, i, dtype=np.int32) for i in (1, 2))
-    cache.add(first, 0, _states(first, 0))
-    cache.add(second, 0, _states(second, 0))
+    cache.add(first, list(_states(first)))
+    cache.add(second, list(_states(second)))
     assert cache.num_bytes == 3 * BLOCK_BYTES
-    assert [len(cache.find(prompt)) for prompt in (first, second)] == [1, 2]  # the first one's leaf went
+    assert [_known(cache, prompt) for prompt in (first, second)] == [BLOCK, 2 * BLOCK]  # the first one's leaf went
     nothing = PrefixCache(0)
-    nothing.add(first, 0, _states(first, 0))
-    assert nothing.num_bytes == 0 and nothing.find(first) == []
-
-
-def test_add_stops_where_a_found_block_has_gone() -> None:
-    cache = PrefixCache(1 << 20)
-    prompt = np.arange(3 * BLOCK, dtype=np.int32)
-    cache.add(prompt, BLOCK, _states(prompt, BLOCK))  # as if its first block had been dropped since
-    assert cache.find(prompt) == []
+    nothing.add(first, list(_states(first)))
+    assert nothing.num_bytes == 0 and nothing.find(first) is None
