@@ -1,12 +1,12 @@
-"""The command line. Parses, calls one function, turns every fault but agentq's own into one line and an exit code.
+"""The command line: parses arguments, calls one function, and turns errors into one line and an exit code.
 
     0    done
-    1    a live task that was not done, an environment that breaks a promise
-    2    refused, or ended by a fault outside agentq: usage, input, a missing extra, a full disk, a server that is gone
-    3    a fault of agentq itself, with its traceback
-    130  interrupted; the same command goes on, except for a live task
+    1    a live task was not done, or an environment failed a check
+    2    an error outside agentq: usage, input, a missing extra, a full disk, a lost server
+    3    a bug in agentq, with its traceback
+    130  interrupted; the same command continues, except for a live task
 
-AGENTQ_TRACEBACK=1 shows the traceback of every fault.
+AGENTQ_TRACEBACK=1 shows the traceback of every error.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ DONE, NOT_DONE, REFUSED, FAULT, INTERRUPTED = 0, 1, 2, 3, 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code."""
-    from agentq.cli.foreign import foreign_package  # first: the modules below may be another project's
+    """Run the command line. Returns the exit code."""
+    from agentq.cli.foreign import foreign_package  # first, since the modules below may be another project's
 
     if foreign := foreign_package():
         print(f"agentq: {foreign}", file=sys.stderr)
@@ -32,13 +32,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = app(searching(words), exit_on_error=False, print_error=False)
         sys.stdout.flush()
-        return REFUSED if words in ([], ["env"]) else int(code or 0)  # help has no code
+        return REFUSED if words in ([], ["env"]) else int(code or 0)  # help returns no code
     except BaseException as error:
         return tell(error, words)
 
 
 def searching(words: list[str]) -> list[str]:
-    """The words, with a way to search for a `--search` that has none."""
+    """The words, with `--search` alone replaced by `--search=tree`."""
     return [
         f"{word}=tree" if word == "--search" and following not in ("tree", "step") else word
         for word, following in zip(words, [*words[1:], ""], strict=False)
@@ -46,7 +46,7 @@ def searching(words: list[str]) -> list[str]:
 
 
 def _set_defaults() -> None:
-    """One math thread per process unless OMP_NUM_THREADS says otherwise: on small machines two fight. No chatter."""
+    """Default to one math thread per process, since more are slower on small machines, and silence libraries."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")

@@ -1,4 +1,4 @@
-"""The words of the command line. Each command is a function; what it needs is imported in it."""
+"""The commands. Each is a function that imports what it needs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _short(setting: str) -> Parameter:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class RunOptions:
-    """What every command with a run directory takes."""
+    """Options of every command with a run directory."""
 
     config: File = None
     base: Annotated[str | None, Parameter(help="checkpoint to start from; default: the embedded base")] = None
@@ -54,18 +54,18 @@ class RunOptions:
     json: Json = False
 
     def given(self, settings: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
-        """The settings with those that have a short name."""
+        """The settings, including those given by their short options."""
         short = {name: value for name in ("env", "seed", "out") if (value := getattr(self, name)) is not None}
         return {**settings, "run": {**settings.get("run", {}), **short}}
 
     def place(self) -> RunPlace:
-        """The rest, for `recipes.run`."""
+        """The other options, for `recipes.run`."""
         from agentq.recipes.run import RunPlace
 
         return RunPlace(self.base, self.config, self.clean)
 
     def show(self, result: Result) -> int:
-        """Print a run's rows."""
+        """Print the rows of a run."""
         if self.json:
             rows = [row.to_dict() for row in result.rows]
             print(json_.dumps({"rungs": rows, "report": str(result.report)}))

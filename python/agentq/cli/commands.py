@@ -1,4 +1,4 @@
-"""What commands do that no other part of agentq needs."""
+"""Helpers of the commands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentq.recipes.settings import COMMANDS, RECIPES
 
 
 def listing(name: str | None, file: Path | None, given: Given) -> list[tuple[str, Any, str]]:
-    """Key, value and description of every setting; with the name of a command or recipe, of those that it reads."""
+    """Key, value and description of every setting, or of those that the named command or recipe reads."""
     if name is None:
         if given or file:
             key = next((f"{section}.{name}" for section, table in given.items() for name in table), "--config")
@@ -28,7 +28,7 @@ def listing(name: str | None, file: Path | None, given: Given) -> list[tuple[str
 
 
 def _model(name: str) -> tuple[type[Section], str]:
-    """The settings of a command or recipe, and its words."""
+    """The settings model of a command or recipe, and the command as typed."""
     if name in COMMANDS:
         return COMMANDS[name], name
     if own_recipe(name) is None:
@@ -41,7 +41,7 @@ def _model(name: str) -> tuple[type[Section], str]:
 
 
 def check_new_base(out: Path) -> None:
-    """Raises ConfigError unless `out`, which is replaced, is new or made by the same command."""
+    """Raises ConfigError unless `out`, which will be replaced, is new or was made by the same command."""
     held = sorted(entry.name for entry in out.iterdir()) if out.is_dir() else []
     if (out.exists() and not out.is_dir()) or (held and not (out / "pretrained").is_dir()):
         what = f"which holds {held[0]}" if held else "a file"

@@ -1,4 +1,4 @@
-"""What a command that failed says: one line for what its user or the machine can mend, a traceback for agentq's own."""
+"""Error messages of the command line: one line for outside errors, a traceback for bugs in agentq."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ TRACEBACK = "AGENTQ_TRACEBACK"
 OUTSIDE = (
     "SafetensorError",
     "OutOfMemoryError",
-)  # safetensors' (a file) and torch's (a GPU), by name: neither is loaded
+)  # of safetensors and torch, by name, since neither may be loaded
 
 
 def tell(error: BaseException, words: Sequence[str]) -> int:
-    """Print what `agentq WORDS` failed of to stderr; returns the exit code."""
+    """Print to stderr why `agentq WORDS` failed. Returns the exit code."""
     rich_left = isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)
     if rich_left or (isinstance(error, BrokenPipeError) and _stdout_is_gone()):
         return REFUSED
@@ -61,7 +61,7 @@ def _line(error: BaseException, words: Sequence[str]) -> tuple[str, int]:
 
 
 def _usage(error: CycloptsError) -> str:
-    """What is wrong with the words."""
+    """The message for a usage error."""
     chain = error.command_chain or ()
     within = reduce(App.__getitem__, chain, app)
     command, words = " ".join(("agentq", *chain)), error.unused_tokens or []
@@ -107,7 +107,7 @@ def _last_line(error: BaseException) -> str:
 
 
 def _stdout_is_gone() -> bool:
-    """Whether the reader of stdout has closed it; then nothing more is written there."""
+    """Whether the reader of stdout has closed it. If so, stdout is redirected to /dev/null."""
     poll = select.poll()
     poll.register(1, select.POLLOUT)
     gone = any(event & select.POLLERR for _, event in poll.poll(0))

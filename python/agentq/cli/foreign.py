@@ -1,4 +1,4 @@
-"""Another project's package of the same import name. Imports nothing of agentq: its modules may be that project's."""
+"""Detects another project's package of the same name. Imports nothing from agentq, which may be that project's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 
 
 def foreign_package() -> str | None:
-    """One line if a distribution `agentq` is installed, which overwrites files of `agentq-search`; None without it."""
+    """A message if a distribution `agentq` is installed, which overwrites files of `agentq-search`; otherwise None."""
     try:
         found = distribution("agentq")
     except PackageNotFoundError:

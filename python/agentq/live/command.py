@@ -38,7 +38,7 @@ from agentq.types import EnvAction, History, StepResult
 
 DONE, OTHERWISE, INTERRUPTED = 0, 1, 130
 _INTERRUPTED = "interrupted"
-_SHOWN = 4  # number of last commands of a rollout that are shown
+_SHOWN = 4  # number of last commands shown per rollout
 _SAID = {
     Outcome.DONE: "done, the judge says",
     Outcome.WAITS: "one step waits for a yes: run it on a terminal, or with --yes",
@@ -124,7 +124,7 @@ def _inputs(args: LiveOptions, model: str) -> dict[str, Path | str]:
 
 
 def _dry_run(goal: str, args: LiveOptions, site: Website, budget: Budget, seed: int) -> int:
-    """Walk until the budget is spent, and print the requests that were kept back as rules."""
+    """Walk until the budget is spent, and print the blocked requests as rules."""
     guard = Guard(args.allow_request, args.block_request)
     with BrowserPool(sandbox=False if args.no_sandbox else None) as pool, _interruptible(budget):
         env = BrowserEnv(site, pool, guard=guard)
@@ -145,7 +145,7 @@ def _tell_step(action: EnvAction, result: StepResult) -> None:
 
 
 def _rules(tried: Mapping[str, int]) -> list[str]:
-    """Requests that were kept back, as options to paste, most frequent first."""
+    """Options that would allow the blocked requests, most frequent first."""
     ordered = sorted(tried.items(), key=lambda item: (-item[1], item[0]))
     return [f"--allow-request {shlex.quote(visible(rule))}  # {count} times" for rule, count in ordered]
 
@@ -211,7 +211,7 @@ class _Terminal:
         _tell("\n".join(["This step may not be undone:", *step.lines()]))
         if self.yes:
             return True
-        handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # so that Ctrl-C ends the question
+        handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # Ctrl-C ends the question
         try:
             print("Send it? [y/N] ", end="", file=sys.stderr, flush=True)
             return sys.stdin.readline().strip().casefold() in ("y", "yes")
@@ -263,7 +263,7 @@ def _used(usage: Usage, money: float) -> list[str]:
 
 
 def _note(solution: Solution, budget: Budget, usage: Usage, money: float) -> dict[str, Any]:
-    """The result in the form for the report."""
+    """The result, for the report."""
     seconds = time.monotonic() - budget.begun
     result = _json(solution, money) | {"ended": budget.ended, "said": _SAID[solution.outcome]}
     return {"seconds": seconds, "usage": asdict(usage)["roles"], "live": result}

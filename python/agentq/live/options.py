@@ -1,4 +1,4 @@
-"""The options of `agentq run`. Imports nothing that takes time."""
+"""The options of `agentq run`. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-SECONDS = 600.0  # where no budget is given
+SECONDS = 600.0  # if no budget is given
 DRY_SECONDS = 60.0
 
 RULES = "METHOD ORIGIN/PATH, * at its end for all below; repeatable"
@@ -20,7 +20,7 @@ MONEY = "at most, at the prices given by --price.prompt, --price.generated"
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class LiveOptions:
-    """What `agentq run` takes besides the goal."""
+    """Options of `agentq run`."""
 
     url: Annotated[str, Parameter(help="where it begins; pages of its origin may be opened")]
     allow: Annotated[list[str], Parameter(help="a further origin; repeatable")] = field(default_factory=list)

@@ -1,7 +1,7 @@
-"""One task on a live site: search at test time within a budget, a judge for the reward, a person who allows requests.
+"""One task on a live site: search within a budget, a judge for the reward, and a user who allows requests.
 
-During search nothing is sent that may change the site: a step that would do so is held and ends its episode. The judge
-decides whether the held step may be what the user asked for. If so, the step is repeated up to the request, and the
+During search, no request is sent that may change the site. A step that would send one is held and ends its episode. The
+judge decides whether the held step may be what the user wants. If so, the step is repeated up to the request, and the
 user is asked about exactly this request. After a yes it is sent once, and another search begins on the resulting page.
 After a no it is refused, and the search begins again. An allowed request is never sent twice.
 """
@@ -49,10 +49,9 @@ class Outcome(StrEnum):
 class Solution:
     """The result of a run.
 
-    `commands`: those of the best episode, from the first page on. `findings`: the judge's rubric for its end; empty if
-    no end was good. `carried_out`: the steps that the user allowed. `waits`: the step that needs a yes. `counts`:
-    numbers of requests, see `gate.COUNTS`. `tried`: requests that were kept back, as rules that would allow them, and
-    how often.
+    `commands`: the commands of the best episode. `findings`: the judge's rubric for its end; empty if no end was good.
+    `carried_out`: the steps that the user allowed. `waits`: the step that needs a yes. `counts`: numbers of requests,
+    see `gate.COUNTS`. `tried`: how often requests were blocked, by the rules that would allow them.
     """
 
     outcome: Outcome
@@ -66,7 +65,7 @@ class Solution:
 
 @dataclass(frozen=True, slots=True)
 class Watcher:
-    """Callbacks of a run. `allows` is asked before a request is sent; None if no user can be asked."""
+    """Callbacks of a run. `allows` is called before a request is sent; None if no user can be asked."""
 
     allows: Callable[[FinalStep], bool] | None
     on_rollout: Callable[[History, StepResult, Judgement | None], None] = lambda history, result, judgement: None
@@ -88,7 +87,7 @@ def solve(
     constrained: bool = False,
     judge_sees: bool = False,
 ) -> Solution:
-    """Search for a way to `goal` that starts at `url`, until the judge finds one, or an engine's budget is spent.
+    """Search for a way from `url` to `goal`, until the judge approves one or an engine's budget is spent.
 
     Args:
         goal: what the user wants.
@@ -144,8 +143,8 @@ class _Run:
     watcher: Watcher
     settings: SearchSettings
     constrained: bool
-    judgement: Judgement | None = None  # that of the latest rollout
-    won: tuple[History, Judgement, BrowserSnapshot | None] | None = None  # by the latest search, with the held state
+    judgement: Judgement | None = None  # judgement of the latest rollout
+    won: tuple[History, Judgement, BrowserSnapshot | None] | None = None  # by the latest search, with its held state
 
     @property
     def guard(self) -> Guard:
@@ -154,7 +153,7 @@ class _Run:
         return self.env.guard
 
     async def solve(self) -> Solution:
-        """Search, ask and send in turn, as the module says."""
+        """Search, ask and send in turn, as described in the module docstring."""
         history = History.of(self.task, await call(self.env, self.env.reset, self.task))
         root = await call(self.env, self.env.snapshot)
         while True:
@@ -182,14 +181,14 @@ class _Run:
                 return self._ended(Outcome.GONE, end.actions)
 
     async def _carry_out(self, held: BrowserSnapshot) -> tuple[int, StepResult]:
-        """Do a held step until the person says no. Returns the number of questions, and the result."""
+        """Do a held step until the user refuses a request. Returns the number of questions and the result."""
         loop, asked = asyncio.get_running_loop(), 0
 
         async def ask(step: FinalStep) -> bool:
             assert self.watcher.allows is not None
             return self.watcher.allows(step)
 
-        def allows(step: FinalStep) -> bool:  # called in the environment's thread; the person is asked in the loop's
+        def allows(step: FinalStep) -> bool:  # called in the environment's thread; asks in the loop's
             nonlocal asked
             asked += 1
             return asyncio.run_coroutine_threadsafe(ask(step), loop).result()
@@ -246,6 +245,6 @@ def commands_of(actions: Sequence[str]) -> tuple[str, ...]:
 
 
 def _best(tree: TreeRecord) -> list[str]:
-    """The texts of the actions on the path to a tree's best end."""
+    """The action texts on the path to a tree's best end."""
     proposals = [tree.proposal[node] for node in tree.path(best_end(tree))]
     return [history_text(proposal.action) for proposal in proposals if proposal is not None]

@@ -1,4 +1,4 @@
-"""A dry run: random steps on a live site. Nothing unsafe is sent; the user sees what the site would send."""
+"""A dry run: random steps on a live site, which show what the site would send. Nothing unsafe is sent."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from agentq.types import EnvAction, Split, StepResult, Task
 def walk(
     env: BrowserEnv, goal: str, budget: Budget, seed: int, on_step: Callable[[EnvAction, StepResult], None]
 ) -> int:
-    """Take random steps until the budget is spent, where a step counts as a call. Returns the number of steps.
+    """Take random steps until the budget is spent. A step counts as a call. Returns the number of steps.
 
-    A finished episode begins again. Words of `goal` are typed into fields. `env.guard` has what the steps tried to
-    send. Raises EnvError if the first page cannot be opened.
+    A finished episode starts again. Words of `goal` are typed into fields. `env.guard` records the requests that the
+    steps tried to send. Raises EnvError if the first page cannot be opened.
     """
     task, rng = Task(env.name, 0, Split.TEST, goal.strip() or "one"), random.Random(seed)
     env.reset(task)

@@ -1,4 +1,4 @@
-"""How far an engine's log-probabilities are from a learner's. Ratios and references depend on it."""
+"""How far an engine's log-probabilities are from a learner's. Policy ratios and references depend on it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Attention of decoding: each row's tokens attend to the row's own keys and values, which the row keeps.
+"""Attention during decoding: the tokens of a row attend to the keys and values that the row stores.
 
-The core computes few tokens with many keys, as in decoding, in one call for all rows: it copies no keys, needs no dense
-mask and takes rows of any length. Torch computes the rest: prompts, accelerators, other types than float32.
+On a CPU in float32 the core computes rows with few new tokens in one call, without copying keys or a dense mask. Torch
+computes the rest: prompts, accelerators and other types.
 """
 
 from __future__ import annotations
@@ -21,53 +21,53 @@ from agentq import _core
 from agentq.errors import ModelError
 
 NAME = "agentq_pieces"
-FEW = 16  # tokens of a row up to which the core is faster than torch
+FEW = 16  # new tokens per row up to which the core is faster than torch
 
 
 class Keeper(Protocol):
-    """Keeps the keys and values of one row."""
+    """Storage for the keys and values of one row."""
 
     def buffer(self, layer: int, like: Tensor) -> Tensor:
-        """`[2, heads, room, d]` keys and values of a layer, with room for the new tokens; `like` `[heads, T, d]`."""
+        """`[2, heads, room, d]` keys and values of a layer, with room for new tokens. `like`: `[heads, T, d]`."""
         ...
 
     def array(self, layer: int, like: Tensor) -> np.ndarray:
-        """The same memory as an array."""
+        """The same memory as a NumPy array."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The tokens `start` to `stop` of a batch: those of one row, which has `length` keys with them.
+    """The tokens `start` to `stop` of a batch, which belong to one row. `length` is the row's number of keys with them.
 
-    `visible` and `windowed` `[T, length]` tell which keys a token sees, in layers with full attention and in layers
-    with a window; None stands for all.
+    `visible` and `windowed` `[T, length]` are masks of the keys that each token sees, in layers with full attention and
+    in layers with a window. None means all keys.
     """
 
     row: Keeper
     start: int
     stop: int
     length: int
-    causal: bool  # instead of a mask: each token sees those before it
+    causal: bool  # instead of a mask: each token sees the earlier ones
     visible: np.ndarray | None
     windowed: np.ndarray | None
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """A batch of rows. Layers whose attention mask is `marker` have the window; all have it where that is None."""
+    """A batch of rows. Layers whose attention mask is `marker` use the window; if `marker` is None, all layers do."""
 
     pieces: Sequence[Piece]
     marker: Tensor | None
 
     @cached_property
     def few(self) -> list[Piece]:
-        """Those that the core computes, if it can compute any."""
+        """Pieces that the core computes on a CPU in float32."""
         return [p for p in self.pieces if p.stop - p.start <= FEW and not p.causal]
 
     @cached_property
     def many(self) -> list[Piece]:
-        """The others."""
+        """The other pieces."""
         return [p for p in self.pieces if p.stop - p.start > FEW or p.causal]
 
 
@@ -82,9 +82,9 @@ def attend(
     scaling: float | None = None,
     **other: Any,
 ) -> tuple[Tensor, None]:
-    """`[1, T, heads, d]` from `[1, heads, T, d]`: a transformers attention function.
+    """`[1, T, heads, d]` from `[1, heads, T, d]`: an attention function for transformers.
 
-    Raises ModelError if the model asks for more than softmax over scores: caps, sinks, biases by place.
+    Raises ModelError if the model needs more than a softmax over scores: a cap, sinks or a position bias.
     """
     if asked := [name for name in ("softcap", "s_aux", "position_bias") if other.get(name) is not None]:
         raise ModelError(f"attention by pieces must be plain; got {', '.join(asked)}")
@@ -95,7 +95,7 @@ def attend(
 def attend_pieces(
     layer: int, query: Tensor, key: Tensor, value: Tensor, pieces: Pieces, windowed: bool, scale: float
 ) -> Tensor:
-    """`[T, heads, d]` from `[heads, T, d]`; `windowed`: the layer has the window."""
+    """`[T, heads, d]` from `[heads, T, d]`. `windowed`: whether the layer has a window."""
     simple = query.device.type == "cpu" and query.dtype == key.dtype == value.dtype == torch.float32
     few, many = (pieces.few, pieces.many) if simple else ([], pieces.pieces)
     if few:
@@ -118,7 +118,7 @@ def _attend_few(
     value: Tensor,
     scale: float,
 ) -> Tensor:
-    """`[T, heads, d]`, filled where the pieces are."""
+    """`[T, heads, d]`, filled only for the tokens of the pieces."""
     found = _core.attend_rows(
         query.numpy(),
         key.numpy(),
@@ -152,12 +152,12 @@ def _attend_many(
     return found[0].transpose(0, 1)
 
 
-AttentionInterface.register(NAME, attend)  # and no mask function: transformers then makes no mask
+AttentionInterface.register(NAME, attend)  # without a mask function, so transformers makes no mask
 
 
 @contextmanager
 def used_by(decoder: Any) -> Iterator[None]:
-    """In the block, a transformers decoder attends by `attend` and must be called with `pieces`."""
+    """Within the block, a transformers decoder uses `attend` and must be called with `pieces`."""
     before = decoder.config._attn_implementation
     decoder.config._attn_implementation = NAME
     try:

@@ -1,17 +1,18 @@
-"""The samples of prompts, token by token: logits in, no choices made. Two ways to compute the same numbers.
+"""Next-token logits for several samples per prompt, computed in two ways with the same result. Draws no tokens.
 
-Samples of one prompt that have drawn the same tokens so far are one branch, computed once. A row is a prompt and its
-branches; rows begin and end at any time.
+Samples of one prompt that have drawn the same tokens so far form one branch, which is computed once. A row is a prompt
+and its branches. Rows may begin and end at any step.
 
-`SharedColumns` is fast. A row keeps the keys and values of its prompt once, and of each branch's tokens behind them:
+`SharedColumns` is fast. A row stores the keys and values of its prompt once, followed by those of its branches' tokens:
 
     keys:      prompt p_1 .. p_T | step 1: branch 1..C | step 2: branch 1..C' | ...
     branch:    sees the prompt   | its ancestor        | its ancestor         | itself
 
-What a prompt has in common with earlier ones comes from the prefix cache; only the rest is computed. All rows go
-through the model as one sequence without padding, and attend each to its own keys.
+A prefix shared with an earlier prompt comes from the prefix cache, and only the rest is computed. All rows go through
+the model as one sequence without padding. Each row attends to its own keys only.
 
-`PlainColumns` is for models that cannot attend so: one row at a time, its branches a batch in the model's own cache.
+`PlainColumns` serves all other models. It computes one row at a time, with the branches as a batch in the model's own
+cache.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from agentq.policies.llama import LlamaDecoder
 from agentq.policies.prefix import PrefixCache
 
 FULL, SLIDING = "full_attention", "sliding_attention"  # transformers' names
-ROOM = 64  # tokens that a row's buffers grow by
+ROOM = 64  # tokens by which a row's buffers grow
 
 
 class PromptRow(Protocol):
-    """A prompt and its branches. `num_cached` of the prompt's tokens are known, `num_new` are to be computed."""
+    """A prompt and its branches. `num_cached` of the prompt's tokens are cached, `num_new` must be computed."""
 
     num_new: int
     num_cached: int
@@ -42,9 +43,9 @@ class PromptRow(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """A row's next tokens `[C]`, one per branch, and the branch `[C]` before that each continues.
+    """The next tokens of a row `[C]`, one per branch, and the index of the earlier branch that each continues `[C]`.
 
-    Both are empty in a row that begins: its prompt is then computed, its only branch.
+    Both are empty for a new row. Its prompt is then computed as its only branch.
     """
 
     row: Any
@@ -53,10 +54,10 @@ class Growth:
 
 
 class Columns(Protocol):
-    """How logits are computed."""
+    """A way to compute logits."""
 
     def begin(self, prompt: np.ndarray) -> PromptRow:
-        """The row of a prompt `[P]`; computes nothing."""
+        """The row of a prompt `[P]`. Computes nothing."""
         ...
 
     def forward(self, rows: Sequence[Growth]) -> Tensor:
@@ -75,7 +76,7 @@ class SharedColumns:
         kinds = set(getattr(config, "layer_types", None) or ())
         self.window = getattr(config, "sliding_window", None) if SLIDING in kinds or not kinds else None
         self.llama = LlamaDecoder(model) if LlamaDecoder.takes(model) else None
-        self.mixed = SLIDING in kinds  # such models take a mask per kind of layer, others one for all layers
+        self.mixed = SLIDING in kinds  # such models take one mask per kind of layer, others one mask for all layers
 
     @staticmethod
     def takes(model: Any) -> bool:
@@ -128,10 +129,10 @@ class SharedColumns:
         return hidden
 
     def _piece(self, row: SharedRow, at: int, places: np.ndarray) -> attention.Piece:
-        """What the tokens at `places` `[T]`, the row's last, see of it."""
+        """Which keys of a row its last tokens, at positions `places` `[T]`, attend to."""
         stop, length = at + len(places), row.length
         distant = self.window is not None and places[-1] >= self.window
-        whole = len(places) == length  # a prompt with nothing known before
+        whole = len(places) == length  # a prompt without a cached prefix
         if not distant and (whole or (row.own is None and len(places) == 1)):
             return attention.Piece(row, at, stop, length, whole and length > 1, None, None)
         behind = places[:, None] - row.positions
@@ -146,26 +147,26 @@ class SharedColumns:
 
 
 class SharedRow:
-    """`PromptRow` with the keys and values of its prompt and of its branches' tokens."""
+    """`PromptRow` that stores the keys and values of its prompt and of its branches' tokens."""
 
     def __init__(self, prompt: np.ndarray, known: Tensor | None) -> None:
-        """`known` `[layers, 2, heads, cached, d]`: the states of a prefix."""
+        """`known` `[layers, 2, heads, cached, d]`: keys and values of a cached prefix."""
         self.prompt, self.known = prompt, known
         self.num_cached = 0 if known is None else known.shape[3]
         self.num_new = len(prompt) - self.num_cached
-        self.length = len(prompt)  # of all keys
-        self.depths: list[int] = []  # of each key behind the prompt: its step
-        self.own: np.ndarray | None = None  # [C, length - P]: which of those keys a branch sees; None: it sees all
-        self.buffers: list[Tensor] = []  # of each layer: [2, heads, room, d]
+        self.length = len(prompt)  # number of keys
+        self.depths: list[int] = []  # decoding step of each key after the prompt
+        self.own: np.ndarray | None = None  # [C, length - P]: keys after the prompt that each branch sees; None: all
+        self.buffers: list[Tensor] = []  # one per layer, [2, heads, room, d]
         self.arrays: dict[int, np.ndarray] = {}  # the same memory
 
     @property
     def positions(self) -> np.ndarray:
-        """`[length]` of every key."""
+        """`[length]` positions of all keys."""
         return np.concatenate([np.arange(len(self.prompt)), len(self.prompt) + np.array(self.depths, dtype=np.int64)])
 
     def grow(self, parents: Sequence[int]) -> np.ndarray:
-        """Append a token to each of `parents` `[C]`, the branches from now on; returns the tokens' positions `[C]`."""
+        """Append one token to each branch in `parents` `[C]`. Returns the positions of the tokens `[C]`."""
         count, depth = len(parents), self.depths[-1] + 1 if self.depths else 0
         if self.own is not None or count > 1:
             before = np.ones((1, len(self.depths)), dtype=bool) if self.own is None else self.own
@@ -194,7 +195,7 @@ class SharedRow:
 
 
 def _with_room(held: Tensor, length: int) -> Tensor:
-    """A buffer that begins with what is `held` and has room for more than `length` tokens."""
+    """A copy of `held` with room for more than `length` tokens."""
     two, heads, filled, size = held.shape
     buffer = held.new_empty(two, heads, length + ROOM, size)
     buffer[:, :, :filled] = held
@@ -202,7 +203,7 @@ def _with_room(held: Tensor, length: int) -> Tensor:
 
 
 class PlainColumns:
-    """`Columns` of any causal LM with a cache. Computes row by row and knows no prefixes."""
+    """`Columns` of any causal LM with a cache. Computes row by row, without cached prefixes."""
 
     def __init__(self, model: Any) -> None:
         self.model, self.device = model, model.get_input_embeddings().weight.device
@@ -231,7 +232,7 @@ class PlainColumns:
 
 @dataclass(slots=True)
 class PlainRow:
-    """`PromptRow` in the model's own cache, whose batch is the branches."""
+    """`PromptRow` in the model's own cache. The batch dimension of the cache is the branches."""
 
     prompt: np.ndarray
     num_new: int

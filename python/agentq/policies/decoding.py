@@ -1,11 +1,11 @@
-"""Requests under way, one token of each per step: who is computed, draws, patterns, ends. Knows no model.
+"""Continuous batching: each step computes one token per sample of the running requests. Independent of the model.
 
-    1. admit    requests that wait take the rows that are free
-    2. compute  one forward pass: prompts of new rows, the next token of each branch of the others
-    3. draw     a token per sample
-    4. part     samples of a branch that drew the same token stay together; rows whose samples have all ended leave
+    1. admit    waiting requests take free rows
+    2. compute  one forward pass over the prompts of new rows and the next token of each branch of the others
+    3. draw     one token per sample
+    4. part     samples of a branch that drew the same token stay together; a row leaves when all its samples have ended
 
-Source of the steps without a barrier between requests: Yu et al. 2022, "Orca", OSDI 2022, section 4.
+Source of scheduling per step instead of per batch of requests: Yu et al. 2022, "Orca", OSDI 2022, section 4.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from agentq.policies.renderer import Renderer
 from agentq.policies.usage import Usage
 from agentq.types import StopReason
 
-PROMPT_TOKENS = 2048  # of new rows in one step, unless a single prompt is longer: bounds the memory of activations
+PROMPT_TOKENS = 2048  # limit for new rows in one step, unless a single prompt is longer; bounds activation memory
 
 
 class Answering:
-    """A request under way, with the tokens and log-probabilities of each sample; at the end `samples`."""
+    """A running request: the tokens and log-probabilities of each sample so far. `samples` is filled at the end."""
 
     def __init__(self, request: SampleRequest, version: int, matcher: Any) -> None:
         self.request, self.version, self.arrived = request, version, time.perf_counter()
@@ -38,14 +38,14 @@ class Answering:
         self.uniforms = np.random.Generator(np.random.Philox(key=request.seed)).random((most, k))
         self.tokens: list[list[int]] = [[] for _ in range(k)]
         self.logps: list[list[float]] = [[] for _ in range(k)]
-        self.branches, self.matchers = [list(range(k))], [matcher]  # the samples of each branch, its pattern
+        self.branches, self.matchers = [list(range(k))], [matcher]  # the samples and the pattern's state of each branch
         self.row: PromptRow | None = None
         self.growth: Growth
         self.samples: list[SampledAnswer] = []
 
 
 class Decoding:
-    """At most `max_rows` requests are computed at once; `matcher` makes that of a pattern. `halted`: no step more."""
+    """Computes at most `max_rows` requests at once. `matcher` compiles a pattern. `halted` stops further steps."""
 
     def __init__(
         self, columns: Columns, renderer: Renderer, usage: Usage, *, max_rows: int, matcher: Callable[[str], Any]
@@ -56,18 +56,18 @@ class Decoding:
         self.rows: list[Answering] = []
 
     def add(self, request: SampleRequest, version: int) -> Answering:
-        """Let a request wait for a row; `version` marks its samples. Raises ModelError for a pattern that is none."""
+        """Queue a request. `version` is recorded in its samples. Raises ModelError for an invalid pattern."""
         found = Answering(request, version, self.matcher(request.pattern) if request.pattern else None)
         self.waiting.append(found)
         return found
 
     def remove(self, answering: Answering) -> None:
-        """Forget a request that is under way."""
+        """Remove a waiting or running request."""
         (self.waiting if answering in self.waiting else self.rows).remove(answering)
 
     @torch.inference_mode()
     def step(self) -> list[Answering]:
-        """One token of each row; returns those whose samples have all ended."""
+        """Compute one token per sample. Returns the requests whose samples have all ended."""
         begun = time.perf_counter()
         self._admit()
         logits = self.columns.forward([a.growth for a in self.rows])
@@ -85,7 +85,7 @@ class Decoding:
         return ended
 
     def _admit(self) -> None:
-        """Give the free rows to requests that wait, as long as their prompts leave this step room."""
+        """Give free rows to waiting requests while their prompts fit into this step."""
         room = PROMPT_TOKENS
         while self.waiting and len(self.rows) < self.max_rows:
             a = self.waiting[0]
@@ -100,7 +100,7 @@ class Decoding:
             tally.cached_tokens += a.row.num_cached
 
     def _draw(self, logits: Tensor) -> tuple[list[list[int]], list[list[float]]]:
-        """The next tokens of each branch's samples, and their log-probabilities; `logits` `[N, V]`, one per branch."""
+        """The next tokens of all samples and their log-probabilities, from `[N, V]` logits, one row per branch."""
         branches = [(a, samples) for a in self.rows for samples in a.branches]
         uniforms = np.zeros((len(branches), max(len(samples) for _, samples in branches)))
         for row, (a, samples) in zip(uniforms, branches, strict=True):
@@ -111,7 +111,7 @@ class Decoding:
         return tokens.tolist(), logps.tolist()
 
     def _part(self, a: Answering, tokens: list[list[int]], logps: list[list[float]]) -> None:
-        """Add the tokens of each branch's samples; those that go on and drew the same stay one branch."""
+        """Append the drawn tokens to the samples. Unfinished samples that drew the same token stay one branch."""
         branches, matchers = list[list[int]](), list[Any]()
         parents, grown = list[int](), list[int]()
         for parent, samples in enumerate(a.branches):
@@ -139,16 +139,16 @@ class Decoding:
 
 
 def draw(logits: Tensor, allowed: Tensor, uniforms: Tensor, temperatures: Tensor) -> tuple[Tensor, Tensor]:
-    """Tokens by the inverse of the cumulative distribution, and their log-probabilities at temperature 1.
+    """Tokens drawn by inverting the cumulative distribution, and their log-probabilities at temperature 1.
 
     Args:
         logits: `[N, V]`.
-        allowed: `[N, V]` the same, minus infinity for tokens that may not be drawn.
+        allowed: `[N, V]` the same logits, with minus infinity for forbidden tokens.
         uniforms: `[N, M]` in [0, 1), float64.
         temperatures: `[N]` at least 0; 0 takes the likeliest token.
 
     Returns:
-        `[N, M]` both; log-probabilities in nats.
+        Tokens `[N, M]` and log-probabilities `[N, M]` in nats.
     """
     uniforms = uniforms.float().clamp_max_(1 - 2**-24).to(logits.device)  # the largest float32 below 1
     temperatures = temperatures.to(logits.device)

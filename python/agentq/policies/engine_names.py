@@ -40,7 +40,7 @@ def read_name(name: str) -> Path | str:
 
 
 def path_in(name: Path | str) -> Path | None:
-    """The path in an engine's name: of its checkpoint, or of a server's tokenizer; None without one."""
+    """The path in an engine's name, to its checkpoint or a server's tokenizer; None if it has no path."""
     if isinstance(name, Path):
         return name
     if name.startswith("vllm:"):

@@ -18,7 +18,7 @@ class Fence:
     """
 
     def __init__(self, patterns: Iterable[str] = KNOWN, tokenizer: Any = None) -> None:
-        """`patterns` as in `marks`; `tokenizer`: a fast one, which checks for added tokens that are left."""
+        """`patterns`: as in `marks`. `tokenizer`: a fast tokenizer, used to find remaining added tokens."""
         self._marks = re.compile("|".join(patterns) or r"(?!)")
         self._tokenizer = tokenizer
         self._controls = {} if tokenizer is None else _controls(tokenizer)
@@ -74,7 +74,7 @@ class Fence:
 
 
 def _controls(tokenizer: Any) -> dict[int, str]:
-    """The tokens that no text may become, by id."""
+    """Control tokens, which text must not be tokenized into, by id."""
     special = dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
     added = {
         id: token.content

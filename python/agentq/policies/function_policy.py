@@ -1,4 +1,4 @@
-"""The policy over a function of the user's, which calls a model in its own way."""
+"""The policy over a user's function, which calls a model in its own way."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Answer = Callable[[History, int], Sequence[str] | Awaitable[Sequence[str]]]
 class FunctionPolicy:
     """`Policy` over `answer(history, k)`, which returns 1 to k texts. An `async` one may run several times at once.
 
-    Seeds and temperatures are the function's own matter. Its proposals have no tokens and no log-probabilities, so
+    The function controls seeds and temperatures itself. Its proposals have no tokens and no log-probabilities, so
     they can be searched and evaluated but not trained on.
     """
 

@@ -1,4 +1,4 @@
-"""The decoder of Llama, written out: a third of the kernels that transformers' modules start per layer."""
+"""The Llama decoder, written out. It launches a third as many kernels per layer as the transformers modules."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from agentq.policies import attention
 
 
 class LlamaDecoder:
-    """Last hidden states of a transformers Llama whose tokens attend by pieces.
+    """Last hidden states of a transformers Llama model, with attention by pieces.
 
         x += W_o attend(rope(W_q n(x)), rope(W_k n(x)), W_v n(x))        n: root mean square norm, times its weight
         x += W_down (silu(W_gate n(x)) * W_up n(x))
 
-    Products of the same input are one: the weights of q, k and v, of gate and up become views of a joint tensor, which
-    sees what is loaded into the model later.
+    Projections of the same input are one matrix product. The weights of q, k and v, and those of gate and up, become
+    views of a joint tensor, so weights loaded into the model later take effect here.
     """
 
     def __init__(self, model: Any) -> None:
@@ -31,13 +31,13 @@ class LlamaDecoder:
 
     @staticmethod
     def takes(model: Any) -> bool:
-        """Whether that is all that a model does; a trial must still show it."""
+        """Whether the config describes this computation. A trial must still confirm it."""
         config = model.config
         plain = not (getattr(config, "attention_bias", True) or getattr(config, "mlp_bias", True))
         return type(model).__name__ == "LlamaForCausalLM" and plain and config.hidden_act == "silu"
 
     def __call__(self, input_ids: Tensor, position_ids: Tensor, pieces: attention.Pieces) -> Tensor:
-        """`[T, d]` of the tokens `[1, T]`."""
+        """`[T, d]` last hidden states of the tokens `[1, T]`."""
         x: Tensor = self.embedding(input_ids)[0]
         cos, sin = (part[0, :, None] for part in self.rotary(x, position_ids))  # [T, 1, d of a head]
         half = cos.shape[-1] // 2
@@ -60,7 +60,7 @@ class LlamaDecoder:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    """The weights of a layer, `[in, out]`; views of the model's own."""
+    """The weights of a layer, `[in, out]`: views of the model's weights."""
 
     norm: Tensor
     qkv: Tensor
@@ -83,7 +83,7 @@ class _Layer:
 
 
 def _joined(*linear: nn.Linear) -> Tensor:
-    """The weights of several layers as one tensor, of which theirs become views."""
+    """The weights of several linear layers as one tensor. The layers' own weights become views of it."""
     joined = torch.cat([each.weight.data for each in linear])
     start = 0
     for each in linear:

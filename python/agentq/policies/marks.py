@@ -1,4 +1,4 @@
-"""Marks that begin and end turns in a chat: those of known templates, of a tokenizer's template, of a server's.
+"""Marks that begin and end turns in a chat, from known templates, a tokenizer's template or a server's.
 
 Patterns are regular expressions over text without accents, invisible characters and compatibility forms (`fold`).
 """
@@ -83,7 +83,7 @@ def _literal(mark: str) -> str:
 def template_marks(tokenizer: Any, controls: Iterable[str]) -> list[str]:
     """The marks that a tokenizer's chat template writes as ordinary text, found by rendering short chats.
 
-    They are on the lines before and after a content: `[INST]` of Llama 2, `USER:` of Vicuna.
+    They are on the lines before and after a message's content: `[INST]` in Llama 2, `USER:` in Vicuna.
 
     Args:
         controls: texts of tokens that are fenced already.
@@ -103,7 +103,7 @@ def template_marks(tokenizer: Any, controls: Iterable[str]) -> list[str]:
 
 
 def _marks_of(line: str) -> list[str]:
-    """Its bracketed words; otherwise the whole line if it is more than a word, like `USER:`."""
+    """The bracketed words of a line, or the whole line if it is more than a word, such as `USER:`."""
     worded = re.search(r"[^\W\d_]", line) and re.search(r"[^\w\s]", line) and len(line) <= _LONGEST_LINE
     return _BRACKETED.findall(line) or ([line] if worded else [])
 

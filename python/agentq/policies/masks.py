@@ -1,4 +1,4 @@
-"""Which tokens may come next in answers that are held to patterns."""
+"""Masks of the tokens that may come next in answers constrained to a pattern."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from agentq.errors import ModelError, require
 
 
 class Vocabulary:
-    """A tokenizer's tokens as text; made once per checkpoint, which takes about a second."""
+    """A tokenizer's tokens as text. Built once per checkpoint, in about a second."""
 
     def __init__(self, tokenizer: Any, end_ids: list[int], size: int) -> None:
-        """`size` is that of the logits. Raises MissingExtra without llguidance, ModelError for a slow tokenizer."""
+        """`size` is the number of logits. Raises MissingExtra without llguidance, ModelError for a slow tokenizer."""
         self._library: Any = require("llguidance", extra="train", for_="an answer held to a pattern")
         hf: Any = require("llguidance.hf", extra="train", for_="an answer held to a pattern")
         try:
@@ -26,7 +26,7 @@ class Vocabulary:
         self.size = size
 
     def matcher(self, pattern: str) -> Any:
-        """A matcher at the beginning of an answer. Raises ModelError if `pattern` is no regular expression."""
+        """A matcher at the start of an answer. Raises ModelError if `pattern` is not a regular expression."""
         matcher = self._library.LLMatcher(self.tokens, self._library.LLMatcher.grammar_from_regex(pattern))
         if matcher.is_error():
             raise ModelError(f"a pattern must be a regular expression; got {pattern!r}: {matcher.get_error()}")
@@ -34,7 +34,7 @@ class Vocabulary:
 
 
 def hold(logits: Tensor, matchers: Sequence[Any]) -> Tensor:
-    """`logits` `[N, V]`, minus infinity for tokens that a branch's matcher refuses; None refuses nothing."""
+    """`logits` `[N, V]`, with minus infinity for tokens that the branch's matcher rejects. None allows all tokens."""
     if not any(matchers):
         return logits
     allowed = np.ones(logits.shape, dtype=bool)
@@ -46,7 +46,7 @@ def hold(logits: Tensor, matchers: Sequence[Any]) -> Tensor:
 
 
 def parted(matcher: Any, tokens: Sequence[int]) -> list[Any]:
-    """The matcher of a branch after each of `tokens`; None stays None."""
+    """One matcher per token of `tokens`: the branch's matcher after that token. None stays None."""
     if matcher is None:
         return [None] * len(tokens)
     found = [matcher, *(matcher.deep_copy() for _ in tokens[1:])]

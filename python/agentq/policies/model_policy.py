@@ -49,7 +49,7 @@ class ModelPolicy:
         ]
 
     def write(self, history: History, text: str) -> Proposal:
-        """An action of another source in this policy's form; its log-probabilities are unknown (NaN)."""
+        """An action from another source as a proposal of this policy. Its log-probabilities are unknown (NaN)."""
         tokens = self.engine.encode_answer(text)
         return Proposal(
             action=parse_action(text),

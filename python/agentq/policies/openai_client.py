@@ -17,20 +17,20 @@ from agentq.policies.patience import BadAnswer, Unavailable
 
 Form = TypeVar("Form", bound=BaseModel)
 
-PASSING = {408, 409, 425, 429}  # HTTP status of failures that may pass, as 5xx may
+PASSING = {408, 409, 425, 429}  # HTTP statuses of failures that may be temporary, besides 5xx
 WHOLE = {"top_p": 1.0}  # sample from the whole distribution, whatever the server's defaults
 VLLM = {"return_token_ids": True, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 
 
 class Refused(ModelError):
-    """The server rejects this request; a repetition would not help."""
+    """The server rejected the request. Sending it again would not help."""
 
 
 class OpenAIClient:
     """`url` ends in /v1. The key, if the server needs one, is in OPENAI_API_KEY."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
-        """To be used in one event loop. Raises MissingExtra without the openai package."""
+        """For use in one event loop. Raises MissingExtra without the openai package."""
         self._openai: Any = require("openai", extra="openai", for_="an engine behind a URL")
         self.url, self.timeout_s, self.model = url.rstrip("/"), timeout_s, ""
         key = os.environ.get("OPENAI_API_KEY", "none")
@@ -40,7 +40,7 @@ class OpenAIClient:
         """The body of an answer to GET or POST; a path that begins with // is relative to the host instead of the API.
 
         Raises:
-            Unavailable: if no answer came, or a failure that may pass.
+            Unavailable: if there was no answer, or a failure that may be temporary.
             Refused: if the server rejects the request.
         """
         url = self.url.removesuffix("/v1") + path[1:] if path.startswith("//") else path
@@ -87,7 +87,7 @@ class OpenAIClient:
         likeliest: int = 0,
         pattern: str = "",
     ) -> Completion:
-        """`n` continuations with token ids and log-probabilities, also those of the `likeliest` tokens."""
+        """`n` continuations with token ids and log-probabilities, also of the `likeliest` most likely tokens."""
         asked: dict[str, Any] = {"prompt": prompt, "n": n, "seed": seed, "temperature": temperature}
         asked["max_tokens"] = max_tokens
         asked |= {"structured_outputs": {"regex": pattern}} if pattern else {}

@@ -1,8 +1,8 @@
 """An OpenAI-compatible server as an engine. Its abilities are probed at the start and declared in `gives`.
 
 A server that accepts and returns token ids (vLLM) continues prompts that are rendered here. Any other server gets
-messages and returns text alone. In messages the marks of known chat templates are broken, as are those that the server
-reports.
+messages and returns text alone. In messages, the marks of known chat templates and those that the server reports are
+broken.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from agentq.policies.renderer import Renderer, load_renderer
 from agentq.policies.weights import check_weights, is_adapter
 from agentq.types import StopReason
 
-START_PATIENCE_S = 10.0  # for a server that has never answered: its address may be wrong
+START_PATIENCE_S = 10.0  # for a server that has never answered; its address may be wrong
 PROBE = "agentq: 7:30 PM [12]"
 NO_IDS, NO_LOGPS = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.float32)
 
@@ -112,7 +112,7 @@ class OpenAIEngine(ContinuousEngine):
         return True
 
     async def _renderer(self, tokenizer: str | Path | None, context_tokens: int) -> Renderer | None:
-        """The renderer of the server's tokenizer; None if none is named and that one cannot be loaded here."""
+        """The renderer for the server's tokenizer; None if none is named and the server's cannot be loaded."""
         name = tokenizer or self._published.root
         try:
             renderer = await asyncio.to_thread(load_renderer, name, context_tokens)

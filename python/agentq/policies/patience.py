@@ -18,7 +18,7 @@ ATTEMPTS = 4  # for answers that cannot be read: more would change nothing
 
 
 class Fault(Exception):
-    """An attempt that failed; `kind`: what it is counted as, by default the message."""
+    """A failed attempt. `kind`: the name under which it is counted, by default the message."""
 
     def __init__(self, why: str, *, kind: str = "") -> None:
         super().__init__(why)
@@ -26,7 +26,7 @@ class Fault(Exception):
 
 
 class Unavailable(Fault):
-    """No answer now. `after_s`: seconds that the server asks to wait."""
+    """No answer now. `after_s`: seconds to wait, as requested by the server."""
 
     def __init__(self, why: str, after_s: float = 0.0, *, kind: str = "") -> None:
         super().__init__(why, kind=kind)
@@ -40,11 +40,11 @@ class BadAnswer(Fault):
 async def patiently(
     ask: Callable[[], Awaitable[Result]], *, who: str, patience_s: float, usage: Usage | None = None
 ) -> Result:
-    """The result of `ask`, which is repeated after `Unavailable` and `BadAnswer`; `usage` counts these.
+    """The result of `ask`, which is repeated after `Unavailable` and `BadAnswer`. `usage` counts the failures.
 
     Raises:
-        ModelError: one line that names `who`, once it has been unavailable for `patience_s` or has given `ATTEMPTS` bad
-            answers to one request.
+        ModelError: if the server was unavailable for `patience_s` or gave `ATTEMPTS` bad answers to one request. The
+            message names `who`.
     """
     usage = Usage() if usage is None else usage
     wait_s, bad_answers, since = FIRST_WAIT_S, 0, None

@@ -1,7 +1,7 @@
-"""Keys and values of earlier prompts' prefixes, in blocks of tokens.
+"""Cache of keys and values for prompt prefixes, in blocks of tokens.
 
-An agent's prompt is its last one with an action inserted before the page, so most of it has been computed already. Owns
-a trie of blocks with a byte limit; the least recently used blocks are dropped first.
+An agent's next prompt is its last one with an action inserted before the page, so most of it has been computed already.
+The cache is a trie of blocks with a byte limit. The least recently used blocks are dropped first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 BLOCK = 16  # tokens; ours
-MOST_BLOCKS = 2048  # twice what serves 32 trees of `booking` as well as a cache without a limit
+MOST_BLOCKS = 2048  # twice the size at which 32 trees of `booking` run as well as without a limit
 _ROOT = 0
 
 
@@ -26,18 +26,18 @@ class _Block:
 
 
 class PrefixCache:
-    """Blocks by (block before, its tokens). Exact: tokens are compared, not their hashes."""
+    """Blocks by (previous block, tokens). Exact: tokens are compared, not only hashes."""
 
     def __init__(self, max_bytes: int) -> None:
-        """At most `max_bytes` of keys and values and `MOST_BLOCKS` blocks are kept; 0 keeps none."""
+        """Keeps at most `max_bytes` of keys and values and at most `MOST_BLOCKS` blocks. 0 bytes disable the cache."""
         self.max_bytes, self.num_bytes = max_bytes, 0
         self._blocks: OrderedDict[tuple[int, bytes], _Block] = OrderedDict()
         self._next = _ROOT + 1
 
     def find(self, prompt: np.ndarray) -> Tensor | None:
-        """`[layers, 2, heads, cached, head size]` of the longest known prefix, None without one.
+        """Keys and values of the longest cached prefix of `prompt` `[P]` int32, or None.
 
-        It leaves at least one token of `prompt` `[P]` int32 to compute.
+        Shape `[layers, 2, heads, cached, head size]`. At least one token of the prompt is left to compute.
         """
         keys, states, before = [], [], _ROOT
         for tokens in _tokens(prompt[:-1]):
@@ -52,11 +52,11 @@ class PrefixCache:
         return torch.cat(states, dim=3) if states else None
 
     def add(self, prompt: np.ndarray, states: Sequence[Tensor]) -> None:
-        """Keep the whole blocks of a computed prompt.
+        """Store the complete blocks of a computed prompt.
 
         Args:
             prompt: `[P]` int32 token ids.
-            states: of each layer, `[2, heads, P or more, head size]`; copied.
+            states: one per layer, `[2, heads, P or more, head size]`; copied.
         """
         before, keys = _ROOT, []
         for i, tokens in enumerate(_tokens(prompt)):
@@ -75,12 +75,12 @@ class PrefixCache:
             self.num_bytes -= self._blocks.popitem(last=False)[1].states.nbytes
 
     def clear(self) -> None:
-        """Forget everything: the weights have changed."""
+        """Remove all blocks, for instance after the weights have changed."""
         self._blocks.clear()
         self.num_bytes = 0
 
 
 def _tokens(prompt: np.ndarray) -> Iterator[bytes]:
-    """The tokens of each whole block."""
+    """The tokens of each complete block."""
     for start in range(0, len(prompt) - BLOCK + 1, BLOCK):
         yield prompt[start : start + BLOCK].tobytes()

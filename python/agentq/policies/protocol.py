@@ -1,7 +1,7 @@
 """What policies and engines are. A policy proposes actions; an engine samples text for policies, critics and judges.
 
-All calls are coroutines. Searches of many tasks wait at the same time, and an engine serves the waiting requests as
-suits it best: as one large batch or as a steady stream.
+Sampling calls are coroutines. Searches of many tasks wait at the same time, and an engine may serve their requests in
+large batches or as a stream.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class SampleRequest:
-    """`k` samples of one prompt at a temperature >= 0 (0: greedy). `role`: the account that usage is counted for.
+    """`k` samples of one prompt at a temperature >= 0 (0: greedy). `role`: the account to which usage is counted.
 
     `pattern`: a regular expression that whole answers match unless they are cut off; empty for none. It needs an engine
     that gives PATTERNS. Log-probabilities are those of the unconstrained model; an engine that cannot compute them
@@ -59,7 +59,7 @@ class SampleRequest:
 class SampledAnswer:
     """One answer. `token_ids` `[T]` int32 and `logps` `[T]` float32 in nats at temperature 1; empty if not given.
 
-    `version`: that of the weights which sampled the answer.
+    `version`: version of the weights that sampled the answer.
     """
 
     text: str
@@ -103,7 +103,7 @@ class Engine(Protocol):
         ...
 
     def publish(self, checkpoint: Path) -> int:
-        """Serve a checkpoint's weights, of the same shapes. Returns the new version, which every later sample has.
+        """Serve a checkpoint's weights, of the same shapes. Returns the new version, which later samples carry.
 
         Raises:
             ModelError: if they cannot be loaded; the engine then keeps the old weights.

@@ -47,14 +47,14 @@ class Published:
         return not self._name or self._name in {card.id for card in await self.server.models()}
 
     async def restore(self) -> None:
-        """Publish again what a restart or a failure has lost."""
+        """Publish again what was lost in a restart or a failure."""
         if self._mark and json.loads(await self.server.call("GET", "//weight_info"))["weight_version"] != self._mark:
             await self._load(self._weights, self._mark)
         if self._adapter and self._name not in {card.id for card in await self.server.models()}:
             await self._load_adapter(self._adapter, self._name)
 
     async def put(self, checkpoint: Path) -> None:
-        """Serve all weights of a checkpoint without an adapter; on failure, the old weights."""
+        """Serve all weights of a checkpoint, without an adapter. On failure, restore the old weights."""
         mark = _mark()
         try:
             await self._load(checkpoint, mark)
@@ -68,14 +68,14 @@ class Published:
         self._adapter, self._name, self.server.model = None, "", self.base
 
     async def put_adapter(self, checkpoint: Path) -> None:
-        """Serve the weights with an adapter; on failure, as before."""
+        """Serve the weights with an adapter. On failure, nothing changes."""
         name = _mark()  # never reused: the prefix cache knows adapters by their names
         await self._load_adapter(checkpoint, name)
         await self._drop_adapter()
         self._adapter, self._name, self.server.model = checkpoint, name, name
 
     async def _load(self, checkpoint: Path | None, mark: str) -> None:
-        """Load weights. Running requests of other clients are aborted, since they would continue with other weights."""
+        """Load weights. Running requests of other clients are aborted, since their weights would change."""
         path = self.root if checkpoint is None else str(checkpoint.resolve())
         await self.server.call("POST", "//pause?mode=abort")
         try:

@@ -24,7 +24,7 @@ class Renderer:
     """`end_ids` are the tokens that end an answer; `context_tokens` the limit for prompt and answer together."""
 
     def __init__(self, tokenizer: Any, end_ids: list[int], context_tokens: int) -> None:
-        """Raises ModelError if the tokenizer's chat template accepts a user message in no form."""
+        """Raises ModelError if the tokenizer's chat template accepts no form of a user message."""
         self.tokenizer, self.end_ids, self.context_tokens = tokenizer, end_ids, context_tokens
         self.fence = Fence.of(tokenizer)
         self._form = chat_form(tokenizer)
@@ -41,7 +41,7 @@ class Renderer:
     def render(self, history: History, compose: Callable[[History], Messages], *, max_new_tokens: int) -> Prompt:
         """See `Engine.render`. Contents never become an added token or a mark of the template.
 
-        A history that is too long loses its oldest actions, so that an agent that repeats itself does not end a run.
+        If the history is too long, its oldest actions are left out, so an agent that repeats itself cannot end a run.
         """
         messages = self.fence.messages(compose(history))
         ids = self.encode(messages)
@@ -69,7 +69,7 @@ class Renderer:
 
 @lru_cache(maxsize=4)
 def renderer_of(tokenizer: Any) -> Renderer:
-    """The renderer of a transformers tokenizer. Raises ModelError if it has no end token."""
+    """The renderer for a transformers tokenizer. Raises ModelError if it has no end token."""
     if getattr(tokenizer, "eos_token_id", None) is None:
         raise ModelError(f"the tokenizer must name an eos token; got none in {type(tokenizer).__name__}")
     return Renderer(tokenizer, [tokenizer.eos_token_id], NO_LIMIT)
@@ -89,7 +89,7 @@ def samples_of_texts(prompt: str | Messages, answers: Sequence[str], tokenizer: 
 
 
 def load_renderer(tokenizer: str | Path, context_tokens: int = NO_LIMIT) -> Renderer:
-    """The renderer of a tokenizer, by name or path; needs no torch.
+    """The renderer for a tokenizer, by name or path. Needs no torch.
 
     Raises:
         MissingExtra: without transformers.

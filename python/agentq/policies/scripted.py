@@ -12,7 +12,7 @@ from agentq.types import History, Proposal, StopReason
 
 
 class ScriptedPolicy:
-    """`Policy` whose actions come from `act(history, rng) -> (text, logp)`; logp in nats is that of one token."""
+    """`Policy` whose actions come from `act(history, rng) -> (text, logp)`; logp in nats, recorded for one token."""
 
     version = 0
 

@@ -1,4 +1,4 @@
-"""Requests of many coroutines join one decoding as they come and are answered as they end. Owns when a step begins."""
+"""Requests of many coroutines share one decoding. Each joins when it arrives and is answered when it ends."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Future = asyncio.Future[list[SampledAnswer]]
 
 
 class Stepping:
-    """Steps in a thread while requests are under way.
+    """Runs decoding steps in a thread while there are requests.
 
-    A step begins when no coroutine can add a request to it any more (all are waiting), so steps are as full as the work
-    allows. A request whose caller was cancelled leaves.
+    A step begins once all coroutines wait and no further request can join it, so steps are as full as possible. A
+    request whose caller was cancelled is removed.
     """
 
     def __init__(self, begin: Callable[[], Decoding]) -> None:
@@ -24,7 +24,7 @@ class Stepping:
         self._task: asyncio.Task[None] | None = None
 
     async def submit(self, request: SampleRequest, version: int) -> list[SampledAnswer]:
-        """The samples of a request, marked with `version`. Raises what computing it raises."""
+        """The samples of a request, marked with `version`. Raises any error of the computation."""
         future: Future = asyncio.get_running_loop().create_future()
         self._new.append((request, version, future))
         if self._task is None or self._task.done():
@@ -40,7 +40,7 @@ class Stepping:
                     continue
                 try:
                     ended = await asyncio.to_thread(self._advance, decoding)
-                except Exception as error:  # a model that fails fails its callers
+                except Exception as error:  # fails every request in the batch
                     for future in futures.values():
                         if not future.done():
                             future.set_exception(error)
@@ -54,19 +54,19 @@ class Stepping:
             decoding.halted = True  # the thread may still be in a step
 
     def _join(self, decoding: Decoding, futures: dict[Answering, Future]) -> None:
-        """Add what is new and take out what was cancelled."""
+        """Add new requests and remove cancelled ones."""
         new, self._new = self._new, []
         for request, version, future in new:
             try:
                 futures[decoding.add(request, version)] = future
-            except Exception as error:  # of its pattern
+            except Exception as error:  # an invalid pattern
                 future.set_exception(error)
         for answering in [a for a, future in futures.items() if future.done()]:
             decoding.remove(answering)
             del futures[answering]
 
     def _advance(self, decoding: Decoding) -> list[Answering]:
-        """Steps until a request ends or another one comes."""
+        """Run steps until a request ends or a new one arrives."""
         while not decoding.halted:
             ended = decoding.step()
             if ended or self._new:
@@ -74,7 +74,7 @@ class Stepping:
         return []
 
     async def _settle(self) -> bool:
-        """Wait until a pass of the event loop adds no request; whether there are new ones."""
+        """Wait until passes of the event loop add no more requests. Returns whether there are new ones."""
         while True:
             before = len(self._new)
             for _ in range(3):

@@ -1,4 +1,4 @@
-"""Sampling from a transformers causal LM: prompts in, token ids and log-probabilities out. Knows no agents."""
+"""Sampling from a transformers causal LM: prompts in, token ids and log-probabilities out."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from agentq.types import History
 class TransformersEngine:
     """`Engine` over a causal LM, by name or path, on one device.
 
-    `shares_columns` tells whether requests are computed together, with a prefix cache (`columns.SharedColumns`), as a
-    trial of the model decides. A model that cannot attend so is computed prompt by prompt, several times slower.
+    `shares_columns`: whether requests are computed together and with a prefix cache (`columns.SharedColumns`). A trial
+    of the model decides. Otherwise prompts are computed one by one, which is several times slower.
     """
 
     gives = Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS | Gives.PATTERNS
@@ -44,8 +44,11 @@ class TransformersEngine:
         max_rows: int = 32,
         prefix_cache_bytes: int = 512 << 20,
     ) -> None:
-        """`max_rows` prompts are computed at once; known prefixes take at most `prefix_cache_bytes` (0: none),
-        and 32,768 tokens.
+        """Load a checkpoint and try how it can be decoded.
+
+        Args:
+            max_rows: number of prompts computed at once.
+            prefix_cache_bytes: size of the prefix cache, which also holds at most 32,768 tokens; 0 disables it.
 
         Raises:
             ModelError: if the checkpoint cannot be loaded, or decoding does not give the model's own logits.
@@ -78,7 +81,7 @@ class TransformersEngine:
         return self.renderer.encode_answer(text)
 
     async def sample(self, request: SampleRequest) -> list[SampledAnswer]:
-        """See `Engine.sample`; requests that are under way together are computed together."""
+        """See `Engine.sample`. Concurrent requests are computed together."""
         self.renderer.check(request.prompt.ids, request.max_new_tokens)
         return await self._stepping.submit(request, self.version)
 
@@ -93,14 +96,14 @@ class TransformersEngine:
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """The tokens that patterns are matched on."""
+        """The vocabulary for patterns, built on first use."""
         if self._vocabulary is None:
             width = int(self.model.get_output_embeddings().weight.shape[0])
             self._vocabulary = Vocabulary(self.renderer.tokenizer, self.renderer.end_ids, width)
         return self._vocabulary
 
     def publish(self, checkpoint: Path | Mapping[str, Tensor]) -> int:
-        """See `Engine.publish`; in place, from a checkpoint or from weights by the model's own names."""
+        """See `Engine.publish`. Also accepts weights by the names of the model's state dict."""
         weights = checkpoint if isinstance(checkpoint, Mapping) else load_weights(checkpoint)
         check_shapes(shapes_of(weights), shapes_of(self.model.state_dict()), like=self.name)
         self.model.load_state_dict(weights, strict=False)
@@ -123,21 +126,21 @@ class TransformersEngine:
         roles: Sequence[str] | None = None,
         patterns: Sequence[str] | None = None,
     ) -> list[list[SampledAnswer]]:
-        """`k` samples of each prompt.
+        """`k` samples per prompt.
 
         Args:
-            prompts: `[B]` arrays of int32 ids, each at least one token and short enough for the context.
+            prompts: `[B]` arrays of int32 ids, with at least one token each and short enough for the context.
             k: samples per prompt, at least 1.
             seeds: `[B]`; a sample depends only on its prompt, k, seed and the weights (up to rounding).
             temperature: at least 0; 0 takes the likeliest token.
-            max_new_tokens: limit for each sample.
-            roles: `[B]` accounts that usage is counted for; by default the policy.
+            max_new_tokens: limit per sample.
+            roles: `[B]` accounts to which usage is counted; by default the policy.
             patterns: `[B]`; see `SampleRequest.pattern`.
 
         Raises:
-            ModelError: if a prompt is empty or leaves no room for max_new_tokens in the context, or a pattern cannot be
-                read.
-            MissingExtra: for a pattern without llguidance.
+            ModelError: if a prompt is empty or leaves no room for max_new_tokens in the context, or a pattern is
+                invalid.
+            MissingExtra: if there are patterns and llguidance is not installed.
         """
         if k < 1 or temperature < 0 or len(seeds) != len(prompts):
             raise ValueError(
@@ -157,7 +160,7 @@ class TransformersEngine:
 
 
 def load_checkpoint(path: str | Path, *, device: str, dtype: torch.dtype | str) -> tuple[Any, Any]:
-    """Model and tokenizer of a Hugging Face checkpoint; Raises ModelError if one is missing or they do not fit."""
+    """Model and tokenizer of a Hugging Face checkpoint. Raises ModelError if one is missing or they do not match."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
         model, told = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, output_loading_info=True)

@@ -15,12 +15,12 @@ from agentq.policies.columns import Columns, Growth, PlainColumns, SharedColumns
 from agentq.policies.head import context_of
 from agentq.policies.prefix import PrefixCache
 
-PROMPTS, STEPS, K = (37, 21), 3, 2  # prompt lengths that contain prefix blocks; steps; samples per prompt
+PROMPTS, STEPS, K = (37, 21), 3, 2  # prompt lengths of more than one prefix block; steps; samples per prompt
 WINDOW = 6  # sliding window during a trial, small enough to matter in a short prompt
 
 
 def choose_columns(model: Any) -> tuple[Callable[[PrefixCache], Columns], bool]:
-    """How to make the columns of an engine's batches, and whether they are the fast, shared ones.
+    """A factory of an engine's columns, and whether they are the fast `SharedColumns`.
 
     Each way is compared with the plain forward pass on short random prompts, with shortened windows.
 
@@ -98,7 +98,7 @@ def rounding(model: Any) -> float:
     """The `spread_apart` that rounding alone explains: 0.001 in float32, measured on the model in narrower types.
 
     The measured value is four times the difference between a batch with the attention in use and each row with the
-    model's own, at least 0.05: both compute the same in a different order.
+    model's own, at least 0.05. Both compute the same in a different order.
     """
     if model.get_input_embeddings().weight.dtype in (torch.float32, torch.float64):
         return 1e-3
@@ -116,14 +116,14 @@ def random_ids(model: Any, length: int, seed: int) -> np.ndarray:
 
 
 def _eager(model: Any) -> str:
-    """The name of the attention that a model defines itself; its present one if that cannot be changed."""
+    """The name of the model's own attention implementation, or of the current one if it cannot be changed."""
     known = getattr(model, "_supports_attention_backend", False)
     return "eager" if known else str(model.get_decoder().config._attn_implementation)
 
 
 @contextmanager
 def attention_by(model: Any, name: str) -> Iterator[None]:
-    """In the block, the model computes attention by the implementation of that name."""
+    """Within the block, the model uses the named attention implementation."""
     config = model.get_decoder().config
     before = config._attn_implementation
     config._attn_implementation = name
@@ -135,7 +135,7 @@ def attention_by(model: Any, name: str) -> Iterator[None]:
 
 @contextmanager
 def short_window(model: Any) -> Iterator[None]:
-    """In the block, the model's sliding window is `WINDOW` tokens, if it has one."""
+    """Within the block, the model's sliding window is `WINDOW` tokens, if it has one."""
     config = model.get_decoder().config
     before = getattr(config, "sliding_window", None)
     if before is not None:

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 @dataclass(slots=True)
 class Tally:
-    """Usage of one role. `cached_tokens`: prompt tokens from the cache; `queue_s`: waiting time of all requests."""
+    """Usage of one role. `cached_tokens`: prompt tokens from the cache. `queue_s`: total waiting time."""
 
     requests: int = 0
     prompt_tokens: int = 0
@@ -43,8 +43,8 @@ class Price:
 class Usage:
     """Usage of an engine so far.
 
-    `seconds`: time in which it was computing. `faults`: failed attempts by cause, such as HTTP 429. `pause_s`: time
-    that requests then waited before the next attempt, summed over requests.
+    `seconds`: computing time. `faults`: failed attempts by cause, such as HTTP 429. `pause_s`: time between a failed
+    attempt and the next, summed over requests.
     """
 
     roles: dict[str, Tally] = field(default_factory=dict)

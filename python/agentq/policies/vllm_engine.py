@@ -1,4 +1,4 @@
-"""vLLM started by this process and used by it alone. For a vLLM server see openai_engine.py."""
+"""vLLM started and used by this process alone. For a vLLM server see `openai_engine`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class VLLMEngine(ContinuousEngine):
 
         own = getattr(AutoConfig.from_pretrained(self.model), "dtype", None)
         given = {"dtype": str(own).removeprefix("torch.") if own is not None else "auto", **settings}
-        if current_platform.is_cpu():  # with it, a seeded prompt read in two parts crashes vLLM 0.32
+        if current_platform.is_cpu():  # in vLLM 0.32, a seeded prompt that is prefilled in two chunks crashes
             given.setdefault("enable_chunked_prefill", False)
         return AsyncLLM.from_engine_args(AsyncEngineArgs(model=str(self.model), disable_log_stats=True, **given))
 
@@ -108,7 +108,7 @@ class VLLMEngine(ContinuousEngine):
         if is_adapter(checkpoint):
             from vllm.lora.request import LoRARequest
 
-            number = next(self._adapters)  # never reused: the prefix cache knows adapters by it
+            number = next(self._adapters)  # never reused: the prefix cache identifies adapters by it
             adapter = LoRARequest(f"agentq-{number}", number, str(checkpoint.resolve()))
             await self._llm.add_lora(adapter)
             self._adapter = adapter

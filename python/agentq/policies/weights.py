@@ -15,7 +15,7 @@ TIED = frozenset({"lm_head.weight"})  # with a tied head, a checkpoint may or ma
 
 
 def fingerprint(model: Path | str) -> str:
-    """16 hex digits that change with weights, tokenizer or template; computed from the name if it is no directory."""
+    """16 hex digits that change with weights, tokenizer or template. If `model` is no directory, its name is hashed."""
     if isinstance(model, str) and not Path(model).is_dir():
         return hashlib.sha256(model.encode()).hexdigest()[:16]
     model = Path(model)
@@ -37,8 +37,8 @@ def check_weights(checkpoint: Path, *, like: str | Path, cpu: bool) -> None:
     """Check a checkpoint's files against the model that vLLM serves, as far as that model has files here.
 
     Raises:
-        ModelError: if a file is missing or damaged, or a tensor is missing, unknown or of another shape; on a CPU if
-            the head is tied to the embedding: vLLM 0.32 packs the head once and would keep the old one.
+        ModelError: if a file is missing or damaged, or a tensor is missing, unknown or of another shape. On a CPU, also
+            if the head is tied to the embedding, because vLLM 0.32 packs the head once and would keep the old one.
     """
     shapes = _shapes(checkpoint)
     if cpu and (not TIED & shapes.keys() or _config(checkpoint).get("tie_word_embeddings")):

@@ -1,4 +1,4 @@
-"""What stages of a run used: actions, tokens, time and money. Reads notes and records; owns neither."""
+"""Costs of the stages of a run: actions, tokens, time and money."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentq.store.run import RunStore
 
 @dataclass(slots=True)
 class Cost:
-    """What a stage used: executed actions, model tokens, wall seconds, and money by the settings' prices."""
+    """Cost of a stage: executed actions, model tokens, wall seconds, and money by the prices in the settings."""
 
     env_steps: int = 0
     prompt_tokens: int = 0
@@ -24,10 +24,10 @@ class Cost:
 
 
 def cost_of(store: RunStore, stage: str, price: Price) -> Cost:
-    """What a stage used, over all its interruptions.
+    """Cost of a stage, over all its interruptions.
 
-    The policy's tokens are those of the records, which also a killed process leaves; where these have none (text-only
-    engines), those that the engine counted.
+    The policy's tokens are counted from the records, which survive a killed process. If the records have no token ids
+    (text-only engines), the engine's own counts are used.
     """
     note = store.note(stage) or {}
     usage, actions, recorded = Usage.from_note(note), 0, Tally()

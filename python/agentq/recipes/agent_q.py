@@ -1,8 +1,8 @@
 """Agent Q: node-level DPO on the trees of a search, reference = the recorded behaviour log-probabilities.
 
 Source: Putta et al. 2024, arXiv:2408.07199, eq. 5 (loss), eq. 10 (pairs). Ours: the actions on the trees' paths to
-success are replayed beside the pairs (`train.sft_weight`). A pair is right for the policy that made it; pairs alone
-drive actions out that other paths to success need, and what the policy no longer proposes no search finds again.
+success are trained on with an SFT loss beside the pairs (`train.sft_weight`). Pairs alone suppress actions that other
+paths to success need, and a search cannot find again what the policy no longer proposes.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from agentq.types import PreferencePair, Sample
 
 
 def collect(r: Round[AgentQ]) -> None:
-    """One search tree of each of the round's tasks, whose proposals the critic ranks."""
+    """Collect one search tree per task of the round. The critic ranks its proposals."""
     p, s = r.pipeline, r.settings.search
     settings = search_settings(s, s.num_iterations, r.settings.run.seed)
 
     def begin() -> Work:
-        critic = p.critic(s.critic)  # first: its engine stays
+        critic = p.critic(s.critic)  # first, so its engine stays loaded
         return trees(p.make_env, p.policy(r.policy), critic, settings, kept_in=(r.store, r.stage))
 
     p.collect(r.stage, attempts(r.tasks()), begin, unit="trees", sessions=s.leaves_in_flight)
 
 
 def items(store: RunStore, stage: str, settings: AgentQ) -> list[PreferencePair | Sample]:
-    """Pairs of siblings in a stage's trees whose blended values are `pairs.threshold` apart; actions to replay."""
+    """Sibling pairs whose blended values differ by `pairs.threshold` or more, and actions to replay."""
     p = settings.pairs
     found: list[PreferencePair | Sample] = []
     for tree in store.trees(stage):
@@ -59,9 +59,9 @@ def credit(r: Round[AgentQ]) -> list[PreferencePair | Sample]:
 def with_learners_reference(
     r: Round[AgentQ | OutcomeDpo | StepAgentImplicit], found: Sequence[PreferencePair | Sample]
 ) -> list[PreferencePair | Sample]:
-    """The items, their reference computed by the learner for the round's first weights: the loss starts at ln 2.
+    """The items with reference log-probabilities by the learner at the round's first weights. The loss starts at ln 2.
 
-    The sampler's, where all of it is known, stays where these agree.
+    The sampler's log-probabilities are reused if all are known and they agree with the learner's.
     """
     pairs = [item for item in found if isinstance(item, PreferencePair)]
     known = all(np.isfinite(s.logps).all() for p in pairs for s in (*p.chosen, *p.rejected))
@@ -74,7 +74,7 @@ def with_learners_reference(
 def loss(
     learner: Learner, batch: list[PreferencePair | Sample], settings: AgentQ | OutcomeDpo | StepAgentImplicit
 ) -> Metrics:
-    """One step down the mean loss of the batch: DPO's of the pairs, SFT's of the actions to replay."""
+    """One optimiser step on the mean loss of the batch: DPO for the pairs, SFT for the actions to replay."""
     pairs = [item for item in batch if isinstance(item, PreferencePair)]
     replay = [item for item in batch if isinstance(item, Sample)]
     train = settings.train

@@ -1,4 +1,4 @@
-"""Whether a sampler's log-probabilities may stand for the learner's: a probe of each round."""
+"""Whether a sampler's log-probabilities may replace the learner's, probed in each round."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from agentq.recipes.recipe import Round
 from agentq.recipes.settings import Training
 from agentq.types import Proposal
 
-PROBE = 32  # sampled actions of a round that are compared
+PROBE = 32  # number of sampled actions compared per round
 
 
 def agrees(r: Round[Training], tolerance: float) -> bool:
     """Whether a round's sampler and the learner, at the same weights, agree within `tolerance` on average.
 
-    How far they are apart is logged; a round without sampled actions has nothing to compare.
+    The difference is logged. False if the round has no sampled actions to compare.
     """
     sampled = [p for p in _proposals(r) if len(p.token_ids) and np.isfinite(p.logps).all()]
     if not sampled:
@@ -30,6 +30,6 @@ def agrees(r: Round[Training], tolerance: float) -> bool:
 
 
 def _proposals(r: Round[Training]) -> list[Proposal]:
-    """Of the round's episodes and trees."""
+    """The proposals in the round's episodes and trees."""
     episodes = [step.proposal for t in r.store.trajectories(r.stage) for step in t.steps]
     return episodes + [p for tree in r.store.trees(r.stage) for p in tree.proposal if p is not None]

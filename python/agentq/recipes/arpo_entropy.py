@@ -1,9 +1,9 @@
-"""ARPO, entropy-based: rollouts branch where the agent is less sure after a page than at the start; then GRPO.
+"""ARPO, entropy-based: GRPO on rollouts that branch where the agent is less certain than at the start.
 
-Source: Dong et al. 2025, arXiv:2507.19849: 16 rollouts, 8 from the root, the rest branches, fresh rollouts where there
-are too few places to branch; soft advantage estimation, plain GRPO over whole trajectories, a shared beginning in each.
-Ours: the entropy's estimate (`searching.branching.where_unsure`), the environment's own reward, clip 0.2, no KL; batch,
-tasks and rounds.
+Source: Dong et al. 2025, arXiv:2507.19849: 16 rollouts, 8 of them from the root, the others branches, or fresh rollouts
+if there are too few places to branch. Soft advantage estimation: plain GRPO over whole trajectories, including their
+shared beginnings. Ours: the estimate of the entropy (`searching.branching.where_unsure`), the environment's own reward,
+clip 0.2, no KL term, batch, tasks and rounds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from agentq.types import CreditedTrajectory
 
 
 def collect(r: Round[ArpoEntropy]) -> None:
-    """Half of the rollouts from the root, the rest from where the policy was unsure."""
+    """Collect half of the rollouts from the root, the others from states in which the policy was uncertain."""
     size = r.settings.run.group_size
     collect_branches(r, (size + 1) // 2, size, where_unsure)
 

@@ -1,9 +1,9 @@
-"""ARPO with experience replay: GRPO on the same tasks every round; a stored success joins a group in which all failed.
+"""ARPO with experience replay: GRPO on the same tasks every round. A stored success joins a group of failures.
 
-Source: Lu et al. 2025, arXiv:2505.16282, released code: group 8; a group with mean below 0.2 and standard deviation
-below 0.05 has its first rollout replaced by one of the task's last 8 successes, drawn uniformly; clip 0.2 / 0.3; no KL.
-Ours: old log-probabilities of a replayed rollout are those recorded when it was sampled (theirs: the present policy's,
-as if it were on-policy), so its ratio is honest and clipped; batch, tasks and rounds.
+Source: Lu et al. 2025, arXiv:2505.16282, released code: group 8. In a group with mean below 0.2 and standard deviation
+below 0.05, the first rollout is replaced by one of the task's last 8 successes, drawn uniformly. Clip 0.2 / 0.3, no KL.
+Ours: a replayed rollout keeps the log-probabilities recorded when it was sampled, so its ratio is correct and clipped
+(theirs: those of the current policy, as if it were on-policy); batch, tasks and rounds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ advantages = policy_gradient.per_trajectory(group_relative)
 
 
 def credit(r: Round[ArpoReplay]) -> list[CreditedTrajectory]:
-    """GRPO's advantages over groups that a success of an earlier round may have joined."""
+    """GRPO advantages over groups that may contain a success of an earlier round."""
     stages = [stage_of(r.name, number) for number in range(1, r.number)]
     earlier = [t for stage in stages for t in r.store.trajectories(stage) if t.success]
     episodes, replayed = with_replay(whole(r.store.trajectories(r.stage)), earlier, capacity=8, seed=r.seed)
@@ -32,7 +32,7 @@ def credit(r: Round[ArpoReplay]) -> list[CreditedTrajectory]:
 
 
 def collect(r: Round[ArpoReplay]) -> None:
-    """Rollout groups of the same tasks every round."""
+    """Collect rollout groups, on the same tasks every round."""
     policy_gradient.collect_groups(r, again=True)
 
 

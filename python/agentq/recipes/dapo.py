@@ -1,8 +1,8 @@
-"""DAPO: GRPO with clip-higher, the mean over all tokens of the step, and no group without variance.
+"""DAPO: GRPO with clip-higher, the mean over all tokens of the step, and no groups with equal returns.
 
 Source: Yu et al. 2025, arXiv:2503.14476: clip 0.2 / 0.28, token-level loss, dynamic sampling (groups whose returns are
-all equal are replaced by those of other tasks), no KL. Ours: at most three times the tasks are tried, nothing is done
-about overlong answers; group, tasks, batch and rounds.
+all equal are replaced by groups of other tasks), no KL. Ours: at most three times `run.num_tasks` tasks are tried, and
+overlong answers are not penalised; group, tasks, batch and rounds.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ MAX_TRIED = 3  # times run.num_tasks
 
 
 def dynamic_sampling(r: Round[Dapo]) -> None:
-    """Collect rollout groups until `run.num_tasks` of them have both successes and failures, wave by wave."""
+    """Collect rollout groups in waves until `run.num_tasks` of them have both successes and failures."""
     size, wanted, every = r.settings.run.group_size, r.settings.run.num_tasks, r.tasks(up_to=MAX_TRIED)
     tried = wanted
     while True:
         collect_rollouts(r, every[:tried], size, temperature=1.0)
         tasks = {task.seed for task in every[:tried]}
-        mine = (t for t in r.store.trajectories(r.stage) if t.task.seed in tasks)  # a killed run has later waves'
+        mine = (t for t in r.store.trajectories(r.stage) if t.task.seed in tasks)  # a resumed run may hold later waves
         episodes = whole(mine)
         groups = [t.task.seed for t in episodes]
         equal = collapsed([t.return_ for t in episodes], groups)

@@ -1,7 +1,7 @@
-"""GSPO: GRPO whose ratio is the trajectory's, to the power 1 / its tokens, and is clipped very narrowly.
+"""GSPO: GRPO with the trajectory's ratio to the power 1 / number of tokens, clipped very narrowly.
 
-Source: Zheng et al. 2025, arXiv:2507.18071, eqs. 5 and 7; clip 3e-4 / 4e-4, four minibatches a round: section 5.1.
-Ours: a sequence is all actions of a trajectory; group, tasks and rounds.
+Source: Zheng et al. 2025, arXiv:2507.18071, eqs. 5 and 7; clip 3e-4 / 4e-4 and four minibatches per round, section 5.1.
+Ours: a sequence consists of all actions of a trajectory; group, tasks and rounds.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Rungs: agents that are made one from another, and measured. The paper's ladder, its part in the demo, one recipe.
+"""The ladder: agents (rungs) that are trained one from another and measured. Also its part in the demo.
 
-As in the paper, everything above RFT starts from the RFT model. The rungs that learn share rounds and tasks, which come
+As in the paper, every rung above RFT starts from the RFT model. The trained ones share rounds and tasks. The tasks come
 after RFT's.
 """
 
@@ -25,13 +25,13 @@ Values = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """An agent: what a recipe, or nothing, makes of another rung's.
+    """An agent: the base, or another rung after training.
 
     Attributes:
-        recipe: itself or its name; None: nothing is learnt.
-        start: the rung that it starts from.
+        recipe: a recipe or its name; None: no training.
+        start: name of the rung it starts from.
         overrides: settings of the recipe that differ from the ladder's, by section and name.
-        searches: it is measured with search at test time.
+        searches: whether it is measured with search at test time.
     """
 
     name: str
@@ -54,13 +54,13 @@ def _after_rft(s: Demo) -> Values:
 
 
 def _outcome_dpo(s: Ladder) -> Values:
-    """As many rollouts of each task as Agent Q makes."""
+    """As many rollouts per task as Agent Q makes."""
     rate, n = s.outcome_dpo.learning_rate, s.search.num_iterations
     return {"run": {**_after_rft(s)["run"], "group_size": n}, "train": {"learning_rate": rate}}
 
 
 def _no_critic(s: Demo) -> Values:
-    """The proposals stay in sampled order, and pairs compare Q_mcts alone."""
+    """Proposals stay in sampled order, and pairs compare Q_mcts alone."""
     return {**_after_rft(s), "search": {"critic": "none"}, "pairs": {"alpha": 1.0}}
 
 
@@ -77,10 +77,10 @@ DEMO_RUNGS = tuple(rung for rung in RUNGS if rung.name in ("base", "rft", "agent
 
 
 def climb(p: Pipeline, settings: Training | Demo, rungs: Sequence[Rung] = RUNGS) -> list[RungResult]:
-    """Make and measure `rungs` in order; each row is written to summary.json as soon as it is known.
+    """Train and measure `rungs` in order. Each row is written to summary.json as soon as it is known.
 
     Raises:
-        ConfigError: if the run began with another base, or a recipe cannot work with the settings.
+        ConfigError: if the run began with another base, or the settings of a recipe contradict each other.
     """
     made = {"base": (p.start, Cost())}
     p.check_base()
@@ -89,7 +89,7 @@ def climb(p: Pipeline, settings: Training | Demo, rungs: Sequence[Rung] = RUNGS)
     for rung in rungs:
         checkpoint, spent = made[rung.start]
         stage = f"{rung.name}/eval"
-        if rung.searches and isinstance(settings, Demo):  # its training is the row of the rung it starts from
+        if rung.searches and isinstance(settings, Demo):  # the row of its start rung counts the training cost
             n = settings.eval.num_iterations
             row = p.evaluate_search(rung.name, stage, checkpoint, held_out, settings.search, n)
         else:
@@ -104,18 +104,18 @@ def climb(p: Pipeline, settings: Training | Demo, rungs: Sequence[Rung] = RUNGS)
 
 
 def rungs_of(recipe: Recipe[Any], settings: Training) -> list[Rung]:
-    """The rungs of `agentq train`: the base, if it is to be measured, and what the recipe makes of it."""
+    """The rungs of `agentq train`: the base, if `eval.measure_base` is set, and the trained policy."""
     return [*([Rung("base")] if settings.eval.measure_base else []), Rung(recipe.name, recipe)]
 
 
 def recipe_named(name: str) -> Recipe[Any]:
-    """A recipe of agentq's."""
+    """The built-in recipe of this name."""
     recipe: Recipe[Any] = import_module(f"agentq.recipes.{name}").RECIPE
     return recipe
 
 
 def settings_of(recipe: Recipe[S], shared: Training | Demo, overrides: Values) -> S:
-    """A recipe's settings: its defaults, those that `shared` has too, and a rung's overrides."""
+    """A recipe's settings: its defaults, then the values of `shared`, then the rung's overrides."""
     values = {}
     for section, info in recipe.settings.model_fields.items():
         own = type(info.default).model_fields

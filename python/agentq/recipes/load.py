@@ -1,4 +1,4 @@
-"""Settings as they are given: defaults < TOML file < environment < command line; each is read or refused."""
+"""Loads settings: defaults < TOML file < environment < command line. A setting that is not read is refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOTHING: Given = {}
 
 
 class Setting(NamedTuple):
-    """One field as people see it."""
+    """One setting, as listed to users."""
 
     key: str
     default: Any
@@ -48,13 +48,13 @@ def load(
     """Settings from the model's defaults, then `file` (TOML), then AGENTQ_SECTION__KEY=value, then `given`.
 
     Args:
-        command: the words that make such a run, for messages.
+        command: the command as typed, for messages.
         given: values by section and name, as text or typed.
-        source: of `given`.
+        source: name of the source of `given`, for messages.
 
     Raises:
-        ConfigError: one line that names the source, the key, what must hold and what was given; for a key that the
-            command does not read, which commands do.
+        ConfigError: if a value or key is wrong. The message names the source, the key, what must hold and the value
+            given, or the commands that read the key if this one does not.
     """
     values = {section: info.default.model_dump(exclude_unset=True) for section, info in model.model_fields.items()}
     sources = [
@@ -82,7 +82,7 @@ def _adapter(model: type[Section], section: str, name: str) -> TypeAdapter[Any]:
 
 
 def _check_read(model: type[Section], command: str, key: str, source: str) -> None:
-    """Raises ConfigError for a key that the model does not have."""
+    """Raises ConfigError if the model has no such key."""
     known = [setting.key for setting in settings(model)]
     if key in known:
         return
@@ -97,7 +97,7 @@ def _check_read(model: type[Section], command: str, key: str, source: str) -> No
 
 
 def _must_hold(error: ValidationError) -> str:
-    """Pydantic's message in the house's words: `must be greater than or equal to 1`."""
+    """Pydantic's message in the style of our errors: `must be greater than or equal to 1`."""
     first = error.errors()[0]
     message = first["msg"].replace("Input should", "must").replace("String should", "must")
     return message.split(", unable to parse")[0].split(", got a number")[0]

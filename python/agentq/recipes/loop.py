@@ -1,8 +1,8 @@
-"""LOOP: leave-one-out advantages, PPO's clip a token, two epochs of mixed minibatches; no critic, no reference.
+"""LOOP: leave-one-out advantages, PPO's clip per token, two epochs of mixed minibatches; no critic, no reference.
 
-Source: Chen et al. 2025, arXiv:2502.01600, eqs. 3 and 5, algorithm 1. Group, tasks: appendix D. Clip, epochs, batch,
-filter and straggler cut: the released code. Ours: the loss is divided by the trajectories of the step, not by a
-constant 32; the cut counts turns, not seconds; rounds and the learning rate (theirs: 5e-5 with LoRA of rank 16).
+Source: Chen et al. 2025, arXiv:2502.01600, eqs. 3 and 5, algorithm 1. Group and tasks: appendix D. Clip, epochs, batch,
+filter and straggler cut: the released code. Ours: the loss is divided by the number of trajectories in the step, not by
+a constant 32; the cut counts turns, not seconds; rounds and learning rate (theirs: 5e-5 with LoRA of rank 16).
 """
 
 from __future__ import annotations

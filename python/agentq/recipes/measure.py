@@ -1,4 +1,4 @@
-"""Measures any checkpoint or engine on held-out tasks. Needs no torch where a server computes."""
+"""Measures any checkpoint or engine on held-out tasks. Needs no torch if a server computes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from agentq.types import Split
 def measure(
     p: Pipeline, settings: EvalCommand | EvalSearchCommand, checkpoint: Path | str, *, by_steps: bool = False
 ) -> list[RungResult]:
-    """Held-out success of any checkpoint or engine, written to summary.json; by search if the settings are of one.
+    """Held-out success of any checkpoint or engine, also written to summary.json. With `EvalSearchCommand`, by search.
 
-    `by_steps`: search before each step in place of one for the whole task.
+    `by_steps`: search before each step instead of once per task.
     """
     p.check_base()
     held_out = p.tasks(Split.TEST, settings.eval.num_tasks)

@@ -1,4 +1,4 @@
-"""What a round's data look like, under the names people know from other trainers. Pure."""
+"""Metrics of a round's data, under the names that other trainers use."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from agentq.types import Trajectory
 
 
 def collected(store: RunStore, stage: str) -> dict[str, float]:
-    """Metrics of a stage's episodes, or of its search trees; none where it is empty."""
+    """Metrics of a stage's episodes or search trees; empty if it has none."""
     episodes = list(store.trajectories(stage))
     return of_episodes(episodes) if episodes else of_trees(list(store.trees(stage)))
 
 
 def of_episodes(episodes: Sequence[Trajectory]) -> dict[str, float]:
-    """Means over episodes that the world did not break; `broken` is the share of those that it did.
+    """Means over episodes without an environment fault. `broken` is the share of episodes with one.
 
-    `entropy` is the mean of -log pi over sampled tokens, in nats: without bias where they were sampled at temperature
-    1. `group_collapse` is the share of episodes whose task's returns are all equal, so that no comparison teaches.
+    `entropy` is the mean of -log pi over sampled tokens, in nats, unbiased if they were sampled at temperature 1.
+    `group_collapse` is the share of episodes in groups with equal returns, which give no signal.
     """
     found = {"broken": 1 - len(whole(episodes)) / max(1, len(episodes))}
     episodes = whole(episodes)
@@ -49,14 +49,14 @@ def of_episodes(episodes: Sequence[Trajectory]) -> dict[str, float]:
 
 
 def used(store: RunStore, stage: str) -> dict[str, float]:
-    """What the engines did for a stage: tokens and queueing by role, seconds of computing, failed attempts."""
+    """Usage of the engines in a stage: tokens and queueing by role, seconds of computing, failed attempts."""
     usage = Usage.from_note(store.note(stage) or {})
     found = {f"{role}/{name}": float(n) for role, tally in usage.roles.items() for name, n in asdict(tally).items()}
     return {**found, "engine/seconds": usage.seconds, "engine/faults": float(usage.faults.total())}
 
 
 def agreement(trees: Sequence[TreeRecord]) -> float:
-    """Share of the expert's states at which the agent does the same; `trees` from `searching.demonstrate.inspect`."""
+    """Share of the expert's states in which the agent acts the same; `trees` from `searching.demonstrate.inspect`."""
     inspected = [proposal for tree in trees for proposal in tree.proposal[1:] if proposal is not None]
     pairs = zip(inspected[::2], inspected[1::2], strict=True)
     same = [same_action(expert.action.env_action, own.action.env_action) for expert, own in pairs]
@@ -64,9 +64,9 @@ def agreement(trees: Sequence[TreeRecord]) -> float:
 
 
 def of_trees(trees: Sequence[TreeRecord]) -> dict[str, float]:
-    """Means over trees that have a rollout: the root's mean return, and whether any of its rollouts succeeded.
+    """Means over trees with a rollout: the root's mean return, and whether any rollout succeeded.
 
-    `broken` is the share of rollouts that the world broke; a task without a first page counts as one.
+    `broken` is the share of rollouts with an environment fault. A task whose first page failed counts as one.
     """
     faults = sum(sum(tree.info.get("faults", {}).values()) for tree in trees)
     found = {"broken": faults / max(1, faults + sum(int(tree.visit_count[0]) for tree in trees))}

@@ -1,4 +1,4 @@
-"""Outcome-supervised DPO: each successful episode of a task over each failed one, log-probabilities summed over steps.
+"""Outcome-supervised DPO: successful over failed episodes of a task, with log-probabilities summed over steps.
 
 Source: Putta et al. 2024, arXiv:2408.07199, eq. 6 (its "DPO" baseline).
 """
@@ -13,12 +13,12 @@ from agentq.recipes.recipe import Recipe, Round, collect_groups
 from agentq.recipes.settings import OutcomeDpo
 from agentq.types import PreferencePair, Sample
 
-MAX_PAIRS_PER_TASK = 2  # ours: m successes and n failures make m * n pairs, which repeat one another
+MAX_PAIRS_PER_TASK = 2  # ours; m successes and n failures make m * n pairs, which overlap
 
 
 def credit(r: Round[OutcomeDpo]) -> list[PreferencePair | Sample]:
-    """Trajectory pairs task by task, at most `MAX_PAIRS_PER_TASK` each, drawn by the run's seed."""
-    by_task = groupby(r.store.trajectories(r.stage), key=lambda trajectory: trajectory.task)  # they come by task
+    """At most `MAX_PAIRS_PER_TASK` trajectory pairs per task, drawn with the run's seed."""
+    by_task = groupby(r.store.trajectories(r.stage), key=lambda trajectory: trajectory.task)  # ordered by task
     seed = r.settings.run.seed
     pairs = [
         pair

@@ -1,6 +1,6 @@
-"""One run: its store, settings and engines, and the stages over them, each resumable: collect and evaluate.
+"""One run: its store, settings and engines, and its stages: collecting and evaluating. `recipes.rounds` trains.
 
-A stage that has finished is not done again; one that was interrupted goes on with what is missing. `learning` trains.
+A finished stage is not repeated. An interrupted stage continues with the missing items.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from agentq.types import Split, Task
 
 
 class StageDisplay(Protocol):
-    """Where a person sees what is going on."""
+    """Shows the progress of stages to the user."""
 
     def stage(self, name: str, total: int, unit: str) -> Callable[[int, str], None]:
-        """Start showing a stage; the returned function takes how much is done and a short note."""
+        """Start showing a stage. Call the returned function with the number of finished units and a short note."""
         ...
 
 
@@ -46,8 +46,8 @@ class StageDisplay(Protocol):
 class Pipeline:
     """What the stages of one run share.
 
-    Where `run.engine` is set, that samples for every checkpoint but the base, whose weights are published there: a
-    checkpoint's own, or the adapter's beside it, see `adapter_of`.
+    If `run.engine` is set, that engine samples for every trained checkpoint. The checkpoint's weights are published to
+    it, or the adapter beside the checkpoint (`adapter_of`).
     """
 
     store: RunStore
@@ -57,10 +57,10 @@ class Pipeline:
     engines: dict[Path | str, Engine] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.staying = {self.base}  # models whose engines are not closed for another's
+        self.staying = {self.base}  # models whose engines stay loaded
 
     def engine(self, checkpoint: Path | str) -> Engine:
-        """The engine of a checkpoint, or of a name; only the base's, critics' and the latest stay loaded."""
+        """The engine of a checkpoint or name. Those of the base, critics and the latest checkpoint stay loaded."""
         if checkpoint not in self.engines:
             if checkpoint not in self.staying:
                 self.close_others()
@@ -72,15 +72,15 @@ class Pipeline:
         return self.engines[checkpoint]
 
     def close_others(self) -> None:
-        """Let go of the engines of trained weights, before the next ones are loaded."""
+        """Close the engines of trained weights before the next ones are loaded."""
         for other in [path for path in self.engines if path not in self.staying]:
             self.engines.pop(other).close()
 
     def sampler(self, checkpoint: Path) -> Engine:
-        """The engine of `run.engine` in a checkpoint's place, with the weights that it began with.
+        """The engine of `run.engine` for a checkpoint, with its initial weights: nothing is published yet.
 
         Raises:
-            ConfigError: if it tells no token ids and log-probabilities.
+            ConfigError: if the engine does not return token ids and log-probabilities.
         """
         name = sampler_name(self.settings.run.engine)
         engine = self.engines[checkpoint] = make_engine(name, lora_rank=self.settings.train.lora_rank)
@@ -89,7 +89,7 @@ class Pipeline:
         return engine
 
     def close(self) -> None:
-        """Let go of the engines."""
+        """Close the engines."""
         for engine in self.engines.values():
             engine.close()
 
@@ -99,11 +99,11 @@ class Pipeline:
 
     @property
     def start(self) -> Path:
-        """The base as the checkpoint that training begins with. Raises ConfigError if it is computed elsewhere."""
+        """The base, with which training begins. Raises ConfigError if it is not a checkpoint loaded here."""
         return checkpoint_to_train(self.base)
 
     def critic(self, name: str) -> Critic | None:
-        """The prompted model of a name, by `search.critic`; the paper's critic is the frozen base."""
+        """The critic named by `search.critic`: a prompted model. In the paper, the frozen base."""
         if name == "none":
             return None
         model = self.base if name == "base" else read_name(name)
@@ -116,16 +116,15 @@ class Pipeline:
 
     @cached_property
     def in_flight(self) -> int:
-        """How many sessions collections use at once: as many as the settings say and the environment has."""
+        """Number of sessions used at once: that of the settings, or fewer if the environment has fewer."""
         wanted = self.settings.search.num_trees_in_flight
         return min(wanted, envs.max_sessions(self.settings.run.env) or wanted)
 
     def check_base(self) -> None:
-        """Note which base the run starts from; one that goes on must have the same, whose tokens and log-probabilities
-        its store holds.
+        """Note the base of a new run. A resumed run must have the same one, because the store holds its tokens.
 
         Raises:
-            ConfigError: if it has another.
+            ConfigError: if a resumed run has another base.
         """
         found, note = fingerprint(self.base), self.store.note("base")
         if note is None:
@@ -137,15 +136,15 @@ class Pipeline:
             )
 
     def tasks(self, split: Split, n: int, start: int = 0) -> list[Task]:
-        """`n` tasks of a split of the run's environment."""
+        """`n` tasks from a split of the run's environment."""
         return envs.tasks(self.settings.run.env, split, n, start)
 
     def collect(
         self, stage: str, items: Sequence[Item], begin: Callable[[], Work], *, unit: str, sessions: int = 1
     ) -> None:
-        """Fill a stage; `begin` makes its work if there is something left to do: engines are loaded there.
+        """Fill a stage. `begin` makes its work and loads engines; it is called only if items are missing.
 
-        `sessions`: of the environment, that each item takes.
+        `sessions`: number of environment sessions per item.
         """
         if (self.store.note(stage) or {}).get("done") == len(items):
             return
@@ -162,9 +161,9 @@ class Pipeline:
         temperature: float,
         spent: Cost | None = None,
     ) -> RungResult:
-        """Success of one episode per task; the row adds what was `spent` before.
+        """Success of one episode per task. The row's costs include those `spent` before.
 
-        A task that the world broke counts as not solved; the row says how many there are.
+        A task with an environment fault counts as not solved. The row gives the number of such tasks.
         """
         sampling = RolloutSettings(temperature=temperature, seed=self.settings.run.seed)
 
@@ -185,15 +184,14 @@ class Pipeline:
         *,
         by_steps: bool = False,
     ) -> RungResult:
-        """Success of one search per task, with the base as its critic; `by_steps`: of an episode that searches before
-        each step.
+        """Success of one search per task, with the base as critic. `by_steps`: of an episode with a search per step.
 
-        A search stops at its first success, which the site's checker tells it (ours: the paper is silent).
+        A search stops at its first success, as reported by the site's checker (ours; the paper does not say).
         """
         settings = search_settings(search, num_iterations, self.settings.run.seed, stop_on_success=True)
 
         def begin() -> Work:
-            critic = self.critic("base")  # first: its engine stays
+            critic = self.critic("base")  # first, so its engine stays loaded
             policy, kept_in = self.policy(checkpoint), (self.store, stage)
             return trees(self.make_env, policy, critic, settings, by_steps=by_steps, kept_in=kept_in)
 
@@ -213,13 +211,13 @@ class Pipeline:
         )
 
     def cost(self, *stages: str) -> Cost:
-        """What stages used, over all their interruptions."""
+        """Cost of the stages, over all their interruptions."""
         price = Price(*self.settings.price.of_tokens())
         return sum((cost_of(self.store, stage, price) for stage in stages), Cost())
 
     @contextmanager
     def _stage(self, stage: str, total: int, unit: str) -> Iterator[OnItem]:
-        """Show how a stage goes on, and add to its note what the engines do meanwhile."""
+        """Show the progress of a stage, and add the engines' usage to its note."""
         show, before = self.status.stage(stage, total, unit), {e: deepcopy(e.usage) for e in self.engines.values()}
         wins = broken = 0
 
@@ -240,7 +238,7 @@ class Pipeline:
 
 
 def search_settings(s: Search, num_iterations: int, seed: int, *, stop_on_success: bool = False) -> SearchSettings:
-    """A search of so many rollouts by the settings of the section `search`."""
+    """Settings of a search with `num_iterations` rollouts, from the section `search`."""
     return SearchSettings(
         num_iterations=num_iterations,
         num_proposals=s.num_proposals,
@@ -254,5 +252,5 @@ def search_settings(s: Search, num_iterations: int, seed: int, *, stop_on_succes
 
 
 def adapter_of(checkpoint: Path) -> Path:
-    """Where the adapter of a trained checkpoint lies that is served as one."""
+    """Path of the adapter of a checkpoint that is served as an adapter."""
     return checkpoint.with_name(f"{checkpoint.name}.adapter")

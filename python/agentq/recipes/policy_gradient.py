@@ -1,4 +1,4 @@
-"""The family of REINFORCE: rollout groups, advantages, a clipped policy gradient. Its members differ in named parts."""
+"""The REINFORCE family: rollout groups, advantages, a clipped policy gradient. Recipes differ in these parts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from agentq.recipes.settings import Family, OnPolicy, Ppo
 from agentq.searching.collect import StragglerCut
 from agentq.types import CreditedTrajectory, Trajectory
 
-Ddof = int | None  # 1 where `policy_gradient.divide_by_std`, None where not; as in `group_relative`
+Ddof = int | None  # 1 with `policy_gradient.divide_by_std`, else None; as in `group_relative`
 Advantages = Callable[[StepColumns, Ddof], np.ndarray]
 Loss = Callable[[Learner, list[CreditedTrajectory], OnPolicy], Metrics]
 S = TypeVar("S", bound=Family)
@@ -50,14 +50,14 @@ def recipe(
     cut: StragglerCut | None = None,
     collect: Callable[[Round[S]], None] | None = None,
 ) -> Recipe[S]:
-    """A recipe over rollout groups of `run.group_size`; one item is a trajectory, an update's batch is of those.
+    """A recipe over rollout groups of `run.group_size`. Items, and so batches, consist of trajectories.
 
     Args:
-        advantages: `[S]` one per step, from the round's columns.
+        advantages: computes `[S]`, one per step, from the round's columns.
         geometric_mean: as in `policy_gradient_loss`.
-        drop_below: trajectories whose advantages are all at most this are dropped, as in `credited`.
-        cut: stragglers that are not waited for.
-        collect: None: `collect_groups`.
+        drop_below: trajectories are dropped if all their advantages are at most this, as in `credited`.
+        cut: when to stop waiting for stragglers; None: never.
+        collect: by default `collect_groups`.
     """
 
     def credit(r: Round[S]) -> list[CreditedTrajectory]:
@@ -70,22 +70,22 @@ def recipe(
 
 
 def collect_groups(r: Round[Family | Ppo], *, again: bool = False, cut: StragglerCut | None = None) -> None:
-    """Collect `run.group_size` rollouts of each task from the policy's own density; `again`: of the first round's."""
+    """Collect `run.group_size` rollouts per task at temperature 1. `again`: on the first round's tasks."""
     collect_rollouts(r, r.tasks(again=again), r.settings.run.group_size, 1.0, cut)
 
 
 def ddof(r: Round[Family]) -> Ddof:
-    """What an estimate divides by, by the settings."""
+    """The `ddof` of advantage estimates, from the settings."""
     return 1 if r.settings.policy_gradient.divide_by_std else None
 
 
 def per_trajectory(estimate: Estimate) -> Advantages:
-    """An estimate from `[N]` returns and groups, given to every step of the trajectory."""
+    """Advantages per step: each trajectory's estimate, repeated for its steps."""
     return lambda columns, ddof: estimate(columns.returns, columns.group_of, ddof=ddof)[columns.trajectory]
 
 
 def waited_for(r: Round[Family], cut: StragglerCut | None) -> list[Trajectory]:
-    """The round's whole episodes that the straggler cut keeps, by task."""
+    """The round's whole episodes that the straggler cut keeps."""
     episodes = list(r.store.trajectories(r.stage))
     if cut is None:
         return whole(episodes)
@@ -95,18 +95,18 @@ def waited_for(r: Round[Family], cut: StragglerCut | None) -> list[Trajectory]:
 
 
 def prepared(r: Round[OnPolicy], items: list[CreditedTrajectory]) -> list[CreditedTrajectory]:
-    """The items with old log-probabilities, `old_logps`, and those of the reference, `with_reference`."""
+    """The items after `old_logps` and `with_reference`."""
     return with_reference(r, old_logps(r, items))
 
 
 def old_logps(r: Round[OnPolicy], items: list[CreditedTrajectory]) -> list[CreditedTrajectory]:
-    """The items with old log-probabilities by the learner, so that the ratio is 1 before the first step; by the sampler
-    where these agree."""
+    """The items with old log-probabilities by the learner, so the ratio is 1 before the first step. The sampler's are
+    kept if they agree with the learner's."""
     return items if agrees(r, r.settings.train.logp_tolerance) else with_old_logps(r.learner, items)
 
 
 def with_old_logps(learner: Learner, items: list[CreditedTrajectory]) -> list[CreditedTrajectory]:
-    """The items with log-probabilities under the learner's present weights; the sampler's are kept beside them."""
+    """The items with log-probabilities under the learner's current weights. `sampled` keeps the sampler's."""
     flat = iter(learner.recompute_logps([sample for item in items for sample in item.samples]))
     return [
         replace(item, samples=tuple(next(flat) for _ in item.samples), sampled=tuple(s.logps for s in item.samples))
@@ -115,7 +115,7 @@ def with_old_logps(learner: Learner, items: list[CreditedTrajectory]) -> list[Cr
 
 
 def with_reference(r: Round[OnPolicy], items: list[CreditedTrajectory]) -> list[CreditedTrajectory]:
-    """The items with log-probabilities under the start of the run, where `policy_gradient.kl_weight` asks for them."""
+    """The items with log-probabilities under the weights at the run's start, if `policy_gradient.kl_weight` > 0."""
     if not r.settings.policy_gradient.kl_weight:
         return items
     samples = [sample for item in items for sample in item.samples]
@@ -124,20 +124,20 @@ def with_reference(r: Round[OnPolicy], items: list[CreditedTrajectory]) -> list[
 
 
 def policy_gradient(*, geometric_mean: bool = False) -> Loss:
-    """The `loss` part of a recipe, by the section `policy_gradient` of the settings.
+    """The `loss` part of a recipe, configured by the section `policy_gradient` of the settings.
 
-        policy gradient loss + kl_weight * KL(pi || start of the run), by k2, whose gradient in a loss is the KL's
+        policy gradient loss + kl_weight * KL(pi || start of the run)
 
-    Besides what `Learner.update` reports: ratio, clip_ratio/low_mean and /high_mean (shares of tokens past a bound),
-    approx_kl, the k3 estimate of KL(old || new) a token, with kl_weight kl, the k3 estimate of KL(pi || start), with
-    importance_cap importance_weight.
+    The KL term is the k2 estimate, whose gradient is that of the KL. Metrics beside those of `Learner.update`: ratio;
+    clip_ratio/low_mean and /high_mean, the shares of tokens past a bound; approx_kl, the k3 estimate of KL(old || new)
+    per token; with kl_weight, kl, the k3 estimate of KL(pi || start); with importance_cap, importance_weight.
     """
 
     def step(learner: Learner, batch: list[CreditedTrajectory], settings: OnPolicy) -> Metrics:
         c = settings.policy_gradient
         rows = _Rows(batch)
         weights, normalizer = averaging(rows.lengths, c.average, trajectories=rows.trajectory)
-        mass = float((weights * rows.lengths).sum()) / normalizer  # 1 but for "constant", whose loss is a sum
+        mass = float((weights * rows.lengths).sum()) / normalizer  # 1, except for "constant", whose loss is a sum
 
         def loss(part: Part, logps: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
             at, taken = rows.of(part)
@@ -179,7 +179,7 @@ def policy_gradient(*, geometric_mean: bool = False) -> Loss:
 
 
 class _Rows:
-    """The turns of a batch as rows: a turn that occurs twice is two rows here, and one in the learner's batch."""
+    """The turns of a batch as rows. A turn that occurs twice has two rows here, but one in the learner's batch."""
 
     def __init__(self, batch: list[CreditedTrajectory]) -> None:
         turns = [(i, sample) for i, item in enumerate(batch) for sample in item.samples]
@@ -192,20 +192,20 @@ class _Rows:
         self._references = [logps for item in batch for logps in item.reference or ()]
 
     def of(self, part: Part) -> tuple[list[int], list[int]]:
-        """(row here, row of the part's tensors) of each turn of the part's items."""
+        """Rows here and rows in the part's tensors, for each turn of the part's items."""
         at = [int(self.first[i]) + t for i, own in zip(part.items, part.samples, strict=True) for t in range(len(own))]
         return at, [row for own in part.samples for row in own]
 
     def old(self, at: list[int], like: Tensor) -> Tensor:
-        """`[len(at), T]` old log-probabilities, 0 behind a row's end."""
+        """`[len(at), T]` old log-probabilities, 0 after a row's end."""
         return _padded([self.samples[i].logps for i in at], like)
 
     def sampled(self, at: list[int], like: Tensor) -> Tensor:
-        """`[len(at), T]` log-probabilities that the sampler told; the old ones where they are these."""
+        """`[len(at), T]` log-probabilities of the sampler, or the old ones if it computed these."""
         return _padded([self._sampled[i] for i in at], like)
 
     def reference(self, at: list[int], like: Tensor) -> Tensor:
-        """`[len(at), T]` log-probabilities under the start of the run, 0 behind a row's end."""
+        """`[len(at), T]` log-probabilities under the weights at the run's start, 0 after a row's end."""
         return _padded([self._references[i] for i in at], like)
 
 

@@ -1,10 +1,10 @@
-"""PPO: a value head on the policy's hidden state before each action; generalized advantages; PPO's clip a token.
+"""PPO: a value head on the policy's hidden state before each action, generalized advantages, PPO's clip per token.
 
-Source: Schulman et al. 2017, arXiv:1707.06347; with language-model agents as in Chen et al. 2025, arXiv:2502.01600,
-appendix C.5: no value gradient into the policy, values in [0, 1], discount 1, lambda 1 (below it theirs diverged).
-Ours: the head is linear (theirs: three layers) and fitted to each round's returns by ridge regression, after it gave
-that round's values, so it never judges what it was fitted to; before the first round every value is the mean return of
-the round. Advantages are whitened over the round. Group, tasks, batch and rounds.
+Source: Schulman et al. 2017, arXiv:1707.06347. For language-model agents: Chen et al. 2025, arXiv:2502.01600,
+appendix C.5: no value gradient into the policy, values in [0, 1], discount 1, lambda 1 (smaller values diverged there).
+Ours: the head is linear (theirs: three layers). It is fitted to each round's returns by ridge regression, after it has
+given that round's values, so it never values episodes that it was fitted to. In the first round every value is the
+round's mean return. Advantages are whitened over the round. Group, tasks, batch and rounds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RIDGE = 1.0
 
 
 def credit(r: Round[Ppo]) -> list[CreditedTrajectory]:
-    """Advantages by the earlier rounds' value head; then the head is fitted to this round's returns and kept."""
+    """Advantages by the previous value head. Then fits a new head to this round's returns and saves it."""
     episodes = whole(r.store.trajectories(r.stage))
     if not episodes:
         return []
@@ -49,7 +49,7 @@ def credit(r: Round[Ppo]) -> list[CreditedTrajectory]:
 
 
 def fit(states: Tensor, returns: Tensor) -> Tensor:
-    """`[d + 1]` float64: the ridge regression of `[S]` returns on `[S, d]` states; the last entry is the bias."""
+    """`[d + 1]` float64 weights of the ridge regression of `[S]` returns on `[S, d]` states; the last is the bias."""
     x = _with_bias(states)
     penalty = RIDGE * torch.eye(x.shape[1], dtype=torch.float64)
     penalty[-1, -1] = 0.0
@@ -58,13 +58,13 @@ def fit(states: Tensor, returns: Tensor) -> Tensor:
 
 
 def values(states: Tensor, weight: Tensor) -> np.ndarray:
-    """`[S]` V of each state, cut to [0, 1]."""
+    """`[S]` values of the states, clipped to [0, 1]."""
     found: np.ndarray = (_with_bias(states) @ weight).clamp(0.0, 1.0).numpy()
     return found
 
 
 def explained_variance(guess: np.ndarray, returns: np.ndarray) -> float:
-    """1 - Var(returns - values) / Var(returns); 0 where all returns are equal."""
+    """1 - Var(returns - values) / Var(returns); 0 if all returns are equal."""
     spread = float(np.var(returns))
     return 1.0 - float(np.var(returns - guess)) / spread if spread > 0 else 0.0
 
@@ -74,7 +74,7 @@ def _with_bias(states: Tensor) -> Tensor:
 
 
 def _head(r: Round[Ppo]) -> Tensor:
-    """The value head that the round before left."""
+    """The value head fitted in the previous round."""
     file, note = _head_file(r, r.number - 1), r.store.note(_head_note(r, r.number - 1)) or {}
     broken = flaw(file, note.get("files", {"": "0:"}))
     if broken is not None:

@@ -1,4 +1,4 @@
-"""What a recipe is: a name for four parts, settings, collect, credit and loss. Owns no loop; `rounds` runs them."""
+"""Recipes: a name, settings, and the functions collect, credit and loss. `recipes.rounds` runs them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ S_co = TypeVar("S_co", bound=Training, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Round(Generic[S_co]):
-    """One round of a run by a recipe: what its parts read.
+    """One round of training, as a recipe's functions see it.
 
     Attributes:
-        settings: of the recipe.
-        name: of the run: its stages and checkpoints have it.
-        number: from 1.
-        policy: names the present weights to the pipeline.
-        start: the checkpoint that the first round began with.
+        settings: the recipe's settings.
+        name: name of the training, also of its stages and checkpoint.
+        number: number of the round, from 1.
+        policy: path by which the pipeline finds the engine with the current weights.
+        start: the checkpoint with which the first round began.
     """
 
     pipeline: Pipeline
@@ -51,18 +51,18 @@ class Round(Generic[S_co]):
 
     @property
     def stage(self) -> str:
-        """Where the round's data lie in the store."""
+        """Name of the stage that holds the round's data in the store."""
         return stage_of(self.name, self.number)
 
     @property
     def seed(self) -> int:
-        """What the round's samples are drawn by: with the same tasks again, others than before."""
+        """Seed of the round's samples, different for each round."""
         return derive_seed(self.settings.run.seed, self.number)
 
     def tasks(self, *, again: bool = False, up_to: int = 1) -> list[Task]:
-        """Training tasks of this round: new ones each round, or with `again` the first round's.
+        """Training tasks of this round: new ones in each round, or those of the first round with `again`.
 
-        `up_to` times `run.num_tasks` is what the round may take at most; so many are returned.
+        Returns `up_to` times `run.num_tasks` tasks, of which a round may use only some.
         """
         run = self.settings.run
         n = run.num_tasks * up_to
@@ -71,14 +71,14 @@ class Round(Generic[S_co]):
 
 @dataclass(frozen=True, slots=True)
 class Recipe(Generic[S]):
-    """A method. Each part is a plain function; what the learner does with them is the same for all.
+    """A training method, made of plain functions. The training loop is the same for all.
 
     Attributes:
         name: the word on the command line.
-        settings: a subclass of `Training`, whose fields are what the parts read; others are refused.
-        collect: fills the round's stage of the store; what is there already is not collected again.
-        credit: training items out of what the store holds.
-        loss: one optimiser step on a batch of them.
+        settings: a subclass of `Training` whose fields are exactly the settings that the functions read.
+        collect: fills the round's stage in the store; finished items are not collected again.
+        credit: makes training items from the store.
+        loss: takes one optimiser step on a batch of items.
     """
 
     name: str
@@ -89,14 +89,14 @@ class Recipe(Generic[S]):
 
 
 def stage_of(name: str, number: int) -> str:
-    """Name of the stage that a round's data lie in."""
+    """Name of the stage that holds a round's data."""
     return f"{name}/round{number}/collect"
 
 
 def collect_rollouts(
     r: Round[Training], tasks: Sequence[Task], n: int, temperature: float, cut: StragglerCut | None = None
 ) -> None:
-    """Collect `n` rollouts of each task."""
+    """Collect `n` rollouts per task."""
     p, items, sampling = r.pipeline, attempts(tasks, n), RolloutSettings(temperature=temperature, seed=r.seed)
 
     def begin() -> Work:
@@ -107,12 +107,12 @@ def collect_rollouts(
 
 
 def collect_groups(r: Round[Grouped]) -> None:
-    """Collect `run.group_size` rollouts of each of the round's tasks."""
+    """Collect `run.group_size` rollouts per task of the round."""
     collect_rollouts(r, r.tasks(), r.settings.run.group_size, r.settings.search.temperature)
 
 
 def collect_demonstrations(r: Round[Training]) -> None:
-    """Collect the scripted expert's episode of each of the round's tasks, in the policy's tokens."""
+    """Collect one episode of the scripted expert per task of the round, in the policy's tokens."""
 
     def begin() -> Work:
         demonstrated = _demonstrations(r)
@@ -126,7 +126,7 @@ def collect_demonstrations(r: Round[Training]) -> None:
 
 
 def collect_inspections(r: Round[Training], temperature: float) -> None:
-    """Collect what the policy does at each state of the expert, on the same tasks every round."""
+    """Collect the policy's action in each state of the expert, on the same tasks every round."""
     sampling = RolloutSettings(temperature=temperature, seed=r.seed)
 
     def begin() -> Work:
@@ -147,7 +147,7 @@ def _demonstrations(r: Round[Training]) -> Callable[[Task, Resets], Trajectory]:
 
 
 def collect_branches(r: Round[Training], initial: int, total: int, branching: Branching) -> None:
-    """Collect `total` rollouts of each task, all but `initial` of which go on from the middle of others."""
+    """Collect `total` rollouts per task. All but `initial` of them branch off from earlier ones."""
     p, sampling = r.pipeline, RolloutSettings(temperature=1.0, seed=r.seed)
 
     def begin() -> Work:

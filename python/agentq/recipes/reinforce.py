@@ -1,4 +1,4 @@
-"""REINFORCE: the return less the mean return of the round, strictly on-policy, one optimiser step a round.
+"""REINFORCE: return minus the round's mean return, strictly on-policy, one optimiser step per round.
 
 Source: Williams 1992, Machine Learning 8, 229-256. The baseline over all tasks and all defaults are ours.
 """
@@ -14,7 +14,7 @@ from agentq.recipes.settings import Reinforce
 
 
 def advantages(c: StepColumns, ddof: int | None) -> np.ndarray:
-    """`[S]`: the trajectory's return less the mean of all."""
+    """`[S]`: the trajectory's return minus the mean over all trajectories."""
     own: np.ndarray = group_relative(c.returns, np.zeros(len(c.returns)), ddof=ddof)[c.trajectory]
     return own
 

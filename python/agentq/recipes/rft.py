@@ -1,4 +1,4 @@
-"""Rejection-sampling fine-tuning (RFT): SFT on the policy's own successful episodes, each distinct one once.
+"""Rejection-sampling fine-tuning (RFT): SFT on the policy's own distinct successful episodes.
 
 Source: Yuan et al. 2023, arXiv:2308.01825; the baseline of the same name in Putta et al. 2024, arXiv:2408.07199.
 """

@@ -1,7 +1,7 @@
-"""RLOO: each rollout against the mean of the others of its task, strictly on-policy, one optimiser step a round.
+"""RLOO: return minus the mean of the task's other rollouts, strictly on-policy, one optimiser step per round.
 
 Source: Ahmadian et al. 2024, arXiv:2402.14740; group and tasks as LOOP's RLOO (Chen et al. 2025, arXiv:2502.01600,
-appendix D). Rounds are ours.
+appendix D). The number of rounds is ours.
 """
 
 from __future__ import annotations

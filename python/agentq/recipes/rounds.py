@@ -1,15 +1,15 @@
-"""The one training loop: rounds of collect, credit, learn, publish, by any recipe. Knows no method.
+"""The training loop for all recipes: rounds of collect, credit, learn and publish.
 
-Killed at any moment, or cut off from power, the same command goes on and ends with the weights of an uninterrupted run.
-What a round needs is in the run directory: its rollouts in the store, weights and optimiser at its start and at its
-newest step beside the checkpoints (`NAME.states/roundN`). The note of a round that learnt holds the seal of its state,
-which must be there until a later round has learnt. If it is missing or damaged, the rounds since the last whole state
-learn again from their rollouts. The note of a finished run holds the seal of its checkpoint.
+After a kill or a power failure, the same command continues and ends with the weights of an uninterrupted run. The run
+directory holds what a round needs: its rollouts in the store, and weights and optimiser of its start and its newest
+checkpointed step in `NAME.states/roundN`. The note of a finished round with items holds the seal of its state, which is
+kept until a later round has learnt. If the state is missing or damaged, the rounds since the last intact state learn
+again from their rollouts. The note of a finished training holds the seal of its checkpoint.
 
-Samples and the order of items follow from the seed, the task and the round. (A rollout that was cut off is sampled
-again in another batch: equal up to the rounding of its log-probabilities, which the learner computes anew. Two recipes
-read the sampler's: arpo_replay, whose replayed rollouts keep them, and arpo_entropy, to choose branches; all do with
-`train.logp_tolerance`.)
+Samples and the order of items depend only on the seed, the task and the round. An interrupted rollout is sampled again
+in a different batch, which may round its log-probabilities differently. This has no effect where the learner recomputes
+them. The sampler's log-probabilities are used by arpo_replay for replayed rollouts, by arpo_entropy to choose branches,
+and by all recipes with `train.logp_tolerance`.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ CHECKPOINT_EVERY = 20  # optimiser steps
 
 
 def train(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path) -> tuple[Path, Cost]:
-    """Train the checkpoint `start` by a recipe; the new checkpoint, and what it cost.
+    """Train the checkpoint `start` by a recipe. Returns the new checkpoint and its cost.
 
     Args:
-        settings: the recipe's. Those that `p.settings` has too must be the same.
-        name: of the stages and the checkpoint in the run directory.
+        settings: the recipe's settings. Values that `p.settings` also has must be equal.
+        name: name of the stages and the checkpoint in the run directory.
 
     Raises:
-        ConfigError: if the recipe cannot work with the settings.
+        ConfigError: if the settings of the recipe contradict each other.
         StoreError: if the checkpoint of a finished run is missing or altered.
     """
     settings.check(recipe.name)
@@ -60,10 +60,10 @@ def train(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path) -
 
 
 def _rounds(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path, out: Path) -> None:
-    """All rounds, from wherever the run stands; then the checkpoint `out`."""
+    """Run the remaining rounds, then save the checkpoint `out`."""
     states = out.with_name(f"{name}.states")
     learner = learner_of(settings.train, start, settings.run.seed)
-    p.engine(p.base)  # a critic's; loaded first, it stays
+    p.engine(p.base)  # for a critic; loaded first, so it stays
     p.close_others()
     engine: Engine
     if p.settings.run.engine:
@@ -89,8 +89,8 @@ def _rounds(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path,
 
 
 def _learnt(p: Pipeline, name: str, num_rounds: int, states: Path) -> int:
-    """How many rounds, from the first, have finished and left what they learnt. Those behind them count as unfinished
-    from now on, and begin their steps anew."""
+    """Number of finished rounds whose learnt state is intact. Later finished rounds are marked unfinished and start
+    their steps again."""
     notes: list[dict[str, Any]] = []
     for number in range(1, num_rounds + 1):
         note = p.store.note(_learning(name, number)) or {}
@@ -113,8 +113,10 @@ def _learnt(p: Pipeline, name: str, num_rounds: int, states: Path) -> int:
 
 
 def _publish(engine: Engine, learner: Learner, at: Path) -> None:
-    """Have the engine sample with the learner's weights: in memory, or by a directory `at`, which it reads again when
-    it has lost them; those of the rounds before are not needed any more."""
+    """Publish the learner's weights to the engine: in memory, or through the directory `at`.
+
+    The engine reads the directory again if it loses the weights. Directories of earlier rounds are removed.
+    """
     if isinstance(engine, TransformersEngine):
         engine.publish(learner.state_dict())
         return
@@ -127,10 +129,10 @@ def _publish(engine: Engine, learner: Learner, at: Path) -> None:
 
 
 def _learn(r: Round[S], recipe: Recipe[S], states: Path) -> None:
-    """Credit, then the round's optimiser steps; the learner must be as at the round's start. No items, no steps.
+    """Credit, then the round's optimiser steps. The learner must be in its state at the round's start.
 
-    A killed round goes on from its newest checkpoint. The metrics of a step are logged before a checkpoint of it is
-    written: a step taken again is logged again.
+    A killed round continues from its newest checkpoint. The metrics of a step are logged before its checkpoint is
+    written, so a repeated step is logged twice.
     """
     t, store, stage, directory = r.settings.train, r.store, _learning(r.name, r.number), _state(states, r.number)
     items, env_steps = recipe.credit(r), r.pipeline.cost(r.stage).env_steps
@@ -173,14 +175,14 @@ def _learn(r: Round[S], recipe: Recipe[S], states: Path) -> None:
 
 
 def _affordable(r: Round[S]) -> bool:
-    """Whether a round as large as those before it, on average, stays within `run.max_env_steps`."""
+    """Whether another round of average size stays within `run.max_env_steps`."""
     before = [(r.store.note(_learning(r.name, n)) or {}).get("env_steps", 0) for n in range(1, r.number)]
     limit = r.settings.run.max_env_steps
     return not limit or not before or sum(before) * r.number <= limit * len(before)
 
 
 def _warmup(r: Round[S], num_steps: int) -> int:
-    """Steps of the one warm-up: a part of the first round that had something to learn from."""
+    """Number of warm-up steps: a fraction of the steps of the first round with items."""
     key = f"{r.name}/warmup"
     note = r.store.note(key)
     if note is None:
@@ -190,7 +192,7 @@ def _warmup(r: Round[S], num_steps: int) -> int:
 
 
 def _load(states: Path, number: int, learner: Learner) -> None:
-    """Put what the rounds before `number` learnt into the learner; nothing where they learnt nothing yet."""
+    """Load the newest state from rounds before `number` into the learner, if there is one."""
     for earlier in range(number - 1, 0, -1):
         position = load_position(_state(states, earlier))
         if position is not None:
@@ -208,7 +210,7 @@ def _learning(name: str, number: int) -> str:
 
 
 def learner_of(t: Train, start: Path, seed: int) -> Learner:
-    """A learner over the checkpoint `start` by the settings of `train`."""
+    """A learner of the checkpoint `start`, with the settings of `train`."""
     return Learner.from_checkpoint(
         start,
         learning_rate=t.learning_rate,
@@ -221,7 +223,7 @@ def learner_of(t: Train, start: Path, seed: int) -> Learner:
 
 
 def _check_sealed(p: Pipeline, note: Mapping[str, Any]) -> None:
-    """Raises StoreError if a checkpoint that a note has the seal of is missing or altered."""
+    """Raises StoreError if a checkpoint whose seal is in the note is missing or altered."""
     for name, files in note.get("checkpoints", {}).items():
         path = p.store.path / "checkpoints" / name
         broken = flaw(path, files)

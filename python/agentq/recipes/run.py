@@ -1,4 +1,4 @@
-"""Runs, for the command line and for Python: inputs checked, directory claimed, work done, report written."""
+"""Runs, for the command line and Python: check inputs, claim the directory, do the work, write the report."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The rows of what was measured, and the page that shows them."""
+    """The measured rows, and the path of the report."""
 
     rows: list[RungResult]
     report: Path
@@ -44,13 +44,13 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class RunPlace:
-    """Where and from what a command runs.
+    """The base and the file of settings of a run, and how its directory is treated.
 
     Attributes:
         base: the checkpoint to start from; None: the embedded base.
-        file: of settings, TOML.
-        clean: delete an earlier run of the same command in its directory.
-        source: of the settings given, for messages.
+        file: a TOML file of settings.
+        clean: whether to delete an earlier run of the same command in its directory.
+        source: name of the source of the given settings, for messages.
     """
 
     base: str | None = None
@@ -60,13 +60,13 @@ class RunPlace:
 
 
 def train(recipe: str, given: Given = NOTHING, place: RunPlace = RunPlace()) -> Result:
-    """Rounds of one recipe, by its name or by a Python file that defines RECIPE.
+    """Train by one recipe, given by name or as a Python file that defines RECIPE, and measure the result.
 
     Args:
         given: settings by section and name, such as `{"run": {"num_tasks": 8}}`.
 
     Raises:
-        ConfigError: if there is no such recipe, or a setting is wrong or not read.
+        ConfigError: if there is no such recipe, or a setting is wrong or unknown to it.
     """
     file = own_recipe(recipe)
     name = "" if file else recipe_name(recipe)
@@ -91,7 +91,7 @@ def train(recipe: str, given: Given = NOTHING, place: RunPlace = RunPlace()) -> 
 
 
 def ladder(model: type[Demo], given: Given = NOTHING, place: RunPlace = RunPlace()) -> Result:
-    """The rungs of the paper's ladder: all of them, or with `Demo` in place of `Ladder` those of the demo."""
+    """Train and measure the rungs of the paper's ladder: all of them with `Ladder`, some of them with `Demo`."""
     command = model.__name__.lower()
     settings = load(model, command, place.file, given, place.source)
     _check_env(settings)
@@ -110,7 +110,7 @@ def ladder(model: type[Demo], given: Given = NOTHING, place: RunPlace = RunPlace
 def evaluate(
     checkpoint: str, search: str | None = None, given: Given = NOTHING, place: RunPlace = RunPlace()
 ) -> Result:
-    """Held-out success of a checkpoint or engine; `search` at test time: "tree", one per task; "step", one per step."""
+    """Held-out success of a checkpoint or engine. `search`: "tree" searches once per task, "step" before each step."""
     command = {None: "eval", "tree": "eval --search", "step": "eval --search step"}[search]
     model: type[EvalCommand] | type[EvalSearchCommand] = EvalSearchCommand if search else EvalCommand
     settings = load(model, command, place.file, given, place.source)
@@ -127,13 +127,13 @@ def evaluate(
 
 
 def require_train(command: str) -> None:
-    """Raises MissingExtra if `agentq COMMAND` lacks a package to compute with models here."""
+    """Raises MissingExtra if a package is missing that `agentq COMMAND` needs to run models in this process."""
     for module in ("torch", "transformers"):
         require(module, extra="train", for_=f"agentq {command}")
 
 
 def own_recipe(name: str) -> Path | None:
-    """The user's file that a recipe's name stands for; None for a name. Raises ConfigError if it is not there."""
+    """The path of a recipe given as a Python file; None for a name. Raises ConfigError if the file is missing."""
     if not name.endswith(".py"):
         return None
     if not Path(name).is_file():
@@ -142,7 +142,7 @@ def own_recipe(name: str) -> Path | None:
 
 
 def recipe_name(given: str, more: Sequence[str] = (), kind: str = "recipe") -> str:
-    """The name of a recipe of agentq's, or of an installed package's. Raises ConfigError if there is none."""
+    """The name of a recipe in agentq or an installed package. Raises ConfigError if there is none."""
     name = given.replace("-", "_")
     if name in (*RECIPES, *more):
         return name
@@ -153,7 +153,7 @@ def recipe_name(given: str, more: Sequence[str] = (), kind: str = "recipe") -> s
 
 
 def find_recipe(given: str) -> Recipe[Any]:
-    """The recipe of a name, or of a file of the user's."""
+    """The recipe with this name, or in this file."""
     from agentq.recipes.ladder import recipe_named
     from agentq.recipes.recipe import Recipe
 
@@ -171,7 +171,7 @@ def find_recipe(given: str) -> Recipe[Any]:
 
 
 def _check_env(settings: Settings) -> None:
-    """Raises ConfigError or EnvError if the run's environment is unknown or out of reach."""
+    """Raises ConfigError or EnvError if the run's environment is unknown or unreachable."""
     from agentq import envs
 
     envs.make(settings.run.env)
@@ -179,13 +179,13 @@ def _check_env(settings: Settings) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """A pipeline's work in its run directory.
+    """A command's work in its run directory.
 
     Attributes:
-        command: the words that make such a run.
-        where: names the directory under runs/ where none is given.
-        reads: what the command reads besides the base and the file of settings, by the word that names it.
-        identity: joins the stored settings.
+        command: the command as typed.
+        where: name of the directory under runs/ if none is given.
+        reads: inputs besides the base and the file of settings, by the argument that gives them.
+        identity: values stored with the settings, which a resumed run must match.
     """
 
     place: RunPlace
@@ -235,12 +235,12 @@ class _Job:
         return {name: path_in(value) or value for name, value in given.items()}
 
     def _make_engines(self, asked: Sequence[Path | str], engines: Engines) -> None:
-        """Add the engines that a new run asks first, made before it makes or deletes anything."""
+        """Load the engines that a new run uses first, before it creates or deletes anything."""
         served = self.settings.run.engine
         if served:
             name = sampler_name(served)
             check_checkpoint(name)
-            if not name.startswith("vllm:"):  # which takes minutes to start
+            if not name.startswith("vllm:"):  # vLLM takes minutes to start
                 make_engine(name).close()
             asked = [name for name in asked if isinstance(name, str) or name != self.reads.get("checkpoint")]
         for each in dict.fromkeys(asked):
@@ -249,7 +249,7 @@ class _Job:
 
 @contextmanager
 def _closed_at_end() -> Iterator[Engines]:
-    """Engines by name, which a pipeline shares: those that are there at the end are closed."""
+    """A dictionary of engines by name, to be shared by a pipeline. All its engines are closed at the end."""
     engines: Engines = {}
     try:
         yield engines

@@ -1,6 +1,6 @@
-"""The settings of each command and recipe: models whose fields are exactly what it reads, with its defaults.
+"""The settings of each command and recipe: models whose fields are exactly the settings it reads, with its defaults.
 
-Imports nothing heavy: `load` names a wrong setting before anything is loaded. The modules of recipes cite the sources.
+Imports nothing heavy, so `load` reports a wrong setting before torch is imported. The recipes cite the sources.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from agentq.errors import ConfigError
 
 
 class Training(Settings):
-    """What `recipes.rounds` reads for every recipe. A recipe's own settings are a subclass."""
+    """The settings that `recipes.rounds` reads for every recipe. A recipe's own settings are a subclass."""
 
     run: config.Rounds = config.Rounds()
     train: config.Train = config.Train()
@@ -19,7 +19,7 @@ class Training(Settings):
 
 
 class Grouped(Training):
-    """Several rollouts of each task."""
+    """Several rollouts per task."""
 
     search: config.Episodes = config.Episodes()
     run: config.Groups = config.Groups()
@@ -32,7 +32,7 @@ class Rft(Grouped):
 
 
 class Ei(Grouped):
-    """Groups and tasks: LOOP's, arXiv:2502.01600, appendix D; temperature 1 as there; rounds: ours."""
+    """Groups, tasks and temperature 1 as in LOOP, arXiv:2502.01600, appendix D. The number of rounds is ours."""
 
     search: config.Episodes = config.Episodes(temperature=1.0)
     run: config.Groups = config.Groups(group_size=6, num_tasks=40, num_rounds=10)
@@ -56,7 +56,7 @@ class StepAgentImplicit(Training):
 
 
 class OnPolicy(Training):
-    """Actions are sampled from the very density that is trained: at temperature 1, from the free policy."""
+    """Actions are sampled from the density that is trained: at temperature 1, from the unconstrained policy."""
 
     train: config.TrainOnSampled = config.TrainOnSampled(batch_size=64)
     policy_gradient: config.Clipped = config.Clipped()
@@ -77,7 +77,7 @@ class Ppo(OnPolicy):
 
 
 class Family(OnPolicy):
-    """REINFORCE's family: advantages of rollouts by their returns."""
+    """The REINFORCE family: advantages come from the returns of rollouts."""
 
     run: config.Groups = config.Groups()
     policy_gradient: config.Compared = config.Compared()
@@ -87,14 +87,14 @@ class Family(OnPolicy):
         super().check(name)
         most, t = self.run.num_tasks * self.run.group_size, self.train
         if self.policy_gradient.ratio == "none" and (t.epochs > 1 or t.batch_size < most):
-            raise ConfigError(  # no ratio: the data serve for one step only
+            raise ConfigError(  # without a ratio, the data are valid for one step only
                 f"train.epochs must be 1 and train.batch_size at least run.num_tasks * run.group_size ({most}) for "
                 f"{name}, which is strictly on-policy; got {t.epochs} and {t.batch_size}"
             )
 
 
 class Reinforce(Family):
-    """`ratio` none and `average` constant: the gradient of a trajectory's log-probability."""
+    """With `ratio` none and `average` constant, this is the gradient of the trajectory's log-probability."""
 
     run: config.Groups = config.Groups(group_size=1, num_tasks=240, num_rounds=10)
     train: config.TrainOnSampled = config.TrainOnSampled(batch_size=240)
@@ -106,13 +106,13 @@ class Rloo(Reinforce):
 
 
 class PolicyGradient(Family):
-    """Advantages of rollouts against the others of their task."""
+    """Advantages from comparing the rollouts of a task."""
 
     run: config.Contests = config.Contests(group_size=8, num_tasks=32, num_rounds=10)
 
 
 class Loop(PolicyGradient):
-    """Clip 0.1, as in the released code: the ratio stays in [1 / 1.1, 1.1]; PPO and the paper have 1 - 0.1 below."""
+    """Clip 0.1 as in the released code: the ratio stays in [1 / 1.1, 1.1]. PPO and the paper use 1 - 0.1 below."""
 
     run: config.Contests = config.Contests(group_size=6, num_tasks=40, num_rounds=10)
     train: config.TrainOnSampled = config.TrainOnSampled(epochs=2, batch_size=32)
@@ -146,7 +146,7 @@ class ArpoEntropy(Grpo):
 
 
 class Demo(Settings):
-    """What every rung of `recipes.ladder` shares. The demo takes 15 minutes on two cores (all ours)."""
+    """The settings that all rungs of `recipes.ladder` share. The demo takes 15 minutes on two cores (all ours)."""
 
     run: config.Rounds = config.Rounds(num_tasks=60)
     search: config.Trees = config.Trees()
@@ -180,7 +180,7 @@ class Live(Section):
     price: config.Prices = config.Prices()
 
 
-# agentq train RECIPE: one module each, whose RECIPE it runs
+# by name, which is also the module that defines RECIPE
 RECIPES: dict[str, type[Training]] = {
     "sft": Training,
     "rft": Rft,

@@ -1,4 +1,4 @@
-"""Supervised fine-tuning (SFT): every action of a stage's demonstrations, weight 1."""
+"""Supervised fine-tuning (SFT) on every action of a stage's demonstrations, with weight 1."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from agentq.types import Sample
 
 
 def credit(r: Round[Training]) -> list[Sample]:
-    """The actions of all whole episodes of the stage, success or not: a demonstration is taken at its word."""
+    """The actions of all whole episodes of the stage. Success is not checked."""
     return [sample_of(step.proposal) for t in whole(r.store.trajectories(r.stage)) for step in t.steps]
 
 
 def loss(learner: Learner, batch: list[Sample], settings: Training) -> Metrics:
-    """One step down the mean negative log-likelihood of the batch's action tokens."""
+    """One optimiser step on the mean negative log-likelihood of the batch's action tokens."""
     return learner.step_sft(batch)
 
 

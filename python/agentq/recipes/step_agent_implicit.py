@@ -1,8 +1,8 @@
-"""StepAgent-Implicit: at each state of the expert, DPO of the expert's action over the agent's own.
+"""StepAgent-Implicit: DPO with the expert's action chosen over the agent's, in each state of the expert.
 
-Source: Deng et al. 2024, arXiv:2411.03817: inspection, then the implicit reward; every round the agent acts anew, and
-the reference is the policy that starts the round. Start from an SFT model (`--base`). The paper's hyper-parameters
-could not be had: temperature, tasks and rounds are ours.
+Source: Deng et al. 2024, arXiv:2411.03817: inspection, then the implicit reward. The agent acts again in every round,
+and the reference is the policy at the round's start. Start from an SFT model (`--base`). The paper's hyper-parameters
+were not available: temperature, tasks and rounds are ours.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from agentq.types import PreferencePair, Sample
 
 
 def collect(r: Round[StepAgentImplicit]) -> None:
-    """Inspections at `search.temperature`."""
+    """Collect inspections at `search.temperature`."""
     collect_inspections(r, r.settings.search.temperature)
 
 
 def credit(r: Round[StepAgentImplicit]) -> list[PreferencePair | Sample]:
-    """(expert's action, agent's action) wherever they differ."""
+    """Pairs of the expert's and the agent's action, in states in which they differ."""
     trees = list(r.store.trees(r.stage))
     r.store.log(f"{r.name}/inspection", r.number, agreement=agreement(trees))
     return with_learners_reference(r, [pair for tree in trees for pair in inspection_pairs(tree)])

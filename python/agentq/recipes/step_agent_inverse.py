@@ -1,10 +1,10 @@
-"""StepAgent-Inverse: a discriminator of the expert's and the agent's actions gives step rewards, PPO's clip the step.
+"""StepAgent-Inverse: step rewards from a discriminator between the expert's and the agent's actions, with PPO's clip.
 
-Source: Deng et al. 2024, arXiv:2411.03817: inspection, then inverse reinforcement learning as in Ho and Ermon 2016,
-arXiv:1606.03476, in turns. The paper's form of the reward, networks and hyper-parameters could not be had. Ours: the
-discriminator is linear on the policy's own hidden state at the end of the environment command, which is all it sees of
-an action (not the thought: it would learn the expert's style), fitted anew each round; the reward is its logit (airl);
-a step counts for its own reward, whitened over the round; all defaults. Start from an SFT model (`--base`).
+Source: Deng et al. 2024, arXiv:2411.03817: inspection and inverse reinforcement learning in turns, as in Ho and Ermon
+2016, arXiv:1606.03476. The paper's reward, networks and hyper-parameters were not available. Ours: the discriminator is
+linear in the policy's hidden state at the end of the environment command and is fitted again each round. It does not
+see the thought, from which it would learn the expert's style. The reward is its logit (airl). A step's advantage is its
+own reward, whitened over the round. All defaults are ours. Start from an SFT model (`--base`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STEPS, RATE, WEIGHT_DECAY, LABEL_SMOOTHING = 200, 0.05, 1e-2, 0.1  # of the disc
 
 
 def credit(r: Round[StepAgentInverse]) -> list[CreditedTrajectory]:
-    """The agent's action at each state of the expert, by how much it looks like the expert's."""
+    """The agent's action in each state of the expert, with an advantage from the discriminator."""
     trees = list(r.store.trees(r.stage))
     inspected = [node for tree in trees for node in tree.proposal[1:] if node is not None]
     if not inspected:
@@ -64,14 +64,14 @@ def discriminate(states: Tensor, is_expert: Tensor) -> Tensor:
 
 
 def _command(r: Round[StepAgentInverse], proposal: Proposal) -> Sample:
-    """The environment command alone, as an action at the same history."""
+    """A sample of the environment command alone, at the same history."""
     text = f"COMMANDS: {proposal.action.env_action or 'unreadable'}"
     ids = r.pipeline.engine(r.policy).encode_answer(text)
     return Sample(proposal.prompt_ids, ids, np.full(len(ids), np.nan, dtype=np.float32))
 
 
 def collect(r: Round[StepAgentInverse]) -> None:
-    """Inspections by the policy's own density."""
+    """Collect inspections at temperature 1."""
     collect_inspections(r, 1.0)
 
 

@@ -1,8 +1,8 @@
-"""Tree-GRPO: rollouts branch at random turns of earlier ones; each is compared within its task and within its tree.
+"""Tree-GRPO: rollouts branch at random turns of earlier ones and are compared within their task and within their tree.
 
 Source: Ji et al. 2025, arXiv:2509.21240, released defaults: two trees, each expanded at two random turns in one round,
-so six rollouts (of which `run.group_size` is the setting). Ours: every leaf is trained on, a tree of one rollout has no
-intra-tree part, clip 0.2, no KL; batch, tasks and rounds.
+which makes six rollouts (`run.group_size`). Ours: every leaf is trained on, a tree with one rollout has no intra-tree
+part, clip 0.2, no KL; batch, tasks and rounds.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ TREES = 2
 
 
 def collect(r: Round[TreeGrpo]) -> None:
-    """`TREES` rollouts from the root, the rest from random turns of them."""
+    """Collect `TREES` rollouts from the root, and the rest from random turns of these."""
     collect_branches(r, TREES, r.settings.run.group_size, at_random(TREES))
 
 
 def credit(r: Round[TreeGrpo]) -> list[CreditedTrajectory]:
-    """Inter-tree and intra-tree advantages, `credit.trees.tree_grpo`."""
+    """Inter-tree and intra-tree advantages, see `credit.trees.tree_grpo`."""
     advantages = partial(tree_grpo, ddof=policy_gradient.ddof(r))
     items = credited_branches(list(r.store.trees(r.stage)), advantages)
     return policy_gradient.prepared(r, items)
