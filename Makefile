@@ -4,15 +4,15 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
-# Two threads of an inference engine on a busy small machine are slower than one.
+# On a busy small machine, an inference engine is slower with two threads than with one.
 export OMP_NUM_THREADS ?= 1
 
-# Tests and benchmarks open pages of their own, often as root in a container, where Chromium cannot have its sandbox.
+# Tests and benchmarks open only their own pages, often as root in a container, where Chromium's sandbox does not work.
 test test-rest test-vllm bench bench-all: export AGENTQ_NO_SANDBOX ?= 1
 
 CORE := CMakeLists.txt $(wildcard csrc/*) $(wildcard bindings/*)
 
-# An environment of its own in $(1) that also sees $(VENV).
+# A separate virtual environment in $(1) that also sees $(VENV).
 define beside
 	$(BIN)/python -m venv $(1)
 	@echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
@@ -27,21 +27,22 @@ $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "agentq needs Python 3.11 or newer; " + sys.executable + " is " + sys.version.split()[0] + " (set PYTHON=...)")'
 	$(PYTHON) -m venv $(VENV)
 
-# Everything from package registries, at the versions of constraints.txt. Once, and again when the list changes.
+# All packages from registries, at the versions in constraints.txt. Installed again when the list changes.
 $(VENV)/.deps: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@$(BIN)/python -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
 	    e = p["optional-dependencies"]; print(*p["dependencies"], *e["train"], *e["openai"], *e["dev"], sep="\n")' > $(VENV)/requirements.txt
 	$(PIP) install -q -c constraints.txt -r $(VENV)/requirements.txt
 	@touch $@
 
-# agentq itself, editable: its Python is used in place; the extension is built again when its sources are newer. A package
-# called agentq would share its files: another project's, or this one under its former name.
+# agentq itself, editable: its Python is used in place, and the extension is rebuilt when its sources are newer. Any
+# other package named agentq (another project's, or this one's former name) is removed first, since it would share
+# files.
 $(VENV)/.core: $(VENV)/.deps $(CORE)
 	@! $(PIP) show -q agentq 2>/dev/null || $(PIP) uninstall -q -y agentq
 	$(PIP) install -q --no-build-isolation --no-deps -e .
 	@touch $@
 
-# What the browser tests need: Playwright, the MiniWoB++ pages, a Chromium (Debian's if there is none). Optional.
+# Dependencies of the browser tests: Playwright, the MiniWoB++ pages, a Chromium (Debian's if there is none). Optional.
 browser: setup
 	$(PIP) install -q -c constraints.txt playwright cryptography
 	$(PIP) install -q -c constraints.txt --no-deps miniwob
@@ -49,7 +50,7 @@ browser: setup
 	    { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium-headless-shell fonts-liberation; } || \
 	    $(BIN)/playwright install --with-deps --only-shell chromium
 
-# BrowserGym, in an environment of its own: it is driven through agentq env serve. Optional.
+# BrowserGym in a separate virtual environment; agentq drives it through `agentq env serve`. Optional.
 BROWSERGYM := build/browsergym
 browsergym: $(BROWSERGYM)/.done
 
@@ -62,7 +63,7 @@ $(BROWSERGYM)/.done: constraints.txt
 demo: setup
 	$(BIN)/agentq demo $(ARGS)
 
-# What guards data and formulas, in five minutes on two cores. One process per core; WORKERS=0 runs the tests in one, for
+# The tests of data and formulas: five minutes on two cores, one process per core. WORKERS=0 uses a single process, for
 # a debugger.
 WORKERS ?= auto
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
@@ -73,7 +74,7 @@ test: setup
 test-rest: setup
 	$(PYTEST) -m 'rest or browser' $(ARGS); status=$$?; $(MAKE) test-vllm && exit $$status
 
-# Engines over a real vLLM, in an environment of its own (2.5 GB) that also sees $(VENV). Part of `make test-rest`.
+# Engines with a real vLLM, in a separate virtual environment (2.5 GB) that also sees $(VENV). Part of `make test-rest`.
 VLLM := build/vllm
 $(VLLM)/.deps: tests/vllm/requirements.txt | $(VENV)/.core
 	$(call beside,$(VLLM))
@@ -91,24 +92,24 @@ lint: setup
 build: setup
 	$(PIP) wheel -q --no-build-isolation --no-deps -w dist .
 
-# BENCH=forest and any other file of benchmarks/; with the peers of bench-setup where they are installed.
+# BENCH=NAME runs benchmarks/NAME.py, with the peers from bench-setup if they are installed.
 BENCH ?= critic
 bench: setup
 	$(or $(wildcard $(PEERS)/bin/python),$(BIN)/python) benchmarks/$(BENCH).py $(ARGS)
 
-# A short form of every benchmark, one after another, in 40 minutes at most; the targets that are met and missed.
+# Runs a short form of every benchmark in at most 40 minutes and lists the targets met and missed.
 bench-all: setup
 	$(or $(wildcard $(PEERS)/bin/python),$(BIN)/python) benchmarks/all.py $(ARGS)
 
-# What forest.py and learner.py of benchmarks/ compare with, in an environment of its own that also sees $(VENV); and what
-# remote.py measures.
+# The peers that benchmarks/forest.py and learner.py compare with, in a separate virtual environment that also sees
+# $(VENV), and BrowserGym for benchmarks/remote.py.
 PEERS := build/peers
 bench-setup: setup browsergym
 	$(call beside,$(PEERS))
 	$(PEERS)/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt -r benchmarks/peers.txt
 	$(PEERS)/bin/python -m pip --disable-pip-version-check install -q --no-deps llm-reasoners==1.0.2
 
-# The core under random calls and forged snapshots, and the bindings under random arguments, with sanitizers;
+# Tests the core with random calls and forged snapshots, and the bindings with random arguments, under sanitizers.
 # OPERATIONS=10000000 takes hours.
 OPERATIONS ?= 200000
 NATIVE := -std=c++20 -O1 -g -fPIC -ffp-contract=off -I. -pthread
@@ -125,7 +126,7 @@ build/native/race: tests/native/stress.cc $(CORE)
 build/native/_core.so: $(CORE) $(ASAN_CORE)
 	$(CXX) $(NATIVE) $(ASAN) -shared -fvisibility=hidden $$($(BIN)/python -m pybind11 --includes) bindings/*.cc $(ASAN_CORE) -o $@
 
-# Python itself has no sanitizers, so their libraries are loaded before it; what it never frees is not looked for.
+# Python is built without sanitizers, so their libraries are preloaded. Leak detection is off: Python leaks on exit.
 sanitize: setup build/native/stress build/native/fuzz_snapshot build/native/race build/native/_core.so
 	build/native/stress $(OPERATIONS) 1 1
 	build/native/fuzz_snapshot $(OPERATIONS) 1
@@ -133,7 +134,7 @@ sanitize: setup build/native/stress build/native/fuzz_snapshot build/native/race
 	LD_PRELOAD="$$(for name in asan ubsan stdc++; do $(CXX) -print-file-name=lib$$name.so; done | tr '\n' ' ')" \
 	    ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 $(BIN)/python tests/native/drive.py build/native/_core.so $(OPERATIONS) 1 2
 
-# One-line faults in csrc/, in credit and in losses, each of which a test must notice.
+# Puts one-line faults into csrc/, credit and losses; some test must fail for each.
 mutants: setup
 	$(BIN)/python -m tests.mutants $(ARGS)
 	$(BIN)/python -m tests.native.mutants $(ARGS)

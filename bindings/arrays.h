@@ -1,4 +1,4 @@
-// Python's numbers and NumPy arrays to the core's types, spans and std::vector, and back.
+// Conversions between Python numbers or NumPy arrays and the core's ids, spans and std::vector.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -39,7 +39,7 @@ inline std::uint32_t count_of(std::int64_t value, const char* name) {
   throw std::out_of_range(std::string("no ") + kind + " " + id);
 }
 
-/// One id that fits its type; whether there is such a node or tree the forest checks itself.
+/// An id that fits its type. The forest checks whether such a node or tree exists.
 inline NodeId node_of(std::int64_t node) {
   if (node != static_cast<NodeId>(node)) no_such("node", std::to_string(node));
   return static_cast<NodeId>(node);
@@ -72,7 +72,7 @@ std::vector<T> copy_of(const py::array& array) {
   return std::vector<T>(typed.data(), typed.data() + typed.size());
 }
 
-/// A list of Python's own integers, which NumPy would make floats of if some are below 2^63 and some are not.
+/// A list of Python integers. NumPy would convert it to floats if some are below 2^63 and some are not.
 template <typename Outside>
 std::optional<std::vector<std::uint64_t>> plain_integers(const py::object& value, Outside&& outside) {
   if (!PyList_CheckExact(value.ptr())) return {};
@@ -89,7 +89,7 @@ std::optional<std::vector<std::uint64_t>> plain_integers(const py::object& value
   return out;
 }
 
-/// Whole numbers that fit `T`; `outside(text of the value)` throws for those that do not.
+/// Integers that fit `T`. For a value that does not fit, `outside(text of the value)` throws.
 template <typename T, typename Outside>
 std::vector<T> integers(const py::object& value, const char* name, Outside&& outside) {
   if constexpr (std::is_same_v<T, std::uint64_t>)
@@ -115,12 +115,12 @@ std::vector<T> numbers(const py::object& value, const char* name) {
   return copy_of<T>(one_dimensional(value, name, "fiub", "numbers"));
 }
 
-/// A NumPy array that owns `values`: a copy of a few, which NumPy's own allocator has at hand, else the vector itself.
+/// A NumPy array of `values`: small ones are copied, since NumPy's allocator is fast for them; large ones are moved.
 template <typename T>
 py::array_t<T> to_numpy(std::vector<T>&& values) {
   const auto size = static_cast<Py_intptr_t>(values.size());
   if (values.size() * sizeof(T) <= std::size_t{1} << 14) {
-    const auto& numpy = py::detail::npy_api::get();  // past array_t's constructor: 5 arrays take 0.3 us instead of 0.8
+    const auto& numpy = py::detail::npy_api::get();  // without array_t's constructor: 0.3 us instead of 0.8 us per 5 arrays
     PyObject* made = numpy.PyArray_NewFromDescr_(numpy.PyArray_Type_, py::dtype::of<T>().release().ptr(), 1, &size, nullptr,
                                                  nullptr, 0, nullptr);
     if (made == nullptr) throw py::error_already_set();
@@ -135,7 +135,7 @@ py::array_t<T> to_numpy(std::vector<T>&& values) {
   return py::array_t<T>(size, data, base);
 }
 
-/// A read-only NumPy view of every `stride`-th byte of shared memory, which it keeps alive.
+/// A read-only NumPy view of `size` values, `stride` bytes apart, in shared memory, which it keeps alive.
 template <typename T, typename Owner>
 py::array_t<T> view_of(std::shared_ptr<Owner> owner, const T* data, std::size_t size, std::size_t stride) {
   auto held = std::make_unique<std::shared_ptr<Owner>>(std::move(owner));
@@ -146,8 +146,8 @@ py::array_t<T> view_of(std::shared_ptr<Owner> owner, const T* data, std::size_t 
   return view;
 }
 
-/// Numbers of one type out of a NumPy array or a sequence: the array's own memory where it fits, else a copy.
-/// `kinds`, `what` as in one_dimensional; `outside(value)` throws for a whole number that does not fit.
+/// Numbers of one type from a NumPy array or a sequence. Uses the array's memory if its type matches, else a copy.
+/// `outside(value)` throws for an integer that does not fit.
 template <typename T>
 class Input {
  public:
@@ -161,7 +161,7 @@ class Input {
     span_ = copy_;
   }
   Input(const py::object& value, const char* name) : Input(value, name, [](const std::string&) {}) {}
-  /// None: no numbers.
+  /// The same, with None as no numbers.
   static Input optional(const py::object& value, const char* name) {
     return value.is_none() ? Input() : Input(value, name);
   }
@@ -170,7 +170,7 @@ class Input {
 
   std::span<const T> span() const { return span_; }
   std::size_t size() const { return span_.size(); }
-  /// For work without the GIL: what another thread does to the array must not reach the core.
+  /// Copies the numbers, for work without the GIL: another thread may change the array.
   void detach() {
     if (!array_) return;
     copy_.assign(span_.begin(), span_.end());

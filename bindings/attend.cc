@@ -1,4 +1,4 @@
-// The call of csrc/attend.h: checks that every view lies inside its array.
+// Binding of csrc/attend.h. Checks that every view lies inside its array.
 #include "bindings/attend.h"
 
 #include <pybind11/numpy.h>

@@ -1,4 +1,4 @@
-// Attention of decoding for Python.
+// Attention for decoding, for Python.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -8,7 +8,7 @@ namespace agentq::bindings {
 
 namespace py = pybind11;
 
-/// Gives the module attend_rows.
+/// Adds attend_rows to the module.
 void bind_attend(py::module_& m);
 
 }  // namespace agentq::bindings

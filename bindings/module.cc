@@ -1,6 +1,6 @@
-// The Python face of the core: conversions only. pybind11 turns std::invalid_argument into ValueError, std::out_of_range
-// into IndexError; ByteLimit becomes MemoryError. Every call on a forest holds the forest's lock: two threads on one
-// forest take turns. A long call releases the GIL: threads on different forests then run side by side.
+// Python bindings of the core: conversions only. pybind11 turns std::invalid_argument into ValueError and
+// std::out_of_range into IndexError; ByteLimit becomes MemoryError. Every call on a forest holds the forest's lock, so
+// two threads on one forest take turns. A long call releases the GIL, so threads on different forests run side by side.
 #include <pybind11/stl.h>
 
 #include <cmath>
@@ -138,10 +138,10 @@ py::array_t<NodeId> children(SharedForest& self, std::int64_t node) {
   return to_numpy(self.locked_briefly([&](const Forest& forest) { return forest.children(node_of(node)); }));
 }
 
-/// Of one tree, of several, of all.
+/// The table of one tree, of several, or of all.
 py::dict table(SharedForest& self, const py::object& trees) {
   std::optional<Trees> ids;
-  if (PyIndex_Check(trees.ptr()) && !py::isinstance<py::array>(trees))  // one number, also NumPy's
+  if (PyIndex_Check(trees.ptr()) && !py::isinstance<py::array>(trees))  // one integer, Python's or NumPy's
     ids.emplace(py::make_tuple(trees));
   else if (!trees.is_none())
     ids.emplace(trees);
@@ -170,7 +170,7 @@ py::tuple reroot(SharedForest& self, std::int64_t tree, std::int64_t node) {
   return py::make_tuple(to_numpy(std::move(old_ids)), to_numpy(std::move(new_ids)));
 }
 
-/// Getter of one member of every cell.
+/// Getter of a view of one member of every cell.
 template <auto Member>
 auto column(SharedForest& self) {
   auto [memory, size] =

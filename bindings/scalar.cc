@@ -1,5 +1,5 @@
-// ask_one, expand_one and tell_one are short: through pybind11 the call itself took longer than the search in it. They are
-// therefore methods by CPython's vectorcall convention; what they accept, return and raise is as of every other call.
+// ask_one, expand_one and tell_one are so short that pybind11's call overhead exceeded their work. They use CPython's
+// vectorcall convention instead. They accept, return and raise the same as every other call.
 #include "bindings/scalar.h"
 
 #include <array>
@@ -30,7 +30,7 @@ T converted(PyObject* object, const char* name) {
     }
   }
   try {
-    return py::cast<T>(py::handle(object));  // NumPy's numbers and whatever has __index__
+    return py::cast<T>(py::handle(object));  // NumPy numbers and anything with __index__
   } catch (const py::cast_error&) {
     throw py::type_error(std::string(name) + " must be " + (std::is_floating_point_v<T> ? "a number" : "a whole number that fits") +
                          "; got " + described(object));
@@ -44,7 +44,7 @@ SharedForest& forest_of(PyObject* self) {
   return *static_cast<SharedForest*>(forest);
 }
 
-/// What `act` returns; nullptr and a Python exception if it throws.
+/// Returns the result of `act`; sets a Python exception and returns nullptr if it throws.
 template <typename Act>
 PyObject* guarded(Act&& act) noexcept {
   try {
@@ -67,7 +67,7 @@ PyObject* guarded(Act&& act) noexcept {
   return nullptr;
 }
 
-/// The arguments of a call in the order of `names`, by position or by name.
+/// The arguments of a call, given by position or by name, in the order of `names`.
 template <std::size_t n>
 std::array<PyObject*, n> arguments(const char* call, const char* const (&names)[n], PyObject* const* given,
                                    Py_ssize_t by_position, PyObject* given_names) {

@@ -1,11 +1,11 @@
-// The calls on one leaf, by CPython's own convention.
+// The calls on one leaf, through CPython's own calling convention.
 #pragma once
 
 #include <pybind11/pybind11.h>
 
 namespace agentq::bindings {
 
-/// Gives the class of SharedForest ask_one, expand_one and tell_one.
+/// Adds ask_one, expand_one and tell_one to the Python class of SharedForest.
 void add_scalar_calls(pybind11::handle forest_class);
 
 }  // namespace agentq::bindings

@@ -1,4 +1,4 @@
-// A forest that Python threads share: the lock, and when the GIL is given up.
+// A forest shared by Python threads: its lock, and when the GIL is released.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -15,9 +15,9 @@ namespace agentq::bindings {
 
 namespace py = pybind11;
 
-inline constexpr std::size_t kLong = 1024;  // entries of a call from which on giving the GIL up costs less than keeping it
+inline constexpr std::size_t kLong = 1024;  // entries per call from which releasing the GIL pays off
 
-/// A value as an error says that it was got: one short line.
+/// A value as it is shown in an error message: one short line.
 inline std::string described(const py::handle& value) {
   if (py::hasattr(value, "shape") && py::hasattr(value, "dtype"))
     return "an array of shape " + py::repr(value.attr("shape")).cast<std::string>();
@@ -29,7 +29,7 @@ inline std::string described(const py::handle& value) {
 struct SharedForest {
   explicit SharedForest(Forest&& made) : forest(std::move(made)) {}
 
-  /// What `act(forest)` returns, without the GIL and under the lock.
+  /// Calls `act(forest)` under the lock, with the GIL released.
   template <typename Act>
   auto locked(Act&& act) {
     const py::gil_scoped_release release;  // first: never wait for the lock while holding the GIL
@@ -37,7 +37,7 @@ struct SharedForest {
     return act(forest);
   }
 
-  /// The same with the GIL held, so that no thread changes the arrays meanwhile.
+  /// The same with the GIL held, so no other thread can change the arrays meanwhile.
   template <typename Act>
   auto locked_briefly(Act&& act) {
     std::unique_lock<std::mutex> hold(mutex, std::try_to_lock);
@@ -48,7 +48,7 @@ struct SharedForest {
     return act(forest);
   }
 
-  /// One of the two, by the size of the work; inputs are copied before the GIL is given up.
+  /// Uses one of the two, depending on the size of the work. Inputs are copied before the GIL is released.
   template <typename Act, typename... Inputs>
   auto locked_for(std::size_t work, Act&& act, Inputs&... inputs) {
     if (work < kLong) return locked_briefly(act);

@@ -16,8 +16,8 @@ std::size_t page_size() {
   return size;
 }
 
-/// What a range keeps of its memory while nobody holds it. Beyond it a range asks for huge pages: a search of 150 MB is then
-/// 1.3 times as fast; in a small one the first page would be zeroed for nothing.
+/// Bytes that a range in the pool keeps mapped. Past them a range asks for huge pages, which makes a search of 150 MB
+/// 1.3 times as fast. A small search keeps small pages, because zeroing a huge page would cost more than it saves.
 constexpr std::size_t kWarm = std::size_t{8} << 20;
 
 std::size_t whole_pages(std::size_t bytes) { return (bytes + page_size() - 1) / page_size() * page_size(); }
@@ -36,7 +36,7 @@ Reserve::Reserve(std::size_t size) : size_(size) {
 
 Reserve::~Reserve() { munmap(data_, size_); }
 
-/// Ranges that nobody holds, kept with their first pages: a search that begins where another ended faults none in.
+/// Unused ranges, kept with their first pages. A search that reuses one takes no page faults on them.
 class Pool {
  public:
   static Pool& instance() {
@@ -78,7 +78,7 @@ std::shared_ptr<Reserve> Reserve::make(std::size_t bytes) {
 }
 
 std::shared_ptr<Reserve> Reserve::make_zeroed(std::size_t bytes) {
-  return std::shared_ptr<Reserve>(new Reserve(whole_pages(bytes)));  // as the system gives it; not used again
+  return std::shared_ptr<Reserve>(new Reserve(whole_pages(bytes)));  // as the system gives it, never reused
 }
 
 void Reserve::give_back(std::size_t offset, std::size_t bytes) const noexcept {

@@ -1,5 +1,5 @@
-// Address space that is reserved at once and never moves: pages come when they are first written. Owns memory, not what
-// it means.
+// Address space that is reserved at once and never moves; the system supplies a page on its first write. Knows nothing
+// of what the memory holds.
 #pragma once
 
 #include <cstddef>
@@ -8,19 +8,19 @@
 
 namespace agentq {
 
-/// Memory that may not be had: what would pass `max_bytes`, or the address space.
+/// An allocation would exceed `max_bytes`, or the system has no such address space.
 class ByteLimit : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// A reserved range. Shared, so that whoever looks into it (a NumPy view) outlives nothing.
+/// A reserved range. Reference-counted: a NumPy view keeps the memory alive.
 class Reserve {
  public:
-  /// At least `bytes`, of any content: ranges are used again, their first pages still warm.
+  /// A range of at least `bytes`, with arbitrary content: ranges are reused while their first pages are still mapped.
   /// @throws ByteLimit if the system has no such range.
   static std::shared_ptr<Reserve> make(std::size_t bytes);
-  /// The same, of zeros.
+  /// The same, filled with zeros.
   static std::shared_ptr<Reserve> make_zeroed(std::size_t bytes);
 
   Reserve(const Reserve&) = delete;

@@ -1,4 +1,4 @@
-// One body, compiled for the widest vectors that the processor has.
+// One body, compiled for each vector width; the widest that the processor has is chosen at run time.
 #include "csrc/attend.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr float kHidden = -1e30F;  // score of a key that a token does not see
 
-/// exp(x) for x <= 0, relative error below 2e-7; 1e-38 for what is smaller. Source: the polynomial of Cephes' expf.
+/// exp(x) for x <= 0, relative error below 2e-7; 1e-38 below x = -87. Source: the polynomial of Cephes' expf.
 AGENTQ_INLINE float exp_of(float x) {
   x = std::max(x, -87.0F);
   const float whole = static_cast<float>(static_cast<std::int32_t>(x * 1.44269504F - 0.5F));
@@ -27,7 +27,7 @@ AGENTQ_INLINE float exp_of(float x) {
   return p * std::bit_cast<float>((static_cast<std::int32_t>(whole) + 127) << 23);
 }
 
-/// Scores to weights in place; returns their sum.
+/// Turns scores into unnormalised softmax weights in place; returns their sum.
 AGENTQ_INLINE float soften(float* scores, std::int64_t n) {
   float most = kHidden, sum = 0;
 #pragma omp simd reduction(max : most)
@@ -37,7 +37,7 @@ AGENTQ_INLINE float soften(float* scores, std::int64_t n) {
   return sum;
 }
 
-/// One query against all keys of a head. `Size` 0: known at run time.
+/// Attention of one query over all keys of a head. `Size` 0: the size is known only at run time.
 template <std::int64_t Size>
 AGENTQ_INLINE void one(const float* query, const float* keys, const float* values, const std::uint8_t* visible, std::int64_t n,
                        std::int64_t given_size, float scale, float* scores, float* out) {

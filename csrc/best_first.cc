@@ -1,15 +1,15 @@
-// Best-first search: the open leaf of a tree with the largest critic value comes next.
+// Best-first search: the tree's open leaf with the largest critic value comes next.
 //
-// The open leaves of a tree are kept in a heap. An entry may be out of date (its leaf is in flight, or has children by now):
-// that shows when it is taken out. A leaf that is free again is put in again; there is room, for the heap always has as much
-// to spare as rollouts are in flight.
+// Each tree keeps its open leaves in a heap. An entry may be stale, because its leaf is in flight or has children now.
+// Stale entries are discarded when they are popped. A leaf that becomes free is pushed again. The push needs no
+// allocation: the heap always has spare capacity for every rollout in flight.
 #include <algorithm>
 
 #include "csrc/forest.h"
 
 namespace agentq {
 
-/// The best open leaf of a tree. `busy`: rollouts of this call wait in it already.
+/// The best open leaf of a tree. `busy`: this call has already put rollouts in flight there.
 Forest::Found Forest::take_best(TreeId id, bool busy) noexcept {
   const Tree& tree = trees_[static_cast<std::size_t>(id)];
   std::vector<Open>& heap = open_[static_cast<std::size_t>(id)];
@@ -26,7 +26,7 @@ Forest::Found Forest::take_best(TreeId id, bool busy) noexcept {
   return {busy || tree.open > 0 ? AskStatus::kBlocked : AskStatus::kExhausted, kNoNode};
 }
 
-/// Makes room for `width` more open leaves of a tree.
+/// Reserves heap space for `width` more open leaves of a tree.
 void Forest::make_room(TreeId tree, std::size_t width) {
   std::vector<Open>& heap = open_[static_cast<std::size_t>(tree)];
   const std::size_t want = heap.size() + width + trees_[static_cast<std::size_t>(tree)].open + 1;
@@ -39,7 +39,7 @@ void Forest::offer(TreeId tree, NodeId leaf) noexcept {
   std::push_heap(heap.begin(), heap.end());
 }
 
-/// All open leaves of a tree anew.
+/// Rebuilds the heap from all open leaves of a tree.
 void Forest::offer_all(TreeId id) {
   const std::vector<NodeId> nodes = below(trees_[static_cast<std::size_t>(id)].root);
   open_[static_cast<std::size_t>(id)].clear();
@@ -48,7 +48,7 @@ void Forest::offer_all(TreeId id) {
     if (link::is_open(slot(node).link)) offer(id, node);
 }
 
-/// A leaf that no rollout waits at any more is open to best-first search.
+/// Pushes a rollout's leaf back to the heap once no rollout is pending there.
 void Forest::free_again(std::uint32_t index) noexcept {
   const auto [ticket, leaf, tree] = rollouts_[index];
   if (is_best_first() && link::is_open(slot(leaf).link)) offer(tree, leaf);

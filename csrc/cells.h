@@ -1,4 +1,4 @@
-// What a node and its children are in memory: cells of 16 bytes. Owns the layout, no memory. forest.h draws it.
+// Memory layout of a node and its children: cells of 16 bytes. Owns the layout, no memory. forest.h draws it.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,18 @@ inline constexpr std::uint64_t kMaxCells = std::uint64_t{1} << 31;
 /// One node.
 struct Slot {
   double value_sum;              // W: the sum of the returns told through it
-  std::uint32_t visits_started;  // visit_count N + in_flight: cancelling a rollout leaves no rounding behind
+  std::uint32_t visits_started;  // visit_count N + in_flight; an integer, so cancelling a rollout restores it exactly
   std::uint32_t link;            // see the namespace link
 };
 
-/// What stands before the children of a node.
+/// The first cell of a block, before the children.
 struct Header {
   NodeId parent;        // kNoNode before a root
-  std::uint32_t here;   // in the first block: rollouts that ended or wait at the parent itself (before a root: its tree);
-                        // in a further block: the children there is room for
+  std::uint32_t here;   // first block: rollouts that ended or are pending at the parent itself; for a root, its tree id
+                        // further block: the number of children that fit
   NodeId next;          // the block of further children, 0 if there is none (see widen)
   std::uint16_t width;  // children in this block
-  std::uint16_t index;  // of the parent in its block: that block lies index + 1 cells before the parent
+  std::uint16_t index;  // the parent's index in its own block, which starts index + 1 cells before the parent
 };
 
 union Cell {
@@ -33,9 +33,9 @@ union Cell {
   Header header;
 };
 
-/// Cells of a block for so many children: blocks start at even cells.
+/// Number of cells in a block for `width` children; even, because blocks start at even cells.
 inline constexpr std::uint32_t cells_of(std::uint32_t width) noexcept { return (width + 2) & ~1u; }
-/// Children there is room for in a node's first block, made for `width` or one fewer.
+/// Number of children that fit in the first block of a node that was expanded with `width` children.
 inline constexpr std::uint32_t room_of(std::uint32_t width) noexcept { return cells_of(width) - 1; }
 
 /// The last word of a slot.
@@ -45,7 +45,7 @@ inline constexpr std::uint32_t kPendingOne = 1u << 16, kPending = 0x1FFFu << 16,
 inline constexpr std::uint32_t kBlock = (1u << 30) - 1;
 inline constexpr bool is_leaf(std::uint32_t word) noexcept { return (word & kLeaf) != 0; }
 inline constexpr bool is_exhausted(std::uint32_t word) noexcept { return (word & kExhausted) != 0; }
-/// A leaf that may be asked: none waits at it, and there is something left to learn.
+/// Whether a leaf may be asked: no rollout is pending there, and it is not exhausted.
 inline constexpr bool is_open(std::uint32_t word) noexcept {
   return is_leaf(word) && (word & (kPending | kExhausted)) == 0;
 }

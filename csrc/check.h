@@ -1,4 +1,4 @@
-// What arguments must be: one clear line each.
+// Argument checks that several calls share; each error is one line.
 #pragma once
 
 #include <cmath>

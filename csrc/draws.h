@@ -1,4 +1,4 @@
-// Random numbers that depend on nothing but a key: the same on every machine, in any order of trees, on any thread.
+// Random numbers that depend only on a key: the same on every machine and thread, in any order of trees.
 #pragma once
 
 #include <cmath>
@@ -7,7 +7,8 @@
 
 namespace agentq {
 
-/// The finaliser of SplitMix64 (Steele, Lea and Flood 2014): every bit of the key moves about half of the result's.
+/// The finaliser of SplitMix64 (Steele, Lea and Flood 2014): flipping one bit of the key flips about half of the
+/// result.
 inline constexpr std::uint64_t mixed(std::uint64_t x) noexcept {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;

@@ -1,7 +1,7 @@
-// Many search trees in one arena: their statistics, selection, backup and snapshots. Owns numbers alone.
+// Many search trees in one arena: their statistics, selection, backup and snapshots. Owns numbers, never text.
 //
-// A node is a history; a node other than a root is also the action that led to it, at its parent. Everything lies in cells
-// of 16 bytes: a node is a cell, its children are a block. The id of a node is the number of its cell, below 2^31.
+// A node is a history. A node other than a root is also the action, taken at its parent, that led to it. Everything is
+// stored in cells of 16 bytes: a node is a cell, its children are a block. A node's id is its cell number, below 2^31.
 //
 //     chunk of a tree     cell  64 65 | 66 67 68 69 | 70 71 72 | 73 ..         at least 2^5 cells, twice as many each time
 //                               list  | H  a  b  c  | H  d  e  | free          list: next chunk, log2 of cells
@@ -14,9 +14,9 @@
 //     link, inner node          | 31: 0 | 30: exhausted | 29 .. 0: cell of its children's block / 2             |
 //     link, leaf                | 31: 1 | 30: exhausted | 29: terminal | 28 .. 16: pending | 15 .. 0: index     |
 //
-// Pending: rollouts that wait at the leaf. Index: of the node among its siblings, so that the header, and in it the parent,
-// lies index + 1 cells before it; an inner node has it in its children's header. Children added later (widen) lie in further
-// blocks.
+// Pending: the number of rollouts waiting at the leaf. Index: the node's position in its block. The block's header,
+// which names the parent, is index + 1 cells before the node. An inner node keeps its index in the header of its
+// children. Children that `widen` adds are in further blocks.
 //
 // One simulation:
 //
@@ -24,17 +24,17 @@
 //      ▲       visits_started += 1 from root to leaf         (extend goes one level down, and so on)          │
 //      └─────────── W += return from leaf to root (tell), or everything as before (cancel) ◄─────────────────┘
 //
-// A rollout is pending at one node and in flight on the whole path from there to the root. Until it is told it counts as
-// a visit worth 0 ("virtual loss" 0), so that parallel rollouts spread out. A ticket names one rollout of one forest and is
-// good once. A call that throws has changed nothing. What is random comes from the seed alone, except the tickets.
+// A rollout is pending at one node and in flight on the whole path from there to the root. Until it is told, it counts
+// as a visit worth 0 ("virtual loss" 0), so parallel rollouts spread out. A ticket names one rollout of one forest and
+// is valid once. A call that throws has changed nothing. All randomness comes from the seed, except ticket numbers.
 //
 // What it does not do:
 //   - call a model or an environment, hold text, read a clock or touch a file
-//   - start threads, or lock: one thread at a time
-//   - share nodes between paths (no transpositions), merge trees or cut branches; `reroot` and `drop` are all
-//   - discount returns, back up a maximum, or forget old returns: W / N is the mean of all that was told
-//   - make preference pairs: that takes texts (agentq.credit.pairs)
-//   - keep what is in flight in a snapshot: it is saved as cancelled
+//   - start threads or lock: one thread at a time
+//   - share nodes between paths (no transpositions), merge trees or cut branches; it offers only `reroot` and `drop`
+//   - discount returns, back up a maximum, or forget old returns: W / N is the mean of all returns told
+//   - make preference pairs, which need text (agentq.credit.pairs)
+//   - save rollouts in flight: a snapshot treats them as cancelled
 #pragma once
 
 #include <cstddef>
@@ -64,7 +64,7 @@ static_assert(link::kBlock == (1u << 30) - 1 && kMaxCells / 2 == std::uint64_t{l
 
 class Draws;
 
-inline constexpr std::uint32_t kMaxRollouts = 0xFFFFFFFFu;  // of a tree
+inline constexpr std::uint32_t kMaxRollouts = 0xFFFFFFFFu;  // per tree
 
 class Forest : public Memory {
  public:
@@ -73,40 +73,42 @@ class Forest : public Memory {
   Forest(Forest&&) noexcept = default;
   Forest& operator=(Forest&&) noexcept = default;
 
-  /// Plants `count` trees, each a root alone; tree ids go on from the last and are never used again.
-  /// @throws ByteLimit if `max_bytes` would be passed.
+  /// Adds `count` trees, each with only a root. Tree ids continue from the last one and are never reused.
+  /// @throws ByteLimit if the trees would exceed `max_bytes`.
   std::vector<TreeId> add_trees(std::size_t count);
 
-  /// Gives up trees: their nodes are no more, their tickets are refused, their memory is used again or given back.
+  /// Deletes trees. Their nodes cease to exist, their tickets are refused, and their memory is reused or returned.
   void drop(std::span<const TreeId> trees);
 
   /// Descends to up to `n` leaves of each tree and puts the path to each in flight. A tree may be listed once.
-  /// A leaf that is already in flight ends that tree's batch (a collision); a terminal leaf is a leaf like any other.
+  /// A tree's batch ends at a leaf that is already in flight (a collision). A terminal leaf is a leaf like any other.
   Leaves ask(std::span<const TreeId> trees, std::size_t n);
 
-  /// One leaf of one tree, in flight. Nothing where the tree is exhausted or selection met a leaf in flight; `ask` says which.
+  /// `ask` for one leaf of one tree. Empty if the tree is exhausted or selection met a leaf in flight; the status of
+  /// `ask` distinguishes the two.
   std::optional<Leaf> ask_one(TreeId tree);
 
-  /// Moves each rollout from the node where it is pending down to that node's child of the given rank.
+  /// Moves each rollout from its pending node to that node's child of the given rank.
   std::vector<NodeId> extend(std::span<const Ticket> tickets, std::span<const std::uint32_t> ranks);
 
   /// Gives the leaf of each ticket its children, in the order of their critic rank.
   /// @param critic_values, priors  one entry per child, node after node, finite; empty: 0, and 1 / width.
-  /// @return  the first child of each; the others follow it. kNoNode where max_bytes leaves no room: it stays a leaf.
+  /// @return  the first child of each leaf; the other children have the next ids. kNoNode if max_bytes leaves no room:
+  ///          the node stays a leaf.
   std::vector<NodeId> expand(std::span<const Ticket> tickets, std::span<const std::uint32_t> widths,
                              std::span<const float> critic_values = {}, std::span<const float> priors = {});
 
-  /// The same for one leaf, without values; nothing where there is no room.
+  /// The same for one leaf, without values. Empty if there is no room.
   std::optional<NodeId> expand_one(Ticket ticket, std::uint32_t width);
 
-  /// Gives the node of each ticket, a leaf or not, one more child, its last, and moves the rollout there. A ticket may be
-  /// listed once; a node that was exhausted is no longer, nor are those above it.
+  /// Appends one child to the node of each ticket and moves the rollout there. The node may be a leaf or have children.
+  /// A ticket may be listed once. The node and its ancestors are no longer exhausted.
   /// @param critic_values, priors  one entry per ticket, finite; empty: 0, and 1 / children.
-  /// @return  the new children. kNoNode where max_bytes leaves no room: the rollout stays where it is.
+  /// @return  the new children. kNoNode if max_bytes leaves no room: the rollout stays where it is.
   std::vector<NodeId> widen(std::span<const Ticket> tickets, std::span<const float> critic_values = {},
                             std::span<const float> priors = {});
 
-  /// Marks the leaf of each ticket as one in which the episode ended.
+  /// Marks the leaf of each ticket as terminal: the episode ended there.
   void set_terminal(std::span<const Ticket> tickets);
 
   /// Ends rollouts: N += 1, W += return, in_flight -= 1 from their nodes to the root.
@@ -117,31 +119,33 @@ class Forest : public Memory {
   /// Ends rollouts as if they had never been asked.
   void cancel(std::span<const Ticket> tickets);
 
-  /// Cancels rollouts and closes their leaves: these count as terminal and exhausted, so that no rollout goes there again.
+  /// Cancels rollouts and marks their leaves terminal and exhausted. No later rollout goes there.
   /// @throws std::invalid_argument if a ticket is not pending at a leaf, or nodes are never exhausted here.
   void abandon(std::span<const Ticket> tickets);
 
-  /// Where the rollouts are pending.
+  /// The nodes where the rollouts are pending.
   std::vector<NodeId> nodes_of(std::span<const Ticket> tickets, const char* call = "find") const;
 
-  /// Makes `node` the root of its tree; the rest is dropped, what is kept moves together. Nothing may be in flight.
+  /// Makes `node` the root of its tree, deletes the rest and compacts what is kept. Nothing may be in flight in the
+  /// tree.
   /// @return  old and new ids of every node kept, parents first.
   std::pair<std::vector<NodeId>, std::vector<NodeId>> reroot(TreeId tree, NodeId node);
 
   TreeTable table(std::span<const TreeId> trees) const;
-  std::vector<NodeId> children(NodeId node) const;  // in order; none of a leaf
+  std::vector<NodeId> children(NodeId node) const;  // in order; empty for a leaf
 
-  /// The action of each tree's root to take: of the children told of, the first in the order of
+  /// The child of each tree's root to take. Children without a told return are skipped. The others are ordered by
   ///
   ///     1. the largest return of an ended episode told below it, since the same actions lead there again (with exhaust)
-  ///     2. not exhausted before exhausted: of the latter nothing better is left to find
-  ///     3. the visit count, rollouts in flight included; then the mean value; then the lower index
+  ///     2. not exhausted before exhausted: below an exhausted child there is nothing better to find
+  ///     3. the visit count, without rollouts in flight; then the mean value; then the lower index
   ///
-  /// with kGumbel, in place of the mean value, the largest g + log P + sigma(Q). kNoNode where nothing has been told.
+  /// With kGumbel, g + log P + sigma(Q) replaces the mean value. kNoNode if nothing has been told.
   ///
-  /// Source: 3. is AlphaZero's (Silver et al. 2017) and mctx's. It is wrong where what has ended is not visited again: a
-  /// success found at once has one visit, its failing siblings have more. 1. is the best line of single-player search
-  /// (Schadd et al. 2008), for which a proven child wins as in MCTS-Solver (Winands et al. 2008). 2. is ours.
+  /// Source: 3. is AlphaZero's (Silver et al. 2017) and mctx's. Alone it fails when ended episodes are not visited
+  /// again: a success found at once has one visit, and its failing siblings have more. 1. is the best line of
+  /// single-player search (Schadd et al. 2008); in MCTS-Solver, too, a proven child wins (Winands et al. 2008). 2. is
+  /// ours.
   std::vector<NodeId> recommend(std::span<const TreeId> trees) const;
   NodeId root(TreeId tree) const;
   std::vector<TreeId> trees() const;  // those not dropped
@@ -149,9 +153,9 @@ class Forest : public Memory {
   std::size_t num_in_flight() const noexcept { return rollouts_.size() - free_rollouts_; }
   const ForestConfig& config() const noexcept { return config_; }
 
-  /// Everything but what is in flight, which is saved as cancelled. snapshot.h draws it.
+  /// A snapshot of everything; rollouts in flight are saved as cancelled. snapshot.h draws the layout.
   std::string to_bytes() const;
-  /// The same forest, laid anew: nodes have other ids, in the same order where none was widened.
+  /// The same forest, laid out anew: nodes have other ids, in the same order if no node was widened.
   /// @throws std::invalid_argument if the bytes are no snapshot, are damaged, come from another version, or if the forest
   ///         had nearly reached max_bytes and does not fit anew.
   static Forest from_bytes(std::span<const char> bytes);
@@ -164,9 +168,9 @@ class Forest : public Memory {
   struct Tree : Chunks {
     NodeId root = kNoNode;      // kNoNode: dropped
     std::uint32_t open = 0;     // rollouts in flight
-    std::uint32_t reroots = 0;  // so many times another node became the root
+    std::uint32_t reroots = 0;  // number of calls of reroot
     std::uint32_t base = 0;     // rollouts through the root's children when it became the root
-    std::uint32_t stamp = 0;    // the ask that listed it last
+    std::uint32_t stamp = 0;    // the last ask that listed the tree
   };
   struct Rollout {
     Ticket ticket = ticket::kNone;  // none: free
@@ -190,7 +194,7 @@ class Forest : public Memory {
     NodeId node;
     std::int32_t depth = 0;
   };
-  /// What is asked for and what has been found: row r's leaves lie from r * n on, found[r] of them.
+  /// One call of ask. Row r has found[r] leaves, stored from index r * n.
   struct Batch {
     std::span<const TreeId> trees;
     std::size_t n = 0;
@@ -199,7 +203,7 @@ class Forest : public Memory {
   };
   using Counts = std::unordered_map<NodeId, std::uint32_t>;
 
-  /// Before a root, where no rollout ends, the header says of which tree.
+  /// The tree of a node. The header of a root's block stores it.
   TreeId tree_of(NodeId node) const noexcept {
     NodeId block = block_of(node);
     while (header(block).parent != kNoNode) block = block_of(header(block).parent);
@@ -238,7 +242,7 @@ class Forest : public Memory {
   void reserve_rollouts(std::size_t more);
   Ticket open_rollout(TreeId tree, NodeId node) noexcept;
   void close_rollout(std::uint32_t index) noexcept;
-  /// The entry of a ticket, or throws: "call" is what was tried.
+  /// The entry of a ticket. Throws if the ticket is invalid; the message names `call`.
   std::uint32_t rollout_of(Ticket ticket, const char* call) const {
     const std::uint32_t index = ticket::place(ticket);
     if (index >= rollouts_.size() || rollouts_[index].ticket != ticket || ticket == ticket::kNone) [[unlikely]]
@@ -246,9 +250,9 @@ class Forest : public Memory {
     return index;
   }
   [[noreturn]] static void refuse(Ticket ticket, const char* call);
-  /// The same of a ticket that is known to be in flight.
+  /// The same for a ticket that is known to be in flight.
   const Rollout& rollout(Ticket ticket) const noexcept { return rollouts_[ticket::place(ticket)]; }
-  /// Makes tickets invalid, none of them twice; or throws and leaves all as they are.
+  /// Invalidates tickets. Throws, changing nothing, if one is invalid or listed twice.
   void take(std::span<const Ticket> tickets, const char* call);
   void put_back(std::span<const Ticket> tickets) noexcept;
   void leave(NodeId node) noexcept;
@@ -262,7 +266,7 @@ class Forest : public Memory {
   void reopen(NodeId node) noexcept;
   bool all_exhausted(NodeId block) const noexcept;
 
-  /// Takes back that a rollout was started at the node.
+  /// Undoes the count of a rollout started at the node.
   void unstart(NodeId node) noexcept {
     for (; node != kNoNode; node = parent_of(node)) --slot(node).visits_started;
   }
@@ -285,7 +289,7 @@ class Forest : public Memory {
   const CountTable* table_ = &CountTable::instance();
   std::size_t free_rollouts_ = 0;
   std::vector<Tree> trees_;
-  std::vector<std::vector<Open>> open_;  // a heap per tree; best-first search alone has them
+  std::vector<std::vector<Open>> open_;  // a heap per tree, for best-first search only
   std::vector<Rollout> rollouts_;
   std::uint32_t free_rollout_ = kNoNode;
   TicketNumbers numbers_;

@@ -1,4 +1,4 @@
-// How trees grow: children for leaves, further children for nodes that have some, ends.
+// Growing trees: children for leaves, further children for inner nodes, terminal marks.
 #include <algorithm>
 #include <stdexcept>
 
@@ -8,7 +8,7 @@
 namespace agentq {
 namespace {
 
-/// The values of new children, `width` of them from `from` on; `otherwise` where none were given.
+/// Stores the values of `width` new children, read from index `from`; `otherwise` if none were given.
 void fill(const std::shared_ptr<Reserve>& column, NodeId at, std::span<const float> values, std::size_t from,
           std::uint32_t width, float otherwise) {
   if (!column) return;
@@ -18,7 +18,7 @@ void fill(const std::shared_ptr<Reserve>& column, NodeId at, std::span<const flo
     std::copy_n(values.data() + from, width, column->as<float>() + at);
 }
 
-/// What is given of new children is given of all of them, one per `per`.
+/// Checks that each kind of value is either absent or given for every new child, one per `per`.
 void check_values(std::span<const float> critic_values, std::span<const float> priors, const char* per,
                   std::size_t children) {
   if (!critic_values.empty()) check_length("critic_values", critic_values.size(), per, children);
@@ -29,10 +29,10 @@ void check_values(std::span<const float> critic_values, std::span<const float> p
 
 }  // namespace
 
-/// The leaves that tickets are to expand, each once; or throws.
+/// The leaves that the tickets expand. Throws if one is not a leaf or is listed twice.
 std::vector<NodeId> Forest::leaves_of(std::span<const Ticket> tickets) {
   std::vector<NodeId> leaves = nodes_of(tickets, "expand");
-  std::size_t listed = 0;  // marked as terminal meanwhile
+  std::size_t listed = 0;  // these leaves are marked terminal meanwhile
   for (; listed < leaves.size(); ++listed) {
     Slot& leaf = slot(leaves[listed]);
     if (!link::is_leaf(leaf.link) || (leaf.link & link::kTerminal) != 0) break;
@@ -75,7 +75,7 @@ std::vector<NodeId> Forest::expand(std::span<const Ticket> tickets, std::span<co
   return first;
 }
 
-/// Makes a claimed block the children of a leaf, their values not filled in.
+/// Makes a claimed block the children of a leaf. Does not set their values.
 void Forest::grow(NodeId leaf, NodeId block, std::uint32_t width) noexcept {
   Slot& here = slot(leaf);
   lay_block(block, leaf, here.link & link::kIndex, width, here.visits_started);
@@ -87,7 +87,7 @@ std::optional<NodeId> Forest::expand_one(Ticket ticket, std::uint32_t width) {
   const std::uint32_t word = slot(rollout.node).link;
   if (critic_ || prior_ || is_best_first() || width < 1 || width > kMaxWidth || !link::is_leaf(word) ||
       (word & link::kTerminal) != 0) {
-    const NodeId first = expand(std::span(&ticket, 1), std::span(&width, 1))[0];  // fills values in, or says what is wrong
+    const NodeId first = expand(std::span(&ticket, 1), std::span(&width, 1))[0];  // sets values, or throws
     return first == kNoNode ? std::nullopt : std::optional(first);
   }
   const NodeId block = claim(trees_[static_cast<std::size_t>(rollout.tree)], width, width);
@@ -96,7 +96,8 @@ std::optional<NodeId> Forest::expand_one(Ticket ticket, std::uint32_t width) {
   return block + 1;
 }
 
-/// One more child of a node, its values not filled in; kNoNode at the byte limit. Further blocks double a node's room.
+/// Appends a child to a node without setting its values; kNoNode at the byte limit. Further blocks double a node's
+/// room.
 NodeId Forest::append(NodeId node, TreeId id) {
   Tree& tree = trees_[static_cast<std::size_t>(id)];
   if (link::is_leaf(slot(node).link)) {

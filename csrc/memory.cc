@@ -10,7 +10,7 @@
 namespace agentq {
 namespace {
 
-constexpr std::uint32_t kGiveBack = 12;  // chunks of 2^12 cells (64 KiB) and more go back to the system
+constexpr std::uint32_t kGiveBack = 12;  // chunks of at least 2^12 cells (64 KiB) are returned to the system
 
 }  // namespace
 
@@ -29,7 +29,7 @@ void Memory::make_column(std::shared_ptr<Reserve>& column) {
   std::fill_n(column->as<float>(), top_, 0.0f);
 }
 
-/// The columns that hold what is given, where that is not 0 throughout.
+/// Makes the columns for the given values, unless all of them are 0.
 void Memory::make_columns(std::span<const float> critic_values, std::span<const float> priors) {
   const auto lacks = [](const std::shared_ptr<Reserve>& column, std::span<const float> values) {
     return !column && std::any_of(values.begin(), values.end(), [](float value) { return value != 0.0f; });
@@ -64,7 +64,7 @@ std::uint32_t Memory::allocate_chunk(std::uint32_t log2) {
   return chunk;
 }
 
-/// A further chunk for a tree, with room for so many cells; false at the byte limit.
+/// Adds a chunk with room for `need` cells to a tree; false at the byte limit.
 bool Memory::add_chunk(Chunks& tree, std::uint32_t need) {
   // two cells for the chunk's own list
   const std::uint32_t least = std::max(kFirstChunk, static_cast<std::uint32_t>(std::bit_width(need + 1)));
@@ -100,7 +100,7 @@ void Memory::free_chunks(Chunks& tree) noexcept {
   tree.bump = tree.end = 0;
 }
 
-/// A block of a tree with room for so many children, counted as having `width` of them; kNoNode at the byte limit.
+/// A new block with space for `room` children, of which `width` are counted as nodes; kNoNode at the byte limit.
 NodeId Memory::claim(Chunks& tree, std::uint32_t room, std::uint32_t width) {
   const std::uint32_t need = cells_of(room);
   if (tree.end - tree.bump < need && !add_chunk(tree, need)) [[unlikely]] return kNoNode;

@@ -1,5 +1,5 @@
-// Where blocks lie: chunks of a tree, free chunks, the byte limit, which cells are nodes. Owns the cells and what lies beside
-// them; knows no rule of search.
+// Allocation of blocks: the chunks of a tree, free chunks, the byte limit, which cells are nodes. Owns the cells and
+// the columns beside them; knows no search rule.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +17,12 @@ class Memory {
  public:
   std::uint64_t num_nodes() const noexcept { return num_nodes_; }
   std::uint64_t bytes_in_use() const noexcept { return used_cells_ * bytes_per_cell(); }
-  /// The cells themselves, at an address that never changes while anyone holds the reserve.
+  /// The cells. Their address never changes while a reference to the reserve exists.
   const std::shared_ptr<Reserve>& cells() const noexcept { return cell_memory_; }
   std::uint32_t num_cells() const noexcept { return top_; }
 
  protected:
-  /// @throws ByteLimit if so much address space cannot be reserved.
+  /// @throws ByteLimit if that much address space cannot be reserved.
   explicit Memory(std::uint64_t max_bytes);
 
   static constexpr std::uint32_t kFirstChunk = 5, kLargestChunk = 16;  // log2 of cells
@@ -30,14 +30,14 @@ class Memory {
   /// The chunks of one tree.
   struct Chunks {
     std::uint32_t bump = 0, end = 0;  // free cells of the last chunk
-    std::uint32_t last = kNoNode;     // a list through their first cells
+    std::uint32_t last = kNoNode;     // the last chunk; the first cell of each links to the one before
     std::uint32_t next_size = kFirstChunk;
     std::uint32_t nodes = 0;
   };
 
   Slot& slot(NodeId node) const noexcept { return cells_[node].slot; }
   Header& header(NodeId block) const noexcept { return cells_[block].header; }
-  /// The block that a node lies in.
+  /// The block that contains a node.
   NodeId block_of(NodeId node) const noexcept {
     const std::uint32_t word = slot(node).link;
     const std::uint32_t index = link::is_leaf(word) ? word & link::kIndex : header(link::block(word)).index;
@@ -45,17 +45,17 @@ class Memory {
   }
   NodeId parent_of(NodeId node) const noexcept { return header(block_of(node)).parent; }
   bool is_node(NodeId node) const noexcept;
-  /// All children of a node, in order, from its first block on.
+  /// Calls `act` with each child of a node, in order, given the node's first block.
   template <typename Act>
   void for_children(NodeId block, Act&& act) const {
     for (; block != 0; block = header(block).next)
       for (NodeId child = block + 1; child <= block + header(block).width; ++child) act(child);
   }
   std::uint32_t children_of(NodeId node) const noexcept;
-  /// The child of that rank of an inner node that has so many.
+  /// The child of the given rank, which must exist.
   NodeId child_at(NodeId block, std::uint32_t rank) const noexcept;
   std::vector<NodeId> below(NodeId node) const;  // the node and all below it, parents first, siblings together
-  std::vector<NodeId> inner_by_block(NodeId node) const;  // those with children, parents first, else the lowest block
+  std::vector<NodeId> inner_by_block(NodeId node) const;  // nodes with children, parents first, then by block id
 
   NodeId claim(Chunks& tree, std::uint32_t room, std::uint32_t width);
   void free_chunks(Chunks& tree) noexcept;
@@ -74,8 +74,8 @@ class Memory {
   }
 
   std::uint64_t max_bytes_;
-  std::shared_ptr<Reserve> cell_memory_, head_memory_;  // of heads: one bit for two cells, a block starts there
-  std::shared_ptr<Reserve> critic_, prior_;             // float per cell; absent until one is given
+  std::shared_ptr<Reserve> cell_memory_, head_memory_;  // heads: one bit per two cells, set if a block starts there
+  std::shared_ptr<Reserve> critic_, prior_;             // float per cell; absent until a value is given
   std::shared_ptr<Reserve> squares_;                    // double per cell: the sum of squared returns
   std::uint64_t used_cells_ = 0, num_nodes_ = 0;
 
@@ -86,8 +86,8 @@ class Memory {
 
   Cell* cells_ = nullptr;
   std::uint64_t* heads_ = nullptr;
-  std::uint32_t top_ = 0;         // cells ever handed out
-  std::uint32_t free_chunk_[32];  // lists of free chunks by log2 of their cells
+  std::uint32_t top_ = 0;         // number of cells ever handed out
+  std::uint32_t free_chunk_[32];  // lists of free chunks, by log2 of their size in cells
 };
 
 }  // namespace agentq

@@ -1,4 +1,4 @@
-// What calls on a forest give back: plain columns.
+// Results of calls on a forest, as plain columns.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ using TreeId = std::int32_t;
 
 enum class AskStatus : std::uint8_t {
   kOk = 0,         // n leaves found
-  kExhausted = 1,  // the root is exhausted: every path was told to its end
+  kExhausted = 1,  // the root is exhausted: every path has been told to its end
   kBlocked = 2,    // selection met a leaf that is in flight; fewer than n leaves came back
 };
 enum Flag : std::uint8_t {
@@ -27,7 +27,7 @@ struct Leaf {
   NodeId node;
 };
 
-/// Rollouts newly in flight, those of one tree together; `status` has one entry per tree asked.
+/// Rollouts newly in flight, grouped by tree; `status` has one entry per tree asked.
 struct Leaves {
   std::vector<Ticket> ticket;
   std::vector<NodeId> node;
@@ -36,7 +36,7 @@ struct Leaves {
   std::vector<std::uint8_t> status;  // AskStatus
 };
 
-/// Trees one after the other; in each parents before children, the children of a node together and in order.
+/// Trees one after another. Within a tree, parents come before children, and siblings are adjacent and in order.
 struct TreeTable {
   std::vector<NodeId> id;
   std::vector<TreeId> tree;

@@ -1,4 +1,4 @@
-// What happens to a rollout once it is in flight.
+// Rollouts in flight: moving them down, ending them, exhausting nodes.
 #include <stdexcept>
 
 #include "csrc/check.h"
@@ -25,7 +25,7 @@ void Forest::put_back(std::span<const Ticket> tickets) noexcept {
   for (const Ticket ticket : tickets) rollouts_[ticket::place(ticket)].ticket = ticket;
 }
 
-/// Puts an entry whose ticket has been taken on the free list.
+/// Puts a rollout's entry on the free list. Its ticket has been invalidated.
 void Forest::close_rollout(std::uint32_t index) noexcept {
   Rollout& rollout = rollouts_[index];
   --trees_[static_cast<std::size_t>(rollout.tree)].open;
@@ -34,7 +34,7 @@ void Forest::close_rollout(std::uint32_t index) noexcept {
   ++free_rollouts_;
 }
 
-/// A rollout is no longer pending at the node; the counts of the path are the caller's.
+/// Ends one pending rollout at the node. The caller updates the counts along the path.
 void Forest::leave(NodeId node) noexcept {
   Slot& here = slot(node);
   if (link::is_leaf(here.link)) here.link -= link::kPendingOne;
@@ -97,7 +97,8 @@ bool Forest::all_exhausted(NodeId block) const noexcept {
   return all;
 }
 
-/// The node, and every node above it whose children all are; where a rule goes wider by itself no inner node ever is.
+/// Marks the node, and each ancestor whose children are all exhausted. A rule that goes wider never exhausts inner
+/// nodes.
 void Forest::mark_exhausted(NodeId node) noexcept {
   while (true) {
     slot(node).link |= link::kExhausted;
@@ -106,7 +107,7 @@ void Forest::mark_exhausted(NodeId node) noexcept {
   }
 }
 
-/// The node and those above it are not exhausted any more.
+/// Clears the exhausted mark of the node and its ancestors.
 void Forest::reopen(NodeId node) noexcept {
   for (; node != kNoNode; node = parent_of(node)) slot(node).link &= ~link::kExhausted;
 }
@@ -136,7 +137,7 @@ void Forest::tell_one(Ticket ticket, double value) {
   close_rollout(index);
 }
 
-/// Ends a rollout whose ticket has been taken with a return.
+/// Ends a rollout with a return. Its ticket has been invalidated.
 void Forest::back_up(std::uint32_t index, double value) noexcept {
   const NodeId leaf = rollouts_[index].node;
   leave(leaf);

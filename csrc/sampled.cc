@@ -1,5 +1,5 @@
-// Selection that draws: Gumbel search with sequential halving, Thompson sampling that goes wider or deeper. And which
-// action a search recommends.
+// Selection by random draws: Gumbel search with sequential halving, Thompson sampling that goes wider or deeper. Also
+// the recommended action.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -12,7 +12,7 @@
 namespace agentq {
 namespace {
 
-/// What the returns told of something amount to: how many, their sum, the sum of their squares.
+/// Statistics of observed returns: their number, their sum, the sum of their squares.
 struct Seen {
   double n = 0, sum = 0, squares = 0;
 
@@ -36,8 +36,8 @@ double draw_gaussian(Draws& draws, const Seen& seen) {
 /// The same for returns in [0, 1] with a Beta(1/2, 1/2) prior.
 double draw_beta(Draws& draws, const Seen& seen) { return draws.beta(0.5 + seen.sum, 0.5 + seen.n - seen.sum); }
 
-/// Sequential halving over m children and `budget` rollouts: the visits that a child must have to be next at rollout t.
-/// Each phase gives its survivors equally many; the better half goes on, 2 at least, also past the budget.
+/// Sequential halving over m children and `budget` rollouts: the visit count of the children eligible for rollout t.
+/// Each phase gives its survivors equally many visits. The better half survives, at least 2, also past the budget.
 /// Source: Karnin et al. 2013; Danihelka et al. 2022, "Policy improvement by planning with Gumbel", figure 1.
 std::uint64_t considered_visits(std::uint64_t m, std::uint64_t budget, std::uint64_t t) {
   if (m <= 1) return t;
@@ -54,14 +54,14 @@ std::uint64_t considered_visits(std::uint64_t m, std::uint64_t budget, std::uint
 
 }  // namespace
 
-/// What Gumbel search knows of the children of a node.
+/// The improved policy over the children of a node, for Gumbel search.
 ///
 ///     completed Q(b) = Q(b) if visited, else v_mix;   sigma(q) = (50 + max N) * 0.1 * (q - min) / (max - min)
-///     v_mix = (v + N * sum P Q / sum P) / (1 + N), sums over visited b;   v: the mean told at the node itself
+///     v_mix = (v + N * sum P Q / sum P) / (1 + N), sums over visited b;   v: mean return of rollouts ended at the node
 ///     pi'(b) = softmax(log P(b) + sigma(completed Q(b)))
 ///
-/// Source: Danihelka et al. 2022, eq. 8, 11 and appendix D, with mctx's constants and scaling. Ours: without a v, v_mix
-/// is the weighted Q alone.
+/// Source: Danihelka et al. 2022, eq. 8, 11 and appendix D, with mctx's constants and scaling. Ours: if there is no v,
+/// v_mix is only the weighted Q.
 struct Forest::Improved {
   Improved(const Forest& forest, NodeId node) : f(forest), block(link::block(forest.slot(node).link)) {
     double weight = 0, weighted = 0, below = 0;
@@ -101,8 +101,8 @@ struct Forest::Improved {
   double mix = 0, low = 0, scale = 0, top = -std::numeric_limits<double>::infinity(), total = 0;
 };
 
-/// At a root: of the children whose visits are those that sequential halving considers (or next to them), the one with the
-/// largest g + log P + sigma. Below: the largest pi' - N(b) / (1 + N). Ties by lower index; exhausted ones are passed over.
+/// At a root: the child with the largest g + log P + sigma among those whose visits match sequential halving (or are
+/// nearest to it). Below: the largest pi' - N(b) / (1 + N). Ties by lower index; exhausted children are skipped.
 NodeId Forest::gumbel_child(TreeId id, NodeId node) const noexcept {
   const Improved here(*this, node);
   const Tree& tree = trees_[static_cast<std::size_t>(id)];
@@ -127,17 +127,18 @@ NodeId Forest::gumbel_child(TreeId id, NodeId node) const noexcept {
   return best;
 }
 
-/// The noise of a root's children, one draw each in order.
+/// The stream of a root's noise: one draw per child, in order.
 Draws Forest::root_draws(TreeId id) const noexcept {
   const Tree& tree = trees_[static_cast<std::size_t>(id)];
   return Draws(config_.seed, static_cast<std::uint64_t>(id), ~std::uint64_t{tree.reroots});
 }
 
-/// Wider or deeper: a draw of what a new child is worth against one of what lies below the present ones; deeper goes to the
-/// child with the largest draw. What is seen of a new child is what was told at the present ones themselves; of what lies
-/// below, what was told deeper; of a child, both. Children that nobody has told anything of are passed over.
+/// Chooses wider or deeper by comparing two draws: the value of a new child, and the value below the present children.
+/// Deeper goes to the child with the largest draw. The posterior of a new child uses the returns told at the present
+/// children themselves, that of deeper the returns told below them, and that of one child both. Children without a told
+/// return are skipped.
 /// Source: Inoue et al. 2025, "Wider or deeper?", arXiv:2503.04412, section 3.3 (AB-MCTS-A).
-/// @return  the node itself: go wider, give it a new child.
+/// @return  a child to descend to, or the node itself to go wider.
 NodeId Forest::thompson_child(Draws& draws, NodeId node) const noexcept {
   const auto all_of = [&](NodeId at) {
     return Seen{double(slot(at).visits_started), slot(at).value_sum, squares_ ? squares_->as<double>()[at] : 0.0};
@@ -172,7 +173,7 @@ NodeId Forest::thompson_child(Draws& draws, NodeId node) const noexcept {
   return best;
 }
 
-/// A rollout of a rule that draws.
+/// Descends to a leaf, or to a node to widen, by a rule that draws.
 Forest::Found Forest::walk(TreeId id) noexcept {
   NodeId node = trees_[static_cast<std::size_t>(id)].root;
   if (link::is_exhausted(slot(node).link)) return {AskStatus::kExhausted, kNoNode};
@@ -189,7 +190,7 @@ Forest::Found Forest::walk(TreeId id) noexcept {
   if (!link::is_leaf(here.link)) {
     ++header(link::block(here.link)).here;
   } else {
-    const std::uint32_t pending = here.link & link::kPending;  // Thompson may give one leaf several new children
+    const std::uint32_t pending = here.link & link::kPending;  // Thompson may widen one leaf several times at once
     if (pending != 0 && (!is_thompson() || pending == link::kPending)) {
       unstart(node);
       return {AskStatus::kBlocked, kNoNode};

@@ -1,4 +1,4 @@
-// The scores that selection maximises. Owns the formulas and nothing else.
+// The scores that selection maximises. Owns only the formulas.
 #pragma once
 
 #include <array>
@@ -12,8 +12,8 @@ namespace agentq {
 ///     Q(h, a) + c_exp * sqrt( ln max(1, N(h)) ) / sqrt( 1 + N(h, a) )
 ///
 /// @param mean_value          Q(h, a), in reward units: [0, 1] for a success reward.
-/// @param parent_visit_count  N(h) = sum over a of N(h, a), at least 0; 0 counts as 1, for ln 0 is not finite (ours).
-/// @param visit_count         N(h, a), at least 0; count in-flight rollouts in, so that parallel rollouts spread out.
+/// @param parent_visit_count  N(h) = sum over a of N(h, a), at least 0; 0 counts as 1, since ln 0 is not finite (ours).
+/// @param visit_count         N(h, a), at least 0; include rollouts in flight, which spreads parallel rollouts out.
 /// @param c_exp               exploration constant, at least 0, in reward units.
 /// @return  a finite score, in reward units.
 /// @throws  std::invalid_argument if a count is negative, mean_value or c_exp is not finite, or c_exp < 0.
@@ -22,8 +22,8 @@ namespace agentq {
 /// every action once.
 double ucb1_score(double mean_value, std::int64_t parent_visit_count, std::int64_t visit_count, double c_exp);
 
-/// What scores need of a count, without a division or a root while descending. By table up to `kSize`, computed beyond:
-/// the same expressions, so where the table ends changes no score.
+/// Functions of a visit count that scores need, tabulated below `kSize` to avoid divisions and roots during descent.
+/// Larger counts use the same expressions, so the size of the table changes no score.
 class CountTable {
  public:
   static constexpr std::uint64_t kSize = 1 << 14;
@@ -39,7 +39,7 @@ class CountTable {
   }
 
   Edge edge(std::uint64_t n) const noexcept { return n < kSize ? tabled_edge(n) : edge_of(n); }
-  /// The same of an n below kSize.
+  /// The same for n below kSize.
   Edge tabled_edge(std::uint64_t n) const noexcept { return {reciprocal_[n], spread_[n]}; }
   /// sqrt(ln max(1, n))
   double root_log(std::uint64_t n) const noexcept { return n < kSize ? root_log_[n] : root_log_of(n); }
@@ -60,11 +60,11 @@ class CountTable {
     return std::sqrt(std::log(static_cast<double>(n > 0 ? n : 1)));
   }
 
-  std::array<double, kSize> reciprocal_, spread_, root_log_;  // apart: eight bytes are an addressing mode, sixteen are not
+  std::array<double, kSize> reciprocal_, spread_, root_log_;  // separate: x86 can scale an index by 8 but not by 16
 };
 
-/// Each rule scores an edge from Q(h, a), its visit count n = N(h, a), and what `scale` made of the node's
-/// N(h) = sum over a of N(h, a); both count rollouts in flight. `prior` is P(a | h), used by PUCT alone.
+/// Each rule scores an edge from Q(h, a), its visit count n = N(h, a), and the factor that `scale` computes from the
+/// node's N(h) = sum over a of N(h, a). Both counts include rollouts in flight. `prior` is P(a | h), used by PUCT only.
 
 /// Q + c * sqrt(ln N(h)) / sqrt(1 + n). Agent Q, arXiv:2408.07199, eq. 7.
 struct Ucb1 {
@@ -91,7 +91,7 @@ struct Uct {
 };
 
 /// Q + c * P(a | h) * sqrt(max(1, N(h))) / (1 + n). Silver et al. 2017, "Mastering the game of Go without human
-/// knowledge"; the 1 under the root is ours, so that the first choice follows the prior.
+/// knowledge"; the 1 under the root is ours and makes the first choice follow the prior.
 struct Puct {
   static constexpr bool kNeedsPrior = true, kUnvisitedFirst = false;
   static double scale(const CountTable&, double c, std::uint64_t parent_visits) noexcept {

@@ -1,4 +1,4 @@
-// Which leaves come next: descent by a score. sampled.cc and best_first.cc choose for the other rules.
+// Choosing the next leaves by a score. sampled.cc and best_first.cc implement the other rules.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -10,7 +10,7 @@
 
 namespace agentq {
 
-/// Calls `go` with the selection rule and whether nodes can be exhausted: what the descent is compiled for.
+/// Calls `go` with the selection rule and whether nodes can be exhausted, the template arguments of the descent.
 template <typename Go>
 void Forest::by_rule(Go&& go) const {
   const auto with = [&](auto rule) { config_.exhaust ? go(rule, std::true_type{}) : go(rule, std::false_type{}); };
@@ -18,13 +18,13 @@ void Forest::by_rule(Go&& go) const {
     case Selection::kUcb1: return with(Ucb1{});
     case Selection::kUct: return with(Uct{});
     case Selection::kPuct: return with(Puct{});
-    default: return;  // chosen leaf by leaf
+    default: return;  // handled by walk
   }
 }
 
-/// The child that selection takes: the largest score; ties by fewer rollouts started, then by lower index.
-/// Exhausted children are passed over (no flag is ever set unless config.exhaust); one child at least is not.
-/// kTabled: no child has more rollouts than the table of scores; a test of each child would be 5 % of a simulation.
+/// The child with the largest score; ties by fewer rollouts started, then by lower index.
+/// Exhausted children are skipped (the flag is set only with config.exhaust); at least one child must not be exhausted.
+/// kTabled: every child's count is in the score table. Testing each child instead would cost 5 % of a simulation.
 template <typename Rule, bool kSkips, bool kTabled>
 [[gnu::always_inline]] inline NodeId Forest::best_child(NodeId block, std::uint32_t parent_visits) const noexcept {
   const CountTable& table = *table_;
@@ -37,9 +37,9 @@ template <typename Rule, bool kSkips, bool kTabled>
     return Rule::score(table, edge.value_sum * counted.reciprocal, scale, counted, n, prior);
   };
 
-  // Which child is better cannot be predicted, so the loop has no branch on it; ties, which are rare, get a second one.
+  // The better child is unpredictable, so the loop does not branch on it. Ties are rare and take a second loop.
   NodeId best = block;
-  double best_score = -std::numeric_limits<double>::infinity(), second = best_score;  // second: as large as the best one only if there is a tie
+  double best_score = -std::numeric_limits<double>::infinity(), second = best_score;  // second equals best_score only in a tie
   const bool all_tie = !Rule::kNeedsPrior && parent_visits == 0;
   if (all_tie && !kSkips) return block + 1;
   NodeId run = block;
@@ -57,9 +57,9 @@ template <typename Rule, bool kSkips, bool kTabled>
     }
     run = header(run).next;
   } while (run != 0);
-  // Mostly nobody has visited those that tie: the first of them is the one, without a second loop (5 %).
+  // Tied children are mostly unvisited: take the first of them and skip the second loop (5 %).
   if ((best != block) & ((second < best_score) | (slot(best).visits_started == 0))) [[likely]] return best;
-  const bool none = best == block;  // sums of huge returns have made every score infinite or no number
+  const bool none = best == block;  // sums of huge returns have made every score infinite or NaN
   std::uint32_t fewest = none ? kMaxRollouts : slot(best).visits_started;
   for_children(block, [&](NodeId child) {
     const Slot& edge = slot(child);
@@ -71,7 +71,7 @@ template <typename Rule, bool kSkips, bool kTabled>
   return best;
 }
 
-/// The child of an inner node, a rollout through which has been counted at the node itself.
+/// The child that selection takes at an inner node. The node's count already includes this rollout.
 template <typename Rule, bool kSkips>
 [[gnu::always_inline]] inline NodeId Forest::select_child(const Slot& node) const noexcept {
   const NodeId block = link::block(node.link);
@@ -87,7 +87,7 @@ Ticket Forest::open_rollout(TreeId tree, NodeId node) noexcept {
     --free_rollouts_;
   } else {
     index = static_cast<std::uint32_t>(rollouts_.size());
-    rollouts_.emplace_back();  // ask has reserved
+    rollouts_.emplace_back();  // ask has reserved space
   }
   const Ticket ticket = ticket::of(numbers_.next(), index);
   rollouts_[index] = {ticket, node, tree};
@@ -95,7 +95,7 @@ Ticket Forest::open_rollout(TreeId tree, NodeId node) noexcept {
   return ticket;
 }
 
-/// A descent has come to a leaf: it waits there, or it is undone where one waits already.
+/// Ends a descent at a leaf: the rollout becomes pending there, or is undone if another is pending already.
 [[gnu::always_inline]] inline void Forest::arrive(Batch& batch, Lane lane, std::int32_t depth) noexcept {
   const auto [node, row] = lane;
   Slot& leaf = slot(node);
@@ -110,7 +110,7 @@ Ticket Forest::open_rollout(TreeId tree, NodeId node) noexcept {
   batch.leaves.depth[at] = depth;
 }
 
-/// Trees go down side by side, a level at a time, so that the memory of one is fetched while others choose.
+/// Descends several trees side by side, level by level: the memory of one is fetched while others choose.
 template <typename Rule, bool kSkips>
 void Forest::descend(Batch& batch) noexcept {
   const std::span<const TreeId> trees = batch.trees;
@@ -119,7 +119,7 @@ void Forest::descend(Batch& batch) noexcept {
   for (std::size_t begin = 0; begin < trees.size(); begin += kLanes)
     for (std::size_t round = 0; round < batch.n; ++round) {
       std::size_t inner = 0, there = 0;
-      // How deep a tree goes cannot be predicted: leaves and inner nodes are parted without a branch.
+      // The depth of a descent is unpredictable, so leaves and inner nodes are separated without a branch.
       const auto part = [&](NodeId node, std::uint32_t row) {
         const bool leaf = link::is_leaf(slot(node).link);
         arrived[there] = lanes[inner] = {node, row};
@@ -154,7 +154,7 @@ void Forest::descend(Batch& batch) noexcept {
     }
 }
 
-/// Leaf by leaf, for the rules that do not go down side by side.
+/// Finds leaves one at a time, for the rules that do not descend side by side.
 void Forest::walk(Batch& batch) noexcept {
   for (std::size_t row = 0; row < batch.trees.size(); ++row)
     for (std::size_t i = 0; i < batch.n; ++i) {
@@ -167,7 +167,7 @@ void Forest::walk(Batch& batch) noexcept {
     }
 }
 
-/// Tickets for so many more rollouts can be had without an exception.
+/// Reserves space for `more` rollouts, so opening them cannot throw.
 void Forest::reserve_rollouts(std::size_t more) {
   if (more <= free_rollouts_) return;
   const std::size_t want = rollouts_.size() + more - free_rollouts_;
@@ -177,7 +177,7 @@ void Forest::reserve_rollouts(std::size_t more) {
   if (want > rollouts_.capacity()) rollouts_.reserve(std::max({want, 2 * rollouts_.capacity(), std::size_t{64}}));
 }
 
-/// Leaves of every tree, found side by side, then tickets for them in the order of the trees.
+/// Finds leaves of all trees side by side, then gives them tickets in the order of the trees.
 Leaves Forest::ask(std::span<const TreeId> trees, std::size_t n) {
   if (n < 1) throw std::invalid_argument("n must be at least 1; got 0");
   ++asks_;
@@ -190,10 +190,10 @@ Leaves Forest::ask(std::span<const TreeId> trees, std::size_t n) {
       throw std::invalid_argument("a tree must have at most " + std::to_string(kMaxRollouts) + " rollouts; tree " +
                                   std::to_string(id) + " would have more");
   }
-  if (!trees.empty() && n > ticket::kMost) reserve_rollouts(n);  // says so
+  if (!trees.empty() && n > ticket::kMost) reserve_rollouts(n);  // throws
   const std::size_t all = trees.size() * n;
   reserve_rollouts(all);
-  Batch& batch = batch_;  // used again: three allocations are 4 % of a small call
+  Batch& batch = batch_;  // reused: three allocations are 4 % of a small call
   batch.trees = trees, batch.n = n;
   batch.found.assign(trees.size(), 0);
   Leaves& leaves = batch.leaves;
@@ -219,7 +219,7 @@ std::optional<Leaf> Forest::ask_one(TreeId id) {
   Tree& tree = live_tree(id);
   Slot* here = &slot(tree.root);
   if (link::is_exhausted(here->link)) return {};
-  if (here->visits_started == kMaxRollouts) ask(std::span(&id, 1), 1);  // says so
+  if (here->visits_started == kMaxRollouts) ask(std::span(&id, 1), 1);  // throws
   reserve_rollouts(1);
   if (is_walked()) {
     const Found found = walk_one(id, false);

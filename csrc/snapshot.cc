@@ -1,4 +1,4 @@
-// Writing a forest, and reading one: nothing that was read is believed, and only what calls can have made is accepted.
+// Writes and reads snapshots. The reader checks all input and accepts only forests that calls can have produced.
 #include "csrc/snapshot.h"
 
 #include <cmath>
@@ -144,7 +144,7 @@ class SnapshotReader {
       for (NodeId child = block + 1; child <= block + width; ++child) nodes.push_back(child);
       inner.push_back(nodes[above]);
     }
-    for (std::size_t i = inner.size(); i-- > 0;)  // children come after their parents; thompson can always go wider
+    for (std::size_t i = inner.size(); i-- > 0;)  // children before their parents; thompson can always go wider
       if (f.config_.exhaust && !f.is_thompson() && f.all_exhausted(link::block(f.slot(inner[i]).link)))
         f.slot(inner[i]).link |= link::kExhausted;
     if (tree.nodes != entry.nodes) damaged("a tree has a number of nodes that cannot be");
@@ -153,7 +153,7 @@ class SnapshotReader {
     if (f.is_best_first()) f.offer_all(id);
   }
 
-  /// The children of a leaf that has been read.
+  /// Reads the children of a leaf that has been read.
   void read_block(Forest::Tree& tree, NodeId above, std::uint32_t width) {
     Forest& f = forest_;
     const NodeId block = claim(tree, width);
@@ -170,7 +170,7 @@ class SnapshotReader {
     if (through > node.visits_started) damaged("the visits of a node and its children differ");
     const double here = node.visits_started - static_cast<double>(through), told = node.value_sum - below;
     f.header(block).here = node.visits_started - static_cast<std::uint32_t>(through);
-    // A draw from Beta(a, b) with a negative parameter does not end; sums may be off by rounding.
+    // Drawing from Beta(a, b) with a negative parameter never ends. The slack allows for rounding of sums.
     const double slack = 1e-6 * (1.0 + static_cast<double>(node.visits_started));
     if (f.config_.selection == Selection::kThompsonBeta && !(told >= -slack && told <= here + slack))
       damaged("a value is out of range");

@@ -1,11 +1,11 @@
-// What a saved forest looks like. Owns the layout; snapshot.cc writes and reads it. Little-endian.
+// Byte layout of a saved forest, little-endian. snapshot.cc writes and reads it.
 //
-//     Head | settings | tree, tree, ..                       every tree ever planted, in order
-//     tree     TreeEntry | root, a NodeEntry | block, block, ..     dropped: a TreeEntry of zeros alone
+//     Head | settings | tree, tree, ..                       every tree ever added, in order
+//     tree     TreeEntry | root, a NodeEntry | block, block, ..     dropped: only a TreeEntry of zeros
 //     block    BlockEntry | NodeEntry per child
 //
-// Nodes of a tree are numbered as they come; a block names its parent by that number. Blocks come parents first, else in the
-// order of their cells. Everything in flight is saved as cancelled. The same forest makes the same bytes.
+// A tree's nodes are numbered in file order; a block names its parent by that number. Blocks are ordered parents first,
+// then by cell. Rollouts in flight are saved as cancelled. The same forest gives the same bytes.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ inline constexpr std::uint32_t kSnapshotVersion = 4;
 struct SnapshotHead {
   std::array<char, 8> magic = kSnapshotMagic;
   std::uint32_t version = kSnapshotVersion, trees = 0;
-  std::uint64_t length = 0, checksum = 0;  // of what follows, which the checksum starts from `trees` for
+  std::uint64_t length = 0, checksum = 0;  // of the bytes after the head; the checksum starts from `trees`
 };
 
 struct SettingsEntry {
@@ -47,14 +47,15 @@ struct BlockEntry {
 
 struct NodeEntry {
   double value_sum, square_sum;
-  std::uint32_t visit_count, flags;  // Flag, of a leaf
+  std::uint32_t visit_count, flags;  // Flag, for a leaf
   float critic_value, prior;
 };
 
 static_assert(sizeof(SnapshotHead) == 32 && sizeof(SettingsEntry) == 48 && sizeof(TreeEntry) == 16);
 static_assert(sizeof(BlockEntry) == 8 && sizeof(NodeEntry) == 32);
 
-/// Of words of eight bytes: each step is one to one in the word and in the sum, so that no change of one word is missed.
+/// Checksum over 8-byte words. Each step is a bijection of the word and of the sum, so any change of one word is
+/// detected.
 inline std::uint64_t checksum_of(std::span<const char> bytes, std::uint64_t start) {
   std::uint64_t sum = mixed(start + bytes.size());
   for (std::size_t at = 0; at < bytes.size(); at += 8) {

@@ -1,4 +1,4 @@
-// Looking at trees, and giving them another root.
+// Tables of trees, and re-rooting.
 #include <limits>
 #include <stdexcept>
 
@@ -59,8 +59,8 @@ std::pair<std::vector<NodeId>, std::vector<NodeId>> Forest::reroot(TreeId id, No
     throw std::invalid_argument(describe(node) + " must be in tree " + std::to_string(id) + " to be its root");
   Chunks fresh;
   std::vector<NodeId> old_ids, new_ids;
-  std::unordered_map<NodeId, NodeId> now;  // of inner nodes
-  /// What `old` is, but for its children, and whether it has some.
+  std::unordered_map<NodeId, NodeId> now;  // old to new id of inner nodes
+  /// Copies a node's statistics and flags, but not its children.
   const auto copy = [&](NodeId old, NodeId to) {
     const Slot& s = slot(old);
     slot(to) = {s.value_sum, s.visits_started, link::kLeaf | (slot(to).link & link::kIndex)};

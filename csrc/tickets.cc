@@ -15,7 +15,7 @@ constexpr std::uint64_t kRuns = std::uint64_t{1} << (ticket::kNumberBits - kRunB
 
 }  // namespace
 
-/// The runs of numbers that forests have taken, from a random one on. A child process goes on elsewhere.
+/// The counter of runs that forests have taken. It starts at a random run; a forked child jumps to another.
 struct TicketProcess {
   TicketProcess() {
     std::random_device random;

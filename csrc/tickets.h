@@ -1,11 +1,11 @@
-// Which rollout a ticket names. Owns the numbers that tickets are made of; no forest.
+// Tickets and the numbers they are made of. Knows no forest.
 //
 //     ticket   0 | number, 35 bits, never 0 | place in the forest's table of rollouts, 28 bits
 //
-// A forest accepts a ticket only where its own table holds that very number, so one lookup and one comparison refuse a
-// ticket that was used up, one of another forest, and one of a forest that was destroyed. No number is given twice in a
-// process before 2^35 have been given. Another process starts elsewhere at random, a child process too: a ticket of such a
-// process is accepted with a probability of 2^-35.
+// A forest accepts a ticket only if its own table holds exactly that ticket. One lookup and one comparison therefore
+// refuse a used ticket, and a ticket of another or a destroyed forest. A process repeats no number before it has given
+// out 2^35. Every other process, including a forked child, starts at another random number: its tickets are accepted
+// with probability 2^-35.
 #pragma once
 
 #include <atomic>
@@ -17,13 +17,13 @@ using Ticket = std::uint64_t;
 
 namespace ticket {
 inline constexpr unsigned kNumberBits = 35, kPlaceBits = 28;  // the sign bit stays 0: lists of tickets are int64 to NumPy
-inline constexpr std::uint64_t kMost = std::uint64_t{1} << kPlaceBits;  // rollouts of a forest at once
+inline constexpr std::uint64_t kMost = std::uint64_t{1} << kPlaceBits;  // most rollouts of a forest at once
 inline constexpr Ticket kNone = 0;                                      // names no rollout
 inline constexpr std::uint32_t place(Ticket ticket) noexcept { return static_cast<std::uint32_t>(ticket & (kMost - 1)); }
 inline constexpr Ticket of(std::uint64_t number, std::uint32_t place) noexcept { return number << kPlaceBits | place; }
 }  // namespace ticket
 
-/// The numbers of one forest, in runs out of those of the process. One thread at a time.
+/// The numbers of one forest, taken from the process in runs. One thread at a time.
 class TicketNumbers {
  public:
   TicketNumbers() { renew(); }
@@ -35,7 +35,7 @@ class TicketNumbers {
 
  private:
   void renew();
-  inline static std::atomic<std::uint32_t> forks{0};  // between the first process and this one
+  inline static std::atomic<std::uint32_t> forks{0};  // number of forks between the first process and this one
   friend struct TicketProcess;
 
   std::uint64_t next_ = 0, end_ = 0;

@@ -2,8 +2,8 @@
 
     search, evaluate, train         what `agentq run`, `eval` and `train` do, in a script; each has an _async twin
     SearchResult, Evaluation        what the first two return
-    Env, Policy, Critic             what you may bring of your own
-    Learner, RunStore, Forest       the parts, for loops of your own
+    Env, Policy, Critic             the interfaces you can implement
+    Learner, RunStore, Forest       the parts, for your own loops
     PreferencePair, node_pairs      training data
 
 Importing the package loads nothing heavy. Each name is fetched from its module when it is first used. Everything else

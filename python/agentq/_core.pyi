@@ -1,21 +1,21 @@
 """The compiled search core.
 
-Errors: ValueError for a wrong value, IndexError for a node or tree that does not exist, MemoryError for what would pass
-`max_bytes`. A call that raises has changed nothing.
+Errors: ValueError for a wrong value, IndexError for a node or tree that does not exist, MemoryError if `max_bytes`
+would be exceeded. A call that raises has changed nothing.
 
-A node is a history; a node that is no root is also the action (edge) that leads to it, taken at its parent. Node ids
-are below 2**31 and never change but by `reroot` and `from_bytes`; not every number is a node. Children that `expand`
-makes have ids one after the other, best critic rank first; those that `widen` adds lie elsewhere.
+A node is a history. A node other than a root is also the action (edge), taken at its parent, that leads to it. Node ids
+are below 2**31; only `reroot` and `from_bytes` change them, and not every number is a node. Children that `expand`
+makes have consecutive ids, best critic rank first. Children that `widen` adds have other ids.
 
 A rollout is *pending* at one node, and *in flight* on the whole path from there to the root, from `ask` until `tell` or
-`cancel`. It counts as a visit worth 0 meanwhile (virtual loss 0). A *ticket* names one rollout of one forest and is
-good once: told, cancelled or dropped with its tree, it is refused, whatever lies in its place by then. A ticket of
-another forest is refused too, even of a copy. Tickets are below 2**63 and differ from run to run: a process repeats
-none before 2**35 have been given, and accepts one of another process with a probability of 2**-35. A forked process
-has a copy of each forest, which accepts the tickets given before the fork.
+`cancel`. Meanwhile it counts as a visit worth 0 (virtual loss 0). A *ticket* names one rollout of one forest and is
+valid once: after it is told, cancelled or dropped with its tree, it is refused. A ticket of another forest is refused
+too, even if that forest is a copy. Tickets are below 2**63 and differ from run to run. A process repeats none before it
+has given out 2**35, and accepts a ticket of another process with probability 2**-35. A forked process has a copy of
+each forest, which accepts the tickets given before the fork.
 
-What else is random ("gumbel", "thompson_*") comes from `seed` alone: the same calls give the same forest. Two threads
-on one forest take turns; long calls release the GIL.
+All other randomness ("gumbel", "thompson_*") comes from `seed`: the same calls give the same forest. Two threads on one
+forest take turns; long calls release the GIL.
 """
 
 from collections.abc import Sequence
@@ -30,15 +30,15 @@ Numbers: TypeAlias = NDArray[np.floating] | NDArray[np.integer] | Sequence[float
 NO_NODE: Final[int]
 """2**32 - 1: the parent of a root, the first child of a leaf."""
 TERMINAL: Final[int]
-"""Bit of `flags`: the episode ends in this node."""
+"""Bit of `flags`: the episode ends at this node."""
 EXHAUSTED: Final[int]
-"""Bit of `flags`: nothing is left to learn below; a terminal node once told, or a node whose children all are."""
+"""Bit of `flags`: nothing is left to learn below, because the node is terminal and told, or its children all are."""
 OK: Final[int]
 """Status of `ask`: all n leaves were found."""
 ALL_EXHAUSTED: Final[int]
-"""Status of `ask`: the root is exhausted, no leaf came back."""
+"""Status of `ask`: the root is exhausted; no leaf was found."""
 BLOCKED: Final[int]
-"""Status of `ask`: selection met a leaf that is in flight, fewer than n leaves came back."""
+"""Status of `ask`: selection met a leaf in flight; fewer than n leaves were found."""
 
 def attend_rows(
     query: NDArray[np.float32],
@@ -51,23 +51,23 @@ def attend_rows(
     visible: Sequence[NDArray[np.bool_] | None],
     scale: float,
 ) -> NDArray[np.float32]:
-    """Attention of few new tokens per row, each row over its own cache, into which their keys and values are put.
+    """Attention of a few new tokens per row over the row's own cache. Appends their keys and values to the cache.
 
-        out[t, h] = sum_j softmax_j(scale * query[h, t] . key_j) value_j   over the keys j of its row that t sees
+        out[t, h] = sum_j softmax_j(scale * query[h, t] . key_j) value_j   over the row's keys j that t sees
 
     Args:
         query: `[groups * heads, T, size]`.
         key: `[heads, T, size]`; query head h reads key head h // groups.
         value: `[heads, T, size]`.
-        states: of each row, `[2, heads, room, size]`, changed in place: keys, then values.
-        starts: of each row, its first token of the T.
-        stops: one past its last token.
-        lengths: how many keys it has with the new ones, which come last.
-        visible: `[stop - start, length]`, which keys a token sees; None: all.
-        scale: of the scores.
+        states: one cache per row, `[2, heads, room, size]`, changed in place: keys, then values.
+        starts: index of each row's first token among the T.
+        stops: index one past each row's last token.
+        lengths: number of keys per row, including the new ones, which come last.
+        visible: per row `[stop - start, length]`, True where a token sees a key; None: every token sees every key.
+        scale: factor of the scores.
 
     Returns:
-        `[T, groups * heads, size]`; tokens of no row are not set.
+        `[T, groups * heads, size]`; tokens outside every row are not set.
     """
 
 def ucb1_score(mean_value: float, parent_visit_count: int, visit_count: int, c_exp: float) -> float:
@@ -77,7 +77,7 @@ def ucb1_score(mean_value: float, parent_visit_count: int, visit_count: int, c_e
 
     Args:
         mean_value: Q(h, a), in reward units.
-        parent_visit_count: N(h) = sum over a of N(h, a), at least 0; 0 counts as 1, for ln 0 is not finite (ours).
+        parent_visit_count: N(h) = sum over a of N(h, a), at least 0; 0 counts as 1, since ln 0 is not finite (ours).
         visit_count: N(h, a), at least 0.
         c_exp: exploration constant, at least 0, in reward units.
 
@@ -88,28 +88,28 @@ class Forest:
     """Many search trees in one arena.
 
     Args:
-        selection: how a child is chosen, from Q, the rollouts started n = N(h, a) and N(h) = their sum over all
-            children. Rollouts in flight are started ones. Ties: fewer started, then lower index.
+        selection: rule that chooses a child from Q, the number of rollouts started n = N(h, a), and N(h), its sum over
+            all children. Rollouts in flight count as started. Ties: fewer started, then lower index.
 
             - "ucb1": Q + c_exp * sqrt(ln max(1, N(h)) / (1 + n)). Putta et al. 2024, arXiv:2408.07199, eq. 7.
             - "uct": Q + c_exp * sqrt(ln max(1, N(h)) / n), unvisited first. Kocsis and Szepesvari 2006, c_exp = 2 C_p.
             - "puct": Q + c_exp * P(a | h) * sqrt(max(1, N(h))) / (1 + n). Silver et al. 2017, AlphaGo Zero.
-            - "best_first": no rule of a node; the leaf of the tree with the largest critic_value that is not in flight,
-              then the lowest id. Koh et al. 2024, arXiv:2407.01476: a child's critic_value is its parent's value there.
-            - "gumbel": at the root sequential halving of `num_simulations` rollouts over the `max_considered` children
+            - "best_first": chooses over the whole tree: the leaf with the largest critic_value that is not in flight,
+              then the lowest id. Koh et al. 2024, arXiv:2407.01476, where a child's critic_value is its parent's value.
+            - "gumbel": at the root, sequential halving of `num_simulations` rollouts over the `max_considered` children
               with the largest g + log P(a | h), g standard Gumbel; below, rollouts in proportion to the improved
-              policy. Ask `recommend` for the action. Danihelka et al. 2022, with mctx's constants.
-            - "thompson_gaussian", "thompson_beta": at each node a draw decides between a new child and those there are,
-              and then between these. A rollout may so end at a node that has children: give it one more by `widen`.
+              policy. `recommend` returns the action. Danihelka et al. 2022, with mctx's constants.
+            - "thompson_gaussian", "thompson_beta": at each node a draw decides between a new child and the present
+              ones, and then among the present ones. A rollout may therefore end at a node with children: `widen` it.
               AB-MCTS-A, Inoue et al. 2025, arXiv:2503.04412. Prior of a mean: normal inverse gamma (0, 1, 1, 0.1), or
-              Beta(1/2, 1/2), for returns in [0, 1]. Needs no c_exp.
+              Beta(1/2, 1/2), for returns in [0, 1]. Ignores c_exp.
         c_exp: exploration constant, finite, at least 0, in reward units.
-        exhaust: selection passes over exhausted nodes. Without it a terminal leaf may be asked again and again; the
-            caller then tells the return it got the first time.
-        seed: of the draws of "gumbel" and "thompson_*", in [0, 2**64).
-        num_simulations, max_considered: of "gumbel", at least 1.
-        gumbel_scale: of "gumbel": the noise at the root times this, at least 0; 0 for evaluation.
-        max_bytes: most memory of the trees, from 4096 to 2**35. That much address space is reserved, not used.
+        exhaust: selection skips exhausted nodes. Without it, a terminal leaf may be asked repeatedly; the caller then
+            tells the same return again.
+        seed: seed of the draws of "gumbel" and "thompson_*", in [0, 2**64).
+        num_simulations, max_considered: settings of "gumbel", at least 1.
+        gumbel_scale: factor of the noise at the root for "gumbel", at least 0; 0 for evaluation.
+        max_bytes: memory limit for all trees, 4096 to 2**35. Reserves that much address space without using it.
     """
 
     def __init__(
@@ -127,10 +127,10 @@ class Forest:
         max_bytes: int = 2**33,
     ) -> None: ...
     def add_trees(self, n: int) -> NDArray[np.int32]:
-        """Plants n trees, each a root alone. Returns their ids `[n]`: on from the last, never reused."""
+        """Adds n trees, each with only a root. Returns their ids `[n]`, consecutive and never reused."""
 
     def drop(self, trees: Ids) -> None:
-        """Gives trees up: nodes and tickets are no more, memory is used again or given back to the system."""
+        """Deletes trees with their nodes and tickets. Their memory is reused or returned to the system."""
 
     def root(self, tree: int) -> int:
         """The root node of a tree."""
@@ -138,18 +138,18 @@ class Forest:
     def ask(
         self, trees: Ids, n: int = 1
     ) -> tuple[NDArray[np.uint64], NDArray[np.uint32], NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8]]:
-        """Descends to up to n leaves of each tree listed and puts the path to each, root included, in flight.
+        """Descends to up to n leaves of each listed tree and puts the path to each, root included, in flight.
 
-        Returns ticket, node, tree and depth of each leaf `[M]`, those of one tree together in the order found, and a
-        status for each tree listed: OK, ALL_EXHAUSTED or BLOCKED. A leaf that is already in flight ends its tree's
-        batch. A tree is listed once.
+        Returns ticket, node, tree and depth of each leaf `[M]`, grouped by tree in the order found, and a status per
+        listed tree: OK, ALL_EXHAUSTED or BLOCKED. A tree's batch ends at a leaf that is already in flight. A tree may
+        be listed once.
         """
 
     def ask_one(self, tree: int) -> tuple[int, int] | None:
-        """(ticket, node) of one leaf, without arrays; None where there is none, and the status of `ask` says why."""
+        """(ticket, node) of one leaf, without arrays; None if there is none, for which the status of `ask` is why."""
 
     def extend(self, tickets: Ids, ranks: Ids) -> NDArray[np.uint32]:
-        """Moves each rollout from its node to that node's child `ranks[i]`. Returns the children."""
+        """Moves each rollout from its node to that node's child of rank `ranks[i]`. Returns the children."""
 
     def expand(
         self,
@@ -165,12 +165,12 @@ class Forest:
             priors: P(a | h) for "puct" and "gumbel", finite. None: 1 / width.
 
         Returns:
-            The first child of each `[len(tickets)]`; the others follow it. NO_NODE where `max_bytes` leaves no room:
-            the node stays a leaf that can be told like any other.
+            The first child of each leaf `[len(tickets)]`; the others have the next ids. NO_NODE if `max_bytes` leaves
+            no room: the node stays a leaf and can be told like any other.
         """
 
     def expand_one(self, ticket: int, width: int) -> int | None:
-        """`expand` of one leaf, without arrays and values; returns the first child, None where there is no room."""
+        """`expand` for one leaf, without arrays or values. Returns the first child, or None if there is no room."""
 
     def widen(
         self,
@@ -178,56 +178,56 @@ class Forest:
         critic_values: Numbers | None = None,
         priors: Numbers | None = None,
     ) -> NDArray[np.uint32]:
-        """Gives the node of each ticket one more child, its last, and moves the rollout there.
+        """Appends one child to the node of each ticket and moves the rollout there.
 
-        The node may be a leaf or have children; it and those above it are exhausted no more. A ticket is listed once.
-        One value per ticket; a prior's default is 1 / children. Returns the new children; NO_NODE where `max_bytes`
-        leaves no room: the rollout stays.
+        The node may be a leaf or have children; it and its ancestors are no longer exhausted. A ticket may be listed
+        once. One value per ticket; the default prior is 1 / children. Returns the new children; NO_NODE if `max_bytes`
+        leaves no room: the rollout stays where it is.
         """
 
     def recommend(self, trees: Ids) -> NDArray[np.uint32]:
-        """The child of each tree's root to take; NO_NODE where nothing has been told of any.
+        """The child of each tree's root to take; NO_NODE if nothing has been told below the root.
 
-        Of the children told of, the first in the order of
+        Children without a told return are skipped. The others are ordered by
 
             1. the largest return of an ended episode told below it, since the same actions lead there again
                (with `exhaust`)
-            2. not exhausted before exhausted: of the latter nothing better is left to find
+            2. not exhausted before exhausted: below an exhausted child there is nothing better to find
             3. visit_count, then the mean value W / N, then the lower index
 
-        With "gumbel", the largest g + log P + sigma(Q) in place of the mean value.
+        With "gumbel", g + log P + sigma(Q) replaces the mean value.
 
-        Source: 3. is AlphaZero's (Silver et al. 2017) and mctx's. It is wrong where what has ended is not visited
-        again: a success found at once has one visit, its failing siblings have more. 1. is the best line of
-        single-player search (Schadd et al. 2008); that a proven child wins is also MCTS-Solver's (Winands et al. 2008).
+        Source: 3. is AlphaZero's (Silver et al. 2017) and mctx's. Alone it fails when ended episodes are not visited
+        again: a success found at once has one visit, and its failing siblings have more. 1. is the best line of
+        single-player search (Schadd et al. 2008); in MCTS-Solver, too, a proven child wins (Winands et al. 2008).
         2. is ours.
         """
 
     def set_terminal(self, tickets: Ids) -> None:
-        """The episode ended in these leaves. With `exhaust` they are exhausted once they are told."""
+        """Marks these leaves as ends of the episode. With `exhaust` they are exhausted once they are told."""
 
     def tell(self, tickets: Ids, returns: Numbers) -> None:
         """Ends rollouts: N += 1, W += return, in_flight -= 1 from their nodes to the root. Returns are finite."""
 
     def tell_one(self, ticket: int, value: float) -> None:
-        """`tell` of one rollout, without arrays."""
+        """`tell` for one rollout, without arrays."""
 
     def cancel(self, tickets: Ids) -> None:
         """Ends rollouts as if they had never been asked."""
 
     def abandon(self, tickets: Ids) -> None:
-        """`cancel`, and closes the leaves: terminal and exhausted without a visit, they are never asked again.
+        """`cancel`, then marks the leaves terminal and exhausted without a visit. They are never asked again.
 
         Raises ValueError for a node with children, and without `exhaust`.
         """
 
     def nodes_of(self, tickets: Ids) -> NDArray[np.uint32]:
-        """Where the rollouts are pending."""
+        """The nodes where the rollouts are pending."""
 
     def reroot(self, tree: int, node: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-        """Makes `node` the root of its tree and drops the rest. Nothing may be in flight in it.
+        """Makes `node` the root of its tree and deletes the rest. Nothing may be in flight in the tree.
 
-        Returns old and new ids of every node kept, parents first: what is kept moves together.
+        The kept nodes are compacted. Returns their old and new ids, parents first.
         """
 
     def children(self, node: int) -> NDArray[np.uint32]:
@@ -236,25 +236,23 @@ class Forest:
     def table(self, trees: int | Ids | None = None) -> dict[str, NDArray[Any]]:
         """One tree, several or all (None) as columns `[n]`, tree after tree.
 
-        In each tree parents come before children, the children of a node together and in order. tree, id, parent (a row
-        of this table; -1 for a root), depth, visit_count (N: told), in_flight, value_sum (W), critic_value, prior,
-        flags (TERMINAL, EXHAUSTED).
+        Within a tree, parents come before children, and siblings are adjacent and in order. Columns: tree, id, parent
+        (a row of this table; -1 for a root), depth, visit_count (N: told), in_flight, value_sum (W), critic_value,
+        prior, flags (TERMINAL, EXHAUSTED).
         """
 
     def to_bytes(self) -> bytes:
-        """A snapshot: versioned, with a checksum; what is in flight is saved as cancelled."""
+        """A snapshot, versioned and with a checksum. Rollouts in flight are saved as cancelled."""
 
     @staticmethod
     def from_bytes(data: bytes) -> Forest:
-        """The forest of `to_bytes`, laid anew: nodes have other ids, and `table` lists them in the same order.
+        """The forest of `to_bytes`, laid out anew: nodes have other ids, and `table` lists them in the same order.
 
-        One that had nearly reached `max_bytes` may not fit anew, which is a ValueError.
-
-        Raises ValueError for bytes that are no snapshot, are damaged, hold a forest that no calls can have made, or
-        were written by another version.
+        Raises ValueError if the bytes are no snapshot, are damaged, hold a forest that no calls can have made, or were
+        written by another version, or if the forest had nearly reached `max_bytes` and no longer fits.
         """
 
-    # By node id, rows that are no node have no meaning: read-only views without a copy, which see what comes after.
+    # Read-only views indexed by node id, without a copy: later changes show. Rows that are not nodes are meaningless.
     @property
     def value_sum(self) -> NDArray[np.float64]:
         """W: the sum of the returns told through a node."""
@@ -263,14 +261,14 @@ class Forest:
         """visit_count + in_flight of a node."""
     @property
     def trees(self) -> NDArray[np.int32]:
-        """Ids of the trees that have not been dropped."""
+        """Ids of all trees that have not been dropped."""
     @property
     def num_nodes(self) -> int: ...
     @property
     def num_in_flight(self) -> int: ...
     @property
     def bytes_in_use(self) -> int:
-        """What counts against `max_bytes`: the memory of trees not dropped."""
+        """Memory of the trees not dropped, which `max_bytes` limits."""
     @property
     def selection(self) -> str: ...
     @property

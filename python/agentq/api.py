@@ -1,7 +1,7 @@
-"""`agentq.search` and `agentq.evaluate`, and their twins for code that runs in an event loop already.
+"""`agentq.search` and `agentq.evaluate`, and their async twins for code that already runs in an event loop.
 
-`search(...)` and `await search_async(...)` take the same arguments and return the same. The twin has a name of its own:
-a function that returns sometimes a result and sometimes a coroutine would have no useful type.
+`search(...)` and `await search_async(...)` take the same arguments and return the same result. The twin has a separate
+name because a function that returns either a result or a coroutine would have no useful type.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ a checkpoint's directory, `http://HOST:PORT/v1#MODEL`. A named model is loaded f
 
 
 class Contract(Protocol):
-    """An environment of your own; see `agentq.envs.contract`."""
+    """A user's environment; see `agentq.envs.contract`."""
 
     def reset(self, seed: Any, /) -> Any: ...
     def step(self, command: Any, element: Any, text: Any, /) -> Any: ...
 
 
 Environment = str | Callable[[], Any] | Env | Contract
-"""A name; a class with `reset(seed)` and `step(command, element, text)`, or a function that makes one; or one that is
-made already. That one is a single session: episodes take turns in it."""
+"""A name; a class with `reset(seed)` and `step(command, element, text)`, or a function that returns an instance; or an
+instance. An instance is a single session: episodes take turns in it."""
 
 
 def _blocking(name: str, wait: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-    """The twin of a coroutine function that waits for it."""
+    """The blocking twin of a coroutine function."""
 
     @functools.wraps(wait)
     def twin(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -82,18 +82,18 @@ async def search_async(
     """Search one task by Monte-Carlo tree search. `search` is the same for code without an event loop.
 
     Args:
-        env: where to act; see `agentq.api.Environment`.
+        env: the environment; see `agentq.api.Environment`.
         task: a `Task`, or its seed: training tasks are 0, 1, 2, ...
-        policy: what proposes actions; see `agentq.api.Model`.
-        critic: what ranks the proposals of a node: a `Critic`, or the name of a model that is asked to.
-        num_iterations: rollouts.
-        num_proposals: K, the actions sampled at each node.
-        temperature: of the samples, at least 0; 0 is greedy.
+        policy: proposes actions; see `agentq.api.Model`.
+        critic: ranks the proposals of a node: a `Critic`, or the name of a model to prompt for ranks.
+        num_iterations: number of rollouts.
+        num_proposals: K, the number of actions sampled at each node.
+        temperature: sampling temperature, at least 0; 0 is greedy.
         selection: the rule that chooses the leaf of the next rollout.
         c_exp: exploration constant of ucb1, uct and puct, in reward units.
-        leaves_in_flight: rollouts that run side by side.
+        leaves_in_flight: number of concurrent rollouts.
         stop_on_success: whether the first success ends the search.
-        seed: of all random choices.
+        seed: seed of all random choices.
 
     Raises:
         ConfigError: if an argument is wrong.
@@ -129,13 +129,13 @@ async def evaluate_async(
     """Run one episode of each of `n` held-out tasks. `evaluate` is the same for code without an event loop.
 
     Args:
-        policy: what acts; see `agentq.api.Model`.
-        env: where; see `agentq.api.Environment`.
-        n: tasks, at least 1: the first of the split.
+        policy: chooses actions; see `agentq.api.Model`.
+        env: the environment; see `agentq.api.Environment`.
+        n: number of tasks, at least 1: the first n of the split.
         split: "test", "validation" or "train".
-        temperature: of the samples; 0 is greedy.
-        seed: of all random choices.
-        in_flight: episodes that run side by side, at most as many as the environment has sessions.
+        temperature: sampling temperature; 0 is greedy.
+        seed: seed of all random choices.
+        in_flight: largest number of concurrent episodes; the environment's sessions limit it further.
 
     Raises:
         ConfigError: if an argument is wrong.
@@ -152,7 +152,7 @@ async def evaluate_async(
             return await rollout(session, task, chosen, settings, resets=resets)
 
     def keep(t: Trajectory | None) -> None:
-        assert t is not None  # only episodes that are given up have none
+        assert t is not None  # None means that an episode was given up, which cannot happen here
         found[t.task.seed] = t
 
     sessions = 1 if world.given else envs.max_sessions(world.what) or in_flight
@@ -167,14 +167,14 @@ evaluate = _blocking("evaluate", evaluate_async)
 
 @dataclass(frozen=True, slots=True)
 class _World:
-    """What makes sessions: `what`, for the functions of `envs`; or the one session that there is, `given`."""
+    """The source of sessions: `what`, for the functions of `envs`, or `given`, the only session."""
 
     what: str | Callable[[], Any]
     given: Env | None = None
 
     @classmethod
     def of(cls, env: Environment) -> _World:
-        """Raises ConfigError if `env` is none."""
+        """Raises ConfigError if `env` is not an environment."""
         if isinstance(env, str | type):
             return cls(env)
         reset, step = getattr(env, "reset", None), getattr(env, "step", None)
@@ -195,12 +195,12 @@ class _World:
         return cls(made, envs.make(made))
 
     def make(self) -> Env:
-        """A session."""
+        """A new session, or the given one."""
         return envs.make(self.what)
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Env]:
-        """A session, which is closed at the end; the given one stays open."""
+        """A session. It is closed at the end, unless it was given."""
         if self.given is not None:
             yield self.given
             return
@@ -213,7 +213,7 @@ class _World:
 
 @asynccontextmanager
 async def _models(policy: Model, critic: Critic | str | Path | None) -> AsyncIterator[tuple[Policy, Critic | None]]:
-    """The policy and the critic; models that are named here are closed at the end."""
+    """The policy and the critic. Models given by name are loaded here and closed at the end."""
     made: dict[Path | str, Engine] = {}
 
     async def engine(name: str | Path) -> Engine:

@@ -1,4 +1,4 @@
-"""What other installed packages add to agentq, by the entry points of their metadata.
+"""Extensions from other installed packages, found through their entry points.
 
     [project.entry-points."agentq.environments"]
     warehouse = "warehouse_env:make"        # --env warehouse; as for agentq.envs.register
@@ -7,7 +7,7 @@
     [project.entry-points."agentq.engines"]
     mine = "warehouse_env.engine:make"      # the engine mine:REST is make("REST")
 
-They are read only for a name that agentq does not know itself.
+Entry points are read only for a name that agentq does not know itself.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class _PlainLine:
 
 
 def ladder_table(rows: list[RungResult]) -> Table:
-    """Rungs as a table: success with n, 95 % interval and costs; below it the tasks that the world broke."""
+    """Rungs as a table: success with n, 95 % interval and costs. The caption counts the tasks that the world broke."""
     below = "\n".join(broken_line(row) for row in rows if row.broken)
     title = "success on held-out tasks, 95 % intervals"
     table = Table(title=title, box=box.SIMPLE, padding=(0, 1, 0, 0), caption=below or None, caption_justify="left")

@@ -15,18 +15,18 @@ from agentq.types import PreferencePair, Step, StepResult, Trajectory
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """One searched tree. A tree of a run can be wrapped too: `SearchResult(tree)` of one of `RunStore.trees`."""
+    """One searched tree. To wrap a stored tree, pass one of `RunStore.trees`: `SearchResult(tree)`."""
 
     tree: TreeRecord
 
     @property
     def success(self) -> bool:
-        """Whether some episode of the tree did the task."""
+        """Whether any episode of the tree solved the task."""
         return bool(self.tree.success.any())
 
     @property
     def trajectory(self) -> Trajectory:
-        """The best episode: the shortest success, or without one the most visited path."""
+        """The best episode: the shortest success, or the most visited path if there is none."""
         tree, path = self.tree, self.tree.path(best_end(self.tree))
         steps = []
         for before, node in pairwise(path):
@@ -55,11 +55,11 @@ class SearchResult:
         )
 
     def show(self, max_rows: int = 40) -> str:
-        """The tree as text: the actions that were tried, with visits and values."""
+        """The tree as text: the actions tried, with visits and values."""
         return text_picture(self.tree, max_rows)
 
     def svg(self, max_rows: int = 40) -> str:
-        """The same picture as an SVG document, which a notebook shows by itself."""
+        """The same picture as an SVG document; a notebook displays it automatically."""
         return svg_picture(self.tree, max_rows)
 
     def _repr_svg_(self) -> str:
@@ -68,23 +68,23 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Episodes of held-out tasks, one each, in the order of the tasks."""
+    """One episode per held-out task, in the order of the tasks."""
 
     episodes: tuple[Trajectory, ...]
 
     @property
     def n(self) -> int:
-        """Tasks."""
+        """Number of tasks."""
         return len(self.episodes)
 
     @property
     def successes(self) -> int:
-        """Tasks that were solved. One that the world broke counts as not solved."""
+        """Number of tasks solved. A task that the world broke counts as not solved."""
         return sum(t.success for t in self.episodes)
 
     @property
     def broken(self) -> int:
-        """Tasks that the world broke."""
+        """Number of tasks that the world broke."""
         return sum(t.broken for t in self.episodes)
 
     @property

@@ -1,4 +1,4 @@
-"""Seeds of all samples: each follows from the run's seed, the task, and the name of the stream that it belongs to."""
+"""Seeds of all samples. Each is derived from the run's seed, the task and the stream it belongs to."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from agentq.types import Task
 
 
 class Stream(IntEnum):
-    """What a seed is for. Streams keep the samples of different uses independent; a changed value changes results.
+    """The use of a seed. Streams keep samples of different uses independent; changing a value changes results.
 
-    Rollouts have no stream: their seeds have the attempt at this place, which is smaller than every value here.
+    Rollouts have no stream: they use the attempt number in its place, which is smaller than every value here.
     """
 
     TREE = 1 << 20  # proposals and critic orders at the nodes of a search tree
-    INSPECTION = 1 << 21  # the policy's own actions beside those of a demonstration
+    INSPECTION = 1 << 21  # the policy's own actions alongside a demonstration's
     BRANCH = 1 << 22  # rollouts that start from the middle of another
     SELECTION = 1 << 23  # draws of the selection rules gumbel and thompson
 
@@ -27,5 +27,5 @@ def derive_seed(*parts: int) -> int:
 
 
 def task_seed(run_seed: int, task: Task, *parts: int) -> int:
-    """A 64-bit seed for `task`, whose own seed may have 64 bits; `parts` have 32."""
+    """A 64-bit seed for `task`, whose own seed may have 64 bits; each of `parts` has 32."""
     return derive_seed(run_seed, task.seed, task.seed >> 32, *parts)

@@ -21,14 +21,14 @@ def train(
     clean: bool = False,
     **sections: Mapping[str, Any],
 ) -> list[RungResult]:
-    """Run a recipe as `agentq train` does, in the run directory `out`; the same call again goes on where it stopped.
+    """Run a recipe as `agentq train` does, in the run directory `out`. Repeating the call resumes an interrupted run.
 
         train("agent_q", env="shop", out="runs/shop", run={"num_rounds": 2}, search={"num_iterations": 16})
 
     Args:
         recipe: the name of a method, or a file that defines RECIPE.
-        base: the checkpoint to begin with; None: the one that comes with agentq.
-        env: the name of an environment, or a class or function, which is registered under the class's name.
+        base: the initial checkpoint; None: the one shipped with agentq.
+        env: the name of an environment, or a class or function, which is registered under its name.
         out: the run directory. The trained checkpoint is `out/checkpoints/RECIPE`, the report `out/report.html`.
         clean: delete an earlier run of the same recipe in `out` first.
         sections: settings by section, as `agentq settings RECIPE` lists them.
@@ -37,7 +37,7 @@ def train(
         Held-out success of the base and of the trained model.
 
     Raises:
-        AgentqError: as the command, in one line.
+        AgentqError: for the faults that the command reports in one line.
     """
     require("torch", extra="train", for_="agentq.train")
     from agentq.recipes import run
@@ -60,5 +60,5 @@ async def train_async(
     clean: bool = False,
     **sections: Mapping[str, Any],
 ) -> list[RungResult]:
-    """`train` in a thread of its own. A call that is cancelled goes on there until the process ends."""
+    """`train` in a separate thread. Cancelling the call does not stop the thread."""
     return await asyncio.to_thread(train, recipe, base=base, env=env, out=out, clean=clean, **sections)

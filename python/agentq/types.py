@@ -1,7 +1,7 @@
-"""The plain data that all parts exchange. It has no behaviour beyond reading and printing itself, and imports only
-`error_kinds`; `PreferencePair.from_text` imports more when it is called.
+"""The plain data that all parts exchange. Its only behaviour is reading and printing. It imports only `error_kinds`;
+`PreferencePair.from_text` imports more when it is called.
 
-Symbols are usual in the field: o observation, h history, a action, N visits, W value sum. A history is
+The symbols are the usual ones: o observation, h history, a action, N visits, W value sum. A history is
 h_t = (a_1 .. a_{t-1}, o_t): all past composite actions, only the current observation (Putta et al. 2024,
 arXiv:2408.07199, section 3.1).
 """
@@ -19,7 +19,7 @@ from agentq.error_kinds import WORLD_FAULTS
 
 
 class Split(StrEnum):
-    """Disjoint task sets. `BASE` tasks only ever make the embedded base model."""
+    """Disjoint task sets. `BASE` tasks are only used to train the embedded base model."""
 
     TRAIN = "train"
     VALIDATION = "validation"
@@ -55,7 +55,7 @@ TEXT_COMMANDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One episode's goal. The same (env, seed) is always the same task; `split` follows from the seed.
+    """One episode's goal. The same (env, seed) is always the same task; the seed determines `split`.
 
     `commands`: commands that the environment accepts beyond the paper's; the prompt lists them.
     """
@@ -98,7 +98,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One composite decision a_t. `text` is exactly what the policy emitted; the fields are read from it.
+    """One composite decision a_t. `text` is exactly what the policy emitted; the other fields are parsed from it.
 
     `env_action` is None when the text could not be read; `parse_error` then says why in one line. `mended` names
     corrections to a text that was not in the requested form, such as "fence" or "quotes".
@@ -118,7 +118,7 @@ class Action:
 class Observation:
     """What the environment shows: the page as text (element ids in brackets) and its url.
 
-    `screenshot`: a PNG of an episode's end, for a judge that sees; it is not stored.
+    `screenshot`: a PNG of an episode's end, for a multimodal judge; it is not stored.
     """
 
     text: str
@@ -133,7 +133,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """h_t: the instruction, the texts of all past composite actions, the current observation; the task's `commands`."""
+    """h_t: the instruction, the texts of all past composite actions, the current observation, the task's `commands`."""
 
     instruction: str
     observation: Observation
@@ -203,7 +203,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """(history, proposal, result) of one executed step. The history is rebuilt from the trajectory's earlier steps."""
+    """(observation, proposal, result) of one executed step. Its history is rebuilt from the earlier steps."""
 
     observation: Observation
     proposal: Proposal
@@ -214,7 +214,7 @@ class Step:
 class Trajectory:
     """A finished episode: tau. `return_` is the sum of rewards (discount 1).
 
-    An episode that the world broke ends with that step; without steps, `info` has the `error_kind` and
+    An episode that the world broke ends with the broken step. If it has no steps, `info` has the `error_kind` and
     `error_message` of its reset.
     """
 
@@ -226,13 +226,13 @@ class Trajectory:
 
     @property
     def fault(self) -> str | None:
-        """Error kind of the world's fault that broke the episode; None if none did."""
+        """Error kind of the world fault that broke the episode; None if it is whole."""
         kinds = [step.result.error_kind for step in self.steps if step.result.broken]
         return kinds[0] if kinds else self.info.get("error_kind")
 
     @property
     def broken(self) -> bool:
-        """Whether the world broke the episode, so that it is no lesson."""
+        """Whether the world broke the episode. A broken episode is not used for training."""
         return self.fault is not None
 
 
@@ -250,11 +250,11 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class CreditedTrajectory:
-    """A trajectory with advantages, to learn from.
+    """A trajectory with advantages, for training.
 
-    `samples`: one per turn, in order; their `logps` are the old ones in ratios. `advantages` `[n]` float64: one per
-    turn, in the method's own scale. `reference`: `[T]` log-probabilities of each turn's tokens under the reference
-    policy, in nats; None if no loss needs them. `sampled`: the same under the sampler, if these are not the old ones.
+    `samples`: one per turn, in order; their `logps` are the old policy's, for ratios. `advantages` `[n]` float64: one
+    per turn, in the method's own scale. `reference`: `[T]` log-probabilities of each turn's tokens under the reference
+    policy, in nats; None if no loss needs them. `sampled`: the same under the sampler, if it is not the old policy.
     """
 
     samples: tuple[Sample, ...]
@@ -283,8 +283,8 @@ class PreferencePair:
         Args:
             prompt: chat messages, `{"role": .., "content": ..}`, or the text of a single user message.
             chosen: the better answer, without an end token.
-            rejected: the other one.
-            tokenizer: the transformers tokenizer of the model, such as `learner.tokenizer`.
+            rejected: the worse answer, without an end token.
+            tokenizer: the model's transformers tokenizer, such as `learner.tokenizer`.
             gap: larger for a clearer preference; DPO's loss does not depend on it.
 
         Raises:

@@ -1,9 +1,9 @@
 """Advantages without a tree: returns of rollouts and steps in, one number per row out. Pure NumPy; knows no tokens.
 
-A row is a rollout or a step of one; which group, trajectory or anchor it belongs to is a column of labels, integers or
-strings. A row without another to compare with has advantage exactly 0, and so has every row of a group whose returns
+A row is a rollout or a step of one. Columns of labels, integers or strings, say which group, trajectory or anchor it
+belongs to. A row with nothing to compare it with has advantage exactly 0, and so has every row of a group whose returns
 are all equal (ours: verl, verl-agent, Tree-GRPO and TreePO give a group of one the mean 0, and its raw return becomes
-its advantage). Rows that training leaves out are dropped after this, never before: they belong to the baseline.
+its advantage). Rows that training leaves out are dropped afterwards, because they belong to the baseline.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from numpy.typing import ArrayLike
 def leave_one_out(
     returns: ArrayLike, groups: ArrayLike, *, ddof: int | None = None, epsilon: float = 1e-6
 ) -> np.ndarray:
-    """`[N]`: each return against the mean of the others of its group; unbiased, for the baseline ignores the action.
+    """`[N]`: each return minus the mean of the others in its group; unbiased, as the baseline ignores the action.
 
         A_k = R_k - 1/(K-1) * sum_{i != k} R_i = K/(K-1) * (R_k - mean R)
 
     Args:
-        returns: `[N]` in reward units, one per rollout, not one per step: else K counts steps.
+        returns: `[N]` in reward units, one per rollout. With one per step, K would count steps.
         groups: `[N]` labels; rollouts of one task are one group.
-        ddof, epsilon: as in `group_relative`; with ddof no longer unbiased, for the group's scale knows the action.
+        ddof, epsilon: as in `group_relative`; ddof makes the estimate biased, since the scale depends on the action.
 
     Raises:
-        ValueError: if a return is not finite, there is not one label a return, or as `group_relative`.
+        ValueError: if a return is not finite, there is not one label per return, or as `group_relative`.
 
     Source: Ahmadian et al. 2024, arXiv:2402.14740 (RLOO); Chen et al. 2025, arXiv:2502.01600, eq. 3 (LOOP).
     """
@@ -40,7 +40,7 @@ def leave_one_out(
 def group_relative(
     returns: ArrayLike, groups: ArrayLike, *, ddof: int | None = None, epsilon: float = 1e-6
 ) -> np.ndarray:
-    """`[N]`: each return against the mean of its whole group, itself included.
+    """`[N]`: each return minus the mean of its whole group, itself included.
 
         A_k = R_k - mean R,    divided by std R + epsilon if ddof is given
 
@@ -72,9 +72,9 @@ def group_relative(
 
 
 def collapsed(returns: ArrayLike, groups: ArrayLike) -> np.ndarray:
-    """`[N]` bool: the group's returns are all equal, so it teaches nothing. Its share is a figure to watch.
+    """`[N]` bool: whether the group's returns are all equal, so it gives no gradient. The share is worth monitoring.
 
-    G rollouts of a task that succeeds with probability p collapse with probability p^G + (1-p)^G.
+    G rollouts of a task with success probability p collapse with probability p^G + (1-p)^G.
     """
     x, group, _ = _grouped(returns, groups)
     same: np.ndarray = np.bincount(group, x != 0)[group] == 0
@@ -82,15 +82,15 @@ def collapsed(returns: ArrayLike, groups: ArrayLike) -> np.ndarray:
 
 
 def reward_to_go(rewards: ArrayLike, trajectories: ArrayLike, *, discount: float = 1.0) -> np.ndarray:
-    """`[S]`: what follows from each step on, G_t = r_t + discount * G_{t+1} within its trajectory.
+    """`[S]`: the discounted return from each step, G_t = r_t + discount * G_{t+1} within its trajectory.
 
     Args:
-        rewards: `[S]` one per step; the steps of a trajectory in order, others may lie between.
+        rewards: `[S]` one per step; the steps of a trajectory in order, possibly interleaved with others.
         trajectories: `[S]` labels.
         discount: in [0, 1]; 0 leaves each step its own reward.
 
     Raises:
-        ValueError: if discount is outside [0, 1], a reward is not finite or there is not one label a reward.
+        ValueError: if discount is outside [0, 1], a reward is not finite or there is not one label per reward.
     """
     r, _, following = _steps(rewards, trajectories)
     _in_unit("discount", discount)
@@ -106,18 +106,18 @@ def gae(
     gae_lambda: float = 1.0,
     final_values: ArrayLike | None = None,
 ) -> np.ndarray:
-    """`[S]`: generalized advantage estimates; with `values` added they are the returns a value function learns.
+    """`[S]`: generalized advantage estimates. Adding `values` gives the targets of a value function.
 
         delta_t = r_t + discount * V_{t+1} - V_t,    A_t = delta_t + discount * gae_lambda * A_{t+1}
 
     Args:
-        rewards: `[S]` one per step (or token); the steps of a trajectory in order, others may lie between.
-        values: `[S]` V of the history each step was taken at, in reward units.
+        rewards: `[S]` one per step (or token); the steps of a trajectory in order, possibly interleaved with others.
+        values: `[S]` V of the history before each step, in reward units.
         trajectories: `[S]` labels.
         discount: in [0, 1].
-        gae_lambda: in [0, 1]; 1 is reward-to-go less V, 0 the one-step error. LOOP's PPO diverged below 1.
-        final_values: `[S]` V of the history each step led to, read at the last step of a trajectory only: where it was
-            cut off (truncated) rather than over (terminated, 0). None: all terminated.
+        gae_lambda: in [0, 1]; 1 is reward-to-go minus V, 0 the one-step error. LOOP's PPO diverged below 1.
+        final_values: `[S]` V of the history after each step, read only at the last step of a trajectory: V if it was
+            truncated, 0 if it terminated. None: all terminated.
 
     Raises:
         ValueError: if discount or gae_lambda is outside [0, 1], a number is not finite or a column is too short.
@@ -145,26 +145,26 @@ def gigpo(
     ddof: int | None = None,
     over: Literal["trajectories", "steps"] = "trajectories",
 ) -> np.ndarray:
-    """`[S]`: group-in-group advantages, an episode's against its group plus a step's against those at the same page.
+    """`[S]`: group-in-group advantages: the episode relative to its group, plus the step relative to its page.
 
         A = A_episode(sum of rewards; group) + step_weight * A_step(discounted reward-to-go; group, anchor)
 
-    Both as `group_relative` with `ddof`. A page that no other step of the group saw gives A_step = 0.
+    Both terms are `group_relative` with `ddof`. A step whose page no other step of the group saw has A_step = 0.
 
     Args:
         rewards: `[S]` one per step; the steps of a trajectory in order.
         trajectories: `[S]` labels.
         groups: `[S]` labels; trajectories of one task are one group.
         anchors: `[S]` labels of the pages acted on, such as `Observation.fingerprint`; equal ones are one anchor.
-        discount: in [0, 1], of the reward-to-go.
+        discount: discount of the reward-to-go, in [0, 1].
         step_weight: omega, at least 0.
-        over: a group's mean episode return is over its "trajectories", the paper's; or over its "steps", the released
-            code's default, where a long trajectory counts more.
+        over: a group's mean episode return is over its "trajectories", as in the paper, or over its "steps", the
+            released code's default, which weights long trajectories more.
 
     Raises:
         ValueError: if an argument is out of range, a column too short, or a trajectory in two groups.
 
-    Source: Feng et al. 2025, arXiv:2505.10978, eqs. 3, 5-8. The similarity of pages that their code offers is left out.
+    Source: Feng et al. 2025, arXiv:2505.10978, eqs. 3, 5-8. Their code's page similarity is omitted.
     """
     if not step_weight >= 0:
         raise ValueError(f"step_weight must be at least 0; got {step_weight}")
@@ -184,10 +184,10 @@ def hgpo(
     alpha: float = 1.0,
     ddof: int | None = 0,
 ) -> np.ndarray:
-    """`[S]`: a step against those that saw the same last k pages, the mean over k = 1 .. history + 1 by (k + 1)^alpha.
+    """`[S]`: each step relative to those with the same last k pages, averaged over k.
 
-    A term that is 0 (no other step, or no difference) is left out of the mean, as in the released code; without any
-    term the advantage is 0. Arguments as in `gigpo`.
+    The mean over k = 1 .. history + 1 has weights (k + 1)^alpha. A term that is 0 (no other step, or no difference) is
+    left out, as in the released code; with no terms the advantage is 0. Arguments as in `gigpo`.
 
     Args:
         history: pages before the current one, at least 0; with 0 it is GiGPO's A_step.
@@ -196,7 +196,7 @@ def hgpo(
     Raises:
         ValueError: if an argument is out of range or a column too short.
 
-    Source: He et al. 2026, arXiv:2602.22817, as in verl-agent's recipe/hgpo; its optional episode term is left out.
+    Source: He et al. 2026, arXiv:2602.22817, as in verl-agent's recipe/hgpo; its optional episode term is omitted.
     """
     if history < 0 or not alpha >= 0:
         raise ValueError(f"history and alpha must be at least 0; got {history} and {alpha}")
@@ -218,7 +218,7 @@ def hgpo(
 
 
 def joint_labels(first: ArrayLike, second: ArrayLike) -> np.ndarray:
-    """`[N]` int64: equal where both labels are, for groups within groups."""
+    """`[N]` int64: labels that are equal where both inputs are equal, for groups within groups."""
     n = len(np.asarray(first))
     major, minor = _labels("labels", first, n), _labels("labels", second, n)
     return _labels("labels", major * (minor.max(initial=0) + 1) + minor, n)
@@ -243,7 +243,7 @@ def _episode_relative(
 
 
 def _grouped(returns: ArrayLike, groups: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns less the least of their group (exactly 0 where all are equal), group and its size, all `[N]`."""
+    """Returns minus their group's minimum (exactly 0 if all are equal), the group and its size, all `[N]`."""
     x = _column("returns", returns)
     group = _labels("groups", groups, len(x))
     least = np.full(len(x), np.inf)
@@ -252,7 +252,7 @@ def _grouped(returns: ArrayLike, groups: ArrayLike) -> tuple[np.ndarray, np.ndar
 
 
 def _steps(rewards: ArrayLike, trajectories: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rewards, trajectory, and the step that follows in it (S where none does), all `[S]`."""
+    """Rewards, trajectory, and index of the next step in it (S if there is none), all `[S]`."""
     r = _column("rewards", rewards)
     trajectory = _labels("trajectories", trajectories, len(r))
     following = np.full(len(r), len(r))
@@ -263,7 +263,7 @@ def _steps(rewards: ArrayLike, trajectories: ArrayLike) -> tuple[np.ndarray, np.
 
 
 def _summed_back(x: np.ndarray, following: np.ndarray, factor: float) -> np.ndarray:
-    """`[S]`: out_t = x_t + factor * out of the step that follows; it comes later in the column."""
+    """`[S]`: out_t = x_t + factor * out of the next step, which comes later in the column."""
     out = np.zeros(len(x) + 1)  # the last entry follows the last step of every trajectory
     for t in reversed(range(len(x))):
         out[t] = x[t] + factor * out[following[t]]

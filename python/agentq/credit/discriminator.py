@@ -1,4 +1,4 @@
-"""Step rewards from a discriminator that tells the expert's actions from the policy's. Pure NumPy."""
+"""Step rewards from a discriminator between the expert's actions and the policy's. Pure NumPy."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ def discriminator_rewards(
         gail:   -log(1 - D)                 at least 0: it gains by going on
         airl:   log D - log(1 - D) = logit  of either sign
 
-    Which of the first two StepAgent uses we could not settle, so there is no default. What a step then counts for is
-    `reward_to_go`: discount 0 for its own reward alone; `group_relative` with one label and ddof=1 whitens a batch.
+    We could not determine which of the first two StepAgent uses, so there is no default. Pass the rewards to
+    `reward_to_go`, with discount 0 for each step's own reward only. `group_relative` with one label and ddof=1 whitens
+    a batch.
 
     Args:
-        logits: `[S]`, higher is more like the expert; first cut to [-limit, limit], for D saturates (ours).
+        logits: `[S]`, higher is more like the expert; first clipped to [-limit, limit], since D saturates (ours).
         limit: greater than 0.
 
     Raises:

@@ -1,6 +1,6 @@
-"""Columns of a stage's episodes for `credit/advantages.py`, and its advantages back on them. Pure; knows no method.
+"""Converts a stage's episodes to columns for `credit/advantages.py` and puts advantages back on them. Pure functions.
 
-Episodes that the world broke are no lessons: every function here leaves them out, before any baseline is taken.
+Every function here omits episodes that the world broke, before any baseline is taken.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def whole(episodes: Iterable[Trajectory]) -> list[Trajectory]:
 
 
 class StepColumns(NamedTuple):
-    """Labels and rewards, `[S]` one per step of any of the N episodes, all the steps of an episode in a row.
+    """Labels and rewards `[S]`, one per step of the N episodes; the steps of an episode are consecutive.
 
     `trajectory` counts episodes from 0; `group` is the task's seed; `anchor` is the page acted on. `returns` and
-    `group_of` are `[N]`, one an episode.
+    `group_of` are `[N]`, one per episode.
     """
 
     reward: np.ndarray
@@ -54,15 +54,15 @@ def step_columns(episodes: Sequence[Trajectory]) -> StepColumns:
 def credited(
     episodes: Sequence[Trajectory], advantages: np.ndarray, *, drop_below: float = 0.0
 ) -> list[CreditedTrajectory]:
-    """Whole episodes with their advantages; those that would teach nothing are left out, after the baseline was taken.
+    """Whole episodes with their advantages. Episodes with negligible advantages are dropped.
 
     Args:
         advantages: `[S]` one per step, as in `step_columns`.
-        drop_below: episodes none of whose steps has a larger absolute advantage are dropped (LOOP's filter is 0.01);
-            at least 0, where only advantages of exactly 0 are.
+        drop_below: drop episodes in which no step has a larger absolute advantage (0.01 in LOOP); at least 0, which
+            drops only episodes whose advantages are all exactly 0.
 
     Raises:
-        ValueError: if there is not one advantage a step, or drop_below is negative.
+        ValueError: if there is not one advantage per step, or drop_below is negative.
     """
     episodes = whole(episodes)
     counts = [len(t.steps) for t in episodes]
@@ -86,20 +86,20 @@ def turns_waited_for(
     of_task: float,
     broken: Mapping[int, int] | None = None,
 ) -> int:
-    """LOOP's straggler cut, in turns: the fewest by which enough rollouts have ended; longer ones are left out.
+    """LOOP's straggler cut: the smallest number of turns within which enough rollouts have ended.
 
-    Ours: the paper waits for wall-clock order. Turns make the same cut whatever the load, on every resume. Rollouts
-    that the world broke are not waited for.
+    Longer rollouts are left out. Ours: the paper cuts by wall-clock time. A cut by turns does not depend on the load
+    and is the same after a resume. Rollouts that the world broke are not waited for.
 
     Args:
-        lengths: for each task's seed, the turns of its rollouts that have ended so far.
-        attempts: rollouts started of each task.
-        of_all: share of all rollouts that must have ended, in [0, 1]; LOOP's 0.9.
-        of_task: share of each task's, in [0, 1]; LOOP's 0.75, of 6 rollouts 4 (half to even, as its code rounds).
-        broken: for each task's seed, its rollouts that the world broke, if any.
+        lengths: per task seed, the turns of its rollouts that have ended so far.
+        attempts: number of rollouts started per task.
+        of_all: share of all rollouts that must have ended, in [0, 1]; 0.9 in LOOP.
+        of_task: share of each task's rollouts, in [0, 1]; 0.75 in LOOP: 4 of 6 (rounded half to even, as in its code).
+        broken: per task seed, the number of its rollouts that the world broke.
 
     Returns:
-        A number of turns; a very large one where too few have ended yet.
+        A number of turns; a very large one if too few rollouts have ended yet.
     """
     if not (0 <= of_all <= 1 and 0 <= of_task <= 1):
         raise ValueError(f"of_all and of_task must be in [0, 1]; got {of_all} and {of_task}")
@@ -114,7 +114,7 @@ def turns_waited_for(
 
 
 class Turns:
-    """How many turns the rollouts of some tasks took so far, for `turns_waited_for`."""
+    """The turns of each finished rollout so far, for `turns_waited_for`."""
 
     def __init__(self, seeds: Iterable[int], episodes: Iterable[Trajectory] = ()) -> None:
         self.lengths: dict[int, list[int]] = {seed: [] for seed in seeds}
@@ -130,7 +130,7 @@ class Turns:
             self.lengths[t.task.seed].append(len(t.steps))
 
     def waited_for(self, *, attempts: int, of_all: float, of_task: float) -> int:
-        """The turns that are waited for."""
+        """The cut of `turns_waited_for` at present."""
         return turns_waited_for(self.lengths, attempts=attempts, of_all=of_all, of_task=of_task, broken=self.broken)
 
 
@@ -143,17 +143,17 @@ def with_replay(
     mean_below: float = 0.2,
     std_below: float = 0.05,
 ) -> tuple[list[Trajectory], list[bool]]:
-    """The episodes, with an earlier success in place of the first one of each task all of whose rollouts failed alike.
+    """The episodes. In each task whose rollouts failed alike, an earlier success replaces the first episode.
 
     Args:
-        episodes: of any tasks.
-        successes: earlier ones, oldest first: the buffer, of which the last `capacity` of each task count.
-        seed: the draw from a task's buffer follows from it and the task.
-        mean_below: a group's mean return must be lower, in reward units,
-        std_below: and its (population's) standard deviation.
+        episodes: episodes of any tasks.
+        successes: the buffer of earlier successes, oldest first; only the last `capacity` of each task are used.
+        seed: determines, with the task, the draw from the task's buffer.
+        mean_below: replace only if the group's mean return is lower than this, in reward units,
+        std_below: and its (population) standard deviation is lower than this.
 
     Returns:
-        The whole episodes and, for each, whether it is a replayed one.
+        The whole episodes and, for each, whether it was replayed.
 
     Source: Lu et al. 2025, arXiv:2505.16282, released code (`apply_replay`).
     """
@@ -176,12 +176,13 @@ def with_replay(
 def credited_branches(
     trees: Sequence[TreeRecord], advantages: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 ) -> list[CreditedTrajectory]:
-    """The rollouts of branched trees as whole trajectories; a shared beginning is in each and gets each one's credit.
+    """The rollouts of branched trees as whole trajectories. A shared prefix is in each and gets each one's credit.
+
+    Rollouts with advantage 0 are left out; those that the world broke have no end.
 
     Args:
         trees: one per task, as `searching.branching.branched` makes them.
-        advantages: `[R]` from the rollouts' returns, trees and tasks, all `[R]`.
-            Rollouts with advantage 0 are left out; those that the world broke have no end.
+        advantages: computes `[R]` from the rollouts' returns, trees and tasks, all `[R]`.
     """
     trees = [tree for tree in trees if not tree.broken[0]]
     ends = [(tree, end) for tree in trees for end in tree.info["ends"]]

@@ -1,9 +1,9 @@
-"""Credit of Agent Q and its two simpler peers: trees and episodes in, training samples out. Pure functions.
+"""Credit for Agent Q and its two simpler peers: trees and episodes in, training samples out. Pure functions.
 
 Source: Putta et al. 2024, arXiv:2408.07199, eq. 10 (node pairs), eq. 6 (trajectory pairs). The paper gives no value of
 alpha, threshold or the number of pairs, and no map from rank to value: those here are ours.
 
-What the world broke is no lesson: no broken node and no step of a broken episode is in any pair or sample.
+No broken node and no step of a broken episode is in any pair or sample.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ def node_pairs(
     """Every pair of siblings whose blended values differ by at least `threshold`.
 
     Args:
-        alpha: weight of the search against the critic, in [0, 1].
+        alpha: weight of the search relative to the critic, in [0, 1].
         threshold: smallest gap, at least 0, in reward units; a gap of 0 never makes a pair.
         min_visits: both actions must have been executed at least this often; at least 1.
-        max_pairs_per_node: keep the largest gaps of a node; 0 keeps all.
+        max_pairs_per_node: number of pairs kept per node, largest gaps first; 0 keeps all.
 
     Returns:
         Pairs node by node; within a node the largest gap first, ties by the lower index of chosen, then of rejected.
-        Two unreadable actions make no pair: both left the page as it was.
+        Two unreadable actions make no pair, since both left the page unchanged.
 
     Raises:
         ValueError: if an argument is out of range, or two siblings that would be a pair are the same env_action.
@@ -75,11 +75,11 @@ def node_pairs(
 def inspection_pairs(tree: TreeRecord) -> list[PreferencePair]:
     """The expert's action over the agent's at each state of a demonstration: StepAgent's implicit reward.
 
-    Where both do the same there is no pair (ours): it would push the same action up and down.
+    Equal actions make no pair (ours), since it would push the same action up and down.
 
     Args:
-        tree: as `search.demonstrate.inspect` makes it: nodes 1, 3, .. the expert's, each followed by the agent's. The
-            expert's log-probabilities are unknown (NaN): a learner must recompute the reference.
+        tree: made by `searching.demonstrate.inspect`: nodes 1, 3, .. are the expert's, each followed by the agent's.
+            The expert's log-probabilities are unknown (NaN), so a learner must recompute the reference.
 
     Returns:
         Pairs in the order of the demonstration, each with gap 1.
@@ -99,12 +99,12 @@ def trajectory_pairs(
 ) -> list[PreferencePair]:
     """Each success of one task against each of its failures: outcome-supervised DPO.
 
-    Every step of an episode counts, unreadable actions too: the sum over steps is the episode's log-probability.
+    Every step of an episode counts, including unreadable actions: the sum over steps is the episode's log-probability.
 
     Args:
         trajectories: episodes of one task.
         threshold: smallest difference of returns, at least 0; a difference of 0 never makes a pair.
-        max_pairs: keep the largest differences, equal ones drawn by `seed`; 0 keeps all.
+        max_pairs: number of pairs kept, largest differences first, ties drawn by `seed`; 0 keeps all.
 
     Raises:
         ValueError: if an argument is out of range or the episodes are of several tasks.
@@ -131,12 +131,12 @@ def trajectory_pairs(
 def success_samples(trajectories: Sequence[Trajectory], max_per_task: int = 0) -> list[Sample]:
     """The actions of successful episodes, for rejection-sampling fine-tuning (RFT).
 
-    Left out are unreadable actions, and actions taken before on the same page: success did not need them, and a policy
-    that learns one of its repetitions soon does nothing else.
+    Unreadable actions, and actions taken before on the same page, are left out. Success did not need them, and a policy
+    trained on its repetitions soon only repeats.
 
     Args:
         trajectories: episodes of any tasks; an episode with the same tokens as an earlier one of its task is left out.
-        max_per_task: keep the first so many successes of a task, in the order given; 0 keeps all.
+        max_per_task: number of successes kept per task, in the order given; 0 keeps all.
     """
     _at_least("max_per_task", max_per_task, 0)
     seen: dict[tuple[str, int], set[bytes]] = {}
@@ -155,10 +155,10 @@ def success_samples(trajectories: Sequence[Trajectory], max_per_task: int = 0) -
 
 
 def tree_success_samples(tree: TreeRecord) -> list[Sample]:
-    """The actions on a tree's paths to success, each once; of those left out `success_samples` tells.
+    """The actions on a tree's paths to success, each once. Leaves out the same actions as `success_samples`.
 
     Returns:
-        In node order. Siblings with successes below both are both there.
+        Samples in node order. If two siblings both lead to success, both are included.
     """
     kept: set[int] = set()
     broken = set(np.flatnonzero(tree.broken).tolist())
@@ -170,7 +170,7 @@ def tree_success_samples(tree: TreeRecord) -> list[Sample]:
 
 
 def _new_actions(episode: Iterable[tuple[Observation | None, Proposal]]) -> list[int]:
-    """Which (page, action) of an episode are readable and were not taken before on the same page."""
+    """Indices of an episode's (page, action) entries that are readable and not taken before on the same page."""
     first: dict[tuple[str, EnvAction], int] = {}
     for i, (page, proposal) in enumerate(episode):
         action = proposal.action.env_action
@@ -183,7 +183,7 @@ def sample_of(proposal: Proposal) -> Sample:
     """The tokens and recorded log-probabilities of one proposal; arrays are shared, not copied.
 
     Raises:
-        ConfigError: if the engine told no tokens: those of the text, tokenized again, would not be what it sampled.
+        ConfigError: if the engine returned no tokens. Tokenizing the text again might not give the sampled tokens.
     """
     if len(proposal.token_ids) == 0:
         raise ConfigError(

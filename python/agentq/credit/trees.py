@@ -1,8 +1,8 @@
 """Advantages from search trees: plain columns in, one number per node or rollout out. Pure NumPy; knows no tokens.
 
 A forest is `parent` `[n]`, -1 at each root, every parent before its children: the order of `Forest.table` and
-`TreeRecord`. A rollout ended at a node, leaf or not, and counts at every node from there to its root. As in
-`credit/advantages.py`, what has nothing to be compared with has advantage exactly 0 (ours).
+`TreeRecord`. A rollout ends at a node, leaf or not, and counts at every node from there to its root. As in
+`credit/advantages.py`, a row with nothing to compare it with has advantage exactly 0 (ours).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from agentq.credit.advantages import group_relative, joint_labels
 
 
 def rollout_sums(parent: ArrayLike, nodes: ArrayLike, returns: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """(how many rollouts passed each node `[n]` int64, the sum of their returns `[n]` float64).
+    """(number of rollouts through each node `[n]` int64, sum of their returns `[n]` float64).
 
     Args:
         parent: `[n]`.
-        nodes: `[R]` the node each rollout ended at.
+        nodes: `[R]` the node where each rollout ended.
         returns: `[R]` in reward units.
 
     Raises:
@@ -38,11 +38,10 @@ def rollout_sums(parent: ArrayLike, nodes: ArrayLike, returns: ArrayLike) -> tup
 
 
 def node_means(num_returns: ArrayLike, sum_returns: ArrayLike) -> np.ndarray:
-    """`[n]`: V, the mean return of the rollouts through each node, 0 where there was none.
+    """`[n]`: V, the mean return of the rollouts through each node, 0 if there are none.
 
-    Over the rollouts' advantages instead of their returns it is what a shared segment gets ("hard" estimation).
-
-    Source of the latter: Dong et al. 2025, arXiv:2507.19849 (ARPO).
+    Applied to advantages instead of returns, it is the advantage of a shared segment ("hard" estimation; Dong et al.
+    2025, arXiv:2507.19849, ARPO).
     """
     count, total = _sums(num_returns, sum_returns)
     means: np.ndarray = np.divide(total, count, out=np.zeros_like(total), where=count > 0)
@@ -52,7 +51,7 @@ def node_means(num_returns: ArrayLike, sum_returns: ArrayLike) -> np.ndarray:
 def tree_grpo(
     returns: ArrayLike, trees: ArrayLike, groups: ArrayLike, *, ddof: int | None = 1, epsilon: float = 1e-6
 ) -> np.ndarray:
-    """`[R]`: each rollout against those of its task plus against those of its tree.
+    """`[R]`: each rollout's advantage within its task plus its advantage within its tree.
 
         A = group_relative(returns; group) + group_relative(returns; group, tree)
 
@@ -60,10 +59,10 @@ def tree_grpo(
         returns: `[R]` in reward units, one per rollout.
         trees: `[R]` labels, such as the tree's index; two groups may use the same.
         groups: `[R]` labels; all trees of one task are one group.
-        ddof: as in `group_relative`; 1 is the released code's.
+        ddof: as in `group_relative`; 1 is the released code's value.
         epsilon: at least 0.
 
-    Source: Ji et al. 2025, arXiv:2509.21240 (Tree-GRPO). A tree of one rollout gets its inter-tree part alone (ours).
+    Source: Ji et al. 2025, arXiv:2509.21240 (Tree-GRPO). A tree of one rollout gets only its inter-tree part (ours).
     """
     inter = group_relative(returns, groups, ddof=ddof, epsilon=epsilon)
     intra = group_relative(returns, joint_labels(groups, trees), ddof=ddof, epsilon=epsilon)
@@ -79,17 +78,17 @@ def tree_rl(parent: ArrayLike, num_returns: ArrayLike, sum_returns: ArrayLike) -
     Args:
         parent: `[n]`.
         num_returns: `[n]` rollouts through each node.
-        sum_returns: `[n]` of their returns, in reward units. Leave-one-out advantages in place of returns change A by
-            the factor K/(K-1) only, for a root of K rollouts.
+        sum_returns: `[n]` sum of their returns, in reward units. Using leave-one-out advantages instead scales A by
+            K/(K-1), for a root of K rollouts.
 
     Returns:
-        0 at roots and where no rollout passed.
+        The reward; 0 at roots and at nodes without rollouts.
 
     Raises:
         ValueError: if the parents are no forest in that order, or a node has more rollouts than its parent.
 
     Source: Hou et al. 2025, arXiv:2506.11902 (TreeRL). Copies of its released code divide each V by its own sqrt before
-    they take the differences, and take a mean over tokens off V; this is the formula of the paper.
+    taking the differences, and subtract a mean over tokens from V; this is the formula of the paper.
     """
     above = _parents(parent)
     count, total = _sums(num_returns, sum_returns)
@@ -118,7 +117,7 @@ def tree_po(
     *,
     weighting: Literal["size", "equal"] = "size",
 ) -> np.ndarray:
-    """`[R]`: each rollout against the mean of every subgroup it belongs to, the rollouts through a node of its path.
+    """`[R]`: each rollout minus the mean of each subgroup it belongs to: the rollouts through one node of its path.
 
         A = sum_u w_u * (R - V_u) / sum_u w_u,    u on the path from the root, w_u = num_returns of u, or 1
 
@@ -127,15 +126,15 @@ def tree_po(
     Args:
         parent: `[n]`.
         num_returns: `[n]` rollouts through each node; with sum_returns, what `rollout_sums` gives.
-        sum_returns: `[n]` of their returns, in reward units.
-        nodes: `[R]` the node each rollout ended at.
+        sum_returns: `[n]` sum of their returns, in reward units.
+        nodes: `[R]` the node where each rollout ended.
         returns: `[R]` in reward units.
         weighting: "size", or "equal" for a plain mean over depths.
 
     Raises:
         ValueError: if weighting is unknown, or as `rollout_sums`.
 
-    Source: Li et al. 2025, arXiv:2508.17445, as released. A root of one rollout gives 0 (ours; there, the raw return).
+    Source: Li et al. 2025, arXiv:2508.17445, as released. A root of one rollout gives 0 (ours; theirs: raw return).
     """
     if weighting not in ("size", "equal"):
         raise ValueError(f"weighting must be 'size' or 'equal'; got {weighting!r}")

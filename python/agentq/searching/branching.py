@@ -1,7 +1,7 @@
-"""Rollouts of one task that share beginnings: some start at the root, others go on from the middle of earlier ones.
+"""Rollouts of one task that share prefixes: some start at the root, others continue from the middle of earlier ones.
 
-Where to go on from is a `Branching`'s business: at random (Tree-GRPO), or where the agent became unsure after a page
-(ARPO). Rollouts of a wave run at once; waves and numbers follow from the seed, so the result does not depend on timing.
+A `Branching` chooses where to continue: at random (Tree-GRPO), or where the agent became unsure after a page (ARPO).
+The rollouts of a wave run concurrently. The seed determines waves and numbers, so timing does not affect the result.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from agentq.seeds import Stream, task_seed
 from agentq.store.records import TERMINAL, TreeRecord
 from agentq.types import History, Proposal, StepResult, Task
 
-ENTROPY_TOKENS = 20  # of an action, from its first on; ARPO's released code
+ENTROPY_TOKENS = 20  # number of an action's first tokens that are averaged, as in ARPO's released code
 
 
 @dataclass(slots=True)
 class BranchNode:
-    """A history reached, with the state of the environment there; `result` is None at the root."""
+    """A history reached, with the environment's state there; `result` is None at the root."""
 
     history: History
     state: Any
     parent: int = -1
     depth: int = 0
-    tree: int = 0  # number of the rollout that its tree began with
+    tree: int = 0  # number of its tree's first rollout
     proposal: Proposal | None = None
     result: StepResult | None = None
     restored: str | None = None
@@ -56,7 +56,7 @@ class BranchNode:
 class Grown:
     """The tree so far: nodes, every parent before its children, and the node each rollout ended at, in order.
 
-    Rollouts that the world broke have no end; `faults` counts them by kind. `lost`: what was tried once more.
+    Rollouts that the world broke have no end; `faults` counts them by kind. `lost`: nodes of retried attempts.
     """
 
     nodes: list[BranchNode]
@@ -74,10 +74,10 @@ class Grown:
         return found[::-1]
 
 
-Place = tuple[int, int]  # a node to go on from, 0 the root, and the tree that the rollout belongs to
+Place = tuple[int, int]  # the node to continue from (0 is the root), and the rollout's tree
 Branching = Callable[[Grown, int, np.random.Generator], list[Place]]
-"""(what there is, how many rollouts are left) to the places of the next wave, at most so many are taken. None: the rest
-start at the root, each a tree of its own."""
+"""Chooses the next wave's places from (the tree so far, the number of rollouts left, a generator). Places beyond the
+rollouts left are ignored. If there are no places, the remaining rollouts start at the root, each in a new tree."""
 
 
 async def branched(
@@ -93,8 +93,8 @@ async def branched(
 ) -> TreeRecord:
     """`total` rollouts of `task`, the first `initial` from the root; `info` has their ends and first rollouts (trees).
 
-    A rollout that the world broke is made once more, by the same seeds; if it breaks again it has no end, and a node
-    that broke no page. A task without a first page has a record of a root alone.
+    A rollout that the world broke is retried once with the same seeds. If it breaks again, it has no end, and the node
+    that broke has no page. A task without a first page has a record with only a root.
 
     Raises:
         ConfigError: if the environment cannot fork and restore, or not 1 <= initial <= total.
@@ -125,7 +125,7 @@ async def _grow(
     total: int,
     branching: Branching,
 ) -> None:
-    """Rollouts wave by wave. Raises Broken if the environment cannot fork any more."""
+    """Run the rollouts wave by wave. Raises Broken if the environment can no longer fork."""
     rng = np.random.default_rng([settings.seed & 0xFFFFFFFF, task.seed])
     wave = [(0, i) for i in range(initial)]
     while wave:
@@ -144,9 +144,9 @@ async def _grow(
 
 
 def at_random(trees: int) -> Branching:
-    """Tree-GRPO's expansion: one wave of random nodes of each of `trees` trees, ends left out, root included.
+    """Tree-GRPO's expansion: one wave from random nodes of each of `trees` trees, including roots but not ends.
 
-    Source: Ji et al. 2025, arXiv:2509.21240; drawn with replacement, as released.
+    Source: Ji et al. 2025, arXiv:2509.21240; drawn with replacement, as in the released code.
     """
 
     def choose(grown: Grown, left: int, rng: np.random.Generator) -> list[Place]:
@@ -157,13 +157,13 @@ def at_random(trees: int) -> Branching:
 
 
 def where_unsure(grown: Grown, left: int, rng: np.random.Generator) -> list[Place]:
-    """ARPO's rule: a second continuation after each page at which the agent was less sure than at the task's start.
+    """ARPO's rule: a second continuation after each page where the agent was less sure than at the task's start.
 
         P = alpha + beta * (H_t - H_0) > tau, which with the paper's alpha = tau = 0.5 is H_t > H_0
 
-    H_t is the entropy of the first tokens of the action after the page, here the mean of -log p of those sampled: its
-    mean over samples is the entropy, and no other numbers are needed of the engine (ours). Earlier turns first. A node
-    branches once.
+    H_t is the entropy of the first tokens of the action after the page. Ours: it is estimated by the mean of -log p
+    over the sampled tokens, whose expectation is the entropy and which needs no more data from the engine. Earlier
+    turns come first. A node branches once.
 
     Source: Dong et al. 2025, arXiv:2507.19849.
     """
@@ -185,7 +185,7 @@ def _uncertainty(node: BranchNode) -> float:
 async def _roll_out(
     env: Forkable, grown: Grown, start: int, task: Task, policy: Policy, settings: RolloutSettings, number: int
 ) -> list[BranchNode]:
-    """A rollout from a node to its end, by an environment of its own; one that the world broke is made once more."""
+    """A rollout from a node to its end, in a separate environment; retried once if the world breaks it."""
     chain = await _attempt(env, grown.nodes[start], task, policy, settings, number)
     if chain[-1].broken:
         grown.lost += chain

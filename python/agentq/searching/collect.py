@@ -1,7 +1,7 @@
-"""Resumable collection: a stage's items into the run store, one by one as they finish. A `Work` says what is done.
+"""Resumable collection: writes a stage's items to the run store as they finish. A `Work` does one item.
 
-An item that the world broke is kept with its kind and counts as done: a resumed run does not do it again. Where no task
-has a first page any more the run ends, and what broke since then is not kept.
+An item that the world broke is kept with its error kind and counts as done, so a resumed run does not repeat it. If no
+task gets a first page any more, the run ends, and items broken since the last first page are not kept.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from agentq.store.run import TRAJECTORY, TREE, RunStore
 from agentq.types import Task, Trajectory
 
 OnItem = Callable[[int, int, bool | None], None]
-"""Hears of items done, items in all, and whether this one succeeded; None if the world broke it."""
+"""Receives the number of items done, the total, and whether this item succeeded (None if the world broke it)."""
 
 
 class Item(NamedTuple):
-    """One piece of a stage: a task, and which attempt at it."""
+    """One unit of work of a stage: a task and an attempt number."""
 
     task: Task
     attempt: int = 0
@@ -40,11 +40,11 @@ class Item(NamedTuple):
 
 Record = Trajectory | TreeRecord
 Work = Callable[[Item, Resets], Awaitable[Record | None]]
-"""Does one item: an episode or a tree to keep, or None for an item that is given up and not kept."""
+"""Does one item and returns the episode or tree to keep, or None if the item is given up."""
 
 
 def attempts(tasks: Sequence[Task], n: int = 1) -> list[Item]:
-    """`n` items of each task, all first attempts before the second ones."""
+    """`n` items per task; all first attempts come before the second ones."""
     return [Item(task, i) for i in range(n) for task in tasks]
 
 
@@ -58,15 +58,15 @@ def collect(
     sessions: int = 1,
     on_item: OnItem,
 ) -> None:
-    """Do the items that the stage has none of yet, and keep what comes out.
+    """Do the items that the stage does not have yet, and keep their results.
 
     Args:
-        in_flight: sessions of the environment at once.
-        sessions: those that one item takes.
+        in_flight: number of concurrent environment sessions.
+        sessions: number of sessions per item.
 
     Raises:
-        ConfigError: if an item takes more sessions than there are.
-        EnvError: if no task has a first page any more.
+        ConfigError: if an item needs more sessions than there are.
+        EnvError: if no task gets a first page any more.
     """
     if sessions > in_flight:
         raise ConfigError(
@@ -86,7 +86,7 @@ def collect(
 
 @dataclass(frozen=True, slots=True)
 class StragglerCut:
-    """Share of all rollouts, and of each task's, that are waited for; see `credit.episodes.Turns`."""
+    """Share of all rollouts, and of each task's rollouts, to wait for; see `credit.episodes.Turns`."""
 
     of_all: float
     of_task: float
@@ -101,9 +101,9 @@ def rollouts(
     items: Sequence[Item] = (),
     known: Iterable[Trajectory] = (),
 ) -> Work:
-    """Episodes under the policy; with a `cut` less the stragglers among `items` that are not waited for.
+    """Episodes under the policy. A `cut` gives up the stragglers among `items`.
 
-    `known`: episodes that the stage has already.
+    `known`: episodes that the stage already has.
     """
     turns = Turns((item.task.seed for item in items), known)
     n = 1 + max((item.attempt for item in items), default=0)
@@ -130,11 +130,11 @@ def trees(
     by_steps: bool = False,
     kept_in: tuple[RunStore, str] | None = None,
 ) -> Work:
-    """A search tree of each task.
+    """One search tree per task.
 
     Args:
         by_steps: search at each step of an episode.
-        kept_in: the store and stage that keep a tree while it grows: a killed search resumes from it.
+        kept_in: the store and stage that keep a growing tree, from which a killed search resumes.
     """
 
     def work(item: Item, resets: Resets) -> Awaitable[TreeRecord]:
@@ -159,9 +159,9 @@ def _key(item: Item) -> str:
 
 
 class _Progress:
-    """Counts items and keeps the stage's wall time over interruptions, in its note.
+    """Counts items, and accumulates the stage's wall time across interruptions in its note.
 
-    What the world broke waits in `held` until a first page shows that the world is still there.
+    Broken items wait in `held` until a first page shows that the world still works.
     """
 
     def __init__(self, store: RunStore, stage: str, total: int, done: int, on_item: OnItem) -> None:
@@ -175,7 +175,7 @@ class _Progress:
         return self
 
     def keep(self, item: Item, record: Record | None) -> None:
-        """Keep an item, unless the world failed somewhere in it and has not shown a first page since."""
+        """Keep an item, or hold it if the world broke it and has not shown a first page since."""
         if record is None:
             self._count(False)
         elif self.resets.in_a_row and (record.broken if isinstance(record, Trajectory) else record.info.get("faults")):
@@ -198,7 +198,7 @@ class _Progress:
         self.on_item(self.done, self.total, success)
 
     def _let_go(self) -> None:
-        """Keep what is held."""
+        """Keep the held items."""
         while self.held:
             self._store(*self.held.pop(0))
 

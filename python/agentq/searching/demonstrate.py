@@ -1,4 +1,4 @@
-"""Demonstrations, and StepAgent's inspection of them: what the agent would do where the expert stood."""
+"""Demonstrations, and StepAgent's inspection of them: the agent's own action at each state of the expert."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from agentq.types import History, Observation, Proposal, Step, Task, Trajectory
 
 
 class Writer(Protocol):
-    """What can put another's action into a policy's own tokens, such as `ModelPolicy`."""
+    """Encodes an action given as text in a policy's tokens, such as `ModelPolicy`."""
 
     def write(self, history: History, text: str) -> Proposal: ...
 
@@ -32,9 +32,9 @@ def demonstrate(
     write: Callable[[History, str], Proposal],
     resets: Resets | None = None,
 ) -> Trajectory:
-    """The expert's episode of `task`, its actions in the policy's tokens with unknown (NaN) log-probabilities.
+    """The expert's episode of `task`, with actions in the policy's tokens and unknown (NaN) log-probabilities.
 
-    What the world broke is tried once more, as in `searching.rollout.rollout`.
+    An attempt that the world broke is retried once, as in `searching.rollout.rollout`.
     """
     resets = resets or Resets()
     first = _attempt(env, expert, task, write, resets)
@@ -67,12 +67,12 @@ def _attempt(
 
 
 async def inspect(demonstration: Trajectory, policy: Policy, settings: RolloutSettings) -> TreeRecord:
-    """The demonstration as a path from the root, and beside each of its actions the agent's own, never executed.
+    """The demonstration as a path from the root. Each of its actions has the agent's own action as a sibling.
 
-    At every state of the expert, reached by the expert's actions (teacher forcing), the agent acts once. Nodes 1, 3,
-    5, .. are the expert's, each followed by the agent's at the same parent; only the expert's have a page and visits.
+    The agent acts once at every state of the expert (teacher forcing); its actions are never executed. Nodes 1, 3, 5,
+    .. are the expert's, each followed by the agent's at the same parent; only the expert's have a page and visits.
 
-    A demonstration that the world broke has a record of a root alone.
+    A demonstration that the world broke has a record with only a root.
 
     Source: Deng et al. 2024, arXiv:2411.03817 (StepAgent), the inspection stage.
     """

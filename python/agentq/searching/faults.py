@@ -1,6 +1,7 @@
-"""What search does where the world fails: a first page is tried twice, and a run whose world is gone ends.
+"""Handling of world faults in search: a first page is tried twice, and a run whose world is gone ends.
 
-All else is data. A broken item is recorded with its kind and counts as done; `error_kinds.WORLD_FAULTS` has the kinds.
+Every other fault is data. A broken item is recorded with its kind, one of `error_kinds.WORLD_FAULTS`, and counts as
+done.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from agentq.types import EnvAction, Observation, StepResult, Task
 
 
 class Broken(Exception):
-    """The world failed. Says the error kind and, in one line, what happened."""
+    """The world failed. Holds the error kind and a one-line message."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
         self.kind, self.message = kind, message
 
     def result(self, page: Observation) -> StepResult:
-        """The step that it broke, on the page before it."""
+        """The result of the broken step, with the page before it."""
         return StepResult(page, truncated=True, error_kind=self.kind, error_message=self.message)
 
 
@@ -35,7 +36,7 @@ class Broken(Exception):
 class Resets:
     """First pages of a stage's tasks.
 
-    `most_in_a_row`: tasks without a first page, one after the other, that end the run; 0: any number is data.
+    `most_in_a_row`: end the run after this many consecutive tasks without a first page; 0 disables.
     """
 
     most_in_a_row: int = 0
@@ -48,7 +49,7 @@ class Resets:
 
         Raises:
             Broken: if the environment raised at every attempt.
-            EnvError: if so it did for too many tasks in a row.
+            EnvError: if that happened for too many consecutive tasks.
         """
         for _ in range(RESETS):
             try:
@@ -65,18 +66,18 @@ class Resets:
         raise Broken(RESET_FAILED, said)
 
     async def first_page(self, env: Env, task: Task) -> Observation:
-        """`begin`, in a thread where the environment waits for another process."""
+        """`begin`, in a thread if the environment waits for another process."""
         return await call(env, self.begin, env, task)
 
     def gone(self) -> EnvError:
-        """What ends a run whose environment cannot be driven at all."""
+        """The error that ends a run whose environment cannot be driven at all."""
         name, said = self.latest
         tasks = f"{self.in_a_row} tasks in a row" if self.in_a_row > 1 else "the task"
         return EnvError(f"{name} must show a first page; {tasks} had none, the last: {said}")
 
 
 async def ask(env: Env, method: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs) -> Result:
-    """What a method of the environment returns. Raises Broken where the environment cannot go on."""
+    """The result of a method of the environment. Raises Broken if the environment cannot continue."""
     try:
         return await call(env, method, *args, **kwargs)
     except EnvError as error:
@@ -84,7 +85,7 @@ async def ask(env: Env, method: Callable[Args, Result], *args: Args.args, **kwar
 
 
 def of_the_world(error: Exception) -> str:
-    """The first line of what an environment raised; raises it again if it is the caller's fault, or memory is short."""
+    """The first line of an environment's error. Re-raises an error that is the caller's fault, and MemoryError."""
     if isinstance(error, MemoryError) or (isinstance(error, AgentqError) and not isinstance(error, EnvError)):
         raise error
     text = str(error).strip().partition("\n")[0]
@@ -92,7 +93,7 @@ def of_the_world(error: Exception) -> str:
 
 
 def take(env: Env, env_action: EnvAction | None, page: Observation) -> StepResult:
-    """The step's result; an environment that cannot go on from `page` has lost its session."""
+    """The step's result. An environment that cannot continue from `page` has lost its session."""
     try:
         return env.step(env_action)
     except EnvError as error:
@@ -100,7 +101,7 @@ def take(env: Env, env_action: EnvAction | None, page: Observation) -> StepResul
 
 
 def broken_tree(task: Task, fault: Broken) -> TreeRecord:
-    """The record of a task that has no tree: a root with the error kind, without a page."""
+    """The record of a task without a tree: a root with the error kind and no page."""
     counts = {"env_steps": 0, "prompt_tokens": 0, "generated_tokens": 0, "succeeded": False}
     zero = np.zeros(1)
     return TreeRecord(

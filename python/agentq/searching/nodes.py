@@ -1,4 +1,4 @@
-"""What search knows of a node beside the forest's numbers, and the record that both become."""
+"""Search's data about a node beyond the forest's numbers, and the record made from both."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from agentq.types import EnvAction, History, Proposal, StepResult, Task
 class Node:
     """Python's half of a forest node: texts and pages. `history` is None until the node's action has been executed.
 
-    `id`: in the forest; None until the rollout that made the node ends. `value`: the critic's. `prior`: see
-    `selection.priors`, where the rule needs it. `broke`: how many rollouts the world broke here; `fault`: how, at the
-    latest one.
+    `id`: the node's id in the forest; None until the rollout that made it ends. `value`: the critic's value. `prior`:
+    see `selection.priors`; set only if the rule needs it. `broke`: number of rollouts that the world broke here.
+    `fault`: the latest fault.
     """
 
     parent: Node | None = None
@@ -54,9 +54,9 @@ class Node:
 async def ranked_children(
     node: Node, sampled: Sequence[Proposal], critic: Critic | None, seed: int
 ) -> tuple[list[Node], Node]:
-    """The children that samples make of a node, best rank first, and the one that was sampled first.
+    """The node's children made from samples, best rank first, and the child that was sampled first.
 
-    Of equal actions the first sample stays.
+    Of equal actions, only the first sample is kept.
     """
     assert node.history is not None
     unique: dict[object, Proposal] = {}
@@ -74,7 +74,7 @@ async def ranked_children(
 def record(task: Task, nodes: Sequence[Node], table: Mapping[str, np.ndarray], info: dict[str, Any]) -> TreeRecord:
     """The record of a tree from its nodes and the forest's table of them, both in the same order.
 
-    A node that broke has its fault's kind and no page; it is no end of an episode.
+    A broken node has its fault's kind and no page, and does not end an episode.
     """
     results, faults = [node.result for node in nodes], [node.fault for node in nodes]
     flags = table["flags"].copy()

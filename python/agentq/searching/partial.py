@@ -1,9 +1,9 @@
-"""A search that was killed goes on: while a tree grows, it is kept in the run store between rollouts.
+"""Resuming a killed search: a growing tree is kept in the run store between rollouts.
 
-What is kept is the forest's snapshot and what Python knows of the nodes. Sessions of the environment end with their
-process: the next one replays a node's path when it goes back there, checked by fingerprints, and takes a snapshot then.
-So the tree is the one that would have come without the kill, but for `restored` and the environment steps of replays.
-What the rollouts since the last write cost is not counted.
+The store keeps the forest's snapshot and Python's data about the nodes. Environment sessions end with their process.
+The next process replays a node's path when it returns to the node, checks it by fingerprints, and takes a new snapshot.
+The resulting tree is the same as without the kill, except for `restored` and the environment steps of replays. The cost
+of rollouts since the last write is not counted.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from agentq.types import History
 if TYPE_CHECKING:
     from agentq.searching.tree import TreeSearch
 
-EVERY_S = 10.0  # least time between two writes of a tree
-SHARE = 20  # a write of t seconds is followed by SHARE * t seconds without one
+EVERY_S = 10.0  # least number of seconds between two writes of a tree
+SHARE = 20  # after a write of t seconds, the next one waits at least SHARE * t seconds
 
 
 class PartialTrees:
-    """Keeps the growing trees of a stage. One for each search."""
+    """Keeps the growing trees of a stage. Each search has its own instance."""
 
     def __init__(self, store: RunStore, stage: str) -> None:
         self.store, self.stage = store, stage
         self._next = time.monotonic() + EVERY_S
 
     def keep(self, search: TreeSearch) -> None:
-        """Write the tree, unless it has been written a short time ago. Nothing may be in flight."""
+        """Write the tree, unless it was written recently. Nothing may be in flight."""
         begun = time.monotonic()
         if begun < self._next:
             return
@@ -48,9 +48,9 @@ class PartialTrees:
         self._next = now + max(EVERY_S, SHARE * (now - begun))
 
     def resume(self, search: TreeSearch) -> None:
-        """Put the tree that was kept into a search that shows its first page.
+        """Restore the kept tree into a search that shows its first page.
 
-        One that is damaged, or of another search, is dropped with a line on stderr: the tree is searched anew.
+        A tree that is damaged or belongs to another search is dropped with a line on stderr, and searched anew.
         """
         seed = search.task.seed
         try:
@@ -64,7 +64,7 @@ class PartialTrees:
 
 
 def _owner(search: TreeSearch) -> dict[str, Any]:
-    """What a tree must have been grown under, as JSON gives it back."""
+    """The settings and task that a kept tree must match, as plain JSON values."""
     settings = asdict(search.settings)
     return {**settings, "policy_version": search.policy.version, "critic": type(search.critic).__name__}
 
@@ -98,7 +98,7 @@ def _partial(search: TreeSearch) -> PartialTree:
 
 
 def _put_back(search: TreeSearch, tree: PartialTree) -> None:
-    """Raises ValueError, and changes nothing, if the tree is not of this search."""
+    """Restore the tree. Raises ValueError, changing nothing, if it does not belong to this search."""
     state, owner = tree.state, _owner(search)
     if tree.task != search.task:
         raise ValueError(f"its task must be the same; got '{tree.task.instruction[:80]}'")
@@ -132,7 +132,7 @@ def _put_back(search: TreeSearch, tree: PartialTree) -> None:
 
 
 def _nodes(tree: PartialTree, parents: list[int], above: int) -> list[Node]:
-    """The nodes, those above the present root first: they have no other children than the path's."""
+    """The nodes. Those above the present root come first; their only children are on the path."""
     state, nodes = tree.state, list[Node]()
     rows = zip(parents, tree.proposal, tree.observation, tree.result, strict=True)
     for i, (up, proposal, page, result) in enumerate(rows):

@@ -1,4 +1,4 @@
-"""Episodes under a policy: one coroutine a task."""
+"""Episodes under a policy, one coroutine per episode."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agentq.types import History, Step, Task, Trajectory
 
 @dataclass(frozen=True, slots=True)
 class RolloutSettings:
-    """`temperature` 0 is greedy. `seed` is the run's; `attempt` tells several rollouts of one task apart."""
+    """`temperature` 0 is greedy. `seed` is the run's; `attempt` distinguishes rollouts of one task."""
 
     temperature: float = 1.0
     seed: int = 0
@@ -36,11 +36,11 @@ async def rollout(
 ) -> Trajectory | None:
     """One episode of `task`, from reset to its end (STOP, the site's end, or the step budget).
 
-    Before each turn `give_up` is asked, with the turns taken; where it says so there is no episode. A judge's verdict
-    takes the place of the environment's reward.
+    `give_up` is called before each turn with the number of turns taken; if it returns true, the result is None. A
+    judge's verdict replaces the environment's reward.
 
-    An attempt that the world broke is made once more, by the same seed; what it used is `retried` in `info`. A broken
-    episode ends with the step at which it broke, or has no steps and the `error_kind` of its reset in `info`.
+    An attempt that the world broke is retried once with the same seed; `info` has its cost under `retried`. A broken
+    episode ends with the broken step, or has no steps and the `error_kind` of its reset in `info`.
     """
     resets = resets or Resets()
     first = await _attempt(env, task, policy, settings, give_up, judge, resets)
@@ -51,7 +51,7 @@ async def rollout(
 
 
 def used(t: Trajectory) -> dict[str, int]:
-    """Steps and tokens of an episode."""
+    """Steps and tokens used by an episode."""
     return {
         "env_steps": len(t.steps),
         "prompt_tokens": sum(len(step.proposal.prompt_ids) for step in t.steps),

@@ -1,4 +1,4 @@
-"""Runs one coroutine per work item, a bounded number at once; waits for a coroutine; calls environments."""
+"""Runs one coroutine per work item with bounded concurrency; waits for a coroutine; calls environments."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Args = ParamSpec("Args")
 
 
 async def call(env: Env, method: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs) -> Result:
-    """`method(*args)` of `env`; in a thread where it waits for another process, so that other searches go on."""
+    """`method(*args)` of `env`, in a thread if it waits for another process, so other searches can continue."""
     if is_blocking(env):
         return await asyncio.to_thread(method, *args, **kwargs)
     return method(*args, **kwargs)
 
 
 def wait_for(coroutine: Coroutine[Any, Any, Result]) -> Result:
-    """`asyncio.run`, also where a loop is running already, as in a notebook: then in a thread with a loop of its own.
+    """`asyncio.run`. If a loop is already running, as in a notebook, it uses a thread with its own loop.
 
-    An interrupt cancels the coroutine, waits for it to end, and is raised.
+    An interrupt cancels the coroutine, waits for it to end, and is then raised.
     """
     try:
         asyncio.get_running_loop()
@@ -56,10 +56,10 @@ async def each(
     in_flight: int,
     on_done: Callable[[Result], None],
 ) -> None:
-    """Run `work(item)` for every item, `in_flight` at a time; `on_done` is called in order of completion.
+    """Run `work(item)` for every item, `in_flight` at a time, and call `on_done` in order of completion.
 
-    An exception in any item, or an interrupt, cancels the others (each gives its in-flight visits back) and is raised
-    after; what `on_done` got before is done.
+    An exception in any item, or an interrupt, cancels the other items and is then raised. Cancelled items give their
+    in-flight visits back. Results already passed to `on_done` remain valid.
     """
     if in_flight < 1:
         raise ValueError(f"in_flight must be at least 1; got {in_flight}")
@@ -67,7 +67,7 @@ async def each(
 
     async def worker() -> None:
         for item in queue:
-            await asyncio.sleep(0)  # a policy that never waits would let no other go on, nor be cancelled
+            await asyncio.sleep(0)  # lets others run and be cancelled, even if the policy never waits
             on_done(await work(item))
 
     try:
@@ -86,10 +86,10 @@ def run_all(
     calls: int = 1,
     on_done: Callable[[Result], None],
 ) -> None:
-    """`each`, in a loop of its own. `calls`: environments that an item may call at once, each in a thread."""
+    """`each`, in a new event loop. `calls`: number of environments that an item calls at once, each in a thread."""
 
     async def main() -> None:
-        threads = ThreadPoolExecutor(max(in_flight, 0) * calls + 1)  # those of the environments, and the model's
+        threads = ThreadPoolExecutor(max(in_flight, 0) * calls + 1)  # for the environments, and one for the model
         asyncio.get_running_loop().set_default_executor(threads)
         await each(items, work, in_flight=in_flight, on_done=on_done)
 

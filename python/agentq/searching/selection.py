@@ -1,4 +1,4 @@
-"""How a search selects: its settings, the forest that they ask for, the priors of a node's proposals."""
+"""Selection in search: its settings, the forest made from them, the priors of a node's proposals."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from agentq.types import Proposal, Task
 __all__ = ["GO_WIDER", "NEED_PRIORS", "SearchSettings", "check_forest", "forest_for", "priors"]
 
 NEED_PRIORS = ("puct", "gumbel")
-MOST_SIMULATIONS = (1 << 32) - 1  # of the core's gumbel
+MOST_SIMULATIONS = (1 << 32) - 1  # the core's limit for gumbel
 
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
     """`num_iterations` rollouts per tree; `stop_on_success` ends a tree at its first success (test-time search).
 
-    `leaves_in_flight` rollouts of the tree run side by side, each in a session of its own.
+    `leaves_in_flight` rollouts of the tree run concurrently, each in its own session.
 
     Raises:
         ConfigError: if a number is less than 1, or the selection rule cannot work with the other settings.
@@ -51,10 +51,10 @@ class SearchSettings:
 
 
 def forest_for(settings: SearchSettings, task: Task | None = None) -> Forest:
-    """A forest that selects as the settings say. The draws of gumbel and thompson follow from the seed and the task.
+    """A forest with the settings' selection rule. The seed and the task determine the draws of gumbel and thompson.
 
-    These rules draw by the tree's number in its forest: a forest of one tree per task keeps the draws independent of
-    what else is searched.
+    Those draws also depend on the tree's number in its forest. With one forest per task, they do not depend on which
+    other tasks are searched.
     """
     stream = Stream.SELECTION
     seed = task_seed(settings.seed, task, stream) if task else derive_seed(settings.seed, stream)
@@ -68,7 +68,7 @@ def forest_for(settings: SearchSettings, task: Task | None = None) -> Forest:
 
 
 def check_forest(forest: Forest, settings: SearchSettings, task: Task) -> None:
-    """Raises ValueError if the forest is not one that `forest_for` makes."""
+    """Raises ValueError if the forest's settings differ from those of `forest_for`."""
     wanted = forest_for(settings, task)
     for name in ("selection", "c_exp", "exhaust", "seed", "num_simulations", "max_considered", "gumbel_scale"):
         want, got = getattr(wanted, name), getattr(forest, name)
@@ -81,11 +81,11 @@ def priors(proposals: Sequence[Proposal]) -> np.ndarray:
 
         P_i = exp(log pi_b(a_i | h)) / sum_j exp(log pi_b(a_j | h))
 
-    log pi_b sums over all tokens of the composite action, at temperature 1. It is not divided by the length (ours):
-    P is the policy's probability of the action, given that it is one of these, and a mean per token is none.
+    log pi_b sums over all tokens of the composite action, at temperature 1. It is not divided by the length (ours): P
+    is the policy's probability of the action given that it is one of these, which a mean per token would not be.
 
     Raises:
-        ConfigError: if the engine tells no log-probabilities.
+        ConfigError: if the engine returns no log-probabilities.
     """
     logps = np.array([p.action_logp if len(p.logps) else np.nan for p in proposals])
     if not np.isfinite(logps).all():

@@ -1,4 +1,4 @@
-"""One environment session of a search: goes to a node's page and takes actions there. Knows nothing of the forest."""
+"""One environment session of a search: goes to a node's page and takes actions there. Does not know the forest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agentq.searching.nodes import Node
 from agentq.searching.run import call
 from agentq.types import Observation, Proposal, StepResult, Task
 
-TRIES = 2  # rollouts that may break at a node (ours)
+TRIES = 2  # a node is given up after this many broken rollouts (ours)
 
 
 class SearchSession:
@@ -26,7 +26,7 @@ class SearchSession:
         self.restorable = env if can_restore(env) else None
 
     async def execute(self, node: Node) -> None:
-        """Take the node's action at its parent's page, unless that has been done; `fault` says how the world failed.
+        """Take the node's action at its parent's page, unless it is done already. A world fault is stored in `fault`.
 
         A node that broke `TRIES` times keeps its fault.
         """
@@ -38,7 +38,7 @@ class SearchSession:
                 self.position, node.fault = None, fault
 
     async def snapshot(self) -> Any:
-        """The session's present state; None where it cannot be restored."""
+        """The session's present state; None if it cannot be restored."""
         return await ask(self.env, self.restorable.snapshot) if self.restorable is not None else None
 
     async def _act(self, node: Node) -> None:
@@ -55,7 +55,7 @@ class SearchSession:
         node.total = before.total + result.reward
 
     async def _step(self, proposal: Proposal, page: Observation) -> StepResult:
-        """Take an action. Raises Broken where the world does not."""
+        """Take an action. Raises Broken if the world fails."""
         result = await call(self.env, take, self.env, proposal.action.env_action, page)
         self.counts["env_steps"] += 1
         if result.broken:
@@ -65,7 +65,7 @@ class SearchSession:
     async def _go_to(self, node: Node) -> None:
         """Show the node's page: by snapshot, else by replay, checked by fingerprints.
 
-        Raises Broken where no way leads there. A failed restore shows at the next step.
+        Raises Broken if the page cannot be reached. A failed restore is detected at the next step.
         """
         if self.position is node:
             return
@@ -78,7 +78,7 @@ class SearchSession:
         node.restored = "approximate"
 
     async def _replay(self, target: Node) -> None:
-        """Take the actions that led to a node, from the nearest page with a snapshot on, else from the first."""
+        """Repeat the actions that led to a node, from the nearest page with a snapshot, else from the first page."""
         path = target.path()
         known = [i for i, node in enumerate(path) if node.snapshot is not None]
         if self.restorable is not None and known:

@@ -1,6 +1,6 @@
-"""An episode that searches at each step, as AlphaZero acts: search, take the best first action, go on from there.
+"""An episode that searches at each step, as AlphaZero acts: search, take the best first action, continue from there.
 
-The part of the tree below the action taken is kept (`forest.reroot`), so that a step's rollouts add to those before it.
+The subtree below the action taken is kept (`forest.reroot`), so each step's rollouts add to earlier ones.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from agentq.store.records import TERMINAL, TreeRecord
 async def search_steps(search: TreeSearch) -> TreeRecord:
     """One episode of a search: `num_iterations` rollouts before each step, then the action that `recommend` names.
 
-    There is no rollout where a success is known already and the search stops at one.
+    A search that stops on success makes no more rollouts once it knows a success.
 
     Returns:
-        The path taken as a tree without branches: N and W of each action are those of when it was taken. `info` counts
-        all rollouts. It succeeded if the path did.
+        The path taken as a tree without branches. N and W of each action are from the moment it was taken. `info`
+        counts all rollouts. The tree succeeded if the path did.
     """
     try:
         await search.open()
@@ -45,7 +45,7 @@ async def search_steps(search: TreeSearch) -> TreeRecord:
 
 
 def _told(search: TreeSearch, node: Node) -> tuple[int, float]:
-    """N and W of a node, nothing being in flight."""
+    """N and W of a node. Nothing may be in flight."""
     return int(search.forest.visits_started[node.id]), float(search.forest.value_sum[node.id])
 
 

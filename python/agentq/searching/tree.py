@@ -8,9 +8,9 @@ One iteration (arXiv:2408.07199, section 5.1, Algorithm 1):
     4. roll out   follow the policy's first sample, expanding each node on the way, until the episode ends
     5. back up    N and W of every node on the path                                 (forest.tell)
 
-Ours, where the paper is silent: every node of a rollout joins the tree with its K proposals, where later iterations
-branch off, the critic's first rank first. A rollout that the world broke is cancelled: it uses up an iteration, and N
-and W do not count it. A node that broke `TRIES` times is not tried again.
+Ours, where the paper is silent: every node of a rollout joins the tree with its K proposals. Later iterations branch
+off there, in the order of the critic's ranks. A rollout that the world broke is cancelled: it uses up an iteration, but
+N and W do not count it. A node that broke `TRIES` times is not tried again.
 With `leaves_in_flight` n, steps 1 and 5 handle n leaves at once; steps 2 to 4 run concurrently, one session per leaf.
 New nodes join the forest in the order of the leaves once all rollouts have ended, so timing does not matter.
 """
@@ -45,7 +45,7 @@ COUNTS = ("env_steps", "prompt_tokens", "generated_tokens", "iterations", "repla
 
 @dataclass(slots=True)
 class _Rollout:
-    """One rollout in flight. Its samples have every `stride`-th number from `expansion` on; `spent`: out of budget."""
+    """One rollout in flight. Its samples are numbered from `expansion` in steps of `stride`. `spent`: out of budget."""
 
     ticket: int
     path: list[Node]
@@ -56,17 +56,17 @@ class _Rollout:
 
 
 class TreeSearch:
-    """One task's tree and its environment sessions; without a critic all proposals of a node are worth the same.
+    """One task's tree and its environment sessions. Without a critic, all proposals of a node have the same value.
 
-    A judge's verdict takes the place of the environment's reward. With `start` the search begins there: the environment
-    must show its observation, and be able to restore; it is not reset. `on_rollout` hears how each rollout ended, those
-    that the world broke too. `make_env` makes the further sessions of `leaves_in_flight`, closed at the end; without it
-    they are forks of `env`.
+    A judge's verdict replaces the environment's reward. With `start` the search begins there: the environment must show
+    its observation and be able to restore, and it is not reset. `on_rollout` receives the end of each rollout, broken
+    ones included. `make_env` makes the additional sessions of `leaves_in_flight`, which are closed at the end; without
+    it they are forks of `env`.
 
-    With `partials` the tree is kept there while it grows; a killed search of the same task and settings resumes it.
+    `partials` keeps the growing tree, from which a killed search of the same task and settings resumes.
 
     Raises:
-        ValueError: if the search cannot begin at `start`, or have so many sessions.
+        ValueError: if the search cannot begin at `start`, or cannot have that many sessions.
     """
 
     def __init__(
@@ -101,13 +101,13 @@ class TreeSearch:
         self.expansions = 0
         self.left = settings.num_iterations  # rollouts from the present root
         self.succeeded = False
-        self.begun = time.perf_counter()  # minus what an earlier process took
+        self.begun = time.perf_counter()  # minus the time that earlier processes took
         self.taken: list[tuple[int, float]] = []  # N and W of each action taken, see `searching.steps`
 
     async def run(self) -> TreeRecord:
         """Search until iterations or budget are spent, the tree is exhausted, or (if asked to) a success is found.
 
-        A task whose first page does not come has a record of a root alone, with the error kind.
+        A task without a first page has a record with only a root, which has the error kind.
         """
         try:
             await self.open()
@@ -122,12 +122,12 @@ class TreeSearch:
         return record(self.task, nodes, table, self.info())
 
     def info(self) -> dict[str, object]:
-        """What the record says of the whole search."""
+        """Totals of the whole search, for the record's `info`."""
         seconds = time.perf_counter() - self.begun
         return {**self.counts, "seconds": seconds, "succeeded": self.succeeded, "faults": dict(self.faults)}
 
     async def open(self) -> None:
-        """Show the first page. Raises Broken where it does not come."""
+        """Show the first page. Raises Broken if it does not load."""
         session = self.sessions[0]
         self.begun = time.perf_counter()
         self.root.history = self.start or History.of(self.task, await self.resets.first_page(session.env, self.task))
@@ -137,7 +137,7 @@ class TreeSearch:
             self.partials.resume(self)
 
     async def grow(self) -> bool:
-        """The rollouts that are `left` from the present root, or fewer, see `run`; False if the budget is spent."""
+        """Make the `left` rollouts from the present root, or fewer as in `run`; False if the budget is spent."""
         while self.left > 0 and not (self.succeeded and self.settings.stop_on_success):
             tickets, leaves, *_ = self.forest.ask([self.tree], min(self.left, self.settings.leaves_in_flight))
             if len(tickets) == 0:
@@ -166,7 +166,7 @@ class TreeSearch:
         return await call(env, env.fork)
 
     async def _batch(self, tickets: list[int], leaves: list[int]) -> bool:
-        """Roll out from each leaf, side by side, then add what came out in their order; False: the budget is spent."""
+        """Roll out from each leaf concurrently, then add the results in leaf order; False if the budget is spent."""
         n = len(tickets)
         batch = [
             _Rollout(ticket, [self.nodes[leaf]], self.expansions + i, n)
@@ -206,7 +206,7 @@ class TreeSearch:
     async def _next(self, node: Node, rollout: _Rollout) -> Node:
         """The next node of the rollout: for a node without children, the policy's first sample.
 
-        Otherwise the rule wants a new child: the next untried one, else one more sample, which may repeat a child.
+        Otherwise the rule asks for a new child: the next untried one, else one more sample, which may repeat a child.
         """
         if not node.children:
             seed = self._seed(rollout)
@@ -242,7 +242,7 @@ class TreeSearch:
         return sampled
 
     def _tell(self, rollout: _Rollout) -> None:
-        """Add the rollout's nodes to the forest and back its return up; cancel it if it was cut short."""
+        """Add the rollout's nodes to the forest and back up its return; cancel the rollout if it was cut short."""
         ticket, node = rollout.ticket, rollout.path[-1]
         self._join(rollout)
         if rollout.spent:
@@ -258,7 +258,7 @@ class TreeSearch:
             self.on_rollout(node.history, node.result)
 
     def _join(self, rollout: _Rollout) -> None:
-        """Move the rollout in the forest along its path, which grows the nodes that are not there yet."""
+        """Move the rollout along its path in the forest, adding the nodes that are missing."""
         tickets = [rollout.ticket]
         for node, child in pairwise(rollout.path):
             if node.children[0].id is None:
@@ -282,8 +282,8 @@ class TreeSearch:
             node.id, self.nodes[i] = i, node
 
     def _break(self, ticket: int, node: Node, fault: Broken) -> None:
-        """Take a rollout back that the world broke at `node`."""
-        if node.broke >= TRIES:  # it has been given up before
+        """Cancel a rollout that the world broke at `node`."""
+        if node.broke >= TRIES:  # it was given up before
             self.forest.cancel([ticket])
             return
         node.broke += 1
