@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import stat
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import attacks_remote  # noqa: F401  (its attacks are run below)
@@ -219,3 +222,24 @@ def test_a_folder_is_stale_once_nothing_locks_it(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
     os.utime(tmp_path / "link", (0, 0), follow_symlinks=False)
     assert not processes.is_stale(tmp_path / "link")
+
+
+def test_a_process_is_ended_and_its_folder_removed_once_descriptors_are_free_again() -> None:
+    worker = processes.WorkerProcess()
+    writes = "import os, sys; open(os.environ['TMPDIR'] + '/f', 'w').close(); print(flush=True); sys.stdin.read()"
+    worker.start([sys.executable, "-c", writes], dict(os.environ))
+    assert worker.process.stdout is not None and worker.process.stdout.readline() == b"\n"
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    taken: list[int] = []
+    freeing = threading.Timer(0.5, lambda: [os.close(each) for each in taken])
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        freeing.start()
+        worker.kill()
+    finally:
+        freeing.join()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert worker.process.returncode is not None and not worker.folder.exists()

@@ -100,10 +100,10 @@ class WorkerProcess:
         self._remove()
 
     def _remove(self) -> None:
-        discard(self.folder)
         held, self._lock = self._lock, -1
         if held >= 0:
-            os.close(held)
+            os.close(held)  # first: its descriptor may be the last one
+        discard(self.folder)
 
 
 def discard(folder: Path) -> None:
@@ -181,8 +181,11 @@ def memory_mb(pids: set[int]) -> float:
 def end(pid: int, mark: str, timeout_s: float = 5.0) -> None:
     """Kill the worker `pid` and everything it started, and wait until they are gone."""
     deadline = time.monotonic() + timeout_s
-    while pids := tree(pid, mark) - {os.getpid()}:
-        pids = {each for each in pids if _alive(each)}
+    while True:
+        try:
+            pids = {each for each in tree(pid, mark) - {os.getpid()} if _alive(each)}
+        except OSError:  # no descriptor is left to list the processes
+            pids = {pid}
         if not pids or time.monotonic() > deadline:
             return
         for each in pids:
