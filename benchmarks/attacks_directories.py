@@ -46,8 +46,8 @@ def limited(limit: str, folder: Path, *words: str) -> Answer:
 @attack(
     "3.16",
     "measure a checkpoint that is not there, then one that is, into the same directory",
-    expected="exit 2: agentq: the model must be a transformers checkpoint by name or path; got /no/such/path, which is "
-    "not there, then exit 0",
+    expected="exit 2: agentq: the model must be a transformers checkpoint by name or path; got /no/such/path, which "
+    "does not exist, then exit 0",
 )
 def missing_checkpoint(folder: Path) -> str:
     first = said(folder, "eval", "/no/such/path", "--out=e1")
