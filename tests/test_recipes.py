@@ -14,6 +14,7 @@ import pytest
 
 from agentq.cli import main
 from agentq.policies.protocol import Policy
+from agentq.model_settings import Critic
 from agentq.recipes.ladder import DEMO_RUNGS, RUNGS, climb, rungs_of
 from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.settings import RECIPES, Ladder
@@ -63,8 +64,10 @@ def climbed(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Climbed:
         pipeline = Taught(store, settings, base, Quiet())
         with recorded_reads() as read:
             rows = climb(pipeline, settings)
-        elsewhere = {"run.out", "run.constrained"}  # the command reads it; the policy, which is a teacher here
-        overridden = {"run.group_size", "search.critic"}  # by rungs
+        # the command reads them; the policy and the critic, which are a teacher and a scripted one here
+        policy = {f"model.{name}" for name in ("max_new_tokens", "stop", "prompt", "grammar")}
+        elsewhere = {"run.out", "run.constrained", "model.memory", "critic.max_new_tokens"} | policy
+        overridden = {"run.group_size", "critic.model"}  # by rungs
         assert read - overridden - elsewhere == keys(Ladder) - elsewhere
     return out, settings, pipeline, rows
 
@@ -146,8 +149,8 @@ def test_a_rung_and_a_run_of_its_recipe_end_with_the_same_weights(
     recipe = "outcome_dpo" if rung == "outcome_dpo" else "agent_q"
     more = {
         "outcome_dpo": ["--run.group_size=4"],
-        "agent_q": [f"--search.critic={base}"],
-        "agent_q_no_critic": ["--search.critic=none", "--pairs.alpha=1"],
+        "agent_q": [f"--critic.model={base}"],
+        "agent_q_no_critic": ["--critic.model=none", "--pairs.alpha=1"],
     }[rung]
     settings = made(RECIPES[recipe], [*SMALL.split(), "--run.first_task=2", "--eval.measure_base=false", *more])
     with RunStore.open(tmp_path / "run", settings.to_dict()) as store:
@@ -164,9 +167,9 @@ def test_the_critic_is_the_base_another_model_or_none_and_stays_loaded(base: Pat
     settings = made(RECIPES["agent_q"])
     with RunStore.open(tmp_path / "run", settings.to_dict()) as store:
         p = Pipeline(store, settings, base, Quiet())
-        assert p.critic("none") is None and not p.engines
+        assert p.critic(Critic(model="none")) is None and not p.engines
         p.engine(tmp_path / "trained")
-        p.critic(str(tmp_path / "other"))
+        p.critic(Critic(model=str(tmp_path / "other")))
         assert set(p.engines) == {tmp_path / "trained", tmp_path / "other"}
         p.close_others()
         assert set(p.engines) == {tmp_path / "other"}

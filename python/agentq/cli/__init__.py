@@ -46,8 +46,7 @@ def searching(words: list[str]) -> list[str]:
 
 
 def _set_defaults() -> None:
-    """Default to one math thread per process, since more are slower on small machines, and silence libraries."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    """Silence libraries."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")

@@ -96,9 +96,18 @@ class Learner:
 
     @classmethod
     def from_checkpoint(
-        cls, path: str | Path, *, device: str = "cpu", dtype: torch.dtype | str = torch.float32, **settings: Any
+        cls,
+        path: str | Path,
+        *,
+        device: str = "cpu",
+        dtype: torch.dtype | str = torch.float32,
+        attention: str = "auto",
+        **settings: Any,
     ) -> Self:
         """A learner over a Hugging Face checkpoint, by name or path; `settings` as in `Learner`.
+
+        `dtype`: type of the weights; adapters on weights of 16 bits are float32. `attention`: implementation in
+        transformers; "auto": its own choice.
 
         With `shard`, each process first loads the whole model into main memory.
 
@@ -106,7 +115,7 @@ class Learner:
             ModelError: if it cannot be loaded, or its tokenizer has ids without a row in the embedding.
         """
         alone = not settings.get("shard") or join(device).size == 1
-        model, tokenizer = load_checkpoint(path, device=device if alone else "cpu", dtype=dtype)
+        model, tokenizer = load_checkpoint(path, device=device if alone else "cpu", dtype=dtype, attention=attention)
         return cls(model, tokenizer=tokenizer, device=device, **settings)
 
     def step_sft(self, samples: Sequence[Sample], weights: Sequence[float] | None = None) -> Metrics:

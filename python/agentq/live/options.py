@@ -24,8 +24,9 @@ class LiveOptions:
 
     url: Annotated[str, Parameter(help="where it begins; pages of its origin may be opened")]
     allow: Annotated[list[str], Parameter(help="a further origin; repeatable")] = field(default_factory=list)
-    model: Annotated[str | None, Parameter(help="PATH, vllm:PATH or http://HOST/v1#MODEL")] = None
-    judge: Annotated[str | None, Parameter(help="says whether it is done; default: the model")] = None
+    named: Annotated[  # not `model`: a section of settings has that name
+        str | None, Parameter("--model", help="PATH, vllm:PATH or http://HOST/v1#MODEL", accepts_keys=False)
+    ] = None
     judge_sees: Annotated[bool, Parameter(help="the judge is shown a screenshot of the page, too")] = False
     calls: Annotated[float, Parameter(help="model calls at most")] = inf
     seconds: Annotated[float, Parameter(help=f"at most; default: {SECONDS:g}, without a budget")] = inf

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from agentq.policies.columns import Columns, Growth, PromptRow
 from agentq.policies.masks import hold, parted
-from agentq.policies.protocol import SampledAnswer, SampleRequest
+from agentq.policies.protocol import SampledAnswer, SampleRequest, before_stop
 from agentq.policies.renderer import Renderer
 from agentq.policies.usage import Usage
 from agentq.types import StopReason
@@ -119,7 +119,7 @@ class Decoding:
             for sample, token, logp in zip(samples, tokens[parent], logps[parent], strict=False):
                 a.tokens[sample].append(token)
                 a.logps[sample].append(logp)
-                if token not in self.renderer.end_ids and len(a.tokens[sample]) < a.request.max_new_tokens:
+                if not self._over(a, sample) and len(a.tokens[sample]) < a.request.max_new_tokens:
                     apart.setdefault(token, []).append(sample)
             branches += apart.values()
             parents += [parent] * len(apart)
@@ -127,11 +127,21 @@ class Decoding:
             matchers += parted(a.matchers[parent], list(apart))
         a.branches, a.matchers, a.growth = branches, matchers, Growth(a.growth.row, grown, parents)
 
+    def _over(self, a: Answering, sample: int) -> bool:
+        """Whether a sample ends with an end token or a stop text."""
+        tokens = a.tokens[sample]
+        if tokens[-1] in self.renderer.end_ids or not a.request.stop:
+            return tokens[-1] in self.renderer.end_ids
+        longest = max(map(len, a.request.stop))  # a token is at least a byte, and a character at most four
+        end = self.renderer.decode(np.asarray(tokens[-4 * longest :]))
+        return any(stop in end for stop in a.request.stop)
+
     def _end(self, a: Answering) -> None:
-        for tokens, logps in zip(a.tokens, a.logps, strict=True):
+        for sample, (tokens, logps) in enumerate(zip(a.tokens, a.logps, strict=True)):
             ids, told = np.asarray(tokens, dtype=np.int32), np.asarray(logps, dtype=np.float32)
-            reason = StopReason.EOS if tokens[-1] in self.renderer.end_ids else StopReason.LENGTH
-            a.samples.append(SampledAnswer(self.renderer.decode(ids), ids, told, reason, a.version))
+            reason = StopReason.EOS if self._over(a, sample) else StopReason.LENGTH
+            text = before_stop(self.renderer.decode(ids), a.request.stop)
+            a.samples.append(SampledAnswer(text, ids, told, reason, a.version))
         tally = self.usage.of(a.request.role)
         tally.requests += 1
         tally.prompt_tokens += len(a.request.prompt.ids)

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from datetime import date as Date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 from agentq import plugins
 from agentq.errors import ConfigError, ModelError
+from agentq.model_settings import Model
+from agentq.policies.placement import dtype_on, one_device, use_threads
 
 if TYPE_CHECKING:
+    from agentq.policies.model_policy import ModelPolicy
     from agentq.policies.protocol import Engine
 
+MODEL = Model()
 _HUB = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")  # a name on the hub
 
 
@@ -85,29 +92,64 @@ def sampler_name(engine: str) -> str:
     return name
 
 
-def make_engine(name: Path | str, *, lora_rank: int = 0) -> Engine:
-    """The engine with this name. With `lora_rank` > 0 a vLLM started here accepts published adapters of that rank.
+def make_engine(
+    name: Path | str, model: Model = MODEL, vllm: Mapping[str, Any] = MappingProxyType({}), *, lora_rank: int = 0
+) -> Engine:
+    """The engine with this name.
+
+    Args:
+        model: where it runs, and how prompts are rendered.
+        vllm: arguments of vLLM's engine, by vLLM's names; they win over those that follow from `model`.
+        lora_rank: with more than 0, adapters of this rank can be published to it.
 
     Raises:
-        ConfigError: if no engine has this name.
+        ConfigError: if no engine has this name, or a setting does not fit this machine.
         MissingExtra, ModelError: as the engine itself.
     """
     name = read_name(name) if isinstance(name, str) else name
+    day = Date.today() if model.date == "today" else Date.fromisoformat(model.date)
+    rendering: dict[str, Any] = {"template": model.template, "date": day}
     if isinstance(name, Path):
         from agentq.policies.transformers_engine import TransformersEngine
 
-        return TransformersEngine(name)
+        device = one_device(model.devices, "model.devices", instead="vllm:PATH takes several")
+        engine = TransformersEngine(
+            name,
+            device=device,
+            dtype=dtype_on(device, model.dtype),
+            attention=model.attention,
+            context=model.context,
+            **rendering,
+        )
+        use_threads(model.threads, engine.model)
+        return engine
     if name.startswith("vllm:"):
-        from agentq.policies.vllm_engine import VLLMEngine
+        from agentq.policies.vllm_engine import VLLMEngine, arguments_of
 
-        ranks = {"enable_lora": True, "max_lora_rank": max(8, 1 << (lora_rank - 1).bit_length())} if lora_rank else {}
-        return VLLMEngine(name.removeprefix("vllm:"), **ranks)
+        return VLLMEngine(name.removeprefix("vllm:"), **rendering, **(arguments_of(model, lora_rank) | dict(vllm)))
     scheme, _, rest = name.partition(":")
     if scheme not in ("http", "https"):
-        engine: Engine = plugins.load("engines", scheme)(rest)
-        return engine
+        found: Engine = plugins.load("engines", scheme)(rest)
+        return found
     from agentq.policies.openai_engine import OpenAIEngine
 
     url = urlsplit(name)
     tokenizer = parse_qs(url.query).get("tokenizer", [None])[-1]
-    return OpenAIEngine(url._replace(query="", fragment="").geturl(), url.fragment, tokenizer=tokenizer)
+    plain = url._replace(query="", fragment="").geturl()
+    return OpenAIEngine(plain, url.fragment, tokenizer=tokenizer, context=model.context, **rendering)
+
+
+def policy_of(engine: Engine, model: Model, *, constrained: bool = False) -> ModelPolicy:
+    """The policy on an engine, with the prompt, grammar and budget of the settings.
+
+    Raises:
+        ConfigError: if a file or function is missing, or answers are constrained to a grammar that is not agentq's.
+    """
+    from agentq.envs.contract import from_file
+    from agentq.policies.model_policy import ModelPolicy
+
+    if constrained and model.grammar:
+        raise ConfigError(f"run.constrained must be false with a grammar of yours; got model.grammar {model.grammar}")
+    own = {"compose": (model.prompt, "model.prompt"), "parse": (model.grammar, "model.grammar")}
+    given = {name: from_file(what, key) for name, (what, key) in own.items() if what}
+    return ModelPolicy(engine, max_new_tokens=model.max_new_tokens, constrained=constrained, stop=model.stop, **given)

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Mapping, Sequence
+from datetime import date as Date
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +25,9 @@ from agentq.policies.marks import KNOWN, literals
 from agentq.policies.openai_answers import Tokens, Written, in_order
 from agentq.policies.openai_client import OpenAIClient, Refused
 from agentq.policies.patience import BadAnswer, Unavailable, patiently
-from agentq.policies.protocol import Gives, Prompt, SampledAnswer, SampleRequest, without_tokens
+from agentq.policies.protocol import Gives, Prompt, SampledAnswer, SampleRequest, before_stop, without_tokens
 from agentq.policies.published import OURS, Published
-from agentq.policies.renderer import Renderer, load_renderer
+from agentq.policies.renderer import DATE, NO_LIMIT, Renderer, load_renderer
 from agentq.policies.weights import check_weights, is_adapter
 from agentq.types import StopReason
 
@@ -41,6 +45,9 @@ class OpenAIEngine(ContinuousEngine):
         model: str = "",
         *,
         tokenizer: str | Path | None = None,
+        context: int = 0,
+        template: Mapping[str, Any] = MappingProxyType({}),
+        date: Date = DATE,
         slots: int = 64,
         timeout_s: float = 600.0,
         patience_s: float = 600.0,
@@ -52,6 +59,9 @@ class OpenAIEngine(ContinuousEngine):
             model: its name on the server; may be empty if the server has one model.
             tokenizer: the model's tokenizer, by name or path. By default that of the served checkpoint, if it can be
                 loaded here.
+            context: tokens of a prompt and its answer; 0: as many as the server takes.
+            template: arguments of the chat template, here or on the server.
+            date: see `Renderer`.
             slots: number of requests that may run at the same time.
             timeout_s: time after which a request is cancelled and sent again.
             patience_s: how long the server may be unavailable.
@@ -64,7 +74,7 @@ class OpenAIEngine(ContinuousEngine):
         """
         self._server = OpenAIClient(url, timeout_s)
         super().__init__(f"{url}#{model}" if model else url, Gives.TEXT, None, slots=slots)
-        self.patience_s = patience_s
+        self.patience_s, self.context, self.template, self.date = patience_s, context, template, date
         self._restoring = asyncio.Lock()
         self._honours_n = True
         self._probed: list[int] = []  # the probe's tokens
@@ -84,7 +94,9 @@ class OpenAIEngine(ContinuousEngine):
         self.name, self._server.model = f"{url}#{card.id}", card.id
         self._published = Published(self._server, card.root or card.id)
         if await self._tells_tokens():
-            self.renderer = await self._renderer(tokenizer, card.max_model_len or 1 << 30)
+            self.renderer = await self._renderer(
+                tokenizer, min(self.context or NO_LIMIT, card.max_model_len or NO_LIMIT)
+            )
         elif tokenizer is not None:
             raise ConfigError(f"a tokenizer must go with a server that takes token ids; got {tokenizer} for {url}")
         if self.renderer is not None:
@@ -115,7 +127,8 @@ class OpenAIEngine(ContinuousEngine):
         """The renderer for the server's tokenizer; None if none is named and the server's cannot be loaded."""
         name = tokenizer or self._published.root
         try:
-            renderer = await asyncio.to_thread(load_renderer, name, context_tokens)
+            load = partial(load_renderer, name, context_tokens, template=self.template, date=self.date)
+            renderer = await asyncio.to_thread(load)
         except (ModelError, MissingExtra):
             if tokenizer is None:
                 return None
@@ -164,8 +177,11 @@ class OpenAIEngine(ContinuousEngine):
         settings = (request.temperature, request.max_new_tokens)
         if self.renderer is not None:
             ids, pattern = request.prompt.ids.tolist(), request.pattern
-            written = await self._server.complete(ids, k, seed, *settings, pattern=pattern)
-            samples = [self._sample_of(choice) for choice in in_order(written.choices, k)]
+            model = "" if request.adapted else self._published.base
+            written = await self._server.complete(
+                ids, k, seed, *settings, pattern=pattern, stop=request.stop, model=model
+            )
+            samples = [self._sample_of(choice, request.stop) for choice in in_order(written.choices, k)]
             for sample in samples:
                 if pattern and sample.stop_reason is StopReason.EOS and not re.fullmatch(pattern, sample.text):
                     raise ModelError(
@@ -176,19 +192,23 @@ class OpenAIEngine(ContinuousEngine):
             used = written.usage or Tokens()
             return EngineReply(samples, used.prompt_tokens, used.cached_tokens, used.completion_tokens)
         asked = [(k, seed)] if self._honours_n else [(1, (seed + i) % 2**31) for i in range(k)]
-        ask = partial(self._server.chat, request.prompt.messages)
+        ask = partial(self._server.chat, request.prompt.messages, stop=request.stop, template=self.template)
         told = await asyncio.gather(*(ask(n, s, *settings) for n, s in asked))
         choices = [c for (n, _), chat in zip(asked, told, strict=True) for c in in_order(chat.choices, n)]
         total = sum((chat.usage or Tokens() for chat in told), Tokens())
         samples = [
-            SampledAnswer(c.message.content or "", NO_IDS, NO_LOGPS, c.stop_reason, self.version) for c in choices
+            SampledAnswer(
+                before_stop(c.message.content or "", request.stop), NO_IDS, NO_LOGPS, c.stop_reason, self.version
+            )
+            for c in choices
         ]
         return EngineReply(samples, total.prompt_tokens, total.cached_tokens, total.completion_tokens)
 
-    def _sample_of(self, choice: Written) -> SampledAnswer:
+    def _sample_of(self, choice: Written, stop: Sequence[str]) -> SampledAnswer:
         ids, logps = choice.tokens()
         assert self.renderer is not None
-        return SampledAnswer(self.renderer.decode(ids), ids, logps, choice.stop_reason, self.version)
+        text = before_stop(self.renderer.decode(ids), stop)
+        return SampledAnswer(text, ids, logps, choice.stop_reason, self.version)
 
     async def _load(self, checkpoint: Path) -> None:
         """See `ContinuousEngine._load`; the server must run vLLM and see the directory."""

@@ -6,7 +6,7 @@ large batches or as a stream.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Flag, auto
 from pathlib import Path
@@ -44,6 +44,9 @@ class SampleRequest:
     `pattern`: a regular expression that whole answers match unless they are cut off; empty for none. It needs an engine
     that gives PATTERNS. Log-probabilities are those of the unconstrained model; an engine that cannot compute them
     returns neither log-probabilities nor token ids.
+
+    `stop`: texts that end an answer. The answer's text ends before the stop, its tokens with it. `adapted`: whether a
+    published adapter is applied; if not, the engine's first weights answer.
     """
 
     prompt: Prompt
@@ -53,6 +56,8 @@ class SampleRequest:
     max_new_tokens: int = 96
     role: str = "policy"
     pattern: str = ""
+    stop: tuple[str, ...] = ()
+    adapted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,11 @@ class SampledAnswer:
     logps: np.ndarray
     stop_reason: StopReason
     version: int
+
+
+def before_stop(text: str, stop: Sequence[str]) -> str:
+    """`text` up to the first of the stops."""
+    return text[: min((at for each in stop if (at := text.find(each)) >= 0), default=len(text))]
 
 
 def without_tokens(sample: SampledAnswer) -> SampledAnswer:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from datetime import date as Date
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,21 +21,52 @@ from agentq.policies.protocol import Prompt
 from agentq.types import History, Sample
 
 NO_LIMIT = 1 << 30  # tokens of a context
+DATE = Date(2025, 1, 1)  # shown by templates that show the day, so that prompts are the same on every day
 
 
 class Renderer:
     """`end_ids` are the tokens that end an answer; `context_tokens` the limit for prompt and answer together."""
 
-    def __init__(self, tokenizer: Any, end_ids: list[int], context_tokens: int) -> None:
-        """Raises ModelError if the tokenizer's chat template accepts no form of a user message."""
-        self.tokenizer, self.end_ids, self.context_tokens = tokenizer, end_ids, context_tokens
+    def __init__(
+        self,
+        tokenizer: Any,
+        end_ids: Sequence[int],
+        context_tokens: int,
+        *,
+        template: Mapping[str, Any] = MappingProxyType({}),
+        date: Date = DATE,
+    ) -> None:
+        """`template`: arguments of the chat template. `date`: the day that the template may show.
+
+        Raises ModelError if the tokenizer's chat template accepts no form of a user message.
+        """
+        self.tokenizer, self.context_tokens = tokenizer, context_tokens
+        self.template = {"strftime_now": date.strftime, "date_string": date.strftime("%d %b %Y"), **template}
         self.fence = Fence.of(tokenizer)
-        self._form = chat_form(tokenizer)
+        self._form = chat_form(tokenizer, self.template)
+        self.end_ids = self._ends(end_ids)
+
+    def _ends(self, end_ids: Sequence[int]) -> list[int]:
+        """The end tokens, first the one that the template writes after an answer, or else the tokenizer's own."""
+        first = self.tokenizer.eos_token_id
+        if self.tokenizer.chat_template:
+            said: Messages = [{"role": "user", "content": "u"}, {"role": "assistant", "content": "agentqanswer"}]
+            with suppress(Exception):  # a template may raise anything
+                text = self.tokenizer.apply_chat_template(self._form(said), tokenize=False, **self.template)
+                after = self.tokenizer(text.rpartition("agentqanswer")[2], add_special_tokens=False)["input_ids"]
+                first = next((token for token in after if token in end_ids), first)
+        return sorted(dict.fromkeys(end_ids), key=lambda token: token != first)
 
     def encode(self, messages: Messages) -> np.ndarray:
         """`[P]` int32 prompt ids: by the chat template if the tokenizer has one, else as plain text."""
         if self.tokenizer.chat_template:
-            text = self.tokenizer.apply_chat_template(self._form(messages), add_generation_prompt=True, tokenize=False)
+            try:
+                text = self.tokenizer.apply_chat_template(
+                    self._form(messages), add_generation_prompt=True, tokenize=False, **self.template
+                )
+            except Exception as error:  # a template may raise anything
+                roles, said = [message["role"] for message in messages], " ".join(str(error).split())[:200]
+                raise ModelError(f"the chat template must accept the prompt's roles, {roles}; got {said}") from error
             ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
         else:
             ids = self.tokenizer(plain_text(messages), verbose=False)["input_ids"]
@@ -88,8 +122,15 @@ def samples_of_texts(prompt: str | Messages, answers: Sequence[str], tokenizer: 
     return [Sample(prompt_ids, ids, np.full(len(ids), np.nan, np.float32)) for ids in answer_ids]
 
 
-def load_renderer(tokenizer: str | Path, context_tokens: int = NO_LIMIT) -> Renderer:
-    """The renderer for a tokenizer, by name or path. Needs no torch.
+def end_ids_of(tokenizer: Any, generation: Any) -> list[int]:
+    """The end tokens that a checkpoint's generation config names, else the tokenizer's; empty if neither does."""
+    named = getattr(generation, "eos_token_id", None)
+    ends = tokenizer.eos_token_id if named is None else named
+    return [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
+
+
+def load_renderer(tokenizer: str | Path, context_tokens: int = NO_LIMIT, **settings: Any) -> Renderer:
+    """The renderer for a tokenizer, by name or path; `settings` as in `Renderer`. Needs no torch.
 
     Raises:
         MissingExtra: without transformers.
@@ -101,6 +142,10 @@ def load_renderer(tokenizer: str | Path, context_tokens: int = NO_LIMIT) -> Rend
     except (OSError, ValueError, KeyError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(f"the tokenizer must be one by name or path; got {tokenizer}: {first}") from error
-    if loaded.eos_token_id is None:
+    generation = None
+    with suppress(OSError, ValueError):  # a checkpoint need not have one
+        generation = transformers.GenerationConfig.from_pretrained(tokenizer)
+    ends = end_ids_of(loaded, generation)
+    if not ends:
         raise ModelError(f"the tokenizer must name an eos token; got none in {tokenizer}")
-    return Renderer(loaded, [loaded.eos_token_id], context_tokens)
+    return Renderer(loaded, ends, context_tokens, **settings)

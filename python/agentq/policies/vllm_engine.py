@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from datetime import date as Date
 from itertools import count
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from agentq.errors import ConfigError, ModelError, require
+from agentq.errors import ConfigError, ModelError, did_you_mean, require
+from agentq.model_settings import Model
 from agentq.policies.continuous import ContinuousEngine, EngineReply, last_line
-from agentq.policies.protocol import Gives, SampledAnswer, SampleRequest, without_tokens
-from agentq.policies.renderer import load_renderer
+from agentq.policies.placement import read_devices
+from agentq.policies.protocol import Gives, SampledAnswer, SampleRequest, before_stop, without_tokens
+from agentq.policies.renderer import DATE, load_renderer
 from agentq.policies.weights import check_weights, is_adapter
 from agentq.types import StopReason
+
+OURS = frozenset({"model", "disable_log_stats"})  # arguments that users do not set
 
 
 class VLLMEngine(ContinuousEngine):
@@ -24,11 +32,21 @@ class VLLMEngine(ContinuousEngine):
     A script that makes one needs `if __name__ == "__main__":`, since vLLM starts processes that import it again.
     """
 
-    def __init__(self, model: str | Path, *, slots: int = 256, **settings: Any) -> None:
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        slots: int = 256,
+        template: Mapping[str, Any] = MappingProxyType({}),
+        date: Date = DATE,
+        **settings: Any,
+    ) -> None:
         """Start vLLM on a checkpoint, by name or path.
 
         Args:
             slots: number of requests that may run at the same time; vLLM decides how many it computes together.
+            template: see `Renderer`.
+            date: see `Renderer`.
             settings: arguments of vLLM's AsyncEngineArgs. By default weights keep the checkpoint's own type.
 
         Raises:
@@ -40,7 +58,9 @@ class VLLMEngine(ContinuousEngine):
         require("vllm", extra="vllm", for_="agentq.policies.vllm_engine")
         if settings.setdefault("logprobs_mode", "raw_logprobs") != "raw_logprobs":
             raise ConfigError(f"logprobs_mode must be raw_logprobs; got {settings['logprobs_mode']}")
-        renderer = load_renderer(model)
+        check_arguments(settings)
+        self.told = {"vllm": settings}  # for env.json
+        renderer = load_renderer(model, template=template, date=date)
         super().__init__(
             f"vllm:{model}", Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS | Gives.PATTERNS, renderer, slots=slots
         )
@@ -69,7 +89,7 @@ class VLLMEngine(ContinuousEngine):
     async def _ask(self, request: SampleRequest) -> EngineReply:
         """One vLLM request per sample: for several, vLLM reports cached tokens that may be those of its siblings."""
         outputs = await asyncio.gather(*(self._generate(request, i) for i in range(request.k)))
-        samples = [self._sampled(output.outputs[0]) for output in outputs]
+        samples = [self._sampled(output.outputs[0], request.stop) for output in outputs]
         cached = min(output.num_cached_tokens or 0 for output in outputs)
         generated = sum(len(sample.token_ids) for sample in samples)
         if request.pattern:  # vLLM applies the mask before it computes log-probabilities
@@ -84,23 +104,26 @@ class VLLMEngine(ContinuousEngine):
             temperature=request.temperature,
             max_tokens=request.max_new_tokens,
             logprobs=0,  # only that of the sampled token
-            detokenize=False,
+            detokenize=bool(request.stop),
+            stop=list(request.stop) or None,
             structured_outputs=StructuredOutputsParams(regex=request.pattern) if request.pattern else None,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
+        adapter = self._adapter if request.adapted else None
         prompt, name = {"prompt_token_ids": request.prompt.ids.tolist()}, str(next(self._requests))
         try:
-            (output,) = [o async for o in self._llm.generate(prompt, params, name, lora_request=self._adapter)]
+            (output,) = [o async for o in self._llm.generate(prompt, params, name, lora_request=adapter)]
         except Exception as error:
             raise ModelError(f"{self.name} must answer; got {last_line(error)}") from error
         return output
 
-    def _sampled(self, output: Any) -> SampledAnswer:
+    def _sampled(self, output: Any, stop: Sequence[str]) -> SampledAnswer:
         ids = np.array(output.token_ids, dtype=np.int32)
         logps = [at[token].logprob for at, token in zip(output.logprobs, output.token_ids, strict=True)]
         reason = StopReason.EOS if output.finish_reason == "stop" else StopReason.LENGTH
         assert self.renderer is not None
-        return SampledAnswer(self.renderer.decode(ids), ids, np.array(logps, dtype=np.float32), reason, self.version)
+        text = before_stop(self.renderer.decode(ids), stop)
+        return SampledAnswer(text, ids, np.array(logps, dtype=np.float32), reason, self.version)
 
     async def _load(self, checkpoint: Path) -> None:
         """See `ContinuousEngine._load`. An adapter (peft's layout) needs `enable_lora=True` among the settings."""
@@ -136,3 +159,40 @@ class VLLMEngine(ContinuousEngine):
             self._llm.shutdown()
             self._llm = None  # a second shutdown at the end of the process would fail
         super().close()
+
+
+def check_arguments(given: Mapping[str, Any]) -> None:
+    """Check the names of arguments for vLLM's engine against the vLLM that is installed.
+
+    Raises:
+        ConfigError: for a name that vLLM does not have, or that agentq sets itself.
+        MissingExtra: without vLLM.
+    """
+    if not given:
+        return
+    require("vllm", extra="vllm", for_="an engine vllm:PATH")
+    from vllm.engine.arg_utils import AsyncEngineArgs
+
+    known = {field.name for field in fields(AsyncEngineArgs)} - OURS
+    for name in given:
+        if name in OURS:
+            raise ConfigError(f"vllm.{name} is set by agentq and must not be given")
+        if name not in known:
+            raise ConfigError(f"vllm.{name} must be an argument of vLLM's engine{did_you_mean(name, known)}")
+
+
+def arguments_of(model: Model, lora_rank: int) -> dict[str, Any]:
+    """The arguments of vLLM's engine that follow from our settings.
+
+    On GPUs one model is divided among all `model.devices`. vLLM gets the memory that is free when it starts.
+    """
+    devices = read_devices(model.devices)
+    found: dict[str, Any] = {"max_model_len": model.context} if model.context else {}
+    if lora_rank:
+        found |= {"enable_lora": True, "max_lora_rank": max(8, 1 << (lora_rank - 1).bit_length())}
+    if model.dtype != "auto":
+        found["dtype"] = model.dtype
+    if devices[0].startswith("cuda"):
+        found.setdefault("dtype", "bfloat16")
+        found |= {"tensor_parallel_size": len(devices), "enable_sleep_mode": model.sleep > 0}
+    return found

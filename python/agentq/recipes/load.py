@@ -12,6 +12,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from agentq.config import Section
 from agentq.errors import ConfigError, did_you_mean
+from agentq.model_settings import VLLM, JsonOrText
 from agentq.recipes.settings import COMMANDS
 
 S = TypeVar("S", bound=Section)
@@ -77,14 +78,18 @@ def load(
 
 
 def _adapter(model: type[Section], section: str, name: str) -> TypeAdapter[Any]:
-    field: Any = type(model.model_fields[section].default).model_fields[name]
+    kind = type(model.model_fields[section].default)
+    if kind is VLLM:  # vLLM knows the type
+        return TypeAdapter(JsonOrText)
+    field: Any = kind.model_fields[name]
     return TypeAdapter(field.rebuild_annotation(), config=ConfigDict(allow_inf_nan=False))
 
 
 def _check_read(model: type[Section], command: str, key: str, source: str) -> None:
     """Raises ConfigError if the model has no such key."""
     known = [setting.key for setting in settings(model)]
-    if key in known:
+    section = key.partition(".")[0]
+    if key in known or (section == "vllm" and section in model.model_fields):
         return
     readers = [f"agentq {other}" for other, reads in COMMANDS.items() if key in {s.key for s in settings(reads)}]
     if not readers:

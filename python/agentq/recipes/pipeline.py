@@ -5,23 +5,23 @@ A finished stage is not repeated. An interrupted stage continues with the missin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from agentq import envs
 from agentq.config import Search, Settings
-from agentq.critics.protocol import Critic
 from agentq.critics.ranker import LLMRanker
 from agentq.envs.protocol import SiteEnv
 from agentq.errors import ConfigError
 from agentq.evaluation.outcomes import TaskOutcome, of_episode, of_tree
 from agentq.evaluation.stats import RungResult
-from agentq.policies.engine_names import checkpoint_to_train, make_engine, read_name, sampler_name
+from agentq.model_settings import Critic
+from agentq.policies.engine_names import checkpoint_to_train, make_engine, policy_of, read_name, sampler_name
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.protocol import Engine, Gives
 from agentq.policies.usage import Price, Usage
@@ -30,6 +30,7 @@ from agentq.recipes.accounts import Cost, cost_of
 from agentq.searching.collect import Item, OnItem, Work, attempts, collect, rollouts, trees
 from agentq.searching.rollout import RolloutSettings
 from agentq.searching.selection import SearchSettings
+from agentq.store.files import read_json, write_json
 from agentq.store.run import RunStore
 from agentq.types import Split, Task
 
@@ -58,6 +59,8 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         self.staying = {self.base}  # models whose engines stay loaded
+        for name, engine in self.engines.items():
+            self.tell(str(name), getattr(engine, "told", {}))
 
     def engine(self, checkpoint: Path | str) -> Engine:
         """The engine of a checkpoint or name. Those of the base, critics and the latest checkpoint stay loaded."""
@@ -65,11 +68,25 @@ class Pipeline:
             if checkpoint not in self.staying:
                 self.close_others()
             if not self.settings.run.engine or checkpoint in self.staying or isinstance(checkpoint, str):
-                self.engines[checkpoint] = make_engine(checkpoint)
+                self.engines[checkpoint] = self._make(checkpoint)
             else:
                 beside = adapter_of(checkpoint)
                 self.sampler(checkpoint).publish(beside if beside.exists() else checkpoint)
         return self.engines[checkpoint]
+
+    def _make(self, name: Path | str, lora_rank: int = 0) -> Engine:
+        engine = make_engine(name, self.settings.model, dict(self.settings.vllm), lora_rank=lora_rank)
+        self.tell(str(name), getattr(engine, "told", {}))
+        return engine
+
+    def tell(self, name: str, told: Mapping[str, Any]) -> None:
+        """Note in env.json where and how a model runs."""
+        file = self.store.path / "env.json"
+        noted = read_json(file)
+        models = noted.setdefault("models", {})
+        if told and models.get(name) != told:
+            models[name] = told
+            write_json(file, noted)
 
     def close_others(self) -> None:
         """Close the engines of trained weights before the next ones are loaded."""
@@ -83,7 +100,7 @@ class Pipeline:
             ConfigError: if the engine does not return token ids and log-probabilities.
         """
         name = sampler_name(self.settings.run.engine)
-        engine = self.engines[checkpoint] = make_engine(name, lora_rank=self.settings.train.lora_rank)
+        engine = self.engines[checkpoint] = self._make(name, self.settings.train.lora_rank)
         if Gives.TOKEN_IDS | Gives.LOGPS not in engine.gives:
             raise ConfigError(f"run.engine must tell token ids and log-probabilities; got text alone from {name}")
         return engine
@@ -95,20 +112,20 @@ class Pipeline:
 
     def policy(self, checkpoint: Path | str) -> ModelPolicy:
         """The policy of a checkpoint."""
-        return ModelPolicy(self.engine(checkpoint), constrained=self.settings.run.constrained)
+        return policy_of(self.engine(checkpoint), self.settings.model, constrained=self.settings.run.constrained)
 
     @property
     def start(self) -> Path:
         """The base, with which training begins. Raises ConfigError if it is not a checkpoint loaded here."""
         return checkpoint_to_train(self.base)
 
-    def critic(self, name: str) -> Critic | None:
-        """The critic named by `search.critic`: a prompted model. In the paper, the frozen base."""
-        if name == "none":
+    def critic(self, critic: Critic) -> LLMRanker | None:
+        """The critic of the settings: a prompted model. In the paper, the frozen base."""
+        if critic.model == "none":
             return None
-        model = self.base if name == "base" else read_name(name)
+        model = self.base if critic.model == "base" else read_name(critic.model)
         self.staying.add(model)
-        return LLMRanker(self.engine(model))
+        return LLMRanker(self.engine(model), max_new_tokens=critic.max_new_tokens)
 
     def make_env(self) -> SiteEnv:
         """A session of the run's environment."""
@@ -180,20 +197,21 @@ class Pipeline:
         checkpoint: Path | str,
         tasks: Sequence[Task],
         search: Search,
+        critic: Critic,
         num_iterations: int,
         *,
         by_steps: bool = False,
     ) -> RungResult:
-        """Success of one search per task, with the base as critic. `by_steps`: of an episode with a search per step.
+        """Success of one search per task. `by_steps`: of an episode with a search per step.
 
         A search stops at its first success, as reported by the site's checker (ours; the paper does not say).
         """
         settings = search_settings(search, num_iterations, self.settings.run.seed, stop_on_success=True)
 
         def begin() -> Work:
-            critic = self.critic("base")  # first, so its engine stays loaded
+            ranker = self.critic(critic)  # first, so its engine stays loaded
             policy, kept_in = self.policy(checkpoint), (self.store, stage)
-            return trees(self.make_env, policy, critic, settings, by_steps=by_steps, kept_in=kept_in)
+            return trees(self.make_env, policy, ranker, settings, by_steps=by_steps, kept_in=kept_in)
 
         self.collect(stage, attempts(tasks), begin, unit="trees", sessions=search.leaves_in_flight)
         return self._row(name, stage, [of_tree(tree) for tree in self.store.trees(stage)])

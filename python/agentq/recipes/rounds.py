@@ -19,18 +19,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from agentq.config import Train
-from agentq.errors import StoreError
+import torch
+
+from agentq.errors import ConfigError, StoreError
+from agentq.learn.adapters import base_of
 from agentq.learn.checkpoint import load_position, load_state, state_seal
 from agentq.learn.epochs import count_steps
 from agentq.learn.epochs import train as train_epochs
 from agentq.learn.learner import Learner, Metrics
+from agentq.policies.engine_names import make_engine
+from agentq.policies.placement import dtype_on, one_device, told, use_threads
 from agentq.policies.protocol import Engine
 from agentq.policies.transformers_engine import TransformersEngine
 from agentq.recipes.accounts import Cost
 from agentq.recipes.metrics import collected, used
 from agentq.recipes.pipeline import Pipeline, adapter_of
 from agentq.recipes.recipe import Recipe, Round, S, stage_of
+from agentq.recipes.settings import Training
 from agentq.store.durable import flaw, remove, seal
 
 CHECKPOINT_EVERY = 20  # optimiser steps
@@ -62,14 +67,15 @@ def train(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path) -
 def _rounds(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path, out: Path) -> None:
     """Run the remaining rounds, then save the checkpoint `out`."""
     states = out.with_name(f"{name}.states")
-    learner = learner_of(settings.train, start, settings.run.seed)
+    learner = learner_of(settings, start)
+    p.tell("learner", told(base_of(learner.model)) | {"lora_rank": learner.lora_rank, "products_in_bf16": learner.bf16})
     p.engine(p.base)  # for a critic; loaded first, so it stays
     p.close_others()
     engine: Engine
     if p.settings.run.engine:
         engine = p.sampler(out)
     else:
-        engine = p.engines[out] = TransformersEngine(start)
+        engine = p.engines[out] = make_engine(start, settings.model)
     served = out.with_name(f"{name}.served")
     num_rounds = settings.run.num_rounds
     for number in range(_learnt(p, name, num_rounds, states) + 1, num_rounds + 1):
@@ -209,17 +215,36 @@ def _learning(name: str, number: int) -> str:
     return f"{name}/round{number}/learn"
 
 
-def learner_of(t: Train, start: Path, seed: int) -> Learner:
-    """A learner of the checkpoint `start`, with the settings of `train`."""
-    return Learner.from_checkpoint(
+def learner_of(s: Training, start: Path) -> Learner:
+    """A learner of the checkpoint `start`. Trained weights are float32; frozen weights have the type of `model.dtype`.
+
+    Matrix products are bfloat16 where the model samples in bfloat16.
+
+    Raises:
+        ConfigError: if the settings name several devices, or float16, whose gradients would need scaling.
+    """
+    t = s.train
+    instead = "docs/training.md shows how several train"
+    device = one_device(
+        t.devices or s.model.devices, "train.devices" if t.devices else "model.devices", instead=instead
+    )
+    dtype = dtype_on(device, s.model.dtype)
+    if dtype == torch.float16:
+        raise ConfigError("model.dtype must be bfloat16 or float32 for training; got float16")
+    learner = Learner.from_checkpoint(
         start,
+        device=device,
+        dtype=dtype if t.lora_rank else torch.float32,
+        attention=s.model.attention,
         learning_rate=t.learning_rate,
         max_grad_norm=t.max_grad_norm,
         lora_rank=t.lora_rank,
-        bf16=t.bf16,
+        bf16=dtype == torch.bfloat16,
         gradient_checkpointing=t.gradient_checkpointing,
-        seed=seed,
+        seed=s.run.seed,
     )
+    use_threads(s.model.threads, learner.model)
+    return learner
 
 
 def _check_sealed(p: Pipeline, note: Mapping[str, Any]) -> None:

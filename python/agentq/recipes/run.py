@@ -223,12 +223,16 @@ class _Job:
         return Result(rows, write_report(out))
 
     def _inputs(self, base: Path | str) -> dict[str, Path | str]:
-        from agentq.envs.contract import is_file
+        from agentq.envs.contract import from_file, is_file
 
         s = self.settings
         more = {"--base": base, "--config": self.place.file, "run.engine": s.run.engine}
-        if isinstance(s, AgentQ) and s.search.critic not in ("base", "none"):
-            more["search.critic"] = read_name(s.search.critic)
+        if isinstance(s, AgentQ | Demo | EvalSearchCommand) and s.critic.model not in ("base", "none"):
+            more["critic.model"] = read_name(s.critic.model)
+        for key, function in (("model.prompt", s.model.prompt), ("model.grammar", s.model.grammar)):
+            if function:
+                from_file(function, key)
+                more[key] = Path(function.rpartition(":")[0])
         if is_file(s.run.env):
             more["run.env"] = Path(s.run.env.rpartition(":")[0])
         given = {name: value for name, value in {**self.reads, **more}.items() if value}
@@ -241,10 +245,10 @@ class _Job:
             name = sampler_name(served)
             check_checkpoint(name)
             if not name.startswith("vllm:"):  # vLLM takes minutes to start
-                make_engine(name).close()
+                make_engine(name, self.settings.model).close()
             asked = [name for name in asked if isinstance(name, str) or name != self.reads.get("checkpoint")]
         for each in dict.fromkeys(asked):
-            engines[each] = make_engine(each)
+            engines[each] = make_engine(each, self.settings.model, dict(self.settings.vllm))
 
 
 @contextmanager

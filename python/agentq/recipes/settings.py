@@ -8,6 +8,7 @@ from __future__ import annotations
 from agentq import config
 from agentq.config import Section, Settings
 from agentq.errors import ConfigError
+from agentq.model_settings import VLLM, Critic, Judge, Model
 
 
 class Training(Settings):
@@ -44,7 +45,8 @@ class OutcomeDpo(Grouped):
 
 
 class AgentQ(Training):
-    search: config.RankedTrees = config.RankedTrees()
+    search: config.Trees = config.Trees()
+    critic: Critic = Critic()
     pairs: config.Pairs = config.Pairs()
     train: config.Dpo = config.Dpo()
 
@@ -150,6 +152,7 @@ class Demo(Settings):
 
     run: config.Rounds = config.Rounds(num_tasks=60)
     search: config.Trees = config.Trees()
+    critic: Critic = Critic()
     pairs: config.Pairs = config.Pairs()
     train: config.Dpo = config.Dpo()
     rft: config.RftRung = config.RftRung(num_tasks=80)
@@ -169,6 +172,7 @@ class EvalCommand(Settings):
 
 class EvalSearchCommand(Settings):
     search: config.Search = config.Search()
+    critic: Critic = Critic()
     eval: config.EvalSearch = config.EvalSearch()
 
 
@@ -176,6 +180,10 @@ class Live(Section):
     """`agentq run`."""
 
     run: config.Draws = config.Draws()
+    model: Model = Model(date="today")
+    critic: Critic = Critic()
+    judge: Judge = Judge()
+    vllm: VLLM = VLLM()
     search: config.SearchRule = config.SearchRule()
     price: config.Prices = config.Prices()
 
