@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from agentq.cli import main
-from agentq.policies.protocol import Policy
 from agentq.model_settings import Critic
+from agentq.policies.protocol import Policy
 from agentq.recipes.ladder import DEMO_RUNGS, RUNGS, climb, rungs_of
 from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.settings import RECIPES, Ladder

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agentq.learn.adapters import base_of, with_adapters
+from agentq.learn.adapters import TRAINED, base_of, keep_start, load_adapter, read_adapter, with_adapters
 from agentq.learn.batch import LossFn, MicroBatch, Part, check_fits, default_tokens, plan_step
 from agentq.learn.logps import action_logps, can_pack, check_forward, padded
 from agentq.learn.sharding import Placed, Ranks, check_launcher, fingerprint_of, join, recompute_layers, whole
@@ -45,6 +45,7 @@ class Learner:
         bf16: bool = False,
         gradient_checkpointing: bool = False,
         seed: int = 0,
+        adapter: Path | None = None,
         tokenizer: Any = None,
         device: torch.device | str | None = None,
         shard: bool = False,
@@ -63,6 +64,7 @@ class Learner:
             gradient_checkpointing: keep only each layer's input and compute the layer again in the backward pass. It
                 costs at most a third more arithmetic and needs the memory of about one layer.
             seed: draws the adapters' initial values; unused when all weights are trained.
+            adapter: an adapter of the same rank on this model, in peft's layout, with which training begins.
             tokenizer: saved beside the weights.
             device: where to train; None keeps the model where it is.
             shard: divide weights and steps among the processes of `accelerate launch` or `torchrun` (FSDP2). Each
@@ -76,6 +78,9 @@ class Learner:
         _check_numbers(learning_rate, max_grad_norm, weight_decay, lora_rank, warmup_steps)
         check_forward(model.eval())
         self.model = (with_adapters(model, lora_rank, seed=seed) if lora_rank else model).eval()
+        if adapter is not None:
+            load_adapter(self.model, read_adapter(adapter)[0])
+            keep_start(self.model)
         self.packed = can_pack(self.model)
         if gradient_checkpointing:
             recompute_layers(self.model)
@@ -234,7 +239,7 @@ class Learner:
         model = self.placed.whole(here=first) if adapters_only else self.placed.merged(here=first)
         if first:
             with replaced(Path(path)) as beside:
-                model.save_pretrained(beside)
+                model.save_pretrained(beside, **({"selected_adapters": [TRAINED]} if adapters_only else {}))
                 if self.tokenizer is not None:
                     self.tokenizer.save_pretrained(beside)
         self.ranks.wait()

@@ -75,8 +75,9 @@ def run(goal: str, args: LiveOptions, config: Live) -> int:
     settings = SearchSettings(
         sys.maxsize, s.num_proposals, s.temperature, s.c_exp, seed=config.run.seed, selection=s.selection
     )
-    told: dict[str, Any] = {"goal": goal, "url": args.url, "model": args.named, "judge": config.judge.model or args.named}
-    told |= {"yes": args.yes, "allow_request": args.allow_request, "block_request": args.block_request}
+    told: dict[str, Any] = {"goal": goal, "url": args.url, "model": args.named, "yes": args.yes}
+    told |= {"judge": config.judge.model or args.named}
+    told |= {"allow_request": args.allow_request, "block_request": args.block_request}
     identity = {"command": "run", "live": told, "search": config.search.model_dump()}
     named = names_of(args.named, config)
     inputs = _inputs(args, named)

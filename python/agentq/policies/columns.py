@@ -18,6 +18,7 @@ cache.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -25,6 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from agentq.learn.adapters import Switch
 from agentq.policies import attention
 from agentq.policies.head import logits_of
 from agentq.policies.llama import LlamaDecoder
@@ -56,8 +58,8 @@ class Growth:
 class Columns(Protocol):
     """A way to compute logits."""
 
-    def begin(self, prompt: np.ndarray) -> PromptRow:
-        """The row of a prompt `[P]`. Computes nothing."""
+    def begin(self, prompt: np.ndarray, *, adapted: bool = True) -> PromptRow:
+        """The row of a prompt `[P]`, which is computed with or without the model's adapter. Computes nothing."""
         ...
 
     def forward(self, rows: Sequence[Growth]) -> Tensor:
@@ -68,8 +70,10 @@ class Columns(Protocol):
 class SharedColumns:
     """`Columns` of a decoder whose layers attend fully or through one sliding window."""
 
-    def __init__(self, model: Any, prefixes: PrefixCache) -> None:
+    def __init__(self, model: Any, prefixes: PrefixCache, switch: Switch | None = None) -> None:
+        """`switch`: of a model with an adapter."""
         self.model, self.prefixes, self.decoder = model, prefixes, model.get_decoder()
+        self.switch = switch
         weight = model.get_input_embeddings().weight
         self.device, self.dtype = weight.device, weight.dtype
         config = self.decoder.config
@@ -84,9 +88,9 @@ class SharedColumns:
         kinds = set(getattr(model.get_decoder().config, "layer_types", None) or ())
         return kinds <= {FULL, SLIDING} and getattr(model, "_supports_attention_backend", False)
 
-    def begin(self, prompt: np.ndarray) -> SharedRow:
+    def begin(self, prompt: np.ndarray, *, adapted: bool = True) -> SharedRow:
         """See `Columns.begin`."""
-        return SharedRow(prompt, self.prefixes.find(prompt))
+        return SharedRow(prompt, self.prefixes.find(prompt, adapted=adapted), adapted)
 
     def forward(self, rows: Sequence[Growth]) -> Tensor:
         """See `Columns.forward`."""
@@ -104,11 +108,13 @@ class SharedColumns:
             ids.append(tokens)
             positions.append(places)
             at += len(tokens)
-        last_hidden = self._hidden(self._tensor(ids), self._tensor(positions), pieces)[last]
+        counts, adapted = [len(each) for each in ids], [growth.row.adapted for growth in rows]
+        with nullcontext() if self.switch is None else self.switch.on(counts, adapted, self.device):
+            last_hidden = self._hidden(self._tensor(ids), self._tensor(positions), pieces)[last]
         for row in new:
             row.known = None  # the buffers hold it
             if self.prefixes.max_bytes:
-                self.prefixes.add(row.prompt, row.buffers)
+                self.prefixes.add(row.prompt, row.buffers, adapted=row.adapted)
         return logits_of(self.model, last_hidden).float()
 
     def _hidden(self, input_ids: Tensor, position_ids: Tensor, pieces: list[attention.Piece]) -> Tensor:
@@ -149,9 +155,9 @@ class SharedColumns:
 class SharedRow:
     """`PromptRow` that stores the keys and values of its prompt and of its branches' tokens."""
 
-    def __init__(self, prompt: np.ndarray, known: Tensor | None) -> None:
+    def __init__(self, prompt: np.ndarray, known: Tensor | None, adapted: bool) -> None:
         """`known` `[layers, 2, heads, cached, d]`: keys and values of a cached prefix."""
-        self.prompt, self.known = prompt, known
+        self.prompt, self.known, self.adapted = prompt, known, adapted
         self.num_cached = 0 if known is None else known.shape[3]
         self.num_new = len(prompt) - self.num_cached
         self.length = len(prompt)  # number of keys
@@ -205,12 +211,13 @@ def _with_room(held: Tensor, length: int) -> Tensor:
 class PlainColumns:
     """`Columns` of any causal LM with a cache. Computes row by row, without cached prefixes."""
 
-    def __init__(self, model: Any) -> None:
-        self.model, self.device = model, model.get_input_embeddings().weight.device
+    def __init__(self, model: Any, switch: Switch | None = None) -> None:
+        """`switch`: of a model with an adapter."""
+        self.model, self.device, self.switch = model, model.get_input_embeddings().weight.device, switch
 
-    def begin(self, prompt: np.ndarray) -> PlainRow:
+    def begin(self, prompt: np.ndarray, *, adapted: bool = True) -> PlainRow:
         """See `Columns.begin`."""
-        return PlainRow(prompt, len(prompt))
+        return PlainRow(prompt, len(prompt), adapted)
 
     def forward(self, rows: Sequence[Growth]) -> Tensor:
         """See `Columns.forward`."""
@@ -224,7 +231,8 @@ class PlainColumns:
                 row.num_branches = len(before)
             else:
                 ids = torch.from_numpy(row.prompt.astype(np.int64))[None].to(self.device)
-            out = self.model(input_ids=ids, past_key_values=row.cache, use_cache=True, logits_to_keep=1)
+            with nullcontext() if self.switch is None else self.switch.on([1], [row.adapted], self.device):
+                out = self.model(input_ids=ids, past_key_values=row.cache, use_cache=True, logits_to_keep=1)
             row.cache = out.past_key_values
             logits.append(out.logits[:, -1].float())
         return torch.cat(logits)
@@ -236,6 +244,7 @@ class PlainRow:
 
     prompt: np.ndarray
     num_new: int
+    adapted: bool
     num_cached: int = 0
     num_branches: int = 1
     cache: Any = None

@@ -89,7 +89,7 @@ class Decoding:
         room = PROMPT_TOKENS
         while self.waiting and len(self.rows) < self.max_rows:
             a = self.waiting[0]
-            a.row = a.row or self.columns.begin(a.request.prompt.ids)
+            a.row = a.row or self.columns.begin(a.request.prompt.ids, adapted=a.request.adapted)
             if room < min(a.row.num_new, PROMPT_TOKENS):
                 break
             room -= a.row.num_new

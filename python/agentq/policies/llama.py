@@ -34,6 +34,7 @@ class LlamaDecoder:
         """Whether the config describes this computation. A trial must still confirm it."""
         config = model.config
         plain = not (getattr(config, "attention_bias", True) or getattr(config, "mlp_bias", True))
+        plain = plain and not hasattr(model, "peft_config")  # adapters are not part of the weights
         return type(model).__name__ == "LlamaForCausalLM" and plain and config.hidden_act == "silu"
 
     def __call__(self, input_ids: Tensor, position_ids: Tensor, pieces: attention.Pieces) -> Tensor:

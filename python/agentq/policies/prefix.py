@@ -16,7 +16,7 @@ from torch import Tensor
 
 BLOCK = 16  # tokens; ours
 MOST_BLOCKS = 2048  # twice the size at which 32 trees of `booking` run as well as without a limit
-_ROOT = 0
+_ROOTS = {True: 0, False: 1}  # of prompts with and without the adapter, whose keys and values differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,14 @@ class PrefixCache:
         """Keeps at most `max_bytes` of keys and values and at most `MOST_BLOCKS` blocks. 0 bytes disable the cache."""
         self.max_bytes, self.num_bytes = max_bytes, 0
         self._blocks: OrderedDict[tuple[int, bytes], _Block] = OrderedDict()
-        self._next = _ROOT + 1
+        self._next = len(_ROOTS)
 
-    def find(self, prompt: np.ndarray) -> Tensor | None:
+    def find(self, prompt: np.ndarray, *, adapted: bool = True) -> Tensor | None:
         """Keys and values of the longest cached prefix of `prompt` `[P]` int32, or None.
 
         Shape `[layers, 2, heads, cached, head size]`. At least one token of the prompt is left to compute.
         """
-        keys, states, before = [], [], _ROOT
+        keys, states, before = [], [], _ROOTS[adapted]
         for tokens in _tokens(prompt[:-1]):
             block = self._blocks.get((before, tokens))
             if block is None:
@@ -51,14 +51,15 @@ class PrefixCache:
             self._blocks.move_to_end(key)
         return torch.cat(states, dim=3) if states else None
 
-    def add(self, prompt: np.ndarray, states: Sequence[Tensor]) -> None:
+    def add(self, prompt: np.ndarray, states: Sequence[Tensor], *, adapted: bool = True) -> None:
         """Store the complete blocks of a computed prompt.
 
         Args:
             prompt: `[P]` int32 token ids.
             states: one per layer, `[2, heads, P or more, head size]`; copied.
+            adapted: whether they were computed with the model's adapter.
         """
-        before, keys = _ROOT, []
+        before, keys = _ROOTS[adapted], []
         for i, tokens in enumerate(_tokens(prompt)):
             key = (before, tokens)
             block = self._blocks.get(key)

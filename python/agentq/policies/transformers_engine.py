@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agentq.agent.prompts import Messages
 from agentq.errors import ModelError
+from agentq.learn.adapters import Switch, load_adapter, read_adapter, with_adapters
 from agentq.policies.decoding import Decoding
 from agentq.policies.head import context_of
 from agentq.policies.masks import Vocabulary
@@ -23,7 +25,7 @@ from agentq.policies.renderer import Renderer, end_ids_of
 from agentq.policies.stepping import Stepping
 from agentq.policies.trial import choose_columns
 from agentq.policies.usage import Usage
-from agentq.policies.weights import check_shapes, load_weights, shapes_of
+from agentq.policies.weights import check_shapes, is_adapter, load_weights, shapes_of
 from agentq.types import History
 
 
@@ -69,9 +71,9 @@ class TransformersEngine:
         self.max_rows = max_rows
         self.version = 0
         self.usage = Usage()
-        make_columns, self.shares_columns = choose_columns(self.model)
-        self.prefixes = PrefixCache(prefix_cache_bytes if self.shares_columns else 0)
-        self._columns = make_columns(self.prefixes)
+        self._peft: Any = None  # the model with an adapter, once one is published
+        self._prefix_cache_bytes = prefix_cache_bytes
+        self._choose_columns()
         ends = end_ids_of(tokenizer, self.model.generation_config)
         if not ends:
             raise ModelError(f"the checkpoint must name an eos token; got none in {model}")
@@ -96,7 +98,14 @@ class TransformersEngine:
     async def sample(self, request: SampleRequest) -> list[SampledAnswer]:
         """See `Engine.sample`. Concurrent requests are computed together."""
         self.renderer.check(request.prompt.ids, request.max_new_tokens)
+        if self._peft is None and not request.adapted:
+            request = replace(request, adapted=True)  # the same weights, so one prefix cache serves both
         return await self._stepping.submit(request, self.version)
+
+    def _choose_columns(self, switch: Switch | None = None) -> None:
+        make_columns, self.shares_columns = choose_columns(self.model, switch)
+        self.prefixes = PrefixCache(self._prefix_cache_bytes if self.shares_columns else 0)
+        self._columns = make_columns(self.prefixes)
 
     def _decoding(self) -> Decoding:
         return Decoding(
@@ -117,10 +126,28 @@ class TransformersEngine:
 
     def publish(self, checkpoint: Path | Mapping[str, Tensor]) -> int:
         """See `Engine.publish`. Also accepts weights by the names of the model's state dict."""
+        if isinstance(checkpoint, Path) and is_adapter(checkpoint):
+            return self.publish_adapter(*read_adapter(checkpoint))
         weights = checkpoint if isinstance(checkpoint, Mapping) else load_weights(checkpoint)
         check_shapes(shapes_of(weights), shapes_of(self.model.state_dict()), like=self.name)
         self.model.load_state_dict(weights, strict=False)
         self.prefixes.clear()
+        self.version += 1
+        return self.version
+
+    def publish_adapter(self, weights: Mapping[str, Tensor], rank: int) -> int:
+        """Serve an adapter over the first weights. Requests with `adapted=False` still get the first weights.
+
+        Raises:
+            ModelError: if it does not fit the model, or an adapter of another rank was published before.
+        """
+        if self._peft is None:
+            self._peft = with_adapters(self.model, rank, seed=0).eval()
+            load_adapter(self._peft, weights)
+            self._choose_columns(Switch(self._peft))
+        else:
+            load_adapter(self._peft, weights)
+            self.prefixes.clear()
         self.version += 1
         return self.version
 

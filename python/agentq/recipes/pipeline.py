@@ -21,9 +21,10 @@ from agentq.errors import ConfigError
 from agentq.evaluation.outcomes import TaskOutcome, of_episode, of_tree
 from agentq.evaluation.stats import RungResult
 from agentq.model_settings import Critic
-from agentq.policies.engine_names import checkpoint_to_train, make_engine, policy_of, read_name, sampler_name
+from agentq.policies.engine_names import checkpoint_to_train, make_engine, path_in, policy_of, read_name, sampler_name
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.protocol import Engine, Gives
+from agentq.policies.unadapted import Unadapted
 from agentq.policies.usage import Price, Usage
 from agentq.policies.weights import fingerprint
 from agentq.recipes.accounts import Cost, cost_of
@@ -47,8 +48,9 @@ class StageDisplay(Protocol):
 class Pipeline:
     """What the stages of one run share.
 
-    If `run.engine` is set, that engine samples for every trained checkpoint. The checkpoint's weights are published to
-    it, or the adapter beside the checkpoint (`adapter_of`).
+    If `run.engine` is set, that engine samples for every trained checkpoint, whose weights are published to it. With
+    adapters (`train.lora_rank`) one engine serves the base, the critic that is the base, and every trained checkpoint,
+    by the adapter beside it (`adapter_of`).
     """
 
     store: RunStore
@@ -59,20 +61,43 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         self.staying = {self.base}  # models whose engines stay loaded
+        self.serving: Path | str | None = None  # whose adapter the shared engine has
         for name, engine in self.engines.items():
             self.tell(str(name), getattr(engine, "told", {}))
 
+    @property
+    def shares(self) -> bool:
+        """Whether the base and everything trained from it are one engine: the base's, with adapters."""
+        return self.settings.train.lora_rank > 0 and isinstance(self.base, Path)
+
     def engine(self, checkpoint: Path | str) -> Engine:
         """The engine of a checkpoint or name. Those of the base, critics and the latest checkpoint stay loaded."""
+        if self.shares and checkpoint == self.base:
+            return Unadapted(self.shared())
+        adapter = adapter_of(checkpoint) if isinstance(checkpoint, Path) else None
+        if self.shares and adapter is not None and (checkpoint == self.serving or adapter.exists()):
+            if checkpoint != self.serving:
+                self.shared().publish(adapter)
+                self.serving = checkpoint
+            return self.shared()
         if checkpoint not in self.engines:
             if checkpoint not in self.staying:
                 self.close_others()
             if not self.settings.run.engine or checkpoint in self.staying or isinstance(checkpoint, str):
                 self.engines[checkpoint] = self._make(checkpoint)
             else:
-                beside = adapter_of(checkpoint)
-                self.sampler(checkpoint).publish(beside if beside.exists() else checkpoint)
+                self.sampler(checkpoint).publish(checkpoint)
         return self.engines[checkpoint]
+
+    def shared(self) -> Engine:
+        """The one engine of the base and its adapters: that of `run.engine`, or transformers in this process."""
+        if self.base not in self.engines:
+            if not self.settings.run.engine:
+                self.engines[self.base] = self._make(self.base)
+            else:
+                check_same(self.base, sampler_name(self.settings.run.engine))
+                self.sampler(self.base)
+        return self.engines[self.base]
 
     def _make(self, name: Path | str, lora_rank: int = 0) -> Engine:
         engine = make_engine(name, self.settings.model, dict(self.settings.vllm), lora_rank=lora_rank)
@@ -93,7 +118,7 @@ class Pipeline:
         for other in [path for path in self.engines if path not in self.staying]:
             self.engines.pop(other).close()
 
-    def sampler(self, checkpoint: Path) -> Engine:
+    def sampler(self, checkpoint: Path | str) -> Engine:
         """The engine of `run.engine` for a checkpoint, with its initial weights: nothing is published yet.
 
         Raises:
@@ -269,6 +294,13 @@ def search_settings(s: Search, num_iterations: int, seed: int, *, stop_on_succes
     )
 
 
+def check_same(base: Path | str, served: str) -> None:
+    """Raises ConfigError if `served` is a vLLM that starts with other weights than those that adapters are made for."""
+    path = path_in(served) if served.startswith("vllm:") else None
+    if path is not None and path != base and fingerprint(path) != fingerprint(base):
+        raise ConfigError(f"run.engine must start with the base, {base}, to serve its adapters; got {served}")
+
+
 def adapter_of(checkpoint: Path) -> Path:
-    """Path of the adapter of a checkpoint that is served as an adapter."""
+    """Path of the adapter of a checkpoint that was trained by adapters."""
     return checkpoint.with_name(f"{checkpoint.name}.adapter")

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from agentq.errors import ConfigError, StoreError
-from agentq.learn.adapters import base_of
+from agentq.learn.adapters import adapter_weights, base_of
 from agentq.learn.checkpoint import load_position, load_state, state_seal
 from agentq.learn.epochs import count_steps
 from agentq.learn.epochs import train as train_epochs
@@ -67,12 +67,15 @@ def train(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path) -
 def _rounds(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path, out: Path) -> None:
     """Run the remaining rounds, then save the checkpoint `out`."""
     states = out.with_name(f"{name}.states")
-    learner = learner_of(settings, start)
+    learner = learner_of(settings, start, p.base if p.shares else None)
     p.tell("learner", told(base_of(learner.model)) | {"lora_rank": learner.lora_rank, "products_in_bf16": learner.bf16})
-    p.engine(p.base)  # for a critic; loaded first, so it stays
+    if not p.shares:
+        p.engine(p.base)  # for a critic; loaded first, so it stays
     p.close_others()
     engine: Engine
-    if p.settings.run.engine:
+    if p.shares:
+        engine, p.serving = p.shared(), out
+    elif p.settings.run.engine:
         engine = p.sampler(out)
     else:
         engine = p.engines[out] = make_engine(start, settings.model)
@@ -89,6 +92,8 @@ def _rounds(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path,
         _learn(r, recipe, states)
     _load(states, num_rounds + 1, learner)
     learner.save(out)
+    if learner.lora_rank:
+        learner.save(adapter_of(out), adapters_only=True)
     _publish(engine, learner, adapter_of(out) if learner.lora_rank else out)
     made = [path for path in (out, adapter_of(out)) if path.exists()]
     p.store.set_note(f"{name}/train", {"finished": True, "checkpoints": {path.name: seal(path) for path in made}})
@@ -124,7 +129,10 @@ def _publish(engine: Engine, learner: Learner, at: Path) -> None:
     The engine reads the directory again if it loses the weights. Directories of earlier rounds are removed.
     """
     if isinstance(engine, TransformersEngine):
-        engine.publish(learner.state_dict())
+        if learner.lora_rank:
+            engine.publish_adapter(adapter_weights(learner.model), learner.lora_rank)
+        else:
+            engine.publish(learner.state_dict())
         return
     if not at.exists():
         learner.save(at, adapters_only=bool(learner.lora_rank))
@@ -215,10 +223,11 @@ def _learning(name: str, number: int) -> str:
     return f"{name}/round{number}/learn"
 
 
-def learner_of(s: Training, start: Path) -> Learner:
+def learner_of(s: Training, start: Path, base: Path | str | None = None) -> Learner:
     """A learner of the checkpoint `start`. Trained weights are float32; frozen weights have the type of `model.dtype`.
 
-    Matrix products are bfloat16 where the model samples in bfloat16.
+    Matrix products are bfloat16 where the model samples in bfloat16. With a `base`, the adapter of `start` is trained
+    on, so it stays an adapter of the base.
 
     Raises:
         ConfigError: if the settings name several devices, or float16, whose gradients would need scaling.
@@ -232,8 +241,9 @@ def learner_of(s: Training, start: Path) -> Learner:
     if dtype == torch.float16:
         raise ConfigError("model.dtype must be bfloat16 or float32 for training; got float16")
     learner = Learner.from_checkpoint(
-        start,
+        start if base is None else base,
         device=device,
+        adapter=adapter_of(start) if base is not None and start != base else None,
         dtype=dtype if t.lora_rank else torch.float32,
         attention=s.model.attention,
         learning_rate=t.learning_rate,

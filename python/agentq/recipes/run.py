@@ -247,6 +247,8 @@ class _Job:
             if not name.startswith("vllm:"):  # vLLM takes minutes to start
                 make_engine(name, self.settings.model).close()
             asked = [name for name in asked if isinstance(name, str) or name != self.reads.get("checkpoint")]
+            if self.settings.train.lora_rank:  # the same engine serves the base
+                asked = [name for name in asked if isinstance(name, str)]
         for each in dict.fromkeys(asked):
             engines[each] = make_engine(each, self.settings.model, dict(self.settings.vllm))
 
