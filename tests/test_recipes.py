@@ -66,8 +66,8 @@ def climbed(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Climbed:
             rows = climb(pipeline, settings)
         # the command reads them; the policy and the critic, which are a teacher and a scripted one here
         policy = {f"model.{name}" for name in ("max_new_tokens", "stop", "prompt", "grammar")}
-        elsewhere = {"run.out", "run.constrained", "model.memory", "critic.max_new_tokens"} | policy
-        overridden = {"run.group_size", "critic.model"}  # by rungs
+        elsewhere = {"run.out", "run.constrained", "model.memory", "model.sleep", "critic.max_new_tokens"} | policy
+        overridden = {"run.group_size"}  # by rungs
         assert read - overridden - elsewhere == keys(Ladder) - elsewhere
     return out, settings, pipeline, rows
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -41,7 +42,9 @@ class Renderer:
         Raises ModelError if the tokenizer's chat template accepts no form of a user message.
         """
         self.tokenizer, self.context_tokens = tokenizer, context_tokens
-        self.template = {"strftime_now": date.strftime, "date_string": date.strftime("%d %b %Y"), **template}
+        own = tokenizer.chat_template
+        dated = {"chat_template": on_day(own, date)} if isinstance(own, str) else {}
+        self.template = {"date_string": date.strftime("%d %b %Y"), **dated, **template}
         self.fence = Fence.of(tokenizer)
         self._form = chat_form(tokenizer, self.template)
         self.end_ids = self._ends(end_ids)
@@ -99,6 +102,11 @@ class Renderer:
     def decode(self, token_ids: np.ndarray) -> str:
         """The text of sampled tokens, without special tokens."""
         return str(self.tokenizer.decode(token_ids.tolist(), skip_special_tokens=True))
+
+
+def on_day(template: str, date: Date) -> str:
+    """A chat template that shows a fixed day instead of the current one: calls of `strftime_now` are replaced."""
+    return re.sub(r"strftime_now\(\s*(['\"])(.*?)\1\s*\)", lambda call: repr(date.strftime(call[2])), template)
 
 
 @lru_cache(maxsize=4)

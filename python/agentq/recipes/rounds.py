@@ -27,6 +27,7 @@ from agentq.learn.checkpoint import load_position, load_state, state_seal
 from agentq.learn.epochs import count_steps
 from agentq.learn.epochs import train as train_epochs
 from agentq.learn.learner import Learner, Metrics
+from agentq.learn.thinking import without_thinking
 from agentq.policies.engine_names import make_engine
 from agentq.policies.placement import dtype_on, one_device, told, use_threads
 from agentq.policies.protocol import Engine
@@ -150,6 +151,8 @@ def _learn(r: Round[S], recipe: Recipe[S], states: Path) -> None:
     """
     t, store, stage, directory = r.settings.train, r.store, _learning(r.name, r.number), _state(states, r.number)
     items, env_steps = recipe.credit(r), r.pipeline.cost(r.stage).env_steps
+    if not t.thinking:
+        items = [without_thinking(item, r.learner.tokenizer) for item in items]
     began, before = time.monotonic(), store.note(stage) or {}
 
     def keep(**more: Any) -> None:
