@@ -17,11 +17,13 @@ from torch import Tensor
 from agentq.errors import ConfigError, ModelError
 from agentq.learn.adapters import adapter_weights, at_start, read_adapter
 from agentq.learn.learner import Learner
+from agentq.policies.engine_names import check_same
 from agentq.policies.protocol import Prompt, SampledAnswer, SampleRequest
 from agentq.policies.transformers_engine import TransformersEngine
 from agentq.policies.unadapted import Unadapted
+from agentq.policies.weights import adapter_of
 from agentq.recipes.ladder import DEMO_RUNGS, climb
-from agentq.recipes.pipeline import Pipeline, adapter_of, check_same
+from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.settings import Demo
 from agentq.store.run import RunStore
 from tests.learn_factory import sample

@@ -14,6 +14,7 @@ from agentq import plugins
 from agentq.errors import ConfigError, ModelError
 from agentq.model_settings import Model
 from agentq.policies.placement import dtype_on, one_device, use_threads
+from agentq.policies.weights import fingerprint
 
 if TYPE_CHECKING:
     from agentq.policies.model_policy import ModelPolicy
@@ -92,8 +93,20 @@ def sampler_name(engine: str) -> str:
     return name
 
 
+def check_same(base: Path | str, served: str) -> None:
+    """Raises ConfigError if `served` is a vLLM that starts with other weights than those that adapters are made for."""
+    path = path_in(served) if served.startswith("vllm:") else None
+    if path is not None and path != base and fingerprint(path) != fingerprint(base):
+        raise ConfigError(f"run.engine must start with the base, {base}, to serve its adapters; got {served}")
+
+
 def make_engine(
-    name: Path | str, model: Model = MODEL, vllm: Mapping[str, Any] = MappingProxyType({}), *, lora_rank: int = 0
+    name: Path | str,
+    model: Model = MODEL,
+    vllm: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    lora_rank: int = 0,
+    reserved_bytes: int = 0,
 ) -> Engine:
     """The engine with this name.
 
@@ -101,6 +114,7 @@ def make_engine(
         model: where it runs, and how prompts are rendered.
         vllm: arguments of vLLM's engine, by vLLM's names; they win over those that follow from `model`.
         lora_rank: with more than 0, adapters of this rank can be published to it.
+        reserved_bytes: memory per GPU that a vLLM started here leaves to a learner.
 
     Raises:
         ConfigError: if no engine has this name, or a setting does not fit this machine.
@@ -126,7 +140,8 @@ def make_engine(
     if name.startswith("vllm:"):
         from agentq.policies.vllm_engine import VLLMEngine, arguments_of
 
-        return VLLMEngine(name.removeprefix("vllm:"), **rendering, **(arguments_of(model, lora_rank) | dict(vllm)))
+        settings = arguments_of(model, lora_rank) | dict(vllm)
+        return VLLMEngine(name.removeprefix("vllm:"), reserved_bytes=reserved_bytes, **rendering, **settings)
     scheme, _, rest = name.partition(":")
     if scheme not in ("http", "https"):
         found: Engine = plugins.load("engines", scheme)(rest)

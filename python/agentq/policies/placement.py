@@ -87,3 +87,11 @@ def told(model: Any) -> dict[str, Any]:
         "attention": str(model.get_decoder().config._attn_implementation),
         "threads": torch.get_num_threads(),
     }
+
+
+def release(device: torch.device) -> None:
+    """Give memory that torch keeps for later use back to the device."""
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.empty_cache()

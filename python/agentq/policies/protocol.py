@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Flag, auto
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -122,6 +122,15 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Release processes, connections and caches. No request may follow."""
+        ...
+
+
+@runtime_checkable
+class Sleeper(Protocol):
+    """An engine that can free its device while the policy trains there."""
+
+    def sleep(self) -> None:
+        """Free the device until `publish`, which wakes the engine with the new weights. No request may come between."""
         ...
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from datetime import date as Date
 from itertools import count
@@ -23,6 +24,7 @@ from agentq.policies.renderer import DATE, load_renderer
 from agentq.policies.weights import check_weights, is_adapter
 from agentq.types import StopReason
 
+ROOM_BYTES = 1 << 30  # of a GPU, left free for torch's buffers
 OURS = frozenset({"model", "disable_log_stats"})  # arguments that users do not set
 
 
@@ -39,6 +41,9 @@ class VLLMEngine(ContinuousEngine):
         slots: int = 256,
         template: Mapping[str, Any] = MappingProxyType({}),
         date: Date = DATE,
+        devices: Sequence[str] = (),
+        sleep_level: int = 0,
+        reserved_bytes: int = 0,
         **settings: Any,
     ) -> None:
         """Start vLLM on a checkpoint, by name or path.
@@ -47,6 +52,9 @@ class VLLMEngine(ContinuousEngine):
             slots: number of requests that may run at the same time; vLLM decides how many it computes together.
             template: see `Renderer`.
             date: see `Renderer`.
+            devices: the GPUs to run on, such as `cuda:0`; none: vLLM's choice.
+            sleep_level: what `sleep` frees: 1 moves the weights to main memory, 2 drops them, 0: nothing.
+            reserved_bytes: memory per GPU that is left to others.
             settings: arguments of vLLM's AsyncEngineArgs. By default weights keep the checkpoint's own type.
 
         Raises:
@@ -67,8 +75,10 @@ class VLLMEngine(ContinuousEngine):
         self.model, self._weights = model, model
         self._requests, self._adapters = count(), count(1)
         self._adapter: Any = None  # vLLM's LoRARequest; None without an adapter
+        self._sleep_level, self._asleep = sleep_level, False
         try:
-            self._llm = self._background.wait(self._start(settings))
+            with only_devices(devices):
+                self._llm = self._background.wait(self._start(settings | share_of(devices, reserved_bytes, settings)))
         except Exception as error:
             self._background.close()
             raise ModelError(f"vLLM must be able to serve the model; got {model}: {last_line(error)}") from error
@@ -125,7 +135,24 @@ class VLLMEngine(ContinuousEngine):
         text = before_stop(self.renderer.decode(ids), stop)
         return SampledAnswer(text, ids, np.array(logps, dtype=np.float32), reason, self.version)
 
+    def sleep(self) -> None:
+        """See `Sleeper.sleep`. Does nothing with `sleep_level` 0, as on a CPU, where vLLM cannot sleep."""
+        if self._sleep_level and not self._asleep:
+            self._background.wait(self._llm.sleep(self._sleep_level))
+            self._asleep = True
+
     async def _load(self, checkpoint: Path) -> None:
+        if not self._asleep:
+            await self._exchange(checkpoint)
+            return
+        await self._llm.wake_up(["weights"])
+        if self._sleep_level == 2 and is_adapter(checkpoint):
+            await self._reload(self._weights)  # the weights below the adapter
+        await self._exchange(checkpoint)
+        await self._llm.wake_up(["kv_cache"])
+        self._asleep = False
+
+    async def _exchange(self, checkpoint: Path) -> None:
         """See `ContinuousEngine._load`. An adapter (peft's layout) needs `enable_lora=True` among the settings."""
         before = self._adapter
         if is_adapter(checkpoint):
@@ -159,6 +186,36 @@ class VLLMEngine(ContinuousEngine):
             self._llm.shutdown()
             self._llm = None  # a second shutdown at the end of the process would fail
         super().close()
+
+
+@contextmanager
+def only_devices(devices: Sequence[str]) -> Iterator[None]:
+    """Within the block, processes that start see only these GPUs."""
+    before = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = before.split(",") if before else []
+    numbers = [int(name.removeprefix("cuda:")) for name in devices if name.startswith("cuda:")]
+    if numbers:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(visible[n] if visible else str(n) for n in numbers)
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ["CUDA_VISIBLE_DEVICES"] = before
+        elif numbers:
+            del os.environ["CUDA_VISIBLE_DEVICES"]
+
+
+def share_of(devices: Sequence[str], reserved_bytes: int, given: Mapping[str, Any]) -> dict[str, float]:
+    """The part of each GPU's memory that vLLM may take: what is free, less `reserved_bytes` and room for buffers."""
+    if "gpu_memory_utilization" in given or not devices or not devices[0].startswith("cuda"):
+        return {}
+    import torch
+
+    shares = []
+    for device in devices:
+        free, total = torch.cuda.mem_get_info(torch.device(device))
+        shares.append((free - reserved_bytes - ROOM_BYTES) / total)
+    return {"gpu_memory_utilization": max(0.05, min(0.9, *shares))}
 
 
 def check_arguments(given: Mapping[str, Any]) -> None:
@@ -195,4 +252,5 @@ def arguments_of(model: Model, lora_rank: int) -> dict[str, Any]:
     if devices[0].startswith("cuda"):
         found.setdefault("dtype", "bfloat16")
         found |= {"tensor_parallel_size": len(devices), "enable_sleep_mode": model.sleep > 0}
+        found |= {"devices": devices, "sleep_level": model.sleep}
     return found

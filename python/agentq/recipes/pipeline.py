@@ -5,13 +5,13 @@ A finished stage is not repeated. An interrupted stage continues with the missin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from agentq import envs
 from agentq.config import Search, Settings
@@ -21,17 +21,24 @@ from agentq.errors import ConfigError
 from agentq.evaluation.outcomes import TaskOutcome, of_episode, of_tree
 from agentq.evaluation.stats import RungResult
 from agentq.model_settings import Critic
-from agentq.policies.engine_names import checkpoint_to_train, make_engine, path_in, policy_of, read_name, sampler_name
+from agentq.policies.engine_names import (
+    check_same,
+    checkpoint_to_train,
+    make_engine,
+    policy_of,
+    read_name,
+    sampler_name,
+)
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.protocol import Engine, Gives
 from agentq.policies.unadapted import Unadapted
 from agentq.policies.usage import Price, Usage
-from agentq.policies.weights import fingerprint
+from agentq.policies.weights import adapter_of, fingerprint
 from agentq.recipes.accounts import Cost, cost_of
 from agentq.searching.collect import Item, OnItem, Work, attempts, collect, rollouts, trees
 from agentq.searching.rollout import RolloutSettings
 from agentq.searching.selection import SearchSettings
-from agentq.store.files import read_json, write_json
+from agentq.store.files import note_model
 from agentq.store.run import RunStore
 from agentq.types import Split, Task
 
@@ -63,7 +70,7 @@ class Pipeline:
         self.staying = {self.base}  # models whose engines stay loaded
         self.serving: Path | str | None = None  # whose adapter the shared engine has
         for name, engine in self.engines.items():
-            self.tell(str(name), getattr(engine, "told", {}))
+            note_model(self.store.path, str(name), getattr(engine, "told", {}))
 
     @property
     def shares(self) -> bool:
@@ -100,18 +107,14 @@ class Pipeline:
         return self.engines[self.base]
 
     def _make(self, name: Path | str, lora_rank: int = 0) -> Engine:
-        engine = make_engine(name, self.settings.model, dict(self.settings.vllm), lora_rank=lora_rank)
-        self.tell(str(name), getattr(engine, "told", {}))
-        return engine
+        reserved, arguments = 0, dict(self.settings.vllm)
+        if str(name).startswith("vllm:"):
+            from agentq.recipes.memory import learner_bytes  # needs torch
 
-    def tell(self, name: str, told: Mapping[str, Any]) -> None:
-        """Note in env.json where and how a model runs."""
-        file = self.store.path / "env.json"
-        noted = read_json(file)
-        models = noted.setdefault("models", {})
-        if told and models.get(name) != told:
-            models[name] = told
-            write_json(file, noted)
+            reserved = learner_bytes(self.settings, self.base)
+        engine = make_engine(name, self.settings.model, arguments, lora_rank=lora_rank, reserved_bytes=reserved)
+        note_model(self.store.path, str(name), getattr(engine, "told", {}))
+        return engine
 
     def close_others(self) -> None:
         """Close the engines of trained weights before the next ones are loaded."""
@@ -292,15 +295,3 @@ def search_settings(s: Search, num_iterations: int, seed: int, *, stop_on_succes
         selection=s.selection,
         leaves_in_flight=s.leaves_in_flight,
     )
-
-
-def check_same(base: Path | str, served: str) -> None:
-    """Raises ConfigError if `served` is a vLLM that starts with other weights than those that adapters are made for."""
-    path = path_in(served) if served.startswith("vllm:") else None
-    if path is not None and path != base and fingerprint(path) != fingerprint(base):
-        raise ConfigError(f"run.engine must start with the base, {base}, to serve its adapters; got {served}")
-
-
-def adapter_of(checkpoint: Path) -> Path:
-    """Path of the adapter of a checkpoint that was trained by adapters."""
-    return checkpoint.with_name(f"{checkpoint.name}.adapter")

@@ -29,15 +29,18 @@ from agentq.learn.epochs import train as train_epochs
 from agentq.learn.learner import Learner, Metrics
 from agentq.learn.thinking import without_thinking
 from agentq.policies.engine_names import make_engine
-from agentq.policies.placement import dtype_on, one_device, told, use_threads
-from agentq.policies.protocol import Engine
+from agentq.policies.placement import dtype_on, one_device, release, told, use_threads
+from agentq.policies.protocol import Engine, Sleeper
 from agentq.policies.transformers_engine import TransformersEngine
+from agentq.policies.weights import adapter_of
 from agentq.recipes.accounts import Cost
+from agentq.recipes.memory import trains_where_it_samples
 from agentq.recipes.metrics import collected, used
-from agentq.recipes.pipeline import Pipeline, adapter_of
+from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.recipe import Recipe, Round, S, stage_of
 from agentq.recipes.settings import Training
 from agentq.store.durable import flaw, remove, seal
+from agentq.store.files import note_model
 
 CHECKPOINT_EVERY = 20  # optimiser steps
 
@@ -68,18 +71,10 @@ def train(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path) -
 def _rounds(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path, out: Path) -> None:
     """Run the remaining rounds, then save the checkpoint `out`."""
     states = out.with_name(f"{name}.states")
+    engine = _sampler(p, start, out)  # first, so that a vLLM leaves room for the learner
     learner = learner_of(settings, start, p.base if p.shares else None)
-    p.tell("learner", told(base_of(learner.model)) | {"lora_rank": learner.lora_rank, "products_in_bf16": learner.bf16})
-    if not p.shares:
-        p.engine(p.base)  # for a critic; loaded first, so it stays
-    p.close_others()
-    engine: Engine
-    if p.shares:
-        engine, p.serving = p.shared(), out
-    elif p.settings.run.engine:
-        engine = p.sampler(out)
-    else:
-        engine = p.engines[out] = make_engine(start, settings.model)
+    more = {"lora_rank": learner.lora_rank, "products_in_bf16": learner.bf16}
+    note_model(p.store.path, "learner", told(base_of(learner.model)) | more)
     served = out.with_name(f"{name}.served")
     num_rounds = settings.run.num_rounds
     for number in range(_learnt(p, name, num_rounds, states) + 1, num_rounds + 1):
@@ -90,7 +85,10 @@ def _rounds(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path,
             break
         recipe.collect(r)
         p.store.log(name, number, **collected(p.store, r.stage), **used(p.store, r.stage))
+        if isinstance(engine, Sleeper) and trains_where_it_samples(settings):
+            engine.sleep()  # until weights are published
         _learn(r, recipe, states)
+        release(learner.device)
     _load(states, num_rounds + 1, learner)
     learner.save(out)
     if learner.lora_rank:
@@ -98,6 +96,20 @@ def _rounds(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path,
     _publish(engine, learner, adapter_of(out) if learner.lora_rank else out)
     made = [path for path in (out, adapter_of(out)) if path.exists()]
     p.store.set_note(f"{name}/train", {"finished": True, "checkpoints": {path.name: seal(path) for path in made}})
+
+
+def _sampler(p: Pipeline, start: Path, out: Path) -> Engine:
+    """The engine that samples for the training of `out`; its weights are published later."""
+    if not p.shares:
+        p.engine(p.base)  # for a critic; loaded first, so it stays
+    p.close_others()
+    if p.shares:
+        p.serving = out
+        return p.shared()
+    if p.settings.run.engine:
+        return p.sampler(out)
+    engine = p.engines[out] = make_engine(start, p.settings.model)
+    return engine
 
 
 def _learnt(p: Pipeline, name: str, num_rounds: int, states: Path) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import runpy
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -217,10 +218,28 @@ class _Job:
             require_train(self.command.partition(" ")[0])
         with _closed_at_end() as engines:
             if clean or not is_begun(out):
+                if any(isinstance(name, Path) for name in asked):
+                    self._check_memory(base, measured)
                 self._make_engines(asked, engines)
             with claimed(out, stored, clean=clean, inputs=inputs) as store, RichStatus() as status:
                 rows = work(Pipeline(store, self.settings, base, status, engines))
         return Result(rows, write_report(out))
+
+    def _check_memory(self, base: Path | str, measured: Path | str | None) -> None:
+        """Check that the models of a new run fit, and say if a large base is needed twice."""
+        from agentq.recipes.memory import GIB, check_memory, size_of
+
+        s = self.settings
+        check_memory(s, base, measured)
+        critic = s.critic.model if isinstance(s, AgentQ | Demo) else "none"
+        if measured is None and not s.train.lora_rank and critic == "base":
+            size = size_of(base)
+            if size.parameters * size.own_bytes > GIB:
+                print(
+                    f"agentq: all weights are trained, so the critic needs {base} a second time: "
+                    "--critic.model names another engine, --train.lora_rank 16 needs one model for both",
+                    file=sys.stderr,
+                )
 
     def _inputs(self, base: Path | str) -> dict[str, Path | str]:
         from agentq.envs.contract import from_file, is_file
