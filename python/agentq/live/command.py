@@ -27,7 +27,7 @@ from agentq.live.options import DRY_SECONDS, SECONDS, LiveOptions
 from agentq.live.solve import Outcome, Solution, Watcher, commands_of, site_of, solve
 from agentq.live.walk import walk
 from agentq.policies.budget import Budget
-from agentq.policies.engine_names import check_checkpoint, path_in, read_name
+from agentq.policies.engine_names import check_checkpoint, check_vllm, path_in, read_name
 from agentq.policies.usage import Price, Usage
 from agentq.recipes.settings import Live
 from agentq.report.page import used, write_report
@@ -81,6 +81,7 @@ def run(goal: str, args: LiveOptions, config: Live) -> int:
     identity = {"command": "run", "live": told, "search": config.search.model_dump()}
     named = names_of(args.named, config)
     inputs = _inputs(args, named)
+    check_vllm(dict(config.vllm), named.values())
     check_claim(out, identity, clean=args.clean, inputs=inputs)
     with loaded(named, config) as engines:
         models = Models(named, engines, config, budget, price, args.judge_sees)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import date as Date
 from pathlib import Path
 from types import MappingProxyType
@@ -91,6 +91,22 @@ def sampler_name(engine: str) -> str:
     if isinstance(name, Path):
         raise ConfigError(f"run.engine must be vllm:PATH or a vLLM server's URL; got {name}")
     return name
+
+
+def check_vllm(arguments: Mapping[str, Any], names: Iterable[Path | str]) -> None:
+    """Check arguments for vLLM's engine before anything is loaded. `names`: the engines that a command will make.
+
+    Raises:
+        ConfigError: if vLLM has no such argument, or no engine is a vLLM that this process starts.
+        MissingExtra: without vLLM.
+    """
+    if not arguments:
+        return
+    if not any(str(name).startswith("vllm:") for name in names):
+        raise ConfigError(f"vllm.{next(iter(arguments))} must go with a model vllm:PATH; got none")
+    from agentq.policies.vllm_engine import check_arguments
+
+    check_arguments(arguments)
 
 
 def check_same(base: Path | str, served: str) -> None:

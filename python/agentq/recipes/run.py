@@ -16,6 +16,7 @@ from agentq.config import Run, Settings
 from agentq.errors import ConfigError, did_you_mean, require
 from agentq.policies.engine_names import (
     check_checkpoint,
+    check_vllm,
     checkpoint_to_train,
     embedded_base,
     make_engine,
@@ -212,6 +213,8 @@ class _Job:
         check_checkpoint(base)
         stored = self.settings.to_dict() | {"command": self.command} | dict(self.identity)
         inputs = self._inputs(base)
+        names = (measured, base, self.settings.run.engine, *self._critic())
+        check_vllm(dict(self.settings.vllm), [name for name in names if name])
         check_claim(out, stored, clean=clean, inputs=inputs)
         asked = [base] if measured is None else [measured, base] if "search" in self.command else [measured]
         if any(isinstance(name, Path) for name in asked):
@@ -231,8 +234,7 @@ class _Job:
 
         s = self.settings
         check_memory(s, base, measured)
-        critic = s.critic.model if isinstance(s, AgentQ | Demo) else "none"
-        if measured is None and not s.train.lora_rank and critic == "base":
+        if measured is None and not s.train.lora_rank and "base" in self._critic():
             size = size_of(base)
             if size.parameters * size.own_bytes > GIB:
                 print(
@@ -246,8 +248,7 @@ class _Job:
 
         s = self.settings
         more = {"--base": base, "--config": self.place.file, "run.engine": s.run.engine}
-        if isinstance(s, AgentQ | Demo | EvalSearchCommand) and s.critic.model not in ("base", "none"):
-            more["critic.model"] = read_name(s.critic.model)
+        more |= {"critic.model": read_name(name) for name in self._critic() if name not in ("base", "none")}
         for key, function in (("model.prompt", s.model.prompt), ("model.grammar", s.model.grammar)):
             if function:
                 from_file(function, key)
@@ -256,6 +257,11 @@ class _Job:
             more["run.env"] = Path(s.run.env.rpartition(":")[0])
         given = {name: value for name, value in {**self.reads, **more}.items() if value}
         return {name: path_in(value) or value for name, value in given.items()}
+
+    def _critic(self) -> list[str]:
+        """What ranks proposals, if the command has a critic."""
+        s = self.settings
+        return [s.critic.model] if isinstance(s, AgentQ | Demo | EvalSearchCommand) else []
 
     def _make_engines(self, asked: Sequence[Path | str], engines: Engines) -> None:
         """Load the engines that a new run uses first, before it creates or deletes anything."""
