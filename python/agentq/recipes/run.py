@@ -248,7 +248,8 @@ class _Job:
 
         s = self.settings
         more = {"--base": base, "--config": self.place.file, "run.engine": s.run.engine}
-        more |= {"critic.model": read_name(name) for name in self._critic() if name not in ("base", "none")}
+        if other := [name for name in self._critic() if name not in ("base", "none")]:
+            more["critic.model"] = read_name(other[0])
         for key, function in (("model.prompt", s.model.prompt), ("model.grammar", s.model.grammar)):
             if function:
                 from_file(function, key)
