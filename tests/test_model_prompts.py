@@ -16,10 +16,11 @@ from agentq.base.tokenizer import train_tokenizer
 from agentq.errors import ConfigError, ModelError
 from agentq.learn.thinking import thinking_tokens, without_thinking
 from agentq.model_settings import Model
-from agentq.policies.engine_names import make_engine, policy_of
+from agentq.policies.engine_names import make_engine
 from agentq.policies.protocol import Prompt, SampleRequest
 from agentq.policies.renderer import Renderer, load_renderer
 from agentq.policies.transformers_engine import TransformersEngine
+from agentq.recipes.prompted import policy_of
 from agentq.types import CreditedTrajectory, History, Observation, PreferencePair, Sample, StopReason
 
 HISTORY = History("book", Observation("link Blue [3]"))

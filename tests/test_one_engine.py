@@ -15,8 +15,8 @@ from architectures import write_checkpoint
 from torch import Tensor
 
 from agentq.errors import ConfigError, ModelError
-from agentq.learn.adapters import adapter_weights, at_start, read_adapter
 from agentq.learn.learner import Learner
+from agentq.policies.adapters import adapter_weights, at_start, read_adapter
 from agentq.policies.engine_names import check_same
 from agentq.policies.protocol import Prompt, SampledAnswer, SampleRequest
 from agentq.policies.transformers_engine import TransformersEngine

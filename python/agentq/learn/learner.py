@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agentq.learn.adapters import TRAINED, base_of, keep_start, load_adapter, read_adapter, with_adapters
 from agentq.learn.batch import LossFn, MicroBatch, Part, check_fits, default_tokens, plan_step
 from agentq.learn.logps import action_logps, can_pack, check_forward, padded
 from agentq.learn.sharding import Placed, Ranks, check_launcher, fingerprint_of, join, recompute_layers, whole
 from agentq.learn.steps import imitation_step, preference_step, with_reference
 from agentq.learn.trie_attention import tree_attention_of
+from agentq.policies.adapters import TRAINED, base_of, keep_start, load_adapter, read_adapter, with_adapters
 from agentq.policies.head import context_of
 from agentq.policies.transformers_engine import load_checkpoint
 from agentq.store.durable import replaced

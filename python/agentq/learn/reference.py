@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from agentq.learn.adapters import at_start
 from agentq.learn.learner import Learner
+from agentq.policies.adapters import at_start
 from agentq.types import Sample
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agentq.learn.adapters import at_start
 from agentq.learn.batch import LossFn, Part
 from agentq.learn.losses import dpo_loss, sequence_logps, sft_loss
+from agentq.policies.adapters import at_start
 from agentq.types import PreferencePair, Sample
 
 if TYPE_CHECKING:

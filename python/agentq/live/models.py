@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from agentq.critics.judge import OutcomeJudge
 from agentq.critics.ranker import LLMRanker
 from agentq.policies.budget import Budget, Budgeted
-from agentq.policies.engine_names import make_engine, policy_of
+from agentq.policies.engine_names import make_engine
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.protocol import Engine
 from agentq.policies.usage import Price, Usage
+from agentq.recipes.prompted import policy_of
 from agentq.recipes.settings import Live
 
 

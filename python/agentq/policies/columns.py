@@ -26,8 +26,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agentq.learn.adapters import Switch
 from agentq.policies import attention
+from agentq.policies.adapters import Switch
 from agentq.policies.head import logits_of
 from agentq.policies.llama import LlamaDecoder
 from agentq.policies.prefix import PrefixCache

@@ -17,7 +17,6 @@ from agentq.policies.placement import dtype_on, one_device, use_threads
 from agentq.policies.weights import fingerprint
 
 if TYPE_CHECKING:
-    from agentq.policies.model_policy import ModelPolicy
     from agentq.policies.protocol import Engine
 
 MODEL = Model()
@@ -168,19 +167,3 @@ def make_engine(
     tokenizer = parse_qs(url.query).get("tokenizer", [None])[-1]
     plain = url._replace(query="", fragment="").geturl()
     return OpenAIEngine(plain, url.fragment, tokenizer=tokenizer, context=model.context, **rendering)
-
-
-def policy_of(engine: Engine, model: Model, *, constrained: bool = False) -> ModelPolicy:
-    """The policy on an engine, with the prompt, grammar and budget of the settings.
-
-    Raises:
-        ConfigError: if a file or function is missing, or answers are constrained to a grammar that is not agentq's.
-    """
-    from agentq.envs.contract import from_file
-    from agentq.policies.model_policy import ModelPolicy
-
-    if constrained and model.grammar:
-        raise ConfigError(f"run.constrained must be false with a grammar of yours; got model.grammar {model.grammar}")
-    own = {"compose": (model.prompt, "model.prompt"), "parse": (model.grammar, "model.grammar")}
-    given = {name: from_file(what, key) for name, (what, key) in own.items() if what}
-    return ModelPolicy(engine, max_new_tokens=model.max_new_tokens, constrained=constrained, stop=model.stop, **given)

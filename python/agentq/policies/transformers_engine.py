@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agentq.agent.prompts import Messages
 from agentq.errors import ModelError
-from agentq.learn.adapters import Switch, load_adapter, read_adapter, with_adapters
+from agentq.policies.adapters import Switch, load_adapter, read_adapter, with_adapters
 from agentq.policies.decoding import Decoding
 from agentq.policies.head import context_of
 from agentq.policies.masks import Vocabulary

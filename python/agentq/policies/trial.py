@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from agentq.errors import ModelError
-from agentq.learn.adapters import Switch
+from agentq.policies.adapters import Switch
 from agentq.policies.columns import Columns, Growth, PlainColumns, SharedColumns
 from agentq.policies.head import context_of
 from agentq.policies.prefix import PrefixCache

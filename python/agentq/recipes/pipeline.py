@@ -21,20 +21,14 @@ from agentq.errors import ConfigError
 from agentq.evaluation.outcomes import TaskOutcome, of_episode, of_tree
 from agentq.evaluation.stats import RungResult
 from agentq.model_settings import Critic
-from agentq.policies.engine_names import (
-    check_same,
-    checkpoint_to_train,
-    make_engine,
-    policy_of,
-    read_name,
-    sampler_name,
-)
+from agentq.policies.engine_names import check_same, checkpoint_to_train, make_engine, read_name, sampler_name
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.protocol import Engine, Gives
 from agentq.policies.unadapted import Unadapted
 from agentq.policies.usage import Price, Usage
 from agentq.policies.weights import adapter_of, fingerprint
 from agentq.recipes.accounts import Cost, cost_of
+from agentq.recipes.prompted import policy_of
 from agentq.searching.collect import Item, OnItem, Work, attempts, collect, rollouts, trees
 from agentq.searching.rollout import RolloutSettings
 from agentq.searching.selection import SearchSettings

@@ -22,12 +22,12 @@ from typing import Any
 import torch
 
 from agentq.errors import ConfigError, StoreError
-from agentq.learn.adapters import adapter_weights, base_of
 from agentq.learn.checkpoint import load_position, load_state, state_seal
 from agentq.learn.epochs import count_steps
 from agentq.learn.epochs import train as train_epochs
 from agentq.learn.learner import Learner, Metrics
 from agentq.learn.thinking import without_thinking
+from agentq.policies.adapters import adapter_weights, base_of
 from agentq.policies.engine_names import make_engine
 from agentq.policies.placement import dtype_on, one_device, release, told, use_threads
 from agentq.policies.protocol import Engine, Sleeper
