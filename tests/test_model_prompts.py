@@ -15,7 +15,7 @@ from agentq.agent.prompts import Messages
 from agentq.base.tokenizer import train_tokenizer
 from agentq.errors import ConfigError, ModelError
 from agentq.learn.thinking import thinking_tokens, without_thinking
-from agentq.model_settings import Model
+from agentq.model_settings import ModelSettings
 from agentq.policies.engine_names import make_engine
 from agentq.policies.protocol import Prompt, SampleRequest
 from agentq.policies.renderer import Renderer, load_renderer
@@ -189,7 +189,7 @@ number = 3
 
 def test_a_prompt_and_a_grammar_of_ones_own(checkpoint: Path, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
-    model = Model(prompt=f"{tmp_path}/own.py:compose", grammar=f"{tmp_path}/own.py:parse", max_new_tokens=5)
+    model = ModelSettings(prompt=f"{tmp_path}/own.py:compose", grammar=f"{tmp_path}/own.py:parse", max_new_tokens=5)
     engine = make_engine(checkpoint, model)
     (found,) = asyncio.run(policy_of(engine, model).propose(HISTORY, 1, seed=0))
     shown = engine.renderer.tokenizer.decode(found.prompt_ids.tolist())  # type: ignore[attr-defined]
@@ -201,6 +201,6 @@ def test_a_prompt_and_a_grammar_of_ones_own(checkpoint: Path, tmp_path: Path) ->
         ({"grammar": f"{tmp_path}/own.py:number"}, "must define the function number; got int"),
     ):
         with pytest.raises(ConfigError, match=message):
-            policy_of(engine, Model(**changes))
+            policy_of(engine, ModelSettings(**changes))
     with pytest.raises(ConfigError, match=r"run\.constrained must be false with a grammar of yours"):
         policy_of(engine, model, constrained=True)

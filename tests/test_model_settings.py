@@ -18,7 +18,7 @@ from agentq.config import Dpo, Train
 from agentq.critics.ranker import LLMRanker
 from agentq.errors import ConfigError
 from agentq.learn.learner import Learner
-from agentq.model_settings import Critic, Model
+from agentq.model_settings import CriticSettings, ModelSettings
 from agentq.policies import placement
 from agentq.policies.engine_names import make_engine
 from agentq.policies.placement import read_devices, use_threads
@@ -60,7 +60,7 @@ def test_without_a_gpu_models_run_on_the_cpu_in_the_checkpoints_type(base: Path)
         pytest.skip("there is a GPU")
     assert read_devices("auto") == ("cpu",) and placement.dtype_on("cpu", "auto") == "auto"
     with pytest.raises(ConfigError, match="which has 0 CUDA devices; got '0'"):
-        make_engine(base, Model(devices="0"))
+        make_engine(base, ModelSettings(devices="0"))
 
 
 def test_the_type_on_a_gpu_is_bfloat16_unless_another_is_given() -> None:
@@ -76,7 +76,7 @@ def test_device_and_type_reach_every_weight(dtype: torch.dtype, base: Path) -> N
 
 
 def test_adapters_and_their_moments_are_float32_over_bfloat16_weights(base: Path) -> None:
-    settings = Training(model=Model(dtype="bfloat16"), train=Train(lora_rank=2))
+    settings = Training(model=ModelSettings(dtype="bfloat16"), train=Train(lora_rank=2))
     learner = learner_of(settings, base)
     kinds = {name: p.dtype for name, p in learner.model.named_parameters()}
     assert {kind for name, kind in kinds.items() if "lora_" in name} == {torch.float32}
@@ -96,18 +96,18 @@ def replace_train(s: Training, **changes: Any) -> Training:
 
 def test_float16_is_for_sampling_alone(base: Path) -> None:
     with pytest.raises(ConfigError, match=r"model\.dtype must be bfloat16 or float32 for training; got float16"):
-        learner_of(Training(model=Model(dtype="float16")), base)
+        learner_of(Training(model=ModelSettings(dtype="float16")), base)
 
 
 def test_several_devices_are_for_vllm(gpus: None, base: Path) -> None:
     with pytest.raises(ConfigError, match=r"model.devices must be one device here; got '0-3': vllm:PATH takes several"):
-        make_engine(base, Model(devices="0-3"))
+        make_engine(base, ModelSettings(devices="0-3"))
     with pytest.raises(ConfigError, match=r"train.devices must be one device here; got '4-7': docs/training.md"):
         learner_of(Training(train=Train(devices="4-7")), base)
 
 
 def test_every_role_has_its_budget(base: Path) -> None:
-    model = Model(max_new_tokens=3, context=700)
+    model = ModelSettings(max_new_tokens=3, context=700)
     engine = make_engine(base, model)
     assert engine.renderer.context_tokens == 700  # type: ignore[attr-defined]
     asked: list[tuple[str, int]] = []
@@ -209,10 +209,10 @@ def load_vllm(**given: str) -> dict[str, Any]:
 
 
 def test_vllm_divides_one_model_among_the_devices(gpus: None) -> None:
-    found = arguments_of(Model(devices="0-3", sleep=2), lora_rank=16)
+    found = arguments_of(ModelSettings(devices="0-3", sleep=2), lora_rank=16)
     assert found["tensor_parallel_size"] == 4 and found["dtype"] == "bfloat16" and found["max_lora_rank"] == 16
     assert (found["devices"], found["sleep_level"], found["enable_sleep_mode"]) == (read_devices("0-3"), 2, True)
-    assert "enable_sleep_mode" not in arguments_of(Model(devices="cpu"), lora_rank=0)
+    assert "enable_sleep_mode" not in arguments_of(ModelSettings(devices="cpu"), lora_rank=0)
     share = share_of(("cuda:0",), 16 << 30, {})["gpu_memory_utilization"]
     assert share == pytest.approx((79 - 16 - 1) / 80)
     assert share_of(("cuda:0",), 0, {"gpu_memory_utilization": 0.5}) == share_of(("cpu",), 0, {}) == {}
@@ -260,7 +260,7 @@ def test_what_does_not_fit_is_refused_with_what_would(gpus: None, eight_billion:
         r"gradient_checkpointing true --train.lora_rank 16 would fit",
     ):
         memory.check_memory(AgentQ(), eight_billion)
-    memory.check_memory(AgentQ(model=Model(memory=False)), eight_billion)
+    memory.check_memory(AgentQ(model=ModelSettings(memory=False)), eight_billion)
     served = AgentQ(run=AgentQ().run.model_copy(update={"engine": f"vllm:{eight_billion}"}))
     policy = next(need for need in memory.needs(served, eight_billion) if need.what.startswith("policy"))
     assert policy.sampling > 15 << 30 and policy.training == 0  # it sleeps
@@ -294,7 +294,7 @@ def test_a_gpu_samples_and_trains(base: Path, tmp_path: Path) -> None:
         p = Pipeline(store, settings, base, Quiet())
         (proposal,) = asyncio.run(p.policy(base).propose(HISTORY, 1, seed=0))
         assert len(proposal.token_ids) and p.shared().told["dtype"] == "bfloat16"  # type: ignore[attr-defined]
-        assert p.critic(Critic()) is not None
+        assert p.critic(CriticSettings()) is not None
         p.close()
     learner.step_sft([sample([5, 6, 7], [8, 9, 3], [0.0] * 3)])
 

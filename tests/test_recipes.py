@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from agentq.cli import main
-from agentq.model_settings import Critic
+from agentq.model_settings import CriticSettings
 from agentq.policies.protocol import Policy
 from agentq.recipes.ladder import DEMO_RUNGS, RUNGS, climb, rungs_of
 from agentq.recipes.pipeline import Pipeline
@@ -167,9 +167,9 @@ def test_the_critic_is_the_base_another_model_or_none_and_stays_loaded(base: Pat
     settings = made(RECIPES["agent_q"])
     with RunStore.open(tmp_path / "run", settings.to_dict()) as store:
         p = Pipeline(store, settings, base, Quiet())
-        assert p.critic(Critic(model="none")) is None and not p.engines
+        assert p.critic(CriticSettings(model="none")) is None and not p.engines
         p.engine(tmp_path / "trained")
-        p.critic(Critic(model=str(tmp_path / "other")))
+        p.critic(CriticSettings(model=str(tmp_path / "other")))
         assert set(p.engines) == {tmp_path / "trained", tmp_path / "other"}
         p.close_others()
         assert set(p.engines) == {tmp_path / "other"}

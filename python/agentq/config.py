@@ -13,7 +13,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from agentq.errors import ConfigError
-from agentq.model_settings import VLLM, Model
+from agentq.model_settings import VLLM, ModelSettings
 from agentq.model_settings import Section as Section
 
 SEEDS = 1 << 32  # seeds of runs and learners are below this; numpy, torch and sample seeds distinguish all of them
@@ -269,7 +269,7 @@ class Settings(Section):
     """The settings that every command with a run directory reads. Subclasses add the rest."""
 
     run: Run = Run()
-    model: Model = Model()
+    model: ModelSettings = ModelSettings()
     vllm: VLLM = VLLM()
     search: Sessions = Sessions()
     train: Adapters = Adapters()

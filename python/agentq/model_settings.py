@@ -39,7 +39,7 @@ def _read_texts(value: Any) -> Any:
     return found if isinstance(found, list) else [value] if isinstance(value, str) else value
 
 
-class Model(Section):
+class ModelSettings(Section):
     """How models run, how they are prompted and how the policy answers."""
 
     devices: str = Field(
@@ -90,7 +90,7 @@ class Model(Section):
             )
 
 
-class Critic(Section):
+class CriticSettings(Section):
     """The model that ranks the proposals of a node."""
 
     model: str = Field(
@@ -101,7 +101,7 @@ class Critic(Section):
     max_new_tokens: int = Field(default=48, ge=1, description="Tokens of a critic's answer.")
 
 
-class Judge(Section):
+class JudgeSettings(Section):
     """The model that judges a live task."""
 
     model: str = Field(default="", description="What judges whether the task is done; empty: the model that acts.")

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from agentq.learn.adamw import adamw
 from agentq.learn.batch import LossFn, MicroBatch, Part, check_fits, default_tokens, plan_step
 from agentq.learn.logps import action_logps, can_pack, check_forward, padded
 from agentq.learn.sharding import Placed, Ranks, check_launcher, fingerprint_of, join, recompute_layers, whole
@@ -97,7 +98,7 @@ class Learner:
         self.parameters = {name: p for name, p in self.placed.parameters.items() if p.requires_grad}
         self.device = next(iter(self.parameters.values())).device
         self.max_tokens = max_tokens or default_tokens(base_of(self.model))
-        self.optimizer = _adamw(list(self.parameters.values()), learning_rate, weight_decay)
+        self.optimizer = adamw(list(self.parameters.values()), learning_rate, weight_decay)
 
     @classmethod
     def from_checkpoint(
@@ -287,13 +288,6 @@ def _check_numbers(
             "learning_rate and max_grad_norm must be greater than 0, weight_decay, lora_rank and warmup_steps at least "
             f"0; got {learning_rate}, {max_grad_norm}, {weight_decay}, {lora_rank}, {warmup_steps}"
         )
-
-
-def _adamw(parameters: Sequence[torch.nn.Parameter], learning_rate: float, weight_decay: float) -> torch.optim.AdamW:
-    """AdamW that decays matrices only."""
-    matrices, others = [p for p in parameters if p.ndim >= 2], [p for p in parameters if p.ndim < 2]
-    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=learning_rate, fused=True)
 
 
 def _loss(loss_fn: LossFn, part: Part, logps: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:

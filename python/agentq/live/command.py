@@ -22,7 +22,7 @@ from agentq.envs.browser.outgoing import visible
 from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.browser.website import Website
 from agentq.errors import ConfigError
-from agentq.live.models import Models, loaded, names_of
+from agentq.live.models import Roles, loaded, names_of
 from agentq.live.options import DRY_SECONDS, SECONDS, LiveOptions
 from agentq.live.solve import Outcome, Solution, Watcher, commands_of, site_of, solve
 from agentq.live.walk import walk
@@ -84,20 +84,20 @@ def run(goal: str, args: LiveOptions, config: Live) -> int:
     check_vllm(dict(config.vllm), named.values())
     check_claim(out, identity, clean=args.clean, inputs=inputs)
     with loaded(named, config) as engines:
-        models = Models(named, engines, config, budget, price, args.judge_sees)
+        roles = Roles(named, engines, config, budget, price, args.judge_sees)
         sandbox = False if args.no_sandbox else None
         with claimed(out, identity, clean=args.clean, inputs=inputs) as store, BrowserPool(sandbox=sandbox) as pool:
             watcher = _Terminal(store, budget, yes=args.yes).watcher()
             with _interruptible(budget):
                 solution = solve(
-                    *(goal, args.url, models.policy, pool, watcher, settings),
-                    critic=models.critic,
-                    judge=models.judge,
+                    *(goal, args.url, roles.policy, pool, watcher, settings),
+                    critic=roles.critic,
+                    judge=roles.judge,
                     allow=args.allow,
                     allow_requests=args.allow_request,
                     block_requests=args.block_request,
                 )
-            usage = models.usage
+            usage = roles.usage
             money = price.of(usage.total)
             store.set_note("result", _note(solution, budget, usage, money))
         report = write_report(out)

@@ -24,7 +24,7 @@ def names_of(model: str, config: Live) -> dict[str, str]:
     return named
 
 
-class Models:
+class Roles:
     """The policy, the critic and the judge, whose calls share one budget."""
 
     def __init__(

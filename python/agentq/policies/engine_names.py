@@ -12,14 +12,14 @@ from urllib.parse import parse_qs, urlsplit
 
 from agentq import plugins
 from agentq.errors import ConfigError, ModelError
-from agentq.model_settings import Model
+from agentq.model_settings import ModelSettings
 from agentq.policies.placement import dtype_on, one_device, use_threads
 from agentq.policies.weights import fingerprint
 
 if TYPE_CHECKING:
     from agentq.policies.protocol import Engine
 
-MODEL = Model()
+MODEL = ModelSettings()
 _HUB = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")  # a name on the hub
 
 
@@ -117,7 +117,7 @@ def check_same(base: Path | str, served: str) -> None:
 
 def make_engine(
     name: Path | str,
-    model: Model = MODEL,
+    model: ModelSettings = MODEL,
     vllm: Mapping[str, Any] = MappingProxyType({}),
     *,
     lora_rank: int = 0,

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from agentq.errors import ConfigError, ModelError, did_you_mean, require
-from agentq.model_settings import Model
+from agentq.model_settings import ModelSettings
 from agentq.policies.continuous import ContinuousEngine, EngineReply, last_line
 from agentq.policies.placement import read_devices
 from agentq.policies.protocol import Gives, SampledAnswer, SampleRequest, before_stop, without_tokens
@@ -238,7 +238,7 @@ def check_arguments(given: Mapping[str, Any]) -> None:
             raise ConfigError(f"vllm.{name} must be an argument of vLLM's engine{did_you_mean(name, known)}")
 
 
-def arguments_of(model: Model, lora_rank: int) -> dict[str, Any]:
+def arguments_of(model: ModelSettings, lora_rank: int) -> dict[str, Any]:
     """The arguments of vLLM's engine that follow from our settings.
 
     On GPUs one model is divided among all `model.devices`. vLLM gets the memory that is free when it starts.

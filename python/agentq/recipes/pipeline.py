@@ -20,7 +20,7 @@ from agentq.envs.protocol import SiteEnv
 from agentq.errors import ConfigError
 from agentq.evaluation.outcomes import TaskOutcome, of_episode, of_tree
 from agentq.evaluation.stats import RungResult
-from agentq.model_settings import Critic
+from agentq.model_settings import CriticSettings
 from agentq.policies.engine_names import check_same, checkpoint_to_train, make_engine, read_name, sampler_name
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.protocol import Engine, Gives
@@ -141,7 +141,7 @@ class Pipeline:
         """The base, with which training begins. Raises ConfigError if it is not a checkpoint loaded here."""
         return checkpoint_to_train(self.base)
 
-    def critic(self, critic: Critic) -> LLMRanker | None:
+    def critic(self, critic: CriticSettings) -> LLMRanker | None:
         """The critic of the settings: a prompted model. In the paper, the frozen base."""
         if critic.model == "none":
             return None
@@ -219,7 +219,7 @@ class Pipeline:
         checkpoint: Path | str,
         tasks: Sequence[Task],
         search: Search,
-        critic: Critic,
+        critic: CriticSettings,
         num_iterations: int,
         *,
         by_steps: bool = False,

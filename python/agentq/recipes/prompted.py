@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from agentq.envs.contract import from_file
 from agentq.errors import ConfigError
-from agentq.model_settings import Model
+from agentq.model_settings import ModelSettings
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.protocol import Engine
 
 
-def policy_of(engine: Engine, model: Model, *, constrained: bool = False) -> ModelPolicy:
+def policy_of(engine: Engine, model: ModelSettings, *, constrained: bool = False) -> ModelPolicy:
     """The policy on an engine, with the prompt, grammar and budget of the settings.
 
     Raises:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from agentq import config
 from agentq.config import Section, Settings
 from agentq.errors import ConfigError
-from agentq.model_settings import VLLM, Critic, Judge, Model
+from agentq.model_settings import VLLM, CriticSettings, JudgeSettings, ModelSettings
 
 
 class Training(Settings):
@@ -46,7 +46,7 @@ class OutcomeDpo(Grouped):
 
 class AgentQ(Training):
     search: config.Trees = config.Trees()
-    critic: Critic = Critic()
+    critic: CriticSettings = CriticSettings()
     pairs: config.Pairs = config.Pairs()
     train: config.Dpo = config.Dpo()
 
@@ -152,7 +152,7 @@ class Demo(Settings):
 
     run: config.Rounds = config.Rounds(num_tasks=60)
     search: config.Trees = config.Trees()
-    critic: Critic = Critic()
+    critic: CriticSettings = CriticSettings()
     pairs: config.Pairs = config.Pairs()
     train: config.Dpo = config.Dpo()
     rft: config.RftRung = config.RftRung(num_tasks=80)
@@ -172,7 +172,7 @@ class EvalCommand(Settings):
 
 class EvalSearchCommand(Settings):
     search: config.Search = config.Search()
-    critic: Critic = Critic()
+    critic: CriticSettings = CriticSettings()
     eval: config.EvalSearch = config.EvalSearch()
 
 
@@ -180,9 +180,9 @@ class Live(Section):
     """`agentq run`."""
 
     run: config.Draws = config.Draws()
-    model: Model = Model(date="today")
-    critic: Critic = Critic()
-    judge: Judge = Judge()
+    model: ModelSettings = ModelSettings(date="today")
+    critic: CriticSettings = CriticSettings()
+    judge: JudgeSettings = JudgeSettings()
     vllm: VLLM = VLLM()
     search: config.SearchRule = config.SearchRule()
     price: config.Prices = config.Prices()
