@@ -28,6 +28,7 @@ from agentq.policies.openai_client import OpenAIClient
 from agentq.policies.openai_engine import NO_IDS, NO_LOGPS, OpenAIEngine
 from agentq.policies.patience import BadAnswer, Unavailable, patiently
 from agentq.policies.protocol import Gives, Prompt, SampledAnswer, SampleRequest
+from agentq.policies.unadapted import Unadapted
 from agentq.searching.run import run_all
 from agentq.searching.selection import SearchSettings
 from agentq.searching.tree import TreeSearch
@@ -37,7 +38,7 @@ from agentq.types import History, Observation, StopReason
 from tests.openai_factory import FakeOpenAI, fake_openai
 
 HISTORY = History("book a table", Observation("link Blue Harbor Grill [3]"))
-TOKENS = Gives.TOKEN_IDS | Gives.LOGPS | Gives.PATTERNS
+TOKENS = Gives.TOKEN_IDS | Gives.LOGPS | Gives.PATTERNS | Gives.BASE
 
 
 @pytest.fixture(scope="module")
@@ -470,3 +471,18 @@ def test_eval_asks_a_server(search: bool, tmp_path: Path, capsys: pytest.Capture
         assert (row["name"], row["n"]) == (name, 3) and len(fake.asked) > 3
         assert main(["train", "rft", "--base", name, "--out", str(tmp_path / "train")]) == 2
     assert f"training must begin with a checkpoint; got --base {name}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_the_base_is_asked_for_by_its_own_name(
+    device: str, vllm: FakeOpenAI, base: Path, open_engine: Callable[..., OpenAIEngine], tmp_path: Path
+) -> None:
+    vllm.device = device
+    engine = open_engine(vllm)
+    assert (Gives.BASE in engine.gives) == (device == "cuda")
+    shutil.copytree(base, tmp_path / "adapter")
+    (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
+    engine.publish(tmp_path / "adapter")
+    policy, of_base = (ask(each)[0] for each in (engine, Unadapted(engine)))
+    asked = [body["model"] for body in vllm.asked if "prompt" in body][-2:]
+    assert asked == [next(iter(vllm.adapters)), "tiny"] and (policy.version, of_base.version) == (1, 0)

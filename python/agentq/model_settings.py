@@ -58,7 +58,7 @@ class ModelSettings(Section):
         default=0, ge=0, description="Tokens of a prompt and its answer together; 0: as many as the model supports."
     )
     max_new_tokens: int = Field(default=96, ge=1, description="Tokens of an action, with any thinking before it.")
-    stop: Annotated[list[str], BeforeValidator(_read_texts)] = Field(
+    stop: Annotated[list[Annotated[str, Field(min_length=1)]], BeforeValidator(_read_texts)] = Field(
         default=[], description="Texts at which an action ends: one, or a JSON list."
     )
     template: Annotated[dict[str, Any], BeforeValidator(_read_json)] = Field(

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 from agentq import envs
 from agentq.agent.patterns import action_pattern
 from agentq.agent.prompts import policy_messages
-from agentq.errors import ModelError
+from agentq.errors import ConfigError, ModelError
 from agentq.learn.learner import Learner
 from agentq.policies.agreement import agreement, probe
 from agentq.policies.continuous import ContinuousEngine
@@ -25,7 +25,8 @@ from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.openai_engine import OpenAIEngine
 from agentq.policies.protocol import Gives, Prompt, SampledAnswer, SampleRequest
 from agentq.policies.transformers_engine import TransformersEngine
-from agentq.policies.vllm_engine import VLLMEngine
+from agentq.policies.unadapted import Unadapted
+from agentq.policies.vllm_engine import VLLMEngine, check_arguments
 from agentq.recipes import sft
 from agentq.recipes.agreed import agrees
 from agentq.recipes.ladder import climb, rungs_of
@@ -77,7 +78,7 @@ def learner(checkpoint: Path) -> Learner:
 
 
 def test_what_it_gives(engine: ContinuousEngine) -> None:
-    assert engine.gives == Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS | Gives.PATTERNS
+    assert engine.gives & ~Gives.BASE == Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS | Gives.PATTERNS
     assert engine.renderer is not None and engine.renderer.context_tokens == 2048
 
 
@@ -173,6 +174,39 @@ def test_what_cannot_be_published_changes_nothing(
     again = ask(engine)
     assert [s.token_ids.tolist() for s in again] == [s.token_ids.tolist() for s in samples]
     assert gap(again, model) < NEAR and engine.version == before
+
+
+def test_the_base_answers_beside_the_policy(
+    engine: ContinuousEngine, model: Any, learner: Learner, tmp_path: Path
+) -> None:
+    """Requests of both at the same time; the critic that is the base asks so. On a CPU vLLM cannot, and says so."""
+    learner.save(tmp_path / "adapter", adapters_only=True)
+    if isinstance(engine, VLLMEngine):
+        engine.sleep()  # does nothing on a CPU
+    engine.publish(tmp_path / "adapter")
+
+    if Gives.BASE not in engine.gives:
+        assert not torch.cuda.is_available()
+        return
+
+    async def both() -> list[list[SampledAnswer]]:
+        asked = SampleRequest(Prompt([], IDS), 3, 5, 1.0, 12)
+        return await asyncio.gather(*(each.sample(asked) for each in (engine, Unadapted(engine)) * 3))
+
+    answers = asyncio.run(both())
+    for of_policy, of_base in zip(answers[::2], answers[1::2], strict=True):
+        assert gap(of_policy, learner.merged()) < NEAR and gap(of_base, model) < NEAR
+        assert gap(of_policy, model) > 0.01
+        assert {s.version for s in of_base} == {0} and {s.version for s in of_policy} == {engine.version}
+
+
+def test_an_answer_stops_at_a_text(engine: ContinuousEngine) -> None:
+    warm = {"k": 1, "max_new_tokens": 24, "temperature": 2.0}
+    (free,) = ask(engine, **warm)
+    stop = free.text[len(free.text) // 2 :][:2]
+    (cut,) = ask(engine, **warm, stop=(stop,))
+    assert cut.text == free.text[: free.text.index(stop)] and cut.stop_reason is StopReason.EOS
+    assert cut.token_ids.tolist() == free.token_ids[: len(cut.token_ids)].tolist()
 
 
 def test_adapters_are_published_and_taken_off(
@@ -277,3 +311,9 @@ def test_answers_keep_to_a_pattern(engine: ContinuousEngine) -> None:
     assert all(len(sample.token_ids) == len(sample.logps) == 0 for sample in ended)
     free = asyncio.run(engine.sample(SampleRequest(prompt, 8, 3, 1.5, 200)))
     assert not all(re.fullmatch(pattern, sample.text) for sample in free)
+
+
+def test_unknown_arguments_are_refused() -> None:
+    check_arguments({"tensor_parallel_size": 2, "gpu_memory_utilization": 0.5, "logprobs_mode": "raw_logprobs"})
+    with pytest.raises(ConfigError, match=r"vllm\.max_model_length must be .*; did you mean 'max_model_len'"):
+        check_arguments({"max_model_length": 2048})

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import date as Date
 from functools import partial
 from pathlib import Path
@@ -101,6 +102,8 @@ class OpenAIEngine(ContinuousEngine):
             raise ConfigError(f"a tokenizer must go with a server that takes token ids; got {tokenizer} for {url}")
         if self.renderer is not None:
             self.gives |= Gives.TOKEN_IDS | Gives.LOGPS | Gives.PATTERNS
+            with suppress(Refused, Unavailable):  # no route: it may compute on a CPU, where vLLM confuses adapters
+                self.gives |= Gives.TEXT if await self._published.on_cpu() else Gives.BASE
         else:
             self.fence = Fence([*KNOWN, *literals(await self._server.marks())])
             self._honours_n = await self._gives_two()

@@ -27,6 +27,7 @@ class Gives(Flag):
     LOGPS = auto()  # log-probabilities of the sampled tokens at temperature 1
     SEEDS = auto()  # equal requests give equal samples
     PATTERNS = auto()  # answers match `SampleRequest.pattern`
+    BASE = auto()  # samples without the published adapter, see `SampleRequest.adapted`
 
 
 @dataclass(frozen=True, slots=True)

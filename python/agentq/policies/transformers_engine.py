@@ -36,7 +36,7 @@ class TransformersEngine:
     of the model decides. Otherwise prompts are computed one by one, which is several times slower.
     """
 
-    gives = Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS | Gives.PATTERNS
+    gives = Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS | Gives.PATTERNS | Gives.BASE
 
     def __init__(
         self,
@@ -142,9 +142,14 @@ class TransformersEngine:
             ModelError: if it does not fit the model, or an adapter of another rank was published before.
         """
         if self._peft is None:
-            self._peft = with_adapters(self.model, rank, seed=0).eval()
-            load_adapter(self._peft, weights)
-            self._choose_columns(Switch(self._peft))
+            adapted = with_adapters(self.model, rank, seed=0).eval()
+            try:
+                load_adapter(adapted, weights)
+            except ModelError:
+                adapted.unload()
+                raise
+            self._peft = adapted
+            self._choose_columns(Switch(adapted))
         else:
             load_adapter(self._peft, weights)
             self.prefixes.clear()

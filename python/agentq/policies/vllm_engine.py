@@ -83,6 +83,10 @@ class VLLMEngine(ContinuousEngine):
             self._background.close()
             raise ModelError(f"vLLM must be able to serve the model; got {model}: {last_line(error)}") from error
         renderer.context_tokens = int(self._llm.model_config.max_model_len)
+        from vllm.platforms import current_platform
+
+        if not current_platform.is_cpu():  # in vLLM 0.32 on a CPU, a request without an adapter gets another one's
+            self.gives |= Gives.BASE
 
     async def _start(self, settings: dict[str, Any]) -> Any:
         from transformers import AutoConfig

@@ -73,7 +73,7 @@ class Pipeline:
 
     def engine(self, checkpoint: Path | str) -> Engine:
         """The engine of a checkpoint or name. Those of the base, critics and the latest checkpoint stay loaded."""
-        if self.shares and checkpoint == self.base:
+        if self.shares and checkpoint == self.base and Gives.BASE in self.shared().gives:
             return Unadapted(self.shared())
         adapter = adapter_of(checkpoint) if isinstance(checkpoint, Path) else None
         if self.shares and adapter is not None and (checkpoint == self.serving or adapter.exists()):
@@ -92,13 +92,15 @@ class Pipeline:
 
     def shared(self) -> Engine:
         """The one engine of the base and its adapters: that of `run.engine`, or transformers in this process."""
-        if self.base not in self.engines:
-            if not self.settings.run.engine:
-                self.engines[self.base] = self._make(self.base)
-            else:
-                check_same(self.base, sampler_name(self.settings.run.engine))
-                self.sampler(self.base)
-        return self.engines[self.base]
+        served = self.settings.run.engine
+        name = sampler_name(served) if served else self.base
+        self.staying.add(name)
+        if name not in self.engines and isinstance(name, str):
+            check_same(self.base, name)
+            self.sampler(name)
+        elif name not in self.engines:
+            self.engines[name] = self._make(name)
+        return self.engines[name]
 
     def _make(self, name: Path | str, lora_rank: int = 0) -> Engine:
         reserved, arguments = 0, dict(self.settings.vllm)
