@@ -475,14 +475,14 @@ def test_eval_asks_a_server(search: bool, tmp_path: Path, capsys: pytest.Capture
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_the_base_is_asked_for_by_its_own_name(
-    device: str, vllm: FakeOpenAI, base: Path, open_engine: Callable[..., OpenAIEngine], tmp_path: Path
+    device: str, vllm: FakeOpenAI, open_engine: Callable[..., OpenAIEngine], tmp_path: Path
 ) -> None:
     vllm.device = device
     engine = open_engine(vllm)
     assert (Gives.BASE in engine.gives) == (device == "cuda")
-    shutil.copytree(base, tmp_path / "adapter")
-    (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
-    engine.publish(tmp_path / "adapter")
+    (tmp_path / "adapter_config.json").write_text("{}")
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"")
+    engine.publish(tmp_path)
     policy, of_base = (ask(each)[0] for each in (engine, Unadapted(engine)))
     asked = [body["model"] for body in vllm.asked if "prompt" in body][-2:]
     assert asked == [next(iter(vllm.adapters)), "tiny"] and (policy.version, of_base.version) == (1, 0)
