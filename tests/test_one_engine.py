@@ -64,6 +64,7 @@ def test_policy_and_base_share_batches_and_each_gets_its_own_weights(family: str
     engine, learner = TransformersEngine(checkpoint), adapted(checkpoint)
     base, steps = copy.deepcopy(engine.model), []
     engine.publish_adapter(adapter_weights(learner.model), RANK)
+    assert engine.shares_columns == (family != "Lfm2")
     forward = engine._columns.forward
 
     def counted(rows: Sequence[Any]) -> Tensor:
