@@ -30,7 +30,7 @@ import numpy as np
 from machine import commit, machine, target
 
 from agentq.agent.actions import format_action, parse_action
-from agentq.searching.collect import attempts, collect
+from agentq.searching.collect import attempts, collect, inline
 from agentq.searching.collect import trees as searches
 from agentq.searching.run import run_all
 from agentq.searching.selection import SearchSettings
@@ -215,7 +215,7 @@ def overhead(trees: int = 64, simulations: int = 100) -> dict[str, float]:
         with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder) / "run", {}) as store:
             work = searches(Env, Slots(0), None, settings)
             begun = time.process_time()
-            collect(store, "search", attempts(tasks), work, in_flight=SLOTS, on_item=lambda *_: None)
+            collect(store, "search", attempts(tasks), inline(work), in_flight=SLOTS, on_item=lambda *_: None)
             seconds = time.process_time() - begun
             assert store.count("search", TREE) == trees
         return 1e6 * seconds / (trees * simulations)

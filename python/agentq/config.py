@@ -253,6 +253,11 @@ class Run(Draws):
     env: str = Field(default="booking", min_length=1, description="Name of the environment.")
     out: str = Field(default="", description="The run directory; empty: runs/COMMAND..., named after the run.")
     engine: str = Field(default="", description="Sampler for trained weights: vllm:PATH or a vLLM server's URL.")
+    executor: Literal["auto", "inline", "processes"] = Field(
+        default="auto",
+        description="What collects: this process, or workers with an engine each; auto: workers for small models.",
+    )
+    workers: int = Field(default=0, ge=0, description="Number of worker processes; 0: one per core.")
 
 
 class Rounds(Run):
@@ -292,6 +297,7 @@ class Settings(Section):
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Plain JSON values by section, which the run store keeps and compares.
 
-        `run.out` and `price` are left out. They do not affect results, so they may change when a run is resumed.
+        `run.out`, `run.executor`, `run.workers` and `price` are left out. They do not affect results, so they may
+        change when a run is resumed.
         """
-        return self.model_dump(mode="json", exclude={"run": {"out"}, "price": True})
+        return self.model_dump(mode="json", exclude={"run": {"out", "executor", "workers"}, "price": True})

@@ -25,8 +25,6 @@ from agentq.learn.checkpoint import load_position, load_state, state_seal
 from agentq.learn.epochs import count_steps
 from agentq.learn.epochs import train as train_epochs
 from agentq.learn.learner import Learner, Metrics
-from agentq.policies.protocol import Engine
-from agentq.policies.transformers_engine import TransformersEngine
 from agentq.recipes.accounts import Cost
 from agentq.recipes.metrics import collected, used
 from agentq.recipes.pipeline import Pipeline, adapter_of
@@ -63,19 +61,12 @@ def _rounds(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path,
     """Run the remaining rounds, then save the checkpoint `out`."""
     states = out.with_name(f"{name}.states")
     learner = learner_of(settings.train, start, settings.run.seed)
-    p.engine(p.base)  # for a critic; loaded first, so it stays
-    p.close_others()
-    engine: Engine
-    if p.settings.run.engine:
-        engine = p.sampler(out)
-    else:
-        engine = p.engines[out] = TransformersEngine(start)
     served = out.with_name(f"{name}.served")
     num_rounds = settings.run.num_rounds
     for number in range(_learnt(p, name, num_rounds, states) + 1, num_rounds + 1):
         _load(states, number, learner)
-        _publish(engine, learner, served / f"round{number}")
-        r = Round(p, settings, name, number, out, start, learner)
+        policy = _serve(p, learner, served / f"round{number}")
+        r = Round(p, settings, name, number, policy, start, learner)
         if not _affordable(r):
             break
         recipe.collect(r)
@@ -83,7 +74,8 @@ def _rounds(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path,
         _learn(r, recipe, states)
     _load(states, num_rounds + 1, learner)
     learner.save(out)
-    _publish(engine, learner, adapter_of(out) if learner.lora_rank else out)
+    if p.settings.run.engine and learner.lora_rank:
+        learner.save(adapter_of(out), adapters_only=True)
     made = [path for path in (out, adapter_of(out)) if path.exists()]
     p.store.set_note(f"{name}/train", {"finished": True, "checkpoints": {path.name: seal(path) for path in made}})
 
@@ -112,20 +104,14 @@ def _learnt(p: Pipeline, name: str, num_rounds: int, states: Path) -> int:
     return learnt
 
 
-def _publish(engine: Engine, learner: Learner, at: Path) -> None:
-    """Publish the learner's weights to the engine: in memory, or through the directory `at`.
-
-    The engine reads the directory again if it loses the weights. Directories of earlier rounds are removed.
-    """
-    if isinstance(engine, TransformersEngine):
-        engine.publish(learner.state_dict())
-        return
+def _serve(p: Pipeline, learner: Learner, at: Path) -> Path:
+    """Save the learner's weights at `at`, from where engines load them, and remove those of earlier rounds."""
     if not at.exists():
-        learner.save(at, adapters_only=bool(learner.lora_rank))
-    engine.publish(at)
+        learner.save(at, adapters_only=bool(p.settings.run.engine and learner.lora_rank))
     for other in at.parent.glob("round*"):
         if other != at:
             remove(other)
+    return at
 
 
 def _learn(r: Round[S], recipe: Recipe[S], states: Path) -> None:

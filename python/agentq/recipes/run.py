@@ -7,6 +7,8 @@ import runpy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -198,6 +200,8 @@ class _Job:
     def run(self, work: Callable[[Pipeline], list[RungResult]]) -> Result:
         """Do the work and write the report."""
         from agentq.progress import RichStatus
+        from agentq.recipes.executor import worker_processes
+        from agentq.recipes.models import Models, loading
         from agentq.recipes.pipeline import Pipeline
         from agentq.report import write_report
         from agentq.store.claim import check_claim, claimed, is_begun
@@ -215,11 +219,16 @@ class _Job:
         asked = [base] if measured is None else [measured, base] if "search" in self.command else [measured]
         if any(isinstance(name, Path) for name in asked):
             require_train(self.command.partition(" ")[0])
-        with _closed_at_end() as engines:
+        with _closed_at_end() as engines, worker_processes(Models(self.settings, base), asked) as processes:
+            if measured is None:
+                import_module("agentq.recipes.ladder")  # loads torch, as the workers do meanwhile
             if clean or not is_begun(out):
-                self._make_engines(asked, engines)
+                if processes is not None:
+                    processes.load(partial(loading, names=asked))
+                else:
+                    self._make_engines(asked, engines)
             with claimed(out, stored, clean=clean, inputs=inputs) as store, RichStatus() as status:
-                rows = work(Pipeline(store, self.settings, base, status, engines))
+                rows = work(Pipeline(store, self.settings, base, status, engines, processes))
         return Result(rows, write_report(out))
 
     def _inputs(self, base: Path | str) -> dict[str, Path | str]:
