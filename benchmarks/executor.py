@@ -25,8 +25,8 @@ from machine import commit, machine, target
 
 from agentq.config import Search, Settings
 from agentq.policies.engine_names import embedded_base
-from agentq.recipes.models import Models, loading, searches
 from agentq.recipes.pipeline import Pipeline, search_settings
+from agentq.recipes.resources import Resources, loading, searches
 from agentq.searching.collect import attempts
 from agentq.searching.processes import Processes
 from agentq.store.records import TreeRecord
@@ -34,7 +34,7 @@ from agentq.store.run import TREE, RunStore
 from agentq.types import Split
 
 
-class Quiet:
+class Silent:
     def stage(self, name: str, total: int, unit: str) -> Callable[[int, str], None]:
         return lambda done, note: None
 
@@ -75,10 +75,9 @@ def searched(folder: Path, args: argparse.Namespace, workers: int) -> dict[str, 
     settings, base = Settings(), embedded_base()
     search = search_settings(Search(num_trees_in_flight=args.in_flight), args.iterations, 0)
     job = partial(searches, policy=base, critic="base", settings=search, stage="x")
-    models = Models(settings, base)
-    processes = Processes(models, workers, ("agentq.recipes.models",)) if workers else None
+    processes = Processes(Resources(settings, base), workers, ("agentq.recipes.resources",)) if workers else None
     with RunStore.open(folder / f"{workers}", {}) as store:
-        p = Pipeline(store, settings, base, Quiet(), processes=processes)
+        p = Pipeline(store, settings, base, Silent(), processes=processes)
         p.__dict__["in_flight"] = args.in_flight
         if processes is None:
             p.engine(base)
@@ -124,7 +123,7 @@ def main() -> None:
         row["speedup"] = round(inline["seconds"] / row["seconds"], 2)
     for row in rows:
         del row["trees"]
-    targets = {"2 workers, times inline": target(row["speedup"], 1.7) for row in rows if row["workers"] == 2}
+    targets = {f"{row['workers']} workers, times inline": target(row["speedup"], 1.7) for row in rows[1:]}
     report = {"commit": commit(), "machine": machine("torch"), "load": os.getloadavg()[0], "rows": rows}
     if args.json:
         print(json.dumps(report | {"targets": targets}))

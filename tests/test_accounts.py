@@ -23,8 +23,8 @@ from agentq.policies.openai_engine import OpenAIEngine
 from agentq.policies.usage import Price, Tally, Usage
 from agentq.progress import ladder_table, main_console
 from agentq.recipes.accounts import cost_of
-from agentq.recipes.models import searches
 from agentq.recipes.pipeline import Pipeline, search_settings
+from agentq.recipes.resources import searches
 from agentq.report import write_report
 from agentq.searching import collect
 from agentq.store.run import TREE, RunStore

@@ -254,8 +254,7 @@ class Run(Draws):
     out: str = Field(default="", description="The run directory; empty: runs/COMMAND..., named after the run.")
     engine: str = Field(default="", description="Sampler for trained weights: vllm:PATH or a vLLM server's URL.")
     executor: Literal["auto", "inline", "processes"] = Field(
-        default="auto",
-        description="What collects: this process, or workers with an engine each; auto: workers for small models.",
+        default="auto", description="What collects: this process or worker processes; auto: workers for small models."
     )
     workers: int = Field(default=0, ge=0, description="Number of worker processes; 0: one per core.")
 
@@ -297,7 +296,6 @@ class Settings(Section):
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Plain JSON values by section, which the run store keeps and compares.
 
-        `run.out`, `run.executor`, `run.workers` and `price` are left out. They do not affect results, so they may
-        change when a run is resumed.
+        What does not affect results is left out, so it may change when a run is resumed.
         """
         return self.model_dump(mode="json", exclude={"run": {"out", "executor", "workers"}, "price": True})

@@ -15,9 +15,9 @@ import numpy as np
 from agentq.credit.pairs import node_pairs, tree_success_samples
 from agentq.learn.learner import Learner, Metrics
 from agentq.recipes.agreed import agrees
-from agentq.recipes.models import searches
 from agentq.recipes.pipeline import search_settings
 from agentq.recipes.recipe import Recipe, Round
+from agentq.recipes.resources import searches
 from agentq.recipes.settings import AgentQ, OutcomeDpo, StepAgentImplicit
 from agentq.searching.collect import attempts
 from agentq.store.run import TREE, RunStore

@@ -10,20 +10,20 @@ from pathlib import Path
 from agentq.envs import own
 from agentq.envs.protocol import is_blocking
 from agentq.errors import ConfigError
-from agentq.recipes.models import Models, Name
 from agentq.recipes.pipeline import can_be_sent
+from agentq.recipes.resources import Name, Resources
 from agentq.searching.processes import Processes
 
 LIGHT_BYTES = 256 << 20  # of weights, which each worker loads; with more, one engine uses all cores (ours)
 MODULES = (
-    "agentq.recipes.models",
+    "agentq.recipes.resources",
     "agentq.policies.transformers_engine",
     "transformers.models.llama.modeling_llama",
 )
 
 
 @contextmanager
-def worker_processes(models: Models, names: Sequence[Name]) -> Iterator[Processes | None]:
+def worker_processes(resources: Resources, names: Sequence[Name]) -> Iterator[Processes | None]:
     """The processes that `run.executor` and `run.workers` ask for, ended at the end; None: this one collects.
 
     `names`: the models that the run samples from.
@@ -31,8 +31,8 @@ def worker_processes(models: Models, names: Sequence[Name]) -> Iterator[Processe
     Raises:
         ConfigError: if `run.executor` is processes, and they could not do what this process can.
     """
-    run = models.settings.run
-    reason = "" if run.executor == "inline" else _unfit(models, names)
+    run = resources.settings.run
+    reason = "" if run.executor == "inline" else _unfit(resources, names)
     if run.executor == "processes" and reason:
         raise ConfigError(f"run.executor must be inline, since {reason}; got processes")
     workers = run.workers or cores()
@@ -40,7 +40,7 @@ def worker_processes(models: Models, names: Sequence[Name]) -> Iterator[Processe
     if run.executor == "inline" or (run.executor == "auto" and (reason or workers == 1 or not light)):
         yield None
         return
-    processes = Processes(models, workers, MODULES)
+    processes = Processes(resources, workers, MODULES)
     try:
         yield processes
     finally:
@@ -52,16 +52,16 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _unfit(models: Models, names: Sequence[Name]) -> str:
+def _unfit(resources: Resources, names: Sequence[Name]) -> str:
     """Why worker processes cannot collect; empty if they can."""
-    run = models.settings.run
+    run = resources.settings.run
     if run.engine or any(isinstance(name, str) for name in names):
         return "another process samples"
-    if is_blocking(models.make_env()):
+    if is_blocking(resources.make_env()):
         return f"{run.env} runs in other processes"
     if own.is_registered(run.env):
         return f"only this process knows {run.env}"
-    if not can_be_sent(models):
+    if not can_be_sent(resources):
         return "only this process knows the recipe's settings"
     return ""
 

@@ -22,7 +22,7 @@ from agentq.policies.protocol import Engine, Gives
 from agentq.policies.usage import Price, Usage
 from agentq.policies.weights import fingerprint
 from agentq.recipes.accounts import Cost, cost_of
-from agentq.recipes.models import Models, Name, episodes, searches
+from agentq.recipes.resources import Name, Resources, episodes, searches
 from agentq.searching.collect import Execute, Item, OnItem, attempts, collect, inline
 from agentq.searching.processes import Processes
 from agentq.searching.rollout import RolloutSettings
@@ -40,7 +40,7 @@ class StageDisplay(Protocol):
         ...
 
 
-class Pipeline(Models):
+class Pipeline(Resources):
     """What the stages of one run share.
 
     If `run.engine` is set, that engine samples for every trained checkpoint. The checkpoint's weights are published to
@@ -60,7 +60,7 @@ class Pipeline(Models):
         self.store, self.status, self.processes = store, status, processes
 
     def engine(self, checkpoint: Name) -> Engine:
-        """See `Models.engine`."""
+        """See `Resources.engine`."""
         loaded = checkpoint in self.engines or checkpoint in self.staying
         if loaded or not self.settings.run.engine or isinstance(checkpoint, str):
             return super().engine(checkpoint)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from agentq.learn.learner import Learner, Metrics
-from agentq.recipes.models import branches, demonstrations, episodes, inspections
 from agentq.recipes.pipeline import Pipeline
+from agentq.recipes.resources import branches, demonstrations, episodes, inspections
 from agentq.recipes.settings import Grouped, Training
 from agentq.searching.branching import Branching
 from agentq.searching.collect import StragglerCut, attempts

@@ -201,8 +201,8 @@ class _Job:
         """Do the work and write the report."""
         from agentq.progress import RichStatus
         from agentq.recipes.executor import worker_processes
-        from agentq.recipes.models import Models, loading
         from agentq.recipes.pipeline import Pipeline
+        from agentq.recipes.resources import Resources, loading
         from agentq.report import write_report
         from agentq.store.claim import check_claim, claimed, is_begun
 
@@ -219,7 +219,7 @@ class _Job:
         asked = [base] if measured is None else [measured, base] if "search" in self.command else [measured]
         if any(isinstance(name, Path) for name in asked):
             require_train(self.command.partition(" ")[0])
-        with _closed_at_end() as engines, worker_processes(Models(self.settings, base), asked) as processes:
+        with _closed_at_end() as engines, worker_processes(Resources(self.settings, base), asked) as processes:
             if measured is None:
                 import_module("agentq.recipes.ladder")  # loads torch, as the workers do meanwhile
             if clean or not is_begun(out):

@@ -22,7 +22,7 @@ from agentq.policies.usage import Usage
 from agentq.searching.collect import Collection, Execute, Item
 from agentq.searching.faults import Broken, broken_tree
 from agentq.searching.rollout import broken_episode
-from agentq.searching.worker import GRACE_S, Job, Models
+from agentq.searching.worker import GRACE_S, Counted, Job
 from agentq.store.partial import PartialTree
 from agentq.store.run import TREE
 
@@ -30,7 +30,7 @@ DEATHS = 3  # of workers over one item, or one after another before any could be
 ALONE = 2  # deaths after which an item is done alone
 
 
-class _Worker:
+class _Link:
     """This side of a worker. `job`: the latest one sent, for which it is ready when it has `begun`."""
 
     def __init__(self, connection: Connection) -> None:
@@ -48,15 +48,15 @@ class _Worker:
 class Processes:
     """Worker processes, which keep their engines from stage to stage. `usage` sums up all workers' engines."""
 
-    def __init__(self, models: Models, num_workers: int, modules: Sequence[str] = ()) -> None:
+    def __init__(self, resources: Counted, num_workers: int, modules: Sequence[str] = ()) -> None:
         """Start a server of workers, which imports `modules` at once. Workers start with the first job.
 
-        Raises whatever pickle raises if the models cannot be sent.
+        Raises whatever pickle raises if the resources cannot be sent.
         """
         self.num_workers, self.modules = num_workers, modules
         self.usage = Usage()
-        self._models = pickle.dumps(("models", models))
-        self._workers: list[_Worker] = []
+        self._resources = pickle.dumps(("resources", resources))
+        self._workers: list[_Link] = []
         self._start_server()
 
     def _start_server(self) -> None:
@@ -86,7 +86,7 @@ class Processes:
 
         return execute
 
-    def workers(self, n: int) -> list[_Worker]:
+    def workers(self, n: int) -> list[_Link]:
         """The first `n` workers; those that are missing are started."""
         while len(self._workers) < n:
             ours, theirs = socket.socketpair()
@@ -98,13 +98,13 @@ class Processes:
                     self._server.wait()
                     self._start_server()
                     socket.send_fds(self._control, [b"+"], [theirs.fileno()])
-            worker = _Worker(Connection(ours.detach()))
+            worker = _Link(Connection(ours.detach()))
             with suppress(OSError):
-                worker.connection.send_bytes(self._models)
+                worker.connection.send_bytes(self._resources)
             self._workers.append(worker)
         return self._workers[:n]
 
-    def lose(self, worker: _Worker) -> None:
+    def lose(self, worker: _Link) -> None:
         """Forget a worker that died."""
         worker.connection.close()
         self._workers.remove(worker)
@@ -147,7 +147,7 @@ class _Stage:
             self.processes.close()
             raise
 
-    def _workers(self) -> list[_Worker]:
+    def _workers(self) -> list[_Link]:
         """The workers of the stage. New ones are told to begin."""
         workers = self.processes.workers(self.num_workers)
         for worker in workers:
@@ -163,7 +163,7 @@ class _Stage:
             worker.doing[item.key] = item
             worker.send("do", item, self._partial(item))
 
-    def _has_room(self, worker: _Worker, item: Item) -> bool:
+    def _has_room(self, worker: _Link, item: Item) -> bool:
         if self.deaths[item.key] >= ALONE:
             return not worker.doing
         alone = any(self.deaths[key] >= ALONE for key in worker.doing)
@@ -176,7 +176,7 @@ class _Stage:
         except StoreError as error:  # the search drops a damaged tree
             return error
 
-    def _hear(self, worker: _Worker) -> None:
+    def _hear(self, worker: _Link) -> None:
         """Follow one message."""
         try:
             what, *values = worker.connection.recv()
@@ -200,7 +200,7 @@ class _Stage:
             self.processes.usage += used
             self.to.keep(worker.doing.pop(key), record)
 
-    def _mourn(self, worker: _Worker) -> None:
+    def _mourn(self, worker: _Link) -> None:
         """Queue the items of a dead worker again, last. Keep those that died too often as broken."""
         self.processes.lose(worker)
         if not worker.begun:

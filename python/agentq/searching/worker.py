@@ -6,7 +6,7 @@ runs their server: it imports the modules once, and forks a worker for each conn
 socket FD. Workers share the memory of the imported modules. Server and workers end when the other side of their socket
 is closed, so they end with the run however it dies.
 
-A connection brings ("models", models) once, then ("begin", job) for each stage and ("do", item, its half-grown tree)
+A connection brings ("resources", them) once, then ("begin", job) for each stage and ("do", item, its half-grown tree)
 for each item. The worker answers with ("begun",), then with any number of ("page", None or the failure), ("partial",
 tree) and ("drop", seed), and with ("done", key, record, usage) for each item. ("failed", error) ends the run.
 """
@@ -38,8 +38,8 @@ from agentq.store.partial import PartialTree
 GRACE_S = 3.0  # time for workers to end by themselves
 
 
-class Models(Protocol):
-    """What a job makes its work of. Sent to the workers by pickle; each loads its own engines."""
+class Counted(Protocol):
+    """The resources that a job makes its work of. Sent to the workers by pickle; each loads its own engines."""
 
     @property
     def usage(self) -> Usage:
@@ -48,8 +48,7 @@ class Models(Protocol):
 
 
 Job = Callable[[Any, KeepsPartials], Work]
-"""Makes the work of a stage in the process that does it, from its models and what keeps growing trees. Sent by pickle.
-"""
+"""Makes a stage's work in the process that does it, from resources and what keeps growing trees. Sent by pickle."""
 
 
 class _Told(Resets):
@@ -86,11 +85,11 @@ class _Kept:
         self.send("drop", seed)
 
 
-class _Worker:
+class _Serving:
     def __init__(self, connection: Connection) -> None:
         self.connection, self.lock = connection, threading.Lock()
         self.resets, self.kept, self.counted = _Told(self.send), _Kept(self.send), Usage()
-        self.models: Models
+        self.resources: Counted
         self.work: Work
 
     def send(self, *message: object) -> None:
@@ -112,11 +111,11 @@ class _Worker:
             with self._told_if_it_fails():
                 if what == "failed":
                     raise values[0]
-                if what == "models":
-                    (self.models,) = values
+                if what == "resources":
+                    (self.resources,) = values
                 else:
                     (job,) = values
-                    self.work = job(self.models, self.kept)
+                    self.work = job(self.resources, self.kept)
                     self.send("begun")
 
     def _receive(self, loop: asyncio.AbstractEventLoop, inbox: asyncio.Queue[tuple[Any, ...]]) -> None:
@@ -132,7 +131,7 @@ class _Worker:
     async def _do(self, item: Item, partial: PartialTree | StoreError | None) -> None:
         self.kept.given[item.task.seed] = partial
         with self._told_if_it_fails():
-            record, used = await self.work(item, self.resets), self.models.usage
+            record, used = await self.work(item, self.resets), self.resources.usage
             self.send("done", item.key, record, used.since(self.counted))
             self.counted = used
 
@@ -178,7 +177,7 @@ def main() -> None:
 
 def _serve(connection: Connection) -> None:
     try:
-        asyncio.run(_Worker(connection).run())
+        asyncio.run(_Serving(connection).run())
     except (EOFError, OSError):  # the run ended meanwhile
         os._exit(0)
     except BaseException:

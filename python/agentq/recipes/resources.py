@@ -1,6 +1,6 @@
 """The models and environments of a run, by name: what the work of a stage is made of, in any process.
 
-Here are also the works themselves. Each is a function of `Models` and what keeps growing trees, so that any process
+Here are also the works themselves. Each is a function of `Resources` and what keeps growing trees, so that any process
 can make its own; `functools.partial` binds the other arguments.
 """
 
@@ -32,7 +32,7 @@ from agentq.types import Task, Trajectory
 Name = Path | str
 
 
-class Models:
+class Resources:
     """Engines by checkpoint or name, and the policies, critics and environments made of them."""
 
     def __init__(self, settings: Settings, base: Name, engines: dict[Name, Engine] | None = None) -> None:
@@ -43,7 +43,7 @@ class Models:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled without engines: each process loads its own."""
-        return Models, (self.settings, self.base)
+        return Resources, (self.settings, self.base)
 
     def engine(self, checkpoint: Name) -> Engine:
         """The engine of a checkpoint or name. Those of the base, critics and the latest checkpoint stay loaded."""
@@ -87,10 +87,10 @@ class Models:
         return envs.make(self.settings.run.env)
 
 
-def loading(models: Models, _: KeepsPartials, *, names: Sequence[Name]) -> Work:
+def loading(resources: Resources, _: KeepsPartials, *, names: Sequence[Name]) -> Work:
     """Loads engines, and does nothing with items."""
     for name in names:
-        models.engine(name)
+        resources.engine(name)
 
     async def work(item: Item, resets: Resets) -> None:
         return None
@@ -99,7 +99,7 @@ def loading(models: Models, _: KeepsPartials, *, names: Sequence[Name]) -> Work:
 
 
 def episodes(
-    models: Models,
+    resources: Resources,
     _: KeepsPartials,
     *,
     policy: Name,
@@ -109,11 +109,11 @@ def episodes(
     known: Iterable[Trajectory] = (),
 ) -> Work:
     """Episodes under the policy; see `searching.collect.rollouts`."""
-    return rollouts(models.make_env, models.policy(policy), sampling, cut=cut, items=items, known=known)
+    return rollouts(resources.make_env, resources.policy(policy), sampling, cut=cut, items=items, known=known)
 
 
 def searches(
-    models: Models,
+    resources: Resources,
     kept: KeepsPartials,
     *,
     policy: Name,
@@ -123,12 +123,14 @@ def searches(
     by_steps: bool = False,
 ) -> Work:
     """One search tree per task; see `searching.collect.trees`."""
-    ranker = models.critic(critic)  # first, so its engine stays loaded
-    return trees(models.make_env, models.policy(policy), ranker, settings, by_steps=by_steps, kept_in=(kept, stage))
+    ranker = resources.critic(critic)  # first, so its engine stays loaded
+    return trees(
+        resources.make_env, resources.policy(policy), ranker, settings, by_steps=by_steps, kept_in=(kept, stage)
+    )
 
 
 def branches(
-    models: Models,
+    resources: Resources,
     _: KeepsPartials,
     *,
     policy: Name,
@@ -138,9 +140,9 @@ def branches(
     branching: Branching,
 ) -> Work:
     """`total` rollouts per task. All but `initial` of them branch off from earlier ones."""
-    chosen = models.policy(policy)
+    chosen = resources.policy(policy)
     return lambda item, resets: branched(
-        models.make_env(),
+        resources.make_env(),
         item.task,
         chosen,
         sampling,
@@ -151,9 +153,9 @@ def branches(
     )
 
 
-def demonstrations(models: Models, _: KeepsPartials, *, policy: Name) -> Work:
+def demonstrations(resources: Resources, _: KeepsPartials, *, policy: Name) -> Work:
     """One episode of the scripted expert per task, in the policy's tokens."""
-    demonstrated = _demonstrated(models, policy)
+    demonstrated = _demonstrated(resources, policy)
 
     async def work(item: Item, resets: Resets) -> Trajectory:
         return demonstrated(item.task, resets)
@@ -161,9 +163,9 @@ def demonstrations(models: Models, _: KeepsPartials, *, policy: Name) -> Work:
     return work
 
 
-def inspections(models: Models, _: KeepsPartials, *, policy: Name, sampling: RolloutSettings) -> Work:
+def inspections(resources: Resources, _: KeepsPartials, *, policy: Name, sampling: RolloutSettings) -> Work:
     """One demonstration per task, with the policy's own action at each of its states."""
-    demonstrated, chosen = _demonstrated(models, policy), models.policy(policy)
+    demonstrated, chosen = _demonstrated(resources, policy), resources.policy(policy)
 
     async def work(item: Item, resets: Resets) -> TreeRecord:
         return await inspect(demonstrated(item.task, resets), chosen, sampling)
@@ -171,10 +173,10 @@ def inspections(models: Models, _: KeepsPartials, *, policy: Name, sampling: Rol
     return work
 
 
-def _demonstrated(models: Models, policy: Name) -> Callable[[Task, Resets], Trajectory]:
-    chosen, expert = models.policy(policy), envs.expert(models.settings.run.env)
+def _demonstrated(resources: Resources, policy: Name) -> Callable[[Task, Resets], Trajectory]:
+    chosen, expert = resources.policy(policy), envs.expert(resources.settings.run.env)
 
     def demonstrated(task: Task, resets: Resets) -> Trajectory:
-        return demonstrate(models.make_env(), expert, task, chosen.write, resets)
+        return demonstrate(resources.make_env(), expert, task, chosen.write, resets)
 
     return demonstrated
