@@ -38,6 +38,8 @@ class Silent:
     def stage(self, name: str, total: int, unit: str) -> Callable[[int, str], None]:
         return lambda done, note: None
 
+    def say(self, text: str) -> None: ...
+
 
 class Watch:
     """CPU seconds of the process tree, and the largest sum of its PSS, in a block."""

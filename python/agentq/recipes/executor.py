@@ -57,10 +57,10 @@ def _unfit(resources: Resources, names: Sequence[Name]) -> str:
     run = resources.settings.run
     if run.engine or any(isinstance(name, str) for name in names):
         return "another process samples"
-    if is_blocking(resources.make_env()):
-        return f"{run.env} runs in other processes"
     if own.is_registered(run.env):
         return f"only this process knows {run.env}"
+    if is_blocking(resources.make_env()):
+        return f"{run.env} runs in other processes"
     if not can_be_sent(resources):
         return "only this process knows the recipe's settings"
     return ""

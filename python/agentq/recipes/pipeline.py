@@ -39,6 +39,10 @@ class StageDisplay(Protocol):
         """Start showing a stage. Call the returned function with the number of finished units and a short note."""
         ...
 
+    def say(self, text: str) -> None:
+        """Show text between stages."""
+        ...
+
 
 class Pipeline(Resources):
     """What the stages of one run share.

@@ -100,8 +100,12 @@ def ladder(model: type[Demo], given: Given = NOTHING, place: RunPlace = RunPlace
 
     def work(p: Pipeline) -> list[RungResult]:
         from agentq.recipes.ladder import DEMO_RUNGS, RUNGS, climb
+        from agentq.recipes.look import first_look
 
-        return climb(p, settings, RUNGS if isinstance(settings, Ladder) else DEMO_RUNGS)
+        if isinstance(settings, Ladder):
+            return climb(p, settings, RUNGS)
+        first_look(p, settings)
+        return climb(p, settings, DEMO_RUNGS)
 
     env = settings.run.env
     return _Job(

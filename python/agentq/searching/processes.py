@@ -124,14 +124,14 @@ class Processes:
 
 
 class _Stage:
-    """One job: its items that are left, and how many workers died over each."""
+    """One job: its items that are left, and how many workers died over each. Workers share `in_flight` evenly."""
 
     def __init__(
         self, processes: Processes, job: Job, kind: str, queue: deque[Item], to: Collection | None, in_flight: int
     ) -> None:
         self.processes, self.job, self.kind, self.queue, self.to = processes, job, kind, queue, to
         self.num_workers = min(processes.num_workers, len(queue) or processes.num_workers)
-        self.in_flight = in_flight
+        self.in_flight = -(-in_flight // self.num_workers)
         self.deaths: Counter[str] = Counter()
         self.stillborn = 0
 
