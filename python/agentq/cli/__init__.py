@@ -46,8 +46,12 @@ def searching(words: list[str]) -> list[str]:
 
 
 def _set_defaults() -> None:
-    """Default to one math thread per process, since more are slower on small machines, and silence libraries."""
+    """Default to one math thread per process, since more are slower on small machines, and silence libraries.
+
+    Where more are used, those that wait sleep: spinning on busy cores makes a step ten times as long.
+    """
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")

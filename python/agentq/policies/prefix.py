@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 BLOCK = 16  # tokens; ours
-MOST_BLOCKS = 2048  # twice the size at which 32 trees of `booking` run as well as without a limit
+MOST_BLOCKS = 1024  # the size at which 32 trees of `booking` run as well as without a limit
 _ROOT = 0
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import pickle
 import signal
@@ -115,6 +116,7 @@ class _Serving:
                     (self.resources,) = values
                 else:
                     (job,) = values
+                    release_memory()  # of the stage before
                     self.work = job(self.resources, self.kept)
                     self.send("begun")
 
@@ -147,6 +149,13 @@ class _Serving:
                 self.send("failed", error)
             except Exception:  # it cannot be sent
                 self.send("failed", RuntimeError(lines))
+
+
+def release_memory() -> None:
+    """Give freed memory back to the system, where the C library keeps it and can be told to."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def main() -> None:
