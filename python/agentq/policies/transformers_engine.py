@@ -48,7 +48,7 @@ class TransformersEngine:
 
         Args:
             max_rows: number of prompts computed at once.
-            prefix_cache_bytes: size of the prefix cache, which also holds at most 32,768 tokens; 0 disables it.
+            prefix_cache_bytes: size of the prefix cache, which also holds at most 16,384 tokens; 0 disables it.
 
         Raises:
             ModelError: if the checkpoint cannot be loaded, or decoding does not give the model's own logits.

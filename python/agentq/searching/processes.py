@@ -66,7 +66,7 @@ class Processes:
             path = os.pathsep.join(each or os.getcwd() for each in sys.path)
             self._server = subprocess.Popen(
                 words,
-                env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+                env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=2,
@@ -143,6 +143,8 @@ class _Stage:
                 ready = set(wait([worker.connection for worker in self._workers()]))
                 for worker in [worker for worker in self._workers() if worker.connection in ready]:
                     self._hear(worker)
+            for worker in self._workers():
+                worker.send("rest")
         except BaseException:
             self.processes.close()
             raise

@@ -6,9 +6,10 @@ runs their server: it imports the modules once, and forks a worker for each conn
 socket FD. Workers share the memory of the imported modules. Server and workers end when the other side of their socket
 is closed, so they end with the run however it dies.
 
-A connection brings ("resources", them) once, then ("begin", job) for each stage and ("do", item, its half-grown tree)
-for each item. The worker answers with ("begun",), then with any number of ("page", None or the failure), ("partial",
-tree) and ("drop", seed), and with ("done", key, record, usage) for each item. ("failed", error) ends the run.
+A connection brings ("resources", them) once, then ("begin", job) for each stage, ("do", item, its half-grown tree) for
+each item and ("rest",) at the end. The worker answers with ("begun",), then with any number of ("page", None or the
+failure), ("partial", tree) and ("drop", seed), and with ("done", key, record, usage) for each item. ("failed", error)
+ends the run.
 """
 
 from __future__ import annotations
@@ -112,11 +113,12 @@ class _Serving:
             with self._told_if_it_fails():
                 if what == "failed":
                     raise values[0]
-                if what == "resources":
+                if what == "rest":
+                    release_memory()
+                elif what == "resources":
                     (self.resources,) = values
                 else:
                     (job,) = values
-                    release_memory()  # of the stage before
                     self.work = job(self.resources, self.kept)
                     self.send("begun")
 
