@@ -17,14 +17,17 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 from machine import commit, machine, target
 
 from agentq.config import Search, Settings
 from agentq.policies.engine_names import embedded_base
+from agentq.recipes.executor import MODULES
 from agentq.recipes.pipeline import Pipeline, search_settings
 from agentq.recipes.resources import Resources, loading, searches
 from agentq.searching.collect import attempts
@@ -77,7 +80,7 @@ def searched(folder: Path, args: argparse.Namespace, workers: int) -> dict[str, 
     settings, base = Settings(), embedded_base()
     search = search_settings(Search(num_trees_in_flight=args.in_flight), args.iterations, 0)
     job = partial(searches, policy=base, critic="base", settings=search, stage="x")
-    processes = Processes(Resources(settings, base), workers, ("agentq.recipes.resources",)) if workers else None
+    processes = Processes(Resources(settings, base), workers, MODULES) if workers else None
     with RunStore.open(folder / f"{workers}", {}) as store:
         p = Pipeline(store, settings, base, Silent(), processes=processes)
         p.__dict__["in_flight"] = args.in_flight
@@ -109,6 +112,18 @@ def shape(tree: TreeRecord) -> tuple[object, ...]:
     return tree.parent.tolist(), tree.visit_count.tolist(), tree.value_sum.tolist(), tokens
 
 
+def compared(trees: list[TreeRecord], others: list[TreeRecord]) -> tuple[int, int, float]:
+    """Samples, those with the same tokens at the same node, and the largest difference of their log-probabilities."""
+    found = [
+        (p, q)
+        for tree, other in zip(trees, others, strict=True)
+        for p, q in zip_longest(tree.proposal, other.proposal)
+        if p is not None
+    ]
+    same = [(p, q) for p, q in found if q is not None and np.array_equal(p.token_ids, q.token_ids)]
+    return len(found), len(same), max(float(np.abs(p.logps - q.logps).max()) for p, q in same)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trees", type=int, default=64)
@@ -121,6 +136,7 @@ def main() -> None:
         rows = [searched(Path(folder), args, workers) for workers in (0, *args.workers)]
     inline = rows[0]
     for row in rows:
+        row["samples"], row["same_samples"], row["logp_difference"] = compared(row["trees"], inline["trees"])
         row["same_trees"] = sum(shape(a) == shape(b) for a, b in zip(row["trees"], inline["trees"], strict=True))
         row["speedup"] = round(inline["seconds"] / row["seconds"], 2)
     for row in rows:
