@@ -1,6 +1,6 @@
 """Search on `booking` with the embedded model in this process and in worker processes: simulations per second.
 
-    python benchmarks/executor.py [--trees 32] [--iterations 8] [--workers 1 2] [--in-flight 32] [--json]
+    python benchmarks/executor.py [--trees 32] [--iterations 8] [--workers 0 2] [--in-flight 32] [--json]
 
 A simulation is one rollout of a search. Models are loaded before the clock starts. Trees count as the same if their
 shape, visits, actions and tokens are; log-probabilities differ by rounding. CPU seconds and memory (PSS, which divides
@@ -128,12 +128,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trees", type=int, default=64)
     parser.add_argument("--iterations", type=int, default=8)
-    parser.add_argument("--workers", type=int, nargs="+", default=[2])
+    parser.add_argument("--workers", type=int, nargs="+", default=[0, 2], help="0: this process")
     parser.add_argument("--in-flight", type=int, default=32)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        rows = [searched(Path(folder), args, workers) for workers in (0, *args.workers)]
+        rows = [searched(Path(folder), args, workers) for workers in args.workers]
     inline = rows[0]
     for row in rows:
         row["samples"], row["same_samples"], row["logp_difference"] = compared(row["trees"], inline["trees"])

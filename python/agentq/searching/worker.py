@@ -37,6 +37,7 @@ from agentq.searching.faults import Resets
 from agentq.searching.partial import KeepsPartials
 from agentq.store.partial import PartialTree
 
+RELEASE_EVERY_S = 5.0  # a release takes tens of milliseconds
 GRACE_S = 3.0  # time for workers to end by themselves
 
 
@@ -91,6 +92,7 @@ class _Serving:
     def __init__(self, connection: Connection) -> None:
         self.connection, self.lock = connection, threading.Lock()
         self.resets, self.kept, self.counted = _Told(self.send), _Kept(self.send), Usage()
+        self.released = time.monotonic()
         self.resources: Counted
         self.work: Work
 
@@ -138,6 +140,9 @@ class _Serving:
             record, used = await self.work(item, self.resets), self.resources.usage
             self.send("done", item.key, record, used.since(self.counted))
             self.counted = used
+        if time.monotonic() > self.released + RELEASE_EVERY_S:
+            release_memory()
+            self.released = time.monotonic()
 
     @contextlib.contextmanager
     def _told_if_it_fails(self) -> Iterator[None]:
