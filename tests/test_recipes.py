@@ -63,7 +63,7 @@ def climbed(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Climbed:
         pipeline = Taught(store, settings, base, Quiet())
         with recorded_reads() as read:
             rows = climb(pipeline, settings)
-        elsewhere = {"run.out", "run.constrained"}  # the command reads it; the policy, which is a teacher here
+        elsewhere = {"run.out", "run.executor", "run.workers", "run.constrained"}  # the command, and the policy
         overridden = {"run.group_size", "search.critic"}  # by rungs
         assert read - overridden - elsewhere == keys(Ladder) - elsewhere
     return out, settings, pipeline, rows

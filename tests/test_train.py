@@ -61,7 +61,7 @@ def test_every_recipe_trains_on_every_site(name: str, env: str, base: Path, tmp_
     more = ["--run.group_size=6"] if name in ("tree_grpo", "arpo_entropy") else []
     with recorded_reads() as read:
         run(name, base, tmp_path / "run", [*TINY, f"--run.env={env}", *more])
-    elsewhere = {"run.out", "run.constrained"}  # the command reads it; the policy, which is a teacher here
+    elsewhere = {"run.out", "run.executor", "run.workers", "run.constrained"}  # the command, and the policy
     assert read - elsewhere == keys(RECIPES[name]) - elsewhere
     (row,) = [r for r in json.loads((tmp_path / "run" / "summary.json").read_text()) if r["name"] == name]
     assert row["n"] == 1 and 0 <= row["low"] <= row["high"] <= 1 and row["env_steps"] > 0

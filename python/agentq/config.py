@@ -294,8 +294,5 @@ class Settings(Section):
     price: Prices = Prices()
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
-        """Plain JSON values by section, which the run store keeps and compares.
-
-        What does not affect results is left out, so it may change when a run is resumed.
-        """
+        """Plain JSON values by section, for the run store to compare; without what does not affect results."""
         return self.model_dump(mode="json", exclude={"run": {"out", "executor", "workers"}, "price": True})

@@ -146,7 +146,7 @@ class ArpoEntropy(Grpo):
 
 
 class Demo(Settings):
-    """The settings that all rungs of `recipes.ladder` share. The demo takes 15 minutes on two cores (all ours)."""
+    """The settings that all rungs of `recipes.ladder` share. All defaults are ours."""
 
     run: config.Rounds = config.Rounds(num_tasks=60)
     search: config.Trees = config.Trees()
