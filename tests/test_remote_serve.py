@@ -40,7 +40,7 @@ ELSEWHERE = [
 @contextmanager
 def serving(*words: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The command, and the name that it prints."""
-    command = [sys.executable, "-m", "agentq.cli", "env", "serve", *map(str, words)]
+    command = [sys.executable, "-m", "agentq", "env", "serve", *map(str, words)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         line = server.stdout.readline()

@@ -16,6 +16,12 @@ import sys
 from collections.abc import Sequence
 
 DONE, NOT_DONE, REFUSED, FAULT, INTERRUPTED = 0, 1, 2, 3, 130
+DEFAULTS = {  # one math thread per process, since more are slower on small machines; silent libraries
+    "OMP_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,30 +30,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     if foreign := foreign_package():
         print(f"agentq: {foreign}", file=sys.stderr)
-    from agentq.cli.app import app
+    from agentq.cli.app import run
     from agentq.cli.faults import tell
 
-    _set_defaults()
+    os.environ.update(DEFAULTS | os.environ)
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        code = app(searching(words), exit_on_error=False, print_error=False)
+        code = run(words)
         sys.stdout.flush()
-        return REFUSED if words in ([], ["env"]) else int(code or 0)  # help returns no code
+        return code
     except BaseException as error:
         return tell(error, words)
-
-
-def searching(words: list[str]) -> list[str]:
-    """The words, with `--search` alone replaced by `--search=tree`."""
-    return [
-        f"{word}=tree" if word == "--search" and following not in ("tree", "step") else word
-        for word, following in zip(words, [*words[1:], ""], strict=False)
-    ]
-
-
-def _set_defaults() -> None:
-    """Default to one math thread per process, since more are slower on small machines, and silence libraries."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
