@@ -18,7 +18,6 @@ from agentq.live.options import LiveOptions
 
 if TYPE_CHECKING:
     from agentq.recipes.load import Setting
-    from agentq.recipes.run import Inputs, Result
 
 Run = Callable[[Namespace], int]
 COMMANDS: dict[str, Subcommand] = {}
@@ -93,40 +92,7 @@ def _say(args: Namespace, result: dict[str, Any], text: str) -> int:
     return DONE
 
 
-def _inputs(args: Namespace) -> Inputs:
-    from agentq.recipes.run import Inputs
-
-    return Inputs(args.settings, args.config, args.base, args.clean)
-
-
-def _show(args: Namespace, result: Result) -> int:
-    """Print the rows of a run."""
-    if not args.json:
-        from agentq.progress import ladder_table, main_console
-
-        main_console().print(ladder_table(result.rows))
-    rows = [row.to_dict() for row in result.rows]
-    return _say(args, {"rungs": rows, "report": str(result.report)}, f"report: {result.report}")
-
-
-@command("demo", "run the whole loop on a built-in site, and write a table and a report", *RUN, settings=True)
-@command("ladder", "train and measure every rung of the paper's ladder; takes hours, resumable", *RUN, settings=True)
-def ladder(args: Namespace) -> int:
-    from agentq.recipes.run import ladder
-
-    return _show(args, ladder(args.command, _inputs(args)))
-
-
 RECIPE = argument("recipe", metavar="RECIPE", help="name of a recipe, or a Python file that defines RECIPE")
-
-
-@command("train", "train by a recipe and measure the result; resumable", RECIPE, *RUN, settings=True)
-def train(args: Namespace) -> int:
-    from agentq.recipes.run import train
-
-    return _show(args, train(args.recipe, _inputs(args)))
-
-
 CHECKPOINT = argument(
     "checkpoint", metavar="CHECKPOINT", help="name or directory of a model, vllm:PATH, or http://HOST/v1#MODEL"
 )
@@ -139,10 +105,25 @@ SEARCH = argument(
 
 
 @command("eval", "measure a checkpoint on held-out tasks; resumable", CHECKPOINT, SEARCH, *RUN, settings=True)
-def evaluate(args: Namespace) -> int:
-    from agentq.recipes.run import evaluate
+@command("train", "train by a recipe and measure the result; resumable", RECIPE, *RUN, settings=True)
+@command("ladder", "train and measure every rung of the paper's ladder; takes hours, resumable", *RUN, settings=True)
+@command("demo", "run the whole loop on a built-in site, and write a table and a report", *RUN, settings=True)
+def measured(args: Namespace) -> int:
+    from agentq.recipes import run
 
-    return _show(args, evaluate(args.checkpoint, args.search, _inputs(args)))
+    inputs = run.Inputs(args.settings, args.config, args.base, args.clean)
+    if args.command == "train":
+        result = run.train(args.recipe, inputs)
+    elif args.command == "eval":
+        result = run.evaluate(args.checkpoint, args.search, inputs)
+    else:
+        result = run.ladder(args.command, inputs)
+    if not args.json:
+        from agentq.progress import ladder_table, main_console
+
+        main_console().print(ladder_table(result.rows))
+    rows = [row.to_dict() for row in result.rows]
+    return _say(args, {"rungs": rows, "report": str(result.report)}, f"report: {result.report}")
 
 
 GOAL = argument("goal", metavar="GOAL", help="what the agent should do, in quotes")

@@ -16,7 +16,7 @@ from agentq.learn.learner import Learner, Metrics
 from agentq.recipes.agreed import agrees
 from agentq.recipes.pipeline import search_settings
 from agentq.recipes.recipe import Recipe, Round
-from agentq.recipes.settings import AgentQ, OutcomeDpo, StepAgentImplicit
+from agentq.recipes.settings import AgentQ, Imitation, OutcomeDpo
 from agentq.searching.collect import Work, attempts, trees
 from agentq.store.run import RunStore
 from agentq.types import PreferencePair, Sample
@@ -57,7 +57,7 @@ def credit(r: Round[AgentQ]) -> list[PreferencePair | Sample]:
 
 
 def with_learners_reference(
-    r: Round[AgentQ | OutcomeDpo | StepAgentImplicit], found: Sequence[PreferencePair | Sample]
+    r: Round[AgentQ | OutcomeDpo | Imitation], found: Sequence[PreferencePair | Sample]
 ) -> list[PreferencePair | Sample]:
     """The items with reference log-probabilities by the learner at the round's first weights. The loss starts at ln 2.
 
@@ -71,9 +71,7 @@ def with_learners_reference(
     return [next(again) if isinstance(item, PreferencePair) else item for item in found]
 
 
-def loss(
-    learner: Learner, batch: list[PreferencePair | Sample], settings: AgentQ | OutcomeDpo | StepAgentImplicit
-) -> Metrics:
+def loss(learner: Learner, batch: list[PreferencePair | Sample], settings: AgentQ | OutcomeDpo | Imitation) -> Metrics:
     """One optimiser step on the mean loss of the batch: DPO for the pairs, SFT for the actions to replay."""
     pairs = [item for item in batch if isinstance(item, PreferencePair)]
     replay = [item for item in batch if isinstance(item, Sample)]

@@ -7,16 +7,8 @@ that success did not need are left out, as in RFT.
 
 from __future__ import annotations
 
-from agentq.credit.pairs import success_samples
-from agentq.recipes.recipe import Recipe, Round, collect_groups
-from agentq.recipes.settings import Ei
-from agentq.recipes.sft import loss
-from agentq.types import Sample
+from agentq.recipes import rft, sft
+from agentq.recipes.recipe import Recipe, collect_groups
+from agentq.recipes.settings import RECIPES
 
-
-def credit(r: Round[Ei]) -> list[Sample]:
-    """The actions of every distinct successful episode."""
-    return success_samples(list(r.store.trajectories(r.stage)))
-
-
-RECIPE = Recipe("ei", Ei, collect_groups, credit, loss)
+RECIPE = Recipe("ei", RECIPES["ei"], collect_groups, rft.credit, sft.loss)

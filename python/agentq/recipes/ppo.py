@@ -22,15 +22,15 @@ from agentq.credit.pairs import sample_of
 from agentq.errors import StoreError
 from agentq.learn.features import features
 from agentq.recipes import policy_gradient
-from agentq.recipes.recipe import Recipe, Round
-from agentq.recipes.settings import Ppo
+from agentq.recipes.recipe import Recipe, Round, collect_groups
+from agentq.recipes.settings import RECIPES, OnPolicy
 from agentq.store.durable import flaw, seal, write_whole
 from agentq.types import CreditedTrajectory
 
 RIDGE = 1.0
 
 
-def credit(r: Round[Ppo]) -> list[CreditedTrajectory]:
+def credit(r: Round[OnPolicy]) -> list[CreditedTrajectory]:
     """Advantages by the previous value head. Then fits a new head to this round's returns and saves it."""
     episodes = whole(r.store.trajectories(r.stage))
     if not episodes:
@@ -73,7 +73,7 @@ def _with_bias(states: Tensor) -> Tensor:
     return torch.cat([states.double(), torch.ones(len(states), 1, dtype=torch.float64)], dim=1)
 
 
-def _head(r: Round[Ppo]) -> Tensor:
+def _head(r: Round[OnPolicy]) -> Tensor:
     """The value head fitted in the previous round."""
     file, note = _head_file(r, r.number - 1), r.store.note(_head_note(r, r.number - 1)) or {}
     broken = flaw(file, note.get("files", {"": "0:"}))
@@ -86,12 +86,12 @@ def _head(r: Round[Ppo]) -> Tensor:
     return weight
 
 
-def _head_note(r: Round[Ppo], number: int) -> str:
+def _head_note(r: Round[OnPolicy], number: int) -> str:
     return f"{r.name}/round{number}/value"
 
 
-def _head_file(r: Round[Ppo], number: int) -> Path:
+def _head_file(r: Round[OnPolicy], number: int) -> Path:
     return r.store.path / "checkpoints" / f"{r.name}.value-round{number}.safetensors"
 
 
-RECIPE = Recipe("ppo", Ppo, policy_gradient.collect_groups, credit, policy_gradient.policy_gradient())
+RECIPE = Recipe("ppo", RECIPES["ppo"], collect_groups, credit, policy_gradient.policy_gradient())

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from agentq import envs
 from agentq.learn.learner import Learner, Metrics
 from agentq.recipes.pipeline import Pipeline
-from agentq.recipes.settings import Grouped, Training
+from agentq.recipes.settings import Training
 from agentq.searching.branching import Branching, branched
 from agentq.searching.collect import Item, StragglerCut, Work, attempts, rollouts
 from agentq.searching.demonstrate import demonstrate, inspect
@@ -93,11 +93,10 @@ def stage_of(name: str, number: int) -> str:
     return f"{name}/round{number}/collect"
 
 
-def collect_rollouts(
-    r: Round[Training], tasks: Sequence[Task], n: int, temperature: float, cut: StragglerCut | None = None
-) -> None:
+def collect_rollouts(r: Round[Training], tasks: Sequence[Task], n: int, cut: StragglerCut | None = None) -> None:
     """Collect `n` rollouts per task."""
-    p, items, sampling = r.pipeline, attempts(tasks, n), RolloutSettings(temperature=temperature, seed=r.seed)
+    p, items = r.pipeline, attempts(tasks, n)
+    sampling = RolloutSettings(temperature=r.settings.temperature, seed=r.seed)
 
     def begin() -> Work:
         known = list(r.store.trajectories(r.stage)) if cut else ()
@@ -106,9 +105,9 @@ def collect_rollouts(
     p.collect(r.stage, items, begin, unit="episodes")
 
 
-def collect_groups(r: Round[Grouped]) -> None:
-    """Collect `run.group_size` rollouts per task of the round."""
-    collect_rollouts(r, r.tasks(), r.settings.run.group_size, r.settings.search.temperature)
+def collect_groups(r: Round[Any], *, again: bool = False, cut: StragglerCut | None = None) -> None:
+    """Collect `run.group_size` rollouts per task of the round, or of the first round with `again`."""
+    collect_rollouts(r, r.tasks(again=again), r.settings.run.group_size, cut)
 
 
 def collect_demonstrations(r: Round[Training]) -> None:
@@ -125,9 +124,9 @@ def collect_demonstrations(r: Round[Training]) -> None:
     r.pipeline.collect(r.stage, attempts(r.tasks()), begin, unit="episodes")
 
 
-def collect_inspections(r: Round[Training], temperature: float) -> None:
+def collect_inspections(r: Round[Training]) -> None:
     """Collect the policy's action in each state of the expert, on the same tasks every round."""
-    sampling = RolloutSettings(temperature=temperature, seed=r.seed)
+    sampling = RolloutSettings(temperature=r.settings.temperature, seed=r.seed)
 
     def begin() -> Work:
         demonstrated, policy = _demonstrations(r), r.pipeline.policy(r.policy)
@@ -146,21 +145,15 @@ def _demonstrations(r: Round[Training]) -> Callable[[Task, Resets], Trajectory]:
     return lambda task, resets: demonstrate(p.make_env(), envs.expert(env), task, policy.write, resets)
 
 
-def collect_branches(r: Round[Training], initial: int, total: int, branching: Branching) -> None:
-    """Collect `total` rollouts per task. All but `initial` of them branch off from earlier ones."""
-    p, sampling = r.pipeline, RolloutSettings(temperature=1.0, seed=r.seed)
+def collect_branches(r: Round[Any], initial: int, branching: Branching) -> None:
+    """Collect `run.group_size` rollouts per task. All but `initial` of them branch off from earlier ones."""
+    p, sampling = r.pipeline, RolloutSettings(temperature=r.settings.temperature, seed=r.seed)
+    numbers = {"initial": initial, "total": r.settings.run.group_size}
 
     def begin() -> Work:
         policy = p.policy(r.policy)
         return lambda item, resets: branched(
-            p.make_env(),
-            item.task,
-            policy,
-            sampling,
-            initial=initial,
-            total=total,
-            branching=branching,
-            resets=resets,
+            p.make_env(), item.task, policy, sampling, branching=branching, resets=resets, **numbers
         )
 
     p.collect(r.stage, attempts(r.tasks()), begin, unit="trees")

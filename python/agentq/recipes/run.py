@@ -24,6 +24,8 @@ from agentq.policies.engine_names import (
 )
 from agentq.recipes.load import NOTHING, Given, Setting, load, settings
 from agentq.recipes.settings import COMMANDS, RECIPES, AgentQ, Demo, EvalCommand, EvalSearchCommand, Ladder, Training
+from agentq.store.files import write_json
+from agentq.types import Split
 
 if TYPE_CHECKING:
     from agentq.evaluation.stats import RungResult
@@ -107,9 +109,15 @@ def evaluate(checkpoint: str, search: Literal["tree", "step"] | None, inputs: In
     s = inputs.load(model, command)
 
     def work(p: Pipeline) -> list[RungResult]:
-        from agentq.recipes.measure import measure
-
-        return measure(p, s, name, by_steps=search == "step")
+        p.check_base()
+        held_out = p.tasks(Split.TEST, s.eval.num_tasks)
+        if isinstance(s, EvalSearchCommand):
+            n, by_steps = s.eval.num_iterations, search == "step"
+            row = p.evaluate_search(_called(name), "eval", name, held_out, s.search, n, by_steps=by_steps)
+        else:
+            row = p.evaluate(_called(name), "eval", name, held_out, s.eval.temperature)
+        write_json(p.store.path / "summary.json", [row.to_dict()])
+        return [row]
 
     return _run(command, s, inputs, work, {"checkpoint": name})
 
@@ -190,8 +198,7 @@ def _run(
     else:
         asked = [measured, base] if "search" in command else [measured]
         stored["checkpoint"] = found = fingerprint(measured)
-        called = measured.resolve().name if isinstance(measured, Path) else measured
-        where += f"-{called}-{s.run.env}-{found[:8]}"
+        where += f"-{_called(measured)}-{s.run.env}-{found[:8]}"
     check_checkpoint(base)
     out = Path(s.run.out or "runs/" + re.sub(r"[^\w.-]+", "-", where).strip("-"))
     paths = _paths(s, {**reads, "--base": base, "--config": inputs.file})
@@ -213,6 +220,11 @@ def _run(
         for engine in engines.values():
             engine.close()
     return Result(rows, write_report(out))
+
+
+def _called(name: Path | str) -> str:
+    """Name of a checkpoint's directory, or of an engine."""
+    return name.resolve().name if isinstance(name, Path) else name
 
 
 def _paths(s: Settings, reads: Mapping[str, Path | str | None]) -> dict[str, Path | str]:
