@@ -27,10 +27,9 @@ from agentq.policies.protocol import Gives, Prompt, SampledAnswer, SampleRequest
 from agentq.policies.transformers_engine import TransformersEngine
 from agentq.policies.vllm_engine import VLLMEngine
 from agentq.recipes import sft
-from agentq.recipes.agreed import agrees
 from agentq.recipes.ladder import climb, rungs_of
 from agentq.recipes.pipeline import Pipeline
-from agentq.recipes.recipe import Recipe, Round, collect_groups
+from agentq.recipes.recipe import Recipe, Round, agrees, collect_groups
 from agentq.recipes.settings import OutcomeDpo
 from agentq.searching.run import run_all
 from agentq.searching.tree import SearchSettings, TreeSearch

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 DONE, NOT_DONE, REFUSED, FAULT, INTERRUPTED = 0, 1, 2, 3, 130
 DEFAULTS = {  # one math thread per process, since more are slower on small machines; silent libraries
@@ -26,9 +27,7 @@ DEFAULTS = {  # one math thread per process, since more are slower on small mach
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line. Returns the exit code."""
-    from agentq.cli.foreign import foreign_package  # first, since the modules below may be another project's
-
-    if foreign := foreign_package():
+    if foreign := foreign_package():  # first, since the modules below may be another project's
         print(f"agentq: {foreign}", file=sys.stderr)
     from agentq.cli.app import run
     from agentq.cli.faults import tell
@@ -41,3 +40,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except BaseException as error:
         return tell(error, words)
+
+
+def foreign_package() -> str | None:
+    """A message if a distribution `agentq` is installed, which overwrites files of `agentq-search`; otherwise None."""
+    for folder in map(Path, sys.path):
+        for found in folder.glob("agentq-*.dist-info"):  # importlib.metadata takes 30 ms to import
+            return (
+                "agentq must come from the package agentq-search alone; got another project's, agentq "
+                f"{found.stem.removeprefix('agentq-')}, too: "
+                "pip uninstall agentq, then pip install --force-reinstall agentq-search"
+            )
+    return None

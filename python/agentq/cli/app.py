@@ -94,7 +94,7 @@ def _say(args: Namespace, result: dict[str, Any], text: str) -> int:
 
 RECIPE = argument("recipe", metavar="RECIPE", help="name of a recipe, or a Python file that defines RECIPE")
 CHECKPOINT = argument(
-    "checkpoint", metavar="CHECKPOINT", help="name or directory of a model, vllm:PATH, or http://HOST/v1#MODEL"
+    "checkpoint", metavar="CHECKPOINT", help="name or directory of a model, vllm:PATH or http URL#MODEL"
 )
 SEARCH = argument(
     "--search",
@@ -179,9 +179,7 @@ def report(args: Namespace) -> int:
     return _say(args, {"report": str(path)}, f"report: {path}")
 
 
-NAME = argument(
-    "name", nargs="?", metavar="NAME", help="demo, ladder, eval, run, or a recipe; every setting if not given"
-)
+NAME = argument("name", nargs="?", metavar="NAME", help="demo, ladder, eval, run, or a recipe; default: all of them")
 
 
 @command("settings", "list the settings of a command or recipe, with defaults", NAME, CONFIG, JSON, settings=True)

@@ -22,8 +22,7 @@ from agentq.learn.policy_gradient_loss import (
     truncated_importance_weights,
 )
 from agentq.learn.reference import reference_logps
-from agentq.recipes.agreed import agrees
-from agentq.recipes.recipe import Recipe, Round, collect_branches, collect_groups
+from agentq.recipes.recipe import Recipe, Round, agrees, collect_branches, collect_groups
 from agentq.recipes.settings import RECIPES, Family, OnPolicy
 from agentq.searching.branching import Branching
 from agentq.searching.collect import StragglerCut

@@ -41,9 +41,9 @@ def credit(r: Round[OnPolicy]) -> list[CreditedTrajectory]:
     guess = values(states, _head(r)) if r.number > 1 else np.full(len(to_go), columns.returns.mean())
     advantages = gae(columns.reward, guess, columns.trajectory, discount=1.0, gae_lambda=1.0)
     r.store.log(f"{r.name}/value", r.number, explained_variance=explained_variance(guess, to_go))
-    kept = _head_file(r, r.number)
+    kept, name = _kept(r, r.number)
     write_whole(kept, save({"weight": fit(states, torch.from_numpy(to_go))}))
-    r.store.set_note(_head_note(r, r.number), {"files": seal(kept)})
+    r.store.set_note(name, {"files": seal(kept)})
     whitened = group_relative(advantages, np.zeros(len(advantages)), ddof=1)
     return policy_gradient.prepared(r, credited(episodes, whitened))
 
@@ -75,8 +75,8 @@ def _with_bias(states: Tensor) -> Tensor:
 
 def _head(r: Round[OnPolicy]) -> Tensor:
     """The value head fitted in the previous round."""
-    file, note = _head_file(r, r.number - 1), r.store.note(_head_note(r, r.number - 1)) or {}
-    broken = flaw(file, note.get("files", {"": "0:"}))
+    file, name = _kept(r, r.number - 1)
+    broken = flaw(file, (r.store.note(name) or {}).get("files", {"": "0:"}))
     if broken is not None:
         raise StoreError(
             f"{file} must be the value head of round {r.number - 1}; {broken}: restore a copy, or delete "
@@ -86,12 +86,10 @@ def _head(r: Round[OnPolicy]) -> Tensor:
     return weight
 
 
-def _head_note(r: Round[OnPolicy], number: int) -> str:
-    return f"{r.name}/round{number}/value"
-
-
-def _head_file(r: Round[OnPolicy], number: int) -> Path:
-    return r.store.path / "checkpoints" / f"{r.name}.value-round{number}.safetensors"
+def _kept(r: Round[OnPolicy], number: int) -> tuple[Path, str]:
+    """File of the value head fitted in a round, and name of the note with its seal."""
+    file = r.store.path / "checkpoints" / f"{r.name}.value-round{number}.safetensors"
+    return file, f"{r.name}/round{number}/value"
 
 
 RECIPE = Recipe("ppo", RECIPES["ppo"], collect_groups, credit, policy_gradient.policy_gradient())

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
+
+import numpy as np
 
 from agentq import envs
+from agentq.credit.pairs import sample_of
 from agentq.learn.learner import Learner, Metrics
+from agentq.policies.agreement import agreement
 from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.settings import Training
 from agentq.searching.branching import Branching, branched
@@ -21,6 +25,7 @@ from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
 from agentq.types import Split, Task, Trajectory
 
+PROBE = 32  # number of sampled actions compared per round
 S = TypeVar("S", bound=Training)
 S_co = TypeVar("S_co", bound=Training, covariant=True)
 
@@ -88,9 +93,9 @@ class Recipe(Generic[S]):
     loss: Callable[[Learner, list[Any], S], Metrics]
 
 
-def stage_of(name: str, number: int) -> str:
-    """Name of the stage that holds a round's data."""
-    return f"{name}/round{number}/collect"
+def stage_of(name: str, number: int, part: Literal["collect", "learn"] = "collect") -> str:
+    """Name of the stage that holds a part of a round."""
+    return f"{name}/round{number}/{part}"
 
 
 def collect_rollouts(r: Round[Training], tasks: Sequence[Task], n: int, cut: StragglerCut | None = None) -> None:
@@ -157,3 +162,21 @@ def collect_branches(r: Round[Any], initial: int, branching: Branching) -> None:
         )
 
     p.collect(r.stage, attempts(r.tasks()), begin, unit="trees")
+
+
+def agrees(r: Round[Training], tolerance: float) -> bool:
+    """Whether a round's sampler and the learner, at the same weights, agree within `tolerance` on average.
+
+    The difference is logged. False if the round has no sampled actions to compare.
+    """
+    proposals = [step.proposal for t in r.store.trajectories(r.stage) for step in t.steps]
+    proposals += [p for tree in r.store.trees(r.stage) for p in tree.proposal if p is not None]
+    sampled = [p for p in proposals if len(p.token_ids) and np.isfinite(p.logps).all()]
+    if not sampled:
+        return False
+    probe = [sample_of(sampled[i]) for i in np.linspace(0, len(sampled) - 1, min(PROBE, len(sampled))).astype(int)]
+    found = agreement(probe, r.learner.recompute_logps)
+    agreed = found.mean <= tolerance
+    figures = {"logp_difference/mean": found.mean, "logp_difference/max": found.max, "num_tokens": found.num_tokens}
+    r.store.log(f"{r.name}/agreement", r.number, **figures, recomputed=float(not agreed))
+    return agreed

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import runpy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
@@ -36,8 +35,7 @@ if TYPE_CHECKING:
 S = TypeVar("S", bound=Settings)
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(NamedTuple):
     """The measured rows, and the path of the report."""
 
     rows: list[RungResult]
@@ -71,11 +69,7 @@ class Inputs(NamedTuple):
 
 
 def train(recipe: str, inputs: Inputs) -> Result:
-    """Train by one recipe, given by name or as a Python file that defines RECIPE, and measure the result.
-
-    Raises:
-        ConfigError: if there is no such recipe, or a setting is wrong or unknown to it.
-    """
+    """Train by one recipe, given by name or as a Python file that defines RECIPE, and measure the result."""
     name, model, imported = find_recipe(recipe)
     s = inputs.load(model, f"train {name}")
     require_train("train")

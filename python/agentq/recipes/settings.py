@@ -65,6 +65,9 @@ class Imitation(Training):
     train: config.Dpo = config.Dpo(sft_weight=0.0)
 
 
+Preferring = AgentQ | OutcomeDpo | Imitation
+
+
 class OnPolicy(Training):
     """Actions are sampled from the density that is trained: at temperature 1, from the unconstrained policy."""
 
