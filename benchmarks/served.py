@@ -69,7 +69,7 @@ def in_time(holds: Callable[[], bool], seconds: float) -> bool:
 
 def children(pid: int) -> set[int]:
     """The child processes of a process, with all descendants."""
-    return processes.tree(pid, "of nobody") - {pid}
+    return processes.tree(pid, "no token") - {pid}
 
 
 def memory_mib(pid: int) -> float:

@@ -101,7 +101,7 @@ def test_an_engine_keeps_answers_to_their_pattern_and_tells_the_free_models_logp
         return list(await asyncio.gather(engine.sample(held), engine.sample(free)))
 
     samples, beside = asyncio.run(both())
-    assert [s.text for s in beside] == [s.text for s in alone]  # nobody else is held
+    assert [s.text for s in beside] == [s.text for s in alone]  # no other rollout is held
     ended = [s for s in samples if s.stop_reason is StopReason.EOS]
     for sample in ended:
         assert re.fullmatch(pattern, sample.text), sample.text

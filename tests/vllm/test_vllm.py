@@ -102,7 +102,7 @@ def test_k_samples_follow_from_the_seed(engine: ContinuousEngine) -> None:
 
 
 def test_more_prompts_than_are_read_at_once(engine: ContinuousEngine, model: Any) -> None:
-    """A seeded prompt of which a part is read first would end vLLM on a CPU."""
+    """A seeded prompt that is read in parts would end vLLM on a CPU."""
 
     async def every() -> list[list[SampledAnswer]]:
         prompts = [Prompt([], np.roll(np.tile(IDS, 2), n)) for n in range(12)]

@@ -1,7 +1,7 @@
 """Expert iteration (EI): in every round, SFT on all successes of the policy's own rollout groups.
 
 Source: Anthony et al. 2017, arXiv:1705.08439. For language-model agents with outcome reward: Chen et al. 2025,
-arXiv:2502.01600, appendix C, with the tasks and rollouts of LOOP, of which those with return 1 are kept. Ours: actions
+arXiv:2502.01600, appendix C, with the tasks and rollouts of LOOP. Those with return 1 are kept. Ours: actions
 that success did not need are left out, as in RFT.
 """
 

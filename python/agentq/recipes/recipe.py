@@ -67,7 +67,7 @@ class Round(Generic[S_co]):
     def tasks(self, *, again: bool = False, up_to: int = 1) -> list[Task]:
         """Training tasks of this round: new ones in each round, or those of the first round with `again`.
 
-        Returns `up_to` times `run.num_tasks` tasks, of which a round may use only some.
+        Returns `up_to` times `run.num_tasks` tasks. A round may use only some of them.
         """
         run = self.settings.run
         n = run.num_tasks * up_to

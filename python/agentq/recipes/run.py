@@ -23,7 +23,6 @@ from agentq.policies.engine_names import (
 )
 from agentq.recipes.load import NOTHING, Given, Setting, load, settings
 from agentq.recipes.settings import COMMANDS, RECIPES, AgentQ, Demo, EvalCommand, EvalSearchCommand, Ladder, Training
-from agentq.store.files import write_json
 from agentq.types import Split
 
 if TYPE_CHECKING:
@@ -103,6 +102,8 @@ def evaluate(checkpoint: str, search: Literal["tree", "step"] | None, inputs: In
     s = inputs.load(model, command)
 
     def work(p: Pipeline) -> list[RungResult]:
+        from agentq.store.files import write_json
+
         p.check_base()
         held_out = p.tasks(Split.TEST, s.eval.num_tasks)
         if isinstance(s, EvalSearchCommand):
