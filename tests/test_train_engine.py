@@ -99,7 +99,7 @@ def test_adapters_are_served_as_adapters(server: FakeOpenAI, tmp_path: Path) -> 
 
 
 def test_what_cannot_be_trained_with_is_refused(tmp_path: Path) -> None:
-    with fake_openai() as text, pytest.raises(ConfigError, match=r"run\.engine must tell token ids and log-prob"):
+    with fake_openai() as text, pytest.raises(ConfigError, match=r"run\.engine must return token ids and log-prob"):
         trained(text.url, tmp_path / "text")
     with pytest.raises(ConfigError, match=r"run\.engine must be vllm:PATH or a vLLM server's URL; got some/path"):
         trained("some/path", tmp_path / "path")

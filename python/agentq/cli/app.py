@@ -93,15 +93,10 @@ def _say(args: Namespace, result: dict[str, Any], text: str) -> int:
 
 
 RECIPE = argument("recipe", metavar="RECIPE", help="name of a recipe, or a Python file that defines RECIPE")
-CHECKPOINT = argument(
-    "checkpoint", metavar="CHECKPOINT", help="name or directory of a model, vllm:PATH or http URL#MODEL"
-)
-SEARCH = argument(
-    "--search",
-    metavar="tree|step",
-    choices=("tree", "step"),
-    help="search once per task (tree, the default) or before each step (step); the base is the critic",
-)
+MODEL = "name or directory of a model, vllm:PATH, or http://HOST/v1#MODEL"
+CHECKPOINT = argument("checkpoint", metavar="CHECKPOINT", help=MODEL)
+SEARCHED = "search once per task (tree, the default) or before each step; the critic is the base"
+SEARCH = argument("--search", metavar="tree|step", choices=("tree", "step"), help=SEARCHED)
 
 
 @command("eval", "measure a checkpoint on held-out tasks; resumable", CHECKPOINT, SEARCH, *RUN, settings=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -83,4 +84,7 @@ class _Parser(ArgumentParser):
             raise ConfigError(f"command line: {name} must be followed by a value; got nothing")
         if said.startswith(("invalid int", "invalid float")):
             raise ConfigError(f"{name} must be a number; got {value}")
+        if said.startswith("invalid choice"):
+            given, _, choices = said.removeprefix("invalid choice: ").partition(" (choose from ")
+            raise ConfigError(f"{name} must be {' or '.join(re.findall('[a-z]+', choices))}; got {given}")
         raise ConfigError(f"{name}: {said}")

@@ -61,7 +61,7 @@ def run(goal: str, args: LiveOptions, config: Live) -> int:
     price = Price(*config.price.of_tokens())
     budget = _budget(args)
     if not goal.strip():
-        raise ConfigError("GOAL must say what is to be done; got an empty text")
+        raise ConfigError("GOAL must name a task; got an empty text")
     site = site_of(args.url, args.allow, args.allow_request, args.block_request)
     if args.dry_run:
         return _dry_run(goal, args, site, budget, config.run.seed)

@@ -69,11 +69,10 @@ def _rounds(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path,
     p.engine(p.base)  # for a critic; loaded first, so it stays
     p.close_others()
     engine = p.engines[out] = p.sampler(out) if p.settings.run.engine else TransformersEngine(start)
-    served = out.with_name(f"{name}.served")
     num_rounds = settings.run.num_rounds
     for number in range(_learnt(p, name, num_rounds, states) + 1, num_rounds + 1):
         _load(states, number, learner)
-        _publish(engine, learner, served / f"round{number}")
+        _publish(engine, learner, out.with_name(f"{name}.served") / f"round{number}")
         r = Round(p, settings, name, number, out, start, learner)
         if not _affordable(r):
             break

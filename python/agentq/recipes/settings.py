@@ -78,7 +78,9 @@ class OnPolicy(Training):
         """See `Section.check`."""
         super().check(name)
         if self.run.constrained:
-            raise ConfigError(f"run.constrained must be false for {name}, whose ratios are of the free policy")
+            raise ConfigError(
+                f"run.constrained must be false for {name}, which trains the unconstrained policy; got true"
+            )
 
 
 class Family(OnPolicy):
