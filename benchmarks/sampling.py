@@ -28,9 +28,9 @@ import torch
 from machine import commit, machine
 
 from agentq import envs
-from agentq.cli import embedded_base
 from agentq.critics.ranker import LLMRanker
 from agentq.learn.learner import Learner
+from agentq.policies.engine_names import embedded_base
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.protocol import Engine, SampledAnswer, SampleRequest
 from agentq.policies.transformers_engine import TransformersEngine

@@ -11,11 +11,12 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from agentq.error_kinds import WORLD_FAULTS
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class Split(StrEnum):
@@ -198,7 +199,7 @@ class Proposal:
     @property
     def action_logp(self) -> float:
         """log pi_b(a | h): the sum over the composite action's tokens, in nats, at temperature 1."""
-        return float(self.logps.sum(dtype=np.float64))
+        return float(self.logps.sum(dtype="float64"))
 
 
 @dataclass(frozen=True, slots=True)

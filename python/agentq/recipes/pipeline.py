@@ -85,7 +85,7 @@ class Pipeline:
         name = sampler_name(self.settings.run.engine)
         engine = self.engines[checkpoint] = make_engine(name, lora_rank=self.settings.train.lora_rank)
         if Gives.TOKEN_IDS | Gives.LOGPS not in engine.gives:
-            raise ConfigError(f"run.engine must tell token ids and log-probabilities; got text alone from {name}")
+            raise ConfigError(f"run.engine must return token ids and log-probabilities; got text alone from {name}")
         return engine
 
     def close(self) -> None:

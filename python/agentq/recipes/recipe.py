@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
+
+import numpy as np
 
 from agentq import envs
+from agentq.credit.pairs import sample_of
 from agentq.learn.learner import Learner, Metrics
+from agentq.policies.agreement import agreement
 from agentq.recipes.pipeline import Pipeline
-from agentq.recipes.settings import Grouped, Training
+from agentq.recipes.settings import Training
 from agentq.searching.branching import Branching, branched
 from agentq.searching.collect import Item, StragglerCut, Work, attempts, rollouts
 from agentq.searching.demonstrate import demonstrate, inspect
@@ -21,6 +25,7 @@ from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
 from agentq.types import Split, Task, Trajectory
 
+PROBE = 32  # number of sampled actions compared per round
 S = TypeVar("S", bound=Training)
 S_co = TypeVar("S_co", bound=Training, covariant=True)
 
@@ -62,7 +67,7 @@ class Round(Generic[S_co]):
     def tasks(self, *, again: bool = False, up_to: int = 1) -> list[Task]:
         """Training tasks of this round: new ones in each round, or those of the first round with `again`.
 
-        Returns `up_to` times `run.num_tasks` tasks, of which a round may use only some.
+        Returns `up_to` times `run.num_tasks` tasks. A round may use only some of them.
         """
         run = self.settings.run
         n = run.num_tasks * up_to
@@ -88,16 +93,15 @@ class Recipe(Generic[S]):
     loss: Callable[[Learner, list[Any], S], Metrics]
 
 
-def stage_of(name: str, number: int) -> str:
-    """Name of the stage that holds a round's data."""
-    return f"{name}/round{number}/collect"
+def stage_of(name: str, number: int, part: Literal["collect", "learn"] = "collect") -> str:
+    """Name of the stage that holds a part of a round."""
+    return f"{name}/round{number}/{part}"
 
 
-def collect_rollouts(
-    r: Round[Training], tasks: Sequence[Task], n: int, temperature: float, cut: StragglerCut | None = None
-) -> None:
+def collect_rollouts(r: Round[Training], tasks: Sequence[Task], n: int, cut: StragglerCut | None = None) -> None:
     """Collect `n` rollouts per task."""
-    p, items, sampling = r.pipeline, attempts(tasks, n), RolloutSettings(temperature=temperature, seed=r.seed)
+    p, items = r.pipeline, attempts(tasks, n)
+    sampling = RolloutSettings(temperature=r.settings.temperature, seed=r.seed)
 
     def begin() -> Work:
         known = list(r.store.trajectories(r.stage)) if cut else ()
@@ -106,9 +110,9 @@ def collect_rollouts(
     p.collect(r.stage, items, begin, unit="episodes")
 
 
-def collect_groups(r: Round[Grouped]) -> None:
-    """Collect `run.group_size` rollouts per task of the round."""
-    collect_rollouts(r, r.tasks(), r.settings.run.group_size, r.settings.search.temperature)
+def collect_groups(r: Round[Any], *, again: bool = False, cut: StragglerCut | None = None) -> None:
+    """Collect `run.group_size` rollouts per task of the round, or of the first round with `again`."""
+    collect_rollouts(r, r.tasks(again=again), r.settings.run.group_size, cut)
 
 
 def collect_demonstrations(r: Round[Training]) -> None:
@@ -125,9 +129,9 @@ def collect_demonstrations(r: Round[Training]) -> None:
     r.pipeline.collect(r.stage, attempts(r.tasks()), begin, unit="episodes")
 
 
-def collect_inspections(r: Round[Training], temperature: float) -> None:
+def collect_inspections(r: Round[Training]) -> None:
     """Collect the policy's action in each state of the expert, on the same tasks every round."""
-    sampling = RolloutSettings(temperature=temperature, seed=r.seed)
+    sampling = RolloutSettings(temperature=r.settings.temperature, seed=r.seed)
 
     def begin() -> Work:
         demonstrated, policy = _demonstrations(r), r.pipeline.policy(r.policy)
@@ -146,21 +150,33 @@ def _demonstrations(r: Round[Training]) -> Callable[[Task, Resets], Trajectory]:
     return lambda task, resets: demonstrate(p.make_env(), envs.expert(env), task, policy.write, resets)
 
 
-def collect_branches(r: Round[Training], initial: int, total: int, branching: Branching) -> None:
-    """Collect `total` rollouts per task. All but `initial` of them branch off from earlier ones."""
-    p, sampling = r.pipeline, RolloutSettings(temperature=1.0, seed=r.seed)
+def collect_branches(r: Round[Any], initial: int, branching: Branching) -> None:
+    """Collect `run.group_size` rollouts per task. All but `initial` of them branch off from earlier ones."""
+    p, sampling = r.pipeline, RolloutSettings(temperature=r.settings.temperature, seed=r.seed)
+    numbers = {"initial": initial, "total": r.settings.run.group_size}
 
     def begin() -> Work:
         policy = p.policy(r.policy)
         return lambda item, resets: branched(
-            p.make_env(),
-            item.task,
-            policy,
-            sampling,
-            initial=initial,
-            total=total,
-            branching=branching,
-            resets=resets,
+            p.make_env(), item.task, policy, sampling, branching=branching, resets=resets, **numbers
         )
 
     p.collect(r.stage, attempts(r.tasks()), begin, unit="trees")
+
+
+def agrees(r: Round[Training], tolerance: float) -> bool:
+    """Whether a round's sampler and the learner, at the same weights, agree within `tolerance` on average.
+
+    The difference is logged. False if the round has no sampled actions to compare.
+    """
+    proposals = [step.proposal for t in r.store.trajectories(r.stage) for step in t.steps]
+    proposals += [p for tree in r.store.trees(r.stage) for p in tree.proposal if p is not None]
+    sampled = [p for p in proposals if len(p.token_ids) and np.isfinite(p.logps).all()]
+    if not sampled:
+        return False
+    probe = [sample_of(sampled[i]) for i in np.linspace(0, len(sampled) - 1, min(PROBE, len(sampled))).astype(int)]
+    found = agreement(probe, r.learner.recompute_logps)
+    agreed = found.mean <= tolerance
+    figures = {"logp_difference/mean": found.mean, "logp_difference/max": found.max, "num_tokens": found.num_tokens}
+    r.store.log(f"{r.name}/agreement", r.number, **figures, recomputed=float(not agreed))
+    return agreed

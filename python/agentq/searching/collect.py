@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
 
@@ -36,6 +37,11 @@ class Item(NamedTuple):
 
     task: Task
     attempt: int = 0
+
+    @property
+    def key(self) -> str:
+        """Name in the store."""
+        return f"{self.task.seed}/{self.attempt}"
 
 
 Record = Trajectory | TreeRecord
@@ -74,7 +80,7 @@ def collect(
             "raise search.num_trees_in_flight or what the environment's server offers"
         )
     kept = store.keys(stage, TRAJECTORY) | {f"{key}/0" for key in store.keys(stage, TREE)}
-    todo = [item for item in items if _key(item) not in kept]
+    todo = [item for item in items if item.key not in kept]
     progress = _Progress(store, stage, len(items), len(items) - len(todo), on_item)
 
     async def one(item: Item) -> tuple[Item, Record | None]:
@@ -154,11 +160,7 @@ def trees(
     return work
 
 
-def _key(item: Item) -> str:
-    return f"{item.task.seed}/{item.attempt}"
-
-
-class _Progress:
+class _Progress(AbstractContextManager["_Progress"]):
     """Counts items, and accumulates the stage's wall time across interruptions in its note.
 
     Broken items wait in `held` until a first page shows that the world still works.
@@ -169,10 +171,7 @@ class _Progress:
         self.note = store.note(stage) or {}
         self.resets = Resets(BROKEN_IN_A_ROW)
         self.held: list[tuple[Item, Record]] = []
-
-    def __enter__(self) -> _Progress:
         self.start = time.monotonic()
-        return self
 
     def keep(self, item: Item, record: Record | None) -> None:
         """Keep an item, or hold it if the world broke it and has not shown a first page since."""
@@ -190,7 +189,7 @@ class _Progress:
             self.store.add_tree(self.stage, record)
             self._count(None if record.fault else bool(record.info["succeeded"]))
         else:
-            self.store.add_trajectory(self.stage, _key(item), record)
+            self.store.add_trajectory(self.stage, item.key, record)
             self._count(None if record.broken else record.success)
 
     def _count(self, success: bool | None) -> None:
