@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ class Node:
     value: float = 0.5
     prior: float = 1.0
     id: int | None = None
-    children: list[Node] = field(default_factory=list)  # best rank first, then in the order they were made
+    children: Sequence[Node] = ()  # best rank first, then in the order they were made
     history: History | None = None
     snapshot: Any = None
     restored: str | None = None
@@ -68,7 +69,7 @@ async def ranked_children(
         actions: list[EnvAction | None] = [p.action.env_action for p in proposals]
         values = await critic.rank(node.history, actions, seed=seed)
     children = [Node(node, p, v) for p, v in zip(proposals, values, strict=True)]
-    return sorted(children, key=lambda child: -child.value), children[0]  # equal values keep the sampled order
+    return sorted(children, key=attrgetter("value"), reverse=True), children[0]  # equal values keep the sampled order
 
 
 def record(task: Task, nodes: Sequence[Node], table: Mapping[str, np.ndarray], info: dict[str, Any]) -> TreeRecord:

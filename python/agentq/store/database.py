@@ -16,8 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agentq.errors import StoreError
+from agentq.store.codec import compress
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 APPLICATION_ID = 0x61677471  # "agtq"
 
 SCHEMA = """
@@ -32,6 +33,7 @@ CREATE TABLE items(
 );
 CREATE TABLE blobs(hash BLOB PRIMARY KEY, data BLOB NOT NULL);
 """
+NEW_BLOB = "INSERT INTO blobs SELECT ?1, compress(?2) WHERE NOT EXISTS (SELECT 1 FROM blobs WHERE hash = ?1)"
 
 
 @contextmanager
@@ -49,11 +51,12 @@ def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
     """Open `path` and check that it is intact and agentq's. A new or empty file gets the schema if `writable`.
 
     Raises:
-        StoreError: if it is damaged, is no run's database, or has a newer schema.
+        StoreError: if it is damaged, is no run's database, or has another schema.
     """
     with damage_named(path):
         if writable:
             database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30.0)
+            database.create_function("compress", 1, compress)
         else:
             database = sqlite3.connect(_read_only_uri(path), uri=True, isolation_level=None, check_same_thread=False)
         try:
@@ -83,9 +86,12 @@ def _check(database: sqlite3.Connection, path: Path, writable: bool) -> None:
         return
     if application != APPLICATION_ID:
         raise StoreError(f"{path} must be the database of an agentq run; got another one")
-    if version > SCHEMA_VERSION:
-        ours = f"schema {version}; this one reads up to {SCHEMA_VERSION}"
-        raise StoreError(f"{path.parent} was written by a newer agentq ({ours}): upgrade agentq")
+    if version != SCHEMA_VERSION:
+        age, remedy = "an older", "read it with that version, or start over with clean=True"
+        if version > SCHEMA_VERSION:
+            age, remedy = "a newer", "upgrade agentq"
+        found = f"schema {version}; this one reads {SCHEMA_VERSION}"
+        raise StoreError(f"{path.parent} was written by {age} agentq ({found}): {remedy}")
     if writable:
         database.execute("PRAGMA wal_checkpoint(PASSIVE)")  # syncs what a killed writer committed
     (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
