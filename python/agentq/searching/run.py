@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+import gc
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
 from agentq.envs.protocol import Env, is_blocking
@@ -78,6 +80,20 @@ async def each(
         raise found.exceptions[0] from None
 
 
+@contextmanager
+def collected_rarely() -> Iterator[None]:
+    """Let ten times as many objects be made before the garbage collector visits all.
+
+    Growing trees are all alive. At 1,024 trees in flight those visits were a quarter of the driver's CPU time.
+    """
+    often = gc.get_threshold()
+    gc.set_threshold(*often[:2], 10 * often[2])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*often)
+
+
 def run_all(
     items: Iterable[Item],
     work: Callable[[Item], Awaitable[Result]],
@@ -93,4 +109,5 @@ def run_all(
         asyncio.get_running_loop().set_default_executor(threads)
         await each(items, work, in_flight=in_flight, on_done=on_done)
 
-    wait_for(main())
+    with collected_rarely():
+        wait_for(main())

@@ -31,29 +31,28 @@ class SearchSession:
 
         A node that broke `TRIES` times keeps its fault.
         """
-        if node.history is None and node.broke < TRIES:
-            try:
-                await self._act(node)
-                node.fault = None
-            except Broken as fault:
-                self.position, node.fault = None, fault
+        if node.history is not None or node.broke >= TRIES:
+            return
+        before = node.parent
+        assert before is not None and before.history is not None and node.proposal is not None
+        try:
+            if self.position is not before:
+                await self._go_to(before)
+            result, node.snapshot = await call(self.env, self._take, node.proposal, before.history.observation)
+            self._count(result)
+            self.position = None if result.terminated or result.truncated else node
+            history = before.history.then(history_text(node.proposal.action), result.observation)
+            if self.judge is not None and result.terminated:
+                result = await self.judge.settle(history, result)
+        except Broken as fault:
+            self.position, node.fault = None, fault
+        else:
+            node.history, node.result, node.total = history, result, before.total + result.reward
+            node.fault = None
 
     async def snapshot(self) -> Any:
         """The session's present state; None if it cannot be restored."""
         return await ask(self.env, self.restorable.snapshot) if self.restorable is not None else None
-
-    async def _act(self, node: Node) -> None:
-        before = node.parent
-        assert before is not None and before.history is not None and node.proposal is not None
-        if self.position is not before:
-            await self._go_to(before)
-        result, node.snapshot = await call(self.env, self._take, node.proposal, before.history.observation)
-        self._count(result)
-        self.position = None if result.terminated or result.truncated else node
-        history = before.history.then(history_text(node.proposal.action), result.observation)
-        if self.judge is not None and result.terminated:
-            result = await self.judge.settle(history, result)
-        node.history, node.result, node.total = history, result, before.total + result.reward
 
     def _take(self, proposal: Proposal, page: Observation) -> tuple[StepResult, Any]:
         """Take an action. Returns its result and the state after it, None if that ended or cannot be restored."""

@@ -119,7 +119,10 @@ class TreeSearch:
             await self.close()
         table = self.forest.table(self.tree)
         nodes = [self.nodes[i] for i in table.pop("id").tolist()]
-        return record(self.task, nodes, table, self.info())
+        tree = record(self.task, nodes, table, self.info())
+        for node in nodes:
+            node.parent = None  # without cycles the nodes are freed now, not when the garbage collector finds them
+        return tree
 
     def info(self) -> dict[str, object]:
         """Totals of the whole search, for the record's `info`."""

@@ -11,7 +11,7 @@ import numpy as np
 from agentq.store.codec import BlobTable, ValueTable
 from agentq.types import Action, Command, EnvAction, Observation, Proposal, Status, StopReason
 
-_TEXTS = ("text", "thought", "plan", "explanation", "status", "parse_error", "mended")  # fields of an action
+_FIELDS = ("text", "thought", "plan", "explanation", "status", "parse_error", "mended")  # fields of an action
 _TYPES = {"prompt_ids": np.dtype(np.int32), "token_ids": np.dtype(np.int32), "logps": np.dtype(np.float32)}
 
 
@@ -52,36 +52,38 @@ def encode_proposals(
     """
     nodes = [i for i, proposal in enumerate(proposals) if proposal is not None]
     present = [proposal for proposal in proposals if proposal is not None]
-    for i, proposal in zip(nodes, present, strict=True):
-        _check_proposal(i, proposal)
-    prompts = {id(p.prompt_ids): p.prompt_ids for p in present}  # siblings share one array
-    numbers = {key: blobs.add(prompt.astype("<i4").tobytes()) for key, prompt in prompts.items()}
     actions = [p.action for p in present]
     commands = [a.env_action for a in actions]
+    prompts, tokens, logps = (_arrays(name, nodes, present) for name in _TYPES)
+    lengths = [len(ids) for ids in tokens]
+    for node, length, told in zip(nodes, lengths, logps, strict=True):
+        if len(told) != length:
+            must = f"must have one entry per token ({length})"
+            raise ValueError(f"logps of the proposal at {node} {must}; got {len(told)}")
+    distinct = {id(prompt): prompt for prompt in prompts}  # siblings share one array
+    numbers = {key: blobs.add(prompt.astype("<i4").tobytes()) for key, prompt in distinct.items()}
     return {
         "action.node": np.array(nodes, "<i4"),
-        **{f"action.{name}": values.column(map(attrgetter(name), actions)) for name in _TEXTS},
+        **{f"action.{name}": values.column(map(attrgetter(name), actions)) for name in _FIELDS},
         "action.env_action": values.column(c and (c.command, c.element, c.text) for c in commands),
         "action.stop_reason": values.column(p.stop_reason for p in present),
-        "action.prompt": np.array([numbers[id(p.prompt_ids)] for p in present], "<i4"),
-        "action.length": np.array([len(p.token_ids) for p in present], "<i4"),
-        "action.token_ids": np.concatenate([np.empty(0, "<i4"), *(p.token_ids for p in present)]),
-        "action.logps": np.concatenate([np.empty(0, "<f4"), *(p.logps for p in present)]),
+        "action.prompt": np.array([numbers[id(prompt)] for prompt in prompts], "<i4"),
+        "action.length": np.array(lengths, "<i4"),
+        "action.token_ids": np.concatenate([np.empty(0, "<i4"), *tokens]),
+        "action.logps": np.concatenate([np.empty(0, "<f4"), *logps]),
         "action.temperature": np.array([p.temperature for p in present], "<f8"),
         "action.policy_version": np.array([p.policy_version for p in present], "<i8"),
     }
 
 
-def _check_proposal(node: int, proposal: Proposal) -> None:
-    for name, dtype in _TYPES.items():
-        array = getattr(proposal, name)
+def _arrays(name: str, nodes: list[int], proposals: list[Proposal]) -> list[np.ndarray]:
+    """This array of each proposal. Raises ValueError if one has another type or shape than it must have."""
+    arrays, dtype = list(map(attrgetter(name), proposals)), _TYPES[name]
+    for node, array in zip(nodes, arrays, strict=True):
         if array.dtype != dtype or array.ndim != 1:
-            raise ValueError(
-                f"{name} of the proposal at {node} must be 1-D {dtype.name}; got {array.ndim}-D {array.dtype.name}"
-            )
-    if len(proposal.logps) != len(proposal.token_ids):
-        tokens, logps = len(proposal.token_ids), len(proposal.logps)
-        raise ValueError(f"logps of the proposal at {node} must have one entry per token ({tokens}); got {logps}")
+            got = f"{array.ndim}-D {array.dtype.name}"
+            raise ValueError(f"{name} of the proposal at {node} must be 1-D {dtype.name}; got {got}")
+    return arrays
 
 
 def decode_proposals(
@@ -96,7 +98,7 @@ def decode_proposals(
         blob = int(columns["action.prompt"][row])
         if blob not in prompts:
             prompts[blob] = np.frombuffer(blobs[blob], "<i4").copy()
-        fields = {name: values[columns[f"action.{name}"][row]] for name in (*_TEXTS, "env_action", "stop_reason")}
+        fields = {name: values[columns[f"action.{name}"][row]] for name in (*_FIELDS, "env_action", "stop_reason")}
         env, status, mended = (fields.pop(name) for name in ("env_action", "status", "mended"))
         stop_reason = StopReason(fields.pop("stop_reason"))
         env_action = None if env is None else EnvAction(Command(env[0]), env[1], env[2])

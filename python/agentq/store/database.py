@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agentq.errors import StoreError
-from agentq.store.codec import compress
 
 SCHEMA_VERSION = 2
 APPLICATION_ID = 0x61677471  # "agtq"
@@ -33,7 +32,6 @@ CREATE TABLE items(
 );
 CREATE TABLE blobs(hash BLOB PRIMARY KEY, data BLOB NOT NULL);
 """
-NEW_BLOB = "INSERT INTO blobs SELECT ?1, compress(?2) WHERE NOT EXISTS (SELECT 1 FROM blobs WHERE hash = ?1)"
 
 
 @contextmanager
@@ -56,7 +54,6 @@ def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
     with damage_named(path):
         if writable:
             database = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30.0)
-            database.create_function("compress", 1, compress)
         else:
             database = sqlite3.connect(_read_only_uri(path), uri=True, isolation_level=None, check_same_thread=False)
         try:

@@ -36,8 +36,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agentq.errors import StoreError
-from agentq.store.codec import Fetch, jsonable
-from agentq.store.database import NEW_BLOB, connect, damage_named
+from agentq.store.codec import Fetch, compress, jsonable
+from agentq.store.database import connect, damage_named
 from agentq.store.directory import Lock, check_directory, delete_run, open_database, settle
 from agentq.store.durable import disk_named, make_directory
 from agentq.store.files import Lines, metric_line, read_json, read_metrics
@@ -247,8 +247,10 @@ class RunStore:
             if self._execute("SELECT 1 FROM items WHERE stage = ? AND kind = ? AND key = ?", place):
                 return False
             record, blobs = encode()
+            known = {address for address, _ in self._blobs(list(blobs), "hash, 0")}
+            new = [(address, compress(data)) for address, data in blobs.items() if address not in known]
             with damage_named(self.path / "run.sqlite"):
-                self._database.executemany(NEW_BLOB, blobs.items())
+                self._database.executemany("INSERT INTO blobs VALUES (?, ?)", new)
             self._execute("INSERT INTO items VALUES (?, ?, ?, ?, ?)", (*place, seed, record))
             return True
 
@@ -269,13 +271,16 @@ class RunStore:
             yield item
 
     def _fetch(self, addresses: Iterable[bytes]) -> dict[bytes, bytes]:
-        wanted, found = list(addresses), dict[bytes, bytes]()
+        wanted = list(addresses)
         with damage_named(self.path / "run.sqlite"):
-            for first in range(0, len(wanted), _VALUES):
-                part = tuple(wanted[first : first + _VALUES])
-                rows = self._execute(f"SELECT hash, data FROM blobs WHERE hash IN ({','.join('?' * len(part))})", part)
-                found.update((address, zlib.decompress(data)) for address, data in rows)
+            found = {address: zlib.decompress(data) for address, data in self._blobs(wanted, "hash, data")}
         for address in wanted:
             if address not in found:
                 raise StoreError(f"{self.path / 'run.sqlite'} is damaged: blob {address.hex()} is missing")
         return found
+
+    def _blobs(self, addresses: list[bytes], columns: str) -> Iterator[tuple[bytes, Any]]:
+        """The columns of existing blobs."""
+        for first in range(0, len(addresses), _VALUES):
+            part = tuple(addresses[first : first + _VALUES])
+            yield from self._execute(f"SELECT {columns} FROM blobs WHERE hash IN ({','.join('?' * len(part))})", part)
