@@ -28,22 +28,25 @@ def wait_for(coroutine: Coroutine[Any, Any, Result]) -> Result:
 
     An interrupt cancels the coroutine, waits for it to end, and is then raised.
     """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(coroutine)
+    results: list[Result] = []  # asyncio.run prints what its task returns into an error that signal drops
     begun: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
 
-    async def main() -> Result:
+    async def main() -> None:
         task = asyncio.current_task()
         assert task is not None
         begun.append((asyncio.get_running_loop(), task))
-        return await coroutine
+        results.append(await coroutine)
 
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(main())
+        return results[0]
     with ThreadPoolExecutor(1) as thread:
         found = thread.submit(asyncio.run, main())
         try:
-            return found.result()
+            found.result()
+            return results[0]
         except BaseException:
             if begun and not found.done():
                 loop, task = begun[0]
