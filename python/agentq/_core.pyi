@@ -85,7 +85,7 @@ def ucb1_score(mean_value: float, parent_visit_count: int, visit_count: int, c_e
     """
 
 def seed_of(words: Sequence[int]) -> int:
-    """A 64-bit seed from 32-bit words: `numpy.random.SeedSequence(words).generate_state(1, uint64)`, in 0.3 us."""
+    """A 64-bit seed from 32-bit words: `numpy.random.SeedSequence(words).generate_state(1, uint64)`."""
 
 class Forest:
     """Many search trees in one arena.
