@@ -12,6 +12,7 @@
 #include "bindings/shared.h"
 #include "csrc/forest.h"
 #include "csrc/score.h"
+#include "csrc/seed.h"
 
 namespace agentq::bindings {
 namespace {
@@ -268,6 +269,7 @@ PYBIND11_MODULE(_core, m) {
     }
   });
   m.def("ucb1_score", &agentq::ucb1_score, "mean_value"_a, "parent_visit_count"_a, "visit_count"_a, "c_exp"_a);
+  m.def("seed_of", [](const std::vector<std::uint32_t>& words) { return agentq::seed_of(words); }, "words"_a);
   agentq::bindings::bind_forest(m);
   agentq::bindings::bind_attend(m);
   m.attr("NO_NODE") = agentq::kNoNode;

@@ -129,7 +129,7 @@ def test_cli_refuses_a_run_of_a_newer_agentq(run: Path, capsys: pytest.CaptureFi
     database.close()
     for words in (["report", run], ["ladder", "--run.out", run]):
         message = failure(capsys, *words)
-        assert message.startswith(f"{run} was written by a newer agentq (schema 99; this one reads up to ")
+        assert message.startswith(f"{run} was written by a newer agentq (schema 99; this one reads ")
         assert message.endswith("upgrade agentq")
 
 

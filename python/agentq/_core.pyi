@@ -84,6 +84,9 @@ def ucb1_score(mean_value: float, parent_visit_count: int, visit_count: int, c_e
     Source: Putta et al. 2024, arXiv:2408.07199, eq. 7; the `1 +` is theirs.
     """
 
+def seed_of(words: Sequence[int]) -> int:
+    """A 64-bit seed from 32-bit words: `numpy.random.SeedSequence(words).generate_state(1, uint64)`."""
+
 class Forest:
     """Many search trees in one arena.
 

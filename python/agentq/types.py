@@ -9,7 +9,7 @@ arXiv:2408.07199, section 3.1).
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -148,7 +148,7 @@ class History:
 
     def then(self, action_text: str, observation: Observation) -> History:
         """The history after `action_text` led to `observation`; the old observation is dropped."""
-        return replace(self, observation=observation, actions=(*self.actions, action_text))
+        return History(self.instruction, observation, (*self.actions, action_text), self.commands)
 
 
 @dataclass(frozen=True, slots=True)
