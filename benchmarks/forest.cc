@@ -44,15 +44,15 @@ struct Work {
 };
 
 /// Searches all trees in lockstep. hashes[node]: the hash of an expanded node. A leaf's follows from its parent's.
-void search(Forest& forest, const std::vector<TreeId>& trees, const Work& work, std::vector<std::uint32_t>& hashes) {
+void search(Forest& forest, const std::vector<TreeId>& trees, const Work& work, std::uint32_t* hashes) {
   agentq::Lockstep leaves(forest, trees, static_cast<std::uint32_t>(work.simulations), static_cast<std::size_t>(work.batch));
   std::vector<double> values(leaves.capacity());
   std::vector<std::uint32_t> widths(leaves.capacity());
   while (leaves.size() > 0) {
     const std::size_t size = leaves.size();
     for (std::size_t row = 0; row < size; ++row) {
-      __builtin_prefetch(hashes.data() + leaves.parent()[row]);
-      __builtin_prefetch(hashes.data() + leaves.node()[row], 1);
+      __builtin_prefetch(hashes + leaves.parent()[row]);
+      __builtin_prefetch(hashes + leaves.node()[row], 1);
     }
     for (std::size_t row = 0; row < size; ++row) {
       const NodeId parent = leaves.parent()[row];
@@ -78,14 +78,14 @@ int main(int argc, char** argv) {
   agentq::ForestConfig config;
   config.c_exp = std::sqrt(2.0);
   config.exhaust = false;
-  std::vector<std::uint32_t> hashes;
+  const std::size_t block = (work.widest() + 2) / 2 * 2;
+  const std::size_t cells = static_cast<std::size_t>(work.trees) * (256 + 4 * block * (static_cast<std::size_t>(work.simulations) + 1));
+  const auto memory = agentq::Reserve::make(cells * sizeof(std::uint32_t));  // huge pages, like the forest's
   for (int i = 0; i < std::atoi(argv[6]); ++i) {
     const double start = cpu_seconds();
     Forest forest(config);
     const std::vector<TreeId> trees = forest.add_trees(static_cast<std::size_t>(work.trees));
-    const std::size_t block = (work.widest() + 2) / 2 * 2;
-    hashes.resize(trees.size() * (256 + 4 * block * (static_cast<std::size_t>(work.simulations) + 1)));
-    search(forest, trees, work, hashes);
+    search(forest, trees, work, memory->as<std::uint32_t>());
     std::printf("%.9f %llu", cpu_seconds() - start, static_cast<unsigned long long>(forest.bytes_in_use()));
     if (i == 0)
       for (const TreeId tree : trees) {

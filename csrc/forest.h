@@ -173,7 +173,7 @@ class Forest : public Memory {
     std::uint32_t reroots = 0;  // number of calls of reroot
     std::uint32_t base = 0;     // rollouts through the root's children when it became the root
     std::uint32_t stamp = 0;    // the last ask that listed the tree
-    bool in_lockstep = false;   // refused by drop
+    std::uint32_t reserved = 0; // rollouts that a lockstep may ask; 0: the tree is in none
   };
   struct Rollout {
     Ticket ticket = ticket::kNone;  // none: free
@@ -223,9 +223,11 @@ class Forest : public Memory {
   template <typename Rule, bool kSkips>
   NodeId select_child(const Slot& node) const noexcept;
   template <typename Rule, bool kSkips>
-  NodeId best_of_many(NodeId block, std::uint32_t parent_visits) const noexcept;
-  template <typename Rule, bool kSkips, std::uint32_t kWidth>
   NodeId best_child(NodeId block, std::uint32_t parent_visits) const noexcept;
+  template <typename Rule, bool kSkips, std::uint32_t kWidth>
+  NodeId best_of(NodeId block, std::uint32_t parent_visits) const noexcept;
+  template <typename Rule, bool kSkips>
+  NodeId descend_one(NodeId node, std::int32_t& depth) noexcept;
   template <typename Go>
   void by_rule(Go&& go) const;
   bool is_best_first() const noexcept { return config_.selection == Selection::kBestFirst; }

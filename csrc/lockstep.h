@@ -51,6 +51,7 @@ class Lockstep {
 
   Forest& forest_;
   std::size_t n_, size_ = 0;
+  std::size_t steps_ = 0;      // until a tree may have fewer than n rollouts left
   std::vector<TreeId> trees_;  // those with rollouts left
   std::vector<std::uint32_t> left_, quota_, found_;
   std::vector<std::uint8_t> status_;

@@ -43,6 +43,15 @@ void Forest::by_rule(Go&& go) const {
 #endif
 }
 
+/// Two numbers from memory, 8 bytes at a time: a load of 16 would wait for stores of 8 that have just been made there.
+[[gnu::always_inline]] inline Pair pair_of(const double& a, const double& b) noexcept {
+#if defined(__SSE2__)
+  return _mm_loadh_pd(_mm_load_sd(&a), &b);
+#else
+  return Pair{a, b};
+#endif
+}
+
 /// The larger of each two; a NaN is never the larger.
 [[gnu::always_inline]] inline Pair larger(Pair a, Pair b) noexcept {
 #if defined(__SSE2__)
@@ -55,7 +64,7 @@ void Forest::by_rule(Go&& go) const {
 /// The child with the largest score; ties by fewer rollouts started, then by lower index.
 /// Exhausted children are skipped (the flag is set only with config.exhaust); at least one child must not be exhausted.
 template <typename Rule, bool kSkips>
-[[gnu::noinline]] NodeId Forest::best_of_many(NodeId block, std::uint32_t parent_visits) const noexcept {
+inline NodeId Forest::best_child(NodeId block, std::uint32_t parent_visits) const noexcept {
   const CountTable& table = *table_;
   const double scale = Rule::scale(table, config_.c_exp, parent_visits);
   const auto score_of = [&](NodeId child) {
@@ -63,26 +72,45 @@ template <typename Rule, bool kSkips>
     return Rule::score(slot(child).value_sum * table.reciprocal(n), scale, Rule::factor(table, n),
                        Rule::kNeedsPrior ? static_cast<double>(at(prior_, child)) : 0.0);
   };
-  NodeId best = kNoNode, first = kNoNode;  // first: what remains if sums of huge returns made every score NaN or -inf
-  double best_score = -kInfinity;
-  std::uint32_t fewest = 0;
-  for (NodeId run = block; run != 0; run = header(run).next)
-    for (NodeId child = run + 1; child <= run + header(run).width; ++child) {
-      const std::uint32_t n = slot(child).visits_started;
-      if (kSkips && link::is_exhausted(slot(child).link)) continue;
-      if (Rule::kUnvisitedFirst && n == 0) return child;
-      if (first == kNoNode) first = child;
+
+  // The better child is unpredictable, so the loop does not branch on it. Ties are rare and take a second loop.
+  NodeId best = block;
+  double best_score = -kInfinity, second = best_score;  // second equals best_score only in a tie
+  const bool all_tie = !Rule::kNeedsPrior && parent_visits == 0;
+  if (all_tie && !kSkips) return block + 1;
+  NodeId run = block;
+  do {
+    const NodeId end = run + 1 + header(run).width;
+    for (NodeId child = run + 1; child < end; ++child) {
+      const Slot& edge = slot(child);
+      if (kSkips && link::is_exhausted(edge.link)) continue;
+      if (all_tie || (Rule::kUnvisitedFirst && edge.visits_started == 0)) return child;
       const double score = score_of(child);
-      if (!(score > best_score || (score == best_score && best != kNoNode && n < fewest))) continue;
-      best = child, best_score = score, fewest = n;
+      const double lesser = score < best_score ? score : best_score;
+      second = lesser > second ? lesser : second;
+      best = score > best_score ? child : best;
+      best_score = score > best_score ? score : best_score;
     }
-  return best != kNoNode ? best : first;
+    run = header(run).next;
+  } while (run != 0);
+  // Tied children are mostly unvisited: take the first of them and skip the second loop.
+  if ((best != block) & ((second < best_score) | (slot(best).visits_started == 0))) [[likely]] return best;
+  const bool none = best == block;  // sums of huge returns have made every score infinite or NaN
+  std::uint32_t fewest = none ? kMaxRollouts : slot(best).visits_started;
+  for_children(block, [&](NodeId child) {
+    const Slot& edge = slot(child);
+    if (link::is_exhausted(edge.link) || (none && best != block)) return;
+    if (!none && (edge.visits_started >= fewest || score_of(child) != best_score)) return;
+    best = child;
+    fewest = edge.visits_started;
+  });
+  return best;
 }
 
-/// The same for `kWidth` children in one block, all counts in the table: the common case. Which child is better cannot
-/// be predicted, so nothing branches on it. Children are scored in pairs, the last of an odd number twice.
+/// The same for `kWidth` children in one block, all counts in the table: the common case. Children are scored in pairs,
+/// the last of an odd number twice. A tree alone is faster with best_child, whose result is ready sooner.
 template <typename Rule, bool kSkips, std::uint32_t kWidth>
-[[gnu::always_inline]] inline NodeId Forest::best_child(NodeId block, std::uint32_t parent_visits) const noexcept {
+[[gnu::always_inline]] inline NodeId Forest::best_of(NodeId block, std::uint32_t parent_visits) const noexcept {
   const CountTable::Tabled table(*table_);
   const double scale = Rule::scale(table, config_.c_exp, parent_visits);
   const Slot* const edges = &slot(block + 1);
@@ -96,7 +124,7 @@ template <typename Rule, bool kSkips, std::uint32_t kWidth>
   for (std::uint32_t i = 0; i < kPairs; ++i) {
     const std::uint32_t one = 2 * i, two = one + 1 < kWidth ? one + 1 : one;
     const std::uint32_t m = edges[one].visits_started, n = edges[two].visits_started;
-    const Pair mean = Pair{edges[one].value_sum, edges[two].value_sum} * Pair{table.reciprocal(m), table.reciprocal(n)};
+    const Pair mean = pair_of(edges[one].value_sum, edges[two].value_sum) * Pair{table.reciprocal(m), table.reciprocal(n)};
     Pair prior{};
     if (Rule::kNeedsPrior) prior = Pair{at(prior_, block + 1 + one), at(prior_, block + 1 + two)};
     scores[i] = Rule::score(mean, Pair{scale, scale}, Pair{Rule::factor(table, m), Rule::factor(table, n)}, prior);
@@ -108,12 +136,12 @@ template <typename Rule, bool kSkips, std::uint32_t kWidth>
 #pragma GCC unroll 16
   for (std::uint32_t i = 0; i < kPairs; ++i) best |= equal(scores[i], top) << (2 * i);
   if (kWidth % 2 == 1) best &= (1u << kWidth) - 1;
-  if (best == 0) [[unlikely]] return best_of_many<Rule, kSkips>(block, parent_visits);
+  if (best == 0) [[unlikely]] return best_child<Rule, kSkips>(block, parent_visits);
   const auto first = static_cast<std::uint32_t>(std::countr_zero(best));
   // Tied children are mostly unvisited: take the first of them.
   const std::int32_t is_visited = -static_cast<std::int32_t>(edges[first].visits_started) >> 31;  // 0 or all ones
   if ((best & (best - 1) & static_cast<std::uint32_t>(is_visited)) == 0) [[likely]] return block + 1 + first;
-  return best_of_many<Rule, kSkips>(block, parent_visits);
+  return best_child<Rule, kSkips>(block, parent_visits);
 }
 
 /// The child that selection takes at an inner node. The node's count already includes this rollout.
@@ -125,16 +153,16 @@ template <typename Rule, bool kSkips>
   if ((node.visits_started < CountTable::kSize) & (head.next == 0)) [[likely]]
     switch (head.width) {
       case 1: return block + 1;
-      case 2: return best_child<Rule, kSkips, 2>(block, visits);
-      case 3: return best_child<Rule, kSkips, 3>(block, visits);
-      case 4: return best_child<Rule, kSkips, 4>(block, visits);
-      case 5: return best_child<Rule, kSkips, 5>(block, visits);
-      case 6: return best_child<Rule, kSkips, 6>(block, visits);
-      case 7: return best_child<Rule, kSkips, 7>(block, visits);
-      case 8: return best_child<Rule, kSkips, 8>(block, visits);
+      case 2: return best_of<Rule, kSkips, 2>(block, visits);
+      case 3: return best_of<Rule, kSkips, 3>(block, visits);
+      case 4: return best_of<Rule, kSkips, 4>(block, visits);
+      case 5: return best_of<Rule, kSkips, 5>(block, visits);
+      case 6: return best_of<Rule, kSkips, 6>(block, visits);
+      case 7: return best_of<Rule, kSkips, 7>(block, visits);
+      case 8: return best_of<Rule, kSkips, 8>(block, visits);
       default: break;
     }
-  return best_of_many<Rule, kSkips>(block, visits);
+  return best_child<Rule, kSkips>(block, visits);
 }
 
 Ticket Forest::open_rollout(TreeId tree, NodeId node) noexcept {
@@ -168,6 +196,18 @@ Ticket Forest::open_rollout(TreeId tree, NodeId node) noexcept {
   batch.depth[at] = depth;
 }
 
+/// Descends from a node to a leaf. Counts a rollout on the path.
+template <typename Rule, bool kSkips>
+[[gnu::flatten]] NodeId Forest::descend_one(NodeId node, std::int32_t& depth) noexcept {
+  for (depth = 0;; ++depth) {
+    Slot& here = slot(node);
+    ++here.visits_started;
+    if (link::is_leaf(here.link)) return node;
+    const NodeId block = link::block(here.link);
+    node = best_child<Rule, kSkips>(block, here.visits_started - 1 - header(block).here);
+  }
+}
+
 /// Descends several trees side by side, level by level: the memory of one is fetched while others choose.
 template <typename Rule, bool kSkips>
 void Forest::descend(const Batch& batch) noexcept {
@@ -177,6 +217,18 @@ void Forest::descend(const Batch& batch) noexcept {
   for (std::size_t begin = 0; begin < trees.size(); begin += kLanes)
     for (std::size_t round = 0; round < batch.n; ++round) {
       std::size_t inner = 0, there = 0;
+      if (trees.size() == 1) {  // alone, a tree needs no lanes
+        const NodeId root = trees_[static_cast<std::size_t>(trees[0])].root;
+        if (status[0] != 0 || batch.found[0] == batch.quota[0]) break;
+        if (link::is_exhausted(slot(root).link)) {
+          status[0] = static_cast<std::uint8_t>(AskStatus::kExhausted);
+          break;
+        }
+        std::int32_t depth;
+        const NodeId leaf = descend_one<Rule, kSkips>(root, depth);
+        arrive(batch, leaf, depth);
+        continue;
+      }
       // The depth of a descent is unpredictable, so leaves and inner nodes are separated without a branch.
       const auto part = [&](Lane lane, std::uint32_t word) {
         arrived[there] = lanes[inner] = lane;
@@ -249,7 +301,7 @@ void Forest::check_asked(std::span<const TreeId> trees, std::size_t more) {
     if (tree.stamp == asks_)
       throw std::invalid_argument("a tree must be listed once a call; got tree " + std::to_string(id) + " twice");
     tree.stamp = asks_;
-    if (more > kMaxRollouts - slot(tree.root).visits_started)
+    if (more > kMaxRollouts || more + slot(tree.root).visits_started + tree.reserved > kMaxRollouts)
       throw std::invalid_argument("a tree must have at most " + std::to_string(kMaxRollouts) + " rollouts; tree " +
                                   std::to_string(id) + " would have more");
   }
@@ -283,7 +335,7 @@ std::optional<Leaf> Forest::ask_one(TreeId id) {
   Tree& tree = live_tree(id);
   Slot* here = &slot(tree.root);
   if (link::is_exhausted(here->link)) return {};
-  if (here->visits_started == kMaxRollouts) ask(std::span(&id, 1), 1);  // throws
+  if (here->visits_started >= kMaxRollouts - tree.reserved) ask(std::span(&id, 1), 1);  // throws
   reserve_rollouts(1);
   if (is_walked()) {
     const Found found = walk_one(id, false);
@@ -291,14 +343,11 @@ std::optional<Leaf> Forest::ask_one(TreeId id) {
     return Leaf{open_rollout(id, found.node), found.node};
   }
   NodeId node = tree.root;
+  std::int32_t depth;
   by_rule([&]<typename Rule, bool kSkips>(Rule, std::bool_constant<kSkips>) {
-    while (true) {
-      ++here->visits_started;
-      if (link::is_leaf(here->link)) return;
-      node = select_child<Rule, kSkips>(*here);
-      here = &slot(node);
-    }
+    node = descend_one<Rule, kSkips>(node, depth);
   });
+  here = &slot(node);
   if ((here->link & link::kPending) != 0) {
     unstart(node);
     return {};
