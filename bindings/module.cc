@@ -8,6 +8,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/attend.h"
+#include "bindings/lockstep.h"
 #include "bindings/scalar.h"
 #include "bindings/shared.h"
 #include "csrc/forest.h"
@@ -269,6 +270,7 @@ PYBIND11_MODULE(_core, m) {
   });
   m.def("ucb1_score", &agentq::ucb1_score, "mean_value"_a, "parent_visit_count"_a, "visit_count"_a, "c_exp"_a);
   agentq::bindings::bind_forest(m);
+  agentq::bindings::bind_lockstep(m);
   agentq::bindings::bind_attend(m);
   m.attr("NO_NODE") = agentq::kNoNode;
   m.attr("TERMINAL") = static_cast<int>(agentq::kTerminal);

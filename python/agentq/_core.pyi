@@ -285,3 +285,55 @@ class Forest:
     def gumbel_scale(self) -> float: ...
     @property
     def max_bytes(self) -> int: ...
+
+class Lockstep:
+    """Rollouts of several trees, all answered together: one call tells, expands and asks, without tickets.
+
+        rows = Lockstep(forest, trees, simulations)
+        while size := len(rows):
+            ...  # act and evaluate; fill in rows.values[:size] and rows.widths[:size]
+            rows.step()
+
+    The leaves are those of `ask`, `expand` (or `set_terminal`) and `tell`. The rollouts are in flight like any others;
+    those of the last step are cancelled when the object and its arrays are deleted. Until then, or until a tree's last
+    rollout has been told, the tree cannot be dropped.
+
+    Args:
+        forest: its selection is "ucb1", "uct" or "puct"; priors are 1 / width.
+        trees: each once, and in one lockstep at a time.
+        simulations: rollouts per tree, at least 1; fewer if it is exhausted before.
+        n: largest number of leaves of a tree per step.
+
+    The arrays have len(trees) * n entries and are the same during the whole search. Only the first len(rows) count.
+    """
+
+    def __init__(self, forest: Forest, trees: Ids, simulations: int, n: int = 1) -> None: ...
+    def __len__(self) -> int:
+        """Number of rollouts in flight here. 0: the search is over, or rollouts elsewhere block every tree."""
+    def step(self) -> int:
+        """Ends the rollouts with `values` and `widths`, and asks the next leaves. Returns their number.
+
+        A leaf without room under `max_bytes` stays a leaf. Raises ValueError for a value that is not finite, a width
+        above 65535 or a width for a terminal node.
+        """
+    def step_one(self, value: float, width: int) -> tuple[int, int, int, int] | None:
+        """`step` for a single row, without arrays. Returns node, parent, rank and depth of the next leaf."""
+    @property
+    def node(self) -> NDArray[np.uint32]:
+        """The leaves."""
+    @property
+    def parent(self) -> NDArray[np.uint32]:
+        """Their parents; NO_NODE for a root."""
+    @property
+    def rank(self) -> NDArray[np.uint32]:
+        """Their index among their siblings."""
+    @property
+    def depth(self) -> NDArray[np.int32]: ...
+    @property
+    def tree(self) -> NDArray[np.int32]: ...
+    @property
+    def values(self) -> NDArray[np.float64]:
+        """The return of each row; to be filled in."""
+    @property
+    def widths(self) -> NDArray[np.uint32]:
+        """Number of children for each leaf; 0 ends the episode there. To be filled in."""
