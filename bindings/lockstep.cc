@@ -35,9 +35,7 @@ py::object column(SharedLockstep& self) {
 template <auto Member>
 py::object answers(SharedLockstep& self) {
   auto& numbers = self.*Member;
-  py::object view = view_of(self.shared_from_this(), numbers.data(), numbers.size(), sizeof(numbers[0]));
-  view.attr("flags").attr("writeable") = true;
-  return view;
+  return view_of(self.shared_from_this(), numbers.data(), numbers.size(), sizeof(numbers[0]), true);
 }
 
 }  // namespace
