@@ -10,7 +10,8 @@ std::shared_ptr<SharedLockstep> make(const py::object& forest, const py::object&
                                      std::int64_t n) {
   Input<TreeId> ids(trees, "trees", [](const std::string& id) { no_such("tree", id); });
   ids.detach();
-  return std::make_shared<SharedLockstep>(forest, ids.span(), count_of(simulations, "simulations"), at_least(n, 1, "n"));
+  const std::uint32_t most = count_of(simulations, "simulations");
+  return std::make_shared<SharedLockstep>(forest, ids.span(), most, at_least(n, 1, "n"));
 }
 
 /// Tells, expands and asks; the number of rows now.
@@ -20,7 +21,8 @@ std::size_t step(SharedLockstep& self) {
     self.rows->step({values, size}, {widths, size});
     return self.rows->size();
   };
-  if (size < kLong) return self.shared.locked_briefly([&](Forest&) { return act(self.values.data(), self.widths.data()); });
+  if (size < kLong)
+    return self.shared.locked_briefly([&](Forest&) { return act(self.values.data(), self.widths.data()); });
   const std::vector<double> values = self.values;  // copies: another thread may change the arrays meanwhile
   const std::vector<std::uint32_t> widths = self.widths;
   return self.shared.locked([&](Forest&) { return act(values.data(), widths.data()); });
@@ -53,7 +55,7 @@ SharedLockstep::~SharedLockstep() {
 
 void bind_lockstep(py::module_& m) {
   using namespace py::literals;
-  py::class_<SharedLockstep, std::shared_ptr<SharedLockstep>> lockstep(m, "Lockstep", "See _core.pyi for the contract.");
+  py::class_<SharedLockstep, std::shared_ptr<SharedLockstep>> lockstep(m, "Lockstep", "Contract: _core.pyi.");
   add_lockstep_call(lockstep);
   lockstep.def(py::init(&make), "forest"_a, "trees"_a, "simulations"_a, "n"_a = 1)
       .def("step", &step)

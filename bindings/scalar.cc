@@ -1,5 +1,5 @@
-// ask_one, expand_one, tell_one and step_one are so short that pybind11's call overhead exceeded their work. They use CPython's
-// vectorcall convention instead. They accept, return and raise the same as every other call.
+// ask_one, expand_one, tell_one and step_one are so short that pybind11's call overhead exceeded their work. They use
+// CPython's vectorcall convention instead. They accept, return and raise the same as every other call.
 #include "bindings/scalar.h"
 
 #include <array>
@@ -147,7 +147,8 @@ PyObject* step_one(PyObject* self, PyObject* const* given, Py_ssize_t size, PyOb
     const auto told = converted<double>(value, "value");
     const auto count = converted<long long>(width, "width");
     if (count < 0 || count > kMaxWidth)
-      throw std::invalid_argument("width must be in [0, " + std::to_string(kMaxWidth) + "]; got " + std::to_string(count));
+      throw std::invalid_argument("width must be in [0, " + std::to_string(kMaxWidth) + "]; got " +
+                                  std::to_string(count));
     auto& lockstep = native_of<SharedLockstep>(self);
     const Lockstep& rows = *lockstep.rows;
     if (rows.size() != 1)

@@ -47,8 +47,8 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/batch.h"
 #include "csrc/memory.h"
-#include "csrc/results.h"
 #include "csrc/score.h"
 #include "csrc/settings.h"
 
@@ -173,36 +173,7 @@ class Forest : public Memory {
     std::uint32_t reroots = 0;  // number of calls of reroot
     std::uint32_t base = 0;     // rollouts through the root's children when it became the root
     std::uint32_t stamp = 0;    // the last ask that listed the tree
-    std::uint32_t reserved = 0; // rollouts that a lockstep may ask; 0: the tree is in none
-  };
-  struct Rollout {
-    Ticket ticket = ticket::kNone;  // none: free
-    NodeId node = kNoNode;          // free: the next free entry
-    TreeId tree = 0;
-  };
-  /// A leaf that best-first search may take: the largest value first, then the lowest id.
-  struct Open {
-    float value;
-    NodeId node;
-    bool operator<(const Open& other) const noexcept {
-      return value != other.value ? value < other.value : node > other.node;
-    }
-  };
-  using Lane = std::uint64_t;  // a row and, in the lower half, a node
-  struct Found {
-    AskStatus status;
-    NodeId node;
-    std::int32_t depth = 0;
-  };
-  /// One descent to up to quota[r] <= n leaves of each tree r. It finds found[r], stored from index r * n.
-  struct Batch {
-    std::span<const TreeId> trees;
-    std::size_t n;
-    const std::uint32_t* quota;
-    std::uint32_t* found;
-    std::uint8_t* status;  // AskStatus
-    NodeId* node;
-    std::int32_t* depth;
+    std::uint32_t reserved = 0;  // rollouts that a lockstep may ask; 0: the tree is in none
   };
   using Counts = std::unordered_map<NodeId, std::uint32_t>;
 
@@ -228,6 +199,7 @@ class Forest : public Memory {
   NodeId best_of(NodeId block, std::uint32_t parent_visits) const noexcept;
   template <typename Rule, bool kSkips>
   NodeId descend_one(NodeId node, std::int32_t& depth) noexcept;
+  NodeId descend_tree(NodeId root) noexcept;
   template <typename Go>
   void by_rule(Go&& go) const;
   bool is_best_first() const noexcept { return config_.selection == Selection::kBestFirst; }
@@ -265,6 +237,7 @@ class Forest : public Memory {
   void take(std::span<const Ticket> tickets, const char* call);
   void put_back(std::span<const Ticket> tickets) noexcept;
   void leave(NodeId node) noexcept;
+  void undo(NodeId node) noexcept;
   void check_returns(std::span<const double> returns) const;
   void back_up(std::uint32_t rollout, double value) noexcept;
   std::vector<NodeId> leaves_of(std::span<const Ticket> tickets);

@@ -16,12 +16,14 @@ Lockstep::Lockstep(Forest& forest, std::span<const TreeId> trees, std::uint32_t 
     throw std::invalid_argument("simulations and n must be at least 1; got " + std::to_string(simulations) + " and " +
                                 std::to_string(n));
   if (!trees.empty() && n > ticket::kMost / trees.size())
-    throw std::invalid_argument("at most " + std::to_string(ticket::kMost) + " rollouts must be in flight at once; got " +
-                                std::to_string(trees.size()) + " trees with " + std::to_string(n) + " each");
+    throw std::invalid_argument("at most " + std::to_string(ticket::kMost) +
+                                " rollouts must be in flight at once; got " + std::to_string(trees.size()) +
+                                " trees with " + std::to_string(n) + " each");
   forest.check_asked(trees, simulations);
   for (const TreeId id : trees)
     if (forest.live_tree(id).reserved > 0)
-      throw std::invalid_argument("a tree must be in one lockstep at a time; tree " + std::to_string(id) + " is in another");
+      throw std::invalid_argument("a tree must be in one lockstep at a time; tree " + std::to_string(id) +
+                                  " is in another");
   left_.assign(trees.size(), simulations);
   quota_.resize(trees.size()), found_.resize(trees.size()), status_.resize(trees.size());
   const std::size_t rows = trees.size() * n;
@@ -33,9 +35,7 @@ Lockstep::Lockstep(Forest& forest, std::span<const TreeId> trees, std::uint32_t 
 
 Lockstep::~Lockstep() {
   for (std::size_t row = 0; row < size_; ++row) {
-    forest_.leave(node_[row]);
-    if (const std::uint32_t word = forest_.slot(node_[row]).link; !link::is_leaf(word)) --forest_.header(link::block(word)).here;
-    forest_.unstart(node_[row]);
+    forest_.undo(node_[row]);
     --forest_.live_tree(tree_[row]).open;
   }
   for (const TreeId id : trees_) forest_.live_tree(id).reserved = 0;

@@ -39,8 +39,8 @@ class Lockstep {
 
   /// Gives each row's leaf `widths` children (0: the episode ended there), tells its return, and asks again.
   /// A leaf without room under max_bytes stays a leaf.
-  /// @throws std::invalid_argument, changing nothing, if a value is not finite, a width is above 65535, or a node cannot
-  ///         be expanded.
+  /// @throws std::invalid_argument, changing nothing, if a value is not finite, a width is above 65535, or a node
+  ///         cannot be expanded.
   void step(std::span<const double> values, std::span<const std::uint32_t> widths);
 
  private:

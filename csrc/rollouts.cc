@@ -41,6 +41,13 @@ void Forest::leave(NodeId node) noexcept {
   if (link::is_leaf(here.link)) here.link -= link::kPendingOne;
 }
 
+/// Takes a pending rollout back.
+void Forest::undo(NodeId at) noexcept {
+  leave(at);
+  if (const std::uint32_t word = slot(at).link; !link::is_leaf(word)) --header(link::block(word)).here;
+  unstart(at);
+}
+
 std::vector<NodeId> Forest::nodes_of(std::span<const Ticket> tickets, const char* call) const {
   std::vector<NodeId> nodes(tickets.size());
   for (std::size_t i = 0; i < tickets.size(); ++i) nodes[i] = rollouts_[rollout_of(tickets[i], call)].node;
@@ -152,10 +159,7 @@ void Forest::cancel(std::span<const Ticket> tickets) {
   take(tickets, "cancel");
   for (const Ticket ticket : tickets) {
     const std::uint32_t index = ticket::place(ticket);
-    const NodeId at = rollouts_[index].node;
-    leave(at);
-    if (const std::uint32_t word = slot(at).link; !link::is_leaf(word)) --header(link::block(word)).here;
-    unstart(at);
+    undo(rollouts_[index].node);
     free_again(index);
     close_rollout(index);
   }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+
 import numpy as np
 import pytest
 
@@ -59,17 +60,22 @@ def by_lockstep(forest: Forest, trees: list[int], simulations: int, n: int, widt
 @pytest.mark.parametrize(("rule", "exhaust", "c_exp", "width", "n"), GRID)
 def test_lockstep_visits_the_leaves_of_ask(rule, exhaust, c_exp, width, n):
     forests = [Forest(selection=rule, exhaust=exhaust, c_exp=c_exp) for _ in range(2)]
-    trees = [forest.add_trees(5).tolist() for forest in forests][0][::2]
+    trees = [0, 2, 4]
+    for forest in forests:
+        forest.add_trees(5)
     want = by_tickets(forests[0], trees, 31, n, width)
     assert by_lockstep(forests[1], trees, 31, n, width) == want
     assert len(want) >= 5
     assert forests[1].num_in_flight == 0
     assert forests[1].to_bytes() == forests[0].to_bytes()
+    forests[1].reroot(0, forests[1].root(0))  # nothing is in flight, tree by tree
 
 
 def test_lockstep_takes_more_trees_than_descend_side_by_side():
     forests = [Forest() for _ in range(2)]
-    trees = [forest.add_trees(150).tolist() for forest in forests][0]
+    trees = list(range(150))
+    for forest in forests:
+        forest.add_trees(150)
     assert by_lockstep(forests[1], trees, 5, 2, 3) == by_tickets(forests[0], trees, 5, 2, 3)
     assert forests[1].to_bytes() == forests[0].to_bytes()
 
