@@ -37,7 +37,7 @@ LINES = [  # file, what stands there, what is put there
     ("lockstep.cc", "ranks[row] = index + forest_.children_before(block);", "ranks[row] = index;"),
     ("lockstep.cc", "if (width == 0 && f.config_.exhaust) f.mark_exhausted(leaf);", ""),
     ("lockstep.cc", "    here.link |= link::kTerminal;", ""),
-    ("lockstep.cc", "    forest_.unstart(node_[row]);", ""),
+    ("lockstep.cc", "    forest_.undo(node_[row]);", ""),
     ("select.cc", "node.visits_started - 1 - head.here", "node.visits_started - head.here"),
     ("forest.h", "|| rollouts_[index].ticket != ticket ||", "||"),
     ("forest.h", "ticket != ticket || ticket == ticket::kNone)", "ticket != ticket)"),
