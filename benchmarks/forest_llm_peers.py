@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import cache
 from typing import Any
 
@@ -67,7 +66,6 @@ def llm_reasoners_holds(root: Any, work: Work) -> bool:
 @cache
 def _lits() -> tuple[type, Any]:
     """Its MCTS without rollouts, and one object that is its policy, its world and its reward model."""
-    os.environ.setdefault("TQDM_DISABLE", "1")  # no progress bars
     from lits.agents.tree.mcts import MCTSSearch  # type: ignore[import-not-found]
 
     class Step:
