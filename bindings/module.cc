@@ -8,6 +8,7 @@
 
 #include "bindings/arrays.h"
 #include "bindings/attend.h"
+#include "bindings/lockstep.h"
 #include "bindings/scalar.h"
 #include "bindings/shared.h"
 #include "csrc/forest.h"
@@ -271,6 +272,7 @@ PYBIND11_MODULE(_core, m) {
   m.def("ucb1_score", &agentq::ucb1_score, "mean_value"_a, "parent_visit_count"_a, "visit_count"_a, "c_exp"_a);
   m.def("seed_of", [](const std::vector<std::uint32_t>& words) { return agentq::seed_of(words); }, "words"_a);
   agentq::bindings::bind_forest(m);
+  agentq::bindings::bind_lockstep(m);
   agentq::bindings::bind_attend(m);
   m.attr("NO_NODE") = agentq::kNoNode;
   m.attr("TERMINAL") = static_cast<int>(agentq::kTerminal);
