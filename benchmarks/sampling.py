@@ -28,7 +28,7 @@ import torch
 from machine import commit, machine
 
 from agentq import envs
-from agentq.cli import embedded_base
+from agentq.policies.engine_names import embedded_base
 from agentq.critics.ranker import LLMRanker
 from agentq.learn.learner import Learner
 from agentq.policies.model_policy import ModelPolicy

@@ -73,6 +73,7 @@ class SharedColumns:
         weight = model.get_input_embeddings().weight
         self.device, self.dtype = weight.device, weight.dtype
         config = self.decoder.config
+        self.num_layers = config.num_hidden_layers
         kinds = set(getattr(config, "layer_types", None) or ())
         self.window = getattr(config, "sliding_window", None) if SLIDING in kinds or not kinds else None
         self.llama = LlamaDecoder(model) if LlamaDecoder.takes(model) else None
@@ -86,7 +87,7 @@ class SharedColumns:
 
     def begin(self, prompt: np.ndarray) -> SharedRow:
         """See `Columns.begin`."""
-        return SharedRow(prompt, self.prefixes.find(prompt))
+        return SharedRow(prompt, self.prefixes.find(prompt), self.num_layers)
 
     def forward(self, rows: Sequence[Growth]) -> Tensor:
         """See `Columns.forward`."""
@@ -104,43 +105,33 @@ class SharedColumns:
             ids.append(tokens)
             positions.append(places)
             at += len(tokens)
-        last_hidden = self._hidden(self._tensor(ids), self._tensor(positions), pieces)[last]
-        for row in new:
-            row.known = None  # the buffers hold it
-            if self.prefixes.max_bytes:
-                self.prefixes.add(row.prompt, row.buffers)
-        return logits_of(self.model, last_hidden).float()
-
-    def _hidden(self, input_ids: Tensor, position_ids: Tensor, pieces: list[attention.Piece]) -> Tensor:
-        """`[T, d]` last hidden states of the tokens `[1, T]`."""
-        if self.llama is not None:
-            return self.llama(input_ids, position_ids, attention.Pieces(pieces, None))
         marker = torch.empty(0) if self.mixed else None
-        given: dict[str, Any] = {"attention_mask": {FULL: None, SLIDING: marker}} if self.mixed else {}
+        hidden = self._hidden(self._tensor(ids), self._tensor(positions), attention.Pieces(pieces, last, marker))
+        for row in new:
+            row.keep(self.prefixes)
+        return logits_of(self.model, hidden).float()
+
+    def _hidden(self, input_ids: Tensor, position_ids: Tensor, pieces: attention.Pieces) -> Tensor:
+        """`[N, d]` last hidden states of the tokens `[1, T]` that are `pieces.last`."""
+        if self.llama is not None:
+            return self.llama(input_ids, position_ids, pieces)
+        given: dict[str, Any] = {"attention_mask": {FULL: None, SLIDING: pieces.marker}} if self.mixed else {}
         with attention.used_by(self.decoder):
             out = self.decoder(
-                input_ids=input_ids,
-                position_ids=position_ids,
-                use_cache=False,
-                pieces=attention.Pieces(pieces, marker),
-                **given,
+                input_ids=input_ids, position_ids=position_ids, use_cache=False, pieces=pieces, **given
             )
-        hidden: Tensor = out.last_hidden_state[0]
+        hidden: Tensor = out.last_hidden_state[0, pieces.last]
         return hidden
 
     def _piece(self, row: SharedRow, at: int, places: np.ndarray) -> attention.Piece:
         """Which keys of a row its last tokens, at positions `places` `[T]`, attend to."""
-        stop, length = at + len(places), row.length
-        distant = self.window is not None and places[-1] >= self.window
-        whole = len(places) == length  # a prompt without a cached prefix
-        if not distant and (whole or (row.own is None and len(places) == 1)):
-            return attention.Piece(row, at, stop, length, whole and length > 1, None, None)
-        behind = places[:, None] - row.positions
-        visible = behind >= 0
-        if row.own is not None:
-            visible[:, len(row.prompt) :] = row.own
-        windowed = visible & (behind < self.window) if distant else visible
-        return attention.Piece(row, at, stop, length, False, visible, windowed)
+        windowed = None
+        if self.window is not None and places[-1] >= self.window:
+            behind = places[:, None] - row.positions
+            windowed = (behind >= 0) & (behind < self.window)
+            if row.own is not None:
+                windowed[:, len(row.prompt) :] &= row.own
+        return attention.Piece(row, at, at + len(places), row.length, len(row.prompt), row.own, windowed)
 
     def _tensor(self, arrays: list[np.ndarray]) -> Tensor:
         return torch.from_numpy(np.concatenate(arrays).astype(np.int64))[None].to(self.device)
@@ -149,7 +140,7 @@ class SharedColumns:
 class SharedRow:
     """`PromptRow` that stores the keys and values of its prompt and of its branches' tokens."""
 
-    def __init__(self, prompt: np.ndarray, known: Tensor | None) -> None:
+    def __init__(self, prompt: np.ndarray, known: Tensor | None, num_layers: int) -> None:
         """`known` `[layers, 2, heads, cached, d]`: keys and values of a cached prefix."""
         self.prompt, self.known = prompt, known
         self.num_cached = 0 if known is None else known.shape[3]
@@ -157,8 +148,8 @@ class SharedRow:
         self.length = len(prompt)  # number of keys
         self.depths: list[int] = []  # decoding step of each key after the prompt
         self.own: np.ndarray | None = None  # [C, length - P]: keys after the prompt that each branch sees; None: all
-        self.buffers: list[Tensor] = []  # one per layer, [2, heads, room, d]
-        self.arrays: dict[int, np.ndarray] = {}  # the same memory
+        self.num_layers, self._states = num_layers, torch.empty(0)  # [layers, 2, heads, room, d]
+        self._array: np.ndarray | None = None  # the same memory
 
     @property
     def positions(self) -> np.ndarray:
@@ -173,32 +164,36 @@ class SharedRow:
             self.own = np.concatenate([before[list(parents)], np.eye(count, dtype=bool)], axis=1)
         self.depths += [depth] * count
         self.length += count
-        if self.length > self.buffers[0].shape[2]:
-            self.buffers = [_with_room(buffer, self.length) for buffer in self.buffers]
-            self.arrays.clear()
+        if self.length > self._states.shape[3]:
+            self._states, self._array = _with_room(self._states, self.length), None
         return np.full(count, len(self.prompt) + depth)
 
-    def buffer(self, layer: int, like: Tensor) -> Tensor:
-        """See `attention.Keeper.buffer`."""
-        if layer == len(self.buffers):
-            heads, _, size = like.shape
-            known = like.new_empty(2, heads, 0, size) if self.known is None else self.known[layer]
-            self.buffers.append(_with_room(known, self.length))
-        return self.buffers[layer]
+    def keep(self, prefixes: PrefixCache) -> None:
+        """Give the computed prompt to the prefix cache."""
+        self.known = None  # the states contain it
+        if prefixes.max_bytes:
+            prefixes.add(self.prompt, self._states)
 
-    def array(self, layer: int, like: Tensor) -> np.ndarray:
+    def states(self, like: Tensor) -> Tensor:
+        """See `attention.Keeper.states`."""
+        if not self._states.numel():
+            heads, _, size = like.shape
+            known = like.new_empty(self.num_layers, 2, heads, 0, size) if self.known is None else self.known
+            self._states = _with_room(known, self.length)
+        return self._states
+
+    def array(self, like: Tensor) -> np.ndarray:
         """See `attention.Keeper.array`."""
-        found = self.arrays.get(layer)
-        if found is None:
-            found = self.arrays[layer] = self.buffer(layer, like).numpy()
-        return found
+        if self._array is None:
+            self._array = self.states(like).numpy()
+        return self._array
 
 
 def _with_room(held: Tensor, length: int) -> Tensor:
     """A copy of `held` with room for more than `length` tokens."""
-    two, heads, filled, size = held.shape
-    buffer = held.new_empty(two, heads, length + ROOM, size)
-    buffer[:, :, :filled] = held
+    layers, two, heads, filled, size = held.shape
+    buffer = held.new_empty(layers, two, heads, length + ROOM, size)
+    buffer[:, :, :, :filled] = held
     return buffer
 
 

@@ -1,15 +1,18 @@
-"""The Llama decoder, written out. It launches a third as many kernels per layer as the transformers modules."""
+"""The Llama decoder, written out: in the core for small models on a CPU, else in torch with few kernels per layer."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
+from agentq import _core
 from agentq.policies import attention
 
+SMALL = 1 << 23  # weights up to which one thread is faster than torch: they fit a processor's cache
 
 class LlamaDecoder:
     """Last hidden states of a transformers Llama model, with attention by pieces.
@@ -17,8 +20,9 @@ class LlamaDecoder:
         x += W_o attend(rope(W_q n(x)), rope(W_k n(x)), W_v n(x))        n: root mean square norm, times its weight
         x += W_down (silu(W_gate n(x)) * W_up n(x))
 
-    Projections of the same input are one matrix product. The weights of q, k and v, and those of gate and up, become
-    views of a joint tensor, so weights loaded into the model later take effect here.
+    Projections of the same input are one matrix product. The weights of all layers become views of `[in, out]`
+    matrices, those of q, k and v, and those of gate and up, of a joint one, so weights loaded into the model later take
+    effect here. The core computes a small model on a CPU in float32, with one thread; torch computes all others.
     """
 
     def __init__(self, model: Any) -> None:
@@ -28,6 +32,17 @@ class LlamaDecoder:
         self.heads, self.key_heads = config.num_attention_heads, config.num_key_value_heads
         self.scale = decoder.layers[0].self_attn.scaling
         self.layers = [_Layer.of(layer) for layer in decoder.layers]
+        weight, size = self.embedding.weight, sum(w.numel() for layer in self.layers for w in astuple(layer))
+        self.core: _core.Llama | None = None
+        if weight.device.type == "cpu" and weight.dtype == torch.float32 and size <= SMALL:
+            self.core = _core.Llama(
+                [tuple(w.detach().numpy() for w in astuple(layer)) for layer in self.layers],
+                self.norm.detach().numpy(),
+                self.heads,
+                self.key_heads,
+                self.eps,
+                self.scale,
+            )
 
     @staticmethod
     def takes(model: Any) -> bool:
@@ -37,9 +52,30 @@ class LlamaDecoder:
         return type(model).__name__ == "LlamaForCausalLM" and plain and config.hidden_act == "silu"
 
     def __call__(self, input_ids: Tensor, position_ids: Tensor, pieces: attention.Pieces) -> Tensor:
-        """`[T, d]` last hidden states of the tokens `[1, T]`."""
+        """`[N, d]` last hidden states of the tokens `[1, T]` that are `pieces.last`."""
         x: Tensor = self.embedding(input_ids)[0]
-        cos, sin = (part[0, :, None] for part in self.rotary(x, position_ids))  # [T, 1, d of a head]
+        cos, sin = (part[0] for part in self.rotary(x, position_ids))  # [T, d of a head]
+        if self.core is not None:
+            return self._by_core(self.core, x, cos, sin, pieces.pieces)
+        return self._by_torch(x, cos[:, None], sin[:, None], pieces)[pieces.last]
+
+    def _by_core(
+        self, core: _core.Llama, x: Tensor, cos: Tensor, sin: Tensor, pieces: Sequence[attention.Piece]
+    ) -> Tensor:
+        like = x.new_empty(self.key_heads, 0, cos.shape[-1])
+        found = core.decode(
+            x.numpy(),
+            cos.numpy(),
+            sin.numpy(),
+            [p.row.array(like) for p in pieces],
+            [p.stop - p.start for p in pieces],
+            [p.length for p in pieces],
+            [p.open for p in pieces],
+            [p.own for p in pieces],
+        )
+        return torch.from_numpy(found)
+
+    def _by_torch(self, x: Tensor, cos: Tensor, sin: Tensor, pieces: attention.Pieces) -> Tensor:
         half = cos.shape[-1] // 2
         sin = torch.cat([-sin[..., :half], sin[..., half:]], dim=-1)
         for number, w in enumerate(self.layers):
@@ -74,19 +110,17 @@ class _Layer:
         a, m = layer.self_attn, layer.mlp
         return cls(
             layer.input_layernorm.weight,
-            _joined(a.q_proj, a.k_proj, a.v_proj).T,
-            a.o_proj.weight.T,
+            _joined(a.q_proj, a.k_proj, a.v_proj),
+            _joined(a.o_proj),
             layer.post_attention_layernorm.weight,
-            _joined(m.gate_proj, m.up_proj).T,
-            m.down_proj.weight.T,
+            _joined(m.gate_proj, m.up_proj),
+            _joined(m.down_proj),
         )
 
 
 def _joined(*linear: nn.Linear) -> Tensor:
-    """The weights of several linear layers as one tensor. The layers' own weights become views of it."""
-    joined = torch.cat([each.weight.data for each in linear])
-    start = 0
-    for each in linear:
-        each.weight.data = joined[start : start + each.out_features]
-        start += each.out_features
+    """The weights of linear layers as one matrix `[in, out]`. The layers' own weights become views of it."""
+    joined = torch.cat([each.weight.data for each in linear]).T.contiguous()
+    for each, part in zip(linear, joined.split([each.out_features for each in linear], dim=1), strict=True):
+        each.weight.data = part.T
     return joined

@@ -7,7 +7,7 @@ The cache is a trie of blocks with a byte limit. The least recently used blocks 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,19 +51,19 @@ class PrefixCache:
             self._blocks.move_to_end(key)
         return torch.cat(states, dim=3) if states else None
 
-    def add(self, prompt: np.ndarray, states: Sequence[Tensor]) -> None:
+    def add(self, prompt: np.ndarray, states: Tensor) -> None:
         """Store the complete blocks of a computed prompt.
 
         Args:
             prompt: `[P]` int32 token ids.
-            states: one per layer, `[2, heads, P or more, head size]`; copied.
+            states: `[layers, 2, heads, P or more, head size]`; copied.
         """
         before, keys = _ROOT, []
         for i, tokens in enumerate(_tokens(prompt)):
             key = (before, tokens)
             block = self._blocks.get(key)
             if block is None:
-                kept = torch.stack([layer[:, :, i * BLOCK : (i + 1) * BLOCK] for layer in states])
+                kept = states[:, :, :, i * BLOCK : (i + 1) * BLOCK].clone()
                 block = self._blocks[key] = _Block(self._next, kept)
                 self._next += 1
                 self.num_bytes += kept.nbytes

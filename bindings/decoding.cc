@@ -1,0 +1,150 @@
+// Bindings of csrc/kernels.h and csrc/llama.h. They check that every view lies inside its array.
+#include "bindings/decoding.h"
+
+#include <pybind11/numpy.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "csrc/llama.h"
+
+namespace agentq::bindings {
+namespace {
+
+using Floats = py::array_t<float>;
+using Matrix = py::array_t<float, py::array::c_style>;
+using Visible = std::vector<std::optional<py::array_t<bool, py::array::c_style>>>;
+using Counts = std::vector<std::int64_t>;
+
+[[noreturn]] void refuse(const std::string& must, std::int64_t got) {
+  throw std::invalid_argument(must + "; got " + std::to_string(got));
+}
+
+HeadsView<const float> view_of(const Floats& array, const char* name) {
+  constexpr auto kFloat = static_cast<py::ssize_t>(sizeof(float));
+  if (array.ndim() != 3 || array.shape(2) < 1 || array.strides(2) != kFloat || array.strides(0) % kFloat || array.strides(1) % kFloat)
+    refuse(std::string(name) + " must be [heads, T, size] of float32, the last axis contiguous", array.ndim());
+  return {array.data(), array.shape(0), array.shape(1), array.strides(0) / kFloat, array.strides(1) / kFloat};
+}
+
+/// The mask of one row, which has `tokens` new ones.
+const std::uint8_t* mask_of(const Visible::value_type& seen, std::int64_t tokens, std::int64_t keys) {
+  if (!seen) return nullptr;
+  if (seen->ndim() != 2 || seen->shape(0) != tokens || seen->shape(1) != keys)
+    refuse("visible must be [tokens, keys] of its row", seen->ndim());
+  return reinterpret_cast<const std::uint8_t*>(seen->data());
+}
+
+Floats attend_rows(const Floats& query, const Floats& key, const Floats& value, std::vector<Matrix>& states, const Counts& starts,
+                   const Counts& stops, const Counts& lengths, const Visible& visible, float scale) {
+  const auto q = view_of(query, "query"), k = view_of(key, "key"), v = view_of(value, "value");
+  const std::int64_t size = query.shape(2);
+  if (k.heads < 1 || q.heads % k.heads || v.heads != k.heads || k.tokens != q.tokens || v.tokens != q.tokens ||
+      key.shape(2) != size || value.shape(2) != size)
+    refuse("query, key and value must have the same T and size, query a multiple of key's heads", k.heads);
+  const std::size_t n = states.size();
+  if (starts.size() != n || stops.size() != n || lengths.size() != n || visible.size() != n)
+    refuse("starts, stops, lengths and visible must have one entry per row (" + std::to_string(n) + ")",
+           static_cast<std::int64_t>(starts.size()));
+  std::vector<AttendRow> rows;
+  for (std::size_t i = 0; i < n; ++i) {
+    auto& held = states[i];
+    if (held.ndim() != 4 || held.shape(0) != 2 || held.shape(1) != k.heads || held.shape(3) != size)
+      refuse("states must be [2, heads, room, size]", held.ndim());
+    if (starts[i] < 0 || starts[i] >= stops[i] || stops[i] > q.tokens) refuse("a row's tokens must lie in the batch", stops[i]);
+    const std::int64_t count = stops[i] - starts[i];
+    if (lengths[i] < count || lengths[i] > held.shape(2)) refuse("a row's keys must fit its room", lengths[i]);
+    rows.push_back({held.mutable_data(), held.shape(2), lengths[i], starts[i], stops[i], 0, mask_of(visible[i], count, lengths[i])});
+  }
+  Floats out({q.tokens, q.heads, size});
+  float* to = out.mutable_data();
+  const py::gil_scoped_release release;
+  append(k, v, size, rows);
+  kernels().attend(q, k.heads, size, rows, scale, to);
+  return out;
+}
+
+/// A `Llama` and the arrays that hold its weights.
+class LlamaOfArrays {
+ public:
+  LlamaOfArrays(std::vector<std::array<Matrix, 6>> layers, Matrix norm, std::int64_t heads, std::int64_t key_heads, float eps,
+                float scale)
+      : layers_(std::move(layers)), norm_(std::move(norm)) {
+    if (layers_.empty() || norm_.ndim() != 1) refuse("a model must have layers and a norm [width]", norm_.ndim());
+    if (key_heads < 1 || heads < key_heads || heads % key_heads) refuse("heads must be a multiple of key_heads", heads);
+    for (const auto& layer : layers_)
+      if (layer[1].ndim() != 2 || layer[4].ndim() != 2) refuse("qkv and gate_up must be [in, out]", layer[1].ndim());
+    const std::int64_t width = norm_.size(), size = layers_[0][1].shape(1) / (heads + 2 * key_heads), hidden = layers_[0][4].shape(1) / 2;
+    model_ = {{}, norm_.data(), width, heads, key_heads, size, hidden, eps, scale};
+    const std::array<std::vector<std::int64_t>, 6> shapes{{{width},
+                                                           {width, (heads + 2 * key_heads) * size},
+                                                           {heads * size, width},
+                                                           {width},
+                                                           {width, 2 * hidden},
+                                                           {hidden, width}}};
+    for (const auto& layer : layers_) {
+      for (std::size_t i = 0; i < shapes.size(); ++i)
+        if (!std::equal(shapes[i].begin(), shapes[i].end(), layer[i].shape(), layer[i].shape() + layer[i].ndim()))
+          refuse("weights must be [in, out] and fit each other; weight " + std::to_string(i) + " must have other axes", layer[i].ndim());
+      model_.layers.push_back({layer[0].data(), layer[1].data(), layer[2].data(), layer[3].data(), layer[4].data(), layer[5].data()});
+    }
+    if (size < 2 || size % 2) refuse("the size of a head must be even", size);
+  }
+
+  Floats decode(Matrix& x, const Matrix& cos, const Matrix& sin, std::vector<Matrix>& states, const Counts& counts,
+                const Counts& lengths, const Counts& opens, const Visible& visible) const {
+    const std::size_t n = states.size();
+    if (counts.size() != n || lengths.size() != n || opens.size() != n || visible.size() != n)
+      refuse("counts, lengths, opens and visible must have one entry per row (" + std::to_string(n) + ")",
+             static_cast<std::int64_t>(counts.size()));
+    std::vector<AttendRow> rows;
+    std::int64_t at = 0, returned = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      auto& held = states[i];
+      const auto layers = static_cast<py::ssize_t>(layers_.size());
+      if (held.ndim() != 5 || held.shape(0) != layers || held.shape(1) != 2 || held.shape(2) != model_.key_heads ||
+          held.shape(4) != model_.size)
+        refuse("states must be [layers, 2, heads, room, size]", held.ndim());
+      if (counts[i] < 1 || lengths[i] < counts[i] || lengths[i] > held.shape(3)) refuse("a row's keys must fit its room", lengths[i]);
+      if (opens[i] < 0 || opens[i] > lengths[i]) refuse("open keys must be among the row's", opens[i]);
+      const std::uint8_t* seen = mask_of(visible[i], counts[i], lengths[i] - opens[i]);
+      rows.push_back({held.mutable_data(), held.shape(3), lengths[i], at, at + counts[i], opens[i], seen});
+      at += counts[i];
+      returned += seen ? counts[i] : 1;
+    }
+    const auto fits = [at](const Matrix& array, std::int64_t width) {
+      return array.ndim() == 2 && array.shape(0) == at && array.shape(1) == width;
+    };
+    if (!fits(x, model_.width) || !fits(cos, model_.size) || !fits(sin, model_.size))
+      refuse("x must be [T, width], cos and sin [T, size], T the tokens of all rows", at);
+    Floats out({returned, model_.width});
+    float *from = x.mutable_data(), *to = out.mutable_data();
+    const py::gil_scoped_release release;
+    agentq::decode(model_, rows, from, cos.data(), sin.data(), to);
+    return out;
+  }
+
+ private:
+  std::vector<std::array<Matrix, 6>> layers_;
+  Matrix norm_;
+  Llama model_;
+};
+
+}  // namespace
+
+void bind_decoding(py::module_& m) {
+  using namespace py::literals;
+  m.def("attend_rows", &attend_rows, "query"_a.noconvert(), "key"_a.noconvert(), "value"_a.noconvert(), "states"_a.noconvert(),
+        "starts"_a, "stops"_a, "lengths"_a, "visible"_a, "scale"_a);
+  py::class_<LlamaOfArrays>(m, "Llama")
+      .def(py::init<std::vector<std::array<Matrix, 6>>, Matrix, std::int64_t, std::int64_t, float, float>(), "layers"_a.noconvert(),
+           "norm"_a.noconvert(), "heads"_a, "key_heads"_a, "eps"_a, "scale"_a)
+      .def("decode", &LlamaOfArrays::decode, "x"_a.noconvert(), "cos"_a.noconvert(), "sin"_a.noconvert(), "states"_a.noconvert(),
+           "counts"_a, "lengths"_a, "opens"_a, "visible"_a);
+}
+
+}  // namespace agentq::bindings

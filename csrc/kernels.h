@@ -1,0 +1,63 @@
+// Vector kernels for decoding on a CPU, compiled for each vector width. They own no memory.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace agentq {
+
+/// A matrix of float32: element (r, c) is `data[r * row_stride + c * column_stride]`.
+struct MatrixView {
+  const float* data;
+  std::int64_t row_stride, column_stride;
+};
+
+/// A `[heads, tokens, size]` array of float32; each vector of `size` is contiguous.
+template <typename T>
+struct HeadsView {
+  T* data;
+  std::int64_t heads, tokens, head_stride, token_stride;  // strides in floats
+
+  T* at(std::int64_t head, std::int64_t token) const { return data + head * head_stride + token * token_stride; }
+};
+
+/// One row of a batch: its new tokens and its cache of one layer.
+///
+///     states   [2, heads, room, size]: keys, then values; the first `length` of `room` are filled after this step
+///     tokens   `start` to `stop` in the batch; they are the last of the row's `length` tokens
+///     visible  [stop - start, length - open]: which of the keys after the first `open` a token sees, 0 where it does
+///              not; it sees the first `open` keys. Null: a token sees itself and all earlier keys
+struct AttendRow {
+  float* states;
+  std::int64_t room, length, start, stop, open;
+  const std::uint8_t* visible;
+
+  /// The number of keys from the first to the last that the row's token `t` may see.
+  std::int64_t reach(std::int64_t t) const { return visible ? length : length - (stop - start) + t + 1; }
+  /// Whether token `t` sees key `j` of its reach.
+  bool shows(std::int64_t t, std::int64_t j) const { return !visible || j < open || visible[t * (length - open) + j - open]; }
+};
+
+/// The kernels of one vector width.
+struct Kernels {
+  /// c = a b, or c += a b if `add`: a `[rows, depth]`, b `[depth, columns]`, c `[rows, columns]`. `ldb` and `ldc` are the
+  /// strides of a row; columns are contiguous.
+  void (*product)(MatrixView a, std::int64_t rows, std::int64_t depth, const float* b, std::int64_t ldb,
+                  std::int64_t columns, float* c, std::int64_t ldc, bool add);
+  /// out[t, h] = sum_j softmax_j(scale * query[h, t] . key[j]) value[j] over the row's keys j that t sees. `key_heads`
+  /// divides the heads of `query`: head h reads key head h / (heads / key_heads). `out` `[T, heads, size]`, contiguous.
+  void (*attend)(HeadsView<const float> query, std::int64_t key_heads, std::int64_t size, std::span<const AttendRow> rows,
+                 float scale, float* out);
+  /// out = weight * x / sqrt(mean(x^2) + eps), for each row of x `[rows, width]`.
+  void (*rms_norm)(const float* x, std::int64_t rows, std::int64_t width, const float* weight, float eps, float* out);
+  /// x[t, i] = silu(x[t, i]) x[t, hidden + i] for i < hidden: x `[rows, 2 hidden]`; silu(g) = g / (1 + exp(-g)).
+  void (*gate)(float* x, std::int64_t rows, std::int64_t hidden);
+};
+
+/// Appends new keys and values `[heads, T, size]` to the rows, whose tokens are all new.
+void append(HeadsView<const float> key, HeadsView<const float> value, std::int64_t size, std::span<const AttendRow> rows);
+
+/// The kernels of the widest vectors that this processor has.
+const Kernels& kernels();
+
+}  // namespace agentq

@@ -1,0 +1,261 @@
+// The body of csrc/kernels.cc, included once per vector width: AGENTQ_LANES floats per vector, AGENTQ_TARGET the attribute
+// of every function.
+
+constexpr std::int64_t kLanes = AGENTQ_LANES, kPanel = 2 * kLanes;  // a panel: the columns of a tile
+constexpr int kRows = kLanes == 16 ? 8 : 6;                         // rows of a tile, whose sums stay in registers
+constexpr std::int64_t kFew = kLanes / 2;  // queries per key head up to which one at a time is faster
+
+using Vec = float __attribute__((vector_size(4 * AGENTQ_LANES)));
+using Whole = std::int32_t __attribute__((vector_size(4 * AGENTQ_LANES)));
+using Loose = float __attribute__((vector_size(4 * AGENTQ_LANES), aligned(4), may_alias));
+
+AGENTQ_TARGET inline Vec load(const float* from) { return *reinterpret_cast<const Loose*>(from); }
+AGENTQ_TARGET inline void store(float* to, Vec v) { *reinterpret_cast<Loose*>(to) = v; }
+AGENTQ_TARGET inline std::int64_t whole_vectors(std::int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
+AGENTQ_TARGET inline float* room(std::vector<float>& in, std::int64_t n) {
+  if (in.size() < static_cast<std::size_t>(n)) in.resize(static_cast<std::size_t>(n));
+  return in.data();
+}
+
+/// exp(x) for x <= 0, relative error below 2e-7; 1e-38 below x = -87. Source: the polynomial of Cephes' expf.
+AGENTQ_TARGET inline Vec exp_of(Vec x) {
+  x = x < -87.0F ? Vec{} - 87.0F : x;
+  const Whole exponent = __builtin_convertvector(x * 1.44269504F - 0.5F, Whole);
+  const Vec whole = __builtin_convertvector(exponent, Vec);
+  const Vec r = (x - whole * 0.693359375F) + whole * 2.12194440e-4F;
+  Vec p = Vec{} + 1.9875691500e-4F;
+  p = p * r + 1.3981999507e-3F;
+  p = p * r + 8.3334519073e-3F;
+  p = p * r + 4.1665795894e-2F;
+  p = p * r + 1.6666665459e-1F;
+  p = p * r + 5.0000001201e-1F;
+  p = p * r * r + r + 1.0F;
+  return p * reinterpret_cast<Vec>((exponent + 127) << 23);
+}
+
+// ---- the matrix product, by tiles of up to kRows rows and kPanel columns
+
+template <int Rows>
+AGENTQ_TARGET inline void tile(MatrixView a, const float* b, std::int64_t ldb, std::int64_t depth, float* c, std::int64_t ldc,
+                               std::int64_t columns, bool add) {
+  Vec sums[Rows][2] = {};
+  for (std::int64_t k = 0; k < depth; ++k) {
+    const Vec left = load(b + k * ldb), right = load(b + k * ldb + kLanes);
+#pragma GCC unroll 8
+    for (int r = 0; r < Rows; ++r) {
+      const float each = a.data[r * a.row_stride + k * a.column_stride];
+      sums[r][0] += each * left;
+      sums[r][1] += each * right;
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < Rows; ++r) {
+    float* to = c + r * ldc;
+    if (columns == kPanel) {
+      store(to, add ? load(to) + sums[r][0] : sums[r][0]);
+      store(to + kLanes, add ? load(to + kLanes) + sums[r][1] : sums[r][1]);
+    } else {
+      float whole[kPanel];
+      store(whole, sums[r][0]);
+      store(whole + kLanes, sums[r][1]);
+      for (std::int64_t n = 0; n < columns; ++n) to[n] = add ? to[n] + whole[n] : whole[n];
+    }
+  }
+}
+
+template <int Rows>
+AGENTQ_TARGET inline void tile_of(std::int64_t rows, MatrixView a, const float* b, std::int64_t ldb, std::int64_t depth, float* c,
+                                  std::int64_t ldc, std::int64_t columns, bool add) {
+  if (rows == Rows) return tile<Rows>(a, b, ldb, depth, c, ldc, columns, add);
+  if constexpr (Rows > 1) tile_of<Rows - 1>(rows, a, b, ldb, depth, c, ldc, columns, add);
+}
+
+AGENTQ_TARGET void panel(MatrixView a, std::int64_t rows, std::int64_t depth, const float* b, std::int64_t ldb,
+                         std::int64_t columns, float* c, std::int64_t ldc, bool add) {
+  for (std::int64_t m = 0; m < rows; m += kRows, a.data += kRows * a.row_stride)
+    tile_of<kRows>(std::min<std::int64_t>(kRows, rows - m), a, b, ldb, depth, c + m * ldc, ldc, columns, add);
+}
+
+AGENTQ_TARGET void product(MatrixView a, std::int64_t rows, std::int64_t depth, const float* b, std::int64_t ldb,
+                           std::int64_t columns, float* c, std::int64_t ldc, bool add) {
+  std::vector<float> buffer;
+  for (std::int64_t n = 0; n < columns; n += kPanel) {
+    const std::int64_t count = std::min(kPanel, columns - n);
+    if (rows <= kRows && count == kPanel) {  // read once, so not worth a copy
+      panel(a, rows, depth, b + n, ldb, count, c + n, ldc, add);
+      continue;
+    }
+    float* packed = room(buffer, depth * kPanel);
+    for (std::int64_t k = 0; k < depth; ++k) std::copy_n(b + k * ldb + n, count, packed + k * kPanel);
+    panel(a, rows, depth, packed, kPanel, count, c + n, ldc, add);
+  }
+}
+
+// ---- attention of one query: lanes are keys in the scores, elements of a value in the sum
+
+/// The dot products of a query with the next `Keys` keys, repeated in every group of `Keys` lanes.
+template <int Keys>
+AGENTQ_TARGET inline Vec dots(const float* query, const float* keys, std::int64_t size) {
+  if constexpr (Keys == 1) {
+    Vec sum = {};
+    for (std::int64_t i = 0; i < size; i += kLanes) sum += load(query + i) * load(keys + i);
+    return sum;
+  } else {
+    const Vec a = dots<Keys / 2>(query, keys, size), b = dots<Keys / 2>(query, keys + Keys / 2 * size, size);
+    Whole even = {}, odd = {};
+    for (int i = 0; i < kLanes; ++i) even[i] = 2 * i, odd[i] = 2 * i + 1;
+    return __builtin_shuffle(a, b, even) + __builtin_shuffle(a, b, odd);
+  }
+}
+
+AGENTQ_TARGET inline void scores_of(const float* query, const float* keys, std::int64_t n, std::int64_t size, float scale,
+                                    float* scores) {
+  std::int64_t j = 0;
+  if (size % kLanes == 0)
+    for (; j + kLanes <= n; j += kLanes) store(scores + j, scale * dots<kLanes>(query, keys + j * size, size));
+  for (; j < n; ++j) {
+    float dot = 0;
+#pragma omp simd reduction(+ : dot)
+    for (std::int64_t i = 0; i < size; ++i) dot += query[i] * keys[j * size + i];
+    scores[j] = scale * dot;
+  }
+}
+
+/// Turns `n` scores into softmax weights times their sum, which it returns. There is room for whole vectors.
+AGENTQ_TARGET inline float soften(float* scores, std::int64_t n) {
+  for (std::int64_t j = n; j < whole_vectors(n); ++j) scores[j] = kHidden;
+  float most = kHidden, sum = 0;
+#pragma omp simd reduction(max : most)
+  for (std::int64_t j = 0; j < n; ++j) most = std::max(most, scores[j]);
+  for (std::int64_t j = 0; j < n; j += kLanes) store(scores + j, exp_of(load(scores + j) - most));
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t j = 0; j < n; ++j) sum += scores[j];
+  return sum;
+}
+
+/// out = sum_j weights[j] values[j] / sum
+AGENTQ_TARGET inline void mix(const float* weights, const float* values, std::int64_t n, std::int64_t size, float sum, float* out) {
+  std::int64_t first = 0;
+  for (; first + kPanel <= size; first += kPanel) {
+    Vec sums[4][2] = {};  // of every fourth key, since an addition waits for the one before it
+    const float* value = values + first;
+    std::int64_t j = 0;
+    for (; j + 4 <= n; j += 4)
+#pragma GCC unroll 4
+      for (int k = 0; k < 4; ++k, value += size) {
+        sums[k][0] += weights[j + k] * load(value);
+        sums[k][1] += weights[j + k] * load(value + kLanes);
+      }
+    for (; j < n; ++j, value += size) {
+      sums[0][0] += weights[j] * load(value);
+      sums[0][1] += weights[j] * load(value + kLanes);
+    }
+    for (int half = 0; half < 2; ++half)
+      store(out + first + half * kLanes, ((sums[0][half] + sums[1][half]) + (sums[2][half] + sums[3][half])) / sum);
+  }
+  for (; first < size; ++first) {
+    float rest = 0;
+    for (std::int64_t j = 0; j < n; ++j) rest += weights[j] * values[j * size + first];
+    out[first] = rest / sum;
+  }
+}
+
+// ---- attention of many queries: lanes are queries, so scores and sums are matrix products
+
+/// Softmax weights times their sum, for each column of `scores` `[n, kPanel]`; the sums go to `sums` `[kPanel]`.
+AGENTQ_TARGET inline void soften_columns(float* scores, std::int64_t n, float* sums) {
+  for (std::int64_t lane = 0; lane < kPanel; lane += kLanes) {
+    Vec most = Vec{} + kHidden, sum = {};
+    for (std::int64_t j = 0; j < n; ++j) {
+      const Vec score = load(scores + j * kPanel + lane);
+      most = score > most ? score : most;
+    }
+    for (std::int64_t j = 0; j < n; ++j) {
+      const Vec weight = exp_of(load(scores + j * kPanel + lane) - most);
+      store(scores + j * kPanel + lane, weight);
+      sum += weight;
+    }
+    store(sums + lane, sum);
+  }
+}
+
+struct Space {
+  std::vector<float> turned, scores, sums;
+};
+
+/// Queries `first` to `last` of a key head, of which token t has `groups` from t * groups on.
+AGENTQ_TARGET inline void attend_many(HeadsView<const float> query, std::int64_t head, std::int64_t groups, const float* keys,
+                                      const float* values, const AttendRow& row, std::int64_t first, std::int64_t last,
+                                      std::int64_t size, float scale, Space& space, float* out) {
+  const std::int64_t n = row.reach((last - 1) / groups);
+  float *turned = room(space.turned, size * kPanel), *scores = room(space.scores, n * kPanel);
+  float *sums = room(space.sums, (size + 1) * kPanel), *totals = sums + size * kPanel;
+  std::fill_n(turned, size * kPanel, 0.0F);
+  for (std::int64_t q = first; q < last; ++q) {
+    const float* from = query.at(head * groups + q % groups, row.start + q / groups);
+    for (std::int64_t i = 0; i < size; ++i) turned[i * kPanel + q - first] = scale * from[i];
+  }
+  panel({keys, size, 1}, n, size, turned, kPanel, kPanel, scores, kPanel, false);
+  for (std::int64_t q = first; q < last; ++q) {
+    const std::int64_t t = q / groups;
+    for (std::int64_t j = row.visible ? row.open : row.reach(t); j < n; ++j)
+      if (j >= row.reach(t) || !row.shows(t, j)) scores[j * kPanel + q - first] = kHidden;
+  }
+  soften_columns(scores, n, totals);
+  panel({values, 1, size}, size, n, scores, kPanel, kPanel, sums, kPanel, false);
+  for (std::int64_t q = first; q < last; ++q) {
+    float* to = out + ((row.start + q / groups) * query.heads + head * groups + q % groups) * size;
+    for (std::int64_t i = 0; i < size; ++i) to[i] = sums[i * kPanel + q - first] / totals[q - first];
+  }
+}
+
+AGENTQ_TARGET void attend(HeadsView<const float> query, std::int64_t key_heads, std::int64_t size, std::span<const AttendRow> rows,
+                          float scale, float* out) {
+  const std::int64_t groups = query.heads / key_heads;
+  Space space;
+  for (const AttendRow& row : rows)
+    for (std::int64_t h = 0; h < key_heads; ++h) {
+      const float *keys = row.states + h * row.room * size, *values = keys + key_heads * row.room * size;
+      const std::int64_t count = (row.stop - row.start) * groups;
+      if (count > kFew) {
+        for (std::int64_t q = 0; q < count; q += kPanel)
+          attend_many(query, h, groups, keys, values, row, q, std::min(count, q + kPanel), size, scale, space, out);
+        continue;
+      }
+      for (std::int64_t q = 0; q < count; ++q) {
+        const std::int64_t t = q / groups, head = h * groups + q % groups, n = row.reach(t);
+        float* scores = room(space.scores, whole_vectors(n));
+        scores_of(query.at(head, row.start + t), keys, n, size, scale, scores);
+        for (std::int64_t j = row.open; row.visible && j < n; ++j)
+          if (!row.shows(t, j)) scores[j] = kHidden;
+        const float sum = soften(scores, n);
+        mix(scores, values, n, size, sum, out + ((row.start + t) * query.heads + head) * size);
+      }
+    }
+}
+
+// ---- element by element
+
+AGENTQ_TARGET void rms_norm(const float* x, std::int64_t rows, std::int64_t width, const float* weight, float eps, float* out) {
+  for (std::int64_t r = 0; r < rows; ++r, x += width, out += width) {
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (std::int64_t i = 0; i < width; ++i) sum += x[i] * x[i];
+    const float share = 1.0F / std::sqrt(sum / static_cast<float>(width) + eps);
+#pragma omp simd
+    for (std::int64_t i = 0; i < width; ++i) out[i] = x[i] * share * weight[i];
+  }
+}
+
+AGENTQ_TARGET void gate(float* x, std::int64_t rows, std::int64_t hidden) {
+  for (std::int64_t r = 0; r < rows; ++r, x += 2 * hidden) {
+    std::int64_t i = 0;
+    for (; i + kLanes <= hidden; i += kLanes) {
+      const Vec g = load(x + i), e = exp_of(g > 0.0F ? -g : g);  // 1 / (1 + exp(-g)) without an overflow
+      store(x + i, g * (g > 0.0F ? Vec{} + 1.0F : e) / (1.0F + e) * load(x + hidden + i));
+    }
+    for (; i < hidden; ++i) x[i] = x[i] / (1.0F + std::exp(-x[i])) * x[hidden + i];
+  }
+}
+
+const Kernels table{product, attend, rms_norm, gate};

@@ -1,0 +1,39 @@
+// The Llama decoder on a CPU in float32: one call per step computes all rows. Owns no weights and no cache.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "csrc/kernels.h"
+
+namespace agentq {
+
+/// The weights of a layer. Matrices are `[in, out]`.
+struct LlamaLayer {
+  const float *norm, *qkv, *out, *mlp_norm, *gate_up, *down;
+};
+
+/// A decoder of `width`: `heads` query heads and `key_heads` key heads of `size`, an MLP of `hidden`.
+struct Llama {
+  std::vector<LlamaLayer> layers;
+  const float* norm;
+  std::int64_t width, heads, key_heads, size, hidden;
+  float eps, scale;
+};
+
+/// The last hidden states after each token of rows with a mask, and after the last token of the other rows.
+///
+///     x += W_o attend(rope(W_q n(x)), rope(W_k n(x)), W_v n(x))        n: root mean square norm, times its weight
+///     x += W_down (silu(W_gate n(x)) * W_up n(x))
+///
+/// The last layer computes keys and values of every token, and the rest only where a state is returned.
+///
+/// @param rows  in the order of their tokens, without gaps; `states` `[layers, 2, key_heads, room, size]`, to which the
+///              new keys and values are appended.
+/// @param x  `[T, width]` embeddings; overwritten.
+/// @param cos, sin  `[T, size]` of the tokens' positions; the halves of a row are equal.
+/// @param out  `[N, width]`.
+void decode(const Llama& model, std::span<const AttendRow> rows, float* x, const float* cos, const float* sin, float* out);
+
+}  // namespace agentq
