@@ -5,6 +5,10 @@ constexpr std::int64_t kLanes = AGENTQ_LANES, kPanel = 2 * kLanes;  // a panel: 
 constexpr int kRows = kLanes == 16 ? 8 : 6;                         // rows of a tile, whose sums stay in registers
 constexpr std::int64_t kFew = kLanes / 2;  // queries per key head up to which one at a time is faster
 
+#ifndef AHEAD
+#define AHEAD 1024
+#endif
+constexpr std::int64_t kAhead = AHEAD;
 using Vec = float __attribute__((vector_size(4 * AGENTQ_LANES)));
 using Whole = std::int32_t __attribute__((vector_size(4 * AGENTQ_LANES)));
 using Loose = float __attribute__((vector_size(4 * AGENTQ_LANES), aligned(4), may_alias));
@@ -86,7 +90,17 @@ AGENTQ_TARGET void product(MatrixView a, std::int64_t rows, std::int64_t depth, 
       continue;
     }
     float* packed = room(buffer, depth * kPanel);
-    for (std::int64_t k = 0; k < depth; ++k) std::copy_n(b + k * ldb + n, count, packed + k * kPanel);
+    for (std::int64_t k = 0; k < depth; ++k) {
+      const float* from = b + k * ldb + n;
+      __builtin_prefetch(from + kPanel);  // the next panel, whose rows are far apart, while this one is computed
+      __builtin_prefetch(from + kPanel + kLanes);
+      if (count < kPanel) {
+        std::copy_n(from, count, packed + k * kPanel);
+        continue;
+      }
+      store(packed + k * kPanel, load(from));
+      store(packed + k * kPanel + kLanes, load(from + kLanes));
+    }
     panel(a, rows, depth, packed, kPanel, count, c + n, ldc, add);
   }
 }
@@ -112,7 +126,10 @@ AGENTQ_TARGET inline void scores_of(const float* query, const float* keys, std::
                                     float* scores) {
   std::int64_t j = 0;
   if (size % kLanes == 0)
-    for (; j + kLanes <= n; j += kLanes) store(scores + j, scale * dots<kLanes>(query, keys + j * size, size));
+    for (; j + kLanes <= n; j += kLanes) {
+      for (std::int64_t i = 0; i < kLanes * size; i += 16) __builtin_prefetch(keys + j * size + i + kAhead);
+      store(scores + j, scale * dots<kLanes>(query, keys + j * size, size));
+    }
   for (; j < n; ++j) {
     float dot = 0;
 #pragma omp simd reduction(+ : dot)
@@ -143,6 +160,8 @@ AGENTQ_TARGET inline void mix(const float* weights, const float* values, std::in
     for (; j + 4 <= n; j += 4)
 #pragma GCC unroll 4
       for (int k = 0; k < 4; ++k, value += size) {
+        __builtin_prefetch(value + kAhead);
+        __builtin_prefetch(value + kAhead + 16);
         sums[k][0] += weights[j + k] * load(value);
         sums[k][1] += weights[j + k] * load(value + kLanes);
       }
