@@ -68,6 +68,28 @@ Floats attend_rows(const Floats& query, const Floats& key, const Floats& value, 
   return out;
 }
 
+py::tuple draw_tokens(const Matrix& logits, const Matrix& allowed, const py::array_t<double, py::array::c_style>& uniforms,
+                      const py::array_t<double, py::array::c_style>& temperatures) {
+  if (logits.ndim() != 2 || logits.shape(1) < 1 || allowed.ndim() != 2 || allowed.shape(0) != logits.shape(0) ||
+      allowed.shape(1) != logits.shape(1))
+    refuse("logits and allowed must be [N, V]", logits.ndim());
+  const py::ssize_t n = logits.shape(0), size = logits.shape(1);
+  if (uniforms.ndim() != 2 || uniforms.shape(0) != n || temperatures.ndim() != 1 || temperatures.shape(0) != n)
+    refuse("uniforms must be [N, M] and temperatures [N], with N", n);
+  const py::ssize_t draws = uniforms.shape(1);
+  py::array_t<std::int64_t> tokens({n, draws});
+  Floats logps({n, draws});
+  auto* to = tokens.mutable_data();
+  auto* told = logps.mutable_data();
+  {
+    const py::gil_scoped_release release;
+    for (py::ssize_t i = 0; i < n; ++i)
+      kernels().draw(logits.data() + i * size, allowed.data() + i * size, size, static_cast<float>(temperatures.data()[i]),
+                     {uniforms.data() + i * draws, static_cast<std::size_t>(draws)}, to + i * draws, told + i * draws);
+  }
+  return py::make_tuple(tokens, logps);
+}
+
 /// A `Llama` and the arrays that hold its weights.
 class LlamaOfArrays {
  public:
@@ -140,6 +162,8 @@ void bind_decoding(py::module_& m) {
   using namespace py::literals;
   m.def("attend_rows", &attend_rows, "query"_a.noconvert(), "key"_a.noconvert(), "value"_a.noconvert(), "states"_a.noconvert(),
         "starts"_a, "stops"_a, "lengths"_a, "visible"_a, "scale"_a);
+  m.def("draw_tokens", &draw_tokens, "logits"_a.noconvert(), "allowed"_a.noconvert(), "uniforms"_a.noconvert(),
+        "temperatures"_a.noconvert());
   py::class_<LlamaOfArrays>(m, "Llama")
       .def(py::init<std::vector<std::array<Matrix, 6>>, Matrix, std::int64_t, std::int64_t, float, float>(), "layers"_a.noconvert(),
            "norm"_a.noconvert(), "heads"_a, "key_heads"_a, "eps"_a, "scale"_a)

@@ -52,6 +52,11 @@ struct Kernels {
   void (*rms_norm)(const float* x, std::int64_t rows, std::int64_t width, const float* weight, float eps, float* out);
   /// x[t, i] = silu(x[t, i]) x[t, hidden + i] for i < hidden: x `[rows, 2 hidden]`; silu(g) = g / (1 + exp(-g)).
   void (*gate)(float* x, std::int64_t rows, std::int64_t hidden);
+  /// Draws `uniforms.size()` tokens from softmax(allowed / temperature), by inverting the cumulative distribution, and gives
+  /// their log-probabilities under softmax(logits), in nats. `allowed` `[size]` are the logits, with minus infinity for
+  /// forbidden tokens. Temperature 0 takes the likeliest token.
+  void (*draw)(const float* logits, const float* allowed, std::int64_t size, float temperature, std::span<const double> uniforms,
+               std::int64_t* tokens, float* logps);
 };
 
 /// Appends new keys and values `[heads, T, size]` to the rows, whose tokens are all new.

@@ -277,4 +277,68 @@ AGENTQ_TARGET void gate(float* x, std::int64_t rows, std::int64_t hidden) {
   }
 }
 
-const Kernels table{product, attend, rms_norm, gate};
+// ---- drawing tokens
+
+/// weights = exp((x - most) * share), 0 below exp(-87); returns their sum. `weights` has room for whole vectors.
+AGENTQ_TARGET inline float weigh(const float* x, std::int64_t n, float most, float share, float* weights) {
+  Vec total = {};
+  for (std::int64_t i = 0; i < n; i += kLanes) {
+    float rest[kLanes];
+    std::fill_n(rest, kLanes, -HUGE_VALF);
+    if (n - i < kLanes) std::copy_n(x + i, n - i, rest);
+    const Vec score = (load(n - i < kLanes ? rest : x + i) - most) * share, weight = score < -87.0F ? Vec{} : exp_of(score);
+    store(weights + i, weight);
+    total += weight;
+  }
+  float sum = 0;
+  for (std::int64_t i = 0; i < kLanes; ++i) sum += total[i];
+  return sum;
+}
+
+AGENTQ_TARGET inline float highest(const float* x, std::int64_t n) {
+  float most = x[0];
+#pragma omp simd reduction(max : most)
+  for (std::int64_t i = 0; i < n; ++i) most = std::max(most, x[i]);
+  return most;
+}
+
+AGENTQ_TARGET void draw(const float* logits, const float* allowed, std::int64_t size, float temperature,
+                        std::span<const double> uniforms, std::int64_t* tokens, float* logps) {
+  constexpr std::int64_t kBlock = 64;  // tokens that a search passes over at once
+  std::vector<float> buffer, block_sums;
+  float* weights = room(buffer, whole_vectors(size));
+  const float most = highest(logits, size), log_sum = most + std::log(weigh(logits, size, most, 1.0F, weights));
+  const float best = highest(allowed, size);
+  float total = 0;
+  if (temperature > 0) {
+    weigh(allowed, size, best, 1.0F / temperature, weights);
+    for (std::int64_t first = 0; first < size; first += kBlock) {
+      const std::int64_t stop = std::min(size, first + kBlock);
+      float sum = 0;
+#pragma omp simd reduction(+ : sum)
+      for (std::int64_t i = first; i < stop; ++i) sum += weights[i];
+      block_sums.push_back(sum);
+      total += sum;
+    }
+  }
+  for (std::size_t n = 0; n < uniforms.size(); ++n) {
+    std::int64_t token = 0;
+    if (temperature > 0) {
+      const float target = static_cast<float>(uniforms[n]) * total;
+      float before = 0;
+      std::size_t block = 0;
+      while (block + 1 < block_sums.size() && before + block_sums[block] <= target) before += block_sums[block++];
+      token = static_cast<std::int64_t>(block) * kBlock;
+      const std::int64_t stop = std::min(size, token + kBlock);
+      while (token < stop && (before += weights[token]) <= target) ++token;
+      token = std::min(token, size - 1);
+      while (token > 0 && weights[token] == 0) --token;  // where rounding passed the last token
+    } else {
+      while (token + 1 < size && allowed[token] < best) ++token;
+    }
+    tokens[n] = token;
+    logps[n] = logits[token] - log_sum;
+  }
+}
+
+const Kernels table{product, attend, rms_norm, gate, draw};

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from agentq.policies import attention
-from agentq.policies.head import logits_of
+from agentq.policies.head import head_of
 from agentq.policies.llama import LlamaDecoder
 from agentq.policies.prefix import PrefixCache
 
@@ -69,7 +69,7 @@ class SharedColumns:
     """`Columns` of a decoder whose layers attend fully or through one sliding window."""
 
     def __init__(self, model: Any, prefixes: PrefixCache) -> None:
-        self.model, self.prefixes, self.decoder = model, prefixes, model.get_decoder()
+        self.prefixes, self.decoder, self.head = prefixes, model.get_decoder(), head_of(model)
         weight = model.get_input_embeddings().weight
         self.device, self.dtype = weight.device, weight.dtype
         config = self.decoder.config
@@ -91,25 +91,24 @@ class SharedColumns:
 
     def forward(self, rows: Sequence[Growth]) -> Tensor:
         """See `Columns.forward`."""
-        ids, positions, last, pieces, new, at = [], [], [], [], [], 0
+        ids, positions, last, pieces, new = list[int](), list[int](), list[int](), list[attention.Piece](), []
         for growth in rows:
-            row: SharedRow = growth.row
-            if not growth.tokens:
-                tokens, places = row.prompt[row.num_cached :], np.arange(row.num_cached, len(row.prompt))
-                last.append(at + len(tokens) - 1)
-                new.append(row)
+            row, at = growth.row, len(ids)
+            if growth.tokens:
+                ids += growth.tokens
+                positions += [row.grow(growth.parents)] * len(growth.tokens)
+                last += range(at, len(ids))
             else:
-                tokens, places = np.asarray(growth.tokens), row.grow(growth.parents)
-                last.extend(range(at, at + len(tokens)))
-            pieces.append(self._piece(row, at, places))
-            ids.append(tokens)
-            positions.append(places)
-            at += len(tokens)
+                ids += row.prompt[row.num_cached :].tolist()
+                positions += range(row.num_cached, len(row.prompt))
+                last.append(len(ids) - 1)
+                new.append(row)
+            pieces.append(self._piece(row, at, positions[at:]))
         marker = torch.empty(0) if self.mixed else None
         hidden = self._hidden(self._tensor(ids), self._tensor(positions), attention.Pieces(pieces, last, marker))
         for row in new:
             row.keep(self.prefixes)
-        return logits_of(self.model, hidden).float()
+        return self.head(hidden).float()
 
     def _hidden(self, input_ids: Tensor, position_ids: Tensor, pieces: attention.Pieces) -> Tensor:
         """`[N, d]` last hidden states of the tokens `[1, T]` that are `pieces.last`."""
@@ -117,33 +116,31 @@ class SharedColumns:
             return self.llama(input_ids, position_ids, pieces)
         given: dict[str, Any] = {"attention_mask": {FULL: None, SLIDING: pieces.marker}} if self.mixed else {}
         with attention.used_by(self.decoder):
-            out = self.decoder(
-                input_ids=input_ids, position_ids=position_ids, use_cache=False, pieces=pieces, **given
-            )
+            out = self.decoder(input_ids=input_ids, position_ids=position_ids, use_cache=False, pieces=pieces, **given)
         hidden: Tensor = out.last_hidden_state[0, pieces.last]
         return hidden
 
-    def _piece(self, row: SharedRow, at: int, places: np.ndarray) -> attention.Piece:
+    def _piece(self, row: SharedRow, at: int, places: list[int]) -> attention.Piece:
         """Which keys of a row its last tokens, at positions `places` `[T]`, attend to."""
         windowed = None
         if self.window is not None and places[-1] >= self.window:
-            behind = places[:, None] - row.positions
+            behind = np.array(places)[:, None] - row.positions
             windowed = (behind >= 0) & (behind < self.window)
             if row.own is not None:
                 windowed[:, len(row.prompt) :] &= row.own
         return attention.Piece(row, at, at + len(places), row.length, len(row.prompt), row.own, windowed)
 
-    def _tensor(self, arrays: list[np.ndarray]) -> Tensor:
-        return torch.from_numpy(np.concatenate(arrays).astype(np.int64))[None].to(self.device)
+    def _tensor(self, numbers: list[int]) -> Tensor:
+        return torch.tensor(numbers, device=self.device)[None]
 
 
 class SharedRow:
     """`PromptRow` that stores the keys and values of its prompt and of its branches' tokens."""
 
-    def __init__(self, prompt: np.ndarray, known: Tensor | None, num_layers: int) -> None:
-        """`known` `[layers, 2, heads, cached, d]`: keys and values of a cached prefix."""
+    def __init__(self, prompt: np.ndarray, known: list[Tensor], num_layers: int) -> None:
+        """`known`: keys and values of a cached prefix, in blocks `[layers, 2, heads, tokens, d]`."""
         self.prompt, self.known = prompt, known
-        self.num_cached = 0 if known is None else known.shape[3]
+        self.num_cached = sum(block.shape[3] for block in known)
         self.num_new = len(prompt) - self.num_cached
         self.length = len(prompt)  # number of keys
         self.depths: list[int] = []  # decoding step of each key after the prompt
@@ -156,8 +153,8 @@ class SharedRow:
         """`[length]` positions of all keys."""
         return np.concatenate([np.arange(len(self.prompt)), len(self.prompt) + np.array(self.depths, dtype=np.int64)])
 
-    def grow(self, parents: Sequence[int]) -> np.ndarray:
-        """Append one token to each branch in `parents` `[C]`. Returns the positions of the tokens `[C]`."""
+    def grow(self, parents: Sequence[int]) -> int:
+        """Append one token to each branch in `parents` `[C]`. Returns the position of the tokens."""
         count, depth = len(parents), self.depths[-1] + 1 if self.depths else 0
         if self.own is not None or count > 1:
             before = np.ones((1, len(self.depths)), dtype=bool) if self.own is None else self.own
@@ -166,11 +163,11 @@ class SharedRow:
         self.length += count
         if self.length > self._states.shape[3]:
             self._states, self._array = _with_room(self._states, self.length), None
-        return np.full(count, len(self.prompt) + depth)
+        return len(self.prompt) + depth
 
     def keep(self, prefixes: PrefixCache) -> None:
         """Give the computed prompt to the prefix cache."""
-        self.known = None  # the states contain it
+        self.known = []  # the states contain them
         if prefixes.max_bytes:
             prefixes.add(self.prompt, self._states)
 
@@ -178,8 +175,9 @@ class SharedRow:
         """See `attention.Keeper.states`."""
         if not self._states.numel():
             heads, _, size = like.shape
-            known = like.new_empty(self.num_layers, 2, heads, 0, size) if self.known is None else self.known
-            self._states = _with_room(known, self.length)
+            self._states = like.new_empty(self.num_layers, 2, heads, self.length + ROOM, size)
+            if self.known:
+                torch.cat(self.known, dim=3, out=self._states[:, :, :, : self.num_cached])
         return self._states
 
     def array(self, like: Tensor) -> np.ndarray:

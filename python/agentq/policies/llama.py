@@ -14,6 +14,7 @@ from agentq.policies import attention
 
 SMALL = 1 << 23  # weights up to which one thread is faster than torch: they fit a processor's cache
 
+
 class LlamaDecoder:
     """Last hidden states of a transformers Llama model, with attention by pieces.
 
