@@ -90,31 +90,32 @@ py::tuple draw_tokens(const Matrix& logits, const Matrix& allowed, const py::arr
   return py::make_tuple(tokens, logps);
 }
 
-/// A `Llama` and the arrays that hold its weights.
-class LlamaOfArrays {
+std::vector<float> copy_of(const Matrix& array, std::int64_t size) {
+  if (array.ndim() != 1 || array.size() != size) refuse("a norm must be [width]", array.size());
+  return {array.data(), array.data() + size};
+}
+
+/// Rows `first` to `stop` of a weight `[out, in]`, as a packed matrix `[in, out]`.
+Packed packed(const Matrix& weight, std::int64_t first, std::int64_t stop, std::int64_t in) {
+  if (weight.ndim() != 2 || weight.shape(0) < stop || weight.shape(1) != in)
+    refuse("weights must be [out, in] and fit each other; the width in must be " + std::to_string(in), weight.ndim());
+  return kernels().pack({weight.data() + first * in, 1, in}, in, stop - first);
+}
+
+class PackedLlama {
  public:
-  LlamaOfArrays(std::vector<std::array<Matrix, 6>> layers, Matrix norm, std::int64_t heads, std::int64_t key_heads, float eps,
-                float scale)
-      : layers_(std::move(layers)), norm_(std::move(norm)) {
-    if (layers_.empty() || norm_.ndim() != 1) refuse("a model must have layers and a norm [width]", norm_.ndim());
+  PackedLlama(const std::vector<std::array<Matrix, 6>>& layers, const Matrix& norm, std::int64_t heads, std::int64_t key_heads,
+              float eps, float scale) {
+    if (layers.empty() || layers[0][1].ndim() != 2 || layers[0][4].ndim() != 2) refuse("a model must have layers", 0);
     if (key_heads < 1 || heads < key_heads || heads % key_heads) refuse("heads must be a multiple of key_heads", heads);
-    for (const auto& layer : layers_)
-      if (layer[1].ndim() != 2 || layer[4].ndim() != 2) refuse("qkv and gate_up must be [in, out]", layer[1].ndim());
-    const std::int64_t width = norm_.size(), size = layers_[0][1].shape(1) / (heads + 2 * key_heads), hidden = layers_[0][4].shape(1) / 2;
-    model_ = {{}, norm_.data(), width, heads, key_heads, size, hidden, eps, scale};
-    const std::array<std::vector<std::int64_t>, 6> shapes{{{width},
-                                                           {width, (heads + 2 * key_heads) * size},
-                                                           {heads * size, width},
-                                                           {width},
-                                                           {width, 2 * hidden},
-                                                           {hidden, width}}};
-    for (const auto& layer : layers_) {
-      for (std::size_t i = 0; i < shapes.size(); ++i)
-        if (!std::equal(shapes[i].begin(), shapes[i].end(), layer[i].shape(), layer[i].shape() + layer[i].ndim()))
-          refuse("weights must be [in, out] and fit each other; weight " + std::to_string(i) + " must have other axes", layer[i].ndim());
-      model_.layers.push_back({layer[0].data(), layer[1].data(), layer[2].data(), layer[3].data(), layer[4].data(), layer[5].data()});
-    }
-    if (size < 2 || size % 2) refuse("the size of a head must be even", size);
+    const std::int64_t width = norm.size(), size = layers[0][1].shape(0) / (heads + 2 * key_heads), hidden = layers[0][4].shape(0) / 2;
+    if (width < 1 || hidden < 1 || size < 2 || size % 2) refuse("a model must have a width and heads of an even size", size);
+    model_ = {{}, copy_of(norm, width), width, heads, key_heads, size, hidden, eps, scale};
+    const std::int64_t query = heads * size, all = query + 2 * key_heads * size;
+    for (const auto& [attend_norm, qkv, out, mlp_norm, gate_up, down] : layers)
+      model_.layers.push_back({copy_of(attend_norm, width), packed(qkv, 0, query, width), packed(qkv, query, all, width),
+                               packed(out, 0, width, query), copy_of(mlp_norm, width), packed(gate_up, 0, 2 * hidden, width),
+                               packed(down, 0, width, hidden)});
   }
 
   Floats decode(Matrix& x, const Matrix& cos, const Matrix& sin, std::vector<Matrix>& states, const Counts& counts,
@@ -127,7 +128,7 @@ class LlamaOfArrays {
     std::int64_t at = 0, returned = 0;
     for (std::size_t i = 0; i < n; ++i) {
       auto& held = states[i];
-      const auto layers = static_cast<py::ssize_t>(layers_.size());
+      const auto layers = static_cast<py::ssize_t>(model_.layers.size());
       if (held.ndim() != 5 || held.shape(0) != layers || held.shape(1) != 2 || held.shape(2) != model_.key_heads ||
           held.shape(4) != model_.size)
         refuse("states must be [layers, 2, heads, room, size]", held.ndim());
@@ -151,8 +152,6 @@ class LlamaOfArrays {
   }
 
  private:
-  std::vector<std::array<Matrix, 6>> layers_;
-  Matrix norm_;
   Llama model_;
 };
 
@@ -164,10 +163,10 @@ void bind_decoding(py::module_& m) {
         "starts"_a, "stops"_a, "lengths"_a, "visible"_a, "scale"_a);
   m.def("draw_tokens", &draw_tokens, "logits"_a.noconvert(), "allowed"_a.noconvert(), "uniforms"_a.noconvert(),
         "temperatures"_a.noconvert());
-  py::class_<LlamaOfArrays>(m, "Llama")
-      .def(py::init<std::vector<std::array<Matrix, 6>>, Matrix, std::int64_t, std::int64_t, float, float>(), "layers"_a.noconvert(),
+  py::class_<PackedLlama>(m, "Llama")
+      .def(py::init<const std::vector<std::array<Matrix, 6>>&, const Matrix&, std::int64_t, std::int64_t, float, float>(), "layers"_a.noconvert(),
            "norm"_a.noconvert(), "heads"_a, "key_heads"_a, "eps"_a, "scale"_a)
-      .def("decode", &LlamaOfArrays::decode, "x"_a.noconvert(), "cos"_a.noconvert(), "sin"_a.noconvert(), "states"_a.noconvert(),
+      .def("decode", &PackedLlama::decode, "x"_a.noconvert(), "cos"_a.noconvert(), "sin"_a.noconvert(), "states"_a.noconvert(),
            "counts"_a, "lengths"_a, "opens"_a, "visible"_a);
 }
 

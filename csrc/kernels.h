@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace agentq {
 
@@ -10,6 +11,13 @@ namespace agentq {
 struct MatrixView {
   const float* data;
   std::int64_t row_stride, column_stride;
+};
+
+/// A matrix b `[depth, columns]` in panels of as many columns as a tile has, each `[depth, panel]`; the last has zeros after
+/// its columns.
+struct Packed {
+  std::vector<float> panels;
+  std::int64_t depth, columns;
 };
 
 /// A `[heads, tokens, size]` array of float32; each vector of `size` is contiguous.
@@ -40,10 +48,10 @@ struct AttendRow {
 
 /// The kernels of one vector width.
 struct Kernels {
-  /// c = a b, or c += a b if `add`: a `[rows, depth]`, b `[depth, columns]`, c `[rows, columns]`. `ldb` and `ldc` are the
-  /// strides of a row; columns are contiguous.
-  void (*product)(MatrixView a, std::int64_t rows, std::int64_t depth, const float* b, std::int64_t ldb,
-                  std::int64_t columns, float* c, std::int64_t ldc, bool add);
+  /// b `[depth, columns]`, packed.
+  Packed (*pack)(MatrixView b, std::int64_t depth, std::int64_t columns);
+  /// c = a b, or c += a b if `add`: a `[rows, depth]`, c `[rows, columns]`, of which a row begins `ldc` floats after the last.
+  void (*product)(MatrixView a, std::int64_t rows, const Packed& b, float* c, std::int64_t ldc, bool add);
   /// out[t, h] = sum_j softmax_j(scale * query[h, t] . key[j]) value[j] over the row's keys j that t sees. `key_heads`
   /// divides the heads of `query`: head h reads key head h / (heads / key_heads). `out` `[T, heads, size]`, contiguous.
   void (*attend)(HeadsView<const float> query, std::int64_t key_heads, std::int64_t size, std::span<const AttendRow> rows,

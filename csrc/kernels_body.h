@@ -4,11 +4,8 @@
 constexpr std::int64_t kLanes = AGENTQ_LANES, kPanel = 2 * kLanes;  // a panel: the columns of a tile
 constexpr int kRows = kLanes == 16 ? 8 : 6;                         // rows of a tile, whose sums stay in registers
 constexpr std::int64_t kFew = kLanes / 2;  // queries per key head up to which one at a time is faster
+constexpr std::int64_t kAhead = 1024;      // floats between a key or value that is read and the one that is fetched
 
-#ifndef AHEAD
-#define AHEAD 1024
-#endif
-constexpr std::int64_t kAhead = AHEAD;
 using Vec = float __attribute__((vector_size(4 * AGENTQ_LANES)));
 using Whole = std::int32_t __attribute__((vector_size(4 * AGENTQ_LANES)));
 using Loose = float __attribute__((vector_size(4 * AGENTQ_LANES), aligned(4), may_alias));
@@ -40,11 +37,11 @@ AGENTQ_TARGET inline Vec exp_of(Vec x) {
 // ---- the matrix product, by tiles of up to kRows rows and kPanel columns
 
 template <int Rows>
-AGENTQ_TARGET inline void tile(MatrixView a, const float* b, std::int64_t ldb, std::int64_t depth, float* c, std::int64_t ldc,
+AGENTQ_TARGET inline void tile(MatrixView a, const float* b, std::int64_t depth, float* c, std::int64_t ldc,
                                std::int64_t columns, bool add) {
   Vec sums[Rows][2] = {};
   for (std::int64_t k = 0; k < depth; ++k) {
-    const Vec left = load(b + k * ldb), right = load(b + k * ldb + kLanes);
+    const Vec left = load(b + k * kPanel), right = load(b + k * kPanel + kLanes);
 #pragma GCC unroll 8
     for (int r = 0; r < Rows; ++r) {
       const float each = a.data[r * a.row_stride + k * a.column_stride];
@@ -68,68 +65,66 @@ AGENTQ_TARGET inline void tile(MatrixView a, const float* b, std::int64_t ldb, s
 }
 
 template <int Rows>
-AGENTQ_TARGET inline void tile_of(std::int64_t rows, MatrixView a, const float* b, std::int64_t ldb, std::int64_t depth, float* c,
+AGENTQ_TARGET inline void tile_of(std::int64_t rows, MatrixView a, const float* b, std::int64_t depth, float* c,
                                   std::int64_t ldc, std::int64_t columns, bool add) {
-  if (rows == Rows) return tile<Rows>(a, b, ldb, depth, c, ldc, columns, add);
-  if constexpr (Rows > 1) tile_of<Rows - 1>(rows, a, b, ldb, depth, c, ldc, columns, add);
+  if (rows == Rows) return tile<Rows>(a, b, depth, c, ldc, columns, add);
+  if constexpr (Rows > 1) tile_of<Rows - 1>(rows, a, b, depth, c, ldc, columns, add);
 }
 
-AGENTQ_TARGET void panel(MatrixView a, std::int64_t rows, std::int64_t depth, const float* b, std::int64_t ldb,
-                         std::int64_t columns, float* c, std::int64_t ldc, bool add) {
+/// The first `columns` columns of the product with a panel b `[depth, kPanel]`.
+AGENTQ_TARGET void panel(MatrixView a, std::int64_t rows, std::int64_t depth, const float* b, std::int64_t columns, float* c,
+                         std::int64_t ldc, bool add) {
   for (std::int64_t m = 0; m < rows; m += kRows, a.data += kRows * a.row_stride)
-    tile_of<kRows>(std::min<std::int64_t>(kRows, rows - m), a, b, ldb, depth, c + m * ldc, ldc, columns, add);
+    tile_of<kRows>(std::min<std::int64_t>(kRows, rows - m), a, b, depth, c + m * ldc, ldc, columns, add);
 }
 
-AGENTQ_TARGET void product(MatrixView a, std::int64_t rows, std::int64_t depth, const float* b, std::int64_t ldb,
-                           std::int64_t columns, float* c, std::int64_t ldc, bool add) {
-  std::vector<float> buffer;
-  for (std::int64_t n = 0; n < columns; n += kPanel) {
-    const std::int64_t count = std::min(kPanel, columns - n);
-    if (rows <= kRows && count == kPanel) {  // read once, so not worth a copy
-      panel(a, rows, depth, b + n, ldb, count, c + n, ldc, add);
-      continue;
-    }
-    float* packed = room(buffer, depth * kPanel);
-    for (std::int64_t k = 0; k < depth; ++k) {
-      const float* from = b + k * ldb + n;
-      __builtin_prefetch(from + kPanel);  // the next panel, whose rows are far apart, while this one is computed
-      __builtin_prefetch(from + kPanel + kLanes);
-      if (count < kPanel) {
-        std::copy_n(from, count, packed + k * kPanel);
-        continue;
-      }
-      store(packed + k * kPanel, load(from));
-      store(packed + k * kPanel + kLanes, load(from + kLanes));
-    }
-    panel(a, rows, depth, packed, kPanel, count, c + n, ldc, add);
-  }
+AGENTQ_TARGET Packed pack(MatrixView b, std::int64_t depth, std::int64_t columns) {
+  Packed packed{std::vector<float>(static_cast<std::size_t>(depth * ((columns + kPanel - 1) / kPanel * kPanel))), depth, columns};
+  for (std::int64_t n = 0; n < columns; ++n)
+    for (std::int64_t k = 0; k < depth; ++k)
+      packed.panels[static_cast<std::size_t>((n / kPanel * depth + k) * kPanel + n % kPanel)] = b.data[k * b.row_stride + n * b.column_stride];
+  return packed;
+}
+
+AGENTQ_TARGET void product(MatrixView a, std::int64_t rows, const Packed& b, float* c, std::int64_t ldc, bool add) {
+  for (std::int64_t n = 0; n < b.columns; n += kPanel)
+    panel(a, rows, b.depth, b.panels.data() + n * b.depth, std::min(kPanel, b.columns - n), c + n, ldc, add);
 }
 
 // ---- attention of one query: lanes are keys in the scores, elements of a value in the sum
 
-/// The dot products of a query with the next `Keys` keys, repeated in every group of `Keys` lanes.
-template <int Keys>
-AGENTQ_TARGET inline Vec dots(const float* query, const float* keys, std::int64_t size) {
+/// The dot products of a query with the next `Keys` keys, repeated in every group of `Keys` lanes. A key has `Vectors`.
+template <int Vectors, int Keys>
+AGENTQ_TARGET inline Vec dots(const float* query, const float* keys) {
   if constexpr (Keys == 1) {
-    Vec sum = {};
-    for (std::int64_t i = 0; i < size; i += kLanes) sum += load(query + i) * load(keys + i);
+    Vec sum = load(query) * load(keys);
+#pragma GCC unroll 8
+    for (int i = 1; i < Vectors; ++i) sum += load(query + i * kLanes) * load(keys + i * kLanes);
+#pragma GCC unroll 8
+    for (int i = 0; i < Vectors; ++i) __builtin_prefetch(keys + kAhead + i * kLanes);
     return sum;
   } else {
-    const Vec a = dots<Keys / 2>(query, keys, size), b = dots<Keys / 2>(query, keys + Keys / 2 * size, size);
+    const Vec a = dots<Vectors, Keys / 2>(query, keys), b = dots<Vectors, Keys / 2>(query, keys + Keys / 2 * Vectors * kLanes);
     Whole even = {}, odd = {};
     for (int i = 0; i < kLanes; ++i) even[i] = 2 * i, odd[i] = 2 * i + 1;
     return __builtin_shuffle(a, b, even) + __builtin_shuffle(a, b, odd);
   }
 }
 
+template <int Vectors>
+AGENTQ_TARGET inline std::int64_t scores_by_vectors(const float* query, const float* keys, std::int64_t n, float scale, float* scores) {
+  std::int64_t j = 0;
+  for (; j + kLanes <= n; j += kLanes) store(scores + j, scale * dots<Vectors, kLanes>(query, keys + j * Vectors * kLanes));
+  return j;
+}
+
 AGENTQ_TARGET inline void scores_of(const float* query, const float* keys, std::int64_t n, std::int64_t size, float scale,
                                     float* scores) {
   std::int64_t j = 0;
-  if (size % kLanes == 0)
-    for (; j + kLanes <= n; j += kLanes) {
-      for (std::int64_t i = 0; i < kLanes * size; i += 16) __builtin_prefetch(keys + j * size + i + kAhead);
-      store(scores + j, scale * dots<kLanes>(query, keys + j * size, size));
-    }
+  if (size == kLanes) j = scores_by_vectors<1>(query, keys, n, scale, scores);
+  if (size == 2 * kLanes) j = scores_by_vectors<2>(query, keys, n, scale, scores);
+  if (size == 4 * kLanes) j = scores_by_vectors<4>(query, keys, n, scale, scores);
+  if (size == 8 * kLanes) j = scores_by_vectors<8>(query, keys, n, scale, scores);
   for (; j < n; ++j) {
     float dot = 0;
 #pragma omp simd reduction(+ : dot)
@@ -161,7 +156,7 @@ AGENTQ_TARGET inline void mix(const float* weights, const float* values, std::in
 #pragma GCC unroll 4
       for (int k = 0; k < 4; ++k, value += size) {
         __builtin_prefetch(value + kAhead);
-        __builtin_prefetch(value + kAhead + 16);
+        __builtin_prefetch(value + kAhead + kLanes);
         sums[k][0] += weights[j + k] * load(value);
         sums[k][1] += weights[j + k] * load(value + kLanes);
       }
@@ -214,14 +209,14 @@ AGENTQ_TARGET inline void attend_many(HeadsView<const float> query, std::int64_t
     const float* from = query.at(head * groups + q % groups, row.start + q / groups);
     for (std::int64_t i = 0; i < size; ++i) turned[i * kPanel + q - first] = scale * from[i];
   }
-  panel({keys, size, 1}, n, size, turned, kPanel, kPanel, scores, kPanel, false);
+  panel({keys, size, 1}, n, size, turned, kPanel, scores, kPanel, false);
   for (std::int64_t q = first; q < last; ++q) {
     const std::int64_t t = q / groups;
     for (std::int64_t j = row.visible ? row.open : row.reach(t); j < n; ++j)
       if (j >= row.reach(t) || !row.shows(t, j)) scores[j * kPanel + q - first] = kHidden;
   }
   soften_columns(scores, n, totals);
-  panel({values, 1, size}, size, n, scores, kPanel, kPanel, sums, kPanel, false);
+  panel({values, 1, size}, size, n, scores, kPanel, sums, kPanel, false);
   for (std::int64_t q = first; q < last; ++q) {
     float* to = out + ((row.start + q / groups) * query.heads + head * groups + q % groups) * size;
     for (std::int64_t i = 0; i < size; ++i) to[i] = sums[i * kPanel + q - first] / totals[q - first];
@@ -341,4 +336,4 @@ AGENTQ_TARGET void draw(const float* logits, const float* allowed, std::int64_t 
   }
 }
 
-const Kernels table{product, attend, rms_norm, gate, draw};
+const Kernels table{pack, product, attend, rms_norm, gate, draw};

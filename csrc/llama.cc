@@ -78,8 +78,8 @@ std::int64_t decode_chunk(const Llama& m, Chunk& chunk, float* x, const float* c
   std::vector<std::int64_t> tokens(static_cast<std::size_t>(n));
   std::iota(tokens.begin(), tokens.end(), 0);
   for (const LlamaLayer& w : m.layers) {
-    k.rms_norm(x, n, m.width, w.norm, m.eps, normed);
-    k.product({normed, m.width, 1}, n, m.width, w.qkv + q_width, q_width + kv_width, kv_width, states, kv_width, false);
+    k.rms_norm(x, n, m.width, w.norm.data(), m.eps, normed);
+    k.product({normed, m.width, 1}, n, w.key_value, states, kv_width, false);
     for (std::int64_t t = 0; t < n; ++t) rotate(states + t * kv_width, m.key_heads, m.size, cos + t * m.size, sin + t * m.size);
     const HeadsView<const float> key{states, m.key_heads, n, m.size, kv_width}, value{states + kv_width / 2, m.key_heads, n, m.size, kv_width};
     append(key, value, m.size, chunk.rows);
@@ -91,17 +91,17 @@ std::int64_t decode_chunk(const Llama& m, Chunk& chunk, float* x, const float* c
         std::copy_n(normed + tokens[i] * m.width, m.width, normed + i * m.width);
       }
     }
-    k.product({normed, m.width, 1}, n, m.width, w.qkv, q_width + kv_width, q_width, query, q_width, false);
+    k.product({normed, m.width, 1}, n, w.query, query, q_width, false);
     for (std::int64_t i = 0; i < n; ++i) rotate(query + i * q_width, m.heads, m.size, cos + tokens[i] * m.size, sin + tokens[i] * m.size);
     k.attend({query, m.heads, n, m.size, q_width}, m.key_heads, m.size, chunk.rows, m.scale, seen);
-    k.product({seen, q_width, 1}, n, q_width, w.out, m.width, m.width, x, m.width, true);
-    k.rms_norm(x, n, m.width, w.mlp_norm, m.eps, normed);
-    k.product({normed, m.width, 1}, n, m.width, w.gate_up, 2 * m.hidden, 2 * m.hidden, mlp, 2 * m.hidden, false);
+    k.product({seen, q_width, 1}, n, w.out, x, m.width, true);
+    k.rms_norm(x, n, m.width, w.mlp_norm.data(), m.eps, normed);
+    k.product({normed, m.width, 1}, n, w.gate_up, mlp, 2 * m.hidden, false);
     k.gate(mlp, n, m.hidden);
-    k.product({mlp, 2 * m.hidden, 1}, n, m.hidden, w.down, m.width, m.width, x, m.width, true);
+    k.product({mlp, 2 * m.hidden, 1}, n, w.down, x, m.width, true);
     for (AttendRow& row : chunk.rows) row.states += kv_width * row.room;
   }
-  k.rms_norm(x, n, m.width, m.norm, m.eps, out);
+  k.rms_norm(x, n, m.width, m.norm.data(), m.eps, out);
   return n;
 }
 

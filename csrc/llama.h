@@ -1,4 +1,4 @@
-// The Llama decoder on a CPU in float32: one call per step computes all rows. Owns no weights and no cache.
+// The Llama decoder on a CPU in float32: one call per step computes all rows. Owns packed weights, no cache.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,18 @@
 
 namespace agentq {
 
-/// The weights of a layer. Matrices are `[in, out]`.
+/// The weights of a layer; matrices are `[in, out]`.
 struct LlamaLayer {
-  const float *norm, *qkv, *out, *mlp_norm, *gate_up, *down;
+  std::vector<float> norm;
+  Packed query, key_value, out;
+  std::vector<float> mlp_norm;
+  Packed gate_up, down;
 };
 
 /// A decoder of `width`: `heads` query heads and `key_heads` key heads of `size`, an MLP of `hidden`.
 struct Llama {
   std::vector<LlamaLayer> layers;
-  const float* norm;
+  std::vector<float> norm;
   std::int64_t width, heads, key_heads, size, hidden;
   float eps, scale;
 };

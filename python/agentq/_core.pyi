@@ -89,7 +89,7 @@ def draw_tokens(
     """
 
 class Llama:
-    """The Llama decoder in float32, computed by one thread. It reads the given weights at every call.
+    """The Llama decoder in float32, computed by one thread.
 
     x += W_o attend(rope(W_q n(x)), rope(W_k n(x)), W_v n(x))        n: root mean square norm, times its weight
     x += W_down (silu(W_gate n(x)) * W_up n(x))
@@ -104,11 +104,11 @@ class Llama:
         eps: float,
         scale: float,
     ) -> None:
-        """Keep references to the weights.
+        """Copy the weights.
 
         Args:
-            layers: per layer its norm, qkv, o, the MLP's norm, gate_up and down. Matrices are `[in, out]`; those of
-                several projections are side by side.
+            layers: per layer its norm, qkv, o, the MLP's norm, gate_up and down. Matrices are `[out, in]`; those of
+                several projections follow one another.
             norm: `[width]` weight of the last norm.
             heads: query heads, a multiple of `key_heads`.
             key_heads: heads of keys and values.

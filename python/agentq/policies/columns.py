@@ -27,7 +27,7 @@ from torch import Tensor
 
 from agentq.policies import attention
 from agentq.policies.head import head_of
-from agentq.policies.llama import LlamaDecoder
+from agentq.policies.llama import SmallLlama, decoder_of
 from agentq.policies.prefix import PrefixCache
 
 FULL, SLIDING = "full_attention", "sliding_attention"  # transformers' names
@@ -56,6 +56,10 @@ class Growth:
 class Columns(Protocol):
     """A way to compute logits."""
 
+    def load(self) -> None:
+        """Use the model's weights as they are now."""
+        ...
+
     def begin(self, prompt: np.ndarray) -> PromptRow:
         """The row of a prompt `[P]`. Computes nothing."""
         ...
@@ -76,7 +80,7 @@ class SharedColumns:
         self.num_layers = config.num_hidden_layers
         kinds = set(getattr(config, "layer_types", None) or ())
         self.window = getattr(config, "sliding_window", None) if SLIDING in kinds or not kinds else None
-        self.llama = LlamaDecoder(model) if LlamaDecoder.takes(model) else None
+        self.llama = decoder_of(model)
         self.mixed = SLIDING in kinds  # such models take one mask per kind of layer, others one mask for all layers
 
     @staticmethod
@@ -84,6 +88,11 @@ class SharedColumns:
         """Whether the structure of a model allows shared columns; a trial must still show that it works."""
         kinds = set(getattr(model.get_decoder().config, "layer_types", None) or ())
         return kinds <= {FULL, SLIDING} and getattr(model, "_supports_attention_backend", False)
+
+    def load(self) -> None:
+        """See `Columns.load`."""
+        if isinstance(self.llama, SmallLlama):
+            self.llama.load()
 
     def begin(self, prompt: np.ndarray) -> SharedRow:
         """See `Columns.begin`."""
@@ -200,6 +209,9 @@ class PlainColumns:
 
     def __init__(self, model: Any) -> None:
         self.model, self.device = model, model.get_input_embeddings().weight.device
+
+    def load(self) -> None:
+        """See `Columns.load`. Nothing is copied here."""
 
     def begin(self, prompt: np.ndarray) -> PlainRow:
         """See `Columns.begin`."""
