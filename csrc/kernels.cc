@@ -14,6 +14,8 @@ namespace narrow {
 #define AGENTQ_LANES 4
 #define AGENTQ_TARGET
 #include "csrc/kernels_body.h"
+#include "csrc/attend_body.h"
+const Kernels table{pack, product, attend, rms_norm, gate, draw};
 #undef AGENTQ_LANES
 #undef AGENTQ_TARGET
 }  // namespace narrow
@@ -23,6 +25,8 @@ namespace avx2 {
 #define AGENTQ_LANES 8
 #define AGENTQ_TARGET [[gnu::target("avx2,fma")]]
 #include "csrc/kernels_body.h"
+#include "csrc/attend_body.h"
+const Kernels table{pack, product, attend, rms_norm, gate, draw};
 #undef AGENTQ_LANES
 #undef AGENTQ_TARGET
 }  // namespace avx2
@@ -31,6 +35,8 @@ namespace avx512 {
 #define AGENTQ_LANES 16
 #define AGENTQ_TARGET [[gnu::target("avx512f,avx512dq,avx512vl,avx2,fma,prefer-vector-width=512")]]
 #include "csrc/kernels_body.h"
+#include "csrc/attend_body.h"
+const Kernels table{pack, product, attend, rms_norm, gate, draw};
 #undef AGENTQ_LANES
 #undef AGENTQ_TARGET
 }  // namespace avx512
