@@ -69,7 +69,9 @@ class SmallLlama:
 
 def _numbers(*modules: nn.Module) -> np.ndarray:
     """The weights of modules, one after another."""
-    return torch.cat([each.weight.data for each in modules]).numpy()
+    weights: list[Any] = [each.weight.data for each in modules]
+    found: np.ndarray = torch.cat(weights).numpy()
+    return found
 
 
 class LlamaDecoder:
