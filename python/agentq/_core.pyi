@@ -46,7 +46,7 @@ def attend_rows(
     visible: Sequence[NDArray[np.bool_] | None],
     scale: float,
 ) -> NDArray[np.float32]:
-    """Attention of a few new tokens per row over the row's own cache. Appends their keys and values to the cache.
+    """Attention of the new tokens of rows over each row's own cache. Appends their keys and values to the cache.
 
         out[t, h] = sum_j softmax_j(scale * query[h, t] . key_j) value_j   over the row's keys j that t sees
 
@@ -58,12 +58,86 @@ def attend_rows(
         starts: index of each row's first token among the T.
         stops: index one past each row's last token.
         lengths: number of keys per row, including the new ones, which come last.
-        visible: per row `[stop - start, length]`, True where a token sees a key; None: every token sees every key.
+        visible: per row `[stop - start, length]`, True where a token sees a key; None: itself and all earlier keys.
         scale: factor of the scores.
 
     Returns:
         `[T, groups * heads, size]`; tokens outside every row are not set.
     """
+
+def draw_tokens(
+    logits: NDArray[np.float32],
+    allowed: NDArray[np.float32],
+    uniforms: NDArray[np.float64],
+    temperatures: NDArray[np.float64],
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Tokens drawn by inverting the cumulative distribution, and their log-probabilities at temperature 1.
+
+    Args:
+        logits: `[N, V]`.
+        allowed: `[N, V]` the same logits, with minus infinity for forbidden tokens.
+        uniforms: `[N, M]` in [0, 1).
+        temperatures: `[N]` at least 0; 0 takes the likeliest token.
+
+    Returns:
+        Tokens `[N, M]` and log-probabilities `[N, M]` in nats.
+    """
+
+class Llama:
+    """The Llama decoder in float32, computed by one thread.
+
+    x += W_o attend(rope(W_q n(x)), rope(W_k n(x)), W_v n(x))        n: root mean square norm, times its weight
+    x += W_down (silu(W_gate n(x)) * W_up n(x))
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[tuple[NDArray[np.float32], ...]],
+        norm: NDArray[np.float32],
+        heads: int,
+        key_heads: int,
+        eps: float,
+        scale: float,
+    ) -> None:
+        """Copy the weights.
+
+        Args:
+            layers: per layer its norm, qkv, o, the MLP's norm, gate_up and down. Matrices are `[out, in]`; those of
+                several projections follow one another.
+            norm: `[width]` weight of the last norm.
+            heads: query heads, a multiple of `key_heads`.
+            key_heads: heads of keys and values.
+            eps: of the norms.
+            scale: factor of the attention scores.
+        """
+
+    def decode(
+        self,
+        x: NDArray[np.float32],
+        cos: NDArray[np.float32],
+        sin: NDArray[np.float32],
+        states: Sequence[NDArray[np.float32]],
+        counts: Sequence[int],
+        lengths: Sequence[int],
+        opens: Sequence[int],
+        visible: Sequence[NDArray[np.bool_] | None],
+    ) -> NDArray[np.float32]:
+        """Last hidden states of the tokens of rows that have a mask, and of the last token of other rows.
+
+        Args:
+            x: `[T, width]` embeddings, row by row; overwritten.
+            cos: `[T, size]` of the tokens' positions; the two halves are equal.
+            sin: `[T, size]` the same.
+            states: one cache per row, `[layers, 2, key_heads, room, size]`. New keys and values are appended.
+            counts: number of new tokens per row.
+            lengths: number of keys per row, including the new ones, which come last.
+            opens: number of keys per row that all its new tokens see.
+            visible: per row `[count, length - open]`, True where a token sees a later key; None: itself and all
+                earlier keys.
+
+        Returns:
+            `[N, width]`.
+        """
 
 def ucb1_score(mean_value: float, parent_visit_count: int, visit_count: int, c_exp: float) -> float:
     """UCB1 score of one edge (h, a); selection takes the edge with the largest.
