@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -59,13 +60,8 @@ def test_a_good_set_up_passes_and_each_check_is_a_line(capfd: pytest.CaptureFixt
     assert main(["doctor"]) == 0
     lines = capfd.readouterr().out.splitlines()
     assert {line.split()[0] for line in lines} <= {"ok", "warn", "skipped"}
-    assert [line[8:26].strip() for line in lines][-4:] == [
-        "actions",
-        "system role",
-        "training memory",
-        "log probabilities",
-    ]
-    assert "16 of 16 sampled actions could be read" in lines[-4]
+    assert [line[8:26].strip() for line in lines][-3:] == ["actions", "system role", "log probabilities"]
+    assert "16 of 16 sampled actions could be read" in lines[-3]
 
 
 def test_checks_of_the_machine_load_no_torch() -> None:
@@ -85,12 +81,19 @@ def test_as_json_it_is_one_object_and_a_failed_check_is_exit_code_1(
     found = json.loads(capfd.readouterr().out)
     assert (found["env"], found["healthy"]) == ("shop", False)
     verdicts = {row["check"]: row["verdict"] for row in found["checks"]}
-    assert [name for name, verdict in verdicts.items() if verdict == "fail"] == [
-        "tokenizer",
-        "model",
-        "training memory",
-    ]
+    assert [name for name, verdict in verdicts.items() if verdict == "fail"] == ["tokenizer", "model"]
     assert verdicts["actions"] == verdicts["log probabilities"] == "skipped"
+
+
+def test_without_the_extra_for_models_it_names_the_install_line() -> None:
+    code = "import sys; sys.modules['torch'] = sys.modules['transformers'] = None; from agentq.cli import main"
+    code += "; sys.exit(main(['doctor', '--json']))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "")
+    found = {row["check"]: row for row in json.loads(done.stdout)["checks"]}
+    for name in ("tokenizer", "model"):
+        assert found[name]["found"].endswith("pip install 'agentq-search[train]'")
+    assert found["environment"]["verdict"] == "ok" and found["actions"]["verdict"] == "skipped"
 
 
 def test_an_unknown_environment_is_named() -> None:
@@ -106,7 +109,7 @@ def test_a_broken_environment_of_ones_own_is_named(tmp_path: Path) -> None:
         "    def reset(self, seed):\n"
         "        return {'instruction': 'go', 'text': f'button go [1] {random.random()}'}\n"
         "    def step(self, command, element, text):\n"
-        "        return {'text': 'button go [1]', 'reward': 0.0, 'done': False}\n"
+        "        return {'text': 'button go [1]', 'terminated': command == 'STOP'}\n"
     )
     found = dict(examine(embedded_base(), f"{site}:Site", [acting.environment]))["environment"]
     assert found.verdict == "fail" and found.remedy == f"agentq env check {site}:Site"
@@ -163,18 +166,18 @@ def test_too_little_shared_memory_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "version", "said"),
+    ("name", "release", "said"),
     [
         ("numpy", "1.20.0", "numpy 1.20.0 where agentq requires numpy>=1.26"),
         ("torch", "2.14.1+cpu", "torch 2.14.1+cpu where agentq requires torch"),
     ],
 )
 def test_a_version_out_of_range_is_named(
-    name: str, version: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, release: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    about = tmp_path / f"{name}-{version}.dist-info" / "METADATA"
+    about = tmp_path / f"{name}-{release}.dist-info" / "METADATA"
     about.parent.mkdir()
-    about.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    about.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {release}\n")
     assert machine.versions(Patient("", "booking")).verdict == "ok"
     monkeypatch.syspath_prepend(tmp_path)
     found = machine.versions(Patient("", "booking"))
@@ -200,6 +203,24 @@ def test_another_projects_agentq_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.syspath_prepend(tmp_path)
     found = machine.package(Patient("", "booking"))
     assert found.verdict == "fail" and "another project's, agentq 0.0.9" in found.found
+
+
+@pytest.mark.parametrize(
+    ("script", "verdict", "said"),
+    [
+        ("echo 'NVIDIA H100, 70000 MiB, 81559 MiB'", "", "NVIDIA H100, 70000 MiB of 81559 MiB free"),
+        ("echo 'NVIDIA-SMI has failed'; exit 9", "fail", "nvidia-smi failed: NVIDIA-SMI has failed"),
+    ],
+)
+def test_a_gpu_without_driver_is_named(
+    script: str, verdict: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    found = machine.gpu(Patient("", "booking"))
+    assert found.verdict == (verdict or ("warn" if "+cpu" in version("torch") else "ok")) and said in found.found
 
 
 # a broken checkpoint
@@ -299,7 +320,7 @@ def test_a_model_that_answers_nonsense_is_named(checkpoint: Path) -> None:
 
 def test_a_model_that_is_too_large_to_train_is_named(checkpoint: Path) -> None:
     edit(checkpoint / "config.json", hidden_size=1 << 14, intermediate_size=1 << 16, num_hidden_layers=64)
-    found = diagnoses(checkpoint, acting.training_memory, acting.log_probabilities)["training memory"]
+    found = diagnoses(checkpoint, reading.tokenizer, acting.training_memory)["training memory"]
     assert found.verdict == "warn" and "--train.lora_rank" in found.remedy
     needs = 16 * (64 * (4 * (1 << 14) * 128 + 3 * (1 << 30) + 2 * (1 << 14)) + 1764 * (1 << 14) + (1 << 14)) / (1 << 30)
     assert f"needs about {needs:.1f} GiB" in found.found

@@ -14,7 +14,7 @@ from agentq.agent.prompts import critic_messages, policy_messages
 from agentq.doctor import Diagnosis, Patient
 from agentq.envs.check import check, plausible
 from agentq.envs.sites import knows
-from agentq.errors import ConfigError
+from agentq.errors import ConfigError, ModelError
 from agentq.policies.engine_names import path_in
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.protocol import Gives
@@ -44,8 +44,8 @@ def environment(p: Patient) -> Diagnosis:
 
 def context(p: Patient) -> Diagnosis:
     """The longest prompt on the expert's way, or on random walks, and an answer fit the model's context."""
-    if p.renderer is None or not p.firsts:
-        return Diagnosis("skipped", "there is no tokenizer to count with" if p.firsts else f"{p.env} shows no page")
+    if p.engine is None or p.renderer is None or not p.firsts:
+        return Diagnosis("skipped", "there is no model and tokenizer here" if p.firsts else f"{p.env} shows no page")
     longest = page = 0
     for history, action in _walks(p.env):
         ranked, whole = critic_messages(history, [action] * 5), policy_messages(history)
@@ -112,14 +112,17 @@ async def _sample(policy: ModelPolicy, histories: list[History]) -> list[Proposa
 def training_memory(p: Patient) -> Diagnosis:
     """Main memory for training all weights: 16 bytes per weight, and the activations of a step on top."""
     path = path_in(p.model)
-    if path is None:
-        return Diagnosis("skipped", f"{p.model} is not a checkpoint that can be trained here")
-    need, free = training_bytes(path), free_bytes()
+    if path is None or p.renderer is None:
+        return Diagnosis("skipped", "there is no checkpoint to train" if path is None else "the checkpoint has a fault")
+    try:
+        need, free = training_bytes(path), free_bytes()
+    except Exception as error:  # configs raise anything
+        raise ModelError(f"the config must be one of a causal LM; got {path}: {error}") from error
     found = f"training all weights needs about {need / GIB:.1f} GiB; {free / GIB:.1f} GiB are free"
     p.fits = need <= free
     if p.fits:
         return Diagnosis("ok", found)
-    return Diagnosis("warn", found, "train adapters (--train.lora_rank 16), or divide the learner among processes")
+    return Diagnosis("warn", found, "train adapters (--train.lora_rank 16), or divide the learner by torchrun")
 
 
 def training_bytes(checkpoint: Path) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from subprocess import SubprocessError
 
 from agentq.doctor import Diagnosis, Patient, acting, machine, reading
 from agentq.errors import AgentqError
@@ -17,6 +18,7 @@ CHECKS: tuple[Check, ...] = (
     machine.file_descriptors,
     machine.chromium,
     reading.tokenizer,
+    acting.training_memory,  # before the model is loaded, which may not fit
     reading.model,
     reading.template,
     reading.end_token,
@@ -24,7 +26,6 @@ CHECKS: tuple[Check, ...] = (
     acting.context,
     acting.actions,
     reading.system_role,
-    acting.training_memory,
     acting.log_probabilities,
 )
 
@@ -36,7 +37,7 @@ def examine(model: Path | str, env: str, checks: Sequence[Check] = CHECKS) -> It
         for check in checks:
             try:
                 diagnosis = check(patient)
-            except (AgentqError, OSError, ValueError) as error:
+            except (AgentqError, OSError, ValueError, SubprocessError) as error:
                 diagnosis = Diagnosis("fail", " ".join(str(error).split()))
             yield check.__name__.replace("_", " "), diagnosis
     finally:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from agentq.agent.actions import format_action, parse_action
 from agentq.doctor import Diagnosis, Patient
+from agentq.errors import require
 from agentq.policies.engine_names import check_checkpoint, make_engine, path_in
 from agentq.policies.protocol import Gives
 from agentq.types import Command, EnvAction
@@ -37,6 +40,8 @@ def tokenizer(p: Patient) -> Diagnosis:
 def model(p: Patient) -> Diagnosis:
     """The model loads, or its server answers; what it reports besides text."""
     check_checkpoint(p.model)
+    if isinstance(p.model, Path):
+        require("torch", extra="train", for_="a model in this process")
     p.engine = make_engine(p.model)
     p.renderer = getattr(p.engine, "renderer", None) or p.renderer
     reports = [str(flag.name).lower().replace("_", " ") for flag in Gives if flag in p.engine.gives]
