@@ -234,6 +234,7 @@ def test_a_checkpoint_without_tokenizer_is_named(checkpoint: Path) -> None:
     )
     assert found["tokenizer"].verdict == found["model"].verdict == "fail"
     assert found["tokenizer"].found.startswith(f"the tokenizer must be one by name or path; got {checkpoint}: ")
+    assert found["tokenizer"].remedy.startswith("put the model's tokenizer.json")
     assert found["template"].verdict == found["actions"].verdict == "skipped"
 
 
@@ -244,6 +245,7 @@ def test_a_checkpoint_without_one_weight_is_named(checkpoint: Path) -> None:
     save_file(weights, checkpoint / "model.safetensors", {"format": "pt"})
     found = diagnoses(checkpoint, reading.tokenizer, reading.model, reading.template)
     assert found["model"].verdict == "fail" and gone in found["model"].found
+    assert found["model"].remedy == "save or download the checkpoint again"
     assert found["template"].verdict == "ok"
 
 
@@ -260,6 +262,7 @@ def test_a_template_that_loses_the_system_role_is_named(checkpoint: Path) -> Non
     found = diagnoses(checkpoint, *every)
     assert found["actions"].verdict == found["system role"].verdict == "fail"
     assert "leaves out the system message" in found["system role"].found
+    assert diagnoses(checkpoint, reading.tokenizer, reading.system_role)["system role"].verdict == "warn"
     (checkpoint / "chat_template.jinja").write_text(TEMPLATE)
     assert diagnoses(checkpoint, reading.tokenizer, reading.system_role)["system role"].verdict == "ok"
 
@@ -323,7 +326,7 @@ def test_a_model_that_is_too_large_to_train_is_named(checkpoint: Path) -> None:
     found = diagnoses(checkpoint, reading.tokenizer, acting.training_memory)["training memory"]
     assert found.verdict == "warn" and "--train.lora_rank" in found.remedy
     needs = 16 * (64 * (4 * (1 << 14) * 128 + 3 * (1 << 30) + 2 * (1 << 14)) + 1764 * (1 << 14) + (1 << 14)) / (1 << 30)
-    assert f"needs about {needs:.1f} GiB" in found.found
+    assert f"needs about {needs:.2f} GiB" in found.found
 
 
 # servers
@@ -336,6 +339,7 @@ def test_a_server_that_is_down_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         url = f"http://127.0.0.1:{probe.getsockname()[1]}/v1"
     found = diagnoses(read_name(url), reading.tokenizer, reading.model, acting.log_probabilities)
     assert found["model"].verdict == "fail" and found["model"].found.startswith(f"{url} must answer within 0.5 s; got ")
+    assert found["model"].remedy == "start the server, or correct its address"
     assert found["tokenizer"].verdict == found["log probabilities"].verdict == "skipped"
 
 

@@ -118,11 +118,13 @@ def training_memory(p: Patient) -> Diagnosis:
         need, free = training_bytes(path), free_bytes()
     except Exception as error:  # configs raise anything
         raise ModelError(f"the config must be one of a causal LM; got {path}: {error}") from error
-    found = f"training all weights needs about {need / GIB:.1f} GiB; {free / GIB:.1f} GiB are free"
+    found = f"training all weights needs about {need / GIB:.2f} GiB; {free / GIB:.2f} GiB are free"
     p.fits = need <= free
     if p.fits:
         return Diagnosis("ok", found)
-    return Diagnosis("warn", found, "train adapters (--train.lora_rank 16), or divide the learner by torchrun")
+    return Diagnosis(
+        "warn", found, "train adapters (--train.lora_rank 16), or divide the learner among processes (torchrun)"
+    )
 
 
 def training_bytes(checkpoint: Path) -> int:

@@ -29,6 +29,12 @@ CHECKS: tuple[Check, ...] = (
     acting.log_probabilities,
 )
 
+REMEDIES = {  # by a part of errors that say only what must hold
+    "the tokenizer must be one": "put the model's tokenizer.json and tokenizer_config.json beside its weights",
+    "the checkpoint must hold every weight": "save or download the checkpoint again",
+    " must answer within ": "start the server, or correct its address",
+}
+
 
 def examine(model: Path | str, env: str, checks: Sequence[Check] = CHECKS) -> Iterator[tuple[str, Diagnosis]]:
     """The name and the diagnosis of each check, as soon as it ends. What a check raises is its diagnosis."""
@@ -38,7 +44,9 @@ def examine(model: Path | str, env: str, checks: Sequence[Check] = CHECKS) -> It
             try:
                 diagnosis = check(patient)
             except (AgentqError, OSError, ValueError, SubprocessError) as error:
-                diagnosis = Diagnosis("fail", " ".join(str(error).split()))
+                said = " ".join(str(error).split())
+                remedy = next((remedy for part, remedy in REMEDIES.items() if part in said), "")
+                diagnosis = Diagnosis("fail", said, remedy)
             yield check.__name__.replace("_", " "), diagnosis
     finally:
         if patient.engine is not None:

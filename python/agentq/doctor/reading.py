@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from agentq.agent.actions import format_action, parse_action
-from agentq.doctor import Diagnosis, Patient
+from agentq.doctor import Diagnosis, Patient, Verdict
 from agentq.errors import require
 from agentq.policies.engine_names import check_checkpoint, make_engine, path_in
 from agentq.policies.protocol import Gives
@@ -111,7 +111,8 @@ def system_role(p: Patient) -> Diagnosis:
     found = "the template leaves out the system message, which gives the form of actions"
     if p.readable is not None and p.readable >= 0.75:
         return Diagnosis("ok", f"{found}; the model was trained without it")
-    return Diagnosis("fail", found, "give the tokenizer a template with a system role")
+    verdict: Verdict = "warn" if p.readable is None else "fail"
+    return Diagnosis(verdict, found, "give the tokenizer a template with a system role")
 
 
 def _text(p: Patient, messages: list[dict[str, str]]) -> str:
