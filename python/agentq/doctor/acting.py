@@ -95,7 +95,7 @@ def actions(p: Patient) -> Diagnosis:
     p.readable = len(read) / len(proposals)
     cut = sum(one.stop_reason is StopReason.LENGTH for one in proposals)
     found = f"{len(read)} of {len(proposals)} sampled actions could be read"
-    found += f"; {cut} were cut off after {ANSWER_TOKENS} tokens" * (cut > 0)
+    found += f"; cut off after {ANSWER_TOKENS} tokens: {cut}" * (cut > 0)
     if p.readable >= READABLE:
         return Diagnosis("ok", found)
     example = next(one.action.text for one in proposals if one.action.env_action is None)
