@@ -6,7 +6,7 @@ import json
 import sys
 from argparse import SUPPRESS, Namespace
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from agentq.errors import ConfigError, did_you_mean
 from agentq.live.options import LiveOptions
 
 if TYPE_CHECKING:
+    from agentq.doctor import Diagnosis
     from agentq.recipes.load import Setting
 
 Run = Callable[[Namespace], int]
@@ -239,3 +240,35 @@ def check(args: Namespace) -> int:
         checks = [{"promise": each.promise, "holds": each.holds, "said": each.said} for each in found]
         print(json.dumps({"env": args.name, "tasks": args.tasks, "holds": holds, "checks": checks}))
     return DONE if holds else NOT_DONE
+
+
+EXAMINED = argument("model", nargs="?", metavar="MODEL", help=f"{MODEL}; default: the embedded base")
+SITE = argument("--env", default="booking", metavar="NAME", help="environment to examine; default: %(default)s")
+
+
+@command(
+    "doctor", "examine this machine, a model and an environment; exit code 1 if a check fails", EXAMINED, SITE, JSON
+)
+def doctor(args: Namespace) -> int:
+    from agentq.doctor.checks import examine
+    from agentq.policies.engine_names import embedded_base, read_name
+
+    model, rows = read_name(args.model) if args.model else embedded_base(), []
+    for name, diagnosis in examine(model, args.env):
+        rows.append({"check": name, **asdict(diagnosis)})
+        if not args.json:
+            _show(name, diagnosis)
+    healthy = all(row["verdict"] != "fail" for row in rows)
+    if args.json:
+        print(json.dumps({"model": str(model), "env": args.env, "healthy": healthy, "checks": rows}))
+    return DONE if healthy else NOT_DONE
+
+
+def _show(name: str, diagnosis: Diagnosis) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    colour = {"ok": "green", "warn": "yellow", "fail": "bold red", "skipped": "dim"}[diagnosis.verdict]
+    remedy = f"; {diagnosis.remedy}" if diagnosis.remedy else ""
+    line = Text.assemble((f"{diagnosis.verdict:8}", colour), f"{name:18}{diagnosis.found}{remedy}")
+    Console().print(line, soft_wrap=True)
