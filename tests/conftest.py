@@ -31,7 +31,7 @@ def pytest_report_header() -> str:
 
 @pytest.fixture(scope="session")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The checkpoint that recipes begin with; nobody writes there."""
+    """The checkpoint that recipes begin with; no test writes there."""
     from tests.recipes_factory import tiny_checkpoint
 
     return tiny_checkpoint(tmp_path_factory.mktemp("base"))

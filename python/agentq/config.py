@@ -23,7 +23,7 @@ MOST_TASKS = 1_000_000_000  # in a split
 class Section(BaseModel):
     """A group of settings, or a model made of such groups."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
     def check(self, name: str) -> None:
         """Raises ConfigError if the settings of the command or recipe `name` contradict each other."""

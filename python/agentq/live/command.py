@@ -59,9 +59,9 @@ def run(goal: str, args: LiveOptions, config: Live) -> int:
         MissingExtra, ModelError, EnvError: from the engine, the browser or the first page.
     """
     price = Price(*config.price.of_tokens())
-    budget = _budget(args, price)
+    budget = _budget(args)
     if not goal.strip():
-        raise ConfigError("GOAL must say what is to be done; got an empty text")
+        raise ConfigError("GOAL must name a task; got an empty text")
     site = site_of(args.url, args.allow, args.allow_request, args.block_request)
     if args.dry_run:
         return _dry_run(goal, args, site, budget, config.run.seed)
@@ -155,16 +155,11 @@ def _counted(counts: Mapping[str, int]) -> str:
     return "requests: " + ", ".join(f"{counts.get(name, 0)} {name.replace('_', ' ')}" for name in COUNTS)
 
 
-def _budget(args: LiveOptions, price: Price) -> Budget:
-    limits = {"calls": args.calls, "seconds": args.seconds, "money": args.money}
-    for name, most in limits.items():
-        if not most > 0:
-            raise ConfigError(f"--{name} must be more than 0; got {most:g}")
-    if min(limits.values()) == inf:
-        limits["seconds"] = DRY_SECONDS if args.dry_run else SECONDS
-    if args.money < inf and not (price.prompt and price.generated):
-        raise ConfigError("--money needs the prices of tokens: --price.prompt and --price.generated")
-    return Budget(calls=limits["calls"], seconds=limits["seconds"], money=limits["money"])
+def _budget(args: LiveOptions) -> Budget:
+    seconds = args.seconds
+    if min(args.calls, args.seconds, args.money) == inf:
+        seconds = DRY_SECONDS if args.dry_run else SECONDS
+    return Budget(calls=args.calls, seconds=seconds, money=args.money)
 
 
 @contextmanager

@@ -7,11 +7,10 @@ The cache is a trie of blocks with a byte limit. The least recently used blocks 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from torch import Tensor
 
 BLOCK = 16  # tokens; ours
@@ -34,10 +33,10 @@ class PrefixCache:
         self._blocks: OrderedDict[tuple[int, bytes], _Block] = OrderedDict()
         self._next = _ROOT + 1
 
-    def find(self, prompt: np.ndarray) -> Tensor | None:
-        """Keys and values of the longest cached prefix of `prompt` `[P]` int32, or None.
+    def find(self, prompt: np.ndarray) -> list[Tensor]:
+        """Keys and values of the longest cached prefix of `prompt` `[P]` int32, in blocks.
 
-        Shape `[layers, 2, heads, cached, head size]`. At least one token of the prompt is left to compute.
+        Each `[layers, 2, heads, BLOCK, head size]`. At least one token of the prompt is left to compute.
         """
         keys, states, before = [], [], _ROOT
         for tokens in _tokens(prompt[:-1]):
@@ -49,21 +48,21 @@ class PrefixCache:
             before = block.number
         for key in reversed(keys):  # a block must outlive its successors
             self._blocks.move_to_end(key)
-        return torch.cat(states, dim=3) if states else None
+        return states
 
-    def add(self, prompt: np.ndarray, states: Sequence[Tensor]) -> None:
+    def add(self, prompt: np.ndarray, states: Tensor) -> None:
         """Store the complete blocks of a computed prompt.
 
         Args:
             prompt: `[P]` int32 token ids.
-            states: one per layer, `[2, heads, P or more, head size]`; copied.
+            states: `[layers, 2, heads, P or more, head size]`; copied.
         """
         before, keys = _ROOT, []
         for i, tokens in enumerate(_tokens(prompt)):
             key = (before, tokens)
             block = self._blocks.get(key)
             if block is None:
-                kept = torch.stack([layer[:, :, i * BLOCK : (i + 1) * BLOCK] for layer in states])
+                kept = states[:, :, :, i * BLOCK : (i + 1) * BLOCK].clone()
                 block = self._blocks[key] = _Block(self._next, kept)
                 self._next += 1
                 self.num_bytes += kept.nbytes

@@ -107,6 +107,7 @@ class TransformersEngine:
         weights = checkpoint if isinstance(checkpoint, Mapping) else load_weights(checkpoint)
         check_shapes(shapes_of(weights), shapes_of(self.model.state_dict()), like=self.name)
         self.model.load_state_dict(weights, strict=False)
+        self._columns.load()
         self.prefixes.clear()
         self.version += 1
         return self.version

@@ -85,7 +85,7 @@ class Pipeline(Resources):
         engine = make_engine(name, lora_rank=self.settings.train.lora_rank)
         if Gives.TOKEN_IDS | Gives.LOGPS not in engine.gives:
             engine.close()
-            raise ConfigError(f"run.engine must tell token ids and log-probabilities; got text alone from {name}")
+            raise ConfigError(f"run.engine must return token ids and log-probabilities; got text alone from {name}")
         return engine
 
     @property

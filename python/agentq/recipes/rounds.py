@@ -15,7 +15,7 @@ and by all recipes with `train.logp_tolerance`.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -52,14 +52,18 @@ def train(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path) -
     """
     settings.check(recipe.name)
     finished = p.store.note(f"{name}/train") or {}
-    _check_sealed(p, finished)
     out = p.store.path / "checkpoints" / name
+    for kept, files in finished.get("checkpoints", {}).items():
+        if (broken := flaw(path := out.with_name(kept), files)) is not None:
+            raise StoreError(
+                f"{path} must be as the run left it; {broken}: restore a copy, or start over with clean=True (--clean)"
+            )
     if not finished.get("finished"):
         _rounds(p, recipe, settings, name, start, out)
     for left in ("served", "states"):
         remove(out.with_name(f"{name}.{left}"))
     numbers = range(1, settings.run.num_rounds + 1)
-    return out, p.cost(*(stage for n in numbers for stage in (stage_of(name, n), _learning(name, n))))
+    return out, p.cost(*(stage for n in numbers for stage in (stage_of(name, n), stage_of(name, n, "learn"))))
 
 
 def _rounds(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path, out: Path) -> None:
@@ -90,7 +94,7 @@ def _learnt(p: Pipeline, name: str, num_rounds: int, states: Path) -> int:
     their steps again."""
     notes: list[dict[str, Any]] = []
     for number in range(1, num_rounds + 1):
-        note = p.store.note(_learning(name, number)) or {}
+        note = p.store.note(stage_of(name, number, "learn")) or {}
         if not note.get("finished"):
             break
         notes.append(note)
@@ -103,7 +107,7 @@ def _learnt(p: Pipeline, name: str, num_rounds: int, states: Path) -> int:
     with p.store.transaction():
         for number, note in enumerate(notes[learnt:], start=learnt + 1):
             again = {"finished": False, "learnt_again": note.get("learnt_again", 0) + 1}
-            p.store.set_note(_learning(name, number), note | again)
+            p.store.set_note(stage_of(name, number, "learn"), note | again)
     for number in range(learnt + 1, len(notes) + 1):
         remove(_state(states, number))
     return learnt
@@ -125,7 +129,12 @@ def _learn(r: Round[S], recipe: Recipe[S], states: Path) -> None:
     A killed round continues from its newest checkpoint. The metrics of a step are logged before its checkpoint is
     written, so a repeated step is logged twice.
     """
-    t, store, stage, directory = r.settings.train, r.store, _learning(r.name, r.number), _state(states, r.number)
+    t, store, stage, directory = (
+        r.settings.train,
+        r.store,
+        stage_of(r.name, r.number, "learn"),
+        _state(states, r.number),
+    )
     items, env_steps = recipe.credit(r), r.pipeline.cost(r.stage).env_steps
     began, before = time.monotonic(), store.note(stage) or {}
 
@@ -183,7 +192,7 @@ def _threads() -> Iterator[None]:
 
 def _affordable(r: Round[S]) -> bool:
     """Whether another round of average size stays within `run.max_env_steps`."""
-    before = [(r.store.note(_learning(r.name, n)) or {}).get("env_steps", 0) for n in range(1, r.number)]
+    before = [(r.store.note(stage_of(r.name, n, "learn")) or {}).get("env_steps", 0) for n in range(1, r.number)]
     limit = r.settings.run.max_env_steps
     return not limit or not before or sum(before) * r.number <= limit * len(before)
 
@@ -212,10 +221,6 @@ def _state(states: Path, number: int) -> Path:
     return states / f"round{number}"
 
 
-def _learning(name: str, number: int) -> str:
-    return f"{name}/round{number}/learn"
-
-
 def learner_of(t: Train, start: Path, seed: int) -> Learner:
     """A learner of the checkpoint `start`, with the settings of `train`."""
     return Learner.from_checkpoint(
@@ -227,14 +232,3 @@ def learner_of(t: Train, start: Path, seed: int) -> Learner:
         gradient_checkpointing=t.gradient_checkpointing,
         seed=seed,
     )
-
-
-def _check_sealed(p: Pipeline, note: Mapping[str, Any]) -> None:
-    """Raises StoreError if a checkpoint whose seal is in the note is missing or altered."""
-    for name, files in note.get("checkpoints", {}).items():
-        path = p.store.path / "checkpoints" / name
-        broken = flaw(path, files)
-        if broken is not None:
-            raise StoreError(
-                f"{path} must be as the run left it; {broken}: restore a copy, or start over with clean=True (--clean)"
-            )

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple, Protocol
 
@@ -43,7 +44,7 @@ class Item(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Its key in the stage."""
+        """Name in the store."""
         return f"{self.task.seed}/{self.attempt}"
 
 
@@ -176,7 +177,7 @@ def trees(
     return work
 
 
-class Collection:
+class Collection(AbstractContextManager["Collection"]):
     """The results of a stage under way, which only this object writes.
 
     Counts items, and accumulates the stage's wall time across interruptions in its note.
@@ -188,10 +189,7 @@ class Collection:
         self.note = store.note(stage) or {}
         self.resets = Resets(BROKEN_IN_A_ROW)
         self.held: list[tuple[Item, Record]] = []
-
-    def __enter__(self) -> Collection:
         self.start = time.monotonic()
-        return self
 
     def keep(self, item: Item, record: Record | None) -> None:
         """Keep an item, or hold it if the world broke it and has not shown a first page since."""

@@ -148,7 +148,7 @@ def _nodes(tree: PartialTree, parents: list[int], above: int) -> list[Node]:
         node.broke = state["broke"][i]
         node.fault = Broken(*state["fault"][i]) if state["fault"][i] else None
         if parent is not None and i > above:
-            parent.children.append(node)
+            parent.children = [*parent.children, node]
         if page is not None and parent is None:
             node.history = History.of(tree.task, page)
         elif page is not None and parent is not None:
