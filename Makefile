@@ -107,7 +107,7 @@ PEERS := build/peers
 bench-setup: setup browsergym
 	$(call beside,$(PEERS))
 	$(PEERS)/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt -r benchmarks/peers.txt
-	$(PEERS)/bin/python -m pip --disable-pip-version-check install -q --no-deps llm-reasoners==1.0.2
+	$(PEERS)/bin/python -m pip --disable-pip-version-check install -q --no-deps llm-reasoners==1.0.2 lits-llm==0.4.0
 
 # Tests the core with random calls and forged snapshots, and the bindings with random arguments, under sanitizers.
 # OPERATIONS=10000000 takes hours.

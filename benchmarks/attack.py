@@ -114,7 +114,7 @@ def agentq(
     *words: str, cwd: Path, timeout: float = 300, env: Mapping[str, str] | None = None, stdin: str = ""
 ) -> Answer:
     """Run `agentq WORDS` in `cwd` as a separate process."""
-    command: Sequence[str] = [sys.executable, "-m", "agentq.cli", *words]
+    command: Sequence[str] = [sys.executable, "-m", "agentq", *words]
     done = subprocess.run(
         command,
         cwd=cwd,

@@ -20,7 +20,7 @@ from agentq.store import RunStore
 NO_ROOM = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
 NO_ROOM += "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)); "
 NO_RIGHTS = "import ctypes; ctypes.CDLL(None).prctl(24, 1, 0, 0, 0); "  # root without its right to write anywhere
-GO = "import os, sys; os.execv(sys.executable, [sys.executable, '-m', 'agentq.cli', *sys.argv[1:]])"
+GO = "import os, sys; os.execv(sys.executable, [sys.executable, '-m', 'agentq', *sys.argv[1:]])"
 
 
 def finished_demo(folder: Path) -> str:
@@ -222,7 +222,7 @@ def second_writer(folder: Path) -> str:
 )
 def interrupted(folder: Path) -> str:
     words = ["eval", base(folder), "--out", "tr 1é", "--eval.num_tasks", "500"]
-    command = [sys.executable, "-m", "agentq.cli", *words]
+    command = [sys.executable, "-m", "agentq", *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=folder, env={**os.environ}, **pipes) as process:  # type: ignore[call-overload]
         while process.poll() is None and not (folder / "tr 1é" / "config.json").exists():

@@ -159,7 +159,7 @@ def _(folder: Path) -> str:
 
 @attack(
     "4.101",
-    f"{len(EFFECTS)} single actions, each of which sends something by its own way",
+    f"{len(EFFECTS)} single actions, each with its own way of sending something",
     expected=f"0 of {len(EFFECTS)} sent, 0 of them unnoticed",
 )
 def _(folder: Path) -> str:

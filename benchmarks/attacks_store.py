@@ -24,7 +24,7 @@ TRAIN = (
 NO_ROOM = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
 NO_ROOM += "resource.setrlimit(resource.RLIMIT_FSIZE, ({bytes}, {bytes})); "
 NO_RIGHTS = "import ctypes; ctypes.CDLL(None).prctl(24, 1, 0, 0, 0); "  # root without its right to write anywhere
-GO = "import os, sys; os.execv(sys.executable, [sys.executable, '-m', 'agentq.cli', *sys.argv[1:]])"
+GO = "import os, sys; os.execv(sys.executable, [sys.executable, '-m', 'agentq', *sys.argv[1:]])"
 
 
 @attack(
@@ -35,7 +35,7 @@ GO = "import os, sys; os.execv(sys.executable, [sys.executable, '-m', 'agentq.cl
 def lost_states(folder: Path) -> str:
     words = (*TRAIN, "--run.num_rounds=2")
     whole = agentq(*words, "--out=whole", cwd=folder)
-    command = [sys.executable, "-m", "agentq.cli", *words, "--out=cut"]
+    command = [sys.executable, "-m", "agentq", *words, "--out=cut"]
     metrics = folder / "cut" / "metrics.jsonl"
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while process.poll() is None and (not metrics.exists() or '"round": 2' not in metrics.read_text()):

@@ -22,13 +22,20 @@ NAME = "effects"
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """A page whose last control, if acted on, makes it send something; `late_s`: how long that may take."""
+    """A page whose last control, if acted on, makes it send something.
+
+    Attributes:
+        late_s: how long that may take.
+        more: further pages.
+        refused: how many different requests follow one another if each is refused.
+    """
 
     page: str
     command: Command = Command.CLICK
     text: str | None = None
     late_s: float = 0.3
-    more: Mapping[str, str] | None = None  # further pages
+    more: Mapping[str, str] | None = None
+    refused: int = 1
 
 
 POST = "fetch('/x', {method: 'POST', body: 'a=1'})"
@@ -102,7 +109,7 @@ EFFECTS: dict[str, Effect] = {
         )
     ),
     "fetch of a long body": Effect(button("fetch('/x', {method: 'POST', body: 'a'.repeat(1e6)})")),
-    "fetch twice": Effect(button(POST + ".then(() => 0, () => fetch('/x', {method: 'POST'}))")),
+    "fetch twice": Effect(button(POST + ".then(() => 0, () => fetch('/x', {method: 'POST'}))"), refused=2),
     "XHR": Effect(button(XHR)),
     "XHR, waited for": Effect(
         button("var x = new XMLHttpRequest(); x.open('POST', '/x', false); try { x.send() } catch {}")
@@ -198,7 +205,7 @@ EFFECTS: dict[str, Effect] = {
     "timer after a click": Effect(button(f"setTimeout(() => {POST}, 600)"), late_s=1.2),
     "timer that goes on": Effect(button(f"setInterval(() => {POST}, 150)"), late_s=0.8),
     "frame of an animation": Effect(button(f"requestAnimationFrame(() => {POST})")),
-    "when idle": Effect(button(f"requestIdleCallback(() => {POST})")),
+    "when idle": Effect(button(f"requestIdleCallback(() => {POST}, {{timeout: 50}})")),
     "message": Effect(f"<script>onmessage = () => {POST}</script>" + button("postMessage(1)")),
     "changed node": Effect(
         f"<script>new MutationObserver(() => {POST}).observe(document, {{subtree: true, attributes: true}})</script>"

@@ -2,16 +2,15 @@
 // seconds and bytes in use. The first line also has, for each root, the number of its children and their counts.
 //
 //     forest_bench TREES SIMULATIONS WIDTH BATCH VARIED REPETITIONS
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
-#include <iterator>
+#include <span>
 #include <vector>
 
-#include "csrc/forest.h"
+#include "csrc/lockstep.h"
 
 namespace {
 
@@ -34,11 +33,6 @@ double cpu_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-/// The caller's record of a node: its hash before mixing, and its depth.
-struct Known {
-  std::uint32_t seed, depth;
-};
-
 struct Work {
   int trees, simulations;
   std::uint32_t width;
@@ -49,42 +43,28 @@ struct Work {
   std::uint32_t width_of(std::uint32_t hash) const { return varied ? 1 + hash % widest() : width; }
 };
 
-/// Evaluates the node of a ticket and gives it its children.
-void simulate(Forest& forest, agentq::Ticket ticket, NodeId node, const Work& work, std::vector<Known>& known) {
-  const auto [seed, depth] = known[node];
-  const std::uint32_t hash = mix(seed);
-  if (depth < kDepth) {
-    const std::uint32_t width = work.width_of(hash);
-    const NodeId first = *forest.expand_one(ticket, width);
-    for (std::uint32_t i = 0; i < width; ++i) known[first + i] = {hash + (i + 1) * kGolden, depth + 1};
-  }
-  forest.tell_one(ticket, (hash >> 8) * 0x1p-24);
-}
-
-/// One leaf at a time for one tree and batches of 1, otherwise batches over all trees.
-void search(Forest& forest, const std::vector<TreeId>& trees, const Work& work, std::vector<Known>& known) {
-  for (const TreeId tree : trees) known[forest.root(tree)] = {1 + static_cast<std::uint32_t>(tree) * kGolden, 0};
-  if (work.trees == 1 && work.batch == 1) {
-    for (int i = 0; i < work.simulations; ++i) {
-      const agentq::Leaf leaf = *forest.ask_one(trees[0]);
-      simulate(forest, leaf.ticket, leaf.node, work, known);
+/// Searches all trees in lockstep. hashes[node]: the hash of an expanded node. A leaf's follows from its parent's.
+void search(Forest& forest, const std::vector<TreeId>& trees, const Work& work, std::uint32_t* hashes) {
+  agentq::Lockstep leaves(forest, trees, static_cast<std::uint32_t>(work.simulations), static_cast<std::size_t>(work.batch));
+  std::vector<double> values(leaves.capacity());
+  std::vector<std::uint32_t> widths(leaves.capacity());
+  while (leaves.size() > 0) {
+    const std::size_t size = leaves.size();
+    for (std::size_t row = 0; row < size; ++row) {
+      __builtin_prefetch(hashes + leaves.parent()[row]);
+      __builtin_prefetch(hashes + leaves.node()[row], 1);
     }
-    return;
-  }
-  std::vector<int> left(trees.size(), work.simulations);
-  const auto size = [&](TreeId tree) { return std::min(work.batch, left[static_cast<std::size_t>(tree)]); };
-  std::vector<TreeId> open = trees, asked;
-  while (!open.empty()) {
-    const int batch = size(open[0]);
-    asked.clear();
-    std::ranges::copy_if(open, std::back_inserter(asked), [&](TreeId tree) { return size(tree) == batch; });
-    const agentq::Leaves leaves = forest.ask(asked, static_cast<std::size_t>(batch));
-    for (const NodeId node : leaves.node) __builtin_prefetch(&known[node], 1);
-    for (std::size_t i = 0; i < leaves.ticket.size(); ++i) {
-      simulate(forest, leaves.ticket[i], leaves.node[i], work, known);
-      --left[static_cast<std::size_t>(leaves.tree[i])];
+    for (std::size_t row = 0; row < size; ++row) {
+      const NodeId parent = leaves.parent()[row];
+      const std::uint32_t seed = parent == agentq::kNoNode
+                                     ? 1 + static_cast<std::uint32_t>(leaves.tree()[row]) * kGolden
+                                     : hashes[parent] + (leaves.rank()[row] + 1) * kGolden;
+      const std::uint32_t hash = mix(seed);
+      hashes[leaves.node()[row]] = hash;
+      widths[row] = leaves.depth()[row] < kDepth ? work.width_of(hash) : 0;
+      values[row] = (hash >> 8) * 0x1p-24;
     }
-    std::erase_if(open, [&](TreeId tree) { return size(tree) == 0; });
+    leaves.step(std::span(values).first(size), std::span(widths).first(size));
   }
 }
 
@@ -98,14 +78,14 @@ int main(int argc, char** argv) {
   agentq::ForestConfig config;
   config.c_exp = std::sqrt(2.0);
   config.exhaust = false;
-  std::vector<Known> known;
+  const std::size_t block = (work.widest() + 2) / 2 * 2;
+  const std::size_t cells = static_cast<std::size_t>(work.trees) * (256 + 4 * block * (static_cast<std::size_t>(work.simulations) + 1));
+  const auto memory = agentq::Reserve::make(cells * sizeof(std::uint32_t));  // huge pages, like the forest's
   for (int i = 0; i < std::atoi(argv[6]); ++i) {
     const double start = cpu_seconds();
     Forest forest(config);
     const std::vector<TreeId> trees = forest.add_trees(static_cast<std::size_t>(work.trees));
-    const std::size_t block = (work.widest() + 2) / 2 * 2;
-    known.resize(trees.size() * (256 + 4 * block * (static_cast<std::size_t>(work.simulations) + 1)));
-    search(forest, trees, work, known);
+    search(forest, trees, work, memory->as<std::uint32_t>());
     std::printf("%.9f %llu", cpu_seconds() - start, static_cast<unsigned long long>(forest.bytes_in_use()));
     if (i == 0)
       for (const TreeId tree : trees) {

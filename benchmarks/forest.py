@@ -9,9 +9,9 @@ evaluates a node and gives it K children. Root counts are checked before anythin
 CPU time of one core. In each of several rounds every contestant does each work in turn. Figures are medians over the
 rounds, and ratios are medians of the rounds' ratios.
 
-The forest is driven in three ways: with NumPy arrays ("arrays"), one leaf at a time ("scalar"), and in C++ with the
-evaluator ("core", built if CMake is found). Peers take part if they are installed (`make bench-setup`).
-forest_peers.py says which do the same work and which only nearly.
+The forest is driven in lockstep in three ways: with NumPy arrays ("arrays"), one leaf at a time ("scalar"), and in C++
+with the evaluator ("core", built if CMake is found). Peers take part if they are installed (`make bench-setup`).
+forest_peers.py and forest_llm_peers.py say which do the same work and which only nearly. Aims are ratios within a run.
 
 Widths that vary: a node with the hash h has 1 + h % 9 children, 5 on average; the root counts are pure Python's. These
 trees are deeper and UCB1 prefers their wide nodes, so a simulation looks at more children. The ratio to the fixed width
@@ -31,6 +31,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
+import forest_llm_peers
 import forest_memory
 import forest_numpy
 import forest_own
@@ -50,6 +51,7 @@ class Contestant:
     trees: bool = True  # can search several trees
     varies: bool = False  # can give each node its own width
     most: int = 200_000  # simulations per run, so that no run takes long
+    widest: int = 1000  # children per node
     seconds: Callable[[Work, int], list[float]] | None = None  # times itself: CPU seconds of some repetitions
 
     def can(self, work: Work) -> bool:
@@ -58,11 +60,12 @@ class Contestant:
             and (self.trees or work.trees == 1)
             and (self.varies or not work.varied)
             and work.total <= self.most
+            and work.width <= self.widest
         )
 
 
 FOREST = ("forest, core", "forest, arrays", "forest, scalar")
-OTHER_WORK = "OpenSpiel C++, tic-tac-toe"
+OPENSPIEL = "OpenSpiel, C++"
 LARGE = 2_000_000
 
 
@@ -75,20 +78,24 @@ def contestants() -> list[Contestant]:
     ]
     if forest_own.cmake():
         core = forest_own
-        out.insert(0, Contestant(FOREST[0], core.core, None, True, True, True, LARGE, core.core_seconds))
+        out.insert(0, Contestant(FOREST[0], core.core, None, True, True, True, LARGE, seconds=core.core_seconds))
     if find_spec("mctx"):
         out.append(Contestant("mctx", forest_peers.mctx_ucb1, mctx_holds, most=20_000))
     alone: dict[str, Any] = {"trees": False, "most": 20_000}
     if find_spec("open_spiel"):
         peer = forest_peers.openspiel
         out.append(Contestant("OpenSpiel, Python", peer, forest_peers.openspiel_holds, **alone))
-        game = lambda work: forest_peers.openspiel_game(work.simulations)  # noqa: E731
-        out.append(Contestant(OTHER_WORK, game, lambda root, work: root.explore_count == work.simulations, **alone))
+        native = forest_peers.openspiel_native
+        holds = forest_peers.openspiel_native_holds
+        out.append(Contestant(OPENSPIEL, native, holds, most=20_000, widest=5))
     if find_spec("treequest"):
         out.append(Contestant("TreeQuest", forest_peers.treequest, forest_peers.treequest_holds, **alone))
     if find_spec("reasoners"):
-        peer = forest_peers.llm_reasoners
-        out.append(Contestant("llm-reasoners", peer, forest_peers.llm_reasoners_holds, **alone))
+        peer = forest_llm_peers.llm_reasoners
+        out.append(Contestant("llm-reasoners", peer, forest_llm_peers.llm_reasoners_holds, **alone))
+    if find_spec("lits"):  # copies and prints its whole tree after each simulation, so only the smallest work
+        peer = forest_llm_peers.lits
+        out.append(Contestant("LiTS", peer, forest_llm_peers.lits_holds, trees=False, most=200))
     return out
 
 
@@ -98,12 +105,13 @@ def mctx_holds(counts: list[list[int]], work: Work) -> bool:
 
 # Works by the names that the targets use
 ONE, MANY, VARIED = Work(1, 2000), Work(64, 200), Work(64, 200, varied=True)
+BATCHES, LONG, LONGER = Work(64, 200, batch=8), Work(64, 2000), Work(64, 20_000)
 WORKS = [
     Work(1, 200), ONE, Work(1, 2000, varied=True), Work(1, 2000, batch=8), Work(1, 2000, 20),
-    MANY, VARIED, Work(64, 200, batch=8), Work(64, 200, 20), Work(64, 2000), Work(64, 20_000),
+    MANY, VARIED, BATCHES, Work(64, 200, 20), LONG, LONGER,
 ]  # fmt: skip
 CHECKED = [
-    ONE, Work(batch=8), Work(batch=64), Work(3, 500, 20, 4), Work(8, 200), Work(64, 200, batch=8),
+    Work(1, 50), ONE, Work(batch=8), Work(batch=64), Work(3, 500, 20, 4), Work(8, 200), Work(64, 200, batch=8),
     Work(1, 2000, varied=True), VARIED, Work(16, 300, batch=8, varied=True),
 ]  # fmt: skip
 
@@ -169,7 +177,7 @@ def figures_of(measured: dict[str, dict[str, list[float]]]) -> dict[str, Any]:
     """The medians, and how many times as fast the forest is as each peer on the same work."""
     ratios: dict[str, dict[str, float]] = {}
     for work, speed in measured.items():
-        peers = [name for name in speed if name not in (*FOREST, OTHER_WORK)]
+        peers = [name for name in speed if name not in FOREST]
         pairs = [(way, peer) for way in FOREST if way in speed for peer in peers]
         ratios[work] = {f"{way} / {peer}": ratio(speed[way], speed[peer]) for way, peer in pairs}
     out: dict[str, Any] = {
@@ -179,6 +187,9 @@ def figures_of(measured: dict[str, dict[str, list[float]]]) -> dict[str, Any]:
         },
         "ratios": ratios,
         "varied_over_fixed": {},
+        "slowdown": {  # how many times as long a simulation takes in trees ten times as large
+            name: ratio(measured[LONG.name][name], rates) for name, rates in measured[LONGER.name].items()
+        },
     }
     for varied in (Work(1, 2000, varied=True), VARIED):
         fixed = replace(varied, varied=False)
@@ -191,20 +202,23 @@ def figures_of(measured: dict[str, dict[str, list[float]]]) -> dict[str, Any]:
 
 
 def targets_of(figures: dict[str, Any], slot: float) -> dict[str, Any]:
-    speed, ratios = figures["simulations_per_s"], figures["ratios"]
+    ratios, core = figures["ratios"], FOREST[0]
     wanted = [
-        ("arrays, T64 S200 B1", speed[MANY.name], FOREST[1], 4e6),
-        ("arrays, T64 S200 B8", speed["T64 S200 B8 K5"], FOREST[1], 10e6),
-        ("scalar, T1 S2000", speed[ONE.name], FOREST[2], 1.3e6),
-        ("core, T1 S2000", speed[ONE.name], FOREST[0], 10e6),
-        ("core, T64 S200", speed[MANY.name], FOREST[0], 20e6),
-        ("core, T64 S20000", speed["T64 S20000 B1 K5"], FOREST[0], 9e6),
-        ("core / pure Python, T1 S2000", ratios[ONE.name], f"{FOREST[0]} / pure Python", 70),
-        ("core / mctx, T1 S2000", ratios[ONE.name], f"{FOREST[0]} / mctx", 30),
-        ("scalar / TreeQuest, T1 S2000", ratios[ONE.name], f"{FOREST[2]} / TreeQuest", 250),
+        ("core / pure Python, T1 S2000", ONE, f"{core} / pure Python", 70),
+        ("core / pure Python, T64 S200", MANY, f"{core} / pure Python", 150),
+        ("arrays / pure Python, T64 S200 B1", MANY, f"{FOREST[1]} / pure Python", 35),
+        ("arrays / pure Python, T64 S200 B8", BATCHES, f"{FOREST[1]} / pure Python", 80),
+        ("scalar / pure Python, T1 S2000", ONE, f"{FOREST[2]} / pure Python", 14),
+        ("core / OpenSpiel C++, T1 S2000", ONE, f"{core} / {OPENSPIEL}", 2),
+        ("core / OpenSpiel C++, T64 S200", MANY, f"{core} / {OPENSPIEL}", 2),
+        ("core / mctx, T1 S2000", ONE, f"{core} / mctx", 30),
+        ("scalar / TreeQuest, T1 S2000", ONE, f"{FOREST[2]} / TreeQuest", 250),
     ]
-    out = {name: target(row[key], least) for name, row, key, least in wanted if key in row}
-    if varied := figures["varied_over_fixed"].get(VARIED.name, {}).get(FOREST[0]):
+    rows = [(name, ratios[work.name], key, least) for name, work, key, least in wanted]
+    out = {name: target(row[key], least) for name, row, key, least in rows if key in row}
+    if slowdown := figures["slowdown"].get(core):
+        out["core, S2000 / S20000, T64"] = target(slowdown, 1.5, at_most=True)
+    if varied := figures["varied_over_fixed"].get(VARIED.name, {}).get(core):
         out["core, varied width / fixed, T64 S200"] = target(varied["children_per_s"], 0.8)
     return out | {"bytes per child slot": target(slot, 16, at_most=True)}
 
@@ -227,7 +241,7 @@ def main() -> None:
     figures["bytes_per_child_slot"] = forest_memory.bytes_per_child_slot()
     targets = targets_of(figures, figures["bytes_per_child_slot"])
     if args.json:
-        packages = ("numpy", "mctx", "jax", "open_spiel", "treequest", "llm-reasoners")
+        packages = ("numpy", "mctx", "jax", "open_spiel", "treequest", "llm-reasoners", "lits-llm")
         report = {"figures": figures, "targets": targets, "machine": machine(*packages), "commit": commit()}
         print(json.dumps(report))
         return

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import forest_llm_peers
 import forest_numpy
 import forest_own
 import forest_peers
@@ -65,7 +66,7 @@ def bytes_per_simulation(work: Work) -> dict[str, float]:
         if find_spec("treequest"):
             used["TreeQuest"] = traced(forest_peers.treequest, work)
         if find_spec("reasoners"):
-            used["llm-reasoners"] = traced(forest_peers.llm_reasoners, work)
+            used["llm-reasoners"] = traced(forest_llm_peers.llm_reasoners, work)
     return {name: round(total / work.total, 1) for name, total in sorted(used.items())}
 
 

@@ -12,10 +12,9 @@ from pathlib import Path
 from shutil import which
 
 import numpy as np
-from forest_workload import C_EXP, DEPTH, GOLDEN, MASK, Work, mix_array
-from numpy.lib.stride_tricks import sliding_window_view
+from forest_workload import C_EXP, DEPTH, GOLDEN, MASK, Work, mix_array, root_hash
 
-from agentq._core import Forest
+from agentq._core import Forest, Lockstep
 
 
 def _root_counts(forest: Forest, roots: np.ndarray) -> list[list[int]]:
@@ -30,69 +29,59 @@ def values_of(hashes: np.ndarray) -> np.ndarray:
 
 
 def arrays(work: Work, evaluate: Callable[[np.ndarray], np.ndarray] = values_of) -> list[list[int]]:
-    """Ask all trees at once; hashes in NumPy.
+    """All trees in lockstep; hashes in NumPy.
 
-    A node's hash is mixed when it is visited, from the seed that its parent left for it.
+    known[node]: the hash of an expanded node. A leaf's hash follows from its parent's and its rank.
     """
     forest = Forest(selection="ucb1", c_exp=C_EXP, exhaust=False)
     every = forest.add_trees(work.trees)
     roots = np.array([forest.root(tree) for tree in every])
-    seeds = np.zeros(work.cells, dtype=np.uint32)
-    seeds[roots] = (1 + np.arange(work.trees, dtype=np.uint64) * GOLDEN).astype(np.uint32)
-    steps = ((np.arange(work.widest, dtype=np.uint64) + 1) * GOLDEN).astype(np.uint32)
-    offsets = np.arange(work.widest)
-    blocks = sliding_window_view(seeds, work.width, writeable=True)  # blocks[first]: the seeds of K siblings
-    widths = np.full(work.trees * work.batch, work.width, dtype=np.uint32)
-    left = np.full(work.trees, work.simulations)
-    while left.any():
-        batch = min(work.batch, int(left.max()))
-        trees = every[left >= batch]
-        size, done = len(trees) * batch, 0
-        for _ in range(int(left[trees].min()) // batch):  # until one of them may have too few left
-            tickets, leaves, asked, depth, _ = forest.ask(trees, batch)
-            hashes = mix_array(seeds.take(leaves))
-            growing, grown = tickets, hashes
-            fresh = depth < DEPTH
-            if np.count_nonzero(fresh) < len(fresh):
-                growing, grown = tickets[fresh], hashes[fresh]
-            if work.varied:
-                width = 1 + grown % np.uint32(work.widest)
-                first = forest.expand(growing, width)
-                inside = offsets < width[:, None]
-                seeds[(first[:, None] + offsets)[inside]] = (grown[:, None] + steps)[inside]
-            else:
-                blocks[forest.expand(growing, widths[: len(growing)])] = grown[:, None] + steps
-            forest.tell(tickets, evaluate(hashes))
-            if len(tickets) < size:  # a tree was blocked
-                left -= np.bincount(asked, minlength=work.trees)
-                break
-            done += batch
-        left[trees] -= done
+    known = np.zeros(work.cells, dtype=np.uint32)
+    steps = ((np.arange(work.widest, dtype=np.uint64) + 1) * GOLDEN).astype(np.uint32)  # by rank
+    rows = Lockstep(forest, every, work.simulations, work.batch)
+    node, parent, rank, depth = rows.node, rows.parent, rows.rank, rows.depth
+    values, widths, full = rows.values, rows.widths, len(rows.node)
+    width, last = np.uint32(work.width), np.int32(DEPTH)
+
+    def answer(seeds: np.ndarray, size: int) -> int:
+        hashes = mix_array(seeds)
+        known[node[:size]] = hashes
+        values[:size] = evaluate(hashes)
+        if work.varied:
+            widths[:size] = 1 + hashes % np.uint32(work.widest)
+            widths[:size] *= depth[:size] < last
+        else:
+            np.multiply(depth[:size] < last, width, out=widths[:size])
+        return rows.step()
+
+    size = answer((1 + np.arange(work.trees, dtype=np.uint64) * GOLDEN).astype(np.uint32), work.trees)  # the roots
+    while size == full:
+        seeds = known.take(parent)
+        seeds += steps.take(rank)
+        size = answer(seeds, size)
+    while size:
+        size = answer(known[parent[:size]] + steps[rank[:size]], size)
     return _root_counts(forest, roots)
 
 
 def scalar(work: Work) -> list[list[int]]:
-    """One leaf at a time, tree after tree; hashes in Python.
-
-    Siblings share one record: their parent's hash, the first sibling, their depth.
-    """
+    """One leaf at a time, tree after tree; hashes in Python."""
     forest = Forest(selection="ucb1", c_exp=C_EXP, exhaust=False)
-    ask, expand, tell, width = forest.ask_one, forest.expand_one, forest.tell_one, work.width
     roots = np.array([forest.root(tree) for tree in forest.add_trees(work.trees)])
-    known: list[tuple[int, int, int]] = [(0, 0, 0)] * work.cells
+    known = [0] * work.cells  # by node: its hash
+    steps, width = [(rank + 1) * GOLDEN for rank in range(work.width)], work.width
     for tree, root in enumerate(roots.tolist()):
-        known[root] = (1 + (tree - 1) * GOLDEN, root, 0)
-        for _ in range(work.simulations):
-            ticket, node = ask(tree)
-            h, first, depth = known[node]
-            h = (h + (node - first + 1) * GOLDEN) & MASK
+        step = Lockstep(forest, [tree], work.simulations).step_one
+        h = known[root] = root_hash(tree)
+        leaf = step((h >> 8) * 2.0**-24, width)
+        while leaf:
+            node, parent, rank, depth = leaf
+            h = (known[parent] + steps[rank]) & MASK
             h = ((h ^ (h >> 16)) * 0x85EBCA6B) & MASK  # mix(), in place: a call costs as much as the search
             h = ((h ^ (h >> 13)) * 0xC2B2AE35) & MASK
             h ^= h >> 16
-            if depth < DEPTH:
-                first = expand(ticket, width)
-                known[first : first + width] = [(h, first, depth + 1)] * width
-            tell(ticket, (h >> 8) * 2.0**-24)
+            known[node] = h
+            leaf = step((h >> 8) * 2.0**-24, width if depth < DEPTH else 0)
     return _root_counts(forest, roots)
 
 

@@ -1,9 +1,8 @@
 """Other tree searches at the work of forest.py, as far as their own rules allow.
 
 mctx accepts UCB1 and then does the same work. The others have different rules. They make S simulations with the same
-values and widths, which is checked; their counts are their own. OpenSpiel's C++ search cannot do this work, because
-pip's `pyspiel.Evaluator` cannot be subclassed. It plays tic-tac-toe with random rollouts, which cost more than its
-tree. It is here for scale, and no ratio is reported.
+values and widths, which is checked; their counts are their own. OpenSpiel's C++ search gets the tree as a game of its
+own: pip's `pyspiel.Evaluator` cannot be subclassed, but extensive games can be loaded from text.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import cache
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -72,7 +72,7 @@ def mctx_bytes(work: Work) -> int:
     return _mctx_search(work)()[1]  # type: ignore[no-any-return]
 
 
-def _nodes(root: Any) -> list[Any]:
+def nodes_of(root: Any) -> list[Any]:
     """All nodes below `root`, itself included; nodes have `children`."""
     found = [root]
     for node in found:
@@ -156,61 +156,46 @@ def openspiel(work: Work) -> Any:
 
 
 def openspiel_holds(root: Any, work: Work) -> bool:
-    widths = {len(node.children) for node in _nodes(root)}
+    widths = {len(node.children) for node in nodes_of(root)}
     return root.explore_count == work.simulations and widths == {0, work.width}
 
 
+GAME_DEPTH = 6
+
+
 @cache
-def _llm_reasoners() -> tuple[type, Any, Any]:
-    """Its search without rollouts, its world (a state is a hash and a depth), and its questions about actions."""
-    from reasoners import SearchConfig, WorldModel  # type: ignore[import-not-found]
-    from reasoners.algorithm import MCTS  # type: ignore[import-not-found]
+def _game(width: int) -> Any:
+    """The tree of the work down to GAME_DEPTH as OpenSpiel's extensive game in C++: one player, values at the ends."""
+    import pyspiel  # type: ignore[import-not-found]
 
-    class World(WorldModel):  # type: ignore[misc]
-        def init_state(self) -> tuple[int, int]:
-            return root_hash(0), 0
+    lines, actions = ['EFG 2 R "tree" { "1" "2" } ""'], " ".join(f'"{i}"' for i in range(width))
+    ends, inner = count(1), count(1)
 
-        def step(self, state: tuple[int, int], action: int) -> tuple[tuple[int, int], dict[str, Any]]:
-            return (child_hash(state[0], action), state[1] + 1), {}
+    def add(h: int, depth: int) -> None:
+        if depth == GAME_DEPTH:
+            lines.append(f't "" {next(ends)} "" {{ {value_of(h)} {-value_of(h)} }}')
+            return
+        lines.append(f'p "" 1 {next(inner)} "" {{ {actions} }} 0')
+        for i in range(width):
+            add(child_hash(h, i), depth + 1)
 
-        def is_terminal(self, state: tuple[int, int]) -> bool:
-            return False
-
-    class Search(MCTS):  # type: ignore[misc]
-        def _simulate(self, path: Any) -> None:
-            """A leaf is worth its own value."""
-
-    class Config(SearchConfig):  # type: ignore[misc]
-        def __init__(self, width: int) -> None:
-            super().__init__()
-            self.width = width
-
-        def get_actions(self, state: tuple[int, int]) -> range:
-            return range(self.width if state[1] < DEPTH else 0)
-
-        def fast_reward(self, state: tuple[int, int], action: int) -> tuple[float, dict[str, Any]]:
-            return 0.0, {}
-
-        def reward(self, state: tuple[int, int], action: int, **details: Any) -> tuple[float, dict[str, Any]]:
-            return value_of(child_hash(state[0], action)), {}
-
-    return Search, World, Config
+    add(root_hash(0), 0)
+    return pyspiel.load_efg_game("\n".join(lines) + "\n")
 
 
-def llm_reasoners(work: Work) -> Any:
-    """llm-reasoners' MCTS by its own rule, ln N / max(1, n); a visit is worth the leaf's value, not the path's sum."""
-    search_type, world, config = _llm_reasoners()
-    search = search_type(
-        w_exp=C_EXP, depth_limit=DEPTH + 1, n_iters=work.simulations, cum_reward=lambda rewards: rewards[-1],
-        output_strategy="last_iter",
-    )  # fmt: skip
-    search(world(), config(work.width))
-    return search.root
+def openspiel_native(work: Work) -> list[Any]:
+    """OpenSpiel's C++ MCTSBot on the game, once per tree: ln N / n, one random rollout from a leaf that is no end."""
+    import pyspiel
+
+    game = _game(work.width)
+    bot = pyspiel.MCTSBot(
+        game, pyspiel.RandomRolloutEvaluator(1, 7), C_EXP, work.simulations, 4096, False, 7, False
+    )  # MB, solve, seed, verbose
+    return [bot.mcts_search(game.new_initial_state()) for _ in range(work.trees)]
 
 
-def llm_reasoners_holds(root: Any, work: Work) -> bool:
-    expanded = [node for node in _nodes(root) if node.state and node.depth < DEPTH]
-    return len(root.cum_rewards) == work.simulations and {len(node.children) for node in expanded} == {work.width}
+def openspiel_native_holds(roots: list[Any], work: Work) -> bool:
+    return all(root.explore_count == work.simulations and len(root.children) == work.width for root in roots)
 
 
 def openspiel_game(simulations: int, game: str = "tic_tac_toe") -> Any:

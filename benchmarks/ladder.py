@@ -59,7 +59,7 @@ def climb(env: str, seed: int, out: Path, settings: list[str]) -> Path:
     path = out / f"{env}-seed{seed}"
     words = [f"--run.env={env}", f"--run.seed={seed}", f"--run.out={path}", *settings]
     code = subprocess.run(
-        [sys.executable, "-m", "agentq.cli", "ladder", "--json", *words], stdout=subprocess.DEVNULL
+        [sys.executable, "-m", "agentq", "ladder", "--json", *words], stdout=subprocess.DEVNULL
     ).returncode
     if code:
         raise SystemExit(code)

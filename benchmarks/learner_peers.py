@@ -1,13 +1,10 @@
-"""The contestants of benchmarks/learner.py: the packed learner, TRL's DPOTrainer in two ways, loops that share nothing.
+"""The contestants of benchmarks/learner.py but TRL: the packed learner, loops that share nothing.
 
 Each takes one optimiser step on a model and returns the values by which such steps are compared.
 """
 
 from __future__ import annotations
 
-import copy
-import os
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from learner_workload import EOS
 from torch import Tensor
 
 from agentq.learn.learner import Learner
@@ -24,7 +20,6 @@ from agentq.learn.losses import dpo_loss
 from agentq.types import PreferencePair, Sample
 
 BETA = 0.1
-MICRO_BATCH = 4  # pairs TRL forwards at once; its default of 8 needs twice the memory and is not faster on a CPU
 
 
 @dataclass(slots=True)
@@ -58,7 +53,7 @@ class Meter:
         step.peak_mib = (_memory_kib("VmHWM") - self.memory) / 1024
 
 
-def _gradient(model: Any) -> dict[str, Tensor]:
+def gradient(model: Any) -> dict[str, Tensor]:
     return {name: p.grad.detach().clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
@@ -70,7 +65,7 @@ def packed(model: Any, pairs: list[PreferencePair], *, bf16: bool) -> Step:
     step, meter = Step(), Meter()
     metrics = learner.step_dpo(pairs, beta=BETA)
     meter.read(step)
-    step.loss, step.tokens, step.gradient = metrics["loss"], int(metrics["num_tokens"]), _gradient(model)
+    step.loss, step.tokens, step.gradient = metrics["loss"], int(metrics["num_tokens"]), gradient(model)
     return step
 
 
@@ -89,7 +84,7 @@ def packed_group(model: Any, episodes: list[list[Sample]], advantages: list[floa
     step, meter = Step(), Meter()
     metrics = learner.update(samples, loss)
     meter.read(step)
-    step.loss, step.tokens, step.gradient = metrics["loss"], int(metrics["num_tokens"]), _gradient(model)
+    step.loss, step.tokens, step.gradient = metrics["loss"], int(metrics["num_tokens"]), gradient(model)
     return step
 
 
@@ -106,7 +101,7 @@ def _logps(model: Any, ids: Sequence[int], spans: Sequence[tuple[int, int]], bf1
     return torch.log_softmax(logits, dim=-1).gather(1, targets[:, None])[:, 0]
 
 
-def _sequence(sample: Sample) -> tuple[list[int], list[tuple[int, int]]]:
+def sequence(sample: Sample) -> tuple[list[int], list[tuple[int, int]]]:
     ids = [*sample.prompt_ids.tolist(), *sample.token_ids.tolist()]
     return ids, [(len(sample.prompt_ids), len(ids))]
 
@@ -119,7 +114,7 @@ def _loop(model: Any, losses: Sequence[Callable[[], tuple[Tensor, int]]]) -> Ste
         value.backward()
         step.loss += value.item()
         step.tokens += tokens
-    step.gradient = _gradient(model)
+    step.gradient = gradient(model)
     optimizer.step()
     meter.read(step)
     return step
@@ -128,7 +123,7 @@ def _loop(model: Any, losses: Sequence[Callable[[], tuple[Tensor, int]]]) -> Ste
 def one_pair_at_a_time(model: Any, pairs: list[PreferencePair], *, bf16: bool) -> Step:
     def loss(pair: PreferencePair) -> tuple[Tensor, int]:
         (chosen,), (rejected,) = pair.chosen, pair.rejected
-        ours = [_logps(model, *_sequence(s), bf16).sum(dtype=torch.float64)[None] for s in (chosen, rejected)]
+        ours = [_logps(model, *sequence(s), bf16).sum(dtype=torch.float64)[None] for s in (chosen, rejected)]
         ref = [torch.tensor([s.logps.astype(np.float64).sum()]) for s in (chosen, rejected)]
         tokens = sum(len(s.prompt_ids) + len(s.token_ids) - 1 for s in (chosen, rejected))
         return dpo_loss(*ours, *ref, beta=BETA).loss[0] / len(pairs), tokens
@@ -137,7 +132,7 @@ def one_pair_at_a_time(model: Any, pairs: list[PreferencePair], *, bf16: bool) -
 
 
 def one_step_at_a_time(model: Any, episodes: list[list[Sample]], advantages: list[float], *, bf16: bool) -> Step:
-    sequences = [(_sequence(s), a) for a, steps in zip(advantages, episodes, strict=True) for s in steps]
+    sequences = [(sequence(s), a) for a, steps in zip(advantages, episodes, strict=True) for s in steps]
     return _group_loop(model, sequences, bf16)
 
 
@@ -146,7 +141,7 @@ def one_episode_at_a_time(model: Any, episodes: list[list[Sample]], advantages: 
     sequences = []
     for advantage, steps in zip(advantages, episodes, strict=True):
         spans = [(len(s.prompt_ids), len(s.prompt_ids) + len(s.token_ids)) for s in steps]
-        sequences.append(((_sequence(steps[-1])[0], spans), advantage))
+        sequences.append(((sequence(steps[-1])[0], spans), advantage))
     return _group_loop(model, sequences, bf16)
 
 
@@ -157,91 +152,3 @@ def _group_loop(model: Any, sequences: list[Any], bf16: bool) -> Step:
         return -advantage * _logps(model, ids, spans, bf16).sum() / total, len(ids) - 1
 
     return _loop(model, [lambda s=s: loss(*s[0], s[1]) for s in sequences])  # type: ignore[misc]
-
-
-# TRL ------------------------------------------------------------------------------------------------------------------
-
-
-def trl_default(model: Any, pairs: list[PreferencePair], *, bf16: bool, reference: Any = None) -> Step:
-    """TRL as it is, without max_length, which would drop or cut these pairs. Its reference is a copy of the model."""
-    return _trl(model, pairs, reference or copy.deepcopy(model), bf16=bf16)
-
-
-def trl_best(model: Any, pairs: list[PreferencePair], *, bf16: bool) -> Step:
-    """No checkpointing, reference computed beforehand, the head on response rows alone (which it does on GPUs only)."""
-    import trl.trainer.utils
-
-    trl.trainer.utils._use_triton = lambda device: True  # what decides `compact` there, and nothing else
-    return _trl(model, pairs, None, bf16=bf16, gradient_checkpointing=False, precompute_ref_log_probs=True)
-
-
-def _trl(model: Any, pairs: list[PreferencePair], reference: Any, *, bf16: bool, **settings: Any) -> Step:
-    os.environ |= {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"}
-    from datasets import Dataset, disable_progress_bars
-    from transformers import TrainerCallback
-    from trl import DPOConfig, DPOTrainer
-
-    disable_progress_bars()
-    step = Step()
-
-    class Measure(TrainerCallback):  # type: ignore[misc]  # untyped
-        def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
-            self.meter = Meter()
-
-        def on_pre_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
-            step.gradient = _gradient(model)
-
-        def on_step_end(self, *args: Any, **kwargs: Any) -> None:
-            self.meter.read(step)
-
-    with tempfile.TemporaryDirectory() as out:
-        micro_batch = min(MICRO_BATCH, len(pairs))
-        config = DPOConfig(
-            output_dir=out,
-            use_cpu=True,
-            bf16=bf16,
-            beta=BETA,
-            max_length=None,
-            max_steps=1,
-            max_grad_norm=0.0,
-            per_device_train_batch_size=micro_batch,
-            gradient_accumulation_steps=len(pairs) // micro_batch,
-            save_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-            **settings,
-        )
-        start = time.process_time()
-        trainer = DPOTrainer(
-            model=model,
-            ref_model=reference,
-            args=config,
-            train_dataset=Dataset.from_list([_text(pair) for pair in pairs]),
-            processing_class=_tokenizer(model.config.vocab_size),
-            callbacks=[Measure()],
-        )
-        step.once_s = time.process_time() - start if config.precompute_ref_log_probs else 0.0
-        step.loss = float(trainer.train().training_loss)
-    sides = [s for pair in pairs for s in (*pair.chosen, *pair.rejected)]
-    step.tokens = sum(len(s.prompt_ids) + len(s.token_ids) for s in sides)
-    return step
-
-
-def _word(token: int) -> str:
-    return {0: "<pad>", 1: "<unk>", EOS: "<eos>"}.get(token, f"w{token}")
-
-
-def _text(pair: PreferencePair) -> dict[str, str]:
-    (chosen,), (rejected,) = pair.chosen, pair.rejected
-    ids = {"prompt": chosen.prompt_ids, "chosen": chosen.token_ids, "rejected": rejected.token_ids}
-    return {name: " ".join(["", *map(_word, tokens.tolist())]) for name, tokens in ids.items()}
-
-
-def _tokenizer(vocab_size: int) -> Any:
-    """One id per word, so that training uses the recorded ids."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    words = Tokenizer(models.WordLevel({_word(i): i for i in range(vocab_size)}, "<unk>"))
-    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<eos>", pad_token="<pad>", unk_token="<unk>")

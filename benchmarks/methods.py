@@ -138,7 +138,7 @@ def _agentq(path: Path, *words: str) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_name(f"{path.name}.log").open("a") as log:
         one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "agentq.cli", *words]
+        command = [sys.executable, "-m", "agentq", *words]
         return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=log, env=one_thread).returncode
 
 

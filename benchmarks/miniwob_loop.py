@@ -55,7 +55,7 @@ def make(out: Path, more: dict[str, tuple[str, ...]]) -> int:
         path = out / recipe
         command = [
             "-m",
-            "agentq.cli",
+            "agentq",
             "train",
             recipe,
             "--json",

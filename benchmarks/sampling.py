@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import pickle
 import resource
 import subprocess
 import sys
@@ -20,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -27,38 +27,54 @@ import numpy as np
 import torch
 from machine import commit, machine
 
+import agentq
 from agentq import envs
-from agentq.cli import embedded_base
 from agentq.critics.ranker import LLMRanker
 from agentq.learn.learner import Learner
-from agentq.policies.model_policy import ModelPolicy
-from agentq.policies.protocol import Engine, SampledAnswer, SampleRequest
-from agentq.policies.transformers_engine import TransformersEngine
-from agentq.searching.run import run_all
-from agentq.searching.tree import SearchSettings, TreeSearch
 from agentq.types import Sample, Split, Task
 
+
+def first(*places: str) -> Any:
+    """The first of these names that this version of agentq has."""
+    for place in places:
+        module, name = place.split(":")
+        try:
+            return getattr(import_module(f"agentq.{module}"), name)
+        except (ImportError, AttributeError):
+            continue
+    raise ImportError(f"agentq must have one of {', '.join(places)}; got {agentq.__file__}")
+
+
+ModelPolicy = first("policies.model_policy:ModelPolicy", "policies.model:ModelPolicy")
+SampleRequest = first("policies.protocol:SampleRequest", "policies.protocol:Request")
+Prompt = first("policies.protocol:Prompt")
+TransformersEngine = first("policies.transformers_engine:TransformersEngine", "policies.engine:TransformersEngine")
+run_all = first("searching.run:run_all", "search.run:run_all")
+SearchSettings = first("searching.tree:SearchSettings", "search.tree:SearchSettings")
+TreeSearch = first("searching.tree:TreeSearch", "search.tree:TreeSearch")
+
 K, TEMPERATURE = 5, 0.8
-Trace = list[list[SampleRequest]]  # the requests of each tree, in their order
+BASE = Path(agentq.__file__).parent / "models" / "base"
+Trace = list[list[Any]]  # the requests of each tree, in their order
 
 
 class Recording:
     """`Engine` that notes what one tree asks."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine, self.requests = engine, list[SampleRequest]()
+    def __init__(self, engine: Any) -> None:
+        self.engine, self.requests = engine, list[Any]()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.engine, name)
 
-    async def sample(self, request: SampleRequest) -> list[SampledAnswer]:
+    async def sample(self, request: Any) -> list[Any]:
         self.requests.append(request)
         return await self.engine.sample(request)
 
 
-def search(engine: Engine, tasks: Sequence[Task], rollouts: int) -> Trace:
+def search(engine: Any, tasks: Sequence[Task], rollouts: int) -> Trace:
     """Search all tasks at once; what each tree asked, by task."""
-    settings, asked = SearchSettings(rollouts, K, temperature=TEMPERATURE), dict[int, list[SampleRequest]]()
+    settings, asked = SearchSettings(rollouts, K, temperature=TEMPERATURE), dict[int, list[Any]]()
 
     async def work(task: Task) -> None:
         own: Any = Recording(engine)
@@ -69,9 +85,9 @@ def search(engine: Engine, tasks: Sequence[Task], rollouts: int) -> Trace:
     return [asked[task.seed] for task in tasks]
 
 
-def replay(engine: Engine, trace: Trace) -> list[list[SampledAnswer]]:
+def replay(engine: Any, trace: Trace) -> list[list[Any]]:
     """The answers to a recorded search: trees side by side, the requests of each one after another."""
-    answers: list[list[list[SampledAnswer]]] = [[] for _ in trace]
+    answers: list[list[list[Any]]] = [[] for _ in trace]
 
     async def work(tree: int) -> None:
         for request in trace[tree]:
@@ -81,14 +97,32 @@ def replay(engine: Engine, trace: Trace) -> list[list[SampledAnswer]]:
     return [samples for tree in answers for samples in tree]
 
 
+def written(trace: Trace) -> str:
+    """A trace as JSON, which every version can read."""
+    return json.dumps(
+        [
+            [[r.prompt.ids.tolist(), r.k, r.seed, r.temperature, r.max_new_tokens, r.role] for r in tree]
+            for tree in trace
+        ]
+    )
+
+
+def read(text: str) -> Trace:
+    """The trace that `written` made."""
+    return [
+        [SampleRequest(Prompt([], np.array(ids, dtype=np.int32)), *other) for ids, *other in tree]
+        for tree in json.loads(text)
+    ]
+
+
 def measure(trace: Trace, tasks: Sequence[Task], rollouts: int, repeats: int) -> dict[str, Any]:
     """This version's answers and its tokens per CPU second: best and median of `repeats`."""
-    engine = TransformersEngine(embedded_base())
+    engine = TransformersEngine(BASE)
     greedy = [[replace(r, temperature=0.0) for r in tree[:4]] for tree in trace]
     checked = replay(engine, greedy)
     prompts = [r.prompt.ids for tree in greedy for r in tree]
     samples = [Sample(p, s.token_ids, s.logps) for p, some in zip(prompts, checked, strict=True) for s in some]
-    again = Learner.from_checkpoint(embedded_base(), learning_rate=1e-5).recompute_logps(samples)
+    again = Learner.from_checkpoint(BASE, learning_rate=1e-5).recompute_logps(samples)
     gap = max(float(np.abs(a.logps - b.logps).max()) for a, b in zip(samples, again, strict=True))
     figures: dict[str, Any] = {"worst_logp_gap": gap}
     for name, run in {
@@ -126,11 +160,11 @@ def main() -> None:
     torch.set_num_threads(1)
     tasks = envs.tasks("booking", Split.TRAIN, args.trees)
     if args.trace:
-        print(json.dumps(measure(pickle.loads(args.trace.read_bytes()), tasks, args.rollouts, args.repeats)))
+        print(json.dumps(measure(read(args.trace.read_text()), tasks, args.rollouts, args.repeats)))
         return
     with tempfile.TemporaryDirectory() as folder:
         given = Path(folder) / "trace"
-        given.write_bytes(pickle.dumps(search(TransformersEngine(embedded_base()), tasks, args.rollouts)))
+        given.write_text(written(search(TransformersEngine(BASE), tasks, args.rollouts)))
         found = {"this": measured_by(sys.executable, given, args)}
         if args.beside:
             found["beside"] = measured_by(args.beside, given, args)

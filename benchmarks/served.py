@@ -21,7 +21,7 @@ OWN = Path(__file__).parents[1] / "examples" / "own_env.py"
 @contextmanager
 def serving(folder: Path, *words: str, **more: Any) -> Iterator[tuple[int, str]]:
     """A server of examples/own_env.py, whose temporary folders are made in `folder`: its process, and its address."""
-    command = [sys.executable, "-m", "agentq.cli", "env", "serve", f"{OWN}:make", "--at", "127.0.0.1:0", *words]
+    command = [sys.executable, "-m", "agentq", "env", "serve", f"{OWN}:make", "--at", "127.0.0.1:0", *words]
     environ = {**os.environ, "TMPDIR": str(folder)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ, cwd=folder, **more) as server:
         try:
@@ -69,7 +69,7 @@ def in_time(holds: Callable[[], bool], seconds: float) -> bool:
 
 def children(pid: int) -> set[int]:
     """The child processes of a process, with all descendants."""
-    return processes.tree(pid, "of nobody") - {pid}
+    return processes.tree(pid, "no token") - {pid}
 
 
 def memory_mib(pid: int) -> float:

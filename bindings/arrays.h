@@ -135,14 +135,14 @@ py::array_t<T> to_numpy(std::vector<T>&& values) {
   return py::array_t<T>(size, data, base);
 }
 
-/// A read-only NumPy view of `size` values, `stride` bytes apart, in shared memory, which it keeps alive.
+/// A NumPy view, read-only by default, of `size` values, `stride` bytes apart, in shared memory, which it keeps alive.
 template <typename T, typename Owner>
-py::array_t<T> view_of(std::shared_ptr<Owner> owner, const T* data, std::size_t size, std::size_t stride) {
+py::array_t<T> view_of(std::shared_ptr<Owner> owner, const T* data, std::size_t size, std::size_t stride, bool writeable = false) {
   auto held = std::make_unique<std::shared_ptr<Owner>>(std::move(owner));
   py::capsule base(held.get(), [](void* pointer) { delete static_cast<std::shared_ptr<Owner>*>(pointer); });
   held.release();
   py::array_t<T> view({static_cast<py::ssize_t>(size)}, {static_cast<py::ssize_t>(stride)}, data, base);
-  view.attr("flags").attr("writeable") = false;
+  if (!writeable) view.attr("flags").attr("writeable") = false;
   return view;
 }
 

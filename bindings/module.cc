@@ -7,11 +7,13 @@
 #include <optional>
 
 #include "bindings/arrays.h"
-#include "bindings/attend.h"
+#include "bindings/decoding.h"
+#include "bindings/lockstep.h"
 #include "bindings/scalar.h"
 #include "bindings/shared.h"
 #include "csrc/forest.h"
 #include "csrc/score.h"
+#include "csrc/seed.h"
 
 namespace agentq::bindings {
 namespace {
@@ -268,8 +270,10 @@ PYBIND11_MODULE(_core, m) {
     }
   });
   m.def("ucb1_score", &agentq::ucb1_score, "mean_value"_a, "parent_visit_count"_a, "visit_count"_a, "c_exp"_a);
+  m.def("seed_of", [](const std::vector<std::uint32_t>& words) { return agentq::seed_of(words); }, "words"_a);
   agentq::bindings::bind_forest(m);
-  agentq::bindings::bind_attend(m);
+  agentq::bindings::bind_lockstep(m);
+  agentq::bindings::bind_decoding(m);
   m.attr("NO_NODE") = agentq::kNoNode;
   m.attr("TERMINAL") = static_cast<int>(agentq::kTerminal);
   m.attr("EXHAUSTED") = static_cast<int>(agentq::kExhausted);

@@ -1,5 +1,5 @@
-// ask_one, expand_one and tell_one are so short that pybind11's call overhead exceeded their work. They use CPython's
-// vectorcall convention instead. They accept, return and raise the same as every other call.
+// ask_one, expand_one, tell_one and step_one are so short that pybind11's call overhead exceeded their work. They use
+// CPython's vectorcall convention instead. They accept, return and raise the same as every other call.
 #include "bindings/scalar.h"
 
 #include <array>
@@ -9,7 +9,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "bindings/shared.h"
+#include "bindings/lockstep.h"
 
 namespace agentq::bindings {
 namespace {
@@ -37,11 +37,26 @@ T converted(PyObject* object, const char* name) {
   }
 }
 
-SharedForest& forest_of(PyObject* self) {
+template <typename T>
+T& native_of(PyObject* self) {
   auto* instance = reinterpret_cast<py::detail::instance*>(self);
-  void* forest = instance->simple_layout ? instance->simple_value_holder[0] : instance->get_value_and_holder().value_ptr();
-  if (forest == nullptr) throw py::type_error("Forest.__init__() must be called when it is overridden");
-  return *static_cast<SharedForest*>(forest);
+  void* native = instance->simple_layout ? instance->simple_value_holder[0] : instance->get_value_and_holder().value_ptr();
+  if (native == nullptr)
+    throw py::type_error(std::string(Py_TYPE(self)->tp_name) + ".__init__() must be called when it is overridden");
+  return *static_cast<T*>(native);
+}
+
+/// A tuple of new references; nullptr, with an exception set, if one of them is.
+template <typename... Items>
+PyObject* tuple_of(Items... items) {
+  PyObject* made = ((items != nullptr) && ...) ? PyTuple_New(sizeof...(items)) : nullptr;
+  if (made == nullptr) {
+    (Py_XDECREF(items), ...);
+    return nullptr;
+  }
+  Py_ssize_t at = 0;
+  (PyTuple_SET_ITEM(made, at++, items), ...);
+  return made;
 }
 
 /// Returns the result of `act`; sets a Python exception and returns nullptr if it throws.
@@ -95,18 +110,9 @@ PyObject* ask_one(PyObject* self, PyObject* const* given, Py_ssize_t size, PyObj
     const auto wanted = converted<long long>(tree, "tree");
     const auto id = static_cast<TreeId>(wanted);
     if (id != wanted) throw std::out_of_range("no tree " + std::to_string(wanted));
-    const std::optional<Leaf> leaf = forest_of(self).locked_briefly([&](Forest& forest) { return forest.ask_one(id); });
+    const std::optional<Leaf> leaf = native_of<SharedForest>(self).locked_briefly([&](Forest& forest) { return forest.ask_one(id); });
     if (!leaf) return Py_NewRef(Py_None);
-    PyObject* ticket = PyLong_FromUnsignedLongLong(leaf->ticket);
-    PyObject* node = PyLong_FromUnsignedLong(leaf->node);
-    PyObject* pair = ticket != nullptr && node != nullptr ? PyTuple_New(2) : nullptr;
-    if (pair == nullptr) {
-      Py_XDECREF(ticket), Py_XDECREF(node);
-      return nullptr;
-    }
-    PyTuple_SET_ITEM(pair, 0, ticket);
-    PyTuple_SET_ITEM(pair, 1, node);
-    return pair;
+    return tuple_of(PyLong_FromUnsignedLongLong(leaf->ticket), PyLong_FromUnsignedLong(leaf->node));
   });
 }
 
@@ -118,7 +124,7 @@ PyObject* expand_one(PyObject* self, PyObject* const* given, Py_ssize_t size, Py
     if (count < 0) throw std::invalid_argument("width must be at least 0; got " + std::to_string(count));
     if (count > std::numeric_limits<std::uint32_t>::max())
       throw std::invalid_argument("width must be below 2**32; got " + std::to_string(count));
-    const std::optional<NodeId> first = forest_of(self).locked_briefly(
+    const std::optional<NodeId> first = native_of<SharedForest>(self).locked_briefly(
         [&](Forest& forest) { return forest.expand_one(id, static_cast<std::uint32_t>(count)); });
     return first ? PyLong_FromUnsignedLong(*first) : Py_NewRef(Py_None);
   });
@@ -129,8 +135,29 @@ PyObject* tell_one(PyObject* self, PyObject* const* given, Py_ssize_t size, PyOb
     const auto [ticket, value] = arguments("tell_one", {"ticket", "value"}, given, size, names);
     const auto id = converted<unsigned long long>(ticket, "ticket");
     const auto told = converted<double>(value, "value");
-    forest_of(self).locked_briefly([&](Forest& forest) { forest.tell_one(id, told); });
+    native_of<SharedForest>(self).locked_briefly([&](Forest& forest) { forest.tell_one(id, told); });
     return Py_NewRef(Py_None);
+  });
+}
+
+/// (node, parent, rank, depth) of the next leaf, or None.
+PyObject* step_one(PyObject* self, PyObject* const* given, Py_ssize_t size, PyObject* names) {
+  return guarded([&]() -> PyObject* {
+    const auto [value, width] = arguments("step_one", {"value", "width"}, given, size, names);
+    const auto told = converted<double>(value, "value");
+    const auto count = converted<long long>(width, "width");
+    if (count < 0 || count > kMaxWidth)
+      throw std::invalid_argument("width must be in [0, " + std::to_string(kMaxWidth) + "]; got " +
+                                  std::to_string(count));
+    auto& lockstep = native_of<SharedLockstep>(self);
+    const Lockstep& rows = *lockstep.rows;
+    if (rows.size() != 1)
+      throw std::invalid_argument("a lockstep must have one row for step_one; got " + std::to_string(rows.size()));
+    const auto answer = static_cast<std::uint32_t>(count);
+    lockstep.shared.locked_briefly([&](Forest&) { lockstep.rows->step({&told, 1}, {&answer, 1}); });
+    if (rows.size() == 0) return Py_NewRef(Py_None);
+    return tuple_of(PyLong_FromUnsignedLong(rows.node()[0]), PyLong_FromUnsignedLong(rows.parent()[0]),
+                    PyLong_FromUnsignedLong(rows.rank()[0]), PyLong_FromLong(rows.depth()[0]));
   });
 }
 
@@ -138,6 +165,14 @@ template <PyObject* (*call)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*)>
 PyMethodDef method(const char* name, const char* doc) {
   // the cast that CPython documents for METH_FASTCALL | METH_KEYWORDS
   return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call)), METH_FASTCALL | METH_KEYWORDS, doc};
+}
+
+void add_calls(py::handle to, std::span<PyMethodDef> methods) {
+  for (PyMethodDef& definition : methods) {
+    PyObject* made = PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(to.ptr()), &definition);
+    if (made == nullptr) throw py::error_already_set();
+    to.attr(definition.ml_name) = py::reinterpret_steal<py::object>(made);
+  }
 }
 
 }  // namespace
@@ -148,11 +183,12 @@ void add_scalar_calls(py::handle forest_class) {
       method<expand_one>("expand_one", "expand_one($self, ticket, width)\n--\n\n"),
       method<tell_one>("tell_one", "tell_one($self, ticket, value)\n--\n\n"),
   };
-  for (PyMethodDef& definition : methods) {
-    PyObject* made = PyDescr_NewMethod(reinterpret_cast<PyTypeObject*>(forest_class.ptr()), &definition);
-    if (made == nullptr) throw py::error_already_set();
-    forest_class.attr(definition.ml_name) = py::reinterpret_steal<py::object>(made);
-  }
+  add_calls(forest_class, methods);
+}
+
+void add_lockstep_call(py::handle lockstep_class) {
+  static std::array<PyMethodDef, 1> methods = {method<step_one>("step_one", "step_one($self, value, width)\n--\n\n")};
+  add_calls(lockstep_class, methods);
 }
 
 }  // namespace agentq::bindings

@@ -36,7 +36,8 @@ Reserve::Reserve(std::size_t size) : size_(size) {
 
 Reserve::~Reserve() { munmap(data_, size_); }
 
-/// Unused ranges, kept with their first pages. A search that reuses one takes no page faults on them.
+/// Unused ranges, kept with their first pages. A search that reuses one takes no page faults on them, nor on further
+/// pages that the system has not needed meanwhile.
 class Pool {
  public:
   static Pool& instance() {
@@ -57,7 +58,7 @@ class Pool {
 
   void put(Reserve* reserve) noexcept {
     std::unique_ptr<Reserve> owned(reserve);
-    owned->give_back(kWarm, owned->size() - std::min(kWarm, owned->size()));
+    if (owned->size() > kWarm) owned->lend(kWarm, owned->size() - kWarm);
     const std::lock_guard<std::mutex> hold(mutex_);
     if (kept_.size() < kMost) kept_.push_back(std::move(owned));
   }
@@ -79,6 +80,13 @@ std::shared_ptr<Reserve> Reserve::make(std::size_t bytes) {
 
 std::shared_ptr<Reserve> Reserve::make_zeroed(std::size_t bytes) {
   return std::shared_ptr<Reserve>(new Reserve(whole_pages(bytes)));  // as the system gives it, never reused
+}
+
+void Reserve::lend(std::size_t offset, std::size_t bytes) const noexcept {
+#ifdef MADV_FREE
+  if (madvise(as<char>() + offset, bytes, MADV_FREE) == 0) return;
+#endif
+  give_back(offset, bytes);
 }
 
 void Reserve::give_back(std::size_t offset, std::size_t bytes) const noexcept {

@@ -35,6 +35,8 @@ class Reserve {
 
   /// Gives whole pages within [offset, offset + bytes) back to the system.
   void give_back(std::size_t offset, std::size_t bytes) const noexcept;
+  /// Lets the system take whole pages whenever it needs memory; until then they stay mapped.
+  void lend(std::size_t offset, std::size_t bytes) const noexcept;
 
  private:
   explicit Reserve(std::size_t size);

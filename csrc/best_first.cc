@@ -10,7 +10,7 @@
 namespace agentq {
 
 /// The best open leaf of a tree. `busy`: this call has already put rollouts in flight there.
-Forest::Found Forest::take_best(TreeId id, bool busy) noexcept {
+Found Forest::take_best(TreeId id, bool busy) noexcept {
   const Tree& tree = trees_[static_cast<std::size_t>(id)];
   std::vector<Open>& heap = open_[static_cast<std::size_t>(id)];
   while (!heap.empty()) {

@@ -82,7 +82,9 @@ std::vector<TreeId> Forest::add_trees(std::size_t count) {
 }
 
 void Forest::drop(std::span<const TreeId> trees) {
-  for (const TreeId tree : trees) live_tree(tree);
+  for (const TreeId tree : trees)
+    if (live_tree(tree).reserved > 0)
+      throw std::invalid_argument("a tree must have left its lockstep to be dropped; got tree " + std::to_string(tree));
   std::size_t open = 0;
   for (const TreeId id : trees) {
     Tree& tree = trees_[static_cast<std::size_t>(id)];

@@ -47,8 +47,8 @@
 #include <utility>
 #include <vector>
 
+#include "csrc/batch.h"
 #include "csrc/memory.h"
-#include "csrc/results.h"
 #include "csrc/score.h"
 #include "csrc/settings.h"
 
@@ -63,6 +63,7 @@ static_assert(link::kPending == (1u << 29) - (1u << 16) && link::kPendingOne == 
 static_assert(link::kBlock == (1u << 30) - 1 && kMaxCells / 2 == std::uint64_t{link::kBlock} + 1);
 
 class Draws;
+class Lockstep;
 
 inline constexpr std::uint32_t kMaxRollouts = 0xFFFFFFFFu;  // per tree
 
@@ -150,7 +151,7 @@ class Forest : public Memory {
   NodeId root(TreeId tree) const;
   std::vector<TreeId> trees() const;  // those not dropped
 
-  std::size_t num_in_flight() const noexcept { return rollouts_.size() - free_rollouts_; }
+  std::size_t num_in_flight() const noexcept;
   const ForestConfig& config() const noexcept { return config_; }
 
   /// A snapshot of everything; rollouts in flight are saved as cancelled. snapshot.h draws the layout.
@@ -162,6 +163,7 @@ class Forest : public Memory {
 
  private:
   friend class SnapshotReader;
+  friend class Lockstep;
 
   static constexpr std::size_t kLanes = 64;  // trees that descend side by side
 
@@ -171,35 +173,7 @@ class Forest : public Memory {
     std::uint32_t reroots = 0;  // number of calls of reroot
     std::uint32_t base = 0;     // rollouts through the root's children when it became the root
     std::uint32_t stamp = 0;    // the last ask that listed the tree
-  };
-  struct Rollout {
-    Ticket ticket = ticket::kNone;  // none: free
-    NodeId node = kNoNode;          // free: the next free entry
-    TreeId tree = 0;
-  };
-  /// A leaf that best-first search may take: the largest value first, then the lowest id.
-  struct Open {
-    float value;
-    NodeId node;
-    bool operator<(const Open& other) const noexcept {
-      return value != other.value ? value < other.value : node > other.node;
-    }
-  };
-  struct Lane {
-    NodeId node;
-    std::uint32_t row;
-  };
-  struct Found {
-    AskStatus status;
-    NodeId node;
-    std::int32_t depth = 0;
-  };
-  /// One call of ask. Row r has found[r] leaves, stored from index r * n.
-  struct Batch {
-    std::span<const TreeId> trees;
-    std::size_t n = 0;
-    std::vector<std::uint32_t> found;
-    Leaves leaves;
+    std::uint32_t reserved = 0;  // rollouts that a lockstep may ask; 0: the tree is in none
   };
   using Counts = std::unordered_map<NodeId, std::uint32_t>;
 
@@ -215,12 +189,17 @@ class Forest : public Memory {
   }
 
   template <typename Rule, bool kSkips>
-  void descend(Batch& batch) noexcept;
-  void arrive(Batch& batch, Lane lane, std::int32_t depth) noexcept;
+  void descend(const Batch& batch) noexcept;
+  void arrive(const Batch& batch, Lane lane, std::int32_t depth) noexcept;
   template <typename Rule, bool kSkips>
   NodeId select_child(const Slot& node) const noexcept;
-  template <typename Rule, bool kSkips, bool kTabled>
+  template <typename Rule, bool kSkips>
   NodeId best_child(NodeId block, std::uint32_t parent_visits) const noexcept;
+  template <typename Rule, bool kSkips, std::uint32_t kWidth>
+  NodeId best_of(NodeId block, std::uint32_t parent_visits) const noexcept;
+  template <typename Rule, bool kSkips>
+  NodeId descend_one(NodeId node, std::int32_t& depth) noexcept;
+  NodeId descend_tree(NodeId root) noexcept;
   template <typename Go>
   void by_rule(Go&& go) const;
   bool is_best_first() const noexcept { return config_.selection == Selection::kBestFirst; }
@@ -234,7 +213,9 @@ class Forest : public Memory {
   Draws root_draws(TreeId tree) const noexcept;
   double best_end(NodeId node) const;
   NodeId thompson_child(Draws& draws, NodeId node) const noexcept;
-  void walk(Batch& batch) noexcept;
+  void walk(const Batch& batch) noexcept;
+  void find(const Batch& batch) noexcept;
+  void check_asked(std::span<const TreeId> trees, std::size_t more);
   void make_room(TreeId tree, std::size_t width);
   void offer(TreeId tree, NodeId leaf) noexcept;
   void offer_all(TreeId tree);
@@ -256,15 +237,33 @@ class Forest : public Memory {
   void take(std::span<const Ticket> tickets, const char* call);
   void put_back(std::span<const Ticket> tickets) noexcept;
   void leave(NodeId node) noexcept;
+  void undo(NodeId node) noexcept;
   void check_returns(std::span<const double> returns) const;
   void back_up(std::uint32_t rollout, double value) noexcept;
   std::vector<NodeId> leaves_of(std::span<const Ticket> tickets);
-  void grow(NodeId leaf, NodeId block, std::uint32_t width) noexcept;
+  /// Makes a claimed block the children of a leaf. Does not set their values.
+  void grow(NodeId leaf, NodeId block, std::uint32_t width) noexcept {
+    Slot& here = slot(leaf);
+    lay_block(block, leaf, here.link & link::kIndex, width, here.visits_started);
+    here.link = block >> 1;
+  }
   NodeId append(NodeId node, TreeId tree);
   void step_down(Rollout& rollout, NodeId child) noexcept;
   void mark_exhausted(NodeId node) noexcept;
   void reopen(NodeId node) noexcept;
   bool all_exhausted(NodeId block) const noexcept;
+
+  /// Adds a return to the leaf, which is in the given block, and to its ancestors.
+  void add_return(NodeId leaf, NodeId block, double value) noexcept {
+    for (NodeId node = leaf;;) {
+      slot(node).value_sum += value;
+      if (squares_) squares_->as<double>()[node] += value * value;
+      const Header& above = header(block);
+      node = above.parent;
+      if (node == kNoNode) break;
+      block = node - 1 - above.index;
+    }
+  }
 
   /// Undoes the count of a rollout started at the node.
   void unstart(NodeId node) noexcept {
@@ -294,7 +293,8 @@ class Forest : public Memory {
   std::uint32_t free_rollout_ = kNoNode;
   TicketNumbers numbers_;
   std::uint32_t asks_ = 0;
-  Batch batch_;
+  std::vector<std::uint32_t> quota_, found_;  // ask's
+  std::vector<const Lockstep*> locksteps_;
 };
 
 }  // namespace agentq

@@ -75,13 +75,6 @@ std::vector<NodeId> Forest::expand(std::span<const Ticket> tickets, std::span<co
   return first;
 }
 
-/// Makes a claimed block the children of a leaf. Does not set their values.
-void Forest::grow(NodeId leaf, NodeId block, std::uint32_t width) noexcept {
-  Slot& here = slot(leaf);
-  lay_block(block, leaf, here.link & link::kIndex, width, here.visits_started);
-  here.link = block >> 1;
-}
-
 std::optional<NodeId> Forest::expand_one(Ticket ticket, std::uint32_t width) {
   const Rollout& rollout = rollouts_[rollout_of(ticket, "expand")];
   const std::uint32_t word = slot(rollout.node).link;

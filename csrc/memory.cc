@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <functional>
 #include <queue>
 #include <string>
@@ -116,7 +117,10 @@ NodeId Memory::claim(Chunks& tree, std::uint32_t room, std::uint32_t width) {
 void Memory::lay_block(NodeId block, NodeId parent, std::uint32_t index, std::uint32_t width,
                        std::uint32_t here) noexcept {
   header(block) = {parent, here, 0, static_cast<std::uint16_t>(width), static_cast<std::uint16_t>(index)};
-  for (std::uint32_t i = 0; i < width; ++i) slot(block + 1 + i) = {0.0, 0, link::kLeaf | i};
+  Slot* const slots = &slot(block + 1);
+  using Words [[gnu::vector_size(16)]] = std::uint32_t;
+  Words fresh{0, 0, 0, link::kLeaf};
+  for (std::uint32_t i = 0; i < width; ++i, fresh += Words{0, 0, 0, 1}) std::memcpy(slots + i, &fresh, sizeof(Slot));
   if (squares_) std::fill_n(squares_->as<double>() + block + 1, width, 0.0);
 }
 

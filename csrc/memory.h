@@ -2,6 +2,7 @@
 // the columns beside them; knows no search rule.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -52,6 +53,14 @@ class Memory {
       for (NodeId child = block + 1; child <= block + header(block).width; ++child) act(child);
   }
   std::uint32_t children_of(NodeId node) const noexcept;
+  /// The number of a node's children in the blocks before the given one.
+  std::uint32_t children_before(NodeId block) const noexcept {
+    const NodeId parent = header(block).parent;
+    if (parent == kNoNode) return 0;
+    std::uint32_t before = 0;
+    for (NodeId at = link::block(slot(parent).link); at != block; at = header(at).next) before += header(at).width;
+    return before;
+  }
   /// The child of the given rank, which must exist.
   NodeId child_at(NodeId block, std::uint32_t rank) const noexcept;
   std::vector<NodeId> below(NodeId node) const;  // the node and all below it, parents first, siblings together
@@ -68,6 +77,16 @@ class Memory {
   void make_critic_values() { make_column(critic_); }
   void make_priors() { make_column(prior_); }
   void make_squares() { squares_ = Reserve::make(max_bytes_ / sizeof(Cell) * sizeof(double)); }
+  /// Fetches the memory that the tree's next children will take.
+  void prefetch_room(const Chunks& tree) const noexcept {
+    __builtin_prefetch(cells_ + tree.bump, 1);
+    __builtin_prefetch(cells_ + tree.bump + 4, 1);
+  }
+  /// Critic values and priors of new children that come without any: 0, and 1 / width.
+  void fill_defaults(NodeId first, std::uint32_t width) noexcept {
+    if (critic_) std::fill_n(critic_->as<float>() + first, width, 0.0f);
+    if (prior_) std::fill_n(prior_->as<float>() + first, width, 1.0f / static_cast<float>(width));
+  }
   void make_columns(std::span<const float> critic_values, std::span<const float> priors);
   static float at(const std::shared_ptr<Reserve>& column, NodeId node) noexcept {
     return column ? column->as<float>()[node] : 0.0f;

@@ -1,8 +1,9 @@
 // Rollouts in flight: moving them down, ending them, exhausting nodes.
+#include <algorithm>
 #include <stdexcept>
 
 #include "csrc/check.h"
-#include "csrc/forest.h"
+#include "csrc/lockstep.h"
 
 namespace agentq {
 
@@ -38,6 +39,13 @@ void Forest::close_rollout(std::uint32_t index) noexcept {
 void Forest::leave(NodeId node) noexcept {
   Slot& here = slot(node);
   if (link::is_leaf(here.link)) here.link -= link::kPendingOne;
+}
+
+/// Takes a pending rollout back.
+void Forest::undo(NodeId at) noexcept {
+  leave(at);
+  if (const std::uint32_t word = slot(at).link; !link::is_leaf(word)) --header(link::block(word)).here;
+  unstart(at);
 }
 
 std::vector<NodeId> Forest::nodes_of(std::span<const Ticket> tickets, const char* call) const {
@@ -141,14 +149,7 @@ void Forest::tell_one(Ticket ticket, double value) {
 void Forest::back_up(std::uint32_t index, double value) noexcept {
   const NodeId leaf = rollouts_[index].node;
   leave(leaf);
-  for (NodeId node = leaf, block = block_of(leaf);;) {
-    slot(node).value_sum += value;
-    if (squares_) squares_->as<double>()[node] += value * value;
-    const Header& above = header(block);
-    node = above.parent;
-    if (node == kNoNode) break;
-    block = node - 1 - above.index;
-  }
+  add_return(leaf, block_of(leaf), value);
   if (config_.exhaust && (slot(leaf).link & (link::kLeaf | link::kTerminal)) == (link::kLeaf | link::kTerminal))
     mark_exhausted(leaf);
   free_again(index);
@@ -158,10 +159,7 @@ void Forest::cancel(std::span<const Ticket> tickets) {
   take(tickets, "cancel");
   for (const Ticket ticket : tickets) {
     const std::uint32_t index = ticket::place(ticket);
-    const NodeId at = rollouts_[index].node;
-    leave(at);
-    if (const std::uint32_t word = slot(at).link; !link::is_leaf(word)) --header(link::block(word)).here;
-    unstart(at);
+    undo(rollouts_[index].node);
     free_again(index);
     close_rollout(index);
   }
@@ -169,10 +167,20 @@ void Forest::cancel(std::span<const Ticket> tickets) {
 
 Forest::Counts Forest::in_flight() const {
   Counts counts;
+  const auto count = [&](NodeId node) {
+    for (; node != kNoNode; node = parent_of(node)) ++counts[node];
+  };
   for (const Rollout& rollout : rollouts_)
     if (rollout.ticket != ticket::kNone)
-      for (NodeId node = rollout.node; node != kNoNode; node = parent_of(node)) ++counts[node];
+      count(rollout.node);
+  for (const Lockstep* steps : locksteps_) std::ranges::for_each(std::span(steps->node()).first(steps->size()), count);
   return counts;
+}
+
+std::size_t Forest::num_in_flight() const noexcept {
+  std::size_t all = rollouts_.size() - free_rollouts_;
+  for (const Lockstep* steps : locksteps_) all += steps->size();
+  return all;
 }
 
 }  // namespace agentq

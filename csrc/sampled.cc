@@ -174,7 +174,7 @@ NodeId Forest::thompson_child(Draws& draws, NodeId node) const noexcept {
 }
 
 /// Descends to a leaf, or to a node to widen, by a rule that draws.
-Forest::Found Forest::walk(TreeId id) noexcept {
+Found Forest::walk(TreeId id) noexcept {
   NodeId node = trees_[static_cast<std::size_t>(id)].root;
   if (link::is_exhausted(slot(node).link)) return {AskStatus::kExhausted, kNoNode};
   Draws draws(config_.seed, static_cast<std::uint64_t>(id), slot(node).visits_started);

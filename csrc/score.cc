@@ -16,7 +16,7 @@ double ucb1_score(double mean_value, std::int64_t parent_visit_count, std::int64
     throw std::invalid_argument("c_exp must be finite and at least 0; got " + std::to_string(c_exp));
   const CountTable& table = CountTable::instance();
   const double scale = c_exp * table.root_log(static_cast<std::uint64_t>(parent_visit_count));
-  return mean_value + scale * table.edge(static_cast<std::uint64_t>(visit_count)).spread;
+  return mean_value + scale * table.spread(static_cast<std::uint64_t>(visit_count));
 }
 
 }  // namespace agentq

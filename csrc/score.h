@@ -28,9 +28,16 @@ class CountTable {
  public:
   static constexpr std::uint64_t kSize = 1 << 14;
 
-  struct Edge {
-    double reciprocal;  // 1 / max(1, n)
-    double spread;      // 1 / sqrt(1 + n)
+  /// The same functions, only for counts below kSize.
+  class Tabled {
+   public:
+    explicit Tabled(const CountTable& table) noexcept : table_(table) {}
+    double reciprocal(std::uint64_t n) const noexcept { return table_.reciprocal_[n]; }
+    double spread(std::uint64_t n) const noexcept { return table_.spread_[n]; }
+    double root_log(std::uint64_t n) const noexcept { return table_.root_log_[n]; }
+
+   private:
+    const CountTable& table_;
   };
 
   static const CountTable& instance() {
@@ -38,24 +45,24 @@ class CountTable {
     return table;
   }
 
-  Edge edge(std::uint64_t n) const noexcept { return n < kSize ? tabled_edge(n) : edge_of(n); }
-  /// The same for n below kSize.
-  Edge tabled_edge(std::uint64_t n) const noexcept { return {reciprocal_[n], spread_[n]}; }
+  /// 1 / max(1, n)
+  double reciprocal(std::uint64_t n) const noexcept { return n < kSize ? reciprocal_[n] : reciprocal_of(n); }
+  /// 1 / sqrt(1 + n)
+  double spread(std::uint64_t n) const noexcept { return n < kSize ? spread_[n] : spread_of(n); }
   /// sqrt(ln max(1, n))
   double root_log(std::uint64_t n) const noexcept { return n < kSize ? root_log_[n] : root_log_of(n); }
 
  private:
   CountTable() {
     for (std::uint64_t n = 0; n < kSize; ++n) {
-      reciprocal_[n] = edge_of(n).reciprocal;
-      spread_[n] = edge_of(n).spread;
+      reciprocal_[n] = reciprocal_of(n);
+      spread_[n] = spread_of(n);
       root_log_[n] = root_log_of(n);
     }
   }
 
-  static Edge edge_of(std::uint64_t n) noexcept {
-    return {1.0 / static_cast<double>(n > 0 ? n : 1), 1.0 / std::sqrt(1.0 + static_cast<double>(n))};
-  }
+  static double reciprocal_of(std::uint64_t n) noexcept { return 1.0 / static_cast<double>(n > 0 ? n : 1); }
+  static double spread_of(std::uint64_t n) noexcept { return 1.0 / std::sqrt(1.0 + static_cast<double>(n)); }
   static double root_log_of(std::uint64_t n) noexcept {
     return std::sqrt(std::log(static_cast<double>(n > 0 ? n : 1)));
   }
@@ -63,44 +70,42 @@ class CountTable {
   std::array<double, kSize> reciprocal_, spread_, root_log_;  // separate: x86 can scale an index by 8 but not by 16
 };
 
-/// Each rule scores an edge from Q(h, a), its visit count n = N(h, a), and the factor that `scale` computes from the
-/// node's N(h) = sum over a of N(h, a). Both counts include rollouts in flight. `prior` is P(a | h), used by PUCT only.
+/// Two numbers that the processor computes with at once.
+using Pair [[gnu::vector_size(16)]] = double;
+
+/// Each rule scores an edge from Q(h, a), `factor` of its visit count n = N(h, a), and `scale`, which is computed from
+/// the node's N(h) = sum over a of N(h, a). Both counts include rollouts in flight. `prior` is P(a | h), used by PUCT
+/// only. `score` takes doubles or pairs.
 
 /// Q + c * sqrt(ln N(h)) / sqrt(1 + n). Agent Q, arXiv:2408.07199, eq. 7.
 struct Ucb1 {
   static constexpr bool kNeedsPrior = false, kUnvisitedFirst = false;
-  static double scale(const CountTable& table, double c, std::uint64_t parent_visits) noexcept {
+  static double scale(const auto& table, double c, std::uint64_t parent_visits) noexcept {
     return c * table.root_log(parent_visits);
   }
-  static double score(const CountTable&, double mean, double scale, const CountTable::Edge& edge, std::uint32_t,
-                      float) noexcept {
-    return mean + scale * edge.spread;
-  }
+  static double factor(const auto& table, std::uint32_t n) noexcept { return table.spread(n); }
+  static auto score(auto mean, auto scale, auto factor, auto) noexcept { return mean + scale * factor; }
 };
 
 /// Q + c * sqrt(ln N(h) / n); an edge without visits goes first. Kocsis and Szepesvari 2006, c = 2 C_p.
 struct Uct {
   static constexpr bool kNeedsPrior = false, kUnvisitedFirst = true;
-  static double scale(const CountTable& table, double c, std::uint64_t parent_visits) noexcept {
+  static double scale(const auto& table, double c, std::uint64_t parent_visits) noexcept {
     return c * table.root_log(parent_visits);
   }
-  static double score(const CountTable& table, double mean, double scale, const CountTable::Edge&, std::uint32_t n,
-                      float) noexcept {
-    return mean + scale * table.edge(n > 0 ? n - 1 : 0).spread;
-  }
+  static double factor(const auto& table, std::uint32_t n) noexcept { return table.spread(n > 0 ? n - 1 : 0); }
+  static auto score(auto mean, auto scale, auto factor, auto) noexcept { return mean + scale * factor; }
 };
 
 /// Q + c * P(a | h) * sqrt(max(1, N(h))) / (1 + n). Silver et al. 2017, "Mastering the game of Go without human
 /// knowledge"; the 1 under the root is ours and makes the first choice follow the prior.
 struct Puct {
   static constexpr bool kNeedsPrior = true, kUnvisitedFirst = false;
-  static double scale(const CountTable&, double c, std::uint64_t parent_visits) noexcept {
+  static double scale(const auto&, double c, std::uint64_t parent_visits) noexcept {
     return c * std::sqrt(static_cast<double>(parent_visits > 0 ? parent_visits : 1));
   }
-  static double score(const CountTable& table, double mean, double scale, const CountTable::Edge&, std::uint32_t n,
-                      float prior) noexcept {
-    return mean + scale * static_cast<double>(prior) * table.edge(std::uint64_t{n} + 1).reciprocal;
-  }
+  static double factor(const auto& table, std::uint32_t n) noexcept { return table.reciprocal(std::uint64_t{n} + 1); }
+  static auto score(auto mean, auto scale, auto factor, auto prior) noexcept { return mean + scale * prior * factor; }
 };
 
 }  // namespace agentq

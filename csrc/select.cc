@@ -1,6 +1,11 @@
 // Choosing the next leaves by a score. sampled.cc and best_first.cc implement the other rules.
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <limits>
 #include <stdexcept>
 #include <type_traits>
@@ -9,6 +14,13 @@
 #include "csrc/forest.h"
 
 namespace agentq {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr std::uint64_t kRows = ~std::uint64_t{0xFFFFFFFF};  // the row of a lane
+constexpr double kLowest = std::numeric_limits<double>::lowest();
+
+}  // namespace
 
 /// Calls `go` with the selection rule and whether nodes can be exhausted, the template arguments of the descent.
 template <typename Go>
@@ -22,24 +34,48 @@ void Forest::by_rule(Go&& go) const {
   }
 }
 
+/// Bit i: scores[i] == score.
+[[gnu::always_inline]] inline std::uint32_t equal(Pair scores, double score) noexcept {
+#if defined(__SSE2__)
+  return static_cast<std::uint32_t>(_mm_movemask_pd(_mm_cmpeq_pd(scores, _mm_set1_pd(score))));
+#else
+  return std::uint32_t{scores[0] == score} | std::uint32_t{scores[1] == score} << 1;
+#endif
+}
+
+/// Two numbers from memory, 8 bytes at a time: a load of 16 would wait for stores of 8 that have just been made there.
+[[gnu::always_inline]] inline Pair pair_of(const double& a, const double& b) noexcept {
+#if defined(__SSE2__)
+  return _mm_loadh_pd(_mm_load_sd(&a), &b);
+#else
+  return Pair{a, b};
+#endif
+}
+
+/// The larger of each two; a NaN is never the larger.
+[[gnu::always_inline]] inline Pair larger(Pair a, Pair b) noexcept {
+#if defined(__SSE2__)
+  return _mm_max_pd(a, b);
+#else
+  return a > b ? a : b;
+#endif
+}
+
 /// The child with the largest score; ties by fewer rollouts started, then by lower index.
 /// Exhausted children are skipped (the flag is set only with config.exhaust); at least one child must not be exhausted.
-/// kTabled: every child's count is in the score table. Testing each child instead would cost 5 % of a simulation.
-template <typename Rule, bool kSkips, bool kTabled>
-[[gnu::always_inline]] inline NodeId Forest::best_child(NodeId block, std::uint32_t parent_visits) const noexcept {
+template <typename Rule, bool kSkips>
+inline NodeId Forest::best_child(NodeId block, std::uint32_t parent_visits) const noexcept {
   const CountTable& table = *table_;
   const double scale = Rule::scale(table, config_.c_exp, parent_visits);
   const auto score_of = [&](NodeId child) {
-    const Slot& edge = slot(child);
-    const std::uint32_t n = edge.visits_started;
-    const CountTable::Edge counted = kTabled ? table.tabled_edge(n) : table.edge(n);
-    const float prior = Rule::kNeedsPrior ? at(prior_, child) : 0.0f;
-    return Rule::score(table, edge.value_sum * counted.reciprocal, scale, counted, n, prior);
+    const std::uint32_t n = slot(child).visits_started;
+    return Rule::score(slot(child).value_sum * table.reciprocal(n), scale, Rule::factor(table, n),
+                       Rule::kNeedsPrior ? static_cast<double>(at(prior_, child)) : 0.0);
   };
 
   // The better child is unpredictable, so the loop does not branch on it. Ties are rare and take a second loop.
   NodeId best = block;
-  double best_score = -std::numeric_limits<double>::infinity(), second = best_score;  // second equals best_score only in a tie
+  double best_score = -kInfinity, second = best_score;  // second equals best_score only in a tie
   const bool all_tie = !Rule::kNeedsPrior && parent_visits == 0;
   if (all_tie && !kSkips) return block + 1;
   NodeId run = block;
@@ -57,7 +93,7 @@ template <typename Rule, bool kSkips, bool kTabled>
     }
     run = header(run).next;
   } while (run != 0);
-  // Tied children are mostly unvisited: take the first of them and skip the second loop (5 %).
+  // Tied children are mostly unvisited: take the first of them and skip the second loop.
   if ((best != block) & ((second < best_score) | (slot(best).visits_started == 0))) [[likely]] return best;
   const bool none = best == block;  // sums of huge returns have made every score infinite or NaN
   std::uint32_t fewest = none ? kMaxRollouts : slot(best).visits_started;
@@ -71,69 +107,129 @@ template <typename Rule, bool kSkips, bool kTabled>
   return best;
 }
 
+/// The same for `kWidth` children in one block, all counts in the table: the common case. Children are scored in pairs,
+/// the last of an odd number twice. A tree alone is faster with best_child, whose result is ready sooner.
+template <typename Rule, bool kSkips, std::uint32_t kWidth>
+[[gnu::always_inline]] inline NodeId Forest::best_of(NodeId block, std::uint32_t parent_visits) const noexcept {
+  const CountTable::Tabled table(*table_);
+  const double scale = Rule::scale(table, config_.c_exp, parent_visits);
+  const Slot* const edges = &slot(block + 1);
+  const auto adjustment = [](const Slot& edge) {
+    if (kSkips && link::is_exhausted(edge.link)) return -kInfinity;
+    return Rule::kUnvisitedFirst && edge.visits_started == 0 ? kInfinity : 0.0;
+  };
+  constexpr std::uint32_t kPairs = (kWidth + 1) / 2;
+  Pair scores[kPairs], largest = {kLowest, kLowest};
+#pragma GCC unroll 16
+  for (std::uint32_t i = 0; i < kPairs; ++i) {
+    const std::uint32_t one = 2 * i, two = one + 1 < kWidth ? one + 1 : one;
+    const std::uint32_t m = edges[one].visits_started, n = edges[two].visits_started;
+    const Pair reciprocals{table.reciprocal(m), table.reciprocal(n)};
+    const Pair mean = pair_of(edges[one].value_sum, edges[two].value_sum) * reciprocals;
+    Pair prior{};
+    if (Rule::kNeedsPrior) prior = Pair{at(prior_, block + 1 + one), at(prior_, block + 1 + two)};
+    scores[i] = Rule::score(mean, Pair{scale, scale}, Pair{Rule::factor(table, m), Rule::factor(table, n)}, prior);
+    if (kSkips || Rule::kUnvisitedFirst) scores[i] += Pair{adjustment(edges[one]), adjustment(edges[two])};
+    largest = larger(scores[i], largest);
+  }
+  const double top = largest[0] > largest[1] ? largest[0] : largest[1];
+  std::uint32_t best = 0;
+#pragma GCC unroll 16
+  for (std::uint32_t i = 0; i < kPairs; ++i) best |= equal(scores[i], top) << (2 * i);
+  if (kWidth % 2 == 1) best &= (1u << kWidth) - 1;
+  if (best == 0) [[unlikely]] return best_child<Rule, kSkips>(block, parent_visits);
+  const auto first = static_cast<std::uint32_t>(std::countr_zero(best));
+  // Tied children are mostly unvisited: take the first of them.
+  const std::int32_t is_visited = -static_cast<std::int32_t>(edges[first].visits_started) >> 31;  // 0 or all ones
+  if ((best & (best - 1) & static_cast<std::uint32_t>(is_visited)) == 0) [[likely]] return block + 1 + first;
+  return best_child<Rule, kSkips>(block, parent_visits);
+}
+
 /// The child that selection takes at an inner node. The node's count already includes this rollout.
 template <typename Rule, bool kSkips>
 [[gnu::always_inline]] inline NodeId Forest::select_child(const Slot& node) const noexcept {
   const NodeId block = link::block(node.link);
-  const std::uint32_t parent_visits = node.visits_started - 1 - header(block).here;
-  return node.visits_started < CountTable::kSize ? best_child<Rule, kSkips, true>(block, parent_visits)
-                                                 : best_child<Rule, kSkips, false>(block, parent_visits);
-}
-
-Ticket Forest::open_rollout(TreeId tree, NodeId node) noexcept {
-  std::uint32_t index = free_rollout_;
-  if (index != kNoNode) {
-    free_rollout_ = rollouts_[index].node;
-    --free_rollouts_;
-  } else {
-    index = static_cast<std::uint32_t>(rollouts_.size());
-    rollouts_.emplace_back();  // ask has reserved space
-  }
-  const Ticket ticket = ticket::of(numbers_.next(), index);
-  rollouts_[index] = {ticket, node, tree};
-  ++trees_[static_cast<std::size_t>(tree)].open;
-  return ticket;
+  const Header& head = header(block);
+  const std::uint32_t visits = node.visits_started - 1 - head.here;
+  if ((node.visits_started < CountTable::kSize) & (head.next == 0)) [[likely]]
+    switch (head.width) {
+      case 1: return block + 1;
+      case 2: return best_of<Rule, kSkips, 2>(block, visits);
+      case 3: return best_of<Rule, kSkips, 3>(block, visits);
+      case 4: return best_of<Rule, kSkips, 4>(block, visits);
+      case 5: return best_of<Rule, kSkips, 5>(block, visits);
+      case 6: return best_of<Rule, kSkips, 6>(block, visits);
+      case 7: return best_of<Rule, kSkips, 7>(block, visits);
+      case 8: return best_of<Rule, kSkips, 8>(block, visits);
+      default: break;
+    }
+  return best_child<Rule, kSkips>(block, visits);
 }
 
 /// Ends a descent at a leaf: the rollout becomes pending there, or is undone if another is pending already.
-[[gnu::always_inline]] inline void Forest::arrive(Batch& batch, Lane lane, std::int32_t depth) noexcept {
-  const auto [node, row] = lane;
+[[gnu::always_inline]] inline void Forest::arrive(const Batch& batch, Lane lane, std::int32_t depth) noexcept {
+  const NodeId node = static_cast<NodeId>(lane);
+  const std::size_t row = lane >> 32;
   Slot& leaf = slot(node);
   if ((leaf.link & link::kPending) != 0) {
-    batch.leaves.status[row] = static_cast<std::uint8_t>(AskStatus::kBlocked);
+    batch.status[row] = static_cast<std::uint8_t>(AskStatus::kBlocked);
     unstart(node);
     return;
   }
   leaf.link += link::kPendingOne;
   const std::size_t at = row * batch.n + batch.found[row]++;
-  batch.leaves.node[at] = node;
-  batch.leaves.depth[at] = depth;
+  batch.node[at] = node;
+  batch.depth[at] = depth;
+}
+
+/// Descends from a node to a leaf. Counts a rollout on the path.
+template <typename Rule, bool kSkips>
+[[gnu::flatten]] NodeId Forest::descend_one(NodeId node, std::int32_t& depth) noexcept {
+  for (depth = 0;; ++depth) {
+    Slot& here = slot(node);
+    ++here.visits_started;
+    if (link::is_leaf(here.link)) return node;
+    const NodeId block = link::block(here.link);
+    node = best_child<Rule, kSkips>(block, here.visits_started - 1 - header(block).here);
+  }
 }
 
 /// Descends several trees side by side, level by level: the memory of one is fetched while others choose.
 template <typename Rule, bool kSkips>
-void Forest::descend(Batch& batch) noexcept {
+void Forest::descend(const Batch& batch) noexcept {
   const std::span<const TreeId> trees = batch.trees;
-  std::vector<std::uint8_t>& status = batch.leaves.status;
+  std::uint8_t* const status = batch.status;
   std::array<Lane, kLanes> lanes, arrived;
   for (std::size_t begin = 0; begin < trees.size(); begin += kLanes)
     for (std::size_t round = 0; round < batch.n; ++round) {
       std::size_t inner = 0, there = 0;
+      if (trees.size() == 1) {  // alone, a tree needs no lanes
+        const NodeId root = trees_[static_cast<std::size_t>(trees[0])].root;
+        if (status[0] != 0 || batch.found[0] == batch.quota[0]) break;
+        if (link::is_exhausted(slot(root).link)) {
+          status[0] = static_cast<std::uint8_t>(AskStatus::kExhausted);
+          break;
+        }
+        std::int32_t depth;
+        const NodeId leaf = descend_one<Rule, kSkips>(root, depth);
+        arrive(batch, leaf, depth);
+        continue;
+      }
       // The depth of a descent is unpredictable, so leaves and inner nodes are separated without a branch.
-      const auto part = [&](NodeId node, std::uint32_t row) {
-        const bool leaf = link::is_leaf(slot(node).link);
-        arrived[there] = lanes[inner] = {node, row};
-        there += leaf, inner += !leaf;
+      const auto part = [&](Lane lane, std::uint32_t word) {
+        arrived[there] = lanes[inner] = lane;
+        const std::size_t leaf = word >> 31;
+        there += leaf, inner += 1 - leaf;
       };
       for (std::size_t row = begin; row < std::min(begin + kLanes, trees.size()); ++row) {
-        if (status[row] != static_cast<std::uint8_t>(AskStatus::kOk)) continue;
+        if (status[row] != static_cast<std::uint8_t>(AskStatus::kOk) || batch.found[row] == batch.quota[row]) continue;
         const NodeId root = trees_[static_cast<std::size_t>(trees[row])].root;
         if (link::is_exhausted(slot(root).link)) {
           status[row] = static_cast<std::uint8_t>(AskStatus::kExhausted);
           continue;
         }
         ++slot(root).visits_started;
-        part(root, static_cast<std::uint32_t>(row));
+        part(row << 32 | root, slot(root).link);
       }
       for (std::int32_t depth = 0;; ++depth) {
         for (std::size_t i = 0; i < there; ++i) arrive(batch, arrived[i], depth);
@@ -142,105 +238,44 @@ void Forest::descend(Batch& batch) noexcept {
         inner = there = 0;
         for (std::size_t i = 0; i < count; ++i) {
           const Lane lane = lanes[i];
-          const NodeId child = select_child<Rule, kSkips>(slot(lane.node));
+          const NodeId child = select_child<Rule, kSkips>(slot(static_cast<NodeId>(lane)));
           Slot& edge = slot(child);
           ++edge.visits_started;
-          const NodeId next = link::is_leaf(edge.link) ? child : link::block(edge.link);
-          __builtin_prefetch(&slot(next));
-          __builtin_prefetch(&slot(next) + 4);
-          part(child, lane.row);
+          const Slot* const next = &slot(link::block(edge.link));  // some early cell for a leaf, which does no harm
+          __builtin_prefetch(next);
+          __builtin_prefetch(next + 4);
+          part((lane & kRows) | child, edge.link);
         }
       }
     }
 }
 
 /// Finds leaves one at a time, for the rules that do not descend side by side.
-void Forest::walk(Batch& batch) noexcept {
+void Forest::walk(const Batch& batch) noexcept {
   for (std::size_t row = 0; row < batch.trees.size(); ++row)
     for (std::size_t i = 0; i < batch.n; ++i) {
       const Found found = walk_one(batch.trees[row], i > 0);
-      batch.leaves.status[row] = static_cast<std::uint8_t>(found.status);
+      batch.status[row] = static_cast<std::uint8_t>(found.status);
       if (found.status != AskStatus::kOk) break;
       const std::size_t at = row * batch.n + batch.found[row]++;
-      batch.leaves.node[at] = found.node;
-      batch.leaves.depth[at] = found.depth;
+      batch.node[at] = found.node;
+      batch.depth[at] = found.depth;
     }
 }
 
-/// Reserves space for `more` rollouts, so opening them cannot throw.
-void Forest::reserve_rollouts(std::size_t more) {
-  if (more <= free_rollouts_) return;
-  const std::size_t want = rollouts_.size() + more - free_rollouts_;
-  if (want > ticket::kMost)
-    throw std::invalid_argument("at most " + std::to_string(ticket::kMost) + " rollouts must be in flight at once; got " +
-                                std::to_string(want) + " with those asked for");
-  if (want > rollouts_.capacity()) rollouts_.reserve(std::max({want, 2 * rollouts_.capacity(), std::size_t{64}}));
+/// Descends to leaves of all trees.
+void Forest::find(const Batch& batch) noexcept {
+  if (is_walked()) return walk(batch);
+  by_rule([&]<typename Rule, bool kSkips>(Rule, std::bool_constant<kSkips>) { descend<Rule, kSkips>(batch); });
 }
 
-/// Finds leaves of all trees side by side, then gives them tickets in the order of the trees.
-Leaves Forest::ask(std::span<const TreeId> trees, std::size_t n) {
-  if (n < 1) throw std::invalid_argument("n must be at least 1; got 0");
-  ++asks_;
-  for (const TreeId id : trees) {
-    Tree& tree = live_tree(id);
-    if (tree.stamp == asks_)
-      throw std::invalid_argument("a tree must be listed once a call; got tree " + std::to_string(id) + " twice");
-    tree.stamp = asks_;
-    if (n > kMaxRollouts - slot(tree.root).visits_started)
-      throw std::invalid_argument("a tree must have at most " + std::to_string(kMaxRollouts) + " rollouts; tree " +
-                                  std::to_string(id) + " would have more");
-  }
-  if (!trees.empty() && n > ticket::kMost) reserve_rollouts(n);  // throws
-  const std::size_t all = trees.size() * n;
-  reserve_rollouts(all);
-  Batch& batch = batch_;  // reused: three allocations are 4 % of a small call
-  batch.trees = trees, batch.n = n;
-  batch.found.assign(trees.size(), 0);
-  Leaves& leaves = batch.leaves;
-  leaves = {std::vector<Ticket>(all), std::vector<NodeId>(all), std::vector<TreeId>(all), std::vector<std::int32_t>(all),
-            std::vector<std::uint8_t>(trees.size())};
-  if (is_walked())
-    walk(batch);
-  else
-    by_rule([&]<typename Rule, bool kSkips>(Rule, std::bool_constant<kSkips>) { descend<Rule, kSkips>(batch); });
-  std::size_t size = 0;
-  for (std::size_t row = 0; row < trees.size(); ++row)
-    for (std::size_t at = row * n; at < row * n + batch.found[row]; ++at, ++size) {
-      leaves.node[size] = leaves.node[at];
-      leaves.depth[size] = leaves.depth[at];
-      leaves.tree[size] = trees[row];
-      leaves.ticket[size] = open_rollout(trees[row], leaves.node[size]);
-    }
-  leaves.ticket.resize(size), leaves.node.resize(size), leaves.tree.resize(size), leaves.depth.resize(size);
-  return std::move(leaves);
-}
-
-std::optional<Leaf> Forest::ask_one(TreeId id) {
-  Tree& tree = live_tree(id);
-  Slot* here = &slot(tree.root);
-  if (link::is_exhausted(here->link)) return {};
-  if (here->visits_started == kMaxRollouts) ask(std::span(&id, 1), 1);  // throws
-  reserve_rollouts(1);
-  if (is_walked()) {
-    const Found found = walk_one(id, false);
-    if (found.status != AskStatus::kOk) return {};
-    return Leaf{open_rollout(id, found.node), found.node};
-  }
-  NodeId node = tree.root;
+/// Descends from a root to a leaf by a rule that scores. Counts a rollout on the path.
+NodeId Forest::descend_tree(NodeId root) noexcept {
+  std::int32_t depth;
   by_rule([&]<typename Rule, bool kSkips>(Rule, std::bool_constant<kSkips>) {
-    while (true) {
-      ++here->visits_started;
-      if (link::is_leaf(here->link)) return;
-      node = select_child<Rule, kSkips>(*here);
-      here = &slot(node);
-    }
+    root = descend_one<Rule, kSkips>(root, depth);
   });
-  if ((here->link & link::kPending) != 0) {
-    unstart(node);
-    return {};
-  }
-  here->link += link::kPendingOne;
-  return Leaf{open_rollout(id, node), node};
+  return root;
 }
 
 }  // namespace agentq

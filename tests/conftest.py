@@ -31,7 +31,7 @@ def pytest_report_header() -> str:
 
 @pytest.fixture(scope="session")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The checkpoint that recipes begin with; nobody writes there."""
+    """The checkpoint that recipes begin with; no test writes there."""
     from tests.recipes_factory import tiny_checkpoint
 
     return tiny_checkpoint(tmp_path_factory.mktemp("base"))
@@ -47,3 +47,9 @@ def browser() -> Iterator[BrowserPool]:
             pytest.skip(str(error))
         yield pool
         assert pool.replaced == [], "tests that break browsers must use a pool of their own"
+
+
+@pytest.fixture(autouse=True)
+def _one_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs collect in the test's own process unless they ask for others, which take seconds to start."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0}, raising=False)

@@ -3,7 +3,7 @@
     make test ARGS="-p tests.cpu"
 
 Prints the sum, the dearest files and the dearest tests; every test goes to build/test-cpu.txt. A fixture counts for the
-test that made it first. A process that nobody waited for is not counted.
+test that made it first. A process that was never waited for is not counted.
 """
 
 from __future__ import annotations

@@ -103,6 +103,6 @@ def ignore(done: int, total: int, success: bool | None) -> None:
 
 
 def flaky(seed: int, **rates: Any) -> Callable[[], Env]:
-    """A factory of flaky booking sessions, the n-th of which fails the same way on every run."""
+    """A factory of flaky booking sessions. The n-th one fails the same way on every run."""
     numbers = iter(range(10**6))
     return lambda: Flaky(envs.make("booking"), random.Random(f"{seed}/{next(numbers)}"), **rates)  # type: ignore[return-value]

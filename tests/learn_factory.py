@@ -68,7 +68,7 @@ def tiny_gpt2(seed: int = 0) -> Any:
 
 
 def tiny_moe(seed: int = 0) -> Any:
-    """Four experts of which a token goes to one: a batch of one token leaves three without work."""
+    """Four experts; each token goes to one of them, so a batch of one token leaves three without work."""
     torch.manual_seed(seed)
     sizes = {"num_experts": 4, "num_experts_per_tok": 1, "moe_intermediate_size": 16, "head_dim": 8}
     return Qwen3MoeForCausalLM(Qwen3MoeConfig(**SIZES, **sizes)).eval()

@@ -231,8 +231,8 @@ LINES: dict[tuple[str, str], list[tuple[str, str]]] = {  # module, its tests: wh
          "torch.softmax(allowed.where(allowed >= allowed.topk(20)[0][..., -1:], -torch.inf) / "),
     ],
     ("policies.columns", "test_architectures"): [
-        ("visible = behind >= 0", "visible = behind > 0"),
-        ("last.extend(range(at, at + len(tokens)))", "last.extend([at] * len(tokens))"),
+        ("windowed = (behind >= 0)", "windowed = (behind > 0)"),
+        ("last += range(at, len(ids))", "last += [at] * len(growth.tokens)"),
     ],
     ("recipes.settings", "test_traps"): [("if self.run.constrained", "if False")],
 }  # fmt: skip

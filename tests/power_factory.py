@@ -98,7 +98,7 @@ class Folder:
 
 
 class Disk:
-    """A folder of which every change is known; it is empty at first."""
+    """A folder whose changes are all recorded; it is empty at first."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.top = root, Folder()
@@ -163,7 +163,7 @@ class Luck:
         return [change for change in pending if self.rng.random() < self.share]
 
     def content(self, file: File) -> bytes:
-        """A file with the changes that are found, of which some are torn."""
+        """A file with the changes that survive; some of them are torn."""
         data = bytearray(file.synced)
         for offset, new in self.chosen(file.pending):
             if new is None or self.share in (0.0, 1.0) or self.rng.random() < 0.5:

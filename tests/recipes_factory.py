@@ -134,6 +134,8 @@ class Quiet:
     def stage(self, name: str, total: int, unit: str) -> Callable[[int, str], None]:
         return lambda done, note: None
 
+    def say(self, text: str) -> None: ...
+
 
 class Schooled(Pipeline):
     """A pipeline for policies that are teachers; its critic prefers the longest."""

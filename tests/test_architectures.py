@@ -77,7 +77,12 @@ def test_gradients_are_those_of_a_plain_forward_pass(name: str) -> None:
 def generated(engine: TransformersEngine, **settings: Any) -> list[tuple[list[int], list[float]]]:
     asked: dict[str, Any] = {"seeds": range(3), "max_new_tokens": 14, **settings}
     out = engine.generate(PROMPTS, 3, **asked)
-    return [(s.token_ids.tolist(), s.logps.round(4).tolist()) for samples in out for s in samples]
+    return [(s.token_ids.tolist(), s.logps.tolist()) for samples in out for s in samples]
+
+
+def near(answers: list[tuple[list[int], list[float]]]) -> list[tuple[list[int], Any]]:
+    """The same tokens, and log-probabilities up to rounding."""
+    return [(tokens, pytest.approx(logps, abs=1e-4)) for tokens, logps in answers]
 
 
 @pytest.mark.parametrize("settings", [{}, {"temperature": 0.0}, {"temperature": 0.5}, {"patterns": ["(a|bc)+"] * 3}])
@@ -88,9 +93,9 @@ def test_plain_columns_draw_what_shared_ones_do(settings: dict[str, Any], tmp_pa
     assert engine.shares_columns
     shared = generated(engine, **settings)
     assert engine.usage.total.cached_tokens == 0
-    assert generated(engine, **settings) == shared and engine.usage.total.cached_tokens == 64 + 16 + 80
+    assert generated(engine, **settings) == near(shared) and engine.usage.total.cached_tokens == 64 + 16 + 80
     engine._columns = PlainColumns(engine.model)
-    assert generated(engine, **settings) == shared
+    assert generated(engine, **settings) == near(shared)
 
 
 def test_a_plainly_decoded_model_keeps_the_engines_contract(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ class Foreign:
         return None
 
     def dismiss(self, visitor: str) -> None:
-        """A site of somebody else's forgets nobody."""
+        """Another owner's site forgets no visitor."""
 
     def judge(self, task: object, memory: object, probe: object, stopped: bool) -> Any:
         return self.host.judge(TASK, {"posts": 0}, probe, stopped)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from agentq.cli import main
+from agentq.config import Section
 from agentq.recipes.load import settings
 from agentq.recipes.settings import COMMANDS, Ladder
 from agentq.store.run import RunStore
@@ -128,7 +129,7 @@ def test_cli_refuses_a_run_of_a_newer_agentq(run: Path, capsys: pytest.CaptureFi
     database.close()
     for words in (["report", run], ["ladder", "--run.out", run]):
         message = failure(capsys, *words)
-        assert message.startswith(f"{run} was written by a newer agentq (schema 99; this one reads up to ")
+        assert message.startswith(f"{run} was written by a newer agentq (schema 99; this one reads ")
         assert message.endswith("upgrade agentq")
 
 
@@ -209,3 +210,50 @@ def test_cli_report_writes_the_page_and_says_where(run: Path, capsys: pytest.Cap
     assert main(["report", "--json", str(run)]) == 0
     assert json.loads(capsys.readouterr().out) == {"report": str(run / "report.html")}
     assert (run / "report.html").read_text().startswith("<!")
+
+
+@pytest.mark.parametrize(
+    ("words", "model"),
+    [
+        (["train", "loop", "--help"], COMMANDS["train loop"]),
+        (["ladder", "-h"], Ladder),
+        (["eval", ".", "--search", "--help"], COMMANDS["eval --search"]),
+        (["run", "--help"], COMMANDS["run"]),
+    ],
+)
+def test_cli_help_of_a_command_lists_its_arguments_and_the_settings_it_reads(
+    words: list[str], model: type[Section], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"usage: agentq {words[0]} ") and "--config FILE" in shown
+    listed = [line for line in shown.splitlines() if line.startswith("--")]
+    for line, setting in zip(listed, settings(model), strict=True):
+        assert line.startswith(f"--{setting.key} {setting.default} ") and line.endswith(setting.description)
+
+
+def test_cli_help_of_train_says_how_to_list_the_settings_of_a_recipe(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--help"]) == 0
+    assert capsys.readouterr().out.endswith("agentq train RECIPE --help lists the settings of a recipe.\n")
+    assert main(["train", "lop", "--help"]) == 2
+    assert capsys.readouterr().err == "agentq: no command or recipe 'lop'; did you mean 'loop'?\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train"], "RECIPE must be given; agentq train --help says what it takes"),
+        (["demo", "--sed", "3"], "no option --sed of agentq demo; did you mean '--seed'?"),
+        (["demo", "--config"], "command line: --config must be followed by a value; got nothing"),
+        (["demo", "--search.c_exp", "--json"], "command line: --search.c_exp must be followed by a value; got nothing"),
+        (["demo", "--a.b.c", "1"], "command line: settings must be written --section.key value; got '--a.b.c'"),
+        (["env", "check", "booking", "--tasks", "x"], "--tasks must be a number; got 'x'"),
+        (["report", ".", "here"], "agentq report takes no 'here'; agentq report --help says what it takes"),
+        (["eval", ".", "--search=all"], "--search must be tree or step; got 'all'"),
+        (["run", "book", "--url", "http://localhost", "--calls=0"], "--calls must be more than 0; got 0"),
+    ],
+)
+def test_cli_says_in_one_line_what_is_wrong_with_an_argument(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert failure(capsys, *words) == message

@@ -10,20 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from agentq.cli import commands, main
+from agentq.cli import main
 from agentq.errors import ModelError
 from agentq.policies.engine_names import check_checkpoint
 from agentq.policies.transformers_engine import TransformersEngine
+from agentq.recipes import run as runs
 from agentq.store.run import RunStore
 
 
 def failing(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have `agentq settings` fail."""
 
-    def run(*_: object) -> int:
+    def listing(*_: object) -> int:
         raise error
 
-    monkeypatch.setattr(commands, "listing", run)
+    monkeypatch.setattr(runs, "listing", listing)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +151,7 @@ def test_a_reader_that_leaves_is_no_fault(words: str) -> None:
     """As in `agentq settings | head -1`; the pipe's reader is gone before the first word."""
     reader, writer = os.pipe()
     os.close(reader)
-    command = [sys.executable, "-m", "agentq.cli", *words.split()]
+    command = [sys.executable, "-m", "agentq", *words.split()]
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writer)
     assert (done.returncode, done.stderr) == (2, "")

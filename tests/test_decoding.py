@@ -147,11 +147,10 @@ def test_prompts_enter_in_steps_of_bounded_size(engine: TransformersEngine, monk
 
 def test_prefixes_are_bounded_by_bytes_and_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prefix, "MOST_BLOCKS", 3)
-    cache, states = PrefixCache(1 << 20), [torch.zeros(2, 1, 90, 4)]
+    cache, states = PrefixCache(1 << 20), torch.zeros(1, 2, 1, 90, 4)
     cache.add(PROMPTS[2], states)
     assert cache.num_bytes == 3 * 2 * 16 * 4 * 4
-    found = cache.find(PROMPTS[2])
-    assert found is not None and found.shape == (1, 2, 1, 48, 4)
+    assert [block.shape for block in cache.find(PROMPTS[2])] == [(1, 2, 1, 16, 4)] * 3
 
 
 @pytest.mark.parametrize(("size", "groups"), [(32, 1), (16, 2), (64, 3), (128, 1), (20, 2), (48, 1)])

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from agentq.errors import ModelError
-from agentq.learn import trie_attention
 from agentq.learn.trie import Trie, build_trie
-from agentq.learn.trie_attention import TreePlan, flex, tree_attention, tree_attention_of
+from agentq.learn.trie_attention import NAME, TreePlan, flex, tree_attention, tree_attention_of
 from tests.learn_factory import tiny_llama
 
 
@@ -73,23 +72,20 @@ def check_equals_dense(trie: Trie, heads: int, kv_heads: int, atol: float) -> No
         torch.testing.assert_close(grad, expected, atol=atol, rtol=atol)
 
 
-@pytest.mark.parametrize("piece", [1, 2, 4, 256])
 @pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (6, 2), (3, 1)])
-def test_cascade_equals_dense_attention(heads: int, kv_heads: int, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trie_attention, "PIECE", piece)
+def test_cascade_equals_dense_attention(heads: int, kv_heads: int) -> None:
     check_equals_dense(forked(), heads, kv_heads, atol=1e-12)
 
 
 def test_cascade_of_long_segments_equals_dense_attention() -> None:
-    check_equals_dense(forked(scale=90), 2, 1, atol=1e-11)  # longer than the kernels' blocks and than PIECE
+    check_equals_dense(forked(scale=90), 2, 1, atol=1e-11)  # longer than the kernels' blocks and than LONG
 
 
-def test_cascade_computes_each_visible_pair_once_and_nothing_else_but_the_pieces_own_triangles() -> None:
+def test_cascade_computes_each_visible_pair_once_and_nothing_else() -> None:
     trie = forked(scale=90)
     plan = TreePlan(trie)
     seen = np.zeros((len(trie.token_ids),) * 2, dtype=int)
-    for start, end in plan.pieces:
-        assert 0 < end - start <= trie_attention.PIECE
+    for start, end in plan.segments:
         seen[start:end, start:end] += np.tril(np.ones((end - start,) * 2, dtype=int))
     for queries, keys in plan.crossings:
         for q in queries:
@@ -101,16 +97,21 @@ def test_cascade_computes_each_visible_pair_once_and_nothing_else_but_the_pieces
     assert len({keys for _, keys in plan.crossings}) == len(plan.crossings)  # siblings attend together
 
 
-def test_cascade_in_bfloat16_is_no_worse_than_torchs() -> None:
+@pytest.mark.parametrize("scale", [30, 90])  # all segments short; some long
+def test_cascade_in_bfloat16_is_no_worse_than_torchs(scale: int) -> None:
     # The merge's weights are float32: with bfloat16 ones the error would grow and be biased.
-    trie = forked(scale=30)
-    exact = states(trie, 4, 2)
-    rough = [x.detach().bfloat16().requires_grad_() for x in exact]
-    want = dense(*(x.detach().double().requires_grad_() for x in rough), trie, 0.7)  # type: ignore[misc]
-    found, torchs = (f(*rough, trie, 0.7).detach() for f in (packed, dense))
-    want = want.detach()
-    assert found.dtype == torch.bfloat16
-    assert (found.double() - want).norm() <= (torchs.double() - want).norm()
+    trie = forked(scale)
+    rough = [x.detach().bfloat16().requires_grad_() for x in states(trie, 4, 2)]
+    weight = torch.randn(rough[0].shape).bfloat16()
+
+    def results(attend: Any, inputs: list[Tensor]) -> list[Tensor]:
+        out = attend(*inputs, trie, 0.7)
+        assert out.dtype == inputs[0].dtype
+        return [out.detach(), *torch.autograd.grad((out * weight).sum(), inputs)]
+
+    want = results(dense, [x.detach().double().requires_grad_() for x in rough])
+    for found, torchs, exact in zip(results(packed, rough), results(dense, rough), want, strict=True):
+        assert (found.double() - exact).norm() <= (torchs.double() - exact).norm()
 
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
@@ -151,6 +152,6 @@ def test_tree_attention_of_gives_the_model_back_as_it_was() -> None:
     model = tiny_llama()
     before = model.config._attn_implementation
     with pytest.raises(KeyError), tree_attention_of(model):
-        assert model.config._attn_implementation == trie_attention.NAME != before
+        assert model.config._attn_implementation == NAME != before
         raise KeyError
     assert model.config._attn_implementation == before

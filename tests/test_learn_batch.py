@@ -177,6 +177,15 @@ def test_plan_step_puts_what_has_much_in_common_together() -> None:
     assert [sorted(part.items) for part in parts] == [[0, 1, 4, 5, 8, 9], [2, 3, 6, 7, 10, 11]]
 
 
+def test_plan_step_cuts_between_conversations_rather_than_inside_one() -> None:
+    task, episodes = list(range(10)), []
+    for episode in range(3):
+        turns = [*task, *range(10 + 90 * episode, 100 + 90 * episode)]  # 100 tokens, of which 10 are everyone's
+        episodes += [sample(turns[:end], turns[end : end + 10]) for end in range(10, 100, 10)]
+    parts = plan_step([(s,) for s in episodes], max_tokens=150)  # one and a half conversations
+    assert [part.batches[0].num_tokens for part in parts] == [99, 99, 99]
+
+
 def test_plan_step_forwards_twice_only_what_one_item_cannot_do_without() -> None:
     nodes = plan_step([(*p.chosen, *p.rejected) for p in node_pairs(1, 8)], max_tokens=120)
     assert len(nodes) > 1

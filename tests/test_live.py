@@ -139,7 +139,7 @@ def test_what_the_user_refuses_is_not_sent_and_the_agent_sees_it(browser: Browse
 
 
 @pytest.mark.browser
-def test_where_nobody_can_be_asked_the_step_waits(browser: BrowserPool) -> None:
+def test_without_a_person_to_ask_the_step_waits(browser: BrowserPool) -> None:
     with foreign() as site:
         solution = run(site, browser, Told(None))
         assert site.posts == []
@@ -380,7 +380,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def started(site: Foreign, out: Path, *words: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
-    """`agentq run` in a process of its own, with a scripted engine and by default nobody at the terminal."""
+    """`agentq run` in a process of its own, with a scripted engine and by default no terminal."""
     options = ["--url", site.url, "--model", "scripted", "--out", str(out), *words]
     return subprocess.Popen(
         [sys.executable, "-c", COMMAND, "run", GOAL, *options],

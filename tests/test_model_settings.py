@@ -293,7 +293,7 @@ def test_a_gpu_samples_and_trains(base: Path, tmp_path: Path) -> None:
     with RunStore.open(tmp_path / "run", settings.to_dict()) as store:
         p = Pipeline(store, settings, base, Quiet())
         (proposal,) = asyncio.run(p.policy(base).propose(HISTORY, 1, seed=0))
-        assert len(proposal.token_ids) and p.shared().told["dtype"] == "bfloat16"  # type: ignore[attr-defined]
+        assert len(proposal.token_ids) and p.sampler().told["dtype"] == "bfloat16"  # type: ignore[attr-defined]
         assert p.critic(CriticSettings()) is not None
         p.close()
     learner.step_sft([sample([5, 6, 7], [8, 9, 3], [0.0] * 3)])

@@ -11,7 +11,9 @@ import pytest
 
 from agentq.agent.prompts import policy_messages
 from agentq.errors import ModelError
+from agentq.learn import steps
 from agentq.learn.learner import Learner
+from agentq.learn.steps import with_reference
 from agentq.policies.transformers_engine import TransformersEngine
 from agentq.types import History, Observation, PreferencePair
 
@@ -85,3 +87,16 @@ def test_adapters_have_their_reference_below_them_at_any_time(learner: Learner) 
     own = learner.step_dpo([late], beta=0.1)
     rewards = 0.1 * (own["logps/chosen"] - known.chosen[0].logps.sum())
     assert own["rewards/chosen"] == pytest.approx(rewards, abs=1e-5)
+
+
+@pytest.mark.parametrize(("learner", "kept"), [(4, 2), (0, 6)], indirect=["learner"])
+def test_a_learner_with_adapters_keeps_the_newest_references(
+    learner: Learner, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "KEPT", 2)
+    pairs = [pair_of(learner, f"Go {i}?", "yes", "no") for i in range(3)]
+    first = with_reference(learner, pairs)
+    assert len(learner.reference) == kept
+    for one, again in zip(first, with_reference(learner, pairs[:1]), strict=False):
+        np.testing.assert_allclose(one.chosen[0].logps, again.chosen[0].logps, atol=1e-6)
+    assert len(learner.reference) == kept

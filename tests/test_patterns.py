@@ -20,7 +20,7 @@ from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.openai_engine import OpenAIEngine
 from agentq.policies.protocol import SampleRequest
 from agentq.policies.transformers_engine import TransformersEngine
-from agentq.recipes.settings import Loop
+from agentq.recipes.settings import RECIPES
 from agentq.types import ELEMENT_COMMANDS, INPUT_COMMANDS, Command, EnvAction, History, Observation, Status, StopReason
 from tests.openai_factory import fake_openai
 from tests.reads import made
@@ -101,7 +101,7 @@ def test_an_engine_keeps_answers_to_their_pattern_and_tells_the_free_models_logp
         return list(await asyncio.gather(engine.sample(held), engine.sample(free)))
 
     samples, beside = asyncio.run(both())
-    assert [s.text for s in beside] == [s.text for s in alone]  # nobody else is held
+    assert [s.text for s in beside] == [s.text for s in alone]  # no other rollout is held
     ended = [s for s in samples if s.stop_reason is StopReason.EOS]
     for sample in ended:
         assert re.fullmatch(pattern, sample.text), sample.text
@@ -163,4 +163,4 @@ def test_a_server_is_sent_the_pattern_and_must_keep_to_it(base: Path) -> None:
 
 def test_ratios_are_refused_for_constrained_actions() -> None:
     with pytest.raises(ConfigError, match=r"run.constrained must be false for loop"):
-        made(Loop, ["--run.constrained=true"], command="train loop")
+        made(RECIPES["loop"], ["--run.constrained=true"], command="train loop")

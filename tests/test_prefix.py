@@ -17,8 +17,7 @@ def _states(prompt: np.ndarray) -> torch.Tensor:
 
 def _known(cache: PrefixCache, prompt: np.ndarray) -> int:
     """How many tokens of the prompt the cache knows."""
-    found = cache.find(prompt)
-    return 0 if found is None else found.shape[3]
+    return sum(block.shape[3] for block in cache.find(prompt))
 
 
 def test_find_gives_the_longest_known_prefix_and_its_own_states() -> None:
@@ -29,9 +28,9 @@ def test_find_gives_the_longest_known_prefix_and_its_own_states() -> None:
         found, states = cache.find(prompt), _states(prompt)
         lengths = [n for n in range(0, len(prompt), BLOCK) if n == 0 or prompt[:n].tobytes() in known]
         assert _known(cache, prompt) == max(lengths)
-        if found is not None:
-            torch.testing.assert_close(found, states[..., : max(lengths), :])
-        cache.add(prompt, list(states))
+        if found:
+            torch.testing.assert_close(torch.cat(found, dim=3), states[..., : max(lengths), :])
+        cache.add(prompt, states)
         known |= {prompt[:n].tobytes() for n in range(BLOCK, len(prompt) + 1, BLOCK)}
     assert cache.num_bytes == BLOCK_BYTES * len(known)
 
@@ -39,10 +38,10 @@ def test_find_gives_the_longest_known_prefix_and_its_own_states() -> None:
 def test_the_limit_holds_and_old_leaves_go_first() -> None:
     cache = PrefixCache(3 * BLOCK_BYTES)
     first, second = (np.full(2 * BLOCK + 1, i, dtype=np.int32) for i in (1, 2))
-    cache.add(first, list(_states(first)))
-    cache.add(second, list(_states(second)))
+    cache.add(first, _states(first))
+    cache.add(second, _states(second))
     assert cache.num_bytes == 3 * BLOCK_BYTES
     assert [_known(cache, prompt) for prompt in (first, second)] == [BLOCK, 2 * BLOCK]  # the first one's leaf went
     nothing = PrefixCache(0)
-    nothing.add(first, list(_states(first)))
-    assert nothing.num_bytes == 0 and nothing.find(first) is None
+    nothing.add(first, _states(first))
+    assert nothing.num_bytes == 0 and nothing.find(first) == []

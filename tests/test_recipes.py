@@ -40,9 +40,15 @@ class Taught(Schooled):
     def policy(self, checkpoint: Path) -> Policy:  # type: ignore[override]
         c = self.settings
         assert isinstance(c, Ladder)
-        self.__dict__.setdefault("used", []).append("base" if checkpoint == self.base else checkpoint.name)
+        self.__dict__.setdefault("used", []).append(self.called(checkpoint))
         scripts = self.scripts(c.rft.num_tasks + c.run.num_rounds * c.run.num_tasks)
         return Teacher(self.engine(checkpoint), scripts, learnt=checkpoint != self.base)
+
+    def called(self, checkpoint: Path) -> str:
+        """base, RUNG, or RUNG/roundN."""
+        served = checkpoint.parent.name.endswith(".served")
+        name = f"{checkpoint.parent.stem}/{checkpoint.name}" if served else checkpoint.name
+        return "base" if checkpoint == self.base else name
 
 
 class Learnt(Schooled):
@@ -66,7 +72,8 @@ def climbed(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Climbed:
             rows = climb(pipeline, settings)
         # the command reads them; the policy and the critic, which are a teacher and a scripted one here
         policy = {f"model.{name}" for name in ("max_new_tokens", "stop", "prompt", "grammar")}
-        elsewhere = {"run.out", "run.constrained", "model.memory", "model.sleep", "critic.max_new_tokens"} | policy
+        elsewhere = {"run.out", "run.executor", "run.workers", "run.constrained"} | policy
+        elsewhere |= {"model.memory", "model.sleep", "critic.max_new_tokens"}
         overridden = {"run.group_size"}  # by rungs
         assert read - overridden - elsewhere == keys(Ladder) - elsewhere
     return out, settings, pipeline, rows
@@ -89,7 +96,7 @@ def test_ladder_collects_with_the_checkpoints_of_the_paper(climbed: Climbed) -> 
     out, _, pipeline, _ = climbed
     learners = ("outcome_dpo", "agent_q_no_critic", "agent_q")
     # one round and an evaluation of RFT, two rounds and an evaluation of each learner; two searches
-    rounds = ["rft"] * 2 + [rung for rung in learners for _ in range(3)]
+    rounds = ["rft/round1", "rft"] + [f"{rung}{part}" for rung in learners for part in ("/round1", "/round2", "")]
     assert pipeline.__dict__["used"] == ["base", *rounds, "rft", "agent_q"]
     with RunStore.read(out) as store:
         held_out = [t.task for t in store.trajectories("agent_q/eval")]

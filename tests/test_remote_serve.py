@@ -40,7 +40,7 @@ ELSEWHERE = [
 @contextmanager
 def serving(*words: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """The command, and the name that it prints."""
-    command = [sys.executable, "-m", "agentq.cli", "env", "serve", *map(str, words)]
+    command = [sys.executable, "-m", "agentq", "env", "serve", *map(str, words)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         line = server.stdout.readline()
@@ -87,7 +87,7 @@ def test_a_killed_server_leaves_no_process(busy: str, tmp_path: Path, monkeypatc
     with serving(f"{FRAIL}:make", "--at", tmp_path / "socket") as (server, name):
         env = begun(name)
         was = process(env)
-        if busy:  # a call is asked, and nobody waits for the answer
+        if busy:  # a call is sent, and its answer is never read
             action = {"command": "TYPE", "element": 1, "text": busy}
             assert env._session is not None
             with env._session._socket.makefile("wb") as stream:

@@ -11,13 +11,14 @@ import pytest
 from lxml import etree, html
 
 from agentq.errors import StoreError
+from agentq.evaluation.outcomes import best_end, of_tree
 from agentq.evaluation.stats import RungResult
 from agentq.report import write_report
 from agentq.report.charts import finite_points, line_plot, success_bars
-from agentq.report.examples import Examples, best_end, explain
+from agentq.report.examples import Examples, explain
 from agentq.report.page import duration
 from agentq.store import RunStore
-from agentq.store.records import decode_tree
+from agentq.store.records import TERMINAL, decode_tree
 from agentq.types import Trajectory
 from tests.records_factory import make_tree
 
@@ -193,17 +194,23 @@ def test_finite_points_skip_gaps_sort_and_average_long_series() -> None:
     assert points[0] == (49.5, 49.5)
 
 
-def test_best_end_is_the_shallowest_success_else_the_most_visited_path() -> None:
+def test_best_end_is_a_success_then_the_highest_return_then_the_most_visited_path() -> None:
     tree = make_tree(0, num_nodes=13)
-    tree.success[:] = False
-    tree.success[[12, 3]] = True
-    assert best_end(tree) == 3
-    tree.success[:] = False
+    tree.success[:], tree.flags[:], tree.reward[:] = False, 0, 0.0
     tree.visit_count[:] = np.array([9, 4, 5, 0, 4, 0, 0, 2, 3, 0, 0, 0, 0])
     assert tree.path(best_end(tree)) == [0, 2, 8]
+    assert of_tree(tree) == (False, 0.0, 0, tree.task.env, False)
     assert [m.url for m in explain("s", tree).moments] == ["/0", "/2" if tree.observation[2] else ""]
     tree.visit_count[[1, 7]] = [5, 3]  # ties go to the better rank
     assert tree.path(best_end(tree))[1] == 1
+    tree.flags[[3, 8, 12]] = TERMINAL
+    tree.reward[[8, 12]] = [0.5, 1.5]
+    assert best_end(tree) == 12  # failed, with the highest return
+    assert of_tree(tree) == (False, 1.5, int(tree.depth[12]), tree.task.env, False)
+    tree.success[[3, 8]] = True
+    assert best_end(tree) == 8 and of_tree(tree)[:2] == (True, 0.5)
+    tree.reward[3] = 0.5
+    assert best_end(tree) == min(3, 8, key=lambda node: int(tree.depth[node]))
 
 
 def test_examples_are_the_first_of_each_kind() -> None:

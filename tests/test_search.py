@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from agentq.agent.actions import format_action
 from agentq.critics.ranker import rank_values
+from agentq.errors import EnvError
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.searching.collect import attempts, collect, trees
-from agentq.searching.run import run_all
+from agentq.searching.collect import attempts, collect, inline, trees
+from agentq.searching.nodes import Node
+from agentq.searching.run import run_all, wait_for
 from agentq.searching.selection import SearchSettings
 from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
@@ -191,6 +195,68 @@ def test_environments_that_wait_for_a_process_wait_at_once() -> None:
     assert all(_same(a, b) for a, b in zip(waited, _search(settings, tasks=4), strict=True))
 
 
+def test_a_step_and_its_snapshot_wait_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[str] = []
+
+    async def in_a_thread(method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        waits.append(method.__name__)
+        return method(*args, **kwargs)
+
+    monkeypatch.setattr("agentq.searching.run.asyncio.to_thread", in_a_thread)
+    (tree,) = _search(SearchSettings(num_iterations=3, num_proposals=3), blocking=True)
+    assert waits.count("_take") == tree.info["env_steps"]
+    assert set(waits) == {"begin", "snapshot", "_take", "restore"} and waits.count("snapshot") == 1  # the root's
+
+
+def test_a_page_whose_state_cannot_be_kept_breaks_its_step() -> None:
+    class Shy(Lock):
+        def snapshot(self) -> tuple[int, ...]:
+            if self.clicked == (1,):
+                raise EnvError("no state")
+            return super().snapshot()
+
+    (tree,) = _search(SearchSettings(num_iterations=40, num_proposals=3), env=Shy)
+    assert tree.info["faults"] == {"session_lost": 2} and tree.error_kind.count("session_lost") == 1
+    shown = sum(page is not None for page in tree.observation[1:])
+    assert tree.info["env_steps"] == shown + 2  # both tries took the step
+
+
+def test_a_finished_search_leaves_nothing_to_the_garbage_collector() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        _search(SearchSettings(num_iterations=6, num_proposals=3))
+        assert not [each for each in gc.get_objects() if isinstance(each, Node)]
+    finally:
+        gc.enable()
+
+
+def test_many_trees_are_collected_rarely_and_as_before_afterwards() -> None:
+    before, during = gc.get_threshold(), []
+
+    async def work(seed: int) -> None:
+        during.append(gc.get_threshold())
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        run_all([0], work, in_flight=1, on_done=lambda _: None)
+    assert during == [(*before[:2], 10 * before[2])] and gc.get_threshold() == before
+
+
+def test_wait_for_does_not_print_the_result() -> None:
+    printed: list[object] = []
+
+    class Large:
+        def __repr__(self) -> str:
+            printed.append(self)
+            return ""
+
+    async def work() -> Large:
+        return Large()
+
+    assert isinstance(wait_for(work()), Large) and not printed
+
+
 def test_a_failing_model_fails_the_run_with_its_own_error() -> None:
     def fail(history: History, rng: np.random.Generator) -> tuple[str, float]:
         raise RuntimeError("the model died")
@@ -219,15 +285,17 @@ def test_collection_goes_on_where_an_interrupted_one_stopped(tmp_path: Path) -> 
         pass
 
     with RunStore.open(tmp_path / "a", {}) as store, pytest.raises(OSError, match="disk is full"):
-        collect(store, "search", attempts(tasks), work, in_flight=2, on_item=interrupt)
+        collect(store, "search", attempts(tasks), inline(work), in_flight=2, on_item=interrupt)
     with RunStore.open(tmp_path / "a", {}) as store:
         kept = len(store.done("search"))
         assert 3 <= kept < 8
         counted: list[int] = []
-        collect(store, "search", attempts(tasks), work, in_flight=2, on_item=lambda done, *_: counted.append(done))
+        collect(
+            store, "search", attempts(tasks), inline(work), in_flight=2, on_item=lambda done, *_: counted.append(done)
+        )
         assert counted == list(range(kept + 1, 9))
         resumed = list(store.trees("search"))
     with RunStore.open(tmp_path / "b", {}) as store:
-        collect(store, "search", attempts(tasks), work, in_flight=2, on_item=ignore)
+        collect(store, "search", attempts(tasks), inline(work), in_flight=2, on_item=ignore)
         whole = list(store.trees("search"))
     assert all(_same(a, b) for a, b in zip(resumed, whole, strict=True))

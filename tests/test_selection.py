@@ -15,8 +15,8 @@ import pytest
 
 from agentq import envs
 from agentq._core import Forest
-from agentq.cli import main, searching
-from agentq.cli.app import app
+from agentq.cli import main
+from agentq.cli.app import COMMANDS, searching
 from agentq.config import Selection
 from agentq.critics.ranker import rank_values
 from agentq.errors import ConfigError
@@ -237,8 +237,8 @@ def test_search_on_the_command_line_is_of_the_tree_or_of_each_step() -> None:
         (["eval", "m", "--search.c_exp", "2"], None),
         (["eval", "m"], None),
     ):
-        _, bound, _ = app.parse_args(searching(words), exit_on_error=False, print_error=False)
-        assert (bound.arguments.get("search_by"), bound.arguments["checkpoint"]) == (wanted, "m")
+        args = COMMANDS["eval"].parse(searching(words[1:]))
+        assert (args.search, args.checkpoint) == (wanted, "m")
 
 
 # draws

@@ -14,7 +14,7 @@ from agentq.learn.learner import Learner
 from agentq.policies.protocol import Sleeper
 from agentq.policies.transformers_engine import TransformersEngine
 from agentq.policies.vllm_engine import VLLMEngine
-from agentq.recipes import rounds
+from agentq.recipes import resources, rounds
 from agentq.recipes.ladder import climb, rungs_of
 from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.settings import Training
@@ -136,25 +136,28 @@ class Sleeping(TransformersEngine):
 def test_the_sampler_sleeps_while_the_policy_trains_on_its_device(
     devices: str, nights: int, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounds, "make_engine", lambda name, model: Sleeping(name))
+    monkeypatch.setattr(resources, "make_engine", lambda name, *_, **__: Sleeping(name.removeprefix("vllm:")))
     if devices == "1":
         monkeypatch.setattr(rounds, "trains_where_it_samples", lambda s: False)
         devices = ""
     steps: list[bool] = []
     loss = recipe_of("rft").loss
     words = ["--run.num_rounds=2", "--run.num_tasks=2", "--run.group_size=1", "--eval.num_tasks=1"]
-    settings = made(type(Training()), [*words, f"--train.devices={devices}", "--eval.measure_base=false"])
+    settings = made(
+        type(Training()),
+        [*words, f"--run.engine=vllm:{base}", f"--train.devices={devices}", "--eval.measure_base=false"],
+    )
     with RunStore.open(tmp_path / "run", settings.to_dict()) as store:
         p = Pipeline(store, settings, base, Quiet())
         recipe = recipe_of("sft")
 
         def counted(*args: Any) -> Any:
-            steps.append(p.engines[store.path / "checkpoints" / "sft"].asleep)  # type: ignore[attr-defined]
+            steps.append(p.engines[resources.SAMPLER].asleep)  # type: ignore[attr-defined]
             return loss(*args)
 
         changed = type(recipe)(recipe.name, recipe.settings, recipe.collect, recipe.credit, counted)
         climb(p, settings, rungs_of(changed, settings))
-        engine = p.engines[store.path / "checkpoints" / "sft"]
+        engine = p.engines[resources.SAMPLER]
         assert isinstance(engine, Sleeping) and not engine.asleep and engine.nights == nights
         assert steps and all(asleep == bool(nights) for asleep in steps)
         p.close()

@@ -178,15 +178,25 @@ def test_read_refuses_what_is_no_run(tmp_path: Path) -> None:
         RunStore.read(tmp_path / "nowhere")
 
 
-def test_a_newer_schema_is_refused(run: Path) -> None:
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        (
+            1,
+            r"an older agentq \(schema 1; this one reads 2\): read it with that version, or start over with clean=True",
+        ),
+        (3, r"a newer agentq \(schema 3; this one reads 2\): upgrade agentq"),
+    ],
+)
+def test_another_schema_is_refused(run: Path, version: int, said: str) -> None:
     database = sqlite3.connect(run / "run.sqlite")
-    database.execute("PRAGMA user_version = 3")
+    database.execute(f"PRAGMA user_version = {version}")
     database.close()
-    message = r"run was written by a newer agentq \(schema 3; this one reads up to 1\)"
-    with pytest.raises(StoreError, match=message):
+    with pytest.raises(StoreError, match=f"run was written by {said}"):
         RunStore.open(run, CONFIG)
-    with pytest.raises(StoreError, match=message):
+    with pytest.raises(StoreError, match=f"run was written by {said}"):
         RunStore.read(run)
+    RunStore.open(run, CONFIG, clean=True).close()
 
 
 def test_another_programs_database_is_refused(run: Path) -> None:

@@ -16,10 +16,9 @@ from agentq.learn.learner import Learner
 from agentq.policies.engine_names import embedded_base
 from agentq.policies.weights import adapter_of
 from agentq.recipes import agent_q, policy_gradient, sft
-from agentq.recipes.agreed import agrees
 from agentq.recipes.ladder import climb, rungs_of
 from agentq.recipes.pipeline import Pipeline
-from agentq.recipes.recipe import Recipe, Round, collect_groups
+from agentq.recipes.recipe import Recipe, Round, agrees, collect_groups
 from agentq.recipes.settings import AgentQ, OutcomeDpo, PolicyGradient
 from agentq.store.run import RunStore
 from agentq.types import CreditedTrajectory, PreferencePair, Sample
@@ -101,7 +100,7 @@ def test_adapters_are_served_as_adapters(server: FakeOpenAI, tmp_path: Path) -> 
 
 
 def test_what_cannot_be_trained_with_is_refused(tmp_path: Path) -> None:
-    with fake_openai() as text, pytest.raises(ConfigError, match=r"run\.engine must tell token ids and log-prob"):
+    with fake_openai() as text, pytest.raises(ConfigError, match=r"run\.engine must return token ids and log-prob"):
         trained(text.url, tmp_path / "text")
     with pytest.raises(ConfigError, match=r"run\.engine must be vllm:PATH or a vLLM server's URL; got some/path"):
         trained("some/path", tmp_path / "path")

@@ -221,7 +221,7 @@ def test_a_killed_command_goes_on_and_ends_with_the_same_weights(
         return ["train", name, "--json", f"--run.out={tmp_path / where}", *COMMAND, f"--run.num_rounds={number}"]
 
     metrics = tmp_path / "cut" / "metrics.jsonl"
-    with subprocess.Popen([sys.executable, "-m", "agentq.cli", *command("cut")], stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen([sys.executable, "-m", "agentq", *command("cut")], stderr=subprocess.DEVNULL) as process:
         while process.poll() is None and (not metrics.exists() or metrics.read_text().count(f"{name}/learn") < steps):
             time.sleep(0.005)
         process.kill()

@@ -148,7 +148,7 @@ def test_a_recipe_of_the_users_own_trains(base: Path, tmp_path: Path, capsys: py
         (mine, f"{mine} must define RECIPE, an agentq.recipes.recipe.Recipe; got int"),
         (
             tmp_path / "no.py",
-            f"RECIPE must be a recipe's name or a Python file; got {tmp_path}/no.py, which is not there",
+            f"RECIPE must be a recipe's name or a Python file; got {tmp_path}/no.py, which does not exist",
         ),
     ):
         assert main(["train", str(file), f"--run.out={tmp_path / 'other'}"]) == 2

@@ -27,18 +27,13 @@ from numpy.typing import NDArray
 Ids: TypeAlias = NDArray[np.integer] | Sequence[int] | Sequence[np.integer]
 Numbers: TypeAlias = NDArray[np.floating] | NDArray[np.integer] | Sequence[float] | Sequence[np.floating]
 
-NO_NODE: Final[int]
-"""2**32 - 1: the parent of a root, the first child of a leaf."""
-TERMINAL: Final[int]
-"""Bit of `flags`: the episode ends at this node."""
+NO_NODE: Final[int]  # 2**32 - 1: the parent of a root, the first child of a leaf
+TERMINAL: Final[int]  # bit of `flags`: the episode ends at this node
 EXHAUSTED: Final[int]
 """Bit of `flags`: nothing is left to learn below, because the node is terminal and told, or its children all are."""
-OK: Final[int]
-"""Status of `ask`: all n leaves were found."""
-ALL_EXHAUSTED: Final[int]
-"""Status of `ask`: the root is exhausted; no leaf was found."""
-BLOCKED: Final[int]
-"""Status of `ask`: selection met a leaf in flight; fewer than n leaves were found."""
+OK: Final[int]  # status of `ask`: all n leaves were found
+ALL_EXHAUSTED: Final[int]  # status of `ask`: the root is exhausted; no leaf was found
+BLOCKED: Final[int]  # status of `ask`: selection met a leaf in flight; fewer than n leaves were found
 
 def attend_rows(
     query: NDArray[np.float32],
@@ -51,7 +46,7 @@ def attend_rows(
     visible: Sequence[NDArray[np.bool_] | None],
     scale: float,
 ) -> NDArray[np.float32]:
-    """Attention of a few new tokens per row over the row's own cache. Appends their keys and values to the cache.
+    """Attention of the new tokens of rows over each row's own cache. Appends their keys and values to the cache.
 
         out[t, h] = sum_j softmax_j(scale * query[h, t] . key_j) value_j   over the row's keys j that t sees
 
@@ -63,12 +58,86 @@ def attend_rows(
         starts: index of each row's first token among the T.
         stops: index one past each row's last token.
         lengths: number of keys per row, including the new ones, which come last.
-        visible: per row `[stop - start, length]`, True where a token sees a key; None: every token sees every key.
+        visible: per row `[stop - start, length]`, True where a token sees a key; None: itself and all earlier keys.
         scale: factor of the scores.
 
     Returns:
         `[T, groups * heads, size]`; tokens outside every row are not set.
     """
+
+def draw_tokens(
+    logits: NDArray[np.float32],
+    allowed: NDArray[np.float32],
+    uniforms: NDArray[np.float64],
+    temperatures: NDArray[np.float64],
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Tokens drawn by inverting the cumulative distribution, and their log-probabilities at temperature 1.
+
+    Args:
+        logits: `[N, V]`.
+        allowed: `[N, V]` the same logits, with minus infinity for forbidden tokens.
+        uniforms: `[N, M]` in [0, 1).
+        temperatures: `[N]` at least 0; 0 takes the likeliest token.
+
+    Returns:
+        Tokens `[N, M]` and log-probabilities `[N, M]` in nats.
+    """
+
+class Llama:
+    """The Llama decoder in float32, computed by one thread.
+
+    x += W_o attend(rope(W_q n(x)), rope(W_k n(x)), W_v n(x))        n: root mean square norm, times its weight
+    x += W_down (silu(W_gate n(x)) * W_up n(x))
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[tuple[NDArray[np.float32], ...]],
+        norm: NDArray[np.float32],
+        heads: int,
+        key_heads: int,
+        eps: float,
+        scale: float,
+    ) -> None:
+        """Copy the weights.
+
+        Args:
+            layers: per layer its norm, qkv, o, the MLP's norm, gate_up and down. Matrices are `[out, in]`; those of
+                several projections follow one another.
+            norm: `[width]` weight of the last norm.
+            heads: query heads, a multiple of `key_heads`.
+            key_heads: heads of keys and values.
+            eps: of the norms.
+            scale: factor of the attention scores.
+        """
+
+    def decode(
+        self,
+        x: NDArray[np.float32],
+        cos: NDArray[np.float32],
+        sin: NDArray[np.float32],
+        states: Sequence[NDArray[np.float32]],
+        counts: Sequence[int],
+        lengths: Sequence[int],
+        opens: Sequence[int],
+        visible: Sequence[NDArray[np.bool_] | None],
+    ) -> NDArray[np.float32]:
+        """Last hidden states of the tokens of rows that have a mask, and of the last token of other rows.
+
+        Args:
+            x: `[T, width]` embeddings, row by row; overwritten.
+            cos: `[T, size]` of the tokens' positions; the two halves are equal.
+            sin: `[T, size]` the same.
+            states: one cache per row, `[layers, 2, key_heads, room, size]`. New keys and values are appended.
+            counts: number of new tokens per row.
+            lengths: number of keys per row, including the new ones, which come last.
+            opens: number of keys per row that all its new tokens see.
+            visible: per row `[count, length - open]`, True where a token sees a later key; None: itself and all
+                earlier keys.
+
+        Returns:
+            `[N, width]`.
+        """
 
 def ucb1_score(mean_value: float, parent_visit_count: int, visit_count: int, c_exp: float) -> float:
     """UCB1 score of one edge (h, a); selection takes the edge with the largest.
@@ -83,6 +152,9 @@ def ucb1_score(mean_value: float, parent_visit_count: int, visit_count: int, c_e
 
     Source: Putta et al. 2024, arXiv:2408.07199, eq. 7; the `1 +` is theirs.
     """
+
+def seed_of(words: Sequence[int]) -> int:
+    """A 64-bit seed from 32-bit words: `numpy.random.SeedSequence(words).generate_state(1, uint64)`."""
 
 class Forest:
     """Many search trees in one arena.
@@ -253,35 +325,53 @@ class Forest:
         """
 
     # Read-only views indexed by node id, without a copy: later changes show. Rows that are not nodes are meaningless.
-    @property
-    def value_sum(self) -> NDArray[np.float64]:
-        """W: the sum of the returns told through a node."""
-    @property
-    def visits_started(self) -> NDArray[np.uint32]:
-        """visit_count + in_flight of a node."""
-    @property
-    def trees(self) -> NDArray[np.int32]:
-        """Ids of all trees that have not been dropped."""
-    @property
-    def num_nodes(self) -> int: ...
-    @property
-    def num_in_flight(self) -> int: ...
-    @property
-    def bytes_in_use(self) -> int:
-        """Memory of the trees not dropped, which `max_bytes` limits."""
-    @property
-    def selection(self) -> str: ...
-    @property
-    def c_exp(self) -> float: ...
-    @property
-    def exhaust(self) -> bool: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def num_simulations(self) -> int: ...
-    @property
-    def max_considered(self) -> int: ...
-    @property
-    def gumbel_scale(self) -> float: ...
-    @property
-    def max_bytes(self) -> int: ...
+    value_sum: Final[NDArray[np.float64]]  # W: the sum of the returns told through a node
+    visits_started: Final[NDArray[np.uint32]]  # visit_count + in_flight of a node
+    trees: Final[NDArray[np.int32]]  # ids of all trees that have not been dropped
+    num_nodes: Final[int]
+    num_in_flight: Final[int]
+    bytes_in_use: Final[int]  # memory of the trees not dropped, which `max_bytes` limits
+    selection: Final[str]
+    c_exp: Final[float]
+    exhaust: Final[bool]
+    seed: Final[int]
+    num_simulations: Final[int]
+    max_considered: Final[int]
+    gumbel_scale: Final[float]
+    max_bytes: Final[int]
+
+class Lockstep:
+    """Rollouts of several trees that are answered together: one call tells, expands and asks, without tickets.
+
+        while size := len(rows):
+            ...  # fill in rows.values[:size] and rows.widths[:size]
+            rows.step()
+
+    The leaves are those of `ask`, `expand` (or `set_terminal`) and `tell`. The last rollouts are cancelled when the
+    object and its arrays are deleted; until then, or until its last return is told, no tree can be dropped.
+
+    Args:
+        forest: its selection is "ucb1", "uct" or "puct"; priors are 1 / width.
+        trees: each once, and in one lockstep at a time.
+        simulations: rollouts per tree, at least 1; fewer if it is exhausted before.
+        n: largest number of leaves of a tree per step.
+    """
+
+    # One row per rollout: the first len(self) entries of len(trees) * n. The arrays stay the same.
+    node: Final[NDArray[np.uint32]]  # the leaf
+    parent: Final[NDArray[np.uint32]]  # NO_NODE for a root
+    rank: Final[NDArray[np.uint32]]  # the leaf's index among its siblings
+    depth: Final[NDArray[np.int32]]
+    tree: Final[NDArray[np.int32]]
+    values: Final[NDArray[np.float64]]  # to be filled in: the return
+    widths: Final[NDArray[np.uint32]]  # to be filled in: number of children; 0 ends the episode
+
+    def __init__(self, forest: Forest, trees: Ids, simulations: int, n: int = 1) -> None: ...
+    def __len__(self) -> int:
+        """Number of rollouts in flight here. 0: the search is over, or rollouts elsewhere block every tree."""
+
+    def step(self) -> int:
+        """Ends the rollouts and asks again. Returns len(self). A leaf without room under `max_bytes` stays a leaf."""
+
+    def step_one(self, value: float, width: int) -> tuple[int, int, int, int] | None:
+        """`step` for a single row, without arrays. Returns node, parent, rank and depth of the next leaf."""

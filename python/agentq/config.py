@@ -238,6 +238,10 @@ class Run(Draws):
     env: str = Field(default="booking", min_length=1, description="Name of the environment.")
     out: str = Field(default="", description="The run directory; empty: runs/COMMAND..., named after the run.")
     engine: str = Field(default="", description="Sampler for trained weights: vllm:PATH or a vLLM server's URL.")
+    executor: Literal["auto", "inline", "processes"] = Field(
+        default="auto", description="What collects: this process or worker processes; auto: workers for small models."
+    )
+    workers: int = Field(default=0, ge=0, description="Number of worker processes; 0: one per core.")
 
 
 class Rounds(Run):
@@ -277,11 +281,7 @@ class Settings(Section):
     price: Prices = Prices()
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
-        """Plain JSON values by section, which the run store keeps and compares.
-
-        Settings that do not affect results are left out, so they may change when a run is resumed.
-        """
+        """Plain JSON values by section, for the run store to compare; without what does not affect results."""
         places = {"devices", "threads", "memory", "sleep"}
-        return self.model_dump(
-            mode="json", exclude={"run": {"out"}, "price": True, "model": places, "train": {"devices"}}
-        )
+        run = {"out", "executor", "workers"}
+        return self.model_dump(mode="json", exclude={"run": run, "price": True, "model": places, "train": {"devices"}})

@@ -13,7 +13,7 @@ from agentq.errors import ConfigError
 class Section(BaseModel):
     """A group of settings, or a model made of such groups."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
     def check(self, name: str) -> None:
         """Raises ConfigError if the settings of the command or recipe `name` contradict each other."""
@@ -112,3 +112,4 @@ class VLLM(Section):
     """Arguments of vLLM's engine by vLLM's own names, for `vllm:PATH`."""
 
     model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, JsonOrText] = Field(init=False)  # vLLM knows the types

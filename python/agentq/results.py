@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from agentq.credit.pairs import node_pairs
+from agentq.evaluation.outcomes import best_end
 from agentq.evaluation.stats import wilson
-from agentq.report.examples import best_end
 from agentq.report.picture import svg_picture, text_picture
 from agentq.store.records import TERMINAL, TreeRecord
 from agentq.types import PreferencePair, Step, StepResult, Trajectory
@@ -26,7 +26,7 @@ class SearchResult:
 
     @property
     def trajectory(self) -> Trajectory:
-        """The best episode: the shortest success, or the most visited path if there is none."""
+        """The best episode: a success, then the highest return; the most visited path if no episode ended."""
         tree, path = self.tree, self.tree.path(best_end(self.tree))
         steps = []
         for before, node in pairwise(path):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-import numpy as np
-
+from agentq._core import seed_of
 from agentq.types import Task
 
 
@@ -22,8 +21,8 @@ class Stream(IntEnum):
 
 
 def derive_seed(*parts: int) -> int:
-    """A 64-bit seed from the lower 32 bits of each part: equal parts give equal seeds."""
-    return int(np.random.SeedSequence([part & 0xFFFFFFFF for part in parts]).generate_state(1, np.uint64)[0])
+    """A 64-bit seed from the lower 32 bits of each part, as NumPy's SeedSequence: equal parts give equal seeds."""
+    return seed_of([part & 0xFFFFFFFF for part in parts])
 
 
 def task_seed(run_seed: int, task: Task, *parts: int) -> int:

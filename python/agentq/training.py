@@ -46,9 +46,8 @@ def train(
         made, env = env, envs.make(env).name
         envs.register(env, made)
     given = {**sections, "run": {**sections.get("run", {}), "env": env, "out": str(out)}}
-    return run.train(
-        str(recipe), given, run.RunPlace(str(base) if base else None, clean=clean, source="agentq.train")
-    ).rows
+    inputs = run.Inputs(given, base=str(base) if base else None, clean=clean, source="agentq.train")
+    return run.train(str(recipe), inputs).rows
 
 
 async def train_async(

@@ -9,13 +9,14 @@ arXiv:2408.07199, section 3.1).
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from agentq.error_kinds import WORLD_FAULTS
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class Split(StrEnum):
@@ -147,7 +148,7 @@ class History:
 
     def then(self, action_text: str, observation: Observation) -> History:
         """The history after `action_text` led to `observation`; the old observation is dropped."""
-        return replace(self, observation=observation, actions=(*self.actions, action_text))
+        return History(self.instruction, observation, (*self.actions, action_text), self.commands)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +199,7 @@ class Proposal:
     @property
     def action_logp(self) -> float:
         """log pi_b(a | h): the sum over the composite action's tokens, in nats, at temperature 1."""
-        return float(self.logps.sum(dtype=np.float64))
+        return float(self.logps.sum(dtype="float64"))
 
 
 @dataclass(frozen=True, slots=True)

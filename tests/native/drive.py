@@ -42,6 +42,7 @@ class Driver:
         self.tickets: list[int] = []
         self.stale: list[int] = [0, 1]
         self.views: list[np.ndarray] = []
+        self.locksteps: list[Any] = []
         self.refused = 0
         self.forest = self.made()
 
@@ -213,10 +214,34 @@ class Driver:
                     data[self.rng.randrange(len(data))] = self.rng.randrange(256)
             self.core.Forest.from_bytes(bytes(data[: self.rng.choice((len(data), self.rng.randint(0, len(data))))]))
 
+    def lockstep(self) -> None:
+        trees, n = self.some(self.trees()), self.rng.choice((1, 1, 3, self.junk()))
+        if not isinstance(n, int) or n < 1000:
+            simulations = self.rng.choice((1, 4, 50, self.junk()))
+            self.locksteps = self.locksteps[-2:]
+            self.locksteps.append(self.core.Lockstep(self.forest, self.formed(trees, "i4"), simulations, n))
+
+    def walk(self) -> None:
+        if not self.locksteps:
+            return
+        rows, rng = self.rng.choice(self.locksteps), self.rng
+        for row in range(len(rows)):
+            rows.values[row] = rng.choice((0.0, 0.5, 1.0, float("nan") if rng.random() < 0.02 else 1.0))
+            rows.widths[row] = rng.choice((0, 1, 2, 5, 9, 70000 if rng.random() < 0.02 else 3))
+        if rng.random() < 0.5:
+            rows.step()
+        else:
+            rows.step_one(rng.choice((0.5, self.junk())), rng.choice((0, 3, self.junk())))
+        assert rows.tree[: len(rows)].size == len(rows) <= rows.node.size
+        self.views = [*self.views[-3:], rng.choice((rows.parent, rows.rank, rows.depth))]
+        if rng.random() < 0.1:
+            self.locksteps.remove(rows)
+
     CALLS = (plant, ask, ask, ask, ask_one, tell, tell, tell_one, cancel, drop, expand, expand, expand_one, expand_one)
-    CALLS += (widen, extend, end, reroot, look, look_closer, copy)
+    CALLS += (widen, extend, end, reroot, look, look_closer, copy, lockstep, walk, walk, walk)
 
     def finish(self) -> None:
+        self.locksteps, self.views = [], []
         self.forest.cancel(np.array(self.tickets, np.uint64))
         assert self.forest.num_in_flight == 0
 

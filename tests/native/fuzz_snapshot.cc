@@ -1,4 +1,4 @@
-// The snapshot reader on bytes that nobody wrote: it must refuse them or make a forest that works and can be saved.
+// The snapshot reader on forged bytes: it must refuse them or make a forest that works and can be saved.
 //
 // With clang: -fsanitize=fuzzer,address,undefined -DAGENTQ_LIBFUZZER. Without libFuzzer the program changes good snapshots
 // itself, or writes COUNT of them as FOLDER/0, FOLDER/1, ... for libFuzzer to begin with:

@@ -68,7 +68,7 @@ class Saved:
 
 
 def split(data: bytes) -> Saved:
-    """Of a forest without dropped trees."""
+    """The records in a snapshot of a forest without dropped trees."""
     *_, trees, length, _ = HEAD.unpack_from(data)
     body = data[HEAD.size : HEAD.size + length]
     saved = Saved(np.frombuffer(body, SETTINGS, 1)[0].copy(), np.zeros(trees, TREE))

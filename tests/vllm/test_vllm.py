@@ -28,10 +28,9 @@ from agentq.policies.transformers_engine import TransformersEngine
 from agentq.policies.unadapted import Unadapted
 from agentq.policies.vllm_engine import VLLMEngine, check_arguments
 from agentq.recipes import sft
-from agentq.recipes.agreed import agrees
 from agentq.recipes.ladder import climb, rungs_of
 from agentq.recipes.pipeline import Pipeline
-from agentq.recipes.recipe import Recipe, Round, collect_groups
+from agentq.recipes.recipe import Recipe, Round, agrees, collect_groups
 from agentq.recipes.settings import OutcomeDpo
 from agentq.searching.run import run_all
 from agentq.searching.tree import SearchSettings, TreeSearch
@@ -104,7 +103,7 @@ def test_k_samples_follow_from_the_seed(engine: ContinuousEngine) -> None:
 
 
 def test_more_prompts_than_are_read_at_once(engine: ContinuousEngine, model: Any) -> None:
-    """A seeded prompt of which a part is read first would end vLLM on a CPU."""
+    """A seeded prompt that is read in parts would end vLLM on a CPU."""
 
     async def every() -> list[list[SampledAnswer]]:
         prompts = [Prompt([], np.roll(np.tile(IDS, 2), n)) for n in range(12)]

@@ -144,4 +144,4 @@ def action_key(env_action: EnvAction | None) -> tuple[str, int | None, str]:
     """The key by which proposals are deduplicated; their log-probabilities are never merged."""
     if env_action is None:
         return ("", None, "")
-    return (env_action.command.value, env_action.element, " ".join((env_action.text or "").split()))
+    return (env_action.command.value, env_action.element, " ".join(env_action.text.split()) if env_action.text else "")

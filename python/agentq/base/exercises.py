@@ -116,7 +116,7 @@ def list_example(rng: np.random.Generator, groups: Sequence[Sequence[Sequence[st
     """Which id has which name, and which names are missing: the densest exercise in look-ups.
 
     The page has links only, from one or two groups of one kind that `alike` gives. Either its links are listed three
-    times, each time in another order, or three lists of names are looked up, some of which are missing.
+    times, each time in another order, or three lists of names are looked up. Some names are missing.
     """
     kind = groups[int(rng.integers(len(groups)))]
     drawn = [kind[int(rng.integers(len(kind)))] for _ in range(int(rng.integers(1, 3)))]

@@ -1,7 +1,7 @@
 """The command line: parses arguments, calls one function, and turns errors into one line and an exit code.
 
     0    done
-    1    a live task was not done, or an environment failed a check
+    1    a live task was not done, or a check failed (env check, doctor)
     2    an error outside agentq: usage, input, a missing extra, a full disk, a lost server
     3    a bug in agentq, with its traceback
     130  interrupted; the same command continues, except for a live task
@@ -14,39 +14,41 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 DONE, NOT_DONE, REFUSED, FAULT, INTERRUPTED = 0, 1, 2, 3, 130
+DEFAULTS = {  # silent libraries; the number of threads follows from model.threads
+    "OMP_WAIT_POLICY": "passive",  # spinning on busy cores makes a step of several threads ten times as long
+    "TOKENIZERS_PARALLELISM": "false",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line. Returns the exit code."""
-    from agentq.cli.foreign import foreign_package  # first, since the modules below may be another project's
-
-    if foreign := foreign_package():
+    if foreign := foreign_package():  # first, since the modules below may be another project's
         print(f"agentq: {foreign}", file=sys.stderr)
-    from agentq.cli.app import app
+    from agentq.cli.app import run
     from agentq.cli.faults import tell
 
-    _set_defaults()
+    os.environ.update(DEFAULTS | os.environ)
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        code = app(searching(words), exit_on_error=False, print_error=False)
+        code = run(words)
         sys.stdout.flush()
-        return REFUSED if words in ([], ["env"]) else int(code or 0)  # help returns no code
+        return code
     except BaseException as error:
         return tell(error, words)
 
 
-def searching(words: list[str]) -> list[str]:
-    """The words, with `--search` alone replaced by `--search=tree`."""
-    return [
-        f"{word}=tree" if word == "--search" and following not in ("tree", "step") else word
-        for word, following in zip(words, [*words[1:], ""], strict=False)
-    ]
-
-
-def _set_defaults() -> None:
-    """Silence libraries."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+def foreign_package() -> str | None:
+    """A message if a distribution `agentq` is installed, which overwrites files of `agentq-search`; otherwise None."""
+    for folder in map(Path, sys.path):
+        for found in folder.glob("agentq-*.dist-info"):  # importlib.metadata takes 30 ms to import
+            return (
+                "agentq must come from the package agentq-search alone; got another project's, agentq "
+                f"{found.stem.removeprefix('agentq-')}, too: "
+                "pip uninstall agentq, then pip install --force-reinstall agentq-search"
+            )
+    return None

@@ -1,162 +1,156 @@
-"""The commands. Each is a function that imports what it needs."""
+"""The commands: what each takes and does. Each imports what it needs, so that help and errors come at once."""
 
 from __future__ import annotations
 
-import json as json_
+import json
 import sys
-from dataclasses import dataclass
+from argparse import SUPPRESS, Namespace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from cyclopts import App, Parameter
+from typing import TYPE_CHECKING, Any
 
 from agentq import __version__
-from agentq.cli import DONE, INTERRUPTED, NOT_DONE
+from agentq.cli import DONE, NOT_DONE, REFUSED
+from agentq.cli.parser import Argument, Subcommand, argument
+from agentq.errors import ConfigError, did_you_mean
 from agentq.live.options import LiveOptions
 
 if TYPE_CHECKING:
-    from agentq.recipes.run import Result, RunPlace
+    from agentq.doctor import Diagnosis
+    from agentq.recipes.load import Setting
 
-app = App(
-    name="agentq",
-    help="Search, preferences and training for web agents.",
-    help_epilogue="settings: --section.key value; agentq settings lists them",
-    version=f"agentq {__version__}",
-    help_format="plaintext",
-    help_formatter="plain",
-    default_parameter=Parameter(negative=(), allow_repeating=True, name_transform=lambda name: name.replace("_", "-")),
-    result_action="return_value",
-    suppress_keyboard_interrupt=False,
+Run = Callable[[Namespace], int]
+COMMANDS: dict[str, Subcommand] = {}
+JSON = argument("--json", action="store_true", help="print the result as one JSON object")
+CONFIG = argument("--config", type=Path, metavar="FILE", help="TOML file of settings")
+RUN = (  # of every command with a run directory
+    CONFIG,
+    argument("--base", metavar="MODEL", help="checkpoint to start from; default: the embedded base"),
+    argument("--env", dest="run.env", default=SUPPRESS, metavar="NAME", help="short for --run.env"),
+    argument("--seed", dest="run.seed", default=SUPPRESS, metavar="N", help="short for --run.seed"),
+    argument("--out", dest="run.out", default=SUPPRESS, metavar="DIR", help="short for --run.out"),
+    argument("--clean", action="store_true", help="delete an earlier run of this command in the directory"),
+    JSON,
 )
-env = App(name="env", help="serve an environment of another Python, or check one")
-app.command(env)
-
-Settings = Annotated[dict[str, str], Parameter(show=False)]
-Json = Annotated[bool, Parameter(help="print one JSON object as the result")]
-File = Annotated[Path | None, Parameter(help="a TOML file of settings")]
 
 
-def _short(setting: str) -> Parameter:
-    return Parameter(help=f"short for --{setting}")
+def run(words: Sequence[str]) -> int:
+    """Run the command in `words`. Returns the exit code."""
+    name = " ".join(words[: 2 if words[:1] == ["env"] else 1])
+    if name in COMMANDS:
+        command, rest = COMMANDS[name], searching(words[len(name.split()) :])
+        if {"-h", "--help"} & set(rest):
+            return _show_help(command, rest)
+        return command.run(command.parse(rest))
+    if name == "--version":
+        print(f"agentq {__version__}")
+        return DONE
+    if name in ("", "env", "-h", "--help", "env -h", "env --help"):
+        print("usage: agentq COMMAND ...\n\nSearch, preferences and training for web agents.\n\ncommands:")
+        print("\n".join(f"  {c.name:<10} {c.about}" for c in COMMANDS.values()))
+        print("\nagentq COMMAND --help shows what a command takes and which settings it reads.")
+        return DONE if "-" in name else REFUSED
+    known = [each.removeprefix("env ") for each in COMMANDS if each.startswith("env ") == name.startswith("env ")]
+    raise ConfigError(f"no command '{name}'{did_you_mean(name.removeprefix('env '), known)}")
 
 
-@Parameter(name="*")
-@dataclass(frozen=True)
-class RunOptions:
-    """Options of every command with a run directory."""
+def _show_help(command: Subcommand, words: Sequence[str]) -> int:
+    """Print what a command takes, and the settings that it or its recipe reads."""
+    print(command.parser().format_help(), end="")
+    name = command.name + " --search" * any(word.startswith("--search=") for word in words)
+    if name == "train":
+        name = "" if words[0].startswith("-") else words[0]
+        print(end="" if name else "\nagentq train RECIPE --help lists the settings of a recipe.\n")
+    if command.takes_settings and name not in ("", "settings"):
+        from agentq.recipes.run import listing
 
-    config: File = None
-    base: Annotated[str | None, Parameter(help="checkpoint to start from; default: the embedded base")] = None
-    env: Annotated[str | None, _short("run.env")] = None
-    seed: Annotated[str | None, _short("run.seed")] = None
-    out: Annotated[str | None, _short("run.out")] = None
-    clean: Annotated[bool, Parameter(help="delete an earlier run of this command in the directory")] = False
-    json: Json = False
+        print("\nsettings, with their defaults:", *map(_line, listing(name)), sep="\n")
+    return DONE
 
-    def given(self, settings: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
-        """The settings, including those given by their short options."""
-        short = {name: value for name in ("env", "seed", "out") if (value := getattr(self, name)) is not None}
-        return {**settings, "run": {**settings.get("run", {}), **short}}
 
-    def place(self) -> RunPlace:
-        """The other options, for `recipes.run`."""
-        from agentq.recipes.run import RunPlace
+def searching(words: Sequence[str]) -> list[str]:
+    """The words, with `--search` alone replaced by `--search=tree`."""
+    return [
+        f"{word}=tree" if word == "--search" and following not in ("tree", "step") else word
+        for word, following in zip(words, [*words[1:], ""], strict=False)
+    ]
 
-        return RunPlace(self.base, self.config, self.clean)
 
-    def show(self, result: Result) -> int:
-        """Print the rows of a run."""
-        if self.json:
-            rows = [row.to_dict() for row in result.rows]
-            print(json_.dumps({"rungs": rows, "report": str(result.report)}))
-            return DONE
+def command(name: str, about: str, *arguments: Argument, settings: bool = False) -> Callable[[Run], Run]:
+    """Registers a function as a command."""
+
+    def register(run: Run) -> Run:
+        COMMANDS[name] = Subcommand(name, about, arguments, settings, run)
+        return run
+
+    return register
+
+
+def _say(args: Namespace, result: dict[str, Any], text: str) -> int:
+    """Print the result: as JSON, or as text."""
+    print(json.dumps(result) if args.json else text, flush=True)
+    return DONE
+
+
+RECIPE = argument("recipe", metavar="RECIPE", help="name of a recipe, or a Python file that defines RECIPE")
+MODEL = "name or directory of a model, vllm:PATH, or http://HOST/v1#MODEL"
+CHECKPOINT = argument("checkpoint", metavar="CHECKPOINT", help=MODEL)
+SEARCHED = "search once per task (tree, the default) or before each step; the critic is the base"
+SEARCH = argument("--search", metavar="tree|step", choices=("tree", "step"), help=SEARCHED)
+
+
+@command("eval", "measure a checkpoint on held-out tasks; resumable", CHECKPOINT, SEARCH, *RUN, settings=True)
+@command("train", "train by a recipe and measure the result; resumable", RECIPE, *RUN, settings=True)
+@command("ladder", "train and measure every rung of the paper's ladder; takes hours, resumable", *RUN, settings=True)
+@command("demo", "run the whole loop on a built-in site, and write a table and a report", *RUN, settings=True)
+def measured(args: Namespace) -> int:
+    from agentq.recipes import run
+
+    inputs = run.Inputs(args.settings, args.config, args.base, args.clean)
+    if args.command == "train":
+        result = run.train(args.recipe, inputs)
+    elif args.command == "eval":
+        result = run.evaluate(args.checkpoint, args.search, inputs)
+    else:
+        result = run.ladder(args.command, inputs)
+    if not args.json:
         from agentq.progress import ladder_table, main_console
 
-        console = main_console()
-        console.print(ladder_table(result.rows))
-        console.print(f"report: {result.report}", highlight=False)
-        return DONE
+        main_console().print(ladder_table(result.rows))
+    rows = [row.to_dict() for row in result.rows]
+    return _say(args, {"rungs": rows, "report": str(result.report)}, f"report: {result.report}")
 
 
-@app.command
-def demo(*, options: RunOptions = RunOptions(), **settings: Settings) -> int:
-    """the whole loop on a built-in site, with a table and a report"""
-    from agentq.recipes.run import ladder
-    from agentq.recipes.settings import Demo
-
-    return options.show(ladder(Demo, options.given(settings), options.place()))
+GOAL = argument("goal", metavar="GOAL", help="what the agent should do, in quotes")
+LIVE = [argument(f"--{f.name.replace('_', '-')}", default=SUPPRESS, **f.metadata) for f in fields(LiveOptions)]
 
 
-@app.command
-def ladder(*, options: RunOptions = RunOptions(), **settings: Settings) -> int:
-    """every rung of the paper's ladder; takes hours, resumable"""
-    from agentq.recipes.run import ladder
-    from agentq.recipes.settings import Ladder
-
-    return options.show(ladder(Ladder, options.given(settings), options.place()))
-
-
-@app.command
-def train(
-    recipe: Annotated[str, Parameter(help="a recipe's name (agentq settings NAME), or a file that defines RECIPE")],
-    /,
-    *,
-    options: RunOptions = RunOptions(),
-    **settings: Settings,
-) -> int:
-    """train by a recipe and measure the result; resumable"""
-    from agentq.recipes.run import train
-
-    return options.show(train(recipe, options.given(settings), options.place()))
-
-
-SEARCH = "search at test time: of the whole task, or before each step; the base is its critic"
-
-
-@app.command(name="eval")
-def evaluate(
-    checkpoint: Annotated[str, Parameter(help="name or directory of a model, vllm:PATH, or http://HOST/v1#MODEL")],
-    /,
-    *,
-    search_by: Annotated[  # not `search`: a section of settings has that name
-        Literal["tree", "step"] | None, Parameter("--search", help=SEARCH, metavar="[tree|step]", accepts_keys=False)
-    ] = None,
-    options: RunOptions = RunOptions(),
-    **settings: Settings,
-) -> int:
-    """measure any checkpoint on held-out tasks; resumable"""
-    from agentq.recipes.run import evaluate
-
-    return options.show(evaluate(checkpoint, search_by, options.given(settings), options.place()))
-
-
-@app.command
-def run(
-    goal: Annotated[str, Parameter(help="what is to be done, in quotes")],
-    /,
-    *,
-    options: LiveOptions,
-    **settings: Settings,
-) -> int:
-    """do one task on a live site; asks before each effect"""
-    from agentq.live.command import run
+@command("run", "do one task on a live site; asks before each effect", GOAL, *LIVE, settings=True)
+def run_live(args: Namespace) -> int:
     from agentq.recipes.load import load
     from agentq.recipes.settings import Live
 
-    try:
-        return run(goal, options, load(Live, "run", options.config, settings))
-    except KeyboardInterrupt:
-        print("agentq: interrupted", file=sys.stderr)
-        return INTERRUPTED
+    options = LiveOptions(**{f.name: getattr(args, f.name) for f in fields(LiveOptions) if f.name in args})
+    settings = load(Live, "run", options.config, args.settings)
+    options.check(settings.price)
+    from agentq.live.command import run
+
+    return run(args.goal, options, settings)
 
 
-@app.command
-def base(*, out: Annotated[Path, Parameter(help="where the checkpoint goes")], json: Json = False) -> int:
-    """make the embedded base model again, from its seed"""
-    from agentq.cli.commands import check_new_base
+NEW = argument("--out", type=Path, required=True, metavar="DIR", help="where to write the checkpoint")
+
+
+@command("base", "make the embedded base model again, from its seed", NEW, JSON)
+def base(args: Namespace) -> int:
     from agentq.recipes.run import require_train
 
-    check_new_base(out)
+    out = args.out
+    held = sorted(entry.name for entry in out.iterdir()) if out.is_dir() else []
+    if (out.exists() and not out.is_dir()) or (held and not (out / "pretrained").is_dir()):
+        what = f"which holds {held[0]}" if held else "a file"
+        raise ConfigError(f"--out must be a new directory, or one that agentq base made; got {out}, {what}")
     require_train("base")
     from agentq.base.make import BaseSettings, make_base
     from agentq.progress import RichStatus
@@ -166,61 +160,47 @@ def base(*, out: Annotated[Path, Parameter(help="where the checkpoint goes")], j
     with RichStatus() as status:
         shows = {stage: status.stage(stage, total, "tokens") for stage, total in totals.items()}
         make_base(out, s, on_step=lambda stage, m: shows[stage](int(m["tokens"]), f"loss {m['loss']:.3f}"))
-    print(json_.dumps({"checkpoint": str(out)}) if json else f"checkpoint: {out}")
-    return DONE
+    return _say(args, {"checkpoint": str(out)}, f"checkpoint: {out}")
 
 
-@app.command
-def report(
-    run: Annotated[Path, Parameter(help="a run directory")],
-    /,
-    *,
-    out: Annotated[Path | None, Parameter(help="where the page goes; default: RUN/report.html")] = None,
-    json: Json = False,
-) -> int:
-    """write report.html of a run directory"""
+DIRECTORY = argument("run", type=Path, metavar="RUN", help="a run directory")
+PAGE = argument("--out", type=Path, metavar="FILE", help="where to write the page; default: RUN/report.html")
+
+
+@command("report", "write the report of a run directory", DIRECTORY, PAGE, JSON)
+def report(args: Namespace) -> int:
     from agentq.report import write_report
 
-    path = write_report(run, out)
-    print(json_.dumps({"report": str(path)}) if json else f"report: {path}")
-    return DONE
+    path = write_report(args.run, args.out)
+    return _say(args, {"report": str(path)}, f"report: {path}")
 
 
-NAMES = "demo, ladder, eval, run, or a recipe: what it reads, with its defaults and the settings given"
+NAME = argument("name", nargs="?", metavar="NAME", help="demo, ladder, eval, run, or a recipe; default: all of them")
 
 
-@app.command(name="settings")
-def show_settings(
-    name: Annotated[str | None, Parameter(help=NAMES)] = None,
-    /,
-    *,
-    config: File = None,
-    json: Json = False,
-    **settings: Settings,
-) -> int:
-    """list every setting, or those of one command or recipe"""
-    from agentq.cli.commands import listing
+@command("settings", "list the settings of a command or recipe, with defaults", NAME, CONFIG, JSON, settings=True)
+def show_settings(args: Namespace) -> int:
+    from agentq.recipes.run import listing
 
-    rows = listing(name, config, settings)
-    if json:
-        print(json_.dumps({key: value for key, value, _ in rows}))
-    else:
-        print("\n".join(f"{f'--{key} {value}':<43} {description}" for key, value, description in rows))
-    return DONE
+    rows = listing(args.name, args.config, args.settings)
+    return _say(args, {s.key: s.default for s in rows}, "\n".join(map(_line, rows)))
 
 
-@env.command
-def serve(
-    name: Annotated[str, Parameter(help="browsergym/TASK, or FILE.py:FUNCTION that makes your own")],
-    /,
-    *,
-    python: Annotated[str, Parameter(help="the Python that has the environment")] = sys.executable,
-    at: Annotated[str, Parameter(help="HOST:PORT or the path of a Unix socket")] = "127.0.0.1:7007",
-    sessions: Annotated[int, Parameter(help="sessions at once, a process each")] = 4,
-    idle: Annotated[float, Parameter(help="seconds after which a silent session ends")] = 3600.0,
-    json: Json = False,
-) -> int:
-    """serve an environment until Ctrl-C; prints what --env takes"""
+def _line(s: Setting) -> str:
+    return f"{f'--{s.key} {s.default}':<43} {s.description}"
+
+
+SERVED = argument("name", metavar="NAME", help="browsergym/TASK, or FILE.py:FUNCTION for your own environment")
+SERVER = (
+    argument("--python", default=sys.executable, metavar="PATH", help="Python that has the environment; default: this"),
+    argument("--at", default="127.0.0.1:7007", metavar="ADDRESS", help="HOST:PORT or a socket; default: %(default)s"),
+    argument("--sessions", type=int, default=4, metavar="N", help="sessions, one process each; default: %(default)s"),
+    argument("--idle", type=float, default=3600, metavar="SECONDS", help="silent sessions end; default: %(default)s"),
+)
+
+
+@command("env serve", "serve an environment until Ctrl-C; prints what --env takes", SERVED, *SERVER, JSON)
+def serve(args: Namespace) -> int:
     import contextlib
     import threading
 
@@ -228,39 +208,67 @@ def serve(
     from agentq.envs.remote.env_server import EnvServer
     from agentq.envs.remote.token import VARIABLE
 
-    with EnvServer(name, python, at, sessions, idle) as server:
+    with EnvServer(args.name, args.python, args.at, args.sessions, args.idle) as server:
         first = Connection(server.at)
         served = f"{first.hello.name}@{server.at}"
         first.hang_up()
         file = str(server.token.file) if server.token is not None and server.token.file is not None else None
         more = f"\nfrom another machine or user: {VARIABLE}=$(cat {file})" if file else ""
-        print(json_.dumps({"env": served, "token_file": file}) if json else f"--env {served}{more}", flush=True)
+        _say(args, {"env": served, "token_file": file}, f"--env {served}{more}")
         with contextlib.suppress(KeyboardInterrupt):
             threading.Event().wait()
     return DONE
 
 
-@env.command
-def check(
-    name: Annotated[str, Parameter(help="what --env takes, such as FILE.py:FUNCTION of your own")],
-    /,
-    *,
-    tasks: Annotated[int, Parameter(help="training tasks to check it on")] = 5,
-    json: Json = False,
-) -> int:
-    """check what search relies on; exit code 1 if it does not hold"""
-    from agentq.envs.check import check
-    from agentq.errors import ConfigError
+CHECKED = argument("name", metavar="NAME", help="what --env takes, such as FILE.py:FUNCTION")
+TASKS = argument("--tasks", type=int, default=5, metavar="N", help="training tasks to check on; default: %(default)s")
 
-    if tasks < 1:
-        raise ConfigError(f"--tasks must be at least 1; got {tasks}")
+
+@command("env check", "check what search relies on; exit code 1 if it does not hold", CHECKED, TASKS, JSON)
+def check(args: Namespace) -> int:
+    if args.tasks < 1:
+        raise ConfigError(f"--tasks must be at least 1; got {args.tasks}")
+    from agentq.envs.check import check
+
     found = []
-    for finding in check(name, tasks):
+    for finding in check(args.name, args.tasks):
         found.append(finding)
-        if not json:
+        if not args.json:
             print(finding, flush=True)
     holds = all(finding.holds is not False for finding in found)
-    if json:
+    if args.json:
         checks = [{"promise": each.promise, "holds": each.holds, "said": each.said} for each in found]
-        print(json_.dumps({"env": name, "tasks": tasks, "holds": holds, "checks": checks}))
+        print(json.dumps({"env": args.name, "tasks": args.tasks, "holds": holds, "checks": checks}))
     return DONE if holds else NOT_DONE
+
+
+EXAMINED = argument("model", nargs="?", metavar="MODEL", help=f"{MODEL}; default: the embedded base")
+SITE = argument("--env", default="booking", metavar="NAME", help="environment to examine; default: %(default)s")
+
+
+@command(
+    "doctor", "examine this machine, a model and an environment; exit code 1 if a check fails", EXAMINED, SITE, JSON
+)
+def doctor(args: Namespace) -> int:
+    from agentq.doctor.checks import examine
+    from agentq.policies.engine_names import embedded_base, read_name
+
+    model, rows = read_name(args.model) if args.model else embedded_base(), []
+    for name, diagnosis in examine(model, args.env):
+        rows.append({"check": name, **asdict(diagnosis)})
+        if not args.json:
+            _show(name, diagnosis)
+    healthy = all(row["verdict"] != "fail" for row in rows)
+    if args.json:
+        print(json.dumps({"model": str(model), "env": args.env, "healthy": healthy, "checks": rows}))
+    return DONE if healthy else NOT_DONE
+
+
+def _show(name: str, diagnosis: Diagnosis) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    colour = {"ok": "green", "warn": "yellow", "fail": "bold red", "skipped": "dim"}[diagnosis.verdict]
+    remedy = f"; {diagnosis.remedy}" if diagnosis.remedy else ""
+    line = Text.assemble((f"{diagnosis.verdict:8}", colour), f"{name:18}{diagnosis.found}{remedy}")
+    Console().print(line, soft_wrap=True)

@@ -29,7 +29,7 @@ _Word = Annotated[str, AfterValidator(lambda word: "_".join(one_line(word).split
 class Reply(BaseModel):
     """A result without further fields, in JSON's own types."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class AboutReply(Reply):

@@ -26,12 +26,26 @@ def of_episode(t: Trajectory) -> TaskOutcome:
 
 
 def of_tree(tree: TreeRecord) -> TaskOutcome:
-    """The best episode in a tree: highest return, then fewest steps; zeros if none ended."""
-    ends = np.flatnonzero((tree.flags & TERMINAL != 0) & ~tree.broken).tolist()
-    if not ends:
-        return TaskOutcome(False, 0.0, 0, tree.task.env, tree.fault is not None)
-    total = {end: float(sum(tree.reward[node] for node in tree.path(end))) for end in ends}
-    best = min(ends, key=lambda end: (-total[end], int(tree.depth[end])))
-    return TaskOutcome(
-        bool(tree.success[best]), total[best], int(tree.depth[best]), tree.task.env, tree.fault is not None
-    )
+    """The outcome of the episode at `best_end`; zeros if no episode ended."""
+    end, broken = best_end(tree), tree.fault is not None
+    if not tree.flags[end] & TERMINAL and not tree.success[end]:
+        return TaskOutcome(False, 0.0, 0, tree.task.env, broken)
+    return TaskOutcome(bool(tree.success[end]), _return(tree, end), int(tree.depth[end]), tree.task.env, broken)
+
+
+def best_end(tree: TreeRecord) -> int:
+    """The last node of the best episode: a success, then the highest return, then the fewest steps.
+
+    If no episode ended, the end of the most visited path (ties: the critic's better rank).
+    """
+    ends = np.flatnonzero(((tree.flags & TERMINAL != 0) | tree.success) & ~tree.broken).tolist()
+    if ends:
+        return min(ends, key=lambda end: (not tree.success[end], -_return(tree, end), int(tree.depth[end])))
+    node = 0
+    while tried := [child for child in tree.children(node).tolist() if tree.visit_count[child]]:
+        node = max(tried, key=lambda child: (int(tree.visit_count[child]), -child))
+    return node
+
+
+def _return(tree: TreeRecord, end: int) -> float:
+    return float(sum(tree.reward[node] for node in tree.path(end)))

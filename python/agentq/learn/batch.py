@@ -7,6 +7,7 @@ action in several pairs. An action's last token is not fed, since nothing after 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +20,8 @@ from agentq.errors import ModelError
 from agentq.learn.trie import Order, build_trie
 from agentq.learn.trie_attention import TreePlan
 from agentq.types import Sample
+
+PART_COST = 64  # a further part costs as much time as about so many tokens, since it adds to every gradient
 
 Cut = tuple[list[int], list[list[int]]]  # the items of a part, the samples of each of its batches
 
@@ -175,29 +178,38 @@ def _shares(of_item: list[tuple[int, ...]], order: Order, limit: int, num_ranks:
 
 
 def _cut(of_item: list[tuple[int, ...]], order: Order, budget: int, limit: int) -> list[Cut]:
-    """Parts of neighbours in the trie within `budget`; an item over `limit` gets several batches."""
+    """Parts of neighbours in the trie within `budget`, cut where the fewest tokens come twice.
+
+    A single item may exceed the budget; over `limit` it gets several batches.
+    """
     ranks = [sorted({int(order.rank[s]) for s in samples}) for samples in of_item]
     sample_at = np.argsort(order.rank).tolist()
+    items = sorted(range(len(ranks)), key=ranks.__getitem__)
+    least = [0, *[math.inf] * len(items)]  # cost of the first n items
+    first = [0] * len(least)  # of the last part of the first n items
+    for start in range(len(items)):
+        taken, tokens = order.join([], ranks[items[start]])
+        for end in range(start + 1, len(items) + 1):
+            if least[start] + tokens + PART_COST < least[end]:
+                least[end], first[end] = least[start] + tokens + PART_COST, start
+            if end < len(items):
+                taken, added = order.join(taken, ranks[items[end]])
+                tokens += added
+            if tokens > budget:
+                break
     parts: list[Cut] = []
-    members: list[int] = []
-    taken: list[int] = []
-    tokens = 0
-    for i in sorted(range(len(ranks)), key=ranks.__getitem__):
-        joined, added = order.join(taken, ranks[i])
-        if members and tokens + added > budget:
-            parts.append((members, [taken]))
-            members, taken, tokens = [], [], 0
-            joined, added = order.join([], ranks[i])
-        if not members and added > limit:
-            parts.append(([i], _split(ranks[i], order, limit)))
-            continue
-        members, taken, tokens = [*members, i], joined, tokens + added
-    parts += [(members, [taken])] if members else []
-    return [(found, [[sample_at[r] for r in batch] for batch in batches]) for found, batches in parts]
+    end = len(items)
+    while end:
+        members = items[first[end] : end]
+        taken = sorted({rank for i in members for rank in ranks[i]})
+        batches = _split(taken, order, limit) if len(members) == 1 else [taken]
+        parts.append((members, [[sample_at[r] for r in batch] for batch in batches]))
+        end = first[end]
+    return parts[::-1]
 
 
 def _split(ranks: list[int], order: Order, limit: int) -> list[list[int]]:
-    """The ranks of one item in batches of at most `limit` tokens."""
+    """The ranks of one item in batches of at most `limit` tokens; one batch if it fits."""
     batches: list[list[int]] = [[]]
     tokens = 0
     for rank in ranks:

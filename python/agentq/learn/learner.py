@@ -94,7 +94,7 @@ class Learner:
         self.learning_rate, self.max_grad_norm, self.warmup_steps = learning_rate, max_grad_norm, warmup_steps
         self.lora_rank, self.bf16, self.gradient_checkpointing = lora_rank, bf16, gradient_checkpointing
         self.step_count = 0
-        self.reference: dict[tuple[bytes, bytes], np.ndarray] = {}  # see `steps.with_reference`
+        self.reference: dict[bytes, np.ndarray] = {}  # see `steps.with_reference`
         self.parameters = {name: p for name, p in self.placed.parameters.items() if p.requires_grad}
         self.device = next(iter(self.parameters.values())).device
         self.max_tokens = max_tokens or default_tokens(base_of(self.model))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from agentq.learn.batch import MicroBatch, Part
 from agentq.learn.trie import build_trie
 from agentq.learn.trie_attention import TreePlan, tree_attention_of
 from agentq.policies.adapters import base_of
-from agentq.policies.head import logits_of
+from agentq.policies.head import head_of
 from agentq.policies.trial import plain_logits, random_ids, rounding, short_window, spread_apart
 
 CHUNK_ELEMENTS = 1 << 25  # logits held at once
@@ -32,7 +31,7 @@ def action_logps(model: Any, batch: MicroBatch, *, bf16: bool = False) -> Tensor
 
 def _action_logps(base: Any, batch: MicroBatch) -> Tensor:
     rows = predictor_states(base, batch)
-    head = partial(logits_of, base)
+    head = head_of(base)
     chunk = max(1, CHUNK_ELEMENTS // base.get_output_embeddings().weight.shape[0])
     if len(rows) <= chunk:
         return token_logps(head, rows, batch.predicted_by, batch.targets)
@@ -126,7 +125,7 @@ def check_forward(model: Any) -> None:
     with torch.no_grad(), short_window(base):
         alone = [plain_logits(base, ids) for ids in rows]
         try:
-            logits = logits_of(base, _hidden(base, batch)).float()
+            logits = head_of(base)(_hidden(base, batch)).float()
         except (AttributeError, TypeError, RuntimeError) as error:
             raise ModelError(
                 f"a model must have a decoder that gives its last hidden states; got {type(base).__name__}: "

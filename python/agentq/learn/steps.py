@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,11 +20,14 @@ from agentq.types import PreferencePair, Sample
 if TYPE_CHECKING:
     from agentq.learn.learner import Learner
 
+KEPT = 100_000  # references
+
 
 def with_reference(learner: Learner, pairs: Sequence[PreferencePair]) -> list[PreferencePair]:
     """The pairs; samples whose log-probabilities are unknown (all NaN) get those of the weights before the first step.
 
-    They are computed once and kept in `learner.reference`.
+    They are computed once and kept in `learner.reference`: all of them if all weights are trained, since they cannot be
+    computed again; the newest `KEPT` with adapters.
 
     Raises:
         ValueError: if all weights are trained, they have changed, and the learner has not seen such a sample before.
@@ -42,14 +46,20 @@ def with_reference(learner: Learner, pairs: Sequence[PreferencePair]) -> list[Pr
             known = learner.recompute_logps(list(new.values()))
         learner.reference.update(zip(new, (sample.logps for sample in known), strict=True))
 
+    found = {key: learner.reference[key] for key in missing}
+    for old in list(learner.reference)[: -KEPT if learner.lora_rank else 0]:
+        del learner.reference[old]
+
     def known_side(side: Sequence[Sample]) -> tuple[Sample, ...]:
-        return tuple(replace(s, logps=learner.reference[_tokens(s)]) if _tokens(s) in missing else s for s in side)
+        return tuple(replace(s, logps=found[_tokens(s)]) if _tokens(s) in found else s for s in side)
 
     return [replace(pair, chosen=known_side(pair.chosen), rejected=known_side(pair.rejected)) for pair in pairs]
 
 
-def _tokens(sample: Sample) -> tuple[bytes, bytes]:
-    return np.asarray(sample.prompt_ids).tobytes(), np.asarray(sample.token_ids).tobytes()
+def _tokens(sample: Sample) -> bytes:
+    """A digest of the prompt and the tokens."""
+    parts = (np.asarray(ids).tobytes() for ids in (sample.prompt_ids, sample.token_ids))
+    return b"".join(sha256(part).digest() for part in parts)
 
 
 def imitation_step(

@@ -17,7 +17,6 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from transformers import AttentionInterface
@@ -26,7 +25,7 @@ from agentq.errors import ModelError
 from agentq.learn.trie import Trie
 
 NAME = "agentq_trie"
-PIECE = 256  # tokens per causal call of a segment; such a call also computes what it masks
+LONG = 512  # tokens of a segment from which the backward kernel is faster in bfloat16 than in float32
 
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
@@ -38,7 +37,7 @@ class TreePlan:
     """The attention plan of one trie, the same for every layer."""
 
     def __init__(self, trie: Trie, device: torch.device | str = "cpu") -> None:
-        self.pieces, self.crossings = _cascade(trie)
+        self.segments, self.crossings = _cascade(trie)
         self.subtree_end = torch.from_numpy(trie.subtree_end).to(device)
         self._block_mask: Any = None
 
@@ -56,22 +55,16 @@ class TreePlan:
 
 
 def _cascade(trie: Trie) -> tuple[list[tuple[int, int]], list[tuple[Slices, Slices]]]:
-    """Pieces that attend to themselves, and (queries, keys) in which every query attends to every key."""
-    pieces: list[tuple[int, int]] = []
+    """Segments, which attend to themselves, and (queries, keys) in which every query attends to every key."""
+    segments = list(pairwise(trie.bounds.tolist()))
     paths: list[Slices] = []  # path of each segment, itself included
     children: dict[Slices, list[tuple[int, int]]] = {}
-    for start, end, parent in zip(
-        trie.bounds[:-1].tolist(), trie.bounds[1:].tolist(), trie.parents.tolist(), strict=True
-    ):
+    for segment, parent in zip(segments, trie.parents.tolist(), strict=True):
         path: Slices = paths[parent] if parent >= 0 else ()
-        cuts = np.linspace(start, end, -(-(end - start) // PIECE) + 1).astype(int).tolist()
-        for piece in pairwise(cuts):
-            pieces.append(piece)
-            if path:
-                children.setdefault(path, []).append(piece)
-            path = _joined((*path, piece))
-        paths.append(path)
-    return pieces, [(_joined(queries), keys) for keys, queries in children.items()]
+        if path:
+            children.setdefault(path, []).append(segment)
+        paths.append(_joined((*path, segment)))
+    return segments, [(_joined(queries), keys) for keys, queries in children.items()]
 
 
 def _joined(slices: Sequence[tuple[int, int]]) -> Slices:
@@ -148,14 +141,14 @@ def _flex_kernel(device: str) -> Callable[..., Any]:
 
 class _Cascade(torch.autograd.Function):
     """`[1, heads, T, d]`. Merged, and mostly computed, in at least float32: on a CPU the bfloat16 kernels are no faster
-    forward. Backward they are several times slower at the sizes of actions, but faster at those of paths."""
+    forward. Backward they are several times slower for short segments, but faster for long ones and for paths."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, tree: TreePlan, scale: float) -> Tensor:
         q, k, v = _wide(query, key, value)
         own, path = torch.empty_like(q), torch.zeros_like(q)
         own_lse, path_lse = q.new_empty(q.shape[:-1]), q.new_full(q.shape[:-1], -torch.inf)
-        for start, end in tree.pieces:
+        for start, end in tree.segments:
             at = (slice(None), slice(None), slice(start, end))
             own[at], own_lse[at] = _flash(q[at], k[at], v[at], 0.0, True, scale=scale)
         for queries, keys in tree.crossings:
@@ -170,11 +163,13 @@ class _Cascade(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         *saved, lse = ctx.saved_tensors
-        q, k, v, out, g = _wide(*saved, grad)
-        found = [torch.empty_like(x) for x in (q, k, v)]
-        for start, end in ctx.tree.pieces:
+        own = grad, *saved
+        wide = _wide(*own)
+        found = [torch.empty_like(x) for x in wide[1:4]]
+        for start, end in ctx.tree.segments:
             at = (slice(None), slice(None), slice(start, end))
-            parts = _flash_backward(g[at], q[at], k[at], v[at], out[at], lse[at], 0.0, True, scale=ctx.scale)
+            inputs = (x[at] for x in (own if end - start >= LONG else wide))
+            parts = _flash_backward(*inputs, lse[at], 0.0, True, scale=ctx.scale)
             for total, part in zip(found, parts, strict=True):
                 total[at] = part
         query, key, value, merged = saved

@@ -60,13 +60,13 @@ def run(goal: str, args: LiveOptions, config: Live) -> int:
         MissingExtra, ModelError, EnvError: from the engine, the browser or the first page.
     """
     price = Price(*config.price.of_tokens())
-    budget = _budget(args, price)
+    budget = _budget(args)
     if not goal.strip():
-        raise ConfigError("GOAL must say what is to be done; got an empty text")
+        raise ConfigError("GOAL must name a task; got an empty text")
     site = site_of(args.url, args.allow, args.allow_request, args.block_request)
     if args.dry_run:
         return _dry_run(goal, args, site, budget, config.run.seed)
-    if args.named is None:
+    if args.model is None:
         raise ConfigError("--model must name an engine; got none (only --dry-run needs no model)")
     out = args.out or Path("runs") / time.strftime("live-%Y%m%d-%H%M%S")
     if is_begun(out) and not args.clean:
@@ -75,11 +75,11 @@ def run(goal: str, args: LiveOptions, config: Live) -> int:
     settings = SearchSettings(
         sys.maxsize, s.num_proposals, s.temperature, s.c_exp, seed=config.run.seed, selection=s.selection
     )
-    told: dict[str, Any] = {"goal": goal, "url": args.url, "model": args.named, "yes": args.yes}
-    told |= {"judge": config.judge.model or args.named}
+    told: dict[str, Any] = {"goal": goal, "url": args.url, "model": args.model, "yes": args.yes}
+    told |= {"judge": config.judge.model or args.model}
     told |= {"allow_request": args.allow_request, "block_request": args.block_request}
     identity = {"command": "run", "live": told, "search": config.search.model_dump()}
-    named = names_of(args.named, config)
+    named = names_of(args.model, config)
     inputs = _inputs(args, named)
     check_vllm(dict(config.vllm), named.values())
     check_claim(out, identity, clean=args.clean, inputs=inputs)
@@ -151,16 +151,11 @@ def _counted(counts: Mapping[str, int]) -> str:
     return "requests: " + ", ".join(f"{counts.get(name, 0)} {name.replace('_', ' ')}" for name in COUNTS)
 
 
-def _budget(args: LiveOptions, price: Price) -> Budget:
-    limits = {"calls": args.calls, "seconds": args.seconds, "money": args.money}
-    for name, most in limits.items():
-        if not most > 0:
-            raise ConfigError(f"--{name} must be more than 0; got {most:g}")
-    if min(limits.values()) == inf:
-        limits["seconds"] = DRY_SECONDS if args.dry_run else SECONDS
-    if args.money < inf and not (price.prompt and price.generated):
-        raise ConfigError("--money needs the prices of tokens: --price.prompt and --price.generated")
-    return Budget(calls=limits["calls"], seconds=limits["seconds"], money=limits["money"])
+def _budget(args: LiveOptions) -> Budget:
+    seconds = args.seconds
+    if min(args.calls, args.seconds, args.money) == inf:
+        seconds = DRY_SECONDS if args.dry_run else SECONDS
+    return Budget(calls=args.calls, seconds=seconds, money=args.money)
 
 
 @contextmanager

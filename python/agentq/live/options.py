@@ -5,42 +5,66 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Any
 
-from cyclopts import Parameter
+from agentq.errors import ConfigError
+
+if TYPE_CHECKING:
+    from agentq.config import Prices
 
 SECONDS = 600.0  # if no budget is given
 DRY_SECONDS = 60.0
 
-RULES = "METHOD ORIGIN/PATH, * at its end for all below; repeatable"
-SANDBOX = "let Chromium run without its sandbox, as root must; AGENTQ_NO_SANDBOX=1 does the same for every command"
-MONEY = "at most, at the prices given by --price.prompt, --price.generated"
+RULES = "METHOD ORIGIN/PATH, where a final * stands for all paths below; repeatable"
 
 
-@Parameter(name="*")
+def _option(help_: str, metavar: str = "", **words: Any) -> dict[str, Any]:
+    """An option in the words of `ArgumentParser.add_argument`; without `metavar`, a flag."""
+    kind = {"metavar": metavar} if metavar else {"action": "store_true"}
+    return {"help": help_, **kind, **words}
+
+
 @dataclass(frozen=True, kw_only=True)
 class LiveOptions:
     """Options of `agentq run`."""
 
-    url: Annotated[str, Parameter(help="where it begins; pages of its origin may be opened")]
-    allow: Annotated[list[str], Parameter(help="a further origin; repeatable")] = field(default_factory=list)
-    named: Annotated[  # not `model`: a section of settings has that name
-        str | None, Parameter("--model", help="PATH, vllm:PATH or http://HOST/v1#MODEL", accepts_keys=False)
-    ] = None
-    judge_sees: Annotated[bool, Parameter(help="the judge is shown a screenshot of the page, too")] = False
-    calls: Annotated[float, Parameter(help="model calls at most")] = inf
-    seconds: Annotated[float, Parameter(help=f"at most; default: {SECONDS:g}, without a budget")] = inf
-    money: Annotated[float, Parameter(help=MONEY)] = inf
-    no_sandbox: Annotated[bool, Parameter(help=SANDBOX)] = False
-    yes: Annotated[bool, Parameter(help="send what the judge approves without asking; it is shown")] = False
-    allow_request: Annotated[list[str], Parameter(help=f"requests that are sent without asking: {RULES}")] = field(
-        default_factory=list
+    url: str = field(metadata=_option("first page; pages of its origin may be opened", "URL", required=True))
+    allow: list[str] = field(
+        default_factory=list, metadata=_option("another origin to open pages of; repeatable", "ORIGIN", action="append")
     )
-    block_request: Annotated[list[str], Parameter(help=f"requests that are neither sent nor asked about: {RULES}")] = (
-        field(default_factory=list)
+    model: str | None = field(default=None, metadata=_option("PATH, vllm:PATH or http://HOST/v1#MODEL", "MODEL"))
+    judge_sees: bool = field(default=False, metadata=_option("show the judge a screenshot of the page, too"))
+    calls: float = field(default=inf, metadata=_option("maximum number of model calls", "N", type=float))
+    seconds: float = field(
+        default=inf, metadata=_option(f"time limit; default: {SECONDS:g}, if no limit is given", "SECONDS", type=float)
     )
-    dry_run: Annotated[bool, Parameter(help="take random steps and list what the site would send")] = False
-    out: Annotated[Path | None, Parameter(help="the run directory; default: runs/live-TIME")] = None
-    clean: Annotated[bool, Parameter(help="delete an earlier run in the same directory")] = False
-    config: Annotated[Path | None, Parameter(help="a TOML file of settings")] = None
-    json: Annotated[bool, Parameter(help="print one JSON object as the result")] = False
+    money: float = field(
+        default=inf,
+        metadata=_option("cost limit; needs --price.prompt and --price.generated", "AMOUNT", type=float),
+    )
+    no_sandbox: bool = field(
+        default=False,
+        metadata=_option("run Chromium without its sandbox, which root needs; for every command: AGENTQ_NO_SANDBOX=1"),
+    )
+    yes: bool = field(default=False, metadata=_option("send what the judge approves without asking"))
+    allow_request: list[str] = field(
+        default_factory=list,
+        metadata=_option(f"send these requests without asking: {RULES}", "RULE", action="append"),
+    )
+    block_request: list[str] = field(
+        default_factory=list,
+        metadata=_option(f"block these requests without asking: {RULES}", "RULE", action="append"),
+    )
+    dry_run: bool = field(default=False, metadata=_option("take random steps and list what the site would send"))
+    out: Path | None = field(default=None, metadata=_option("run directory; default: runs/live-TIME", "DIR", type=Path))
+    clean: bool = field(default=False, metadata=_option("delete an earlier run in the directory"))
+    config: Path | None = field(default=None, metadata=_option("TOML file of settings", "FILE", type=Path))
+    json: bool = field(default=False, metadata=_option("print the result as one JSON object"))
+
+    def check(self, price: Prices) -> None:
+        """Raises ConfigError if a limit is not positive, or there is no price for `money`."""
+        for name, most in {"calls": self.calls, "seconds": self.seconds, "money": self.money}.items():
+            if not most > 0:
+                raise ConfigError(f"--{name} must be more than 0; got {most:g}")
+        if self.money < inf and not (price.prompt and price.generated):
+            raise ConfigError("--money needs the prices of tokens: --price.prompt and --price.generated")

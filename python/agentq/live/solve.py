@@ -22,8 +22,8 @@ from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.browser.rules import read_rules
 from agentq.envs.browser.states import BrowserSnapshot
 from agentq.envs.browser.website import Website
+from agentq.evaluation.outcomes import best_end
 from agentq.policies.protocol import Policy
-from agentq.report.examples import best_end
 from agentq.searching.run import call
 from agentq.searching.selection import SearchSettings
 from agentq.searching.tree import TreeSearch

@@ -27,11 +27,11 @@ FEW = 16  # new tokens per row up to which the core is faster than torch
 class Keeper(Protocol):
     """Storage for the keys and values of one row."""
 
-    def buffer(self, layer: int, like: Tensor) -> Tensor:
-        """`[2, heads, room, d]` keys and values of a layer, with room for new tokens. `like`: `[heads, T, d]`."""
+    def states(self, like: Tensor) -> Tensor:
+        """`[layers, 2, heads, room, d]` keys and values, with room for new tokens. `like`: `[heads, T, d]`."""
         ...
 
-    def array(self, layer: int, like: Tensor) -> np.ndarray:
+    def array(self, like: Tensor) -> np.ndarray:
         """The same memory as a NumPy array."""
         ...
 
@@ -40,35 +40,48 @@ class Keeper(Protocol):
 class Piece:
     """The tokens `start` to `stop` of a batch, which belong to one row. `length` is the row's number of keys with them.
 
-    `visible` and `windowed` `[T, length]` are masks of the keys that each token sees, in layers with full attention and
-    in layers with a window. None means all keys.
+    `own` `[T, length - open]` says which keys after the first `open` each token sees. It sees all of the first. None:
+    a token sees itself and all earlier keys. `windowed` `[T, length]` is the mask of layers with a window; None: the
+    window hides nothing.
     """
 
     row: Keeper
     start: int
     stop: int
     length: int
-    causal: bool  # instead of a mask: each token sees the earlier ones
-    visible: np.ndarray | None
+    open: int
+    own: np.ndarray | None
     windowed: np.ndarray | None
+
+    def mask(self, windowed: bool) -> np.ndarray | None:
+        """`[T, length]`, True where a token sees a key; None: itself and all earlier keys."""
+        if windowed and self.windowed is not None:
+            return self.windowed
+        if self.own is None:
+            return None
+        return np.concatenate([np.ones((len(self.own), self.open), dtype=bool), self.own], axis=1)
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """A batch of rows. Layers whose attention mask is `marker` use the window; if `marker` is None, all layers do."""
+    """A batch of rows. `last` are the tokens whose last hidden states are needed.
+
+    Layers whose attention mask is `marker` use the window; if `marker` is None, all layers do.
+    """
 
     pieces: Sequence[Piece]
+    last: Sequence[int]
     marker: Tensor | None
 
     @cached_property
     def few(self) -> list[Piece]:
         """Pieces that the core computes on a CPU in float32."""
-        return [p for p in self.pieces if p.stop - p.start <= FEW and not p.causal]
+        return [p for p in self.pieces if p.stop - p.start <= FEW]
 
     @cached_property
     def many(self) -> list[Piece]:
         """The other pieces."""
-        return [p for p in self.pieces if p.stop - p.start > FEW or p.causal]
+        return [p for p in self.pieces if p.stop - p.start > FEW]
 
 
 def attend(
@@ -99,13 +112,11 @@ def attend_pieces(
     simple = query.device.type == "cpu" and query.dtype == key.dtype == value.dtype == torch.float32
     few, many = (pieces.few, pieces.many) if simple else ([], pieces.pieces)
     if few:
-        masks = [p.windowed if windowed else p.visible for p in few]
-        out = _attend_few(few, masks, layer, query, key, value, scale)
+        out = _attend_few(few, [p.mask(windowed) for p in few], layer, query, key, value, scale)
     else:
         out = query.new_empty(query.shape[1], query.shape[0], value.shape[2])
     for p in many:
-        mask = p.windowed if windowed else p.visible
-        out[p.start : p.stop] = _attend_many(p, mask, layer, query, key, value, scale)
+        out[p.start : p.stop] = _attend_many(p, p.mask(windowed), layer, query, key, value, scale)
     return out
 
 
@@ -123,7 +134,7 @@ def _attend_few(
         query.numpy(),
         key.numpy(),
         value.numpy(),
-        [p.row.array(layer, key) for p in few],
+        [p.row.array(key)[layer] for p in few],
         [p.start for p in few],
         [p.stop for p in few],
         [p.length for p in few],
@@ -137,15 +148,17 @@ def _attend_many(
     p: Piece, mask: np.ndarray | None, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float
 ) -> Tensor:
     """`[stop - start, heads, d]` of one piece."""
-    buffer, new = p.row.buffer(layer, key), p.length - (p.stop - p.start)
+    buffer, count = p.row.states(key)[layer], p.stop - p.start
     for kept, states in zip(buffer, (key, value), strict=True):
-        kept[:, new : p.length] = states[:, p.start : p.stop]
+        kept[:, p.length - count : p.length] = states[:, p.start : p.stop]
+    if mask is None and 1 < count < p.length:
+        mask = np.tri(count, p.length, p.length - count, dtype=bool)
     found = torch.nn.functional.scaled_dot_product_attention(
         query[None, :, p.start : p.stop],
         buffer[None, 0, :, : p.length],
         buffer[None, 1, :, : p.length],
         attn_mask=None if mask is None else torch.from_numpy(mask).to(query.device),
-        is_causal=p.causal,
+        is_causal=mask is None and count > 1,
         scale=scale,
         enable_gqa=query.shape[0] != key.shape[0],
     )

@@ -28,8 +28,8 @@ from torch import Tensor
 
 from agentq.policies import attention
 from agentq.policies.adapters import Switch
-from agentq.policies.head import logits_of
-from agentq.policies.llama import LlamaDecoder
+from agentq.policies.head import head_of
+from agentq.policies.llama import SmallLlama, decoder_of
 from agentq.policies.prefix import PrefixCache
 
 FULL, SLIDING = "full_attention", "sliding_attention"  # transformers' names
@@ -58,6 +58,10 @@ class Growth:
 class Columns(Protocol):
     """A way to compute logits."""
 
+    def load(self) -> None:
+        """Use the model's weights as they are now."""
+        ...
+
     def begin(self, prompt: np.ndarray, *, adapted: bool = True) -> PromptRow:
         """The row of a prompt `[P]`, which is computed with or without the model's adapter. Computes nothing."""
         ...
@@ -72,14 +76,15 @@ class SharedColumns:
 
     def __init__(self, model: Any, prefixes: PrefixCache, switch: Switch | None = None) -> None:
         """`switch`: of a model with an adapter."""
-        self.model, self.prefixes, self.decoder = model, prefixes, model.get_decoder()
+        self.prefixes, self.decoder, self.head = prefixes, model.get_decoder(), head_of(model)
         self.switch = switch
         weight = model.get_input_embeddings().weight
         self.device, self.dtype = weight.device, weight.dtype
         config = self.decoder.config
+        self.num_layers = config.num_hidden_layers
         kinds = set(getattr(config, "layer_types", None) or ())
         self.window = getattr(config, "sliding_window", None) if SLIDING in kinds or not kinds else None
-        self.llama = LlamaDecoder(model) if LlamaDecoder.takes(model) else None
+        self.llama = decoder_of(model)
         self.mixed = SLIDING in kinds  # such models take one mask per kind of layer, others one mask for all layers
 
     @staticmethod
@@ -88,123 +93,120 @@ class SharedColumns:
         kinds = set(getattr(model.get_decoder().config, "layer_types", None) or ())
         return kinds <= {FULL, SLIDING} and getattr(model, "_supports_attention_backend", False)
 
+    def load(self) -> None:
+        """See `Columns.load`."""
+        if isinstance(self.llama, SmallLlama):
+            self.llama.load()
+
     def begin(self, prompt: np.ndarray, *, adapted: bool = True) -> SharedRow:
         """See `Columns.begin`."""
-        return SharedRow(prompt, self.prefixes.find(prompt, adapted=adapted), adapted)
+        return SharedRow(prompt, self.prefixes.find(prompt, adapted=adapted), self.num_layers, adapted)
 
     def forward(self, rows: Sequence[Growth]) -> Tensor:
         """See `Columns.forward`."""
-        ids, positions, last, pieces, new, at = [], [], [], [], [], 0
+        ids, positions, last, pieces, new = list[int](), list[int](), list[int](), list[attention.Piece](), []
         for growth in rows:
-            row: SharedRow = growth.row
-            if not growth.tokens:
-                tokens, places = row.prompt[row.num_cached :], np.arange(row.num_cached, len(row.prompt))
-                last.append(at + len(tokens) - 1)
-                new.append(row)
+            row, at = growth.row, len(ids)
+            if growth.tokens:
+                ids += growth.tokens
+                positions += [row.grow(growth.parents)] * len(growth.tokens)
+                last += range(at, len(ids))
             else:
-                tokens, places = np.asarray(growth.tokens), row.grow(growth.parents)
-                last.extend(range(at, at + len(tokens)))
-            pieces.append(self._piece(row, at, places))
-            ids.append(tokens)
-            positions.append(places)
-            at += len(tokens)
-        counts, adapted = [len(each) for each in ids], [growth.row.adapted for growth in rows]
-        with nullcontext() if self.switch is None else self.switch.on(counts, adapted, self.device):
-            last_hidden = self._hidden(self._tensor(ids), self._tensor(positions), pieces)[last]
-        for row in new:
-            row.known = None  # the buffers hold it
-            if self.prefixes.max_bytes:
-                self.prefixes.add(row.prompt, row.buffers, adapted=row.adapted)
-        return logits_of(self.model, last_hidden).float()
-
-    def _hidden(self, input_ids: Tensor, position_ids: Tensor, pieces: list[attention.Piece]) -> Tensor:
-        """`[T, d]` last hidden states of the tokens `[1, T]`."""
-        if self.llama is not None:
-            return self.llama(input_ids, position_ids, attention.Pieces(pieces, None))
+                ids += row.prompt[row.num_cached :].tolist()
+                positions += range(row.num_cached, len(row.prompt))
+                last.append(len(ids) - 1)
+                new.append(row)
+            pieces.append(self._piece(row, at, positions[at:]))
         marker = torch.empty(0) if self.mixed else None
-        given: dict[str, Any] = {"attention_mask": {FULL: None, SLIDING: marker}} if self.mixed else {}
+        counts, adapted = [p.stop - p.start for p in pieces], [growth.row.adapted for growth in rows]
+        with nullcontext() if self.switch is None else self.switch.on(counts, adapted, self.device):
+            hidden = self._hidden(self._tensor(ids), self._tensor(positions), attention.Pieces(pieces, last, marker))
+        for row in new:
+            row.keep(self.prefixes)
+        return self.head(hidden).float()
+
+    def _hidden(self, input_ids: Tensor, position_ids: Tensor, pieces: attention.Pieces) -> Tensor:
+        """`[N, d]` last hidden states of the tokens `[1, T]` that are `pieces.last`."""
+        if self.llama is not None:
+            return self.llama(input_ids, position_ids, pieces)
+        given: dict[str, Any] = {"attention_mask": {FULL: None, SLIDING: pieces.marker}} if self.mixed else {}
         with attention.used_by(self.decoder):
-            out = self.decoder(
-                input_ids=input_ids,
-                position_ids=position_ids,
-                use_cache=False,
-                pieces=attention.Pieces(pieces, marker),
-                **given,
-            )
-        hidden: Tensor = out.last_hidden_state[0]
+            out = self.decoder(input_ids=input_ids, position_ids=position_ids, use_cache=False, pieces=pieces, **given)
+        hidden: Tensor = out.last_hidden_state[0, pieces.last]
         return hidden
 
-    def _piece(self, row: SharedRow, at: int, places: np.ndarray) -> attention.Piece:
+    def _piece(self, row: SharedRow, at: int, places: list[int]) -> attention.Piece:
         """Which keys of a row its last tokens, at positions `places` `[T]`, attend to."""
-        stop, length = at + len(places), row.length
-        distant = self.window is not None and places[-1] >= self.window
-        whole = len(places) == length  # a prompt without a cached prefix
-        if not distant and (whole or (row.own is None and len(places) == 1)):
-            return attention.Piece(row, at, stop, length, whole and length > 1, None, None)
-        behind = places[:, None] - row.positions
-        visible = behind >= 0
-        if row.own is not None:
-            visible[:, len(row.prompt) :] = row.own
-        windowed = visible & (behind < self.window) if distant else visible
-        return attention.Piece(row, at, stop, length, False, visible, windowed)
+        windowed = None
+        if self.window is not None and places[-1] >= self.window:
+            behind = np.array(places)[:, None] - row.positions
+            windowed = (behind >= 0) & (behind < self.window)
+            if row.own is not None:
+                windowed[:, len(row.prompt) :] &= row.own
+        return attention.Piece(row, at, at + len(places), row.length, len(row.prompt), row.own, windowed)
 
-    def _tensor(self, arrays: list[np.ndarray]) -> Tensor:
-        return torch.from_numpy(np.concatenate(arrays).astype(np.int64))[None].to(self.device)
+    def _tensor(self, numbers: list[int]) -> Tensor:
+        return torch.tensor(numbers, device=self.device)[None]
 
 
 class SharedRow:
     """`PromptRow` that stores the keys and values of its prompt and of its branches' tokens."""
 
-    def __init__(self, prompt: np.ndarray, known: Tensor | None, adapted: bool) -> None:
-        """`known` `[layers, 2, heads, cached, d]`: keys and values of a cached prefix."""
+    def __init__(self, prompt: np.ndarray, known: list[Tensor], num_layers: int, adapted: bool) -> None:
+        """`known`: keys and values of a cached prefix, in blocks `[layers, 2, heads, tokens, d]`."""
         self.prompt, self.known, self.adapted = prompt, known, adapted
-        self.num_cached = 0 if known is None else known.shape[3]
+        self.num_cached = sum(block.shape[3] for block in known)
         self.num_new = len(prompt) - self.num_cached
         self.length = len(prompt)  # number of keys
         self.depths: list[int] = []  # decoding step of each key after the prompt
         self.own: np.ndarray | None = None  # [C, length - P]: keys after the prompt that each branch sees; None: all
-        self.buffers: list[Tensor] = []  # one per layer, [2, heads, room, d]
-        self.arrays: dict[int, np.ndarray] = {}  # the same memory
+        self.num_layers, self._states = num_layers, torch.empty(0)  # [layers, 2, heads, room, d]
+        self._array: np.ndarray | None = None  # the same memory
 
     @property
     def positions(self) -> np.ndarray:
         """`[length]` positions of all keys."""
         return np.concatenate([np.arange(len(self.prompt)), len(self.prompt) + np.array(self.depths, dtype=np.int64)])
 
-    def grow(self, parents: Sequence[int]) -> np.ndarray:
-        """Append one token to each branch in `parents` `[C]`. Returns the positions of the tokens `[C]`."""
+    def grow(self, parents: Sequence[int]) -> int:
+        """Append one token to each branch in `parents` `[C]`. Returns the position of the tokens."""
         count, depth = len(parents), self.depths[-1] + 1 if self.depths else 0
         if self.own is not None or count > 1:
             before = np.ones((1, len(self.depths)), dtype=bool) if self.own is None else self.own
             self.own = np.concatenate([before[list(parents)], np.eye(count, dtype=bool)], axis=1)
         self.depths += [depth] * count
         self.length += count
-        if self.length > self.buffers[0].shape[2]:
-            self.buffers = [_with_room(buffer, self.length) for buffer in self.buffers]
-            self.arrays.clear()
-        return np.full(count, len(self.prompt) + depth)
+        if self.length > self._states.shape[3]:
+            self._states, self._array = _with_room(self._states, self.length), None
+        return len(self.prompt) + depth
 
-    def buffer(self, layer: int, like: Tensor) -> Tensor:
-        """See `attention.Keeper.buffer`."""
-        if layer == len(self.buffers):
+    def keep(self, prefixes: PrefixCache) -> None:
+        """Give the computed prompt to the prefix cache."""
+        self.known = []  # the states contain them
+        if prefixes.max_bytes:
+            prefixes.add(self.prompt, self._states, adapted=self.adapted)
+
+    def states(self, like: Tensor) -> Tensor:
+        """See `attention.Keeper.states`."""
+        if not self._states.numel():
             heads, _, size = like.shape
-            known = like.new_empty(2, heads, 0, size) if self.known is None else self.known[layer]
-            self.buffers.append(_with_room(known, self.length))
-        return self.buffers[layer]
+            self._states = like.new_empty(self.num_layers, 2, heads, self.length + ROOM, size)
+            if self.known:
+                torch.cat(self.known, dim=3, out=self._states[:, :, :, : self.num_cached])
+        return self._states
 
-    def array(self, layer: int, like: Tensor) -> np.ndarray:
+    def array(self, like: Tensor) -> np.ndarray:
         """See `attention.Keeper.array`."""
-        found = self.arrays.get(layer)
-        if found is None:
-            found = self.arrays[layer] = self.buffer(layer, like).numpy()
-        return found
+        if self._array is None:
+            self._array = self.states(like).numpy()
+        return self._array
 
 
 def _with_room(held: Tensor, length: int) -> Tensor:
     """A copy of `held` with room for more than `length` tokens."""
-    two, heads, filled, size = held.shape
-    buffer = held.new_empty(two, heads, length + ROOM, size)
-    buffer[:, :, :filled] = held
+    layers, two, heads, filled, size = held.shape
+    buffer = held.new_empty(layers, two, heads, length + ROOM, size)
+    buffer[:, :, :, :filled] = held
     return buffer
 
 
@@ -214,6 +216,9 @@ class PlainColumns:
     def __init__(self, model: Any, switch: Switch | None = None) -> None:
         """`switch`: of a model with an adapter."""
         self.model, self.device, self.switch = model, model.get_input_embeddings().weight.device, switch
+
+    def load(self) -> None:
+        """See `Columns.load`. Nothing is copied here."""
 
     def begin(self, prompt: np.ndarray, *, adapted: bool = True) -> PlainRow:
         """See `Columns.begin`."""

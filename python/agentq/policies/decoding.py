@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from agentq import _core
 from agentq.policies.columns import Columns, Growth, PromptRow
 from agentq.policies.masks import hold, parted
 from agentq.policies.protocol import SampledAnswer, SampleRequest, before_stop
@@ -105,9 +106,12 @@ class Decoding:
         uniforms = np.zeros((len(branches), max(len(samples) for _, samples in branches)))
         for row, (a, samples) in zip(uniforms, branches, strict=True):
             row[: len(samples)] = a.uniforms[len(a.tokens[samples[0]]), samples]
-        temperatures = torch.tensor([a.request.temperature for a, _ in branches])
+        temperatures = np.array([a.request.temperature for a, _ in branches])
         allowed = hold(logits, [matcher for a in self.rows for matcher in a.matchers])
-        tokens, logps = draw(logits, allowed, torch.from_numpy(uniforms), temperatures)
+        if logits.device.type == "cpu":
+            drawn, told = _core.draw_tokens(logits.numpy(), allowed.numpy(), uniforms, temperatures)
+            return drawn.tolist(), told.tolist()
+        tokens, logps = draw(logits, allowed, torch.from_numpy(uniforms), torch.from_numpy(temperatures).float())
         return tokens.tolist(), logps.tolist()
 
     def _part(self, a: Answering, tokens: list[list[int]], logps: list[list[float]]) -> None:
@@ -149,7 +153,7 @@ class Decoding:
 
 
 def draw(logits: Tensor, allowed: Tensor, uniforms: Tensor, temperatures: Tensor) -> tuple[Tensor, Tensor]:
-    """Tokens drawn by inverting the cumulative distribution, and their log-probabilities at temperature 1.
+    """`_core.draw_tokens` on an accelerator.
 
     Args:
         logits: `[N, V]`.

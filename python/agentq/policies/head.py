@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 
-def logits_of(model: Any, hidden: Tensor) -> Tensor:
-    """`[..., V]` logits of the last hidden states `[..., d]` of a transformers causal LM.
+def head_of(model: Any) -> Callable[[Tensor], Tensor]:
+    """`[..., V]` logits of the last hidden states `[..., d]` of a transformers causal LM, as a function.
 
         logits = c tanh(scale * head(hidden) / c)
 
     The scale (1 by default) and the cap c (infinite by default) come from the config: Granite divides by
     `logits_scaling`, Cohere and Falcon-H1 multiply, Gemma caps. A trial shows whether a model does anything else.
     """
-    config = model.config.get_text_config()
-    logits: Tensor = model.get_output_embeddings()(hidden)
-    if (divisor := getattr(config, "logits_scaling", None)) is not None:
-        logits = logits / divisor
-    for name in ("logit_scale", "lm_head_multiplier"):
-        if (factor := getattr(config, name, None)) is not None:
-            logits = logits * factor
-    if (cap := getattr(config, "final_logit_softcapping", None)) is not None:
-        logits = torch.tanh(logits / cap) * cap
-    return logits
+    config, head = model.config.get_text_config(), model.get_output_embeddings()
+    divisor, cap = (getattr(config, name, None) for name in ("logits_scaling", "final_logit_softcapping"))
+    factors = [getattr(config, name, None) for name in ("logit_scale", "lm_head_multiplier")]
+
+    def logits_of(hidden: Tensor) -> Tensor:
+        logits: Tensor = head(hidden)
+        if divisor is not None:
+            logits = logits / divisor
+        for factor in factors:
+            if factor is not None:
+                logits = logits * factor
+        return logits if cap is None else torch.tanh(logits / cap) * cap
+
+    return logits_of
 
 
 def context_of(model: Any) -> int:

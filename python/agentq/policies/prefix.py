@@ -7,15 +7,14 @@ The cache is a trie of blocks with a byte limit. The least recently used blocks 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from torch import Tensor
 
 BLOCK = 16  # tokens; ours
-MOST_BLOCKS = 2048  # twice the size at which 32 trees of `booking` run as well as without a limit
+MOST_BLOCKS = 1024  # the size at which 32 trees of `booking` run as well as without a limit
 _ROOTS = {True: 0, False: 1}  # of prompts with and without the adapter, whose keys and values differ
 
 
@@ -34,10 +33,10 @@ class PrefixCache:
         self._blocks: OrderedDict[tuple[int, bytes], _Block] = OrderedDict()
         self._next = len(_ROOTS)
 
-    def find(self, prompt: np.ndarray, *, adapted: bool = True) -> Tensor | None:
-        """Keys and values of the longest cached prefix of `prompt` `[P]` int32, or None.
+    def find(self, prompt: np.ndarray, *, adapted: bool = True) -> list[Tensor]:
+        """Keys and values of the longest cached prefix of `prompt` `[P]` int32, in blocks.
 
-        Shape `[layers, 2, heads, cached, head size]`. At least one token of the prompt is left to compute.
+        Each `[layers, 2, heads, BLOCK, head size]`. At least one token of the prompt is left to compute.
         """
         keys, states, before = [], [], _ROOTS[adapted]
         for tokens in _tokens(prompt[:-1]):
@@ -49,14 +48,14 @@ class PrefixCache:
             before = block.number
         for key in reversed(keys):  # a block must outlive its successors
             self._blocks.move_to_end(key)
-        return torch.cat(states, dim=3) if states else None
+        return states
 
-    def add(self, prompt: np.ndarray, states: Sequence[Tensor], *, adapted: bool = True) -> None:
+    def add(self, prompt: np.ndarray, states: Tensor, *, adapted: bool = True) -> None:
         """Store the complete blocks of a computed prompt.
 
         Args:
             prompt: `[P]` int32 token ids.
-            states: one per layer, `[2, heads, P or more, head size]`; copied.
+            states: `[layers, 2, heads, P or more, head size]`; copied.
             adapted: whether they were computed with the model's adapter.
         """
         before, keys = _ROOTS[adapted], []
@@ -64,7 +63,7 @@ class PrefixCache:
             key = (before, tokens)
             block = self._blocks.get(key)
             if block is None:
-                kept = torch.stack([layer[:, :, i * BLOCK : (i + 1) * BLOCK] for layer in states])
+                kept = states[:, :, :, i * BLOCK : (i + 1) * BLOCK].clone()
                 block = self._blocks[key] = _Block(self._next, kept)
                 self._next += 1
                 self.num_bytes += kept.nbytes

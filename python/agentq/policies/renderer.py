@@ -101,7 +101,7 @@ class Renderer:
 
     def decode(self, token_ids: np.ndarray) -> str:
         """The text of sampled tokens, without special tokens."""
-        return str(self.tokenizer.decode(token_ids.tolist(), skip_special_tokens=True))
+        return str(self.tokenizer.decode(token_ids, skip_special_tokens=True))
 
 
 def on_day(template: str, date: Date) -> str:

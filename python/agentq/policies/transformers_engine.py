@@ -58,7 +58,7 @@ class TransformersEngine:
             attention: implementation in transformers; "auto": its own choice.
             context: tokens of a prompt and its answer; 0: as many as the model supports.
             max_rows: number of prompts computed at once.
-            prefix_cache_bytes: size of the prefix cache, which also holds at most 32,768 tokens; 0 disables it.
+            prefix_cache_bytes: size of the prefix cache, which also holds at most 16,384 tokens; 0 disables it.
             rendering: `template` and `date`, see `Renderer`.
 
         Raises:
@@ -131,6 +131,7 @@ class TransformersEngine:
         weights = checkpoint if isinstance(checkpoint, Mapping) else load_weights(checkpoint)
         check_shapes(shapes_of(weights), shapes_of(self.model.state_dict()), like=self.name)
         self.model.load_state_dict(weights, strict=False)
+        self._columns.load()
         self.prefixes.clear()
         self.version += 1
         return self.version

@@ -30,16 +30,12 @@ def cost_of(store: RunStore, stage: str, price: Price) -> Cost:
     (text-only engines), the engine's own counts are used.
     """
     note = store.note(stage) or {}
-    usage, actions, recorded = Usage.from_note(note), 0, Tally()
-    for tree in store.trees(stage):
-        actions += int(tree.info["env_steps"])
-        recorded.prompt_tokens += int(tree.info["prompt_tokens"])
-        recorded.generated_tokens += int(tree.info["generated_tokens"])
-    for t in store.trajectories(stage):
-        for spent in (used(t), t.info.get("retried", {})):
-            actions += spent.get("env_steps", 0)
-            recorded.prompt_tokens += spent.get("prompt_tokens", 0)
-            recorded.generated_tokens += spent.get("generated_tokens", 0)
+    usage, spent = Usage.from_note(note), [tree.info for tree in store.trees(stage)]
+    spent += [each for t in store.trajectories(stage) for each in (used(t), t.info.get("retried", {}))]
+    actions, prompt, generated = (
+        sum(int(each.get(name, 0)) for each in spent) for name in ("env_steps", "prompt_tokens", "generated_tokens")
+    )
+    recorded = Tally(prompt_tokens=prompt, generated_tokens=generated)
     counted = usage.roles.pop("policy", Tally())
     policy = recorded if recorded.prompt_tokens else counted
     tokens, paid = usage.total + policy, usage.total + (counted if counted.requests else recorded)

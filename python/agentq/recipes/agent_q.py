@@ -8,37 +8,34 @@ paths to success need, and a search cannot find again what the policy no longer 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from agentq.credit.pairs import node_pairs, tree_success_samples
 from agentq.learn.learner import Learner, Metrics
-from agentq.recipes.agreed import agrees
 from agentq.recipes.pipeline import search_settings
-from agentq.recipes.recipe import Recipe, Round
-from agentq.recipes.settings import AgentQ, OutcomeDpo, StepAgentImplicit
-from agentq.searching.collect import Work, attempts, trees
-from agentq.store.run import RunStore
+from agentq.recipes.recipe import Recipe, Round, agrees
+from agentq.recipes.resources import searches
+from agentq.recipes.settings import AgentQ, Preferring
+from agentq.searching.collect import attempts
+from agentq.store.run import TREE
 from agentq.types import PreferencePair, Sample
 
 
 def collect(r: Round[AgentQ]) -> None:
     """Collect one search tree per task of the round. The critic ranks its proposals."""
-    p, s = r.pipeline, r.settings.search
+    s = r.settings.search
     settings = search_settings(s, s.num_iterations, r.settings.run.seed)
-
-    def begin() -> Work:
-        critic = p.critic(r.settings.critic)  # first, so its engine stays loaded
-        return trees(p.make_env, p.policy(r.policy), critic, settings, kept_in=(r.store, r.stage))
-
-    p.collect(r.stage, attempts(r.tasks()), begin, unit="trees", sessions=s.leaves_in_flight)
+    job = partial(searches, policy=r.policy, critic=r.settings.critic, settings=settings, stage=r.stage)
+    r.pipeline.collect(r.stage, attempts(r.tasks()), job, kind=TREE, sessions=s.leaves_in_flight)
 
 
-def items(store: RunStore, stage: str, settings: AgentQ) -> list[PreferencePair | Sample]:
+def credit(r: Round[AgentQ]) -> list[PreferencePair | Sample]:
     """Sibling pairs whose blended values differ by `pairs.threshold` or more, and actions to replay."""
-    p = settings.pairs
+    p = r.settings.pairs
     found: list[PreferencePair | Sample] = []
-    for tree in store.trees(stage):
+    for tree in r.store.trees(r.stage):
         found += node_pairs(
             tree,
             alpha=p.alpha,
@@ -46,18 +43,13 @@ def items(store: RunStore, stage: str, settings: AgentQ) -> list[PreferencePair 
             min_visits=p.min_visits,
             max_pairs_per_node=p.max_pairs_per_node,
         )
-        if settings.train.sft_weight:
+        if r.settings.train.sft_weight:
             found += tree_success_samples(tree)
-    return found
-
-
-def credit(r: Round[AgentQ]) -> list[PreferencePair | Sample]:
-    """The items of the round's trees."""
-    return with_learners_reference(r, items(r.store, r.stage, r.settings))
+    return with_learners_reference(r, found)
 
 
 def with_learners_reference(
-    r: Round[AgentQ | OutcomeDpo | StepAgentImplicit], found: Sequence[PreferencePair | Sample]
+    r: Round[Preferring], found: Sequence[PreferencePair | Sample]
 ) -> list[PreferencePair | Sample]:
     """The items with reference log-probabilities by the learner at the round's first weights. The loss starts at ln 2.
 
@@ -71,9 +63,7 @@ def with_learners_reference(
     return [next(again) if isinstance(item, PreferencePair) else item for item in found]
 
 
-def loss(
-    learner: Learner, batch: list[PreferencePair | Sample], settings: AgentQ | OutcomeDpo | StepAgentImplicit
-) -> Metrics:
+def loss(learner: Learner, batch: list[PreferencePair | Sample], settings: Preferring) -> Metrics:
     """One optimiser step on the mean loss of the batch: DPO for the pairs, SFT for the actions to replay."""
     pairs = [item for item in batch if isinstance(item, PreferencePair)]
     replay = [item for item in batch if isinstance(item, Sample)]

@@ -8,26 +8,16 @@ clip 0.2, no KL term, batch, tasks and rounds.
 
 from __future__ import annotations
 
+import numpy as np
+
 from agentq.credit.advantages import group_relative
-from agentq.credit.episodes import credited_branches
 from agentq.recipes import policy_gradient
-from agentq.recipes.recipe import Recipe, Round, collect_branches
-from agentq.recipes.settings import ArpoEntropy
 from agentq.searching.branching import where_unsure
-from agentq.types import CreditedTrajectory
 
 
-def collect(r: Round[ArpoEntropy]) -> None:
-    """Collect half of the rollouts from the root, the others from states in which the policy was uncertain."""
-    size = r.settings.run.group_size
-    collect_branches(r, (size + 1) // 2, size, where_unsure)
+def advantages(returns: np.ndarray, trees: np.ndarray, tasks: np.ndarray, *, ddof: int | None) -> np.ndarray:
+    """GRPO's, over all rollouts of a task."""
+    return group_relative(returns, tasks, ddof=ddof)
 
 
-def credit(r: Round[ArpoEntropy]) -> list[CreditedTrajectory]:
-    """GRPO's advantages over all rollouts of a task."""
-    trees, ddof = list(r.store.trees(r.stage)), policy_gradient.ddof(r)
-    items = credited_branches(trees, lambda returns, _, tasks: group_relative(returns, tasks, ddof=ddof))
-    return policy_gradient.prepared(r, items)
-
-
-RECIPE = Recipe("arpo_entropy", ArpoEntropy, collect, credit, policy_gradient.policy_gradient())
+RECIPE = policy_gradient.branch_recipe("arpo_entropy", lambda size: (size + 1) // 2, where_unsure, advantages)

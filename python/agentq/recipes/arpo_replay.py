@@ -8,32 +8,27 @@ Ours: a replayed rollout keeps the log-probabilities recorded when it was sample
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
-from agentq.credit.advantages import group_relative
 from agentq.credit.episodes import credited, step_columns, whole, with_replay
 from agentq.recipes import policy_gradient
-from agentq.recipes.recipe import Recipe, Round, stage_of
-from agentq.recipes.settings import ArpoReplay
+from agentq.recipes.recipe import Recipe, Round, collect_groups, stage_of
+from agentq.recipes.settings import RECIPES, Family
 from agentq.types import CreditedTrajectory
 
-advantages = policy_gradient.per_trajectory(group_relative)
 
-
-def credit(r: Round[ArpoReplay]) -> list[CreditedTrajectory]:
+def credit(r: Round[Family]) -> list[CreditedTrajectory]:
     """GRPO advantages over groups that may contain a success of an earlier round."""
     stages = [stage_of(r.name, number) for number in range(1, r.number)]
     earlier = [t for stage in stages for t in r.store.trajectories(stage) if t.success]
     episodes, replayed = with_replay(whole(r.store.trajectories(r.stage)), earlier, capacity=8, seed=r.seed)
     columns = step_columns(episodes)
-    own, is_old = advantages(columns, policy_gradient.ddof(r)), np.array(replayed)[columns.trajectory]
+    own, is_old = policy_gradient.GRPO(columns, policy_gradient.ddof(r)), np.array(replayed)[columns.trajectory]
     fresh = policy_gradient.old_logps(r, credited(episodes, np.where(is_old, 0.0, own)))
     return policy_gradient.with_reference(r, fresh + credited(episodes, np.where(is_old, own, 0.0)))
 
 
-def collect(r: Round[ArpoReplay]) -> None:
-    """Collect rollout groups, on the same tasks every round."""
-    policy_gradient.collect_groups(r, again=True)
-
-
-RECIPE = Recipe("arpo_replay", ArpoReplay, collect, credit, policy_gradient.policy_gradient())
+COLLECT = partial(collect_groups, again=True)
+RECIPE = Recipe("arpo_replay", RECIPES["arpo_replay"], COLLECT, credit, policy_gradient.policy_gradient())

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from agentq.credit.advantages import collapsed, group_relative
+from agentq.credit.advantages import collapsed
 from agentq.credit.episodes import whole
 from agentq.recipes import policy_gradient
 from agentq.recipes.recipe import Round, collect_rollouts
-from agentq.recipes.settings import Dapo
+from agentq.recipes.settings import Family
 
 MAX_TRIED = 3  # times run.num_tasks
 
 
-def dynamic_sampling(r: Round[Dapo]) -> None:
+def dynamic_sampling(r: Round[Family]) -> None:
     """Collect rollout groups in waves until `run.num_tasks` of them have both successes and failures."""
     size, wanted, every = r.settings.run.group_size, r.settings.run.num_tasks, r.tasks(up_to=MAX_TRIED)
     tried = wanted
     while True:
-        collect_rollouts(r, every[:tried], size, temperature=1.0)
+        collect_rollouts(r, every[:tried], size)
         tasks = {task.seed for task in every[:tried]}
         mine = (t for t in r.store.trajectories(r.stage) if t.task.seed in tasks)  # a resumed run may hold later waves
         episodes = whole(mine)
@@ -35,5 +35,4 @@ def dynamic_sampling(r: Round[Dapo]) -> None:
         tried = min(len(every), tried + wanted - teaching)
 
 
-ADVANTAGES = policy_gradient.per_trajectory(group_relative)
-RECIPE = policy_gradient.recipe("dapo", Dapo, advantages=ADVANTAGES, collect=dynamic_sampling)
+RECIPE = policy_gradient.recipe("dapo", collect=dynamic_sampling)

@@ -1,22 +1,14 @@
 """Expert iteration (EI): in every round, SFT on all successes of the policy's own rollout groups.
 
 Source: Anthony et al. 2017, arXiv:1705.08439. For language-model agents with outcome reward: Chen et al. 2025,
-arXiv:2502.01600, appendix C, with the tasks and rollouts of LOOP, of which those with return 1 are kept. Ours: actions
+arXiv:2502.01600, appendix C, with the tasks and rollouts of LOOP. Those with return 1 are kept. Ours: actions
 that success did not need are left out, as in RFT.
 """
 
 from __future__ import annotations
 
-from agentq.credit.pairs import success_samples
-from agentq.recipes.recipe import Recipe, Round, collect_groups
-from agentq.recipes.settings import Ei
-from agentq.recipes.sft import loss
-from agentq.types import Sample
+from agentq.recipes import rft, sft
+from agentq.recipes.recipe import Recipe, collect_groups
+from agentq.recipes.settings import RECIPES
 
-
-def credit(r: Round[Ei]) -> list[Sample]:
-    """The actions of every distinct successful episode."""
-    return success_samples(list(r.store.trajectories(r.stage)))
-
-
-RECIPE = Recipe("ei", Ei, collect_groups, credit, loss)
+RECIPE = Recipe("ei", RECIPES["ei"], collect_groups, rft.credit, sft.loss)

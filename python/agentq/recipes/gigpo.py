@@ -12,7 +12,6 @@ import numpy as np
 from agentq.credit.advantages import gigpo
 from agentq.credit.episodes import StepColumns
 from agentq.recipes import policy_gradient
-from agentq.recipes.settings import PolicyGradient
 
 
 def advantages(c: StepColumns, ddof: int | None) -> np.ndarray:
@@ -20,4 +19,4 @@ def advantages(c: StepColumns, ddof: int | None) -> np.ndarray:
     return gigpo(c.reward, c.trajectory, c.group, c.anchor, discount=0.95, step_weight=1.0, ddof=ddof)
 
 
-RECIPE = policy_gradient.recipe("gigpo", PolicyGradient, advantages=advantages)
+RECIPE = policy_gradient.recipe("gigpo", advantages=advantages)

@@ -6,8 +6,6 @@ term (theirs: 0.04; in LOOP's ablation, arXiv:2502.01600 table 1, none is better
 
 from __future__ import annotations
 
-from agentq.credit.advantages import group_relative
 from agentq.recipes import policy_gradient
-from agentq.recipes.settings import Grpo
 
-RECIPE = policy_gradient.recipe("grpo", Grpo, advantages=policy_gradient.per_trajectory(group_relative))
+RECIPE = policy_gradient.recipe("grpo")

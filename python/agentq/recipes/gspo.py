@@ -6,9 +6,6 @@ Ours: a sequence consists of all actions of a trajectory; group, tasks and round
 
 from __future__ import annotations
 
-from agentq.credit.advantages import group_relative
 from agentq.recipes import policy_gradient
-from agentq.recipes.settings import Gspo
 
-ADVANTAGES = policy_gradient.per_trajectory(group_relative)
-RECIPE = policy_gradient.recipe("gspo", Gspo, advantages=ADVANTAGES, geometric_mean=True)
+RECIPE = policy_gradient.recipe("gspo", geometric_mean=True)

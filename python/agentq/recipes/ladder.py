@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 from agentq.evaluation.stats import RungResult
+from agentq.recipes import agent_q, outcome_dpo, rft
 from agentq.recipes.accounts import Cost
 from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.recipe import Recipe, S
@@ -28,14 +28,14 @@ class Rung:
     """An agent: the base, or another rung after training.
 
     Attributes:
-        recipe: a recipe or its name; None: no training.
+        recipe: how it is trained; None: not at all.
         start: name of the rung it starts from.
         overrides: settings of the recipe that differ from the ladder's, by section and name.
         searches: whether it is measured with search at test time.
     """
 
     name: str
-    recipe: Recipe[Any] | str | None = None
+    recipe: Recipe[Any] | None = None
     start: str = "base"
     overrides: Callable[[Any], Values] = lambda settings: {}
     searches: bool = False
@@ -66,10 +66,10 @@ def _no_critic(s: Demo) -> Values:
 
 RUNGS = (
     Rung("base"),
-    Rung("rft", "rft", "base", _rft),
-    Rung("outcome_dpo", "outcome_dpo", "rft", _outcome_dpo),
-    Rung("agent_q_no_critic", "agent_q", "rft", _no_critic),
-    Rung("agent_q", "agent_q", "rft", _after_rft),
+    Rung("rft", rft.RECIPE, "base", _rft),
+    Rung("outcome_dpo", outcome_dpo.RECIPE, "rft", _outcome_dpo),
+    Rung("agent_q_no_critic", agent_q.RECIPE, "rft", _no_critic),
+    Rung("agent_q", agent_q.RECIPE, "rft", _after_rft),
     Rung("rft_mcts", start="rft", searches=True),
     Rung("agent_q_mcts", start="agent_q", searches=True),
 )
@@ -94,9 +94,8 @@ def climb(p: Pipeline, settings: Training | Demo, rungs: Sequence[Rung] = RUNGS)
             row = p.evaluate_search(rung.name, stage, checkpoint, held_out, settings.search, settings.critic, n)
         else:
             if rung.recipe:
-                recipe = rung.recipe if isinstance(rung.recipe, Recipe) else recipe_named(rung.recipe)
-                own = settings_of(recipe, settings, rung.overrides(settings))
-                checkpoint, spent = made[rung.name] = train(p, recipe, own, rung.name, checkpoint)
+                own = settings_of(rung.recipe, settings, rung.overrides(settings))
+                checkpoint, spent = made[rung.name] = train(p, rung.recipe, own, rung.name, checkpoint)
             row = p.evaluate(rung.name, stage, checkpoint, held_out, settings.eval.temperature, spent)
         rows.append(row)
         write_json(p.store.path / "summary.json", [row.to_dict() for row in rows])
@@ -106,12 +105,6 @@ def climb(p: Pipeline, settings: Training | Demo, rungs: Sequence[Rung] = RUNGS)
 def rungs_of(recipe: Recipe[Any], settings: Training) -> list[Rung]:
     """The rungs of `agentq train`: the base, if `eval.measure_base` is set, and the trained policy."""
     return [*([Rung("base")] if settings.eval.measure_base else []), Rung(recipe.name, recipe)]
-
-
-def recipe_named(name: str) -> Recipe[Any]:
-    """The built-in recipe of this name."""
-    recipe: Recipe[Any] = import_module(f"agentq.recipes.{name}").RECIPE
-    return recipe
 
 
 def settings_of(recipe: Recipe[S], shared: Training | Demo, overrides: Values) -> S:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from agentq.config import Section
 from agentq.errors import ConfigError, did_you_mean
-from agentq.model_settings import VLLM, JsonOrText
 from agentq.recipes.settings import COMMANDS
 
 S = TypeVar("S", bound=Section)
@@ -28,19 +27,14 @@ class Setting(NamedTuple):
     description: str
 
 
-def settings(model: type[Section]) -> list[Setting]:
-    """Every setting of a model, in order."""
+def settings(model: type[Section], found: Section | None = None) -> list[Setting]:
+    """Every setting of a model, in order, with its default or its value in `found`."""
     return [
-        Setting(f"{section}.{name}", getattr(info.default, name), field.description or "")
+        Setting(f"{section}.{name}", getattr(value, name), field.description or "")
         for section, info in model.model_fields.items()
-        for name, field in type(info.default).model_fields.items()
+        for value in [getattr(found, section, info.default)]
+        for name, field in type(value).model_fields.items()
     ]
-
-
-def value_of(settings: Section, key: str) -> Any:
-    """The value of the setting "section.key"."""
-    section, _, name = key.partition(".")
-    return getattr(getattr(settings, section), name)
 
 
 def load(
@@ -58,53 +52,40 @@ def load(
             given, or the commands that read the key if this one does not.
     """
     values = {section: info.default.model_dump(exclude_unset=True) for section, info in model.model_fields.items()}
-    sources = [
+    known = {setting.key for setting in settings(model)}
+    for origin, strict, sections in (
         (file.name if file else "", True, _read_toml(file) if file else NOTHING),
         ("environment", False, _environment()),
         (source, False, given),
-    ]
-    for origin, strict, sections in sources:
-        for section, table in sections.items():
-            for name, value in table.items():
-                key = f"{section}.{name}"
-                _check_read(model, command, key, origin)
-                try:
-                    values[section][name] = _adapter(model, section, name).validate_python(value, strict=strict)
-                except ValidationError as error:
-                    raise ConfigError(f"{origin}: {key} {_must_hold(error)}; got {value!r}") from None
-    found = model.model_validate(values)
+    ):
+        for key in (f"{section}.{name}" for section, table in sections.items() for name in table):
+            open_ended = key.startswith("vllm.") and "vllm" in model.model_fields  # vLLM knows its arguments
+            if key not in known and not open_ended:
+                raise ConfigError(f"{origin}: {_not_read(command, key, known)}")
+        more = {section: {**table, **sections.get(section, {})} for section, table in values.items()}
+        try:
+            found = model.model_validate(more, strict=strict)
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = ".".join(map(str, first["loc"]))
+            raise ConfigError(f"{origin}: {key} {_must_hold(first['msg'])}; got {first['input']!r}") from None
+        values = found.model_dump(exclude_unset=True)
     found.check(command.removeprefix("train "))
     return found
 
 
-def _adapter(model: type[Section], section: str, name: str) -> TypeAdapter[Any]:
-    kind = type(model.model_fields[section].default)
-    if kind is VLLM:  # vLLM knows the type
-        return TypeAdapter(JsonOrText)
-    field: Any = kind.model_fields[name]
-    return TypeAdapter(field.rebuild_annotation(), config=ConfigDict(allow_inf_nan=False))
-
-
-def _check_read(model: type[Section], command: str, key: str, source: str) -> None:
-    """Raises ConfigError if the model has no such key."""
-    known = [setting.key for setting in settings(model)]
-    section = key.partition(".")[0]
-    if key in known or (section == "vllm" and section in model.model_fields):
-        return
+def _not_read(command: str, key: str, known: Collection[str]) -> str:
+    """Why a command refuses a key: it is misspelt, or other commands read it."""
     readers = [f"agentq {other}" for other, reads in COMMANDS.items() if key in {s.key for s in settings(reads)}]
     if not readers:
-        raise ConfigError(f"{source}: unknown key '{key}'{did_you_mean(key, known)}")
+        return f"unknown key '{key}'{did_you_mean(key, known)}"
     more = f" and {len(readers) - 3} more" if len(readers) > 3 else ""
-    raise ConfigError(
-        f"{source}: settings must be ones that agentq {command} reads; got {key}, "
-        f"read by {', '.join(readers[:3])}{more}"
-    )
+    return f"settings must be ones that agentq {command} reads; got {key}, read by {', '.join(readers[:3])}{more}"
 
 
-def _must_hold(error: ValidationError) -> str:
+def _must_hold(message: str) -> str:
     """Pydantic's message in the style of our errors: `must be greater than or equal to 1`."""
-    first = error.errors()[0]
-    message = first["msg"].replace("Input should", "must").replace("String should", "must")
+    message = message.replace("Input should", "must").replace("String should", "must")
     return message.split(", unable to parse")[0].split(", got a number")[0]
 
 

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from agentq.credit.advantages import leave_one_out
 from agentq.recipes import policy_gradient
-from agentq.recipes.settings import Loop
 from agentq.searching.collect import StragglerCut
 
 RECIPE = policy_gradient.recipe(
     "loop",
-    Loop,
     advantages=policy_gradient.per_trajectory(leave_one_out),
     drop_below=0.01,
     cut=StragglerCut(of_all=0.9, of_task=0.75),

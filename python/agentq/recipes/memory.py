@@ -29,7 +29,7 @@ from agentq.policies.engine_names import path_in, read_name
 from agentq.policies.placement import dtype_on, read_devices
 
 ROWS, PROMPT = 32, 2048  # prompts sampled at once, and their assumed length
-PREFIX_BYTES, PREFIX_TOKENS = 512 << 20, 32_768  # of an engine's prefix cache
+PREFIX_BYTES, PREFIX_TOKENS = 512 << 20, 16_384  # of an engine's prefix cache
 RESERVED = 512 << 20  # torch, its kernels and buffers
 GIB = 1 << 30
 
@@ -123,12 +123,17 @@ def to_train(size: Size, b: int, *, lora_rank: int, bf16: bool, gradient_checkpo
     return kept, kept + cast + passed + logits
 
 
-def needs(s: Settings, base: Path | str, checkpoint: Path | str | None = None) -> list[Need]:
-    """What a run needs, model by model. `checkpoint`: the one that `agentq eval` measures; None for training."""
-    return [*_sampled(s, base, checkpoint), *_trained(s, base, checkpoint)]
+def needs(s: Settings, base: Path | str, checkpoint: Path | str | None = None, workers: int = 1) -> list[Need]:
+    """What a run needs, model by model.
+
+    Args:
+        checkpoint: the one that `agentq eval` measures; None for training.
+        workers: number of processes that collect, each with engines of its own.
+    """
+    return [*_sampled(s, base, checkpoint, workers), *_trained(s, base, checkpoint)]
 
 
-def _sampled(s: Settings, base: Path | str, checkpoint: Path | str | None) -> Iterator[Need]:
+def _sampled(s: Settings, base: Path | str, checkpoint: Path | str | None, workers: int) -> Iterator[Need]:
     devices = read_devices(s.model.devices)
     critic = getattr(s, "critic", None)
     own = isinstance(base, Path) and s.train.lora_rank > 0  # one engine for the base and its adapters
@@ -145,7 +150,7 @@ def _sampled(s: Settings, base: Path | str, checkpoint: Path | str | None) -> It
         size = size_of(path, devices[0])
         b = _bytes(s, devices[0], size)
         vllm = isinstance(name, str)
-        amount = size.parameters * b // len(devices) + GIB if vllm else to_sample(size, b)
+        amount = size.parameters * b // len(devices) + GIB if vllm else workers * to_sample(size, b)
         asleep = vllm and s.model.sleep > 0 and devices[0].startswith("cuda")
         for device in devices if vllm else devices[:1]:
             yield Need(f"{role} {name}", device, amount, 0 if asleep else amount)
@@ -187,15 +192,18 @@ def _bytes(s: Settings, device: str, size: Size) -> int:
     return found.itemsize if isinstance(found, torch.dtype) else size.own_bytes
 
 
-def check_memory(s: Settings, base: Path | str, checkpoint: Path | str | None = None) -> None:
-    """Raises ConfigError if the run needs more memory than is free; the message names settings that would fit."""
+def check_memory(s: Settings, base: Path | str, checkpoint: Path | str | None = None, workers: int = 1) -> None:
+    """Raises ConfigError if the run needs more memory than is free; the message names settings that would fit.
+
+    `workers`: see `needs`.
+    """
     if not s.model.memory:
         return
-    short = _short(s, base, checkpoint)
+    short = _short(s, base, checkpoint, workers)
     if short is None:
         return
     device, need, free = short
-    tried = [(words, changed) for words, changed in _smaller(s) if _short(changed, base, checkpoint) is None]
+    tried = [(words, changed) for words, changed in _smaller(s) if _short(changed, base, checkpoint, workers) is None]
     remedy = f"{tried[0][0]} would fit" if tried else "choose a smaller model or a larger device"
     raise ConfigError(
         f"the models must fit into the memory of {device}, {free / GIB:.1f} GiB free; they need about "
@@ -203,9 +211,9 @@ def check_memory(s: Settings, base: Path | str, checkpoint: Path | str | None = 
     )
 
 
-def _short(s: Settings, base: Path | str, checkpoint: Path | str | None) -> tuple[str, int, int] | None:
+def _short(s: Settings, base: Path | str, checkpoint: Path | str | None, workers: int) -> tuple[str, int, int] | None:
     """The first device with too little memory, its need and what is free."""
-    found = needs(s, base, checkpoint)
+    found = needs(s, base, checkpoint, workers)
     for device in dict.fromkeys(need.device for need in found):
         here = [need for need in found if need.device == device]
         need = RESERVED + max(sum(each.sampling for each in here), sum(each.training for each in here))

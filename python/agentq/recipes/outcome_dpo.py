@@ -20,11 +20,7 @@ def credit(r: Round[OutcomeDpo]) -> list[PreferencePair | Sample]:
     """At most `MAX_PAIRS_PER_TASK` trajectory pairs per task, drawn with the run's seed."""
     by_task = groupby(r.store.trajectories(r.stage), key=lambda trajectory: trajectory.task)  # ordered by task
     seed = r.settings.run.seed
-    pairs = [
-        pair
-        for _, episodes in by_task
-        for pair in trajectory_pairs(list(episodes), max_pairs=MAX_PAIRS_PER_TASK, seed=seed)
-    ]
+    pairs = [p for _, own in by_task for p in trajectory_pairs(list(own), max_pairs=MAX_PAIRS_PER_TASK, seed=seed)]
     return with_learners_reference(r, pairs)
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Protocol, TypeVar
+from functools import partial
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
 from torch import Tensor
 
-from agentq.credit.episodes import StepColumns, Turns, credited, step_columns, whole
+from agentq.credit.advantages import group_relative
+from agentq.credit.episodes import StepColumns, Turns, credited, credited_branches, step_columns, whole
 from agentq.learn.batch import Part
 from agentq.learn.learner import Learner, Metrics
 from agentq.learn.losses import weighted_mean
@@ -22,66 +22,73 @@ from agentq.learn.policy_gradient_loss import (
     truncated_importance_weights,
 )
 from agentq.learn.reference import reference_logps
-from agentq.recipes.agreed import agrees
-from agentq.recipes.recipe import Recipe, Round, collect_rollouts
-from agentq.recipes.settings import Family, OnPolicy, Ppo
+from agentq.recipes.recipe import Recipe, Round, agrees, collect_branches, collect_groups
+from agentq.recipes.settings import RECIPES, Family, OnPolicy
+from agentq.searching.branching import Branching
 from agentq.searching.collect import StragglerCut
 from agentq.types import CreditedTrajectory, Trajectory
 
 Ddof = int | None  # 1 with `policy_gradient.divide_by_std`, else None; as in `group_relative`
 Advantages = Callable[[StepColumns, Ddof], np.ndarray]
 Loss = Callable[[Learner, list[CreditedTrajectory], OnPolicy], Metrics]
-S = TypeVar("S", bound=Family)
 
 
-class Estimate(Protocol):
-    """Advantages `[N]` of rollouts from their returns and groups, such as `leave_one_out`."""
+def per_trajectory(estimate: Callable[..., np.ndarray]) -> Advantages:
+    """Advantages per step: each trajectory's `estimate(returns, groups, ddof=ddof)`, repeated for its steps."""
+    return lambda columns, ddof: estimate(columns.returns, columns.group_of, ddof=ddof)[columns.trajectory]
 
-    def __call__(self, returns: ArrayLike, groups: ArrayLike, *, ddof: Ddof) -> np.ndarray: ...
+
+GRPO = per_trajectory(group_relative)
 
 
 def recipe(
     name: str,
-    settings: type[S],
+    settings: type[Family] | None = None,
     *,
-    advantages: Advantages,
+    advantages: Advantages = GRPO,
     geometric_mean: bool = False,
     drop_below: float = 0.0,
     cut: StragglerCut | None = None,
-    collect: Callable[[Round[S]], None] | None = None,
-) -> Recipe[S]:
+    collect: Callable[[Round[Family]], None] | None = None,
+) -> Recipe[Family]:
     """A recipe over rollout groups of `run.group_size`. Items, and so batches, consist of trajectories.
 
     Args:
-        advantages: computes `[S]`, one per step, from the round's columns.
+        settings: by default those of the built-in recipe `name`.
+        advantages: computes `[S]`, one per step, from the round's columns; by default as in GRPO.
         geometric_mean: as in `policy_gradient_loss`.
         drop_below: trajectories are dropped if all their advantages are at most this, as in `credited`.
         cut: when to stop waiting for stragglers; None: never.
         collect: by default `collect_groups`.
     """
 
-    def credit(r: Round[S]) -> list[CreditedTrajectory]:
+    def credit(r: Round[Family]) -> list[CreditedTrajectory]:
         episodes = waited_for(r, cut)
         own = advantages(step_columns(episodes), ddof(r))
         return prepared(r, credited(episodes, own, drop_below=drop_below))
 
-    collect = collect or (lambda r: collect_groups(r, cut=cut))
-    return Recipe(name, settings, collect, credit, policy_gradient(geometric_mean=geometric_mean))
+    collect = collect or partial(collect_groups, cut=cut)
+    return Recipe(name, settings or RECIPES[name], collect, credit, policy_gradient(geometric_mean=geometric_mean))
 
 
-def collect_groups(r: Round[Family | Ppo], *, again: bool = False, cut: StragglerCut | None = None) -> None:
-    """Collect `run.group_size` rollouts per task at temperature 1. `again`: on the first round's tasks."""
-    collect_rollouts(r, r.tasks(again=again), r.settings.run.group_size, 1.0, cut)
+def branch_recipe(
+    name: str, initial: Callable[[int], int], branching: Branching, advantages: Callable[..., np.ndarray]
+) -> Recipe[Family]:
+    """A recipe over rollouts that branch off from `initial(run.group_size)` others; see `credited_branches`."""
+
+    def collect(r: Round[Family]) -> None:
+        collect_branches(r, initial(r.settings.run.group_size), branching)
+
+    def credit(r: Round[Family]) -> list[CreditedTrajectory]:
+        trees = list(r.store.trees(r.stage))
+        return prepared(r, credited_branches(trees, partial(advantages, ddof=ddof(r))))
+
+    return Recipe(name, RECIPES[name], collect, credit, policy_gradient())
 
 
 def ddof(r: Round[Family]) -> Ddof:
     """The `ddof` of advantage estimates, from the settings."""
     return 1 if r.settings.policy_gradient.divide_by_std else None
-
-
-def per_trajectory(estimate: Estimate) -> Advantages:
-    """Advantages per step: each trajectory's estimate, repeated for its steps."""
-    return lambda columns, ddof: estimate(columns.returns, columns.group_of, ddof=ddof)[columns.trajectory]
 
 
 def waited_for(r: Round[Family], cut: StragglerCut | None) -> list[Trajectory]:
@@ -141,10 +148,12 @@ def policy_gradient(*, geometric_mean: bool = False) -> Loss:
 
         def loss(part: Part, logps: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
             at, taken = rows.of(part)
-            lp, mask, old = logps[taken], part.action_mask[taken], rows.old(at, logps)
+            lp, mask, old = logps[taken], part.action_mask[taken], _padded(rows.old, at, logps)
             own, importance = weights[at].to(lp.device), None
             if c.importance_cap:
-                importance = truncated_importance_weights(old, rows.sampled(at, logps), mask, cap=c.importance_cap)
+                importance = truncated_importance_weights(
+                    old, _padded(rows.sampled, at, logps), mask, cap=c.importance_cap
+                )
 
             def mean(values: Tensor) -> Tensor:
                 return weighted_mean(values, mask, weights=own, normalizer=normalizer)
@@ -168,7 +177,7 @@ def policy_gradient(*, geometric_mean: bool = False) -> Loss:
                 metrics["importance_weight"] = mean(importance)
             value = out.loss
             if c.kl_weight:
-                start = rows.reference(at, logps)
+                start = _padded(rows.reference, at, logps)
                 metrics["kl"] = mean(kl_estimate(lp.detach(), start, "k3"))
                 value = value + c.kl_weight * mean(kl_estimate(lp, start, "k2"))
             return value, {name: figure / mass for name, figure in metrics.items()}
@@ -188,29 +197,19 @@ class _Rows:
         self.trajectory = torch.tensor([i for i, _ in turns])
         self.lengths = torch.tensor([len(sample.token_ids) for sample in self.samples])
         self.advantages = torch.from_numpy(np.concatenate([item.advantages for item in batch]))
-        self._sampled = [a for item in batch for a in item.sampled or [s.logps for s in item.samples]]
-        self._references = [logps for item in batch for logps in item.reference or ()]
+        self.old = [sample.logps for sample in self.samples]
+        self.sampled = [a for item in batch for a in item.sampled or [s.logps for s in item.samples]]
+        self.reference = [logps for item in batch for logps in item.reference or ()]
 
     def of(self, part: Part) -> tuple[list[int], list[int]]:
         """Rows here and rows in the part's tensors, for each turn of the part's items."""
         at = [int(self.first[i]) + t for i, own in zip(part.items, part.samples, strict=True) for t in range(len(own))]
         return at, [row for own in part.samples for row in own]
 
-    def old(self, at: list[int], like: Tensor) -> Tensor:
-        """`[len(at), T]` old log-probabilities, 0 after a row's end."""
-        return _padded([self.samples[i].logps for i in at], like)
 
-    def sampled(self, at: list[int], like: Tensor) -> Tensor:
-        """`[len(at), T]` log-probabilities of the sampler, or the old ones if it computed these."""
-        return _padded([self._sampled[i] for i in at], like)
-
-    def reference(self, at: list[int], like: Tensor) -> Tensor:
-        """`[len(at), T]` log-probabilities under the weights at the run's start, 0 after a row's end."""
-        return _padded([self._references[i] for i in at], like)
-
-
-def _padded(rows: list[np.ndarray], like: Tensor) -> Tensor:
-    padded = np.zeros((len(rows), like.shape[1]), dtype=np.float64)
-    for row, values in zip(padded, rows, strict=True):
-        row[: len(values)] = values
+def _padded(rows: list[np.ndarray], at: list[int], like: Tensor) -> Tensor:
+    """`[len(at), T]` log-probabilities of the rows `at`, 0 after a row's end."""
+    padded = np.zeros((len(at), like.shape[1]), dtype=np.float64)
+    for row, i in zip(padded, at, strict=True):
+        row[: len(rows[i])] = rows[i]
     return torch.from_numpy(padded).to(like)

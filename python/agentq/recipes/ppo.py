@@ -22,15 +22,15 @@ from agentq.credit.pairs import sample_of
 from agentq.errors import StoreError
 from agentq.learn.features import features
 from agentq.recipes import policy_gradient
-from agentq.recipes.recipe import Recipe, Round
-from agentq.recipes.settings import Ppo
+from agentq.recipes.recipe import Recipe, Round, collect_groups
+from agentq.recipes.settings import RECIPES, OnPolicy
 from agentq.store.durable import flaw, seal, write_whole
 from agentq.types import CreditedTrajectory
 
 RIDGE = 1.0
 
 
-def credit(r: Round[Ppo]) -> list[CreditedTrajectory]:
+def credit(r: Round[OnPolicy]) -> list[CreditedTrajectory]:
     """Advantages by the previous value head. Then fits a new head to this round's returns and saves it."""
     episodes = whole(r.store.trajectories(r.stage))
     if not episodes:
@@ -41,9 +41,9 @@ def credit(r: Round[Ppo]) -> list[CreditedTrajectory]:
     guess = values(states, _head(r)) if r.number > 1 else np.full(len(to_go), columns.returns.mean())
     advantages = gae(columns.reward, guess, columns.trajectory, discount=1.0, gae_lambda=1.0)
     r.store.log(f"{r.name}/value", r.number, explained_variance=explained_variance(guess, to_go))
-    kept = _head_file(r, r.number)
+    kept, name = _kept(r, r.number)
     write_whole(kept, save({"weight": fit(states, torch.from_numpy(to_go))}))
-    r.store.set_note(_head_note(r, r.number), {"files": seal(kept)})
+    r.store.set_note(name, {"files": seal(kept)})
     whitened = group_relative(advantages, np.zeros(len(advantages)), ddof=1)
     return policy_gradient.prepared(r, credited(episodes, whitened))
 
@@ -73,10 +73,10 @@ def _with_bias(states: Tensor) -> Tensor:
     return torch.cat([states.double(), torch.ones(len(states), 1, dtype=torch.float64)], dim=1)
 
 
-def _head(r: Round[Ppo]) -> Tensor:
+def _head(r: Round[OnPolicy]) -> Tensor:
     """The value head fitted in the previous round."""
-    file, note = _head_file(r, r.number - 1), r.store.note(_head_note(r, r.number - 1)) or {}
-    broken = flaw(file, note.get("files", {"": "0:"}))
+    file, name = _kept(r, r.number - 1)
+    broken = flaw(file, (r.store.note(name) or {}).get("files", {"": "0:"}))
     if broken is not None:
         raise StoreError(
             f"{file} must be the value head of round {r.number - 1}; {broken}: restore a copy, or delete "
@@ -86,12 +86,10 @@ def _head(r: Round[Ppo]) -> Tensor:
     return weight
 
 
-def _head_note(r: Round[Ppo], number: int) -> str:
-    return f"{r.name}/round{number}/value"
+def _kept(r: Round[OnPolicy], number: int) -> tuple[Path, str]:
+    """File of the value head fitted in a round, and name of the note with its seal."""
+    file = r.store.path / "checkpoints" / f"{r.name}.value-round{number}.safetensors"
+    return file, f"{r.name}/round{number}/value"
 
 
-def _head_file(r: Round[Ppo], number: int) -> Path:
-    return r.store.path / "checkpoints" / f"{r.name}.value-round{number}.safetensors"
-
-
-RECIPE = Recipe("ppo", Ppo, policy_gradient.collect_groups, credit, policy_gradient.policy_gradient())
+RECIPE = Recipe("ppo", RECIPES["ppo"], collect_groups, credit, policy_gradient.policy_gradient())

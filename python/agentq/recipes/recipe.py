@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
-from agentq import envs
+import numpy as np
+
+from agentq.credit.pairs import sample_of
 from agentq.learn.learner import Learner, Metrics
+from agentq.policies.agreement import agreement
 from agentq.recipes.pipeline import Pipeline
-from agentq.recipes.settings import Grouped, Training
-from agentq.searching.branching import Branching, branched
-from agentq.searching.collect import Item, StragglerCut, Work, attempts, rollouts
-from agentq.searching.demonstrate import demonstrate, inspect
-from agentq.searching.faults import Resets
+from agentq.recipes.resources import branches, demonstrations, episodes, inspections
+from agentq.recipes.settings import Training
+from agentq.searching.branching import Branching
+from agentq.searching.collect import StragglerCut, attempts
 from agentq.searching.rollout import RolloutSettings
 from agentq.seeds import derive_seed
-from agentq.store.records import TreeRecord
-from agentq.store.run import RunStore
-from agentq.types import Split, Task, Trajectory
+from agentq.store.run import TREE, RunStore
+from agentq.types import Split, Task
 
+PROBE = 32  # number of sampled actions compared per round
 S = TypeVar("S", bound=Training)
 S_co = TypeVar("S_co", bound=Training, covariant=True)
 
@@ -62,7 +65,7 @@ class Round(Generic[S_co]):
     def tasks(self, *, again: bool = False, up_to: int = 1) -> list[Task]:
         """Training tasks of this round: new ones in each round, or those of the first round with `again`.
 
-        Returns `up_to` times `run.num_tasks` tasks, of which a round may use only some.
+        Returns `up_to` times `run.num_tasks` tasks. A round may use only some of them.
         """
         run = self.settings.run
         n = run.num_tasks * up_to
@@ -88,79 +91,57 @@ class Recipe(Generic[S]):
     loss: Callable[[Learner, list[Any], S], Metrics]
 
 
-def stage_of(name: str, number: int) -> str:
-    """Name of the stage that holds a round's data."""
-    return f"{name}/round{number}/collect"
+def stage_of(name: str, number: int, part: Literal["collect", "learn"] = "collect") -> str:
+    """Name of the stage that holds a part of a round."""
+    return f"{name}/round{number}/{part}"
 
 
-def collect_rollouts(
-    r: Round[Training], tasks: Sequence[Task], n: int, temperature: float, cut: StragglerCut | None = None
-) -> None:
+def collect_rollouts(r: Round[Training], tasks: Sequence[Task], n: int, cut: StragglerCut | None = None) -> None:
     """Collect `n` rollouts per task."""
-    p, items, sampling = r.pipeline, attempts(tasks, n), RolloutSettings(temperature=temperature, seed=r.seed)
-
-    def begin() -> Work:
-        known = list(r.store.trajectories(r.stage)) if cut else ()
-        return rollouts(p.make_env, p.policy(r.policy), sampling, cut=cut, items=items, known=known)
-
-    p.collect(r.stage, items, begin, unit="episodes")
+    items, sampling = attempts(tasks, n), RolloutSettings(temperature=r.settings.temperature, seed=r.seed)
+    job = partial(episodes, policy=r.policy, sampling=sampling)
+    if cut is not None:
+        job = partial(job, cut=cut, items=items, known=list(r.store.trajectories(r.stage)))
+    r.pipeline.collect(r.stage, items, job)
 
 
-def collect_groups(r: Round[Grouped]) -> None:
-    """Collect `run.group_size` rollouts per task of the round."""
-    collect_rollouts(r, r.tasks(), r.settings.run.group_size, r.settings.search.temperature)
+def collect_groups(r: Round[Any], *, again: bool = False, cut: StragglerCut | None = None) -> None:
+    """Collect `run.group_size` rollouts per task of the round, or of the first round with `again`."""
+    collect_rollouts(r, r.tasks(again=again), r.settings.run.group_size, cut)
 
 
 def collect_demonstrations(r: Round[Training]) -> None:
     """Collect one episode of the scripted expert per task of the round, in the policy's tokens."""
-
-    def begin() -> Work:
-        demonstrated = _demonstrations(r)
-
-        async def work(item: Item, resets: Resets) -> Trajectory:
-            return demonstrated(item.task, resets)
-
-        return work
-
-    r.pipeline.collect(r.stage, attempts(r.tasks()), begin, unit="episodes")
+    r.pipeline.collect(r.stage, attempts(r.tasks()), partial(demonstrations, policy=r.policy))
 
 
-def collect_inspections(r: Round[Training], temperature: float) -> None:
+def collect_inspections(r: Round[Training]) -> None:
     """Collect the policy's action in each state of the expert, on the same tasks every round."""
-    sampling = RolloutSettings(temperature=temperature, seed=r.seed)
-
-    def begin() -> Work:
-        demonstrated, policy = _demonstrations(r), r.pipeline.policy(r.policy)
-
-        def work(item: Item, resets: Resets) -> Awaitable[TreeRecord]:
-            return inspect(demonstrated(item.task, resets), policy, sampling)
-
-        return work
-
-    r.pipeline.collect(r.stage, attempts(r.tasks(again=True)), begin, unit="tasks")
+    sampling = RolloutSettings(temperature=r.settings.temperature, seed=r.seed)
+    job = partial(inspections, policy=r.policy, sampling=sampling)
+    r.pipeline.collect(r.stage, attempts(r.tasks(again=True)), job, kind=TREE)
 
 
-def _demonstrations(r: Round[Training]) -> Callable[[Task, Resets], Trajectory]:
-    p = r.pipeline
-    policy, env = p.policy(r.policy), r.settings.run.env
-    return lambda task, resets: demonstrate(p.make_env(), envs.expert(env), task, policy.write, resets)
+def collect_branches(r: Round[Any], initial: int, branching: Branching) -> None:
+    """Collect `run.group_size` rollouts per task. All but `initial` of them branch off from earlier ones."""
+    sampling, total = RolloutSettings(temperature=r.settings.temperature, seed=r.seed), r.settings.run.group_size
+    job = partial(branches, policy=r.policy, sampling=sampling, initial=initial, total=total, branching=branching)
+    r.pipeline.collect(r.stage, attempts(r.tasks()), job, kind=TREE)
 
 
-def collect_branches(r: Round[Training], initial: int, total: int, branching: Branching) -> None:
-    """Collect `total` rollouts per task. All but `initial` of them branch off from earlier ones."""
-    p, sampling = r.pipeline, RolloutSettings(temperature=1.0, seed=r.seed)
+def agrees(r: Round[Training], tolerance: float) -> bool:
+    """Whether a round's sampler and the learner, at the same weights, agree within `tolerance` on average.
 
-    def begin() -> Work:
-        policy = p.policy(r.policy)
-        return lambda item, resets: branched(
-            p.make_env(),
-            item.task,
-            policy,
-            sampling,
-            initial=initial,
-            total=total,
-            branching=branching,
-            resets=resets,
-        )
-
-    p.collect(r.stage, attempts(r.tasks()), begin, unit="trees")
+    The difference is logged. False if the round has no sampled actions to compare.
+    """
+    proposals = [step.proposal for t in r.store.trajectories(r.stage) for step in t.steps]
+    proposals += [p for tree in r.store.trees(r.stage) for p in tree.proposal if p is not None]
+    sampled = [p for p in proposals if len(p.token_ids) and np.isfinite(p.logps).all()]
+    if not sampled:
+        return False
+    probe = [sample_of(sampled[i]) for i in np.linspace(0, len(sampled) - 1, min(PROBE, len(sampled))).astype(int)]
+    found = agreement(probe, r.learner.recompute_logps)
+    agreed = found.mean <= tolerance
+    figures = {"logp_difference/mean": found.mean, "logp_difference/max": found.max, "num_tokens": found.num_tokens}
+    r.store.log(f"{r.name}/agreement", r.number, **figures, recomputed=float(not agreed))
+    return agreed

@@ -10,7 +10,6 @@ import numpy as np
 from agentq.credit.advantages import group_relative
 from agentq.credit.episodes import StepColumns
 from agentq.recipes import policy_gradient
-from agentq.recipes.settings import Reinforce
 
 
 def advantages(c: StepColumns, ddof: int | None) -> np.ndarray:
@@ -19,4 +18,4 @@ def advantages(c: StepColumns, ddof: int | None) -> np.ndarray:
     return own
 
 
-RECIPE = policy_gradient.recipe("reinforce", Reinforce, advantages=advantages)
+RECIPE = policy_gradient.recipe("reinforce", advantages=advantages)

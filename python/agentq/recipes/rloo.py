@@ -8,6 +8,5 @@ from __future__ import annotations
 
 from agentq.credit.advantages import leave_one_out
 from agentq.recipes import policy_gradient
-from agentq.recipes.settings import Rloo
 
-RECIPE = policy_gradient.recipe("rloo", Rloo, advantages=policy_gradient.per_trajectory(leave_one_out))
+RECIPE = policy_gradient.recipe("rloo", advantages=policy_gradient.per_trajectory(leave_one_out))

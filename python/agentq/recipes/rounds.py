@@ -15,7 +15,8 @@ and by all recipes with `train.logp_tolerance`.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +28,18 @@ from agentq.learn.epochs import count_steps
 from agentq.learn.epochs import train as train_epochs
 from agentq.learn.learner import Learner, Metrics
 from agentq.learn.thinking import without_thinking
-from agentq.policies.adapters import adapter_weights, base_of
-from agentq.policies.engine_names import make_engine
+from agentq.policies.adapters import base_of
 from agentq.policies.placement import dtype_on, one_device, release, told, use_threads
-from agentq.policies.protocol import Engine, Sleeper
-from agentq.policies.transformers_engine import TransformersEngine
+from agentq.policies.protocol import Sleeper
 from agentq.policies.weights import adapter_of
 from agentq.recipes.accounts import Cost
+from agentq.recipes.executor import cores
 from agentq.recipes.memory import trains_where_it_samples
 from agentq.recipes.metrics import collected, used
 from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.recipe import Recipe, Round, S, stage_of
 from agentq.recipes.settings import Training
+from agentq.searching.worker import release_memory
 from agentq.store.durable import flaw, remove, seal
 from agentq.store.files import note_model
 
@@ -58,20 +59,24 @@ def train(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path) -
     """
     settings.check(recipe.name)
     finished = p.store.note(f"{name}/train") or {}
-    _check_sealed(p, finished)
     out = p.store.path / "checkpoints" / name
+    for kept, files in finished.get("checkpoints", {}).items():
+        if (broken := flaw(path := out.with_name(kept), files)) is not None:
+            raise StoreError(
+                f"{path} must be as the run left it; {broken}: restore a copy, or start over with clean=True (--clean)"
+            )
     if not finished.get("finished"):
         _rounds(p, recipe, settings, name, start, out)
     for left in ("served", "states"):
         remove(out.with_name(f"{name}.{left}"))
     numbers = range(1, settings.run.num_rounds + 1)
-    return out, p.cost(*(stage for n in numbers for stage in (stage_of(name, n), _learning(name, n))))
+    return out, p.cost(*(stage for n in numbers for stage in (stage_of(name, n), stage_of(name, n, "learn"))))
 
 
 def _rounds(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path, out: Path) -> None:
     """Run the remaining rounds, then save the checkpoint `out`."""
     states = out.with_name(f"{name}.states")
-    engine = _sampler(p, start, out)  # first, so that a vLLM leaves room for the learner
+    sampler: Any = p.sampler() if settings.run.engine else None  # first, so that a vLLM leaves room for the learner
     learner = learner_of(settings, start, p.base if p.shares else None)
     more = {"lora_rank": learner.lora_rank, "products_in_bf16": learner.bf16}
     note_model(p.store.path, "learner", told(base_of(learner.model)) | more)
@@ -79,37 +84,22 @@ def _rounds(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path,
     num_rounds = settings.run.num_rounds
     for number in range(_learnt(p, name, num_rounds, states) + 1, num_rounds + 1):
         _load(states, number, learner)
-        _publish(engine, learner, served / f"round{number}")
-        r = Round(p, settings, name, number, out, start, learner)
+        policy = _serve(learner, served / f"round{number}")
+        r = Round(p, settings, name, number, policy, start, learner)
         if not _affordable(r):
             break
         recipe.collect(r)
         p.store.log(name, number, **collected(p.store, r.stage), **used(p.store, r.stage))
-        if isinstance(engine, Sleeper) and trains_where_it_samples(settings):
-            engine.sleep()  # until weights are published
+        if isinstance(sampler, Sleeper) and trains_where_it_samples(settings):
+            sampler.sleep()  # until weights are published
         _learn(r, recipe, states)
         release(learner.device)
     _load(states, num_rounds + 1, learner)
     learner.save(out)
     if learner.lora_rank:
         learner.save(adapter_of(out), adapters_only=True)
-    _publish(engine, learner, adapter_of(out) if learner.lora_rank else out)
     made = [path for path in (out, adapter_of(out)) if path.exists()]
     p.store.set_note(f"{name}/train", {"finished": True, "checkpoints": {path.name: seal(path) for path in made}})
-
-
-def _sampler(p: Pipeline, start: Path, out: Path) -> Engine:
-    """The engine that samples for the training of `out`; its weights are published later."""
-    if not p.shares:
-        p.engine(p.base)  # for a critic; loaded first, so it stays
-    p.close_others()
-    if p.shares:
-        p.serving = out
-        return p.shared()
-    if p.settings.run.engine:
-        return p.sampler(out)
-    engine = p.engines[out] = make_engine(start, p.settings.model)
-    return engine
 
 
 def _learnt(p: Pipeline, name: str, num_rounds: int, states: Path) -> int:
@@ -117,7 +107,7 @@ def _learnt(p: Pipeline, name: str, num_rounds: int, states: Path) -> int:
     their steps again."""
     notes: list[dict[str, Any]] = []
     for number in range(1, num_rounds + 1):
-        note = p.store.note(_learning(name, number)) or {}
+        note = p.store.note(stage_of(name, number, "learn")) or {}
         if not note.get("finished"):
             break
         notes.append(note)
@@ -130,29 +120,20 @@ def _learnt(p: Pipeline, name: str, num_rounds: int, states: Path) -> int:
     with p.store.transaction():
         for number, note in enumerate(notes[learnt:], start=learnt + 1):
             again = {"finished": False, "learnt_again": note.get("learnt_again", 0) + 1}
-            p.store.set_note(_learning(name, number), note | again)
+            p.store.set_note(stage_of(name, number, "learn"), note | again)
     for number in range(learnt + 1, len(notes) + 1):
         remove(_state(states, number))
     return learnt
 
 
-def _publish(engine: Engine, learner: Learner, at: Path) -> None:
-    """Publish the learner's weights to the engine: in memory, or through the directory `at`.
-
-    The engine reads the directory again if it loses the weights. Directories of earlier rounds are removed.
-    """
-    if isinstance(engine, TransformersEngine):
-        if learner.lora_rank:
-            engine.publish_adapter(adapter_weights(learner.model), learner.lora_rank)
-        else:
-            engine.publish(learner.state_dict())
-        return
+def _serve(learner: Learner, at: Path) -> Path:
+    """Save the learner's weights or adapters at `at`, where engines load them, and remove those of earlier rounds."""
     if not at.exists():
         learner.save(at, adapters_only=bool(learner.lora_rank))
-    engine.publish(at)
     for other in at.parent.glob("round*"):
         if other != at:
             remove(other)
+    return at
 
 
 def _learn(r: Round[S], recipe: Recipe[S], states: Path) -> None:
@@ -161,7 +142,12 @@ def _learn(r: Round[S], recipe: Recipe[S], states: Path) -> None:
     A killed round continues from its newest checkpoint. The metrics of a step are logged before its checkpoint is
     written, so a repeated step is logged twice.
     """
-    t, store, stage, directory = r.settings.train, r.store, _learning(r.name, r.number), _state(states, r.number)
+    t, store, stage, directory = (
+        r.settings.train,
+        r.store,
+        stage_of(r.name, r.number, "learn"),
+        _state(states, r.number),
+    )
     items, env_steps = recipe.credit(r), r.pipeline.cost(r.stage).env_steps
     if not t.thinking:
         items = [without_thinking(item, r.learner.tokenizer) for item in items]
@@ -187,25 +173,41 @@ def _learn(r: Round[S], recipe: Recipe[S], states: Path) -> None:
         show(number, f"loss {metrics['loss']:.3f}")
         keep()
 
-    train_epochs(
-        r.learner,
-        items,
-        step_fn=step,
-        epochs=t.epochs,
-        batch_size=t.batch_size,
-        seed=r.seed,
-        on_step=on_step,
-        checkpoint_dir=directory,
-        checkpoint_every=CHECKPOINT_EVERY,
-    )
+    with _threads(r.settings.model.threads):
+        train_epochs(
+            r.learner,
+            items,
+            step_fn=step,
+            epochs=t.epochs,
+            batch_size=t.batch_size,
+            seed=r.seed,
+            on_step=on_step,
+            checkpoint_dir=directory,
+            checkpoint_every=CHECKPOINT_EVERY,
+        )
     keep(finished=True, state=state_seal(directory))
     for number in range(1, r.number):
         remove(_state(states, number))
 
 
+@contextmanager
+def _threads(wanted: int) -> Iterator[None]:
+    """Threads for steps, `wanted` or two, where there are two cores; sampling a small model is faster with one.
+
+    Frees memory after. Weights are equal up to rounding, so the number does not follow from the executor.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(wanted or max(before, min(2, cores())))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+        release_memory()
+
+
 def _affordable(r: Round[S]) -> bool:
     """Whether another round of average size stays within `run.max_env_steps`."""
-    before = [(r.store.note(_learning(r.name, n)) or {}).get("env_steps", 0) for n in range(1, r.number)]
+    before = [(r.store.note(stage_of(r.name, n, "learn")) or {}).get("env_steps", 0) for n in range(1, r.number)]
     limit = r.settings.run.max_env_steps
     return not limit or not before or sum(before) * r.number <= limit * len(before)
 
@@ -232,10 +234,6 @@ def _load(states: Path, number: int, learner: Learner) -> None:
 
 def _state(states: Path, number: int) -> Path:
     return states / f"round{number}"
-
-
-def _learning(name: str, number: int) -> str:
-    return f"{name}/round{number}/learn"
 
 
 def learner_of(s: Training, start: Path, base: Path | str | None = None) -> Learner:
@@ -270,14 +268,3 @@ def learner_of(s: Training, start: Path, base: Path | str | None = None) -> Lear
     )
     use_threads(s.model.threads, learner.model)
     return learner
-
-
-def _check_sealed(p: Pipeline, note: Mapping[str, Any]) -> None:
-    """Raises StoreError if a checkpoint whose seal is in the note is missing or altered."""
-    for name, files in note.get("checkpoints", {}).items():
-        path = p.store.path / "checkpoints" / name
-        broken = flaw(path, files)
-        if broken is not None:
-            raise StoreError(
-                f"{path} must be as the run left it; {broken}: restore a copy, or start over with clean=True (--clean)"
-            )

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import runpy
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from agentq import plugins
-from agentq.config import Run, Settings
+from agentq.config import Run, Section, Settings
 from agentq.errors import ConfigError, did_you_mean, require
 from agentq.policies.engine_names import (
     check_checkpoint,
@@ -24,8 +24,9 @@ from agentq.policies.engine_names import (
     read_name,
     sampler_name,
 )
-from agentq.recipes.load import NOTHING, Given, load
-from agentq.recipes.settings import RECIPES, AgentQ, Demo, EvalCommand, EvalSearchCommand, Ladder
+from agentq.recipes.load import NOTHING, Given, Setting, load, settings
+from agentq.recipes.settings import COMMANDS, RECIPES, AgentQ, Demo, EvalCommand, EvalSearchCommand, Ladder, Training
+from agentq.types import Split
 
 if TYPE_CHECKING:
     from agentq.evaluation.stats import RungResult
@@ -33,99 +34,113 @@ if TYPE_CHECKING:
     from agentq.recipes.pipeline import Pipeline
     from agentq.recipes.recipe import Recipe
 
-    Engines = dict[Path | str, Engine]
+S = TypeVar("S", bound=Settings)
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(NamedTuple):
     """The measured rows, and the path of the report."""
 
     rows: list[RungResult]
     report: Path
 
 
-@dataclass(frozen=True, slots=True)
-class RunPlace:
-    """The base and the file of settings of a run, and how its directory is treated.
+class Inputs(NamedTuple):
+    """What a run is given.
 
     Attributes:
-        base: the checkpoint to start from; None: the embedded base.
+        given: settings by section and name, such as `{"run": {"num_tasks": 8}}`.
         file: a TOML file of settings.
+        base: the checkpoint to start from; None: the embedded base.
         clean: whether to delete an earlier run of the same command in its directory.
         source: name of the source of the given settings, for messages.
     """
 
-    base: str | None = None
+    given: Given = NOTHING
     file: Path | None = None
+    base: str | None = None
     clean: bool = False
     source: str = "command line"
 
+    def load(self, model: type[S], command: str) -> S:
+        """The settings of a command. Raises ConfigError or EnvError if its environment is unknown or unreachable."""
+        found = load(model, command, self.file, self.given, self.source)
+        from agentq import envs
 
-def train(recipe: str, given: Given = NOTHING, place: RunPlace = RunPlace()) -> Result:
-    """Train by one recipe, given by name or as a Python file that defines RECIPE, and measure the result.
+        envs.make(found.run.env)
+        return found
 
-    Args:
-        given: settings by section and name, such as `{"run": {"num_tasks": 8}}`.
 
-    Raises:
-        ConfigError: if there is no such recipe, or a setting is wrong or unknown to it.
-    """
-    file = own_recipe(recipe)
-    name = "" if file else recipe_name(recipe)
-    if name in RECIPES:  # before torch is imported, which takes seconds
-        settings = load(RECIPES[name], f"train {name}", place.file, given, place.source)
-        _check_env(settings)
+def train(recipe: str, inputs: Inputs) -> Result:
+    """Train by one recipe, given by name or as a Python file that defines RECIPE, and measure the result."""
+    name, model, imported = find_recipe(recipe)
+    s = inputs.load(model, f"train {name}")
     require_train("train")
-    found = find_recipe(recipe)
-    if name not in RECIPES:
-        settings = load(found.settings, f"train {found.name}", place.file, given, place.source)
-        _check_env(settings)
-    from agentq.recipes.ladder import climb, rungs_of
 
-    job = _Job(
-        place,
-        settings,
-        f"train {found.name}",
-        f"train-{found.name}-{settings.run.env}",
-        {"RECIPE": file} if file else {},
-    )
-    return job.run(lambda p: climb(p, settings, rungs_of(found, settings)))
+    def work(p: Pipeline) -> list[RungResult]:
+        from agentq.recipes.ladder import climb, rungs_of
+
+        return climb(p, s, rungs_of(imported(), s))
+
+    return _run(f"train {name}", s, inputs, work, {"RECIPE": Path(recipe)} if recipe.endswith(".py") else {})
 
 
-def ladder(model: type[Demo], given: Given = NOTHING, place: RunPlace = RunPlace()) -> Result:
-    """Train and measure the rungs of the paper's ladder: all of them with `Ladder`, some of them with `Demo`."""
-    command = model.__name__.lower()
-    settings = load(model, command, place.file, given, place.source)
-    _check_env(settings)
+def ladder(command: Literal["demo", "ladder"], inputs: Inputs) -> Result:
+    """Train and measure rungs of the paper's ladder: all of them, or those of the demo."""
+    s = inputs.load(Ladder if command == "ladder" else Demo, command)
 
     def work(p: Pipeline) -> list[RungResult]:
         from agentq.recipes.ladder import DEMO_RUNGS, RUNGS, climb
+        from agentq.recipes.look import first_look
 
-        return climb(p, settings, RUNGS if isinstance(settings, Ladder) else DEMO_RUNGS)
+        if command == "ladder":
+            return climb(p, s, RUNGS)
+        first_look(p, s)
+        return climb(p, s, DEMO_RUNGS)
 
-    env = settings.run.env
-    return _Job(
-        place, settings, command, command if command == "demo" and env == Run().env else f"{command}-{env}"
-    ).run(work)
+    return _run(command, s, inputs, work, {})
 
 
-def evaluate(
-    checkpoint: str, search: str | None = None, given: Given = NOTHING, place: RunPlace = RunPlace()
-) -> Result:
+def evaluate(checkpoint: str, search: Literal["tree", "step"] | None, inputs: Inputs) -> Result:
     """Held-out success of a checkpoint or engine. `search`: "tree" searches once per task, "step" before each step."""
     command = {None: "eval", "tree": "eval --search", "step": "eval --search step"}[search]
     model: type[EvalCommand] | type[EvalSearchCommand] = EvalSearchCommand if search else EvalCommand
-    settings = load(model, command, place.file, given, place.source)
     name = read_name(checkpoint)
     check_checkpoint(name)
-    _check_env(settings)
-    from agentq.policies.weights import fingerprint
-    from agentq.recipes.measure import measure
+    s = inputs.load(model, command)
 
-    found, called = fingerprint(name), name.resolve().name if isinstance(name, Path) else name
-    where = f"{command.replace(' -', '')}-{called}-{settings.run.env}-{found[:8]}"
-    job = _Job(place, settings, command, where, {"checkpoint": name}, {"checkpoint": found})
-    return job.run(lambda p: measure(p, settings, name, by_steps=search == "step"))
+    def work(p: Pipeline) -> list[RungResult]:
+        from agentq.store.files import write_json
+
+        p.check_base()
+        held_out = p.tasks(Split.TEST, s.eval.num_tasks)
+        if isinstance(s, EvalSearchCommand):
+            n, by_steps = s.eval.num_iterations, search == "step"
+            row = p.evaluate_search(_called(name), "eval", name, held_out, s.search, s.critic, n, by_steps=by_steps)
+        else:
+            row = p.evaluate(_called(name), "eval", name, held_out, s.eval.temperature)
+        write_json(p.store.path / "summary.json", [row.to_dict()])
+        return [row]
+
+    return _run(command, s, inputs, work, {"checkpoint": name})
+
+
+def listing(name: str | None, file: Path | None = None, given: Given = NOTHING) -> list[Setting]:
+    """The settings that a command or recipe reads, with its values. None: every setting, with a default."""
+    if name is None:
+        if given or file:
+            key = next((f"{section}.{name}" for section, table in given.items() for name in table), "--config")
+            raise ConfigError(
+                f"agentq settings must be given a NAME with settings, as in agentq settings loop; got {key}"
+            )
+        every = {s.key: s for model in reversed(COMMANDS.values()) for s in settings(model)}
+        return list(every.values())
+    model: type[Section]
+    if name in COMMANDS:
+        command, model = name, COMMANDS[name]
+    else:
+        recipe, model, _ = find_recipe(name, [each for each in COMMANDS if " " not in each])
+        command = f"train {recipe}"
+    return settings(model, load(model, command, file, given))
 
 
 def require_train(command: str) -> None:
@@ -134,157 +149,141 @@ def require_train(command: str) -> None:
         require(module, extra="train", for_=f"agentq {command}")
 
 
-def own_recipe(name: str) -> Path | None:
-    """The path of a recipe given as a Python file; None for a name. Raises ConfigError if the file is missing."""
-    if not name.endswith(".py"):
-        return None
-    if not Path(name).is_file():
-        raise ConfigError(f"RECIPE must be a recipe's name or a Python file; got {name}, which is not there")
-    return Path(name)
+def find_recipe(given: str, commands: Sequence[str] = ()) -> tuple[str, type[Training], Callable[[], Recipe[Any]]]:
+    """Name, settings and import of a recipe: one of agentq, of an installed package, or in a Python file.
 
-
-def recipe_name(given: str, more: Sequence[str] = (), kind: str = "recipe") -> str:
-    """The name of a recipe in agentq or an installed package. Raises ConfigError if there is none."""
+    Those of agentq are not imported yet, since torch takes seconds. Raises ConfigError if there is no such recipe;
+    `commands` are other names to suggest then.
+    """
     name = given.replace("-", "_")
-    if name in (*RECIPES, *more):
-        return name
-    others = plugins.names("recipes")
-    if given not in others:
-        raise ConfigError(f"no {kind} '{given}'{did_you_mean(name, [*RECIPES, *others, *more])}")
-    return given
-
-
-def find_recipe(given: str) -> Recipe[Any]:
-    """The recipe with this name, or in this file."""
-    from agentq.recipes.ladder import recipe_named
+    if name in RECIPES:
+        return name, RECIPES[name], lambda: import_module(f"agentq.recipes.{name}").RECIPE
+    if given.endswith(".py"):
+        if not Path(given).is_file():
+            raise ConfigError(f"RECIPE must be a recipe's name or a Python file; got {given}, which does not exist")
+        require_train("train")
+        found, where = runpy.run_path(given).get("RECIPE"), given
+    elif given in (others := plugins.names("recipes")):
+        require_train("train")
+        found, where = plugins.load("recipes", given), f"the entry point '{given}'"
+    else:
+        kind = "command or recipe" if commands else "recipe"
+        raise ConfigError(f"no {kind} '{given}'{did_you_mean(name, [*RECIPES, *others, *commands])}")
     from agentq.recipes.recipe import Recipe
 
-    file = own_recipe(given)
-    if file is None:
-        name = recipe_name(given)
-        if name in RECIPES:
-            return recipe_named(name)
-        found, where = plugins.load("recipes", name), f"the entry point '{name}'"
-    else:
-        found, where = runpy.run_path(str(file)).get("RECIPE"), str(file)
     if not isinstance(found, Recipe):
         raise ConfigError(f"{where} must define RECIPE, an agentq.recipes.recipe.Recipe; got {type(found).__name__}")
-    return found
+    return found.name, found.settings, lambda: found
 
 
-def _check_env(settings: Settings) -> None:
-    """Raises ConfigError or EnvError if the run's environment is unknown or unreachable."""
-    from agentq import envs
+def _run(
+    command: str,
+    s: Settings,
+    inputs: Inputs,
+    work: Callable[[Pipeline], list[RungResult]],
+    reads: Mapping[str, Path | str],
+) -> Result:
+    """Do a command's work in its run directory and write the report. `reads`: inputs besides the settings' and base."""
+    from agentq.policies.weights import fingerprint
+    from agentq.progress import RichStatus
+    from agentq.recipes.executor import worker_processes
+    from agentq.recipes.pipeline import Pipeline
+    from agentq.recipes.resources import Resources, loading
+    from agentq.report import write_report
+    from agentq.store.claim import check_claim, claimed, is_begun
 
-    envs.make(settings.run.env)
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """A command's work in its run directory.
-
-    Attributes:
-        command: the command as typed.
-        where: name of the directory under runs/ if none is given.
-        reads: inputs besides the base and the file of settings, by the argument that gives them.
-        identity: values stored with the settings, which a resumed run must match.
-    """
-
-    place: RunPlace
-    settings: Settings
-    command: str
-    where: str
-    reads: Mapping[str, Path | str] = field(default_factory=dict)
-    identity: Mapping[str, str] = field(default_factory=dict)
-
-    def run(self, work: Callable[[Pipeline], list[RungResult]]) -> Result:
-        """Do the work and write the report."""
-        from agentq.progress import RichStatus
-        from agentq.recipes.pipeline import Pipeline
-        from agentq.report import write_report
-        from agentq.store.claim import check_claim, claimed, is_begun
-
-        clean, given = self.place.clean, self.settings.run.out
-        out = Path(given or "runs/" + re.sub(r"[^\w.-]+", "-", self.where).strip("-"))
-        base = read_name(self.place.base) if self.place.base else embedded_base()
-        measured = self.reads.get("checkpoint")
-        if measured is None:
-            checkpoint_to_train(base)
-        check_checkpoint(base)
-        stored = self.settings.to_dict() | {"command": self.command} | dict(self.identity)
-        inputs = self._inputs(base)
-        names = (measured, base, self.settings.run.engine, *self._critic())
-        check_vllm(dict(self.settings.vllm), [name for name in names if name])
-        check_claim(out, stored, clean=clean, inputs=inputs)
-        asked = [base] if measured is None else [measured, base] if "search" in self.command else [measured]
-        if any(isinstance(name, Path) for name in asked):
-            require_train(self.command.partition(" ")[0])
-        with _closed_at_end() as engines:
-            if clean or not is_begun(out):
-                if any(isinstance(name, Path) for name in asked):
-                    self._check_memory(base, measured)
-                self._make_engines(asked, engines)
-            with claimed(out, stored, clean=clean, inputs=inputs) as store, RichStatus() as status:
-                rows = work(Pipeline(store, self.settings, base, status, engines))
-        return Result(rows, write_report(out))
-
-    def _check_memory(self, base: Path | str, measured: Path | str | None) -> None:
-        """Check that the models of a new run fit, and say if a large base is needed twice."""
-        from agentq.recipes.memory import GIB, check_memory, size_of
-
-        s = self.settings
-        check_memory(s, base, measured)
-        if measured is None and not s.train.lora_rank and "base" in self._critic():
-            size = size_of(base)
-            if size.parameters * size.own_bytes > GIB:
-                print(
-                    f"agentq: all weights are trained, so the critic needs {base} a second time: "
-                    "--critic.model names another engine, --train.lora_rank 16 needs one model for both",
-                    file=sys.stderr,
-                )
-
-    def _inputs(self, base: Path | str) -> dict[str, Path | str]:
-        from agentq.envs.contract import from_file, is_file
-
-        s = self.settings
-        more = {"--base": base, "--config": self.place.file, "run.engine": s.run.engine}
-        if other := [name for name in self._critic() if name not in ("base", "none")]:
-            more["critic.model"] = read_name(other[0])
-        for key, function in (("model.prompt", s.model.prompt), ("model.grammar", s.model.grammar)):
-            if function:
-                from_file(function, key)
-                more[key] = Path(function.rpartition(":")[0])
-        if is_file(s.run.env):
-            more["run.env"] = Path(s.run.env.rpartition(":")[0])
-        given = {name: value for name, value in {**self.reads, **more}.items() if value}
-        return {name: path_in(value) or value for name, value in given.items()}
-
-    def _critic(self) -> list[str]:
-        """What ranks proposals, if the command has a critic."""
-        s = self.settings
-        return [s.critic.model] if isinstance(s, AgentQ | Demo | EvalSearchCommand) else []
-
-    def _make_engines(self, asked: Sequence[Path | str], engines: Engines) -> None:
-        """Load the engines that a new run uses first, before it creates or deletes anything."""
-        served = self.settings.run.engine
-        if served:
-            name = sampler_name(served)
-            check_checkpoint(name)
-            if not name.startswith("vllm:"):  # vLLM takes minutes to start
-                make_engine(name, self.settings.model).close()
-            asked = [name for name in asked if isinstance(name, str) or name != self.reads.get("checkpoint")]
-            if self.settings.train.lora_rank:  # the same engine serves the base
-                asked = [name for name in asked if isinstance(name, str)]
-        for each in dict.fromkeys(asked):
-            engines[each] = make_engine(each, self.settings.model, dict(self.settings.vllm))
-
-
-@contextmanager
-def _closed_at_end() -> Iterator[Engines]:
-    """A dictionary of engines by name, to be shared by a pipeline. All its engines are closed at the end."""
-    engines: Engines = {}
+    base = read_name(inputs.base) if inputs.base else embedded_base()
+    stored, where = s.to_dict() | {"command": command}, command.replace(" -", "")
+    measured = reads.get("checkpoint")
+    if measured is None:
+        checkpoint_to_train(base)
+        asked = [base]
+        where += f"-{s.run.env}" if command != "demo" or s.run.env != Run().env else ""
+    else:
+        asked = [measured, base] if "search" in command else [measured]
+        stored["checkpoint"] = found = fingerprint(measured)
+        where += f"-{_called(measured)}-{s.run.env}-{found[:8]}"
+    check_checkpoint(base)
+    out = Path(s.run.out or "runs/" + re.sub(r"[^\w.-]+", "-", where).strip("-"))
+    named = [measured, base, s.run.engine, _critic(s)]
+    check_vllm(dict(s.vllm), [name for name in named if name])
+    paths = _paths(s, {**reads, "--base": base, "--config": inputs.file})
+    check_claim(out, stored, clean=inputs.clean, inputs=paths)
+    if any(isinstance(name, Path) for name in asked):
+        require_train(command.partition(" ")[0])
+    engines: dict[Path | str, Engine] = {}
     try:
-        yield engines
+        with worker_processes(Resources(s, base), asked) as processes:
+            if measured is None:
+                import_module("agentq.recipes.ladder")  # loads torch, as the workers do meanwhile
+            if inputs.clean or not is_begun(out):  # engines first, before anything is made or deleted
+                if any(isinstance(name, Path) for name in asked):
+                    _check_memory(s, base, measured, processes.num_workers if processes else 1)
+                if processes is not None:
+                    processes.load(partial(loading, names=asked))
+                else:
+                    if s.run.engine:  # it samples for a checkpoint that is measured
+                        _check_sampler(s)
+                        asked = [name for name in asked if isinstance(name, str) or name != measured]
+                        if s.train.lora_rank:  # the same engine serves the base
+                            asked = [name for name in asked if isinstance(name, str)]
+                    for name in dict.fromkeys(asked):
+                        engines[name] = make_engine(name, s.model, dict(s.vllm))
+            with claimed(out, stored, clean=inputs.clean, inputs=paths) as store, RichStatus() as status:
+                rows = work(Pipeline(store, s, base, status, engines, processes))
     finally:
         for engine in engines.values():
             engine.close()
+    return Result(rows, write_report(out))
+
+
+def _called(name: Path | str) -> str:
+    """Name of a checkpoint's directory, or of an engine."""
+    return name.resolve().name if isinstance(name, Path) else name
+
+
+def _paths(s: Settings, reads: Mapping[str, Path | str | None]) -> dict[str, Path | str]:
+    """What a run reads, by the option or setting that gives it: the path in it, or its name."""
+    from agentq.envs.contract import from_file, is_file
+
+    own = {"model.prompt": s.model.prompt, "model.grammar": s.model.grammar}
+    for key, function in own.items():
+        if function:
+            from_file(function, key)
+    critic = _critic(s)
+    every = {
+        **reads,
+        "run.engine": s.run.engine,
+        "critic.model": None if critic in ("base", "none") else read_name(critic),
+        "run.env": Path(s.run.env.rpartition(":")[0]) if is_file(s.run.env) else None,
+        **{key: Path(function.rpartition(":")[0]) for key, function in own.items() if function},
+    }
+    return {name: path_in(value) or value for name, value in every.items() if value}
+
+
+def _critic(s: Settings) -> str:
+    """What ranks proposals; "none" for a command without a critic."""
+    return s.critic.model if isinstance(s, AgentQ | Demo | EvalSearchCommand) else "none"
+
+
+def _check_memory(s: Settings, base: Path | str, measured: Path | str | None, workers: int) -> None:
+    """Check that the models of a new run fit, and say if a large base is needed twice."""
+    from agentq.recipes.memory import GIB, check_memory, size_of
+
+    check_memory(s, base, measured, workers=workers)
+    if measured is None and not s.train.lora_rank and _critic(s) == "base":
+        size = size_of(base)
+        if size.parameters * size.own_bytes > GIB:
+            print(
+                f"agentq: all weights are trained, so the critic needs {base} a second time: "
+                "--critic.model names another engine, --train.lora_rank 16 needs one model for both",
+                file=sys.stderr,
+            )
+
+
+def _check_sampler(s: Settings) -> None:
+    """Raises an error if `run.engine` cannot sample. vLLM is not started, which takes minutes."""
+    name = sampler_name(s.run.engine)
+    check_checkpoint(name)
+    if not name.startswith("vllm:"):
+        make_engine(name, s.model).close()

@@ -5,10 +5,20 @@ Imports nothing heavy, so `load` reports a wrong setting before torch is importe
 
 from __future__ import annotations
 
+from typing import Any, TypeVar
+
+from pydantic import create_model
+
 from agentq import config
 from agentq.config import Section, Settings
 from agentq.errors import ConfigError
 from agentq.model_settings import VLLM, CriticSettings, JudgeSettings, ModelSettings
+
+S = TypeVar("S", bound=Settings)
+
+
+def _rounds(num_tasks: int, group_size: int) -> config.Contests:
+    return config.Contests(num_tasks=num_tasks, group_size=group_size, num_rounds=10)
 
 
 class Training(Settings):
@@ -17,6 +27,11 @@ class Training(Settings):
     run: config.Rounds = config.Rounds()
     train: config.Train = config.Train()
     eval: config.EvalBoth = config.EvalBoth()
+
+    @property
+    def temperature(self) -> float:
+        """Sampling temperature of the policy; 1 without the setting, as for on-policy recipes."""
+        return self.search.temperature if isinstance(self.search, config.Sampling) else 1.0
 
 
 class Grouped(Training):
@@ -32,13 +47,6 @@ class Rft(Grouped):
     rft: config.Kept = config.Kept()
 
 
-class Ei(Grouped):
-    """Groups, tasks and temperature 1 as in LOOP, arXiv:2502.01600, appendix D. The number of rounds is ours."""
-
-    search: config.Episodes = config.Episodes(temperature=1.0)
-    run: config.Groups = config.Groups(group_size=6, num_tasks=40, num_rounds=10)
-
-
 class OutcomeDpo(Grouped):
     run: config.Contests = config.Contests()
     train: config.Dpo = config.Dpo(learning_rate=1e-5)
@@ -51,10 +59,15 @@ class AgentQ(Training):
     train: config.Dpo = config.Dpo()
 
 
-class StepAgentImplicit(Training):
+class Imitation(Training):
+    """Preferences of an expert's actions over the policy's."""
+
     search: config.Episodes = config.Episodes(temperature=1.0)
     run: config.Rounds = config.Rounds(num_rounds=3)
     train: config.Dpo = config.Dpo(sft_weight=0.0)
+
+
+Preferring = AgentQ | OutcomeDpo | Imitation
 
 
 class OnPolicy(Training):
@@ -67,15 +80,9 @@ class OnPolicy(Training):
         """See `Section.check`."""
         super().check(name)
         if self.run.constrained:
-            raise ConfigError(f"run.constrained must be false for {name}, whose ratios are of the free policy")
-
-
-class StepAgentInverse(OnPolicy):
-    run: config.Rounds = config.Rounds(num_rounds=3)
-
-
-class Ppo(OnPolicy):
-    run: config.Groups = config.Groups(group_size=8, num_tasks=32, num_rounds=10)
+            raise ConfigError(
+                f"run.constrained must be false for {name}, which trains the unconstrained policy; got true"
+            )
 
 
 class Family(OnPolicy):
@@ -103,52 +110,14 @@ class Reinforce(Family):
     policy_gradient: config.Compared = config.Compared(ratio="none", average="constant")
 
 
-class Rloo(Reinforce):
-    run: config.Contests = config.Contests(group_size=6, num_tasks=40, num_rounds=10)
-
-
 class PolicyGradient(Family):
     """Advantages from comparing the rollouts of a task."""
 
-    run: config.Contests = config.Contests(group_size=8, num_tasks=32, num_rounds=10)
-
-
-class Loop(PolicyGradient):
-    """Clip 0.1 as in the released code: the ratio stays in [1 / 1.1, 1.1]. PPO and the paper use 1 - 0.1 below."""
-
-    run: config.Contests = config.Contests(group_size=6, num_tasks=40, num_rounds=10)
-    train: config.TrainOnSampled = config.TrainOnSampled(epochs=2, batch_size=32)
-    policy_gradient: config.Compared = config.Compared(clip_low=0.1 / 1.1, clip_high=0.1)
-
-
-class Grpo(PolicyGradient):
-    policy_gradient: config.Compared = config.Compared(divide_by_std=True)
-
-
-class Dapo(PolicyGradient):
-    policy_gradient: config.Compared = config.Compared(clip_high=0.28, average="token", divide_by_std=True)
-
-
-class Gspo(PolicyGradient):
-    policy_gradient: config.Compared = config.Compared(
-        ratio="sequence", clip_low=3e-4, clip_high=4e-4, divide_by_std=True
-    )
-
-
-class ArpoReplay(PolicyGradient):
-    policy_gradient: config.Compared = config.Compared(clip_high=0.3, divide_by_std=True)
-
-
-class TreeGrpo(Grpo):
-    run: config.Contests = config.Contests(group_size=6, num_tasks=32, num_rounds=10)
-
-
-class ArpoEntropy(Grpo):
-    run: config.Contests = config.Contests(group_size=16, num_tasks=16, num_rounds=10)
+    run: config.Contests = _rounds(32, 8)
 
 
 class Demo(Settings):
-    """The settings that all rungs of `recipes.ladder` share. The demo takes 15 minutes on two cores (all ours)."""
+    """The settings that all rungs of `recipes.ladder` share. All defaults are ours."""
 
     run: config.Rounds = config.Rounds(num_tasks=60)
     search: config.Trees = config.Trees()
@@ -188,26 +157,48 @@ class Live(Section):
     price: config.Prices = config.Prices()
 
 
-# by name, which is also the module that defines RECIPE
-RECIPES: dict[str, type[Training]] = {
+def _variant(model: type[S], **defaults: Any) -> type[S]:
+    """The model with other defaults in these sections."""
+    fields: Any = {section: (type(default), default) for section, default in defaults.items()}
+    return create_model(model.__name__, __base__=model, **fields)
+
+
+def _by_std(**loss: Any) -> config.Compared:
+    return config.Compared(divide_by_std=True, **loss)
+
+
+RECIPES: dict[str, Any] = {  # models by name, which is also the module that defines RECIPE
     "sft": Training,
     "rft": Rft,
-    "ei": Ei,
+    # groups, tasks and temperature 1 as in LOOP, arXiv:2502.01600, appendix D; the number of rounds is ours
+    "ei": _variant(
+        Rft,
+        search=config.Episodes(temperature=1.0),
+        run=config.Groups(group_size=6, num_tasks=40, num_rounds=10),
+        train=config.Train(),
+        rft=config.Kept(max_per_task=0),
+    ),
     "outcome_dpo": OutcomeDpo,
     "agent_q": AgentQ,
     "reinforce": Reinforce,
-    "rloo": Rloo,
-    "loop": Loop,
-    "grpo": Grpo,
-    "dapo": Dapo,
-    "gspo": Gspo,
+    "rloo": _variant(Reinforce, run=_rounds(40, 6)),
+    # clip 0.1 as in the released code: the ratio stays in [1 / 1.1, 1.1]; PPO and the paper use 1 - 0.1 below
+    "loop": _variant(
+        PolicyGradient,
+        run=_rounds(40, 6),
+        train=config.TrainOnSampled(epochs=2, batch_size=32),
+        policy_gradient=config.Compared(clip_low=0.1 / 1.1, clip_high=0.1),
+    ),
+    "grpo": _variant(PolicyGradient, policy_gradient=_by_std()),
+    "dapo": _variant(PolicyGradient, policy_gradient=_by_std(clip_high=0.28, average="token")),
+    "gspo": _variant(PolicyGradient, policy_gradient=_by_std(ratio="sequence", clip_low=3e-4, clip_high=4e-4)),
     "gigpo": PolicyGradient,
-    "arpo_replay": ArpoReplay,
-    "tree_grpo": TreeGrpo,
-    "arpo_entropy": ArpoEntropy,
-    "ppo": Ppo,
-    "step_agent_implicit": StepAgentImplicit,
-    "step_agent_inverse": StepAgentInverse,
+    "arpo_replay": _variant(PolicyGradient, policy_gradient=_by_std(clip_high=0.3)),
+    "tree_grpo": _variant(PolicyGradient, run=_rounds(32, 6), policy_gradient=_by_std()),
+    "arpo_entropy": _variant(PolicyGradient, run=_rounds(16, 16), policy_gradient=_by_std()),
+    "ppo": _variant(OnPolicy, run=config.Groups(group_size=8, num_tasks=32, num_rounds=10)),
+    "step_agent_implicit": Imitation,
+    "step_agent_inverse": _variant(OnPolicy, run=config.Rounds(num_rounds=3)),
 }
 COMMANDS: dict[str, type[Section]] = {
     "demo": Demo,

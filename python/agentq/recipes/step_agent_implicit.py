@@ -11,20 +11,15 @@ from agentq.credit.pairs import inspection_pairs
 from agentq.recipes.agent_q import loss, with_learners_reference
 from agentq.recipes.metrics import agreement
 from agentq.recipes.recipe import Recipe, Round, collect_inspections
-from agentq.recipes.settings import StepAgentImplicit
+from agentq.recipes.settings import Imitation
 from agentq.types import PreferencePair, Sample
 
 
-def collect(r: Round[StepAgentImplicit]) -> None:
-    """Collect inspections at `search.temperature`."""
-    collect_inspections(r, r.settings.search.temperature)
-
-
-def credit(r: Round[StepAgentImplicit]) -> list[PreferencePair | Sample]:
+def credit(r: Round[Imitation]) -> list[PreferencePair | Sample]:
     """Pairs of the expert's and the agent's action, in states in which they differ."""
     trees = list(r.store.trees(r.stage))
     r.store.log(f"{r.name}/inspection", r.number, agreement=agreement(trees))
     return with_learners_reference(r, [pair for tree in trees for pair in inspection_pairs(tree)])
 
 
-RECIPE = Recipe("step_agent_implicit", StepAgentImplicit, collect, credit, loss)
+RECIPE = Recipe("step_agent_implicit", Imitation, collect_inspections, credit, loss)

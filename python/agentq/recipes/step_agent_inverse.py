@@ -22,13 +22,13 @@ from agentq.learn.losses import discriminator_loss
 from agentq.recipes import policy_gradient
 from agentq.recipes.metrics import agreement
 from agentq.recipes.recipe import Recipe, Round, collect_inspections
-from agentq.recipes.settings import StepAgentInverse
+from agentq.recipes.settings import RECIPES, OnPolicy
 from agentq.types import CreditedTrajectory, Proposal, Sample
 
 STEPS, RATE, WEIGHT_DECAY, LABEL_SMOOTHING = 200, 0.05, 1e-2, 0.1  # of the discriminator
 
 
-def credit(r: Round[StepAgentInverse]) -> list[CreditedTrajectory]:
+def credit(r: Round[OnPolicy]) -> list[CreditedTrajectory]:
     """The agent's action in each state of the expert, with an advantage from the discriminator."""
     trees = list(r.store.trees(r.stage))
     inspected = [node for tree in trees for node in tree.proposal[1:] if node is not None]
@@ -63,16 +63,12 @@ def discriminate(states: Tensor, is_expert: Tensor) -> Tensor:
     return found
 
 
-def _command(r: Round[StepAgentInverse], proposal: Proposal) -> Sample:
+def _command(r: Round[OnPolicy], proposal: Proposal) -> Sample:
     """A sample of the environment command alone, at the same history."""
     text = f"COMMANDS: {proposal.action.env_action or 'unreadable'}"
     ids = r.pipeline.engine(r.policy).encode_answer(text)
     return Sample(proposal.prompt_ids, ids, np.full(len(ids), np.nan, dtype=np.float32))
 
 
-def collect(r: Round[StepAgentInverse]) -> None:
-    """Collect inspections at temperature 1."""
-    collect_inspections(r, 1.0)
-
-
-RECIPE = Recipe("step_agent_inverse", StepAgentInverse, collect, credit, policy_gradient.policy_gradient())
+LOSS = policy_gradient.policy_gradient()
+RECIPE = Recipe("step_agent_inverse", RECIPES["step_agent_inverse"], collect_inspections, credit, LOSS)

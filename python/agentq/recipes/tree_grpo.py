@@ -7,29 +7,10 @@ part, clip 0.2, no KL; batch, tasks and rounds.
 
 from __future__ import annotations
 
-from functools import partial
-
-from agentq.credit.episodes import credited_branches
 from agentq.credit.trees import tree_grpo
 from agentq.recipes import policy_gradient
-from agentq.recipes.recipe import Recipe, Round, collect_branches
-from agentq.recipes.settings import TreeGrpo
 from agentq.searching.branching import at_random
-from agentq.types import CreditedTrajectory
 
 TREES = 2
 
-
-def collect(r: Round[TreeGrpo]) -> None:
-    """Collect `TREES` rollouts from the root, and the rest from random turns of these."""
-    collect_branches(r, TREES, r.settings.run.group_size, at_random(TREES))
-
-
-def credit(r: Round[TreeGrpo]) -> list[CreditedTrajectory]:
-    """Inter-tree and intra-tree advantages, see `credit.trees.tree_grpo`."""
-    advantages = partial(tree_grpo, ddof=policy_gradient.ddof(r))
-    items = credited_branches(list(r.store.trees(r.stage)), advantages)
-    return policy_gradient.prepared(r, items)
-
-
-RECIPE = Recipe("tree_grpo", TreeGrpo, collect, credit, policy_gradient.policy_gradient())
+RECIPE = policy_gradient.branch_recipe("tree_grpo", lambda _: TREES, at_random(TREES), tree_grpo)

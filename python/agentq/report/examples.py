@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
+from agentq.evaluation.outcomes import best_end
 from agentq.store.records import TreeRecord
 
 MAX_STEPS = 40
@@ -62,19 +63,6 @@ class Examples:
     def picked(self) -> list[Example]:
         """At most two, the success first."""
         return [self._found[key] for key in (True, False) if key in self._found]
-
-
-def best_end(tree: TreeRecord) -> int:
-    """The shallowest success; without one, the end of the most visited path (ties: the critic's better rank)."""
-    wins = [node for node in range(len(tree)) if tree.success[node]]
-    if wins:
-        return min(wins, key=lambda node: (int(tree.depth[node]), node))
-    node = 0
-    while True:
-        tried = [child for child in tree.children(node).tolist() if tree.visit_count[child]]
-        if not tried:
-            return node
-        node = max(tried, key=lambda child: (int(tree.visit_count[child]), -child))
 
 
 def explain(stage: str, tree: TreeRecord) -> Example:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from markupsafe import escape
 
-from agentq.report.examples import action_text, best_end
+from agentq.evaluation.outcomes import best_end
+from agentq.report.examples import action_text
 from agentq.store.records import TreeRecord
 
 ROW_PX, INDENT_PX, TOP_PX, COLUMN_PX = 24, 22, 58, 56
@@ -32,7 +33,8 @@ class Row:
 
 def text_picture(tree: TreeRecord, max_rows: int = MAX_ROWS) -> str:
     """The tree as indented lines with N, the visits, and Q, the mean return, of each action; `*`: the best path."""
-    rows = _rows(tree, max_rows)
+    end = best_end(tree)
+    rows = _rows(tree, max_rows, end)
     labels = [_branch(row.lines) + row.action for row in rows]
     width = max(map(len, labels), default=0)
     mean = tree.mean_value
@@ -41,13 +43,14 @@ def text_picture(tree: TreeRecord, max_rows: int = MAX_ROWS) -> str:
         f"Q {mean[row.node]:.2f}  {row.note}".rstrip()
         for row, label in zip(rows, labels, strict=True)
     ]
-    return "\n".join([tree.task.instruction, _summary(tree), *lines, *_left_out(tree, rows)])
+    return "\n".join([tree.task.instruction, _summary(tree, end), *lines, *_left_out(tree, rows)])
 
 
 def svg_picture(tree: TreeRecord, max_rows: int = MAX_ROWS) -> str:
     """The tree as an SVG document: darker circles have a larger Q, thick lines are the best path."""
-    rows, title = _rows(tree, max_rows), _cut(tree.task.instruction, MAX_LETTERS * 2)
-    below = "; ".join([_summary(tree), *_left_out(tree, rows)])
+    end = best_end(tree)
+    rows, title = _rows(tree, max_rows, end), _cut(tree.task.instruction, MAX_LETTERS * 2)
+    below = "; ".join([_summary(tree, end), *_left_out(tree, rows)])
     at = {0: (_x(0), TOP_PX - 8)} | {r.node: (_x(len(r.lines)), TOP_PX + ROW_PX * i) for i, r in enumerate(rows, 1)}
     visits_x = 40 + max((_x(len(row.lines)) + _width(row.action) for row in rows), default=0)
     value_x = visits_x + COLUMN_PX
@@ -100,12 +103,12 @@ def _width(text: str) -> int:
     return 7 * len(text)
 
 
-def _rows(tree: TreeRecord, max_rows: int) -> list[Row]:
+def _rows(tree: TreeRecord, max_rows: int, end: int) -> list[Row]:
     """Depth first, the most visited `max_rows` of them. A rollout that no other one shares is one row: its first node.
 
     A child has at most its parent's visits, so that what is left out is below what is shown.
     """
-    best, visits = set(tree.path(best_end(tree))), tree.visit_count
+    best, visits = set(tree.path(end)), tree.visit_count
     heads = [
         node
         for node in range(1, len(tree))
@@ -142,10 +145,9 @@ def _note(tree: TreeRecord, node: int) -> str:
     return tree.error_kind[node] or ""
 
 
-def _summary(tree: TreeRecord) -> str:
+def _summary(tree: TreeRecord, end: int) -> str:
     if tree.error_kind[0]:
         return f"{tree.error_kind[0]}: {tree.info.get('error_message', '')}"
-    end = best_end(tree)
     found = f"solved in {tree.depth[end]} steps" if tree.success[end] else "not solved"
     return f"{tree.visit_count[0]} rollouts, {len(tree)} nodes, {found}"
 

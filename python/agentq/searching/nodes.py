@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from agentq.agent.actions import action_key
 from agentq.critics.protocol import Critic
 from agentq.searching.faults import Broken
 from agentq.store.records import TreeRecord
-from agentq.types import EnvAction, History, Proposal, StepResult, Task
+from agentq.types import History, Proposal, StepResult, Task
 
 
 @dataclass(slots=True, eq=False)
@@ -30,7 +31,7 @@ class Node:
     value: float = 0.5
     prior: float = 1.0
     id: int | None = None
-    children: list[Node] = field(default_factory=list)  # best rank first, then in the order they were made
+    children: Sequence[Node] = ()  # best rank first, then in the order they were made
     history: History | None = None
     snapshot: Any = None
     restored: str | None = None
@@ -62,13 +63,13 @@ async def ranked_children(
     unique: dict[object, Proposal] = {}
     for proposal in sampled:
         unique.setdefault(action_key(proposal.action.env_action), proposal)
-    proposals = list(unique.values())
-    values = [0.5] * len(proposals)
-    if critic is not None and len(proposals) > 1:
-        actions: list[EnvAction | None] = [p.action.env_action for p in proposals]
-        values = await critic.rank(node.history, actions, seed=seed)
-    children = [Node(node, p, v) for p, v in zip(proposals, values, strict=True)]
-    return sorted(children, key=lambda child: -child.value), children[0]  # equal values keep the sampled order
+    children = [Node(node, proposal) for proposal in unique.values()]
+    if critic is None or len(children) == 1:
+        return children, children[0]
+    actions = [proposal.action.env_action for proposal in unique.values()]
+    for child, value in zip(children, await critic.rank(node.history, actions, seed=seed), strict=True):
+        child.value = value
+    return sorted(children, key=attrgetter("value"), reverse=True), children[0]  # equal values keep the sampled order
 
 
 def record(task: Task, nodes: Sequence[Node], table: Mapping[str, np.ndarray], info: dict[str, Any]) -> TreeRecord:

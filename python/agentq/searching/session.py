@@ -9,7 +9,8 @@ from agentq.agent.actions import history_text
 from agentq.critics.protocol import Judge
 from agentq.envs.protocol import Env, can_restore
 from agentq.error_kinds import REPLAY_MISMATCH, SESSION_LOST
-from agentq.searching.faults import Broken, Resets, ask, take
+from agentq.errors import EnvError
+from agentq.searching.faults import Broken, Resets, ask, of_the_world, take
 from agentq.searching.nodes import Node
 from agentq.searching.run import call
 from agentq.types import Observation, Proposal, StepResult, Task
@@ -30,45 +31,50 @@ class SearchSession:
 
         A node that broke `TRIES` times keeps its fault.
         """
-        if node.history is None and node.broke < TRIES:
-            try:
-                await self._act(node)
-                node.fault = None
-            except Broken as fault:
-                self.position, node.fault = None, fault
+        if node.history is not None or node.broke >= TRIES:
+            return
+        before = node.parent
+        assert before is not None and before.history is not None and node.proposal is not None
+        try:
+            if self.position is not before:
+                await self._go_to(before)
+            result, node.snapshot = await call(self.env, self._take, node.proposal, before.history.observation)
+            self._count(result)
+            self.position = None if result.terminated or result.truncated else node
+            history = before.history.then(history_text(node.proposal.action), result.observation)
+            if self.judge is not None and result.terminated:
+                result = await self.judge.settle(history, result)
+        except Broken as fault:
+            self.position, node.fault = None, fault
+        else:
+            node.history, node.result, node.total = history, result, before.total + result.reward
+            node.fault = None
 
     async def snapshot(self) -> Any:
         """The session's present state; None if it cannot be restored."""
         return await ask(self.env, self.restorable.snapshot) if self.restorable is not None else None
 
-    async def _act(self, node: Node) -> None:
-        before = node.parent
-        assert before is not None and before.history is not None and node.proposal is not None
-        await self._go_to(before)
-        result = await self._step(node.proposal, before.history.observation)
-        self.position = None if result.terminated or result.truncated else node
-        history = before.history.then(history_text(node.proposal.action), result.observation)
-        snapshot = None if self.position is None else await self.snapshot()
-        if self.judge is not None and result.terminated:
-            result = await self.judge.settle(history, result)
-        node.history, node.snapshot, node.result = history, snapshot, result
-        node.total = before.total + result.reward
+    def _take(self, proposal: Proposal, page: Observation) -> tuple[StepResult, Any]:
+        """Take an action. Returns its result and the state after it, None if that ended or cannot be restored."""
+        result = take(self.env, proposal.action.env_action, page)
+        if self.restorable is None or result.terminated or result.truncated or result.broken:
+            return result, None
+        try:
+            return result, self.restorable.snapshot()
+        except EnvError as error:
+            return Broken(SESSION_LOST, of_the_world(error)).result(page), None
 
-    async def _step(self, proposal: Proposal, page: Observation) -> StepResult:
-        """Take an action. Raises Broken if the world fails."""
-        result = await call(self.env, take, self.env, proposal.action.env_action, page)
+    def _count(self, result: StepResult) -> None:
+        """Count a step. Raises Broken if the world failed."""
         self.counts["env_steps"] += 1
         if result.broken:
             raise Broken(result.error_kind or SESSION_LOST, result.error_message)
-        return result
 
     async def _go_to(self, node: Node) -> None:
         """Show the node's page: by snapshot, else by replay, checked by fingerprints.
 
         Raises Broken if the page cannot be reached. A failed restore is detected at the next step.
         """
-        if self.position is node:
-            return
         if self.restorable is not None and node.snapshot is not None:
             await ask(self.env, self.restorable.restore, node.snapshot)
             node.restored = self.restorable.restored
@@ -91,7 +97,9 @@ class SearchSession:
         for node in path:
             assert node.history is not None
             if node.proposal is not None:
-                page = (await self._step(node.proposal, page)).observation
+                result = await call(self.env, take, self.env, node.proposal.action.env_action, page)
+                self._count(result)
+                page = result.observation
             if page.fingerprint != node.history.observation.fingerprint:
                 self.counts["replay_mismatches"] += 1
                 raise Broken(REPLAY_MISMATCH, "a replay must reach the same page; it reached another")

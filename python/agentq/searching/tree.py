@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -119,7 +119,10 @@ class TreeSearch:
             await self.close()
         table = self.forest.table(self.tree)
         nodes = [self.nodes[i] for i in table.pop("id").tolist()]
-        return record(self.task, nodes, table, self.info())
+        tree = record(self.task, nodes, table, self.info())
+        for node in nodes:
+            node.parent = None  # without cycles the nodes are freed now, not when the garbage collector finds them
+        return tree
 
     def info(self) -> dict[str, object]:
         """Totals of the whole search, for the record's `info`."""
@@ -209,8 +212,7 @@ class TreeSearch:
         Otherwise the rule asks for a new child: the next untried one, else one more sample, which may repeat a child.
         """
         if not node.children:
-            seed = self._seed(rollout)
-            sampled = await self._sample(node, rollout, self.settings.num_proposals)
+            sampled, seed = await self._sample(node, rollout, self.settings.num_proposals)
             children, first = await ranked_children(node, sampled, self.critic, seed)
             if self.settings.selection in NEED_PRIORS:
                 for child, prior in zip(children, priors([c.proposal for c in children if c.proposal]), strict=True):
@@ -220,26 +222,23 @@ class TreeSearch:
         for child in node.children:
             if child.broke < TRIES and (child.id is None or self.forest.visits_started[child.id] == 0):
                 return child
-        (proposal,) = await self._sample(node, rollout, 1)
+        (proposal,), _ = await self._sample(node, rollout, 1)
         known = {action_key(c.proposal.action.env_action): c for c in node.children if c.proposal is not None}
         key = action_key(proposal.action.env_action)
         if key not in known:
-            node.children.append(known.setdefault(key, Node(node, proposal)))
+            node.children = [*node.children, known.setdefault(key, Node(node, proposal))]
         return known[key]
 
-    def _seed(self, rollout: _Rollout) -> int:
-        """Seed of the rollout's next sample."""
-        number = rollout.expansion + rollout.stride * rollout.sampled
-        return task_seed(self.settings.seed, self.task, Stream.TREE, number)
-
-    async def _sample(self, node: Node, rollout: _Rollout, k: int) -> list[Proposal]:
+    async def _sample(self, node: Node, rollout: _Rollout, k: int) -> tuple[list[Proposal], int]:
+        """The rollout's next sample and its seed."""
         assert node.history is not None
-        seed = self._seed(rollout)
+        number = rollout.expansion + rollout.stride * rollout.sampled
+        seed = task_seed(self.settings.seed, self.task, Stream.TREE, number)
         rollout.sampled += 1
         sampled = await self.policy.propose(node.history, k, seed=seed, temperature=self.settings.temperature)
         self.counts["prompt_tokens"] += len(sampled[0].prompt_ids)
         self.counts["generated_tokens"] += sum(len(p.token_ids) for p in sampled)
-        return sampled
+        return sampled, seed
 
     def _tell(self, rollout: _Rollout) -> None:
         """Add the rollout's nodes to the forest and back up its return; cancel the rollout if it was cut short."""
@@ -270,12 +269,12 @@ class TreeSearch:
                 self.forest.extend(tickets, [node.children.index(child)])
 
     def _expand(self, tickets: list[int], node: Node) -> None:
-        values, shares = [child.value for child in node.children], [child.prior for child in node.children]
         needs_priors = self.settings.selection in NEED_PRIORS
-        first = self.forest.expand(tickets, [len(node.children)], values, shares if needs_priors else None)
+        shares = [child.prior for child in node.children] if needs_priors else None
+        first = self.forest.expand(tickets, [len(node.children)], [child.value for child in node.children], shares)
         self._name(node.children, int(first[0]))
 
-    def _name(self, nodes: list[Node], first: int) -> None:
+    def _name(self, nodes: Sequence[Node], first: int) -> None:
         if first == NO_NODE:
             raise MemoryError(f"a tree must fit {self.forest.max_bytes} bytes; it is full")
         for i, node in enumerate(nodes, first):

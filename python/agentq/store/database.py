@@ -17,7 +17,7 @@ from pathlib import Path
 
 from agentq.errors import StoreError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 APPLICATION_ID = 0x61677471  # "agtq"
 
 SCHEMA = """
@@ -49,7 +49,7 @@ def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
     """Open `path` and check that it is intact and agentq's. A new or empty file gets the schema if `writable`.
 
     Raises:
-        StoreError: if it is damaged, is no run's database, or has a newer schema.
+        StoreError: if it is damaged, is no run's database, or has another schema.
     """
     with damage_named(path):
         if writable:
@@ -83,9 +83,12 @@ def _check(database: sqlite3.Connection, path: Path, writable: bool) -> None:
         return
     if application != APPLICATION_ID:
         raise StoreError(f"{path} must be the database of an agentq run; got another one")
-    if version > SCHEMA_VERSION:
-        ours = f"schema {version}; this one reads up to {SCHEMA_VERSION}"
-        raise StoreError(f"{path.parent} was written by a newer agentq ({ours}): upgrade agentq")
+    if version != SCHEMA_VERSION:
+        age, remedy = "an older", "read it with that version, or start over with clean=True"
+        if version > SCHEMA_VERSION:
+            age, remedy = "a newer", "upgrade agentq"
+        found = f"schema {version}; this one reads {SCHEMA_VERSION}"
+        raise StoreError(f"{path.parent} was written by {age} agentq ({found}): {remedy}")
     if writable:
         database.execute("PRAGMA wal_checkpoint(PASSIVE)")  # syncs what a killed writer committed
     (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()

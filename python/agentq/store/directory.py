@@ -50,7 +50,7 @@ class Lock:
             found = path.stat()
             self._key = (found.st_dev, found.st_ino)
             if self._key in _held:
-                raise StoreError(f"{path} must have one writer; it is open in this process already: close that first")
+                raise StoreError(f"{path} must have one writer; it is open in this process already: close it first")
             self._handle = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
             try:
                 fcntl.lockf(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from agentq.store.codec import BlobTable, Fetch, fetch_blobs, pack, unpack
+from agentq.store.codec import BlobTable, Fetch, ValueTable, fetch_blobs, pack, unpack
 from agentq.store.columns import decode_observations, decode_proposals, encode_observations, encode_proposals
 from agentq.store.records import result_fields, task_of
 from agentq.types import Observation, Proposal, StepResult, Task
@@ -32,26 +32,28 @@ class PartialTree:
 
 def encode_partial(tree: PartialTree) -> tuple[bytes, dict[bytes, bytes]]:
     """A tree as record bytes, and the blobs it refers to (hash -> data)."""
-    blobs = BlobTable()
-    actions, proposal_columns = encode_proposals(tree.proposal, blobs)
-    urls, observation_columns = encode_observations(tree.observation, blobs)
+    values, blobs = ValueTable(), BlobTable()
+    columns = {
+        "forest": np.frombuffer(tree.forest, np.uint8),
+        **encode_proposals(tree.proposal, values, blobs),
+        **encode_observations(tree.observation, values, blobs),
+        "blobs": blobs.column(),
+    }
     meta = {
         "task": asdict(tree.task),
         "state": tree.state,
-        "actions": actions,
-        "urls": urls,
         "results": [None if result is None else result_fields(result) for result in tree.result],
+        "values": list(values),
     }
-    columns = {"forest": np.frombuffer(tree.forest, np.uint8), "blobs": blobs.column()}
-    return pack(meta, columns | proposal_columns | observation_columns), blobs.data
+    return pack(meta, columns), blobs.data
 
 
 def decode_partial(data: bytes, fetch: Fetch) -> PartialTree:
     """Inverse of `encode_partial`."""
     meta, columns = unpack(data)
-    blobs = fetch_blobs(columns["blobs"], fetch)
+    values, blobs = meta["values"], fetch_blobs(columns["blobs"], fetch)
     n = len(meta["results"])
-    pages = decode_observations(n, meta["urls"], columns, blobs)
+    pages = decode_observations(n, columns, values, blobs)
     results = [
         None if fields is None or page is None else StepResult(page, **fields)
         for page, fields in zip(pages, meta["results"], strict=True)
@@ -59,7 +61,7 @@ def decode_partial(data: bytes, fetch: Fetch) -> PartialTree:
     return PartialTree(
         task=task_of(meta["task"]),
         forest=columns["forest"].tobytes(),
-        proposal=decode_proposals(n, meta["actions"], columns, blobs),
+        proposal=decode_proposals(n, columns, values, blobs),
         observation=pages,
         result=results,
         state=meta["state"],

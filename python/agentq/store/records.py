@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from agentq.error_kinds import WORLD_FAULTS
-from agentq.store.codec import BlobTable, Fetch, fetch_blobs, pack, unpack
+from agentq.store.codec import BlobTable, Fetch, ValueTable, fetch_blobs, pack, unpack
 from agentq.store.columns import decode_observations, decode_proposals, encode_observations, encode_proposals
 from agentq.types import (
     Command,
@@ -127,32 +127,29 @@ def encode_tree(tree: TreeRecord) -> tuple[bytes, dict[bytes, bytes]]:
     Raises:
         ValueError: if a proposal's arrays are not those of the `Proposal` contract.
     """
-    blobs = BlobTable()
-    actions, proposal_columns = encode_proposals(tree.proposal, blobs)
-    urls, observation_columns = encode_observations(tree.observation, blobs)
-    meta = {
-        "task": asdict(tree.task),
-        "info": tree.info,
-        "error_kind": tree.error_kind,
-        "restored": tree.restored,
-        "actions": actions,
-        "urls": urls,
+    values, blobs = ValueTable(), BlobTable()
+    columns = {
+        **{name: getattr(tree, name) for name in COLUMNS},
+        **encode_proposals(tree.proposal, values, blobs),
+        **encode_observations(tree.observation, values, blobs),
+        "error_kind": values.column(tree.error_kind),
+        "restored": values.column(tree.restored),
+        "blobs": blobs.column(),
     }
-    columns = {name: getattr(tree, name) for name in COLUMNS}
-    return pack(meta, columns | proposal_columns | observation_columns | {"blobs": blobs.column()}), blobs.data
+    return pack({"task": asdict(tree.task), "info": tree.info, "values": list(values)}, columns), blobs.data
 
 
 def decode_tree(data: bytes, fetch: Fetch) -> TreeRecord:
     """Inverse of `encode_tree`; nodes that share a prompt share its array."""
     meta, columns = unpack(data)
-    blobs = fetch_blobs(columns["blobs"], fetch)
+    values, blobs = meta["values"], fetch_blobs(columns["blobs"], fetch)
     n = len(columns["parent"])
     return TreeRecord(
         task=task_of(meta["task"]),
-        proposal=decode_proposals(n, meta["actions"], columns, blobs),
-        observation=decode_observations(n, meta["urls"], columns, blobs),
-        error_kind=meta["error_kind"],
-        restored=meta.get("restored", []),
+        proposal=decode_proposals(n, columns, values, blobs),
+        observation=decode_observations(n, columns, values, blobs),
+        error_kind=[values[i] for i in columns["error_kind"].tolist()],
+        restored=[values[i] for i in columns["restored"].tolist()],
         info=meta["info"],
         **{name: columns[name] for name in COLUMNS},
     )
@@ -160,29 +157,31 @@ def decode_tree(data: bytes, fetch: Fetch) -> TreeRecord:
 
 def encode_trajectory(trajectory: Trajectory) -> tuple[bytes, dict[bytes, bytes]]:
     """An episode as record bytes, and the blobs it refers to (hash -> data)."""
-    blobs = BlobTable()
-    actions, proposal_columns = encode_proposals([step.proposal for step in trajectory.steps], blobs)
+    values, blobs = ValueTable(), BlobTable()
     pages = [page for step in trajectory.steps for page in (step.observation, step.result.observation)]
-    urls, observation_columns = encode_observations(pages, blobs)
+    columns = {
+        **encode_proposals([step.proposal for step in trajectory.steps], values, blobs),
+        **encode_observations(pages, values, blobs),
+        "blobs": blobs.column(),
+    }
     meta = {
         "task": asdict(trajectory.task),
         "info": trajectory.info,
         "return_": float(trajectory.return_),
         "success": bool(trajectory.success),
         "results": [result_fields(step.result) for step in trajectory.steps],
-        "actions": actions,
-        "urls": urls,
+        "values": list(values),
     }
-    return pack(meta, proposal_columns | observation_columns | {"blobs": blobs.column()}), blobs.data
+    return pack(meta, columns), blobs.data
 
 
 def decode_trajectory(data: bytes, fetch: Fetch) -> Trajectory:
     """Inverse of `encode_trajectory`."""
     meta, columns = unpack(data)
-    blobs = fetch_blobs(columns["blobs"], fetch)
+    values, blobs = meta["values"], fetch_blobs(columns["blobs"], fetch)
     n = len(meta["results"])
-    proposals = decode_proposals(n, meta["actions"], columns, blobs)
-    pages = decode_observations(2 * n, meta["urls"], columns, blobs)
+    proposals = decode_proposals(n, columns, values, blobs)
+    pages = decode_observations(2 * n, columns, values, blobs)
     steps = []
     for i, fields in enumerate(meta["results"]):
         before, after, proposal = pages[2 * i], pages[2 * i + 1], proposals[i]

@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agentq.errors import StoreError
-from agentq.store.codec import Fetch, jsonable
+from agentq.store.codec import Fetch, compress, jsonable
 from agentq.store.database import connect, damage_named
 from agentq.store.directory import Lock, check_directory, delete_run, open_database, settle
 from agentq.store.durable import disk_named, make_directory
@@ -248,7 +248,7 @@ class RunStore:
                 return False
             record, blobs = encode()
             known = {address for address, _ in self._blobs(list(blobs), "hash, 0")}
-            new = [(address, zlib.compress(data)) for address, data in blobs.items() if address not in known]
+            new = [(address, compress(data)) for address, data in blobs.items() if address not in known]
             with damage_named(self.path / "run.sqlite"):
                 self._database.executemany("INSERT INTO blobs VALUES (?, ?)", new)
             self._execute("INSERT INTO items VALUES (?, ?, ?, ?, ?)", (*place, seed, record))

@@ -64,7 +64,7 @@ class Host(Protocol):
         ...
 
     def resume(self, memory: Any) -> Start:
-        """A new visitor, for whom the server has `memory`."""
+        """A new visitor, with `memory` as what the server remembers."""
         ...
 
     def remember(self, visitor: str, memory: Any) -> None:

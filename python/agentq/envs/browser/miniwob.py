@@ -40,6 +40,7 @@ _START = """(() => {{
   for (const id of {hidden}) document.getElementById(id)?.setAttribute('aria-hidden', 'true');
 }})()"""
 _SAID = "(said => said.utterance ?? said)(core.getUtterance())"
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]+")  # page.js reads these as a space, too
 
 
 def names() -> tuple[str, ...]:
@@ -178,7 +179,7 @@ def instruction(page: str, seed: int, browser: BrowserPool) -> str:
 def _drawn(start: Start, browser: BrowserPool) -> str:
     session = _drawing(browser)
     session.call("visit", url=start.url, script=start.script, in_place=start.in_place)
-    return str(session.call("observe")["probe"])
+    return _CONTROL.sub(" ", session.call("observe")["probe"])
 
 
 @cache

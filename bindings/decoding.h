@@ -1,4 +1,4 @@
-// Attention for decoding, for Python.
+// Attention and the Llama decoder, for Python.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -8,7 +8,7 @@ namespace agentq::bindings {
 
 namespace py = pybind11;
 
-/// Adds attend_rows to the module.
-void bind_attend(py::module_& m);
+/// Adds attend_rows and Llama to the module.
+void bind_decoding(py::module_& m);
 
 }  // namespace agentq::bindings

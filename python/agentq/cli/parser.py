@@ -1,0 +1,90 @@
+"""Reads the words of a command: argparse for its own arguments, `--section.key value` for settings."""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+from agentq.errors import ConfigError, did_you_mean
+
+Argument = tuple[tuple[str, ...], dict[str, Any]]
+
+
+def argument(*names: str, **words: Any) -> Argument:
+    """An argument of a command, in the words of `ArgumentParser.add_argument`."""
+    return names, words
+
+
+class Subcommand(NamedTuple):
+    """A command: the line about it in the help, its arguments, and the function that runs it."""
+
+    name: str
+    about: str
+    arguments: Iterable[Argument]
+    takes_settings: bool
+    run: Callable[[Namespace], int]
+
+    def parse(self, words: Sequence[str]) -> Namespace:
+        """The arguments, with `settings` by section and name. Raises ConfigError if a word is wrong."""
+        given, rest = _split(words)
+        args, unknown = self.parser().parse_known_intermixed_args(rest)
+        given |= {key: value for key, value in vars(args).items() if "." in key}  # --env is short for --run.env
+        args.command, args.settings = self.name, {}
+        for key, value in given.items():
+            section, _, name = key.partition(".")
+            args.settings.setdefault(section, {})[name] = value
+        called = f"agentq {self.name}"
+        if unknown and unknown[0].startswith("-"):
+            options = [name for names, _ in self.arguments for name in names]
+            option = unknown[0].partition("=")[0]
+            raise ConfigError(f"no option {option} of {called}{did_you_mean(option, options)}")
+        if unknown and self.takes_settings:
+            raise ConfigError(f"command line: settings must be written --section.key value; got '{unknown[0]}'")
+        if unknown:
+            raise ConfigError(f"{called} takes no '{unknown[0]}'; {called} --help says what it takes")
+        if given and not self.takes_settings:
+            raise ConfigError(f"{called} takes no settings; got '--{next(iter(given))}': leave it out")
+        return args
+
+    def parser(self) -> ArgumentParser:
+        """The parser of the command's own arguments."""
+        about = self.about[0].upper() + self.about[1:]
+        parser = _Parser(f"agentq {self.name}", description=f"{about}.", allow_abbrev=False)
+        for names, words in self.arguments:
+            parser.add_argument(*names, **words)
+        return parser
+
+
+def _split(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """The values of `--section.key value` and `--section.key=value` by key, and the other words."""
+    given, rest, left = {}, [], iter(words)
+    for word in left:
+        key, equals, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--") or "." not in key:
+            rest.append(word)
+            continue
+        if key.count(".") > 1:
+            raise ConfigError(f"command line: settings must be written --section.key value; got '--{key}'")
+        if not equals and (value := next(left, "--")).startswith("--"):
+            raise ConfigError(f"command line: --{key} must be followed by a value; got nothing")
+        given[key] = value
+    return given, rest
+
+
+class _Parser(ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Raises ConfigError in place of argparse's message and exit."""
+        name, _, said = message.removeprefix("argument ").partition(": ")
+        value = said.rpartition(": ")[2]
+        if name == "the following arguments are required":
+            raise ConfigError(f"{said} must be given; {self.prog} --help says what it takes")
+        if said.startswith("expected"):
+            raise ConfigError(f"command line: {name} must be followed by a value; got nothing")
+        if said.startswith(("invalid int", "invalid float")):
+            raise ConfigError(f"{name} must be a number; got {value}")
+        if said.startswith("invalid choice"):
+            given, _, choices = said.removeprefix("invalid choice: ").partition(" (choose from ")
+            raise ConfigError(f"{name} must be {' or '.join(re.findall('[a-z]+', choices))}; got {given}")
+        raise ConfigError(f"{name}: {said}")

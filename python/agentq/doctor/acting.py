@@ -1,0 +1,151 @@
+"""Checks of a model on an environment: its first pages, what the model answers there, and what training would need."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+from agentq import envs
+from agentq.agent.actions import format_action
+from agentq.agent.prompts import critic_messages, policy_messages
+from agentq.doctor import Diagnosis, Patient
+from agentq.envs.check import check, plausible
+from agentq.envs.sites import knows
+from agentq.errors import ConfigError
+from agentq.policies.engine_names import path_in
+from agentq.policies.model_policy import ModelPolicy
+from agentq.policies.protocol import Gives
+from agentq.searching.run import wait_for
+from agentq.types import EnvAction, History, Proposal, Sample, Split, StopReason
+
+TASKS, K = 4, 4  # 16 actions
+READABLE = 0.75  # a smaller share costs search most of its proposals; ours
+AGREES, DIFFERS = 0.02, 0.2  # nats per token: what rounding to bfloat16 explains; what only other weights explain; ours
+ANSWER_TOKENS = 96  # of a policy's answer
+GIB = 1 << 30
+
+
+def environment(p: Patient) -> Diagnosis:
+    """Tasks begin; an environment that does not come with agentq also keeps what search relies on."""
+    if not knows(p.env) and not p.env.startswith("miniwob"):
+        broken = [str(finding) for finding in check(p.env, 1) if finding.holds is False]
+        if broken:
+            return Diagnosis("fail", f"{p.env}: {'; '.join(broken)}", f"agentq env check {p.env}")
+    env = envs.make(p.env)
+    try:
+        p.firsts = [History.of(task, env.reset(task)) for task in envs.tasks(p.env, Split.TRAIN, TASKS)]
+    finally:
+        env.close()
+    return Diagnosis("ok", f"{p.env}: the first {TASKS} tasks begin")
+
+
+def context(p: Patient) -> Diagnosis:
+    """The longest prompt on the expert's way, or on random walks, and an answer fit the model's context."""
+    if p.engine is None or p.renderer is None or not p.firsts:
+        return Diagnosis("skipped", "there is no model and tokenizer here" if p.firsts else f"{p.env} shows no page")
+    longest = page = 0
+    for history, action in _walks(p.env):
+        ranked, whole = critic_messages(history, [action] * 5), policy_messages(history)
+        longest = max(longest, *(len(p.renderer.encode(messages)) for messages in (ranked, whole)))
+        page = max(page, len(p.renderer.encode(policy_messages(replace(history, actions=())))))
+    room = p.renderer.context_tokens
+    found = f"longest prompt {longest:,} tokens and an answer of {ANSWER_TOKENS}; the context is {room:,}"
+    if page + ANSWER_TOKENS > room:
+        p.firsts = []
+        return Diagnosis("fail", found, "use a model with a longer context (vLLM: --max-model-len)")
+    if longest + ANSWER_TOKENS > room:
+        return Diagnosis("warn", f"{found}, so the oldest actions are left out", "a longer context shows all of them")
+    return Diagnosis("ok", found)
+
+
+def _walks(name: str) -> Iterator[tuple[History, EnvAction]]:
+    """The expert's histories and actions on some tasks, or those of random walks if the environment has no expert."""
+    env, rng = envs.make(name), random.Random(0)
+    try:
+        expert = envs.expert(name)
+    except ConfigError:
+        expert = None
+    try:
+        for task in envs.tasks(name, Split.TRAIN, TASKS):
+            history = History.of(task, env.reset(task))
+            for _ in range(env.max_steps):
+                if expert:
+                    action, thought, *_ = expert(task, env)
+                else:
+                    action, thought = plausible(history.observation.text, task, rng), ""
+                yield history, action
+                result = env.step(action)
+                if result.terminated or result.truncated:
+                    break
+                history = history.then(format_action(action, thought=thought), result.observation)
+    finally:
+        env.close()
+
+
+def actions(p: Patient) -> Diagnosis:
+    """The share of sampled actions on the first pages that could be read."""
+    if p.engine is None or not p.firsts:
+        return Diagnosis("skipped", "there is no page that fits the model" if p.engine else "there is no model")
+    proposals = wait_for(_sample(ModelPolicy(p.engine, max_new_tokens=ANSWER_TOKENS), p.firsts))
+    p.samples = [Sample(one.prompt_ids, one.token_ids, one.logps) for one in proposals if len(one.token_ids)]
+    read = [one for one in proposals if one.action.env_action is not None]
+    p.readable = len(read) / len(proposals)
+    cut = sum(one.stop_reason is StopReason.LENGTH for one in proposals)
+    found = f"{len(read)} of {len(proposals)} sampled actions could be read"
+    found += f"; cut off after {ANSWER_TOKENS} tokens: {cut}" * (cut > 0)
+    if p.readable >= READABLE:
+        return Diagnosis("ok", found)
+    example = next(one.action.text for one in proposals if one.action.env_action is None)
+    more = f"; one that could not: {' '.join(example.split())[:60]!r}"
+    remedy = "--run.constrained true holds answers to the form of an action; agentq train sft teaches it"
+    return Diagnosis("warn" if read else "fail", found + more, remedy)
+
+
+async def _sample(policy: ModelPolicy, histories: list[History]) -> list[Proposal]:
+    asked = [policy.propose(history, K, seed=i) for i, history in enumerate(histories)]
+    return [one for some in await asyncio.gather(*asked) for one in some]
+
+
+def training_memory(p: Patient) -> Diagnosis:
+    """Main memory for training all weights: 16 bytes per weight, and the activations of a step on top."""
+    path = path_in(p.model)
+    if path is None or p.renderer is None:
+        return Diagnosis("skipped", "there is no checkpoint to train" if path is None else "the checkpoint has a fault")
+    from agentq.recipes.memory import free_bytes, size_of, to_train
+
+    _, need = to_train(size_of(path), 4, lora_rank=0, bf16=False, gradient_checkpointing=False)
+    free = free_bytes("cpu")
+    found = f"training all weights needs about {need / GIB:.2f} GiB; {free / GIB:.2f} GiB are free"
+    p.fits = need <= free
+    if p.fits:
+        return Diagnosis("ok", found)
+    return Diagnosis(
+        "warn", found, "train adapters (--train.lora_rank 16), or divide the learner among processes (torchrun)"
+    )
+
+
+def log_probabilities(p: Patient) -> Diagnosis:
+    """The engine's log-probabilities of its samples are those that the learner computes from the same weights."""
+    if p.engine is None:
+        return Diagnosis("skipped", "there is no model")
+    if Gives.TOKEN_IDS | Gives.LOGPS not in p.engine.gives:
+        found = (
+            f"{p.engine.name} reports none, so it can act, search and judge, but what it samples cannot be trained on"
+        )
+        return Diagnosis("warn", found, "serve the model with vLLM, with a tokenizer that can be loaded here")
+    path = path_in(p.model)
+    if path is None or not p.samples or p.fits is False:
+        why = "the learner would not fit into memory" if p.fits is False else "there are no samples to compare"
+        return Diagnosis("skipped", why if path else "the server's weights are not here")
+    from agentq.learn.learner import Learner
+    from agentq.policies.agreement import agreement
+
+    gap = agreement(p.samples, Learner.from_checkpoint(path, learning_rate=1e-6).recompute_logps)
+    found = f"engine and learner differ by {gap.mean:.1e} nats per token on average, {gap.max:.1e} at most"
+    if gap.mean <= AGREES:
+        return Diagnosis("ok", found)
+    if gap.mean <= DIFFERS:
+        return Diagnosis("warn", found, "leave train.logp_tolerance at 0, so that they are computed again")
+    return Diagnosis("fail", found, "the server must have the checkpoint's weights, in its own type")

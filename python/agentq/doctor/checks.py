@@ -1,0 +1,53 @@
+"""All checks in order, and the loop that runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from subprocess import SubprocessError
+
+from agentq.doctor import Diagnosis, Patient, acting, machine, reading
+from agentq.errors import AgentqError
+
+Check = Callable[[Patient], Diagnosis]
+CHECKS: tuple[Check, ...] = (
+    machine.versions,
+    machine.package,
+    machine.gpu,
+    machine.shared_memory,
+    machine.file_descriptors,
+    machine.chromium,
+    reading.tokenizer,
+    acting.training_memory,  # before the model is loaded, which may not fit
+    reading.model,
+    reading.template,
+    reading.end_token,
+    acting.environment,
+    acting.context,
+    acting.actions,
+    reading.system_role,
+    acting.log_probabilities,
+)
+
+REMEDIES = {  # by a part of errors that say only what must hold
+    "the tokenizer must be one": "put the model's tokenizer.json and tokenizer_config.json beside its weights",
+    "the checkpoint must hold every weight": "save or download the checkpoint again",
+    " must answer within ": "start the server, or correct its address",
+}
+
+
+def examine(model: Path | str, env: str, checks: Sequence[Check] = CHECKS) -> Iterator[tuple[str, Diagnosis]]:
+    """The name and the diagnosis of each check, as soon as it ends. What a check raises is its diagnosis."""
+    patient = Patient(model, env)
+    try:
+        for check in checks:
+            try:
+                diagnosis = check(patient)
+            except (AgentqError, OSError, ValueError, SubprocessError) as error:
+                said = " ".join(str(error).split())
+                remedy = next((remedy for part, remedy in REMEDIES.items() if part in said), "")
+                diagnosis = Diagnosis("fail", said, remedy)
+            yield check.__name__.replace("_", " "), diagnosis
+    finally:
+        if patient.engine is not None:
+            patient.engine.close()
