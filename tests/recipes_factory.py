@@ -142,7 +142,7 @@ class Schooled(Pipeline):
         tasks = [*self.tasks(Split.TRAIN, num_tasks), *self.tasks(Split.TEST, self.settings.eval.num_tasks)]
         return {task.instruction: expert_texts(task) for task in tasks}
 
-    def critic(self, name: str) -> PrefersTheLongest | None:
+    def critic(self, name: str, method: str) -> PrefersTheLongest | None:
         """See `Pipeline.critic`."""
         return None if name == "none" else PrefersTheLongest(self.engine(self.base).usage)
 

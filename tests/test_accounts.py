@@ -91,7 +91,7 @@ def searched(server: FakeOpenAI, out: Path, status: Any = None) -> tuple[list[An
         settings = search_settings(Search(num_proposals=3), 2, 0)
 
         def begin() -> Work:
-            return collect.trees(p.make_env, p.policy(engine.name), p.critic("base"), settings)
+            return collect.trees(p.make_env, p.policy(engine.name), p.critic("base", "pick_best"), settings)
 
         p.collect("search", collect.attempts(p.tasks(Split.TRAIN, 2)), begin, unit="trees")
         p.close()

@@ -164,9 +164,9 @@ def test_the_critic_is_the_base_another_model_or_none_and_stays_loaded(base: Pat
     settings = made(RECIPES["agent_q"])
     with RunStore.open(tmp_path / "run", settings.to_dict()) as store:
         p = Pipeline(store, settings, base, Quiet())
-        assert p.critic("none") is None and not p.engines
+        assert p.critic("none", "pick_best") is None and not p.engines
         p.engine(tmp_path / "trained")
-        p.critic(str(tmp_path / "other"))
+        p.critic(str(tmp_path / "other"), "pick_best")
         assert set(p.engines) == {tmp_path / "trained", tmp_path / "other"}
         p.close_others()
         assert set(p.engines) == {tmp_path / "other"}

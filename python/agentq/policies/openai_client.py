@@ -93,9 +93,12 @@ class OpenAIClient:
         asked |= {"structured_outputs": {"regex": pattern}} if pattern else {}
         return await self._post(Completion, "/completions", asked | VLLM | {"logprobs": likeliest})
 
-    async def chat(self, messages: Messages, n: int, seed: int, temperature: float, max_tokens: int) -> Chat:
-        """`n` answers to a chat."""
+    async def chat(
+        self, messages: Messages, n: int, seed: int, temperature: float, max_tokens: int, *, likeliest: int = 0
+    ) -> Chat:
+        """`n` answers to a chat, with the log-probabilities of the `likeliest` most likely tokens."""
         asked = {"messages": messages, "n": n, "seed": seed, "temperature": temperature, "max_tokens": max_tokens}
+        asked |= {"logprobs": True, "top_logprobs": likeliest} if likeliest else {}
         return await self._post(Chat, "/chat/completions", asked)
 
     async def _post(self, form: type[Form], path: str, asked: dict[str, Any]) -> Form:

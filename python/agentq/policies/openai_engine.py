@@ -21,7 +21,15 @@ from agentq.policies.marks import KNOWN, literals
 from agentq.policies.openai_answers import Tokens, Written, in_order
 from agentq.policies.openai_client import OpenAIClient, Refused
 from agentq.policies.patience import BadAnswer, Unavailable, patiently
-from agentq.policies.protocol import Gives, Prompt, SampledAnswer, SampleRequest, without_tokens
+from agentq.policies.protocol import (
+    MAX_LIKELIEST,
+    Gives,
+    Prompt,
+    SampledAnswer,
+    SampleRequest,
+    with_floor,
+    without_tokens,
+)
 from agentq.policies.published import OURS, Published
 from agentq.policies.renderer import Renderer, load_renderer
 from agentq.policies.weights import check_weights, is_adapter
@@ -88,10 +96,11 @@ class OpenAIEngine(ContinuousEngine):
         elif tokenizer is not None:
             raise ConfigError(f"a tokenizer must go with a server that takes token ids; got {tokenizer} for {url}")
         if self.renderer is not None:
-            self.gives |= Gives.TOKEN_IDS | Gives.LOGPS | Gives.PATTERNS
+            self.gives |= Gives.TOKEN_IDS | Gives.LOGPS | Gives.PATTERNS | Gives.LETTERS
         else:
             self.fence = Fence([*KNOWN, *literals(await self._server.marks())])
             self._honours_n = await self._gives_two()
+            self.gives |= Gives.LETTERS if await self._tells_likeliest() else Gives.TEXT
         if await self._honours_seeds():
             self.gives |= Gives.SEEDS
 
@@ -132,6 +141,16 @@ class OpenAIEngine(ContinuousEngine):
         except ModelError:
             return False
 
+    async def _tells_likeliest(self) -> bool:
+        """Whether /chat/completions returns the log-probabilities of the likeliest tokens."""
+        chat = [{"role": "user", "content": PROBE}]
+        ask = partial(self._server.chat, chat, 1, 0, 1.0, 1, likeliest=MAX_LIKELIEST)
+        try:
+            told = await patiently(ask, who=self.name, patience_s=START_PATIENCE_S)
+        except ModelError:
+            return False
+        return any(choice.likeliest() for choice in told.choices)
+
     async def _honours_seeds(self) -> bool:
         """Whether equal seeds give equal samples, and different seeds different ones."""
         prompt = Prompt([{"role": "user", "content": PROBE}], np.array(self._probed, dtype=np.int32))
@@ -161,11 +180,11 @@ class OpenAIEngine(ContinuousEngine):
 
     async def _attempt(self, request: SampleRequest) -> EngineReply:
         k, seed = request.k, request.seed % 2**31  # a range that all servers accept
-        settings = (request.temperature, request.max_new_tokens)
+        settings, letters = (request.temperature, request.max_new_tokens), request.letters
         if self.renderer is not None:
-            ids, pattern = request.prompt.ids.tolist(), request.pattern
-            written = await self._server.complete(ids, k, seed, *settings, pattern=pattern)
-            samples = [self._sample_of(choice) for choice in in_order(written.choices, k)]
+            ids, pattern, likeliest = request.prompt.ids.tolist(), request.held, min(len(letters), MAX_LIKELIEST)
+            written = await self._server.complete(ids, k, seed, *settings, likeliest=likeliest, pattern=pattern)
+            samples = [self._sample_of(choice, letters) for choice in in_order(written.choices, k)]
             for sample in samples:
                 if pattern and sample.stop_reason is StopReason.EOS and not re.fullmatch(pattern, sample.text):
                     raise ModelError(
@@ -176,19 +195,24 @@ class OpenAIEngine(ContinuousEngine):
             used = written.usage or Tokens()
             return EngineReply(samples, used.prompt_tokens, used.cached_tokens, used.completion_tokens)
         asked = [(k, seed)] if self._honours_n else [(1, (seed + i) % 2**31) for i in range(k)]
-        ask = partial(self._server.chat, request.prompt.messages)
+        ask = partial(self._server.chat, request.prompt.messages, likeliest=MAX_LIKELIEST if letters else 0)
         told = await asyncio.gather(*(ask(n, s, *settings) for n, s in asked))
         choices = [c for (n, _), chat in zip(asked, told, strict=True) for c in in_order(chat.choices, n)]
         total = sum((chat.usage or Tokens() for chat in told), Tokens())
         samples = [
-            SampledAnswer(c.message.content or "", NO_IDS, NO_LOGPS, c.stop_reason, self.version) for c in choices
+            SampledAnswer(
+                *(c.message.content or "", NO_IDS, NO_LOGPS, c.stop_reason, self.version),
+                with_floor(c.likeliest(), letters),
+            )
+            for c in choices
         ]
         return EngineReply(samples, total.prompt_tokens, total.cached_tokens, total.completion_tokens)
 
-    def _sample_of(self, choice: Written) -> SampledAnswer:
+    def _sample_of(self, choice: Written, letters: str) -> SampledAnswer:
         ids, logps = choice.tokens()
         assert self.renderer is not None
-        return SampledAnswer(self.renderer.decode(ids), ids, logps, choice.stop_reason, self.version)
+        letter_logps = with_floor(choice.likeliest(), letters)
+        return SampledAnswer(self.renderer.decode(ids), ids, logps, choice.stop_reason, self.version, letter_logps)
 
     async def _load(self, checkpoint: Path) -> None:
         """See `ContinuousEngine._load`; the server must run vLLM and see the directory."""

@@ -33,7 +33,7 @@ class TransformersEngine:
     of the model decides. Otherwise prompts are computed one by one, which is several times slower.
     """
 
-    gives = Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS | Gives.PATTERNS
+    gives = Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS | Gives.PATTERNS | Gives.LETTERS
 
     def __init__(
         self,

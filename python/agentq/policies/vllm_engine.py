@@ -12,7 +12,7 @@ import numpy as np
 
 from agentq.errors import ConfigError, ModelError, require
 from agentq.policies.continuous import ContinuousEngine, EngineReply, last_line
-from agentq.policies.protocol import Gives, SampledAnswer, SampleRequest, without_tokens
+from agentq.policies.protocol import MAX_LIKELIEST, Gives, SampledAnswer, SampleRequest, with_floor, without_tokens
 from agentq.policies.renderer import load_renderer
 from agentq.policies.weights import check_weights, is_adapter
 from agentq.types import StopReason
@@ -41,9 +41,8 @@ class VLLMEngine(ContinuousEngine):
         if settings.setdefault("logprobs_mode", "raw_logprobs") != "raw_logprobs":
             raise ConfigError(f"logprobs_mode must be raw_logprobs; got {settings['logprobs_mode']}")
         renderer = load_renderer(model)
-        super().__init__(
-            f"vllm:{model}", Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS | Gives.PATTERNS, renderer, slots=slots
-        )
+        gives = Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS | Gives.PATTERNS | Gives.LETTERS
+        super().__init__(f"vllm:{model}", gives, renderer, slots=slots)
         self.model, self._weights = model, model
         self._requests, self._adapters = count(), count(1)
         self._adapter: Any = None  # vLLM's LoRARequest; None without an adapter
@@ -69,10 +68,10 @@ class VLLMEngine(ContinuousEngine):
     async def _ask(self, request: SampleRequest) -> EngineReply:
         """One vLLM request per sample: for several, vLLM reports cached tokens that may be those of its siblings."""
         outputs = await asyncio.gather(*(self._generate(request, i) for i in range(request.k)))
-        samples = [self._sampled(output.outputs[0]) for output in outputs]
+        samples = [self._sampled(output.outputs[0], request.letters) for output in outputs]
         cached = min(output.num_cached_tokens or 0 for output in outputs)
         generated = sum(len(sample.token_ids) for sample in samples)
-        if request.pattern:  # vLLM applies the mask before it computes log-probabilities
+        if request.held:  # vLLM applies the mask before it computes log-probabilities
             samples = [without_tokens(sample) for sample in samples]
         return EngineReply(samples, len(request.prompt.ids), cached, generated)
 
@@ -83,9 +82,9 @@ class VLLMEngine(ContinuousEngine):
             seed=(request.seed + index) % 2**62,  # must fit a signed 64-bit integer
             temperature=request.temperature,
             max_tokens=request.max_new_tokens,
-            logprobs=0,  # only that of the sampled token
+            logprobs=min(len(request.letters), MAX_LIKELIEST),  # besides that of the sampled token
             detokenize=False,
-            structured_outputs=StructuredOutputsParams(regex=request.pattern) if request.pattern else None,
+            structured_outputs=StructuredOutputsParams(regex=request.held) if request.held else None,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
         prompt, name = {"prompt_token_ids": request.prompt.ids.tolist()}, str(next(self._requests))
@@ -95,12 +94,15 @@ class VLLMEngine(ContinuousEngine):
             raise ModelError(f"{self.name} must answer; got {last_line(error)}") from error
         return output
 
-    def _sampled(self, output: Any) -> SampledAnswer:
+    def _sampled(self, output: Any, letters: str) -> SampledAnswer:
         ids = np.array(output.token_ids, dtype=np.int32)
         logps = [at[token].logprob for at, token in zip(output.logprobs, output.token_ids, strict=True)]
         reason = StopReason.EOS if output.finish_reason == "stop" else StopReason.LENGTH
         assert self.renderer is not None
-        return SampledAnswer(self.renderer.decode(ids), ids, np.array(logps, dtype=np.float32), reason, self.version)
+        told = {token: float(likely.logprob) for token, likely in output.logprobs[0].items()}
+        letter_logps = with_floor(told, self.renderer.letter_ids(letters))
+        text, array = self.renderer.decode(ids), np.array(logps, dtype=np.float32)
+        return SampledAnswer(text, ids, array, reason, self.version, letter_logps)
 
     async def _load(self, checkpoint: Path) -> None:
         """See `ContinuousEngine._load`. An adapter (peft's layout) needs `enable_lora=True` among the settings."""

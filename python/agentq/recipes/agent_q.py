@@ -28,7 +28,7 @@ def collect(r: Round[AgentQ]) -> None:
     settings = search_settings(s, s.num_iterations, r.settings.run.seed)
 
     def begin() -> Work:
-        critic = p.critic(s.critic)  # first, so its engine stays loaded
+        critic = p.critic(s.critic, r.settings.critic.method)  # first, so its engine stays loaded
         return trees(p.make_env, p.policy(r.policy), critic, settings, kept_in=(r.store, r.stage))
 
     p.collect(r.stage, attempts(r.tasks()), begin, unit="trees", sessions=s.leaves_in_flight)

@@ -91,7 +91,8 @@ def climb(p: Pipeline, settings: Training | Demo, rungs: Sequence[Rung] = RUNGS)
         stage = f"{rung.name}/eval"
         if rung.searches and isinstance(settings, Demo):  # the row of its start rung counts the training cost
             n = settings.eval.num_iterations
-            row = p.evaluate_search(rung.name, stage, checkpoint, held_out, settings.search, n)
+            method = settings.critic.method
+            row = p.evaluate_search(rung.name, stage, checkpoint, held_out, settings.search, method, n)
         else:
             if rung.recipe:
                 recipe = rung.recipe if isinstance(rung.recipe, Recipe) else recipe_named(rung.recipe)

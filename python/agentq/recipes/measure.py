@@ -23,7 +23,8 @@ def measure(
     name = checkpoint.resolve().name if isinstance(checkpoint, Path) else checkpoint
     if isinstance(settings, EvalSearchCommand):
         n = settings.eval.num_iterations
-        row = p.evaluate_search(name, "eval", checkpoint, held_out, settings.search, n, by_steps=by_steps)
+        method = settings.critic.method
+        row = p.evaluate_search(name, "eval", checkpoint, held_out, settings.search, method, n, by_steps=by_steps)
     else:
         row = p.evaluate(name, "eval", checkpoint, held_out, settings.eval.temperature)
     write_json(p.store.path / "summary.json", [row.to_dict()])

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agentq import envs
-from agentq.config import Search, Settings
+from agentq.config import CriticMethod, Search, Settings
 from agentq.critics.protocol import Critic
 from agentq.critics.ranker import LLMRanker
 from agentq.envs.protocol import SiteEnv
@@ -102,13 +102,13 @@ class Pipeline:
         """The base, with which training begins. Raises ConfigError if it is not a checkpoint loaded here."""
         return checkpoint_to_train(self.base)
 
-    def critic(self, name: str) -> Critic | None:
+    def critic(self, name: str, method: CriticMethod) -> Critic | None:
         """The critic named by `search.critic`: a prompted model. In the paper, the frozen base."""
         if name == "none":
             return None
         model = self.base if name == "base" else read_name(name)
         self.staying.add(model)
-        return LLMRanker(self.engine(model))
+        return LLMRanker(self.engine(model), method=method)
 
     def make_env(self) -> SiteEnv:
         """A session of the run's environment."""
@@ -180,18 +180,20 @@ class Pipeline:
         checkpoint: Path | str,
         tasks: Sequence[Task],
         search: Search,
+        method: CriticMethod,
         num_iterations: int,
         *,
         by_steps: bool = False,
     ) -> RungResult:
         """Success of one search per task, with the base as critic. `by_steps`: of an episode with a search per step.
 
+        `method`: how the critic ranks.
         A search stops at its first success, as reported by the site's checker (ours; the paper does not say).
         """
         settings = search_settings(search, num_iterations, self.settings.run.seed, stop_on_success=True)
 
         def begin() -> Work:
-            critic = self.critic("base")  # first, so its engine stays loaded
+            critic = self.critic("base", method)  # first, so its engine stays loaded
             policy, kept_in = self.policy(checkpoint), (self.store, stage)
             return trees(self.make_env, policy, critic, settings, by_steps=by_steps, kept_in=kept_in)
 

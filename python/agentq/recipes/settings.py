@@ -45,6 +45,7 @@ class OutcomeDpo(Grouped):
 
 class AgentQ(Training):
     search: config.RankedTrees = config.RankedTrees()
+    critic: config.Critic = config.Critic()
     pairs: config.Pairs = config.Pairs()
     train: config.Dpo = config.Dpo()
 
@@ -150,6 +151,7 @@ class Demo(Settings):
 
     run: config.Rounds = config.Rounds(num_tasks=60)
     search: config.Trees = config.Trees()
+    critic: config.Critic = config.Critic()
     pairs: config.Pairs = config.Pairs()
     train: config.Dpo = config.Dpo()
     rft: config.RftRung = config.RftRung(num_tasks=80)
@@ -169,6 +171,7 @@ class EvalCommand(Settings):
 
 class EvalSearchCommand(Settings):
     search: config.Search = config.Search()
+    critic: config.Critic = config.Critic()
     eval: config.EvalSearch = config.EvalSearch()
 
 
