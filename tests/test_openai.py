@@ -24,6 +24,7 @@ from agentq.policies import patience
 from agentq.policies.continuous import ContinuousEngine, EngineReply
 from agentq.policies.engine_names import embedded_base, make_engine, read_name
 from agentq.policies.model_policy import ModelPolicy
+from agentq.policies.openai_answers import Chat, read
 from agentq.policies.openai_client import OpenAIClient
 from agentq.policies.openai_engine import NO_IDS, NO_LOGPS, OpenAIEngine
 from agentq.policies.patience import BadAnswer, Unavailable, patiently
@@ -184,6 +185,13 @@ def test_letters_are_told_by_a_chat_and_others_have_the_least_logp(open_engine: 
         assert fake.asked[-1]["top_logprobs"] == 20 and sample.letter_logps == (-4.0, -1.0, -5.0)
         (free,) = ask(open_engine(fake), k=1)
         assert "top_logprobs" not in fake.asked[-1] and free.letter_logps == ()
+
+
+@pytest.mark.parametrize("told", [None, [], {"tokens": ["B"]}, {"content": None}, {"content": [{"token": "B"}]}])
+def test_log_probabilities_of_another_form_are_none_and_the_chat_is_read(told: object) -> None:
+    said = {"choices": [{"finish_reason": "stop", "message": {"content": "hello"}, "logprobs": told}]}
+    (choice,) = read(Chat, json.dumps(said)).choices
+    assert choice.message.content == "hello" and choice.likeliest() == {}
 
 
 def test_letters_are_told_by_a_vllm_that_is_held_to_them(

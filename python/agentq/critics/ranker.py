@@ -110,7 +110,7 @@ class LLMRanker:
         for o, answer in zip(orders, answers, strict=True):
             score[o] += np.array(answer.letter_logps) / 2
             self.stats.unknown += len(set(answer.letter_logps)) == 1
-        self.stats.fallbacks += np.ptp(score) == 0
+        self.stats.fallbacks += len(set(score.tolist())) == 1
         return sorted(range(k), key=lambda i: -score[i])
 
     async def _ask(

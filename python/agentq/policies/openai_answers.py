@@ -62,23 +62,26 @@ class _Likely(BaseModel):
 
 
 class _Position(BaseModel):
-    top_logprobs: list[_Likely] = []
+    top_logprobs: list[_Likely]
 
 
 class _Positions(BaseModel):
-    content: list[_Position] | None = None
+    content: list[_Position]
 
 
 class Spoken(_Choice):
     """A choice of /chat/completions."""
 
     message: _Message
-    logprobs: _Positions | None = None
+    logprobs: Any = None  # servers have several forms
 
     def likeliest(self) -> dict[str, float]:
         """The likeliest first tokens with their log-probabilities; empty if the server does not report them."""
-        first = (self.logprobs and self.logprobs.content) or [_Position()]
-        return by_letter((likely.token, likely.logprob) for likely in first[0].top_logprobs)
+        try:
+            told = _Positions.model_validate(self.logprobs).content
+        except ValidationError:
+            return {}
+        return _stripped((likely.token, likely.logprob) for position in told[:1] for likely in position.top_logprobs)
 
 
 class _Logprobs(BaseModel):
@@ -104,7 +107,7 @@ class Written(_Choice):
     def likeliest(self) -> dict[str, float]:
         """The likeliest first tokens with their log-probabilities; empty if the server does not report them."""
         told = self.logprobs.top_logprobs if self.logprobs else None
-        return by_letter(told[0].items()) if told else {}
+        return _stripped(told[0].items()) if told else {}
 
     def probed(self) -> tuple[float, list[int]]:
         """Greatest log-probability of the first token, and the prompt's ids. Raises BadAnswer if one is missing."""
@@ -160,7 +163,7 @@ class Tokenizer(BaseModel):
         return [self.bos_token, self.eos_token, *self.added_tokens_decoder.values()]
 
 
-def by_letter(likely: Iterable[tuple[str, float]]) -> dict[str, float]:
+def _stripped(likely: Iterable[tuple[str, float]]) -> dict[str, float]:
     """The log-probability of each text, without the white space around it; the greatest of equal texts."""
     found: dict[str, float] = {}
     for token, logp in likely:
