@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from agentq.cli import main
+from agentq.critics.ranker import LLMRanker
 from agentq.policies.protocol import Policy
 from agentq.recipes.ladder import DEMO_RUNGS, RUNGS, climb, rungs_of
 from agentq.recipes.pipeline import Pipeline
@@ -166,7 +167,8 @@ def test_the_critic_is_the_base_another_model_or_none_and_stays_loaded(base: Pat
         p = Pipeline(store, settings, base, Quiet())
         assert p.critic("none", "pick_best") is None and not p.engines
         p.engine(tmp_path / "trained")
-        p.critic(str(tmp_path / "other"), "pick_best")
+        ranker = p.critic(str(tmp_path / "other"), "letters")
+        assert isinstance(ranker, LLMRanker) and ranker.method == "letters"
         assert set(p.engines) == {tmp_path / "trained", tmp_path / "other"}
         p.close_others()
         assert set(p.engines) == {tmp_path / "other"}
