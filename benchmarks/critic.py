@@ -28,10 +28,10 @@ from machine import commit, machine
 from agentq import envs
 from agentq.agent.actions import action_key, format_action
 from agentq.agent.prompts import policy_messages
-from agentq.config import CriticMethod
 from agentq.critics.ranker import LLMRanker
 from agentq.evaluation.critic import CriticAccuracy, choice_accuracy
 from agentq.evaluation.stats import wilson
+from agentq.model_settings import CriticMethod
 from agentq.policies.engine_names import embedded_base, make_engine
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.protocol import Engine, SampleRequest

@@ -16,9 +16,9 @@ import torch
 from agentq.agent.patterns import ranking_pattern
 from agentq.agent.prompts import LETTER_QUESTION, LETTERS, critic_messages, policy_messages
 from agentq.agent.verdicts import parse_ranking
-from agentq.config import CriticMethod
 from agentq.critics.ranker import LLMRanker, rank_values
 from agentq.errors import ConfigError, ModelError
+from agentq.model_settings import CriticMethod
 from agentq.policies.decoding import Decoding
 from agentq.policies.protocol import Gives, SampleRequest
 from agentq.policies.transformers_engine import TransformersEngine

@@ -16,7 +16,6 @@ from agentq.errors import ConfigError
 
 SEEDS = 1 << 32  # seeds of runs and learners are below this; numpy, torch and sample seeds distinguish all of them
 Selection = Literal["ucb1", "uct", "puct", "best_first", "gumbel", "thompson_gaussian", "thompson_beta"]
-CriticMethod = Literal["pick_best", "listwise", "letters"]
 GO_WIDER = ("thompson_gaussian", "thompson_beta")  # rules that add children to a node
 MOST_TASKS = 1_000_000_000  # in a split
 
@@ -83,16 +82,6 @@ class RankedTrees(Trees):
 
     critic: str = Field(
         default="base", min_length=1, description="What ranks proposals: base, none, or the name of a model."
-    )
-
-
-class Critic(Section):
-    """How the critic ranks the proposals of a node."""
-
-    method: CriticMethod = Field(
-        default="pick_best",
-        description="pick_best: K - 1 answers, one after another; listwise: one answer ranks all; letters: the "
-        "probabilities of the letters in one pass.",
     )
 
 

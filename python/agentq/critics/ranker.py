@@ -12,8 +12,8 @@ import numpy as np
 from agentq.agent.patterns import ranking_pattern
 from agentq.agent.prompts import BEST_QUESTION, LETTER_QUESTION, LETTERS, RANKING_QUESTION, critic_messages
 from agentq.agent.verdicts import parse_critic_answer, parse_ranking
-from agentq.config import CriticMethod
 from agentq.errors import ConfigError
+from agentq.model_settings import CriticMethod
 from agentq.policies.protocol import Engine, Gives, SampledAnswer, SampleRequest
 from agentq.types import EnvAction, History
 

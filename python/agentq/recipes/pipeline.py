@@ -14,13 +14,14 @@ from pathlib import Path
 from typing import Protocol
 
 from agentq import envs
-from agentq.config import CriticMethod, Search, Settings
+from agentq.config import Search, Settings
 from agentq.critics.protocol import Critic
 from agentq.critics.ranker import LLMRanker
 from agentq.envs.protocol import SiteEnv
 from agentq.errors import ConfigError
 from agentq.evaluation.outcomes import TaskOutcome, of_episode, of_tree
 from agentq.evaluation.stats import RungResult
+from agentq.model_settings import CriticMethod
 from agentq.policies.engine_names import checkpoint_to_train, make_engine, read_name, sampler_name
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.protocol import Engine, Gives

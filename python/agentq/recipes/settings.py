@@ -8,6 +8,7 @@ from __future__ import annotations
 from agentq import config
 from agentq.config import Section, Settings
 from agentq.errors import ConfigError
+from agentq.model_settings import CriticSettings
 
 
 class Training(Settings):
@@ -45,7 +46,7 @@ class OutcomeDpo(Grouped):
 
 class AgentQ(Training):
     search: config.RankedTrees = config.RankedTrees()
-    critic: config.Critic = config.Critic()
+    critic: CriticSettings = CriticSettings()
     pairs: config.Pairs = config.Pairs()
     train: config.Dpo = config.Dpo()
 
@@ -151,7 +152,7 @@ class Demo(Settings):
 
     run: config.Rounds = config.Rounds(num_tasks=60)
     search: config.Trees = config.Trees()
-    critic: config.Critic = config.Critic()
+    critic: CriticSettings = CriticSettings()
     pairs: config.Pairs = config.Pairs()
     train: config.Dpo = config.Dpo()
     rft: config.RftRung = config.RftRung(num_tasks=80)
@@ -171,7 +172,7 @@ class EvalCommand(Settings):
 
 class EvalSearchCommand(Settings):
     search: config.Search = config.Search()
-    critic: config.Critic = config.Critic()
+    critic: CriticSettings = CriticSettings()
     eval: config.EvalSearch = config.EvalSearch()
 
 
