@@ -17,6 +17,7 @@ from transformers import AutoTokenizer
 from agentq.cli import main
 from agentq.config import Search, Settings
 from agentq.evaluation.stats import RungResult
+from agentq.model_settings import CriticSettings
 from agentq.policies import patience
 from agentq.policies.engine_names import embedded_base
 from agentq.policies.openai_engine import OpenAIEngine
@@ -90,7 +91,7 @@ def searched(server: FakeOpenAI, out: Path, status: Any = None) -> tuple[list[An
         p = Pipeline(store, Settings(), engine.name, status or Quiet())
         p.engines[engine.name] = engine
         settings = search_settings(Search(num_proposals=3), 2, 0)
-        job = partial(searches, policy=engine.name, critic="base", settings=settings, stage="search")
+        job = partial(searches, policy=engine.name, critic=CriticSettings(), settings=settings, stage="search")
         p.collect("search", collect.attempts(p.tasks(Split.TRAIN, 2)), job, kind=TREE)
         p.close()
         trees = sorted(store.trees("search"), key=lambda tree: tree.task.seed)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from agentq.cli import main
+from agentq.critics.ranker import LLMRanker
 from agentq.model_settings import CriticSettings
 from agentq.policies.protocol import Policy
 from agentq.recipes.ladder import DEMO_RUNGS, RUNGS, climb, rungs_of
@@ -176,7 +177,8 @@ def test_the_critic_is_the_base_another_model_or_none_and_stays_loaded(base: Pat
         p = Pipeline(store, settings, base, Quiet())
         assert p.critic(CriticSettings(model="none")) is None and not p.engines
         p.engine(tmp_path / "trained")
-        p.critic(CriticSettings(model=str(tmp_path / "other")))
+        ranker = p.critic(CriticSettings(model=str(tmp_path / "other"), method="letters"))
+        assert isinstance(ranker, LLMRanker) and ranker.method == "letters"
         assert set(p.engines) == {tmp_path / "trained", tmp_path / "other"}
         p.close_others()
         assert set(p.engines) == {tmp_path / "other"}

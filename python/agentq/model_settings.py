@@ -90,8 +90,11 @@ class ModelSettings(Section):
             )
 
 
+CriticMethod = Literal["pick_best", "listwise", "letters"]
+
+
 class CriticSettings(Section):
-    """The model that ranks the proposals of a node."""
+    """The model that ranks the proposals of a node, and how."""
 
     model: str = Field(
         default="base",
@@ -99,6 +102,11 @@ class CriticSettings(Section):
         description="What ranks proposals: base (in `run`, the model itself), none, or the name of a model.",
     )
     max_new_tokens: int = Field(default=48, ge=1, description="Tokens of a critic's answer.")
+    method: CriticMethod = Field(
+        default="pick_best",
+        description="pick_best: K - 1 answers, one after another; listwise: one answer ranks all; letters: the "
+        "probabilities of the letters in one pass.",
+    )
 
 
 class JudgeSettings(Section):

@@ -77,7 +77,7 @@ def learner(checkpoint: Path) -> Learner:
 
 
 def test_what_it_gives(engine: ContinuousEngine) -> None:
-    assert engine.gives & ~Gives.BASE == Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS | Gives.PATTERNS
+    assert engine.gives & ~Gives.BASE == Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS | Gives.PATTERNS | Gives.LETTERS
     assert engine.renderer is not None and engine.renderer.context_tokens == 2048
 
 
@@ -92,6 +92,13 @@ def test_greedy_is_transformers(engine: ContinuousEngine, checkpoint: Path) -> N
     ours = ask(TransformersEngine(checkpoint), temperature=0.0)
     for a, b in zip(ask(engine, temperature=0.0), ours, strict=True):
         assert (a.text, a.token_ids.tolist(), a.stop_reason) == (b.text, b.token_ids.tolist(), b.stop_reason)
+
+
+def test_letters_have_transformers_logps_up_to_a_constant(engine: ContinuousEngine, checkpoint: Path) -> None:
+    prompt = engine.render(History("book", Observation("link Blue [3]")), policy_messages, max_new_tokens=1)
+    request = SampleRequest(prompt, temperature=0.0, max_new_tokens=1, letters="ABCDE")
+    told = [asyncio.run(each.sample(request))[0].letter_logps for each in (engine, TransformersEngine(checkpoint))]
+    assert np.ptp(np.subtract(*told)) < NEAR
 
 
 def test_k_samples_follow_from_the_seed(engine: ContinuousEngine) -> None:
@@ -271,7 +278,7 @@ def test_a_server_without_its_tokenizer_here_gives_text(server: Any, checkpoint:
         engine = OpenAIEngine(server.url)
     finally:
         server.path.symlink_to(checkpoint)
-    assert engine.gives in (Gives.TEXT, Gives.SEEDS) and engine.renderer is None
+    assert engine.gives & ~Gives.SEEDS == Gives.LETTERS and engine.renderer is None
     trees = searched(engine)
     proposals = [p for tree in trees for p in tree.proposal if p is not None]
     assert proposals and all(p.action.text and p.token_ids.size == 0 for p in proposals)

@@ -41,7 +41,11 @@ class Roles:
         self.engines = engines
         self.policy: ModelPolicy = policy_of(asked[named["--model"]], config.model, constrained=config.run.constrained)
         ranks = asked.get(named.get("--critic.model", ""))
-        self.critic = None if ranks is None else LLMRanker(ranks, max_new_tokens=config.critic.max_new_tokens)
+        self.critic = (
+            None
+            if ranks is None
+            else LLMRanker(ranks, method=config.critic.method, max_new_tokens=config.critic.max_new_tokens)
+        )
         judge = asked[named["--judge.model"]]
         self.judge = OutcomeJudge(judge, sees=sees, max_new_tokens=config.judge.max_new_tokens)
 

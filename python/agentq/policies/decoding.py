@@ -40,6 +40,8 @@ class Answering:
         self.tokens: list[list[int]] = [[] for _ in range(k)]
         self.logps: list[list[float]] = [[] for _ in range(k)]
         self.branches, self.matchers = [list(range(k))], [matcher]  # the samples and the pattern's state of each branch
+        self.letter_ids: list[int] = []
+        self.letter_logps: tuple[float, ...] = ()
         self.row: PromptRow | None = None
         self.growth: Growth
         self.samples: list[SampledAnswer] = []
@@ -57,8 +59,9 @@ class Decoding:
         self.rows: list[Answering] = []
 
     def add(self, request: SampleRequest, version: int) -> Answering:
-        """Queue a request. `version` is recorded in its samples. Raises ModelError for an invalid pattern."""
+        """Queue a request. `version` is recorded in its samples. Raises ModelError for an invalid pattern or letter."""
         found = Answering(request, version, self.matcher(request.pattern) if request.pattern else None)
+        found.letter_ids = self.renderer.letter_ids(request.letters)
         self.waiting.append(found)
         return found
 
@@ -76,6 +79,8 @@ class Decoding:
         n = 0
         for a in self.rows:
             stop = n + len(a.branches)
+            if a.letter_ids and not a.growth.tokens:
+                a.letter_logps = tuple(torch.log_softmax(logits[n], dim=-1)[a.letter_ids].tolist())
             self._part(a, tokens[n:stop], logps[n:stop])
             n = stop
         ended = [a for a in self.rows if not a.branches]
@@ -145,7 +150,7 @@ class Decoding:
             ids, told = np.asarray(tokens, dtype=np.int32), np.asarray(logps, dtype=np.float32)
             reason = StopReason.EOS if self._over(a, sample) else StopReason.LENGTH
             text = before_stop(self.renderer.decode(ids), a.request.stop)
-            a.samples.append(SampledAnswer(text, ids, told, reason, a.version))
+            a.samples.append(SampledAnswer(text, ids, told, reason, a.version, a.letter_logps))
         tally = self.usage.of(a.request.role)
         tally.requests += 1
         tally.prompt_tokens += len(a.request.prompt.ids)

@@ -111,11 +111,16 @@ class OpenAIClient:
         *,
         stop: Sequence[str] = (),
         template: Mapping[str, Any] = MappingProxyType({}),
+        likeliest: int = 0,
     ) -> Chat:
-        """`n` answers to a chat. `template`: arguments of the server's chat template, if the server takes any."""
+        """`n` answers to a chat, with the log-probabilities of the `likeliest` most likely tokens.
+
+        `template`: arguments of the server's chat template, if the server takes any.
+        """
         asked = {"messages": messages, "n": n, "seed": seed, "temperature": temperature, "max_tokens": max_tokens}
         asked |= {"stop": list(stop)} if stop else {}
         asked |= {"chat_template_kwargs": dict(template)} if template else {}
+        asked |= {"logprobs": True, "top_logprobs": likeliest} if likeliest else {}
         return await self._post(Chat, "/chat/completions", asked)
 
     async def _post(self, form: type[Form], path: str, asked: dict[str, Any]) -> Form:

@@ -48,6 +48,7 @@ class Renderer:
         self.fence = Fence.of(tokenizer)
         self._form = chat_form(tokenizer, self.template)
         self.end_ids = self._ends(end_ids)
+        self._letter_ids: dict[str, int] = {}
 
     def _ends(self, end_ids: Sequence[int]) -> list[int]:
         """The end tokens, first the one that the template writes after an answer, or else the tokenizer's own."""
@@ -60,8 +61,11 @@ class Renderer:
                 first = next((token for token in after if token in end_ids), first)
         return sorted(dict.fromkeys(end_ids), key=lambda token: token != first)
 
-    def encode(self, messages: Messages) -> np.ndarray:
-        """`[P]` int32 prompt ids: by the chat template if the tokenizer has one, else as plain text."""
+    def encode(self, messages: Messages, answer: str = "") -> np.ndarray:
+        """`[P]` int32 prompt ids, by the chat template if the tokenizer has one, else as plain text.
+
+        `answer`: what the answer begins with.
+        """
         if self.tokenizer.chat_template:
             try:
                 text = self.tokenizer.apply_chat_template(
@@ -70,9 +74,9 @@ class Renderer:
             except Exception as error:  # a template may raise anything
                 roles, said = [message["role"] for message in messages], " ".join(str(error).split())[:200]
                 raise ModelError(f"the chat template must accept the prompt's roles, {roles}; got {said}") from error
-            ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+            ids = self.tokenizer(text + answer, add_special_tokens=False, verbose=False)["input_ids"]
         else:
-            ids = self.tokenizer(plain_text(messages), verbose=False)["input_ids"]
+            ids = self.tokenizer(plain_text(messages) + answer, verbose=False)["input_ids"]
         return np.asarray(ids, dtype=np.int32)
 
     def render(self, history: History, compose: Callable[[History], Messages], *, max_new_tokens: int) -> Prompt:
@@ -87,6 +91,20 @@ class Renderer:
             messages = self.fence.messages(compose(history))
             ids = self.encode(messages)
         return Prompt(messages, ids)
+
+    def letter_ids(self, letters: str) -> list[int]:
+        """The token of each letter at the beginning of an answer. Raises ModelError if one is not a single token."""
+        for letter in letters:
+            if letter not in self._letter_ids:
+                asked: Messages = [{"role": "user", "content": "u"}]
+                before, ids = self.encode(asked), self.encode(asked, letter)
+                if not np.array_equal(before, ids[:-1]):
+                    raise ModelError(
+                        f"a letter must be one token after the prompt; got {len(ids) - len(before)} for {letter}: "
+                        "set critic.method to listwise"
+                    )
+                self._letter_ids[letter] = int(ids[-1])
+        return [self._letter_ids[letter] for letter in letters]
 
     def check(self, ids: np.ndarray, max_new_tokens: int) -> None:
         """Raises ModelError if a prompt is empty or leaves no room for `max_new_tokens`."""

@@ -36,7 +36,7 @@ class TransformersEngine:
     of the model decides. Otherwise prompts are computed one by one, which is several times slower.
     """
 
-    gives = Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS | Gives.PATTERNS | Gives.BASE
+    gives = Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS | Gives.PATTERNS | Gives.LETTERS | Gives.BASE
 
     def __init__(
         self,

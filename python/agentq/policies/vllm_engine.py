@@ -19,7 +19,15 @@ from agentq.errors import ConfigError, ModelError, did_you_mean, require
 from agentq.model_settings import ModelSettings
 from agentq.policies.continuous import ContinuousEngine, EngineReply, last_line
 from agentq.policies.placement import read_devices
-from agentq.policies.protocol import Gives, SampledAnswer, SampleRequest, before_stop, without_tokens
+from agentq.policies.protocol import (
+    MAX_LIKELIEST,
+    Gives,
+    SampledAnswer,
+    SampleRequest,
+    before_stop,
+    with_floor,
+    without_tokens,
+)
 from agentq.policies.renderer import DATE, load_renderer
 from agentq.policies.weights import check_weights, is_adapter
 from agentq.types import StopReason
@@ -69,9 +77,8 @@ class VLLMEngine(ContinuousEngine):
         check_arguments(settings)
         self.told = {"vllm": settings}  # for env.json
         renderer = load_renderer(model, template=template, date=date)
-        super().__init__(
-            f"vllm:{model}", Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS | Gives.PATTERNS, renderer, slots=slots
-        )
+        gives = Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS | Gives.PATTERNS | Gives.LETTERS
+        super().__init__(f"vllm:{model}", gives, renderer, slots=slots)
         self.model, self._weights = model, model
         self._requests, self._adapters = count(), count(1)
         self._adapter: Any = None  # vLLM's LoRARequest; None without an adapter
@@ -103,10 +110,10 @@ class VLLMEngine(ContinuousEngine):
     async def _ask(self, request: SampleRequest) -> EngineReply:
         """One vLLM request per sample: for several, vLLM reports cached tokens that may be those of its siblings."""
         outputs = await asyncio.gather(*(self._generate(request, i) for i in range(request.k)))
-        samples = [self._sampled(output.outputs[0], request.stop) for output in outputs]
+        samples = [self._sampled(output.outputs[0], request) for output in outputs]
         cached = min(output.num_cached_tokens or 0 for output in outputs)
         generated = sum(len(sample.token_ids) for sample in samples)
-        if request.pattern:  # vLLM applies the mask before it computes log-probabilities
+        if request.held:  # vLLM applies the mask before it computes log-probabilities
             samples = [without_tokens(sample) for sample in samples]
         return EngineReply(samples, len(request.prompt.ids), cached, generated)
 
@@ -117,10 +124,10 @@ class VLLMEngine(ContinuousEngine):
             seed=(request.seed + index) % 2**62,  # must fit a signed 64-bit integer
             temperature=request.temperature,
             max_tokens=request.max_new_tokens,
-            logprobs=0,  # only that of the sampled token
+            logprobs=min(len(request.letters), MAX_LIKELIEST),  # besides that of the sampled token
             detokenize=bool(request.stop),
             stop=list(request.stop) or None,
-            structured_outputs=StructuredOutputsParams(regex=request.pattern) if request.pattern else None,
+            structured_outputs=StructuredOutputsParams(regex=request.held) if request.held else None,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
         adapter = self._adapter if request.adapted else None
@@ -131,13 +138,15 @@ class VLLMEngine(ContinuousEngine):
             raise ModelError(f"{self.name} must answer; got {last_line(error)}") from error
         return output
 
-    def _sampled(self, output: Any, stop: Sequence[str]) -> SampledAnswer:
+    def _sampled(self, output: Any, request: SampleRequest) -> SampledAnswer:
         ids = np.array(output.token_ids, dtype=np.int32)
         logps = [at[token].logprob for at, token in zip(output.logprobs, output.token_ids, strict=True)]
         reason = StopReason.EOS if output.finish_reason == "stop" else StopReason.LENGTH
         assert self.renderer is not None
-        text = before_stop(self.renderer.decode(ids), stop)
-        return SampledAnswer(text, ids, np.array(logps, dtype=np.float32), reason, self.version)
+        text, array = before_stop(self.renderer.decode(ids), request.stop), np.array(logps, dtype=np.float32)
+        told = {token: float(likely.logprob) for token, likely in output.logprobs[0].items()}
+        letter_logps = with_floor(told, self.renderer.letter_ids(request.letters))
+        return SampledAnswer(text, ids, array, reason, self.version, letter_logps)
 
     def sleep(self) -> None:
         """See `Sleeper.sleep`. Does nothing with `sleep_level` 0, as on a CPU, where vLLM cannot sleep."""

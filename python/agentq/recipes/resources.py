@@ -135,7 +135,7 @@ class Resources:
             return None
         model = self.base if critic.model == "base" else read_name(critic.model)
         self.staying.add(model)
-        return LLMRanker(self.engine(model), max_new_tokens=critic.max_new_tokens)
+        return LLMRanker(self.engine(model), method=critic.method, max_new_tokens=critic.max_new_tokens)
 
     def make_env(self) -> SiteEnv:
         """A session of the run's environment."""
