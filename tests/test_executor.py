@@ -116,3 +116,18 @@ def test_a_ladder_by_processes_has_the_rows_and_trees_of_one_by_this_process(
 def shape(tree: TreeRecord) -> Any:
     tokens = [None if p is None else p.token_ids.tolist() for p in tree.proposal]
     return tree.task.seed, tree.parent.tolist(), tree.visit_count.tolist(), tokens
+
+
+def test_models_on_a_gpu_are_not_shared_out_to_processes(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executor, "read_devices", lambda given: ("cuda:0",))
+    for name in ("auto", "processes"):
+        resources = Resources(made(AgentQ, [f"--run.executor={name}", "--run.workers=2"]), base)
+        if name == "auto":
+            with worker_processes(resources, [base]) as processes:
+                assert processes is None
+            continue
+        with (
+            pytest.raises(ConfigError, match=r"run.executor must be inline, since models run on a GPU; got processes"),
+            worker_processes(resources, [base]),
+        ):
+            pass
