@@ -51,7 +51,7 @@ SHORT = (
     Short("inference", ("--only", "driver"), 120),
     Short("architectures", ("Llama", "Qwen2"), 60),
     Short("learner", ("--quick", "--repeats", "1"), 180, ("build/peers/bin/python",)),
-    Short("critic", ("--tasks", "10"), 90),
+    Short("critic", ("--env", "booking", "--tasks", "10"), 90),
     Short("judge", ("--tasks", "10"), 90),
     Short("constrained", ("--tasks", "10"), 120),
     Short("selection", ("rules", "--tasks", "2", "--seeds", "0", "--envs", "booking", "--out", OUT), 120),

@@ -110,8 +110,8 @@ def _(folder: Path) -> str:
 def _command(url: str, folder: Path) -> str:
     """The stderr of `agentq run --yes` with an engine that presses the last button."""
     program = (
-        "import sys; from pressing import Pressing; from agentq.live import command; from agentq.cli import main;"
-        "command.make_engine = lambda name: Pressing(); sys.exit(main(sys.argv[1:]))"
+        "import sys; from pressing import Pressing; from agentq.live import models; from agentq.cli import main;"
+        "models.make_engine = lambda *_: Pressing(); sys.exit(main(sys.argv[1:]))"
     )
     words = ["run", GOAL, "--url", url, "--model", "pressing", "--yes", "--calls", "9", "--out", str(folder / "run")]
     path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])

@@ -30,7 +30,7 @@ import numpy as np
 from machine import commit, machine, target
 
 from agentq.agent.actions import format_action, parse_action
-from agentq.searching.collect import attempts, collect
+from agentq.searching.collect import attempts, collect, inline
 from agentq.searching.collect import trees as searches
 from agentq.searching.run import run_all
 from agentq.searching.selection import SearchSettings
@@ -218,7 +218,7 @@ def overhead(trees: int, simulations: int = 100, repeats: int = 3) -> dict[str, 
         settings = SearchSettings(num_iterations=simulations, num_proposals=K)
         with tempfile.TemporaryDirectory() as folder:
             with Store.open(Path(folder) / "run", {}) as store:
-                work = searches(Env, Slots(latency_s), None, settings)
+                work = inline(searches(Env, Slots(latency_s), None, settings))
                 begun = time.process_time()
                 collect(store, "search", attempts(tasks), work, in_flight=trees, on_item=lambda *_: None)
                 seconds = time.process_time() - begun

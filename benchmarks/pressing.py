@@ -10,10 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from agentq.agent.prompts import Messages
+from agentq.critics.judge import OutcomeJudge
+from agentq.critics.ranker import LLMRanker
 from agentq.envs.browser.guard import FinalStep
 from agentq.envs.browser.pool import BrowserPool
 from agentq.live.solve import Solution, Watcher, solve
 from agentq.policies.budget import Budget, Budgeted
+from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.protocol import Gives, Prompt, SampledAnswer, SampleRequest
 from agentq.policies.usage import Usage
 from agentq.searching.selection import SearchSettings
@@ -74,4 +77,6 @@ class Told:
 def pressed(url: str, browsers: BrowserPool, told: Told, *, calls: int, pause_s: float = 0.0) -> Solution:
     """A run on the site at `url` with a budget of model calls; `pause_s`: see `Pressing`."""
     engine = Budgeted(Pressing(pause_s), Budget(calls=calls))
-    return solve(GOAL, url, engine, browsers, Watcher(told.allows), SearchSettings(1000, 2))
+    policy, critic, judge = ModelPolicy(engine), LLMRanker(engine), OutcomeJudge(engine)
+    watcher, settings = Watcher(told.allows), SearchSettings(1000, 2)
+    return solve(GOAL, url, policy, browsers, watcher, settings, critic=critic, judge=judge)

@@ -2,6 +2,7 @@
 
     python benchmarks/sampling.py [--trees 32] [--rollouts 3] [--json]
     python benchmarks/sampling.py --beside /other/checkout/.venv/bin/python      also by another version of agentq
+    build/vllm/bin/python benchmarks/sampling.py --peers        also by vLLM and transformers, see sampling_peers.py
 
 A search of `booking` with the embedded base, K = 5 and the critic is recorded: each tree's requests in their order.
 Every engine then gets the same requests, all trees at once, and last the whole search again. Before any time counts,
@@ -54,6 +55,7 @@ SearchSettings = first("searching.tree:SearchSettings", "search.tree:SearchSetti
 TreeSearch = first("searching.tree:TreeSearch", "search.tree:TreeSearch")
 
 K, TEMPERATURE = 5, 0.8
+PEERS = ("vllm", "continuous", "generate")  # of sampling_peers.py
 BASE = Path(agentq.__file__).parent / "models" / "base"
 Trace = list[list[Any]]  # the requests of each tree, in their order
 
@@ -140,11 +142,22 @@ def measure(trace: Trace, tasks: Sequence[Task], rollouts: int, repeats: int) ->
     return figures | {"greedy": [s.token_ids.tolist() for s in samples]}
 
 
-def measured_by(python: str, given: Path, args: argparse.Namespace) -> dict[str, Any]:
-    """What `measure` finds in a process of its own, of that interpreter."""
-    words = [python, __file__, "--trace", given, "--trees", args.trees, "--rollouts", args.rollouts]
+def by_peer(name: str, trace: Trace, repeats: int) -> dict[str, Any]:
+    """Another engine's greedy answers to the first requests of each tree, and its rate with all requests."""
+    import sampling_peers
+
+    run = sampling_peers.runner(name, BASE, replay)
+    greedy = run([[replace(r, temperature=0.0, k=1) for r in tree[:4]] for tree in trace])
+    return sampling_peers.rate(run, trace, repeats) | {"greedy": greedy}
+
+
+def measured_by(python: str, given: Path, args: argparse.Namespace, *more: str) -> dict[str, Any]:
+    """What `measure` or `by_peer` finds in a process of its own, of that interpreter."""
+    words = [python, __file__, "--trace", given, "--trees", args.trees, "--rollouts", args.rollouts, *more]
     done = subprocess.run([*map(str, words), "--repeats", str(args.repeats)], stdout=subprocess.PIPE, check=True)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, Any] = json.loads(
+        next(line for line in done.stdout.splitlines() if line.startswith(b"{"))
+    )  # vLLM writes there too
     return found
 
 
@@ -154,20 +167,26 @@ def main() -> None:
     parser.add_argument("--rollouts", type=int, default=3, help="rollouts per tree")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--beside", metavar="PYTHON", help="interpreter of another checkout of agentq")
+    parser.add_argument("--peers", action="store_true", help="vLLM, generate_batch and generate with the same requests")
     parser.add_argument("--trace", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--peer", help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     torch.set_num_threads(1)
     tasks = envs.tasks("booking", Split.TRAIN, args.trees)
+    if args.peer:
+        print(json.dumps(by_peer(args.peer, read(args.trace.read_text()), args.repeats)))
+        return
     if args.trace:
         print(json.dumps(measure(read(args.trace.read_text()), tasks, args.rollouts, args.repeats)))
         return
     with tempfile.TemporaryDirectory() as folder:
         given = Path(folder) / "trace"
-        given.write_text(written(search(TransformersEngine(BASE), tasks, args.rollouts)))
+        given.write_text(text := written(search(TransformersEngine(BASE), tasks, args.rollouts)))
         found = {"this": measured_by(sys.executable, given, args)}
         if args.beside:
             found["beside"] = measured_by(args.beside, given, args)
+        peers = {name: measured_by(sys.executable, given, args, "--peer", name) for name in PEERS if args.peers}
     greedy = [found[name].pop("greedy") for name in found]
     if args.beside:
         found["equal_greedy_answers"] = {
@@ -177,6 +196,15 @@ def main() -> None:
         for part in ("replay", "search"):
             now, then = (found[name][f"{part}_tokens_per_cpu_s"]["best"] for name in ("this", "beside"))
             found[f"{part}_ratio"] = now / then
+    columns = [r.k for tree in read(text) for r in tree[:4]]
+    firsts = np.cumsum([0, *columns[:-1]])
+    for row in peers.values():
+        answers = row.pop("greedy")
+        own = [greedy[0][at] for at in firsts]
+        row["equal_greedy_answers"] = {"equal": sum(a == b for a, b in zip(answers, own, strict=True)), "of": len(own)}
+        row["ratio"] = found["this"]["replay_tokens_per_cpu_s"]["best"] / row["tokens_per_cpu_s"]
+    if peers:
+        found["peers"] = peers
     about = {"machine": machine("torch", "transformers"), "commit": commit()}
     print(json.dumps(found | about, indent=None if args.json else 2))
 

@@ -29,7 +29,7 @@ from agentq.evaluation.stats import paired_difference, wilson
 from agentq.policies.engine_names import embedded_base, make_engine
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.searching.collect import attempts, collect
+from agentq.searching.collect import attempts, collect, inline
 from agentq.searching.collect import trees as searches
 from agentq.searching.selection import SearchSettings
 from agentq.searching.tree import TreeSearch
@@ -51,7 +51,7 @@ def search(env: str, rule: Selection, seed: int, tasks: int, out: Path, policy: 
     with RunStore.open(out / f"{env}-{rule}-{seed}", identity) as store:
         found = attempts(envs.tasks(env, Split.VALIDATION, tasks))
         work = searches(lambda: envs.make(env), policy, critic, settings)
-        collect(store, "search", found, work, in_flight=32, on_item=lambda *_: None)
+        collect(store, "search", found, inline(work), in_flight=32, on_item=lambda *_: None)
 
 
 def row(env: str, rule: Selection, seeds: Sequence[int], tasks: int, out: Path) -> list[TreeRecord]:

@@ -47,3 +47,9 @@ def browser() -> Iterator[BrowserPool]:
             pytest.skip(str(error))
         yield pool
         assert pool.replaced == [], "tests that break browsers must use a pool of their own"
+
+
+@pytest.fixture(autouse=True)
+def _one_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs collect in the test's own process unless they ask for others, which take seconds to start."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0}, raising=False)

@@ -22,6 +22,7 @@ ACTIONS = (
     format_action(EnvAction(Command.STOP), status=Status.DONE),
     "no action at all",
 )
+LIKELIEST = (("The", -0.5), (" B", -3.0), ("B", -1.0), ("A", -4.0), ("\n", -5.0))  # how chats begin
 
 
 class FakeOpenAI:
@@ -40,9 +41,11 @@ class FakeOpenAI:
         honours_n: bool = True,
         honours_seeds: bool = True,
         one_seed: bool = False,
+        likeliest: bool = False,
     ) -> None:
         self.tokenizer, self.honours_n, self.honours_seeds = tokenizer, honours_n, honours_seeds
         self.one_seed = one_seed  # samples as if it had always been asked with the same
+        self.likeliest = likeliest  # chats tell the likeliest tokens
         self.processed_logprobs = False
         self.told: dict[str, dict[str, Any]] = {}  # by path, what it tells of its tokenizer
         self.faults: deque[str] = deque()
@@ -108,12 +111,30 @@ class FakeOpenAI:
         text = ACTIONS[number % len(ACTIONS)]
         choice = {"index": index, "finish_reason": "stop"}
         if chat:
-            return choice | {"message": {"role": "assistant", "content": text}}
+            told = [{"token": token, "logprob": logp} for token, logp in LIKELIEST if self.likeliest]
+            logprobs = {"content": [{"token": "B", "logprob": -0.5, "top_logprobs": told}]}
+            return choice | {"message": {"role": "assistant", "content": text}, "logprobs": logprobs}
+        if (letters := body.get("structured_outputs", {}).get("regex", "")).startswith("[A"):
+            return choice | self._letter(letters[1:-1], body, prompt)
         ids = [*self.tokenizer(text)["input_ids"], self.tokenizer.eos_token_id]
         told = [-0.25 - (token % 7) / (body["temperature"] if self.processed_logprobs else 1) for token in ids]
         likeliest = [{"a": logp, "b": logp - 1} for logp in told]
         logprobs = {"token_logprobs": told, "top_logprobs": likeliest if body["logprobs"] else None}
         return choice | {"text": text, "token_ids": ids, "prompt_token_ids": prompt, "logprobs": logprobs}
+
+    def _letter(self, letters: str, body: dict[str, Any], prompt: list[int]) -> dict[str, Any]:
+        """The last letter, which has the greatest log-probability of those that are told."""
+        logps = {letter: -1.0 * (len(letters) - place) for place, letter in enumerate(letters)}
+        told = dict(list(logps.items())[-body["logprobs"] :])
+        ids = self.tokenizer(letters[-1])["input_ids"]
+        logprobs = {"token_logprobs": [-1.0], "top_logprobs": [told]}
+        return {
+            "text": letters[-1],
+            "token_ids": ids,
+            "prompt_token_ids": prompt,
+            "logprobs": logprobs,
+            "finish_reason": "length",
+        }
 
 
 class _Http(ThreadingHTTPServer):

@@ -14,6 +14,7 @@ from agentq.agent.actions import format_action, parse_action
 from agentq.agent.prompts import critic_answer, critic_messages, plain_text, policy_messages
 from agentq.base.tokenizer import train_tokenizer
 from agentq.learn.learner import Learner
+from agentq.model_settings import CriticSettings
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.transformers_engine import TransformersEngine
 from agentq.policies.usage import Usage
@@ -133,6 +134,8 @@ class Quiet:
     def stage(self, name: str, total: int, unit: str) -> Callable[[int, str], None]:
         return lambda done, note: None
 
+    def say(self, text: str) -> None: ...
+
 
 class Schooled(Pipeline):
     """A pipeline for policies that are teachers; its critic prefers the longest."""
@@ -142,9 +145,9 @@ class Schooled(Pipeline):
         tasks = [*self.tasks(Split.TRAIN, num_tasks), *self.tasks(Split.TEST, self.settings.eval.num_tasks)]
         return {task.instruction: expert_texts(task) for task in tasks}
 
-    def critic(self, name: str) -> PrefersTheLongest | None:
+    def critic(self, critic: CriticSettings) -> PrefersTheLongest | None:
         """See `Pipeline.critic`."""
-        return None if name == "none" else PrefersTheLongest(self.engine(self.base).usage)
+        return None if critic.model == "none" else PrefersTheLongest(self.engine(self.base).usage)
 
 
 class Idle(Pipeline):

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -16,6 +17,7 @@ from transformers import AutoTokenizer
 from agentq.cli import main
 from agentq.config import Search, Settings
 from agentq.evaluation.stats import RungResult
+from agentq.model_settings import CriticSettings
 from agentq.policies import patience
 from agentq.policies.engine_names import embedded_base
 from agentq.policies.openai_engine import OpenAIEngine
@@ -23,10 +25,10 @@ from agentq.policies.usage import Price, Tally, Usage
 from agentq.progress import ladder_table, main_console
 from agentq.recipes.accounts import cost_of
 from agentq.recipes.pipeline import Pipeline, search_settings
+from agentq.recipes.resources import searches
 from agentq.report import write_report
 from agentq.searching import collect
-from agentq.searching.collect import Work
-from agentq.store.run import RunStore
+from agentq.store.run import TREE, RunStore
 from agentq.types import Split
 from tests.openai_factory import FakeOpenAI, fake_openai
 from tests.recipes_factory import Quiet
@@ -89,11 +91,8 @@ def searched(server: FakeOpenAI, out: Path, status: Any = None) -> tuple[list[An
         p = Pipeline(store, Settings(), engine.name, status or Quiet())
         p.engines[engine.name] = engine
         settings = search_settings(Search(num_proposals=3), 2, 0)
-
-        def begin() -> Work:
-            return collect.trees(p.make_env, p.policy(engine.name), p.critic("base"), settings)
-
-        p.collect("search", collect.attempts(p.tasks(Split.TRAIN, 2)), begin, unit="trees")
+        job = partial(searches, policy=engine.name, critic=CriticSettings(), settings=settings, stage="search")
+        p.collect("search", collect.attempts(p.tasks(Split.TRAIN, 2)), job, kind=TREE)
         p.close()
         trees = sorted(store.trees("search"), key=lambda tree: tree.task.seed)
         note = store.note("search") or {}

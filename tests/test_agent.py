@@ -12,7 +12,7 @@ from agentq.agent import thinking
 from agentq.agent.actions import action_key, format_action, parse_action, same_action
 from agentq.agent.commands import KEYS, MAX_PRESSES, parse_env_action
 from agentq.agent.prompts import SYSTEM, critic_messages, policy_messages
-from agentq.agent.verdicts import parse_critic_answer
+from agentq.agent.verdicts import parse_critic_answer, parse_ranking
 from agentq.types import ELEMENT_COMMANDS, TEXT_COMMANDS, Command, EnvAction, History, Observation, Split, Status, Task
 
 # Without marks of thinking and of an answer's end: what they enclose or what follows them is no part of the answer.
@@ -189,3 +189,34 @@ def test_critic_messages_begin_with_the_policys_prompt_so_that_prefixes_are_shar
 )
 def test_parse_critic_answer_names_a_listed_proposal_or_nothing(text: str, expected: int | None) -> None:
     assert parse_critic_answer(text, [EnvAction(Command.CLICK, 1), EnvAction(Command.CLICK, 2)]) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("RANKING: B > A > C", [1, 0, 2]),
+        ("RANKING: B > A > C.\n\nB opens the form, so it comes first.", [1, 0, 2]),
+        ("**RANKING:** B, A, C", [1, 0, 2]),
+        ("The ranking is: b -> a -> c", [1, 0, 2]),
+        ("C > B > A", [2, 1, 0]),
+        ("C B A", [2, 1, 0]),
+        ("RANKING: CLICK [4] (B) > TYPE [1] Ann, Bob (A) > unreadable (C)", [1, 0, 2]),
+        ("RANKING:\n1. B - it opens the form\n2. (A)\n3. **C**", [1, 0, 2]),
+        ("1. CLICK [4] (B)\n2. CLICK [5] (C)\n3. CLICK [6] (A)", [1, 2, 0]),
+        ('```json\n{"ranking": ["B", "C", "A"]}\n```', [1, 2, 0]),
+        ('["B", "C", "A"]', [1, 2, 0]),
+        ('{"ranking": "B > C > A"}', [1, 2, 0]),
+        ("<think>\nA > B > C\n</think>\nRANKING: B > A > C", [1, 0, 2]),
+        ("RANKING: B > C > A because C is worse", [1, 2, 0]),
+        ("RANKING: B > A", None),
+        ("RANKING: B > A > B", None),
+        ("RANKING: B > A > C > D", None),
+        ("RANKING: B > A > D", None),
+        ("RANKING:", None),
+        ("", None),
+        ("I like B most, then A", None),
+        ("{}", None),
+    ],
+)
+def test_parse_ranking_names_every_letter_once_or_nothing(text: str, expected: list[int] | None) -> None:
+    assert parse_ranking(text, 3) == expected

@@ -18,7 +18,7 @@ from agentq.agent.actions import format_action
 from agentq.envs.browser import processes
 from agentq.envs.browser.pool import BrowserPool
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.searching.collect import attempts, collect
+from agentq.searching.collect import attempts, collect, inline
 from agentq.searching.collect import trees as searches
 from agentq.searching.tree import SearchSettings
 from agentq.store.records import encode_tree
@@ -46,7 +46,7 @@ def search(out: Path, pool: BrowserPool, before_act: Callable[[RunStore], None] 
             return act(history, rng)
 
         work = searches(lambda: envs.make("chromium/booking", browser=pool), ScriptedPolicy(watched), None, SETTINGS)
-        collect(store, "search", attempts(TASKS), work, in_flight=1, on_item=lambda *_: None)
+        collect(store, "search", attempts(TASKS), inline(work), in_flight=1, on_item=lambda *_: None)
 
 
 def trees(out: Path) -> list[object]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import attacks_remote  # noqa: F401  (its attacks are run below)
 import pytest
@@ -13,7 +12,8 @@ from agentq.cli import main
 from agentq.envs.browser import processes
 from agentq.envs.browser.pool import BrowserPool
 from agentq.errors import EnvError
-from agentq.live import command
+from agentq.live import command, models
+from tests.scripted_engine import Scripted
 
 
 @pytest.mark.browser
@@ -65,8 +65,7 @@ def test_a_live_run_may_be_told_to_go_without(
         raise EnvError("no browser is needed to see this")
 
     monkeypatch.setattr(command, "BrowserPool", pool)
-    monkeypatch.setattr(command, "make_engine", lambda name: SimpleNamespace(close=lambda: None))
-    monkeypatch.setattr(command, "Budgeted", lambda *_: None)
+    monkeypatch.setattr(models, "make_engine", lambda *_: Scripted(lambda role, text: ""))
     live = ["run", "do it", "--url", "http://127.0.0.1:1", "--model", "none", "--out", str(tmp_path / "run")]
     assert main([*live, *words]) == 2
     assert given == [sandbox]

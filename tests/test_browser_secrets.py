@@ -23,7 +23,7 @@ from agentq.envs.browser.states import Return
 from agentq.errors import ConfigError
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.report import write_report
-from agentq.searching.collect import attempts, collect, trees
+from agentq.searching.collect import attempts, collect, inline, trees
 from agentq.searching.tree import SearchSettings
 from agentq.store.run import RunStore
 from agentq.types import Command, EnvAction, History
@@ -188,7 +188,7 @@ def test_a_search_leaves_no_secret_in_its_run(browser: BrowserPool, tmp_path: Pa
         settings = SearchSettings(num_iterations=8, num_proposals=3)
         work = trees(make, ScriptedPolicy(act), None, settings)
         on_item = lambda *_: store.log("search", 0, done=1)  # noqa: E731
-        collect(store, "search", attempts([TASK]), work, in_flight=32, on_item=on_item)
+        collect(store, "search", attempts([TASK]), inline(work), in_flight=32, on_item=on_item)
         (tree,) = store.trees("search")
         write_report(run)
     assert VALUE in lab(envs[0]).sent

@@ -325,7 +325,11 @@ def test_a_model_that_is_too_large_to_train_is_named(checkpoint: Path) -> None:
     edit(checkpoint / "config.json", hidden_size=1 << 14, intermediate_size=1 << 16, num_hidden_layers=64)
     found = diagnoses(checkpoint, reading.tokenizer, acting.training_memory)["training memory"]
     assert found.verdict == "warn" and "--train.lora_rank" in found.remedy
-    needs = 16 * (64 * (4 * (1 << 14) * 128 + 3 * (1 << 30) + 2 * (1 << 14)) + 1764 * (1 << 14) + (1 << 14)) / (1 << 30)
+    h, i, heads, vocabulary = 1 << 14, 1 << 16, 128, 1764
+    weights = 64 * (4 * h * heads + 3 * h * i + 2 * h) + vocabulary * h + h
+    # a token of a layer: the residual, six more of its width, and twice the outputs of q, k, v, o, gate, up and down
+    activations = 64 * (7 * h + 2 * (3 * heads + 2 * h + 2 * i))
+    needs = (16 * weights + 4 * (1 << 14) * activations + 12 * (1 << 14) * min(1 << 11, vocabulary)) / (1 << 30)
     assert f"needs about {needs:.2f} GiB" in found.found
 
 

@@ -162,7 +162,9 @@ def test_publish_of_what_does_not_fit_changes_nothing(checkpoint: Path, tmp_path
         save_file(weights | {"x": torch.zeros(1)}, file)
     else:
         (broken / "adapter_config.json").write_text("{}")
-    message = {"missing": "hold *", "damaged": "a damaged one", "adapter": "be merged for"}.get(where, "in 1 tensors")
+    message = {"missing": "hold *", "damaged": "a damaged one", "adapter": "be a LoRA adapter in"}.get(
+        where, "in 1 tensors"
+    )
     with pytest.raises(ModelError, match=message.replace("*", r"\*")):
         engine.publish(broken)
     after = engine.generate(PROMPTS, 2, seeds=range(5), max_new_tokens=8)

@@ -66,9 +66,9 @@ def test_stages_run_through_a_flaky_world(restores: bool, tmp_path: Path) -> Non
 
     with RunStore.open(tmp_path / "run", {}) as store:
         searches = collect.trees(make, policy, None, SearchSettings(num_iterations=8))
-        collect.collect(store, "trees", attempts(TASKS[:12]), searches, in_flight=4, on_item=ignore)
+        collect.collect(store, "trees", attempts(TASKS[:12]), collect.inline(searches), in_flight=4, on_item=ignore)
         work = collect.rollouts(make, policy, RolloutSettings())
-        collect.collect(store, "episodes", attempts(TASKS, 4), work, in_flight=4, on_item=on_item)
+        collect.collect(store, "episodes", attempts(TASKS, 4), collect.inline(work), in_flight=4, on_item=on_item)
         trees, episodes = list(store.trees("trees")), list(store.trajectories("episodes"))
     assert len(trees) == 12 and len(episodes) == len(told) == 96
     assert sum(sum(tree.info["faults"].values()) for tree in trees) > 0
@@ -107,7 +107,7 @@ def test_a_resumed_stage_does_not_do_again_what_broke(kind: str, tmp_path: Path)
     work = searches if kind == TREE else collect.rollouts(make, policy, RolloutSettings())
 
     def run(store: RunStore, on_item: Any) -> None:
-        collect.collect(store, "x", attempts(TASKS[:9]), work, in_flight=2, on_item=on_item)
+        collect.collect(store, "x", attempts(TASKS[:9]), collect.inline(work), in_flight=2, on_item=on_item)
 
     def interrupt(done: int, total: int, success: bool | None) -> None:
         if done == 5:
@@ -139,10 +139,10 @@ def test_a_run_whose_world_is_gone_ends_and_keeps_nothing_of_it(tmp_path: Path) 
     with RunStore.open(tmp_path / "run", {}) as store:
         work = collect.rollouts(make, policy, RolloutSettings())
         with pytest.raises(EnvError, match=message):
-            collect.collect(store, "x", attempts(TASKS), work, in_flight=1, on_item=ignore)
+            collect.collect(store, "x", attempts(TASKS), collect.inline(work), in_flight=1, on_item=ignore)
         assert store.count("x", TRAJECTORY) == 5 and (store.note("x") or {})["done"] == 5
         work = collect.rollouts(lambda: Fails(), policy, RolloutSettings())  # type: ignore[arg-type, return-value]
-        collect.collect(store, "x", attempts(TASKS), work, in_flight=1, on_item=ignore)
+        collect.collect(store, "x", attempts(TASKS), collect.inline(work), in_flight=1, on_item=ignore)
         assert all(t.success for t in store.trajectories("x")) and store.count("x", TRAJECTORY) == len(TASKS)
 
 
@@ -151,7 +151,7 @@ def test_a_stage_none_of_whose_few_tasks_begins_ends_the_run(tmp_path: Path) -> 
         make: Any = lambda: Fails(starts=lambda resets: False)  # noqa: E731
         work = collect.trees(make, ScriptedPolicy(right), None, SearchSettings())
         with pytest.raises(EnvError, match="booking must show a first page; 2 tasks in a row had none"):
-            collect.collect(store, "x", attempts(TASKS[:2]), work, in_flight=32, on_item=ignore)
+            collect.collect(store, "x", attempts(TASKS[:2]), collect.inline(work), in_flight=32, on_item=ignore)
         assert store.count("x", TREE) == 0
 
 

@@ -13,10 +13,10 @@ from transformers import Gemma2Config, Gemma2ForCausalLM, MptConfig, MptForCausa
 
 from agentq.errors import ModelError
 from agentq.learn import logps as logps_module
-from agentq.learn.adapters import base_of, with_adapters
 from agentq.learn.batch import plan_step
 from agentq.learn.logps import action_logps, can_pack, check_forward, padded
 from agentq.learn.trie_attention import tree_attention_of
+from agentq.policies.adapters import base_of, with_adapters
 from agentq.types import Sample
 from tests.learn_factory import (
     SIZES,

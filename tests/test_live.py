@@ -17,6 +17,7 @@ import pytest
 
 from agentq.cli import main
 from agentq.critics.judge import Judgement, OutcomeJudge
+from agentq.critics.ranker import LLMRanker
 from agentq.envs.browser.env import BrowserEnv
 from agentq.envs.browser.guard import FinalStep, Guard
 from agentq.envs.browser.pool import BrowserPool
@@ -25,7 +26,8 @@ from agentq.envs.browser.website import Website
 from agentq.errors import ConfigError, EnvError
 from agentq.live.solve import Outcome, Solution, Watcher, solve
 from agentq.policies.budget import Budget, Budgeted
-from agentq.policies.protocol import Gives
+from agentq.policies.model_policy import ModelPolicy
+from agentq.policies.protocol import Engine, Gives
 from agentq.searching.selection import SearchSettings
 from agentq.types import Command, EnvAction, History, Split, StepResult, Task
 from tests.browser_lab import click, named
@@ -89,7 +91,14 @@ def run(
     calls: int = 400,
 ) -> Solution:
     engine = Budgeted(Scripted(answer), Budget(calls=calls))
-    return solve(GOAL, site.url, engine, pool, told.watcher, SearchSettings(1000, 3))
+    return solved(engine, site, pool, told)
+
+
+def solved(engine: Engine, site: Foreign, pool: BrowserPool, told: Told, *, sees: bool = False) -> Solution:
+    """A run in which one engine proposes, ranks and judges."""
+    policy, critic, judge = ModelPolicy(engine), LLMRanker(engine), OutcomeJudge(engine, sees=sees)
+    settings = SearchSettings(1000, 3)
+    return solve(GOAL, site.url, policy, pool, told.watcher, settings, critic=critic, judge=judge)
 
 
 @pytest.mark.browser
@@ -153,7 +162,7 @@ def test_a_judge_that_sees_is_shown_the_page(browser: BrowserPool) -> None:
 
     with foreign() as site:
         engine, told = Budgeted(Scripted(seeing), Budget(calls=400)), Told(True)
-        solution = solve(*(GOAL, site.url, engine, browser, told.watcher, SearchSettings(1000, 3)), judge_sees=True)
+        solution = solved(engine, site, browser, told, sees=True)
     assert solution.outcome is Outcome.DONE and len(site.posts) == 1
     assert all(picture.startswith(b"\x89PNG") for picture in shown) and len(set(shown)) > 1
 
@@ -172,7 +181,7 @@ def test_a_spent_budget_ends_a_run_with_what_was_found(browser: BrowserPool, cal
     engine = Scripted(answer)
     with foreign() as site:
         budget = Budget(calls=calls)
-        solution = solve(GOAL, site.url, Budgeted(engine, budget), browser, told.watcher, SearchSettings(1000, 3))
+        solution = solved(Budgeted(engine, budget), site, browser, told)
     assert len(engine.asked) == calls
     assert solution.outcome is Outcome.NOT_FOUND
     assert budget.ended == f"a run may take at most {calls} calls; got {calls}"
@@ -362,10 +371,10 @@ def test_run_refuses_what_makes_no_sense(
 COMMAND = """
 import sys
 from agentq.cli import main
-from agentq.live import command
+from agentq.live import models
 from tests.scripted_engine import Scripted
 from tests.test_live import answer
-command.make_engine = lambda name: Scripted(answer)
+models.make_engine = lambda *_: Scripted(answer)
 sys.exit(main(sys.argv[1:]))
 """
 

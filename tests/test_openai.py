@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 from transformers import AutoTokenizer
 
 from agentq import envs
-from agentq.agent.prompts import policy_messages
+from agentq.agent.prompts import LETTERS, policy_messages
 from agentq.base.tokenizer import train_tokenizer
 from agentq.cli import main
 from agentq.credit.pairs import sample_of
@@ -24,10 +24,12 @@ from agentq.policies import patience
 from agentq.policies.continuous import ContinuousEngine, EngineReply
 from agentq.policies.engine_names import embedded_base, make_engine, read_name
 from agentq.policies.model_policy import ModelPolicy
+from agentq.policies.openai_answers import Chat, read
 from agentq.policies.openai_client import OpenAIClient
 from agentq.policies.openai_engine import NO_IDS, NO_LOGPS, OpenAIEngine
 from agentq.policies.patience import BadAnswer, Unavailable, patiently
 from agentq.policies.protocol import Gives, Prompt, SampledAnswer, SampleRequest
+from agentq.policies.unadapted import Unadapted
 from agentq.searching.run import run_all
 from agentq.searching.selection import SearchSettings
 from agentq.searching.tree import TreeSearch
@@ -37,7 +39,7 @@ from agentq.types import History, Observation, StopReason
 from tests.openai_factory import FakeOpenAI, fake_openai
 
 HISTORY = History("book a table", Observation("link Blue Harbor Grill [3]"))
-TOKENS = Gives.TOKEN_IDS | Gives.LOGPS | Gives.PATTERNS
+TOKENS = Gives.TOKEN_IDS | Gives.LOGPS | Gives.PATTERNS | Gives.LETTERS | Gives.BASE
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +90,7 @@ def said(samples: list[SampledAnswer]) -> list[object]:
         (False, {}, Gives.SEEDS),
         (False, {"honours_n": False}, Gives.SEEDS),
         (False, {"honours_seeds": False}, Gives.TEXT),
+        (False, {"likeliest": True}, Gives.SEEDS | Gives.LETTERS),
     ],
 )
 def test_what_a_server_gives_is_asked_of_it(
@@ -175,6 +178,32 @@ def test_a_server_must_be_the_one_that_is_meant(
         open_engine(vllm)
     with fake_openai() as fake, pytest.raises(ConfigError, match="a tokenizer must go with a server that takes token"):
         open_engine(fake, tokenizer=embedded_base())
+
+
+def test_letters_are_told_by_a_chat_and_others_have_the_least_logp(open_engine: Callable[..., OpenAIEngine]) -> None:
+    with fake_openai(likeliest=True) as fake:
+        (sample,) = ask(open_engine(fake), k=1, letters="ABC", max_new_tokens=1)
+        assert fake.asked[-1]["top_logprobs"] == 20 and sample.letter_logps == (-4.0, -1.0, -5.0)
+        (free,) = ask(open_engine(fake), k=1)
+        assert "top_logprobs" not in fake.asked[-1] and free.letter_logps == ()
+
+
+@pytest.mark.parametrize("told", [None, [], {"tokens": ["B"]}, {"content": None}, {"content": [{"token": "B"}]}])
+def test_log_probabilities_of_another_form_are_none_and_the_chat_is_read(told: object) -> None:
+    said = {"choices": [{"finish_reason": "stop", "message": {"content": "hello"}, "logprobs": told}]}
+    (choice,) = read(Chat, json.dumps(said)).choices
+    assert choice.message.content == "hello" and choice.likeliest() == {}
+
+
+def test_letters_are_told_by_a_vllm_that_is_held_to_them(
+    vllm: FakeOpenAI, open_engine: Callable[..., OpenAIEngine]
+) -> None:
+    engine = open_engine(vllm)
+    (sample,) = ask(engine, k=1, letters="ABC", max_new_tokens=1)
+    assert (vllm.asked[-1]["structured_outputs"], vllm.asked[-1]["logprobs"]) == ({"regex": "[ABC]"}, 3)
+    assert sample.letter_logps == (-3.0, -2.0, -1.0)
+    (sample,) = ask(engine, k=1, letters=LETTERS[:22], max_new_tokens=1)
+    assert vllm.asked[-1]["logprobs"] == 20 and sample.letter_logps[:4] == (-20.0, -20.0, -20.0, -19.0)
 
 
 FAULTS = ("429", "503", "500", "stall", "truncated", "malformed", "no choices", "null choices", "counts", "broken off")
@@ -470,3 +499,18 @@ def test_eval_asks_a_server(search: bool, tmp_path: Path, capsys: pytest.Capture
         assert (row["name"], row["n"]) == (name, 3) and len(fake.asked) > 3
         assert main(["train", "rft", "--base", name, "--out", str(tmp_path / "train")]) == 2
     assert f"training must begin with a checkpoint; got --base {name}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_the_base_is_asked_for_by_its_own_name(
+    device: str, vllm: FakeOpenAI, open_engine: Callable[..., OpenAIEngine], tmp_path: Path
+) -> None:
+    vllm.device = device
+    engine = open_engine(vllm)
+    assert (Gives.BASE in engine.gives) == (device == "cuda")
+    (tmp_path / "adapter_config.json").write_text("{}")
+    (tmp_path / "adapter_model.safetensors").write_bytes(b"")
+    engine.publish(tmp_path)
+    policy, of_base = (ask(each)[0] for each in (engine, Unadapted(engine)))
+    asked = [body["model"] for body in vllm.asked if "prompt" in body][-2:]
+    assert asked == [next(iter(vllm.adapters)), "tiny"] and (policy.version, of_base.version) == (1, 0)

@@ -18,7 +18,7 @@ import pytest
 from agentq.config import Selection
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.searching import partial
-from agentq.searching.collect import attempts, collect, trees
+from agentq.searching.collect import attempts, collect, inline, trees
 from agentq.searching.faults import Broken
 from agentq.searching.selection import SearchSettings
 from agentq.searching.tree import TreeSearch
@@ -65,7 +65,7 @@ def collected(
     with RunStore.open(folder, {}) as store:
         work = trees(lambda: env(restores), policy, None, settings, by_steps=by_steps, kept_in=(store, "s"))
         leaves = settings.leaves_in_flight
-        collect(store, "s", attempts(TASKS), work, in_flight=leaves, sessions=leaves, on_item=lambda *_: None)
+        collect(store, "s", attempts(TASKS), inline(work), in_flight=leaves, sessions=leaves, on_item=lambda *_: None)
         assert store.count("s", PARTIAL) == 0
         return list(store.trees("s"))
 
@@ -140,7 +140,7 @@ KILL = """
 import os, signal, sys
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.searching import partial
-from agentq.searching.collect import attempts, collect, trees
+from agentq.searching.collect import attempts, collect, inline, trees
 from agentq.searching.selection import SearchSettings
 from agentq.store.run import RunStore
 from tests.test_partial import TASKS
@@ -154,7 +154,7 @@ def act(history, rng):
 with RunStore.open(sys.argv[1], {}) as store:
     settings = SearchSettings(9, 4, seed=2)
     work = trees(Lock, ScriptedPolicy(act), None, settings, kept_in=(store, "s"))
-    collect(store, "s", attempts(TASKS), work, in_flight=1, on_item=lambda *_: None)
+    collect(store, "s", attempts(TASKS), inline(work), in_flight=1, on_item=lambda *_: None)
 """
 
 

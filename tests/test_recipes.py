@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from agentq.cli import main
+from agentq.critics.ranker import LLMRanker
+from agentq.model_settings import CriticSettings
 from agentq.policies.protocol import Policy
 from agentq.recipes.ladder import DEMO_RUNGS, RUNGS, climb, rungs_of
 from agentq.recipes.pipeline import Pipeline
@@ -39,9 +41,15 @@ class Taught(Schooled):
     def policy(self, checkpoint: Path) -> Policy:  # type: ignore[override]
         c = self.settings
         assert isinstance(c, Ladder)
-        self.__dict__.setdefault("used", []).append("base" if checkpoint == self.base else checkpoint.name)
+        self.__dict__.setdefault("used", []).append(self.called(checkpoint))
         scripts = self.scripts(c.rft.num_tasks + c.run.num_rounds * c.run.num_tasks)
         return Teacher(self.engine(checkpoint), scripts, learnt=checkpoint != self.base)
+
+    def called(self, checkpoint: Path) -> str:
+        """base, RUNG, or RUNG/roundN."""
+        served = checkpoint.parent.name.endswith(".served")
+        name = f"{checkpoint.parent.stem}/{checkpoint.name}" if served else checkpoint.name
+        return "base" if checkpoint == self.base else name
 
 
 class Learnt(Schooled):
@@ -63,8 +71,11 @@ def climbed(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Climbed:
         pipeline = Taught(store, settings, base, Quiet())
         with recorded_reads() as read:
             rows = climb(pipeline, settings)
-        elsewhere = {"run.out", "run.constrained"}  # the command reads it; the policy, which is a teacher here
-        overridden = {"run.group_size", "search.critic"}  # by rungs
+        # the command reads them; the policy and the critic, which are a teacher and a scripted one here
+        policy = {f"model.{name}" for name in ("max_new_tokens", "stop", "prompt", "grammar")}
+        elsewhere = {"run.out", "run.executor", "run.workers", "run.constrained"} | policy
+        elsewhere |= {"model.memory", "model.sleep", "critic.max_new_tokens", "critic.method"}
+        overridden = {"run.group_size"}  # by rungs
         assert read - overridden - elsewhere == keys(Ladder) - elsewhere
     return out, settings, pipeline, rows
 
@@ -86,7 +97,7 @@ def test_ladder_collects_with_the_checkpoints_of_the_paper(climbed: Climbed) -> 
     out, _, pipeline, _ = climbed
     learners = ("outcome_dpo", "agent_q_no_critic", "agent_q")
     # one round and an evaluation of RFT, two rounds and an evaluation of each learner; two searches
-    rounds = ["rft"] * 2 + [rung for rung in learners for _ in range(3)]
+    rounds = ["rft/round1", "rft"] + [f"{rung}{part}" for rung in learners for part in ("/round1", "/round2", "")]
     assert pipeline.__dict__["used"] == ["base", *rounds, "rft", "agent_q"]
     with RunStore.read(out) as store:
         held_out = [t.task for t in store.trajectories("agent_q/eval")]
@@ -146,8 +157,8 @@ def test_a_rung_and_a_run_of_its_recipe_end_with_the_same_weights(
     recipe = "outcome_dpo" if rung == "outcome_dpo" else "agent_q"
     more = {
         "outcome_dpo": ["--run.group_size=4"],
-        "agent_q": [f"--search.critic={base}"],
-        "agent_q_no_critic": ["--search.critic=none", "--pairs.alpha=1"],
+        "agent_q": [f"--critic.model={base}"],
+        "agent_q_no_critic": ["--critic.model=none", "--pairs.alpha=1"],
     }[rung]
     settings = made(RECIPES[recipe], [*SMALL.split(), "--run.first_task=2", "--eval.measure_base=false", *more])
     with RunStore.open(tmp_path / "run", settings.to_dict()) as store:
@@ -164,9 +175,10 @@ def test_the_critic_is_the_base_another_model_or_none_and_stays_loaded(base: Pat
     settings = made(RECIPES["agent_q"])
     with RunStore.open(tmp_path / "run", settings.to_dict()) as store:
         p = Pipeline(store, settings, base, Quiet())
-        assert p.critic("none") is None and not p.engines
+        assert p.critic(CriticSettings(model="none")) is None and not p.engines
         p.engine(tmp_path / "trained")
-        p.critic(str(tmp_path / "other"))
+        ranker = p.critic(CriticSettings(model=str(tmp_path / "other"), method="letters"))
+        assert isinstance(ranker, LLMRanker) and ranker.method == "letters"
         assert set(p.engines) == {tmp_path / "trained", tmp_path / "other"}
         p.close_others()
         assert set(p.engines) == {tmp_path / "other"}

@@ -16,7 +16,7 @@ from agentq.agent.actions import format_action
 from agentq.critics.ranker import rank_values
 from agentq.errors import EnvError
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.searching.collect import attempts, collect, trees
+from agentq.searching.collect import attempts, collect, inline, trees
 from agentq.searching.nodes import Node
 from agentq.searching.run import run_all, wait_for
 from agentq.searching.selection import SearchSettings
@@ -285,15 +285,17 @@ def test_collection_goes_on_where_an_interrupted_one_stopped(tmp_path: Path) -> 
         pass
 
     with RunStore.open(tmp_path / "a", {}) as store, pytest.raises(OSError, match="disk is full"):
-        collect(store, "search", attempts(tasks), work, in_flight=2, on_item=interrupt)
+        collect(store, "search", attempts(tasks), inline(work), in_flight=2, on_item=interrupt)
     with RunStore.open(tmp_path / "a", {}) as store:
         kept = len(store.done("search"))
         assert 3 <= kept < 8
         counted: list[int] = []
-        collect(store, "search", attempts(tasks), work, in_flight=2, on_item=lambda done, *_: counted.append(done))
+        collect(
+            store, "search", attempts(tasks), inline(work), in_flight=2, on_item=lambda done, *_: counted.append(done)
+        )
         assert counted == list(range(kept + 1, 9))
         resumed = list(store.trees("search"))
     with RunStore.open(tmp_path / "b", {}) as store:
-        collect(store, "search", attempts(tasks), work, in_flight=2, on_item=ignore)
+        collect(store, "search", attempts(tasks), inline(work), in_flight=2, on_item=ignore)
         whole = list(store.trees("search"))
     assert all(_same(a, b) for a, b in zip(resumed, whole, strict=True))

@@ -32,7 +32,7 @@ from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.recipe import Round
 from agentq.recipes.settings import RECIPES, PolicyGradient
 from agentq.searching.branching import Branching, at_random, branched, where_unsure
-from agentq.searching.collect import StragglerCut, attempts, collect, rollouts
+from agentq.searching.collect import StragglerCut, attempts, collect, inline, rollouts
 from agentq.searching.demonstrate import demonstrate, inspect
 from agentq.searching.rollout import RolloutSettings
 from agentq.searching.run import run_all
@@ -61,7 +61,7 @@ def test_every_recipe_trains_on_every_site(name: str, env: str, base: Path, tmp_
     more = ["--run.group_size=6"] if name in ("tree_grpo", "arpo_entropy") else []
     with recorded_reads() as read:
         run(name, base, tmp_path / "run", [*TINY, f"--run.env={env}", *more])
-    elsewhere = {"run.out", "run.constrained"}  # the command reads it; the policy, which is a teacher here
+    elsewhere = {"run.out", "run.executor", "run.workers", "run.constrained"}  # the command, and the policy
     assert read - elsewhere == keys(RECIPES[name]) - elsewhere
     (row,) = [r for r in json.loads((tmp_path / "run" / "summary.json").read_text()) if r["name"] == name]
     assert row["n"] == 1 and 0 <= row["low"] <= row["high"] <= 1 and row["env_steps"] > 0
@@ -240,7 +240,7 @@ def test_the_straggler_cut_keeps_the_same_rollouts_in_any_order(in_flight: int, 
             def on_item(done: int, total: int, won: bool, seen: list[int] = seen) -> None:
                 seen.append(done)
 
-            collect(store, "x", items, work, in_flight=in_flight, on_item=on_item)
+            collect(store, "x", items, inline(work), in_flight=in_flight, on_item=on_item)
             assert seen == list(range(1, 25)) and (store.note("x") or {})["done"] == 24
             found = list(store.trajectories("x"))
         lengths: dict[int, list[int]] = {}

@@ -14,9 +14,10 @@ from agentq.config import Compared
 from agentq.errors import ConfigError, ModelError
 from agentq.learn.learner import Learner
 from agentq.policies.engine_names import embedded_base
+from agentq.policies.weights import adapter_of
 from agentq.recipes import agent_q, policy_gradient, sft
 from agentq.recipes.ladder import climb, rungs_of
-from agentq.recipes.pipeline import Pipeline, adapter_of
+from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.recipe import Recipe, Round, agrees, collect_groups
 from agentq.recipes.settings import AgentQ, OutcomeDpo, PolicyGradient
 from agentq.store.run import RunStore

@@ -33,6 +33,7 @@ WORDS = (
     *("--run.env=shop", "--run.num_rounds=2", "--run.num_tasks=2", "--run.group_size=3", "--eval.num_tasks=1"),
     *("--train.batch_size=1", "--train.epochs=1", "--train.warmup_fraction=0.7", "--train.sft_weight=0"),
     *("--search.num_iterations=3", "--search.num_proposals=2", "--eval.measure_base=false"),
+    "--model.threads=1",  # here and in the processes that are killed: rounding depends on it
 )
 ON_SAMPLES = ("sft", "rft", "ei")
 ONE_STEP = ("reinforce", "rloo")  # a round

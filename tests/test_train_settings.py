@@ -17,9 +17,10 @@ from agentq.credit.advantages import collapsed
 from agentq.credit.episodes import StepColumns
 from agentq.learn.learner import Learner
 from agentq.learn.reference import reference_logps
+from agentq.model_settings import ModelSettings
 from agentq.recipes import policy_gradient
 from agentq.recipes.rounds import learner_of
-from agentq.recipes.settings import COMMANDS, PolicyGradient
+from agentq.recipes.settings import COMMANDS, PolicyGradient, Training
 from agentq.store.run import RunStore
 from agentq.types import CreditedTrajectory, Split
 from tests.learn_factory import plain_logps, sample, tiny_llama
@@ -81,9 +82,10 @@ def test_a_run_with_a_kl_weight_reports_it_and_starts_at_zero(base: Path, tmp_pa
 
 
 def test_the_learner_of_a_run_has_its_settings(base: Path) -> None:
-    plain = learner_of(Train(), base, 0)
+    plain = learner_of(Training(), base)
     assert (plain.bf16, plain.gradient_checkpointing, plain.lora_rank) == (False, False, 0)
-    learner = learner_of(Train(bf16=True, gradient_checkpointing=True, lora_rank=2), base, 0)
+    model, train = ModelSettings(dtype="bfloat16"), Train(gradient_checkpointing=True, lora_rank=2)
+    learner = learner_of(Training(model=model, train=train), base)
     assert (learner.bf16, learner.gradient_checkpointing, learner.lora_rank) == (True, True, 2)
 
 

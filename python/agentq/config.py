@@ -10,26 +10,16 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from agentq.errors import ConfigError
+from agentq.model_settings import VLLM, ModelSettings
+from agentq.model_settings import Section as Section
 
 SEEDS = 1 << 32  # seeds of runs and learners are below this; numpy, torch and sample seeds distinguish all of them
 Selection = Literal["ucb1", "uct", "puct", "best_first", "gumbel", "thompson_gaussian", "thompson_beta"]
 GO_WIDER = ("thompson_gaussian", "thompson_beta")  # rules that add children to a node
 MOST_TASKS = 1_000_000_000  # in a split
-
-
-class Section(BaseModel):
-    """A group of settings, or a model made of such groups."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
-
-    def check(self, name: str) -> None:
-        """Raises ConfigError if the settings of the command or recipe `name` contradict each other."""
-        for _, value in self:
-            if isinstance(value, Section):
-                value.check(name)
 
 
 # search
@@ -75,14 +65,6 @@ class Trees(Search):
     """Search trees to learn from."""
 
     num_iterations: int = Field(default=8, ge=1, description="Rollouts per tree.")
-
-
-class RankedTrees(Trees):
-    """Search trees whose proposals a critic may rank."""
-
-    critic: str = Field(
-        default="base", min_length=1, description="What ranks proposals: base, none, or the name of a model."
-    )
 
 
 def check_search(selection: str, leaves_in_flight: int) -> None:
@@ -134,8 +116,11 @@ class Train(Adapters):
     warmup_fraction: float = Field(
         default=0.1, ge=0, le=1, description="Part of the first round's steps with a rising rate; 0: no warm-up."
     )
-    bf16: bool = Field(default=False, description="Whether matrix products use bfloat16; weights keep their type.")
     gradient_checkpointing: bool = Field(default=False, description="Whether layers are computed twice to save memory.")
+    thinking: bool = Field(
+        default=True, description="Whether the tokens of <think> blocks are trained on; if not, only what follows them."
+    )
+    devices: str = Field(default="", description="Where training runs, as model.devices; empty: the same.")
 
 
 class TrainOnSampled(Train):
@@ -253,6 +238,10 @@ class Run(Draws):
     env: str = Field(default="booking", min_length=1, description="Name of the environment.")
     out: str = Field(default="", description="The run directory; empty: runs/COMMAND..., named after the run.")
     engine: str = Field(default="", description="Sampler for trained weights: vllm:PATH or a vLLM server's URL.")
+    executor: Literal["auto", "inline", "processes"] = Field(
+        default="auto", description="What collects: this process or worker processes; auto: workers for small models."
+    )
+    workers: int = Field(default=0, ge=0, description="Number of worker processes; 0: one per core.")
 
 
 class Rounds(Run):
@@ -284,14 +273,15 @@ class Settings(Section):
     """The settings that every command with a run directory reads. Subclasses add the rest."""
 
     run: Run = Run()
+    model: ModelSettings = ModelSettings()
+    vllm: VLLM = VLLM()
     search: Sessions = Sessions()
     train: Adapters = Adapters()
     eval: HeldOut = Eval()
     price: Prices = Prices()
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
-        """Plain JSON values by section, which the run store keeps and compares.
-
-        `run.out` and `price` are left out. They do not affect results, so they may change when a run is resumed.
-        """
-        return self.model_dump(mode="json", exclude={"run": {"out"}, "price": True})
+        """Plain JSON values by section, for the run store to compare; without what does not affect results."""
+        places = {"devices", "threads", "memory", "sleep"}
+        run = {"out", "executor", "workers"}
+        return self.model_dump(mode="json", exclude={"run": run, "price": True, "model": places, "train": {"devices"}})

@@ -5,9 +5,20 @@ from __future__ import annotations
 RESET_FAILED = "reset_failed"  # the first page of a task did not load, twice
 REPLAY_MISMATCH = "replay_mismatch"  # a replay reached another page: the action was never executed
 SESSION_LOST = "session_lost"  # the environment's process died, hung or broke its protocol
+WORKER_LOST = "worker_lost"  # the process that worked on the task died, again and again
 
 WORLD_FAULTS = frozenset(
-    {RESET_FAILED, REPLAY_MISMATCH, SESSION_LOST, "browser_lost", "network", "http_502", "http_503", "http_504"}
+    {
+        RESET_FAILED,
+        REPLAY_MISMATCH,
+        SESSION_LOST,
+        WORKER_LOST,
+        "browser_lost",
+        "network",
+        "http_502",
+        "http_503",
+        "http_504",
+    }
 )
 """Error kinds that say nothing about the action: the world did not execute it, or may not have.
 

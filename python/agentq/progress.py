@@ -61,6 +61,10 @@ class RichStatus:
 
         return show
 
+    def say(self, text: str) -> None:
+        """See `recipes.pipeline.StageDisplay`."""
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+
 
 class _PlainLine:
     def __init__(self, console: Console, name: str, total: int, unit: str, every_s: float) -> None:

@@ -176,7 +176,7 @@ class StepResult:
 class StopReason(StrEnum):
     """Why a sampled text ended."""
 
-    EOS = "eos"  # the end token was sampled; it is the last of token_ids
+    EOS = "eos"  # an end token or a stop text was sampled; it is the end of token_ids
     LENGTH = "length"  # max_new_tokens ran out; token_ids has no end token
 
 

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM
 from agentq import envs
 from agentq.agent.patterns import action_pattern
 from agentq.agent.prompts import policy_messages
-from agentq.errors import ModelError
+from agentq.errors import ConfigError, ModelError
 from agentq.learn.learner import Learner
 from agentq.policies.agreement import agreement, probe
 from agentq.policies.continuous import ContinuousEngine
@@ -25,7 +25,8 @@ from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.openai_engine import OpenAIEngine
 from agentq.policies.protocol import Gives, Prompt, SampledAnswer, SampleRequest
 from agentq.policies.transformers_engine import TransformersEngine
-from agentq.policies.vllm_engine import VLLMEngine
+from agentq.policies.unadapted import Unadapted
+from agentq.policies.vllm_engine import VLLMEngine, check_arguments
 from agentq.recipes import sft
 from agentq.recipes.ladder import climb, rungs_of
 from agentq.recipes.pipeline import Pipeline
@@ -76,7 +77,7 @@ def learner(checkpoint: Path) -> Learner:
 
 
 def test_what_it_gives(engine: ContinuousEngine) -> None:
-    assert engine.gives == Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS | Gives.PATTERNS
+    assert engine.gives & ~Gives.BASE == Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS | Gives.PATTERNS | Gives.LETTERS
     assert engine.renderer is not None and engine.renderer.context_tokens == 2048
 
 
@@ -91,6 +92,13 @@ def test_greedy_is_transformers(engine: ContinuousEngine, checkpoint: Path) -> N
     ours = ask(TransformersEngine(checkpoint), temperature=0.0)
     for a, b in zip(ask(engine, temperature=0.0), ours, strict=True):
         assert (a.text, a.token_ids.tolist(), a.stop_reason) == (b.text, b.token_ids.tolist(), b.stop_reason)
+
+
+def test_letters_have_transformers_logps_up_to_a_constant(engine: ContinuousEngine, checkpoint: Path) -> None:
+    prompt = engine.render(History("book", Observation("link Blue [3]")), policy_messages, max_new_tokens=1)
+    request = SampleRequest(prompt, temperature=0.0, max_new_tokens=1, letters="ABCDE")
+    told = [asyncio.run(each.sample(request))[0].letter_logps for each in (engine, TransformersEngine(checkpoint))]
+    assert np.ptp(np.subtract(*told)) < NEAR
 
 
 def test_k_samples_follow_from_the_seed(engine: ContinuousEngine) -> None:
@@ -174,6 +182,39 @@ def test_what_cannot_be_published_changes_nothing(
     assert gap(again, model) < NEAR and engine.version == before
 
 
+def test_the_base_answers_beside_the_policy(
+    engine: ContinuousEngine, model: Any, learner: Learner, tmp_path: Path
+) -> None:
+    """Requests of both at the same time; the critic that is the base asks so. On a CPU vLLM cannot, and says so."""
+    learner.save(tmp_path / "adapter", adapters_only=True)
+    if isinstance(engine, VLLMEngine):
+        engine.sleep()  # does nothing on a CPU
+    engine.publish(tmp_path / "adapter")
+
+    if Gives.BASE not in engine.gives:
+        assert not torch.cuda.is_available()
+        return
+
+    async def both() -> list[list[SampledAnswer]]:
+        asked = SampleRequest(Prompt([], IDS), 3, 5, 1.0, 12)
+        return await asyncio.gather(*(each.sample(asked) for each in (engine, Unadapted(engine)) * 3))
+
+    answers = asyncio.run(both())
+    for of_policy, of_base in zip(answers[::2], answers[1::2], strict=True):
+        assert gap(of_policy, learner.merged()) < NEAR and gap(of_base, model) < NEAR
+        assert gap(of_policy, model) > 0.01
+        assert {s.version for s in of_base} == {0} and {s.version for s in of_policy} == {engine.version}
+
+
+def test_an_answer_stops_at_a_text(engine: ContinuousEngine) -> None:
+    warm = {"k": 1, "max_new_tokens": 24, "temperature": 2.0}
+    (free,) = ask(engine, **warm)
+    stop = free.text[len(free.text) // 2 :][:2]
+    (cut,) = ask(engine, **warm, stop=(stop,))
+    assert cut.text == free.text[: free.text.index(stop)] and cut.stop_reason is StopReason.EOS
+    assert cut.token_ids.tolist() == free.token_ids[: len(cut.token_ids)].tolist()
+
+
 def test_adapters_are_published_and_taken_off(
     engine: ContinuousEngine, model: Any, learner: Learner, checkpoint: Path, tmp_path: Path
 ) -> None:
@@ -237,7 +278,7 @@ def test_a_server_without_its_tokenizer_here_gives_text(server: Any, checkpoint:
         engine = OpenAIEngine(server.url)
     finally:
         server.path.symlink_to(checkpoint)
-    assert engine.gives in (Gives.TEXT, Gives.SEEDS) and engine.renderer is None
+    assert engine.gives & ~Gives.SEEDS == Gives.LETTERS and engine.renderer is None
     trees = searched(engine)
     proposals = [p for tree in trees for p in tree.proposal if p is not None]
     assert proposals and all(p.action.text and p.token_ids.size == 0 for p in proposals)
@@ -276,3 +317,9 @@ def test_answers_keep_to_a_pattern(engine: ContinuousEngine) -> None:
     assert all(len(sample.token_ids) == len(sample.logps) == 0 for sample in ended)
     free = asyncio.run(engine.sample(SampleRequest(prompt, 8, 3, 1.5, 200)))
     assert not all(re.fullmatch(pattern, sample.text) for sample in free)
+
+
+def test_unknown_arguments_are_refused() -> None:
+    check_arguments({"tensor_parallel_size": 2, "gpu_memory_utilization": 0.5, "logprobs_mode": "raw_logprobs"})
+    with pytest.raises(ConfigError, match=r"vllm\.max_model_length must be .*; did you mean 'max_model_len'"):
+        check_arguments({"max_model_length": 2048})

@@ -1,10 +1,11 @@
-"""The action grammar as a regular expression, for engines that can constrain answers."""
+"""The forms of actions and rankings as regular expressions, for engines that can constrain answers."""
 
 from __future__ import annotations
 
 import re
 
 from agentq.agent.commands import KEYS
+from agentq.agent.prompts import LETTERS
 from agentq.types import Command, History, Status
 
 _CONTROL = re.compile(r"^(?!text |heading |alert |status )(\S+) .*?\[(\d+)\](?=:? |$)", re.MULTILINE)
@@ -42,6 +43,22 @@ def action_pattern(history: History) -> str:
         f"{plan}(THOUGHT: {_FREE}\n)?COMMANDS: ({'|'.join(commands)})"
         f"(\nEXPLANATION: {_FREE})?(\nSTATUS: ({'|'.join(Status)}))?"
     )
+
+
+def ranking_pattern(k: int) -> str:
+    """A pattern of a critic's ranking of `k` letters, such as `RANKING: B > A > C`.
+
+    Up to 6 letters each occurs exactly once. More have too many orders to list, so a letter may be repeated.
+    """
+    letters = LETTERS[:k]
+    return "RANKING: " + (_orders(letters) if k <= 6 else f"[{letters}]( > [{letters}]){{{k - 1}}}")
+
+
+def _orders(letters: str) -> str:
+    if len(letters) < 2:
+        return letters
+    every = (f"{first} > {_orders(letters.replace(first, ''))}" for first in letters)
+    return f"({'|'.join(every)})"
 
 
 def _on(elements: list[str], *commands: str) -> list[str]:

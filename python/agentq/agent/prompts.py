@@ -42,7 +42,9 @@ INPUT_USAGE = {
     Command.PRESS: f"PRESS key times (one of {' '.join(KEYS)})",
 }
 
-RANK_QUESTION = "Which single action is best now? Answer BEST: and that action with its letter."
+BEST_QUESTION = "Which single action is best now? Answer BEST: and that action with its letter."
+RANKING_QUESTION = "Rank all of these actions, best first. Answer RANKING: and every letter, such as B > A > C."
+LETTER_QUESTION = "Which single action is best now? Answer with its letter alone."
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -51,15 +53,15 @@ def policy_messages(history: History) -> Messages:
     return [{"role": "system", "content": _system(history)}, {"role": "user", "content": _user(history)}]
 
 
-def critic_messages(history: History, proposals: Sequence[EnvAction | None]) -> Messages:
-    """The chat that asks which of at most 26 proposals is best; they are lettered in the order given.
+def critic_messages(history: History, proposals: Sequence[EnvAction | None], question: str = BEST_QUESTION) -> Messages:
+    """The chat that asks a question about at most 26 proposals; they are lettered in the order given.
 
     The letter follows its action, so a model that has copied the action only has to read on.
     """
     listed = "\n".join(
         f"{proposal or 'unreadable'} ({letter})" for letter, proposal in zip(LETTERS, proposals, strict=False)
     )
-    content = f"{_user(history)}\nPROPOSALS:\n{listed}\n{RANK_QUESTION}"
+    content = f"{_user(history)}\nPROPOSALS:\n{listed}\n{question}"
     return [{"role": "system", "content": _system(history)}, {"role": "user", "content": content}]
 
 

@@ -11,6 +11,7 @@ _THINKING = re.compile(
     rf"(?P<open>^[ \t]*(?:<(?:{_TAGS})>|\[THINK\]))|(?<![\"'`“])(?:</(?:{_TAGS})>|\[/THINK\])(?![\"'`”])",
     re.MULTILINE | re.IGNORECASE,
 )
+CLOSED = re.compile(rf"</(?:{_TAGS})>|\[/THINK\]", re.IGNORECASE)  # the end of a block
 _END = re.compile(
     r"(?:<\|(?:im_end|eot_id|eom_id|end|endoftext|end_of_text|end_of_turn|return|im_start|start_header_id)\|>"
     r"|<end_of_turn>|<start_of_turn>|<eos>|</s>|<｜end▁of▁sentence｜>)(?=\s*(?:$|<|\n))"

@@ -1,4 +1,4 @@
-"""Reading the answers of critics (a letter) and judges (a rubric). The questions are in `prompts`.
+"""Reading the answers of critics (a letter, or all in order) and judges (a rubric). The questions are in `prompts`.
 
 As with actions, an answer is read as a person would read it, or not at all.
 """
@@ -21,6 +21,12 @@ _BEST = re.compile(
     r"[ \t]*(?:is[ \t]*:?|[:=]|-+>)[ \t]*(?P<said>.*)$",
     re.MULTILINE | re.IGNORECASE,
 )
+_RANKED = re.compile(
+    r"^\W*(?:(?:my |the |final )*(?:ranking|order)|(?:final )?answer)[ \t*_]*(?:is[ \t]*:?|[:=])(?P<said>.*)",
+    re.MULTILINE | re.IGNORECASE | re.DOTALL,
+)
+_SEPARATORS = (r"->|[>→]", r"[,;]", r"\s+")
+_NUMBER = re.compile(r"^\W*\d+[.):][ \t]+")
 _ALONE = re.compile(r"\W*(?:option|action|proposal|letter)?[ \t]*\(?([A-Za-z])\)?\W*", re.IGNORECASE)
 _LED = re.compile(r"\(?([A-Z])\)?(?:[ \t]*(?:[.,:;)\n-]|$)|[ \t]+(?:because|since|as)\b|[ \t]+\()")
 _LAST = re.compile(r".*\(([A-Z])\)[\W_]*$")
@@ -56,6 +62,34 @@ def parse_critic_answer(text: str, listed: Sequence[EnvAction | None]) -> int | 
     alone = not _BEST.search(said)
     picked = {_letter(answer, listed, alone=alone) for answer in answers}
     return picked.pop() if len(picked) == 1 else None
+
+
+def parse_ranking(text: str, k: int) -> list[int] | None:
+    """Indices of the first `k` letters, best first (`RANKING: B > A > C`, a numbered list, JSON), or None.
+
+    None unless each letter is named exactly once.
+    """
+    said = FENCE_LINE.sub("", spoken(text)[0]).strip()
+    value = load(said)
+    if isinstance(value, dict):
+        fields = lowered(value)
+        value = next((fields[key] for key in ("ranking", "order", "answer") if key in fields), None)
+        said = str(value)
+    if isinstance(value, list):
+        return _ranked([str(each) for each in value], k)
+    found = _RANKED.search(said)
+    lines = [line for line in (found["said"] if found else said).splitlines() if line.strip(" *_")]
+    if not lines:
+        return None
+    read = (_ranked(items, k) for items in [*(re.split(by, lines[0].strip()) for by in _SEPARATORS), lines[:k]])
+    return next((ranking for ranking in read if ranking), None)
+
+
+def _ranked(items: Sequence[str], k: int) -> list[int] | None:
+    """The index that each of `k` items names, or None unless they are all different."""
+    found = [_letter(_NUMBER.sub("", item), [None] * k, alone=False) for item in items]
+    ranking = [index for index in found if index is not None]
+    return ranking if len(found) == k and len(set(ranking)) == k else None
 
 
 def _letter(said: str, listed: Sequence[EnvAction | None], *, alone: bool) -> int | None:

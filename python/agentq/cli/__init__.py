@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 DONE, NOT_DONE, REFUSED, FAULT, INTERRUPTED = 0, 1, 2, 3, 130
-DEFAULTS = {  # one math thread per process, since more are slower on small machines; silent libraries
-    "OMP_NUM_THREADS": "1",
+DEFAULTS = {  # silent libraries; the number of threads follows from model.threads
+    "OMP_WAIT_POLICY": "passive",  # spinning on busy cores makes a step of several threads ten times as long
     "TOKENIZERS_PARALLELISM": "false",
     "TRANSFORMERS_VERBOSITY": "error",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",

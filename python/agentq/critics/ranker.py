@@ -1,22 +1,28 @@
-"""The paper's process critic: a frozen LLM picks the best proposal, which leaves the list, and so on."""
+"""The process critic: a frozen LLM that is asked which proposals of a node are better, by one of three methods."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from agentq.agent.prompts import LETTERS, critic_messages
-from agentq.agent.verdicts import parse_critic_answer
-from agentq.policies.protocol import Engine, SampleRequest
+from agentq.agent.patterns import ranking_pattern
+from agentq.agent.prompts import BEST_QUESTION, LETTER_QUESTION, LETTERS, RANKING_QUESTION, critic_messages
+from agentq.agent.verdicts import parse_critic_answer, parse_ranking
+from agentq.errors import ConfigError
+from agentq.model_settings import CriticMethod
+from agentq.policies.protocol import Engine, Gives, SampledAnswer, SampleRequest
 from agentq.types import EnvAction, History
+
+Listed = Sequence[EnvAction | None]
 
 
 @dataclass(slots=True)
 class RankerStats:
-    """Questions asked, answers that named no listed proposal, rankings that fell back to the proposal order."""
+    """Questions asked, answers that could not be read, rankings that fell back to the proposal order."""
 
     calls: int = 0
     unknown: int = 0
@@ -24,48 +30,101 @@ class RankerStats:
 
 
 class LLMRanker:
-    """`Critic` by repeated pick-the-best: K - 1 questions per node.
+    """`Critic` that prompts a model about the K proposals of a node. One proposal needs no question.
 
-    Each shows the remaining proposals in a seeded shuffle (against position bias). If an answer names none of
-    them, the question is repeated once with another shuffle; after that the proposal order is kept.
-    Source: arXiv:2408.07199, section 5.1.
+    - `pick_best`: picks the best proposal, which leaves the list, and so on: K - 1 questions, one after another.
+      Source: arXiv:2408.07199, section 5.1.
+    - `listwise`: ranks all proposals in one answer.
+    - `letters`: the probabilities of the letters as the next token, in one forward pass over two prompts.
+
+    Each question shows the proposals in a seeded shuffle (against position bias). If an answer of the first two cannot
+    be read, the question is repeated once with another shuffle; after that the proposal order is kept.
     """
 
-    def __init__(self, engine: Engine, *, max_new_tokens: int = 48) -> None:
-        self.engine = engine
+    def __init__(self, engine: Engine, *, method: CriticMethod = "pick_best", max_new_tokens: int = 48) -> None:
+        """Raises ConfigError for `letters` on an engine that does not give the log-probabilities of letters."""
+        if method == "letters" and Gives.LETTERS not in engine.gives:
+            raise ConfigError(
+                "critic.method letters needs an engine that gives log-probabilities of the likeliest tokens; "
+                f"got {engine.name}: set critic.method to listwise"
+            )
+        self.engine, self.method = engine, method
         self.max_new_tokens = max_new_tokens
         self.stats = RankerStats()
 
-    async def rank(self, history: History, proposals: Sequence[EnvAction | None], *, seed: int) -> list[float]:
+    async def rank(self, history: History, proposals: Listed, *, seed: int) -> list[float]:
         """See `Critic.rank`. Raises ValueError if there is no proposal or more than 26."""
         if not 1 <= len(proposals) <= len(LETTERS):
             raise ValueError(f"a node must have 1 to {len(LETTERS)} proposals; got {len(proposals)}")
-        rng = np.random.default_rng(seed)
+        if len(proposals) == 1:
+            return rank_values([0])
+        methods = {"pick_best": self._pick_best, "listwise": self._listwise, "letters": self._letters}
+        return rank_values(await methods[self.method](history, proposals, np.random.default_rng(seed)))
+
+    async def _pick_best(self, history: History, proposals: Listed, rng: np.random.Generator) -> list[int]:
         ranked: list[int] = []
         remaining = list(range(len(proposals)))
         missed = 0
         while len(remaining) > 1 and missed < 2:
             order = [remaining[i] for i in rng.permutation(len(remaining))]
-            picked = await self._ask(history, [proposals[i] for i in order])
+            listed = [proposals[i] for i in order]
+            picked = parse_critic_answer((await self._ask(history, listed, BEST_QUESTION)).text, listed)
             if picked is None:
+                self.stats.unknown += 1
                 missed += 1
                 continue
             missed = 0
             ranked.append(order[picked])
             remaining.remove(order[picked])
         self.stats.fallbacks += missed == 2
-        return rank_values([*ranked, *remaining])
+        return [*ranked, *remaining]
 
-    async def _ask(self, history: History, listed: Sequence[EnvAction | None]) -> int | None:
-        """The best of `listed`; None if the answer names none of them."""
-        question = partial(critic_messages, proposals=listed)
-        prompt = self.engine.render(history, question, max_new_tokens=self.max_new_tokens)
-        request = SampleRequest(prompt, temperature=0.0, max_new_tokens=self.max_new_tokens, role="critic")
-        (answer,) = await self.engine.sample(request)
-        picked = parse_critic_answer(answer.text, listed)
+    async def _listwise(self, history: History, proposals: Listed, rng: np.random.Generator) -> list[int]:
+        """Answers are held to a ranking of the letters if the engine can."""
+        k = len(proposals)
+        pattern = ranking_pattern(k) if Gives.PATTERNS in self.engine.gives else ""
+        for _ in range(2):
+            order = rng.permutation(k).tolist()
+            answer = await self._ask(history, [proposals[i] for i in order], RANKING_QUESTION, pattern=pattern)
+            ranking = parse_ranking(answer.text, k)
+            if ranking is not None:
+                return [order[i] for i in ranking]
+            self.stats.unknown += 1
+        self.stats.fallbacks += 1
+        return list(range(k))
+
+    async def _letters(self, history: History, proposals: Listed, rng: np.random.Generator) -> list[int]:
+        """The ranking by the mean log-probability of a proposal's letter over an order o and its reverse, in nats:
+
+            score(a) = 1/2 sum_o log P(letter of a in o | prompt that lists o)
+
+        Every proposal has the same mean place, so a linear preference for places cancels out. Source: ours. An order
+        without any known letter, all equal, is an unknown answer; without both, the proposal order is kept.
+        """
+        k = len(proposals)
+        order = rng.permutation(k)
+        orders = (order, order[::-1])
+        ask = partial(self._ask, history, question=LETTER_QUESTION, letters=LETTERS[:k])
+        answers = await asyncio.gather(*(ask([proposals[i] for i in o]) for o in orders))
+        score = np.zeros(k)
+        for o, answer in zip(orders, answers, strict=True):
+            score[o] += np.array(answer.letter_logps) / 2
+            self.stats.unknown += len(set(answer.letter_logps)) == 1
+        self.stats.fallbacks += len(set(score.tolist())) == 1
+        return sorted(range(k), key=lambda i: -score[i])
+
+    async def _ask(
+        self, history: History, listed: Listed, question: str, *, pattern: str = "", letters: str = ""
+    ) -> SampledAnswer:
+        most = 1 if letters else self.max_new_tokens
+        compose = partial(critic_messages, proposals=listed, question=question)
+        prompt = self.engine.render(history, compose, max_new_tokens=most)
+        request = SampleRequest(
+            prompt, temperature=0.0, max_new_tokens=most, role="critic", pattern=pattern, letters=letters
+        )
         self.stats.calls += 1
-        self.stats.unknown += picked is None
-        return picked
+        (answer,) = await self.engine.sample(request)
+        return answer
 
 
 def linear_rank_values(k: int) -> list[float]:

@@ -6,7 +6,6 @@ import asyncio
 import random
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 from agentq import envs
 from agentq.agent.actions import format_action
@@ -14,7 +13,7 @@ from agentq.agent.prompts import critic_messages, policy_messages
 from agentq.doctor import Diagnosis, Patient
 from agentq.envs.check import check, plausible
 from agentq.envs.sites import knows
-from agentq.errors import ConfigError, ModelError
+from agentq.errors import ConfigError
 from agentq.policies.engine_names import path_in
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.protocol import Gives
@@ -114,10 +113,10 @@ def training_memory(p: Patient) -> Diagnosis:
     path = path_in(p.model)
     if path is None or p.renderer is None:
         return Diagnosis("skipped", "there is no checkpoint to train" if path is None else "the checkpoint has a fault")
-    try:
-        need, free = training_bytes(path), free_bytes()
-    except Exception as error:  # configs raise anything
-        raise ModelError(f"the config must be one of a causal LM; got {path}: {error}") from error
+    from agentq.recipes.memory import free_bytes, size_of, to_train
+
+    _, need = to_train(size_of(path), 4, lora_rank=0, bf16=False, gradient_checkpointing=False)
+    free = free_bytes("cpu")
     found = f"training all weights needs about {need / GIB:.2f} GiB; {free / GIB:.2f} GiB are free"
     p.fits = need <= free
     if p.fits:
@@ -125,35 +124,6 @@ def training_memory(p: Patient) -> Diagnosis:
     return Diagnosis(
         "warn", found, "train adapters (--train.lora_rank 16), or divide the learner among processes (torchrun)"
     )
-
-
-def training_bytes(checkpoint: Path) -> int:
-    """Weight, gradient and AdamW's two moments in float32, 16 bytes per weight, by the checkpoint's config."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    with torch.device("meta"):
-        empty = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(checkpoint))
-    return 16 * int(sum(parameter.numel() for parameter in empty.parameters()))
-
-
-def free_bytes() -> int:
-    """Main memory that is free, within the limit of a container."""
-    free = [1 << 62]
-    for line in _lines("/proc/meminfo"):
-        if line.startswith("MemAvailable:"):
-            free.append(int(line.split()[1]) << 10)
-    limit, used = (_lines(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
-    if limit and used and limit[0].isdigit():
-        free.append(int(limit[0]) - int(used[0]))
-    return min(free)
-
-
-def _lines(file: str) -> list[str]:
-    try:
-        return Path(file).read_text().splitlines()
-    except OSError:
-        return []
 
 
 def log_probabilities(p: Patient) -> Diagnosis:

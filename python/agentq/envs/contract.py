@@ -38,19 +38,21 @@ def is_file(what: str) -> bool:
     return file.endswith(".py") and function.isidentifier()
 
 
-def from_file(what: str) -> Callable[[], Any]:
-    """The function of `FILE.py:FUNCTION`, which makes the environment. Raises ConfigError if there is none."""
+def from_file(what: str, key: str = "an environment") -> Callable[..., Any]:
+    """The function of `FILE.py:FUNCTION`, which `key` names. Raises ConfigError if there is none."""
     file, _, function = what.rpartition(":")
+    if not is_file(what):
+        raise ConfigError(f"{key} must be FILE.py:FUNCTION; got {what}")
     if not os.path.isfile(file):
-        raise ConfigError(f"an environment's file must exist; got {file}")
+        raise ConfigError(f"{key}'s file must exist; got {file}")
     folder = os.path.dirname(os.path.abspath(file))
     if folder not in sys.path:
         sys.path.insert(0, folder)
     found = runpy.run_path(file).get(function)
     if not callable(found):
         raise ConfigError(f"{file} must define the function {function}; got {type(found).__name__}")
-    make: Callable[[], Any] = found
-    return make
+    made: Callable[..., Any] = found
+    return made
 
 
 def checked(env: Any, what: str) -> Any:

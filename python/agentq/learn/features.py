@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agentq.learn.adapters import base_of
 from agentq.learn.batch import MicroBatch
 from agentq.learn.learner import Learner
 from agentq.learn.logps import predictor_states
 from agentq.learn.trie_attention import tree_attention_of
+from agentq.policies.adapters import base_of
 from agentq.types import Sample
 
 

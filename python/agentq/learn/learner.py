@@ -15,12 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agentq.learn.adapters import base_of, with_adapters
+from agentq.learn.adamw import adamw
 from agentq.learn.batch import LossFn, MicroBatch, Part, check_fits, default_tokens, plan_step
 from agentq.learn.logps import action_logps, can_pack, check_forward, padded
 from agentq.learn.sharding import Placed, Ranks, check_launcher, fingerprint_of, join, recompute_layers, whole
 from agentq.learn.steps import imitation_step, preference_step, with_reference
 from agentq.learn.trie_attention import tree_attention_of
+from agentq.policies.adapters import TRAINED, base_of, keep_start, load_adapter, read_adapter, with_adapters
 from agentq.policies.head import context_of
 from agentq.policies.transformers_engine import load_checkpoint
 from agentq.store.durable import replaced
@@ -45,6 +46,7 @@ class Learner:
         bf16: bool = False,
         gradient_checkpointing: bool = False,
         seed: int = 0,
+        adapter: Path | None = None,
         tokenizer: Any = None,
         device: torch.device | str | None = None,
         shard: bool = False,
@@ -63,6 +65,7 @@ class Learner:
             gradient_checkpointing: keep only each layer's input and compute the layer again in the backward pass. It
                 costs at most a third more arithmetic and needs the memory of about one layer.
             seed: draws the adapters' initial values; unused when all weights are trained.
+            adapter: an adapter of the same rank on this model, in peft's layout, with which training begins.
             tokenizer: saved beside the weights.
             device: where to train; None keeps the model where it is.
             shard: divide weights and steps among the processes of `accelerate launch` or `torchrun` (FSDP2). Each
@@ -76,6 +79,9 @@ class Learner:
         _check_numbers(learning_rate, max_grad_norm, weight_decay, lora_rank, warmup_steps)
         check_forward(model.eval())
         self.model = (with_adapters(model, lora_rank, seed=seed) if lora_rank else model).eval()
+        if adapter is not None:
+            load_adapter(self.model, read_adapter(adapter)[0])
+            keep_start(self.model)
         self.packed = can_pack(self.model)
         if gradient_checkpointing:
             recompute_layers(self.model)
@@ -92,13 +98,22 @@ class Learner:
         self.parameters = {name: p for name, p in self.placed.parameters.items() if p.requires_grad}
         self.device = next(iter(self.parameters.values())).device
         self.max_tokens = max_tokens or default_tokens(base_of(self.model))
-        self.optimizer = _adamw(list(self.parameters.values()), learning_rate, weight_decay)
+        self.optimizer = adamw(list(self.parameters.values()), learning_rate, weight_decay)
 
     @classmethod
     def from_checkpoint(
-        cls, path: str | Path, *, device: str = "cpu", dtype: torch.dtype | str = torch.float32, **settings: Any
+        cls,
+        path: str | Path,
+        *,
+        device: str = "cpu",
+        dtype: torch.dtype | str = torch.float32,
+        attention: str = "auto",
+        **settings: Any,
     ) -> Self:
         """A learner over a Hugging Face checkpoint, by name or path; `settings` as in `Learner`.
+
+        `dtype`: type of the weights; adapters on weights of 16 bits are float32. `attention`: implementation in
+        transformers; "auto": its own choice.
 
         With `shard`, each process first loads the whole model into main memory.
 
@@ -106,7 +121,7 @@ class Learner:
             ModelError: if it cannot be loaded, or its tokenizer has ids without a row in the embedding.
         """
         alone = not settings.get("shard") or join(device).size == 1
-        model, tokenizer = load_checkpoint(path, device=device if alone else "cpu", dtype=dtype)
+        model, tokenizer = load_checkpoint(path, device=device if alone else "cpu", dtype=dtype, attention=attention)
         return cls(model, tokenizer=tokenizer, device=device, **settings)
 
     def step_sft(self, samples: Sequence[Sample], weights: Sequence[float] | None = None) -> Metrics:
@@ -225,7 +240,7 @@ class Learner:
         model = self.placed.whole(here=first) if adapters_only else self.placed.merged(here=first)
         if first:
             with replaced(Path(path)) as beside:
-                model.save_pretrained(beside)
+                model.save_pretrained(beside, **({"selected_adapters": [TRAINED]} if adapters_only else {}))
                 if self.tokenizer is not None:
                     self.tokenizer.save_pretrained(beside)
         self.ranks.wait()
@@ -273,13 +288,6 @@ def _check_numbers(
             "learning_rate and max_grad_norm must be greater than 0, weight_decay, lora_rank and warmup_steps at least "
             f"0; got {learning_rate}, {max_grad_norm}, {weight_decay}, {lora_rank}, {warmup_steps}"
         )
-
-
-def _adamw(parameters: Sequence[torch.nn.Parameter], learning_rate: float, weight_decay: float) -> torch.optim.AdamW:
-    """AdamW that decays matrices only."""
-    matrices, others = [p for p in parameters if p.ndim >= 2], [p for p in parameters if p.ndim < 2]
-    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=learning_rate, fused=True)
 
 
 def _loss(loss_fn: LossFn, part: Part, logps: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:

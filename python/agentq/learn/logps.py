@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from agentq.errors import ModelError
-from agentq.learn.adapters import base_of
 from agentq.learn.batch import MicroBatch, Part
 from agentq.learn.trie import build_trie
 from agentq.learn.trie_attention import TreePlan, tree_attention_of
+from agentq.policies.adapters import base_of
 from agentq.policies.head import head_of
 from agentq.policies.trial import plain_logits, random_ids, rounding, short_window, spread_apart
 

@@ -8,16 +8,17 @@ from pathlib import Path
 import numpy as np
 
 from agentq.learn.learner import Learner
+from agentq.policies.adapters import at_start
 from agentq.types import Sample
 
 
 def reference_logps(learner: Learner, start: Path | str, samples: Sequence[Sample]) -> list[np.ndarray]:
     """`[T]` float32 in nats for each sample, under the checkpoint that the learner began with.
 
-    With adapters the learner has those weights below them; otherwise `start` is loaded for this call.
+    With adapters the learner still has those weights; otherwise `start` is loaded for this call.
     """
     if learner.lora_rank:
-        with learner.model.disable_adapter():
+        with at_start(learner.model):
             return [sample.logps for sample in learner.recompute_logps(samples)]
     other = Learner.from_checkpoint(
         start,

@@ -27,7 +27,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from agentq.errors import ConfigError, ModelError
-from agentq.learn.adapters import base_of, merged
+from agentq.policies.adapters import base_of, merged
 from agentq.types import Sample
 
 T = TypeVar("T")

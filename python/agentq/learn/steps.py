@@ -14,6 +14,7 @@ from torch import Tensor
 
 from agentq.learn.batch import LossFn, Part
 from agentq.learn.losses import dpo_loss, sequence_logps, sft_loss
+from agentq.policies.adapters import at_start
 from agentq.types import PreferencePair, Sample
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def with_reference(learner: Learner, pairs: Sequence[PreferencePair]) -> list[Pr
             "call pairs = learner.recompute_reference(pairs) on all pairs before training"
         )
     if new:
-        with learner.model.disable_adapter() if learner.lora_rank else nullcontext():
+        with at_start(learner.model) if learner.lora_rank else nullcontext():
             known = learner.recompute_logps(list(new.values()))
         learner.reference.update(zip(new, (sample.logps for sample in known), strict=True))
 

@@ -22,11 +22,12 @@ from agentq.envs.browser.outgoing import visible
 from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.browser.website import Website
 from agentq.errors import ConfigError
+from agentq.live.models import Roles, loaded, names_of
 from agentq.live.options import DRY_SECONDS, SECONDS, LiveOptions
 from agentq.live.solve import Outcome, Solution, Watcher, commands_of, site_of, solve
 from agentq.live.walk import walk
-from agentq.policies.budget import Budget, Budgeted
-from agentq.policies.engine_names import check_checkpoint, make_engine, path_in, read_name
+from agentq.policies.budget import Budget
+from agentq.policies.engine_names import check_checkpoint, check_vllm, path_in, read_name
 from agentq.policies.usage import Price, Usage
 from agentq.recipes.settings import Live
 from agentq.report.page import used, write_report
@@ -74,36 +75,32 @@ def run(goal: str, args: LiveOptions, config: Live) -> int:
     settings = SearchSettings(
         sys.maxsize, s.num_proposals, s.temperature, s.c_exp, seed=config.run.seed, selection=s.selection
     )
-    told = {"goal": goal, "url": args.url, "model": args.model, "judge": args.judge or args.model, "yes": args.yes}
+    told: dict[str, Any] = {"goal": goal, "url": args.url, "model": args.model, "yes": args.yes}
+    told |= {"judge": config.judge.model or args.model}
     told |= {"allow_request": args.allow_request, "block_request": args.block_request}
     identity = {"command": "run", "live": told, "search": config.search.model_dump()}
-    inputs = _inputs(args, args.model)
+    named = names_of(args.model, config)
+    inputs = _inputs(args, named)
+    check_vllm(dict(config.vllm), named.values())
     check_claim(out, identity, clean=args.clean, inputs=inputs)
-    model = make_engine(args.model)
-    judge = model if args.judge in (None, args.model) else make_engine(args.judge)
-    asked = Budgeted(model, budget, price)
-    judging = asked if judge is model else Budgeted(judge, budget, price)
-    try:
+    with loaded(named, config) as engines:
+        roles = Roles(named, engines, config, budget, price, args.judge_sees)
         sandbox = False if args.no_sandbox else None
         with claimed(out, identity, clean=args.clean, inputs=inputs) as store, BrowserPool(sandbox=sandbox) as pool:
             watcher = _Terminal(store, budget, yes=args.yes).watcher()
             with _interruptible(budget):
                 solution = solve(
-                    *(goal, args.url, asked, pool, watcher, settings),
-                    judge=judging,
+                    *(goal, args.url, roles.policy, pool, watcher, settings),
+                    critic=roles.critic,
+                    judge=roles.judge,
                     allow=args.allow,
                     allow_requests=args.allow_request,
                     block_requests=args.block_request,
-                    constrained=config.run.constrained,
-                    judge_sees=args.judge_sees,
                 )
-            usage = model.usage if judge is model else model.usage + judge.usage
+            usage = roles.usage
             money = price.of(usage.total)
             store.set_note("result", _note(solution, budget, usage, money))
         report = write_report(out)
-    finally:
-        for engine in {id(each): each for each in (model, judge)}.values():
-            engine.close()
     if args.json:
         more = {"usage": asdict(usage)["roles"], "ended": budget.ended, "report": str(report)}
         print(json.dumps(_json(solution, money) | more))
@@ -112,9 +109,8 @@ def run(goal: str, args: LiveOptions, config: Live) -> int:
     return DONE if solution.outcome is Outcome.DONE else INTERRUPTED if budget.ended == _INTERRUPTED else OTHERWISE
 
 
-def _inputs(args: LiveOptions, model: str) -> dict[str, Path | str]:
+def _inputs(args: LiveOptions, engines: Mapping[str, str]) -> dict[str, Path | str]:
     """Inputs of the command by option. Raises ModelError if an engine's checkpoint is missing."""
-    engines = {"--model": model, "--judge": args.judge or model}
     inputs: dict[str, Path | str] = {"--config": args.config} if args.config else {}
     for option, engine in engines.items():
         name = read_name(engine)

@@ -33,9 +33,6 @@ class LiveOptions:
         default_factory=list, metadata=_option("another origin to open pages of; repeatable", "ORIGIN", action="append")
     )
     model: str | None = field(default=None, metadata=_option("PATH, vllm:PATH or http://HOST/v1#MODEL", "MODEL"))
-    judge: str | None = field(
-        default=None, metadata=_option("says whether the task is done; default: the model", "MODEL")
-    )
     judge_sees: bool = field(default=False, metadata=_option("show the judge a screenshot of the page, too"))
     calls: float = field(default=inf, metadata=_option("maximum number of model calls", "N", type=float))
     seconds: float = field(

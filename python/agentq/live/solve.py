@@ -15,7 +15,7 @@ from enum import StrEnum
 
 from agentq.agent.actions import history_text, parse_action
 from agentq.critics.judge import Judgement, OutcomeJudge
-from agentq.critics.ranker import LLMRanker
+from agentq.critics.protocol import Critic
 from agentq.envs.browser.env import BrowserEnv
 from agentq.envs.browser.guard import FinalStep, Guard
 from agentq.envs.browser.pool import BrowserPool
@@ -23,8 +23,7 @@ from agentq.envs.browser.rules import read_rules
 from agentq.envs.browser.states import BrowserSnapshot
 from agentq.envs.browser.website import Website
 from agentq.evaluation.outcomes import best_end
-from agentq.policies.model_policy import ModelPolicy
-from agentq.policies.protocol import Engine
+from agentq.policies.protocol import Policy
 from agentq.searching.run import call
 from agentq.searching.selection import SearchSettings
 from agentq.searching.tree import TreeSearch
@@ -75,48 +74,44 @@ class Watcher:
 def solve(
     goal: str,
     url: str,
-    engine: Engine,
+    policy: Policy,
     pool: BrowserPool,
     watcher: Watcher,
     settings: SearchSettings,
     *,
-    judge: Engine | None = None,
+    critic: Critic | None,
+    judge: OutcomeJudge,
     allow: Sequence[str] = (),
     allow_requests: Sequence[str] = (),
     block_requests: Sequence[str] = (),
-    constrained: bool = False,
-    judge_sees: bool = False,
 ) -> Solution:
     """Search for a way from `url` to `goal`, until the judge approves one or an engine's budget is spent.
 
     Args:
         goal: what the user wants.
         url: first page of every attempt; pages of its origin and of `allow` may be opened.
-        engine: proposes the actions and ranks them.
+        policy: proposes the actions.
         pool: opens the pages.
         watcher: gets rollouts and trees, and allows requests.
         settings: settings of each search, which stops at its first success.
-        judge: the engine that judges; by default `engine`.
+        critic: ranks the actions; None: they keep the order in which they were sampled.
+        judge: judges the ends of rollouts.
         allow: further origins.
         allow_requests: rules such as `POST https://diner.test/search` for requests that are sent without asking.
         block_requests: rules for requests that are neither sent nor asked about: a step continues without them.
-        constrained: see `ModelPolicy`.
-        judge_sees: whether the judge also gets a screenshot.
 
     Raises:
-        ConfigError: if `url`, an origin or a rule is invalid, the engine cannot be constrained, or the judge cannot
-            see.
+        ConfigError: if `url`, an origin or a rule is invalid.
         EnvError: if the first page cannot be opened.
         MissingExtra: without a browser.
     """
-    judging = OutcomeJudge(judge or engine, sees=judge_sees)
     site = site_of(url, allow, allow_requests, block_requests)
     guard = Guard(allow_requests, block_requests)
-    env = BrowserEnv(site, pool, guard=guard, pictures=judge_sees)
+    env = BrowserEnv(site, pool, guard=guard, pictures=judge.sees)
     settings = replace(settings, stop_on_success=True)
     task = Task(NAME, 0, Split.TEST, goal)
     try:
-        run = _Run(env, task, engine, judging, watcher, settings, constrained)
+        run = _Run(env, task, policy, critic, judge, watcher, settings)
         return asyncio.run(run.solve())
     finally:
         env.close()
@@ -138,11 +133,11 @@ class _Run:
 
     env: BrowserEnv
     task: Task
-    engine: Engine
+    policy: Policy
+    critic: Critic | None
     judge: OutcomeJudge
     watcher: Watcher
     settings: SearchSettings
-    constrained: bool
     judgement: Judgement | None = None  # judgement of the latest rollout
     won: tuple[History, Judgement, BrowserSnapshot | None] | None = None  # by the latest search, with its held state
 
@@ -209,9 +204,9 @@ class _Run:
         search = TreeSearch(
             self.env,
             self.task,
-            ModelPolicy(self.engine, constrained=self.constrained),
+            self.policy,
             self.settings,
-            critic=LLMRanker(self.engine),
+            critic=self.critic,
             judge=self,
             start=history,
             on_rollout=self._told,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from agentq.agent.prompts import Messages
@@ -11,11 +11,14 @@ from agentq.errors import ModelError
 _PROBE: Messages = [{"role": "system", "content": "agentqsystem"}, {"role": "user", "content": "agentquser"}]
 
 
-def chat_form(tokenizer: Any) -> Callable[[Messages], Messages]:
+def chat_form(tokenizer: Any, template: Mapping[str, Any]) -> Callable[[Messages], Messages]:
     """The first form of a chat that the tokenizer's template renders without losing the user's message, found by trial.
 
-    The forms are: unchanged (a template may omit the system message); the system message put before the user's (Gemma
-    has no system role); contents in parts (templates of vision models).
+    The forms are: unchanged (a template may omit the system message, as the embedded base's does); the system message
+    put before the user's (Gemma has no system role); contents in parts (templates of vision models).
+
+    Args:
+        template: further arguments of the template.
 
     Raises:
         ModelError: if no form does.
@@ -23,15 +26,28 @@ def chat_form(tokenizer: Any) -> Callable[[Messages], Messages]:
     if not tokenizer.chat_template:
         return _as_it_is
     said = "one that leaves it out"
-    for form in (_as_it_is, _merged, _in_parts):
+    for form in (_as_it_is, _merged, _in_parts, _merged_in_parts):
         try:
-            text = tokenizer.apply_chat_template(form(_PROBE), add_generation_prompt=True, tokenize=False)
+            text = tokenizer.apply_chat_template(form(_PROBE), add_generation_prompt=True, tokenize=False, **template)
         except Exception as error:  # a template may raise anything
             said = " ".join(str(error).split())[:200] or type(error).__name__
             continue
         if _PROBE[1]["content"] in text:
-            return form
+            return lambda messages: form(joined(messages))
     raise ModelError(f"the chat template must show a user message; got {said}: give the tokenizer another template")
+
+
+def joined(messages: Messages) -> Messages:
+    """The messages, neighbours of the same role as one: many templates insist that roles alternate."""
+    found: Messages = []
+    for message in messages:
+        before = found[-1] if found else {}
+        texts: list[Any] = [each.get("content") for each in (before, message)]
+        if before.get("role") == message["role"] and all(isinstance(text, str) for text in texts):
+            found[-1] = before | {"content": "\n\n".join(texts)}
+        else:
+            found.append(message)
+    return found
 
 
 def _as_it_is(messages: Messages) -> Messages:
@@ -52,3 +68,7 @@ def _in_parts(messages: Messages) -> Messages:
         else message
         for message in messages
     ]
+
+
+def _merged_in_parts(messages: Messages) -> Messages:
+    return _in_parts(_merged(messages))

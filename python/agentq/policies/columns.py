@@ -18,6 +18,7 @@ cache.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -26,6 +27,7 @@ import torch
 from torch import Tensor
 
 from agentq.policies import attention
+from agentq.policies.adapters import Switch
 from agentq.policies.head import head_of
 from agentq.policies.llama import SmallLlama, decoder_of
 from agentq.policies.prefix import PrefixCache
@@ -60,8 +62,8 @@ class Columns(Protocol):
         """Use the model's weights as they are now."""
         ...
 
-    def begin(self, prompt: np.ndarray) -> PromptRow:
-        """The row of a prompt `[P]`. Computes nothing."""
+    def begin(self, prompt: np.ndarray, *, adapted: bool = True) -> PromptRow:
+        """The row of a prompt `[P]`, which is computed with or without the model's adapter. Computes nothing."""
         ...
 
     def forward(self, rows: Sequence[Growth]) -> Tensor:
@@ -72,8 +74,10 @@ class Columns(Protocol):
 class SharedColumns:
     """`Columns` of a decoder whose layers attend fully or through one sliding window."""
 
-    def __init__(self, model: Any, prefixes: PrefixCache) -> None:
+    def __init__(self, model: Any, prefixes: PrefixCache, switch: Switch | None = None) -> None:
+        """`switch`: of a model with an adapter."""
         self.prefixes, self.decoder, self.head = prefixes, model.get_decoder(), head_of(model)
+        self.switch = switch
         weight = model.get_input_embeddings().weight
         self.device, self.dtype = weight.device, weight.dtype
         config = self.decoder.config
@@ -94,9 +98,9 @@ class SharedColumns:
         if isinstance(self.llama, SmallLlama):
             self.llama.load()
 
-    def begin(self, prompt: np.ndarray) -> SharedRow:
+    def begin(self, prompt: np.ndarray, *, adapted: bool = True) -> SharedRow:
         """See `Columns.begin`."""
-        return SharedRow(prompt, self.prefixes.find(prompt), self.num_layers)
+        return SharedRow(prompt, self.prefixes.find(prompt, adapted=adapted), self.num_layers, adapted)
 
     def forward(self, rows: Sequence[Growth]) -> Tensor:
         """See `Columns.forward`."""
@@ -114,7 +118,9 @@ class SharedColumns:
                 new.append(row)
             pieces.append(self._piece(row, at, positions[at:]))
         marker = torch.empty(0) if self.mixed else None
-        hidden = self._hidden(self._tensor(ids), self._tensor(positions), attention.Pieces(pieces, last, marker))
+        counts, adapted = [p.stop - p.start for p in pieces], [growth.row.adapted for growth in rows]
+        with nullcontext() if self.switch is None else self.switch.on(counts, adapted, self.device):
+            hidden = self._hidden(self._tensor(ids), self._tensor(positions), attention.Pieces(pieces, last, marker))
         for row in new:
             row.keep(self.prefixes)
         return self.head(hidden).float()
@@ -146,9 +152,9 @@ class SharedColumns:
 class SharedRow:
     """`PromptRow` that stores the keys and values of its prompt and of its branches' tokens."""
 
-    def __init__(self, prompt: np.ndarray, known: list[Tensor], num_layers: int) -> None:
+    def __init__(self, prompt: np.ndarray, known: list[Tensor], num_layers: int, adapted: bool) -> None:
         """`known`: keys and values of a cached prefix, in blocks `[layers, 2, heads, tokens, d]`."""
-        self.prompt, self.known = prompt, known
+        self.prompt, self.known, self.adapted = prompt, known, adapted
         self.num_cached = sum(block.shape[3] for block in known)
         self.num_new = len(prompt) - self.num_cached
         self.length = len(prompt)  # number of keys
@@ -178,7 +184,7 @@ class SharedRow:
         """Give the computed prompt to the prefix cache."""
         self.known = []  # the states contain them
         if prefixes.max_bytes:
-            prefixes.add(self.prompt, self._states)
+            prefixes.add(self.prompt, self._states, adapted=self.adapted)
 
     def states(self, like: Tensor) -> Tensor:
         """See `attention.Keeper.states`."""
@@ -207,15 +213,16 @@ def _with_room(held: Tensor, length: int) -> Tensor:
 class PlainColumns:
     """`Columns` of any causal LM with a cache. Computes row by row, without cached prefixes."""
 
-    def __init__(self, model: Any) -> None:
-        self.model, self.device = model, model.get_input_embeddings().weight.device
+    def __init__(self, model: Any, switch: Switch | None = None) -> None:
+        """`switch`: of a model with an adapter."""
+        self.model, self.device, self.switch = model, model.get_input_embeddings().weight.device, switch
 
     def load(self) -> None:
         """See `Columns.load`. Nothing is copied here."""
 
-    def begin(self, prompt: np.ndarray) -> PlainRow:
+    def begin(self, prompt: np.ndarray, *, adapted: bool = True) -> PlainRow:
         """See `Columns.begin`."""
-        return PlainRow(prompt, len(prompt))
+        return PlainRow(prompt, len(prompt), adapted)
 
     def forward(self, rows: Sequence[Growth]) -> Tensor:
         """See `Columns.forward`."""
@@ -229,7 +236,8 @@ class PlainColumns:
                 row.num_branches = len(before)
             else:
                 ids = torch.from_numpy(row.prompt.astype(np.int64))[None].to(self.device)
-            out = self.model(input_ids=ids, past_key_values=row.cache, use_cache=True, logits_to_keep=1)
+            with nullcontext() if self.switch is None else self.switch.on([1], [row.adapted], self.device):
+                out = self.model(input_ids=ids, past_key_values=row.cache, use_cache=True, logits_to_keep=1)
             row.cache = out.past_key_values
             logits.append(out.logits[:, -1].float())
         return torch.cat(logits)
@@ -241,6 +249,7 @@ class PlainRow:
 
     prompt: np.ndarray
     num_new: int
+    adapted: bool
     num_cached: int = 0
     num_branches: int = 1
     cache: Any = None

@@ -22,7 +22,7 @@ from torch import Tensor
 from agentq import _core
 from agentq.policies.columns import Columns, Growth, PromptRow
 from agentq.policies.masks import hold, parted
-from agentq.policies.protocol import SampledAnswer, SampleRequest
+from agentq.policies.protocol import SampledAnswer, SampleRequest, before_stop
 from agentq.policies.renderer import Renderer
 from agentq.policies.usage import Usage
 from agentq.types import StopReason
@@ -40,6 +40,8 @@ class Answering:
         self.tokens: list[list[int]] = [[] for _ in range(k)]
         self.logps: list[list[float]] = [[] for _ in range(k)]
         self.branches, self.matchers = [list(range(k))], [matcher]  # the samples and the pattern's state of each branch
+        self.letter_ids: list[int] = []
+        self.letter_logps: tuple[float, ...] = ()
         self.row: PromptRow | None = None
         self.growth: Growth
         self.samples: list[SampledAnswer] = []
@@ -57,8 +59,9 @@ class Decoding:
         self.rows: list[Answering] = []
 
     def add(self, request: SampleRequest, version: int) -> Answering:
-        """Queue a request. `version` is recorded in its samples. Raises ModelError for an invalid pattern."""
+        """Queue a request. `version` is recorded in its samples. Raises ModelError for an invalid pattern or letter."""
         found = Answering(request, version, self.matcher(request.pattern) if request.pattern else None)
+        found.letter_ids = self.renderer.letter_ids(request.letters)
         self.waiting.append(found)
         return found
 
@@ -76,6 +79,8 @@ class Decoding:
         n = 0
         for a in self.rows:
             stop = n + len(a.branches)
+            if a.letter_ids and not a.growth.tokens:
+                a.letter_logps = tuple(torch.log_softmax(logits[n], dim=-1)[a.letter_ids].tolist())
             self._part(a, tokens[n:stop], logps[n:stop])
             n = stop
         ended = [a for a in self.rows if not a.branches]
@@ -90,7 +95,7 @@ class Decoding:
         room = PROMPT_TOKENS
         while self.waiting and len(self.rows) < self.max_rows:
             a = self.waiting[0]
-            a.row = a.row or self.columns.begin(a.request.prompt.ids)
+            a.row = a.row or self.columns.begin(a.request.prompt.ids, adapted=a.request.adapted)
             if room < min(a.row.num_new, PROMPT_TOKENS):
                 break
             room -= a.row.num_new
@@ -123,7 +128,7 @@ class Decoding:
             for sample, token, logp in zip(samples, tokens[parent], logps[parent], strict=False):
                 a.tokens[sample].append(token)
                 a.logps[sample].append(logp)
-                if token not in self.renderer.end_ids and len(a.tokens[sample]) < a.request.max_new_tokens:
+                if not self._over(a, sample) and len(a.tokens[sample]) < a.request.max_new_tokens:
                     apart.setdefault(token, []).append(sample)
             branches += apart.values()
             parents += [parent] * len(apart)
@@ -131,11 +136,21 @@ class Decoding:
             matchers += parted(a.matchers[parent], list(apart))
         a.branches, a.matchers, a.growth = branches, matchers, Growth(a.growth.row, grown, parents)
 
+    def _over(self, a: Answering, sample: int) -> bool:
+        """Whether a sample ends with an end token or a stop text."""
+        tokens = a.tokens[sample]
+        if tokens[-1] in self.renderer.end_ids or not a.request.stop:
+            return tokens[-1] in self.renderer.end_ids
+        longest = max(map(len, a.request.stop))  # a token is at least a byte, and a character at most four
+        end = self.renderer.decode(np.asarray(tokens[-4 * longest :]))
+        return any(stop in end for stop in a.request.stop)
+
     def _end(self, a: Answering) -> None:
-        for tokens, logps in zip(a.tokens, a.logps, strict=True):
+        for sample, (tokens, logps) in enumerate(zip(a.tokens, a.logps, strict=True)):
             ids, told = np.asarray(tokens, dtype=np.int32), np.asarray(logps, dtype=np.float32)
-            reason = StopReason.EOS if tokens[-1] in self.renderer.end_ids else StopReason.LENGTH
-            a.samples.append(SampledAnswer(self.renderer.decode(ids), ids, told, reason, a.version))
+            reason = StopReason.EOS if self._over(a, sample) else StopReason.LENGTH
+            text = before_stop(self.renderer.decode(ids), a.request.stop)
+            a.samples.append(SampledAnswer(text, ids, told, reason, a.version, a.letter_logps))
         tally = self.usage.of(a.request.role)
         tally.requests += 1
         tally.prompt_tokens += len(a.request.prompt.ids)

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
+from datetime import date as Date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 from agentq import plugins
 from agentq.errors import ConfigError, ModelError
+from agentq.model_settings import ModelSettings
+from agentq.policies.placement import dtype_on, one_device, use_threads
+from agentq.policies.weights import fingerprint
 
 if TYPE_CHECKING:
     from agentq.policies.protocol import Engine
 
+MODEL = ModelSettings()
 _HUB = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")  # a name on the hub
 
 
@@ -85,29 +92,78 @@ def sampler_name(engine: str) -> str:
     return name
 
 
-def make_engine(name: Path | str, *, lora_rank: int = 0) -> Engine:
-    """The engine with this name. With `lora_rank` > 0 a vLLM started here accepts published adapters of that rank.
+def check_vllm(arguments: Mapping[str, Any], names: Iterable[Path | str]) -> None:
+    """Check arguments for vLLM's engine before anything is loaded. `names`: the engines that a command will make.
 
     Raises:
-        ConfigError: if no engine has this name.
+        ConfigError: if vLLM has no such argument, or no engine is a vLLM that this process starts.
+        MissingExtra: without vLLM.
+    """
+    if not arguments:
+        return
+    if not any(str(name).startswith("vllm:") for name in names):
+        raise ConfigError(f"vllm.{next(iter(arguments))} must go with a model vllm:PATH; got none")
+    from agentq.policies.vllm_engine import check_arguments
+
+    check_arguments(arguments)
+
+
+def check_same(base: Path | str, served: str) -> None:
+    """Raises ConfigError if `served` is a vLLM that starts with other weights than those that adapters are made for."""
+    path = path_in(served) if served.startswith("vllm:") else None
+    if path is not None and path != base and fingerprint(path) != fingerprint(base):
+        raise ConfigError(f"run.engine must start with the base, {base}, to serve its adapters; got {served}")
+
+
+def make_engine(
+    name: Path | str,
+    model: ModelSettings = MODEL,
+    vllm: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    lora_rank: int = 0,
+    reserved_bytes: int = 0,
+) -> Engine:
+    """The engine with this name.
+
+    Args:
+        model: where it runs, and how prompts are rendered.
+        vllm: arguments of vLLM's engine, by vLLM's names; they win over those that follow from `model`.
+        lora_rank: with more than 0, adapters of this rank can be published to it.
+        reserved_bytes: memory per GPU that a vLLM started here leaves to a learner.
+
+    Raises:
+        ConfigError: if no engine has this name, or a setting does not fit this machine.
         MissingExtra, ModelError: as the engine itself.
     """
     name = read_name(name) if isinstance(name, str) else name
+    day = Date.today() if model.date == "today" else Date.fromisoformat(model.date)
+    rendering: dict[str, Any] = {"template": model.template, "date": day}
     if isinstance(name, Path):
         from agentq.policies.transformers_engine import TransformersEngine
 
-        return TransformersEngine(name)
+        device = one_device(model.devices, "model.devices", instead="vllm:PATH takes several")
+        engine = TransformersEngine(
+            name,
+            device=device,
+            dtype=dtype_on(device, model.dtype),
+            attention=model.attention,
+            context=model.context,
+            **rendering,
+        )
+        use_threads(model.threads, engine.model)
+        return engine
     if name.startswith("vllm:"):
-        from agentq.policies.vllm_engine import VLLMEngine
+        from agentq.policies.vllm_engine import VLLMEngine, arguments_of
 
-        ranks = {"enable_lora": True, "max_lora_rank": max(8, 1 << (lora_rank - 1).bit_length())} if lora_rank else {}
-        return VLLMEngine(name.removeprefix("vllm:"), **ranks)
+        settings = arguments_of(model, lora_rank) | dict(vllm)
+        return VLLMEngine(name.removeprefix("vllm:"), reserved_bytes=reserved_bytes, **rendering, **settings)
     scheme, _, rest = name.partition(":")
     if scheme not in ("http", "https"):
-        engine: Engine = plugins.load("engines", scheme)(rest)
-        return engine
+        found: Engine = plugins.load("engines", scheme)(rest)
+        return found
     from agentq.policies.openai_engine import OpenAIEngine
 
     url = urlsplit(name)
     tokenizer = parse_qs(url.query).get("tokenizer", [None])[-1]
-    return OpenAIEngine(url._replace(query="", fragment="").geturl(), url.fragment, tokenizer=tokenizer)
+    plain = url._replace(query="", fragment="").geturl()
+    return OpenAIEngine(plain, url.fragment, tokenizer=tokenizer, context=model.context, **rendering)

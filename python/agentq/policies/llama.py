@@ -25,6 +25,7 @@ def decoder_of(model: Any) -> LlamaDecoder | SmallLlama | None:
     """
     config, weight = model.config, model.get_input_embeddings().weight
     plain = not (getattr(config, "attention_bias", True) or getattr(config, "mlp_bias", True))
+    plain = plain and not hasattr(model, "peft_config")  # adapters are not part of the weights
     if type(model).__name__ != "LlamaForCausalLM" or not plain or config.hidden_act != "silu":
         return None
     size = sum(p.numel() for p in model.get_decoder().layers.parameters())

@@ -2,29 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 
 from agentq.agent.actions import parse_action
 from agentq.agent.patterns import action_pattern
-from agentq.agent.prompts import policy_messages
+from agentq.agent.prompts import Messages, policy_messages
 from agentq.errors import ConfigError
 from agentq.policies.protocol import Engine, Gives, SampleRequest
-from agentq.types import History, Proposal, StopReason
+from agentq.types import Action, History, Proposal, StopReason
 
 
 class ModelPolicy:
-    """`Policy` on an `Engine`. With `constrained`, every action can be parsed and names elements of the page.
+    """`Policy` on an `Engine`. With `constrained`, every action can be parsed and names elements of the page."""
 
-    Raises ConfigError for a constrained policy on an engine without patterns.
-    """
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        max_new_tokens: int = 96,
+        constrained: bool = False,
+        compose: Callable[[History], Messages] = policy_messages,
+        parse: Callable[..., Action] = parse_action,
+        stop: Sequence[str] = (),
+    ) -> None:
+        """A policy with a prompt and a grammar.
 
-    def __init__(self, engine: Engine, *, max_new_tokens: int = 96, constrained: bool = False) -> None:
+        Args:
+            max_new_tokens: limit per action, with any thinking before it.
+            compose: makes the messages of the prompt from a history.
+            parse: reads an answer: `parse(text, cut=False)`; `cut`: the text ended at the token limit.
+            stop: texts at which an action ends.
+
+        Raises:
+            ConfigError: for a constrained policy on an engine without patterns.
+        """
         if constrained and Gives.PATTERNS not in engine.gives:
             raise ConfigError(
                 f"constrained actions need an engine that can hold answers to a pattern; got {engine.name}"
             )
         self.engine, self.constrained = engine, constrained
-        self.max_new_tokens = max_new_tokens
+        self.max_new_tokens, self.compose, self.parse, self.stop = max_new_tokens, compose, parse, tuple(stop)
 
     @property
     def version(self) -> int:
@@ -32,12 +51,12 @@ class ModelPolicy:
 
     async def propose(self, history: History, k: int, *, seed: int, temperature: float = 1.0) -> list[Proposal]:
         """See `Policy.propose`."""
-        prompt = self.engine.render(history, policy_messages, max_new_tokens=self.max_new_tokens)
+        prompt = self.engine.render(history, self.compose, max_new_tokens=self.max_new_tokens)
         pattern = action_pattern(history) if self.constrained else ""
-        request = SampleRequest(prompt, k, seed, temperature, self.max_new_tokens, pattern=pattern)
+        request = SampleRequest(prompt, k, seed, temperature, self.max_new_tokens, pattern=pattern, stop=self.stop)
         return [
             Proposal(
-                action=parse_action(sample.text, cut=sample.stop_reason is StopReason.LENGTH),
+                action=self.parse(sample.text, cut=sample.stop_reason is StopReason.LENGTH),
                 prompt_ids=prompt.ids,
                 token_ids=sample.token_ids,
                 logps=sample.logps,
@@ -52,8 +71,8 @@ class ModelPolicy:
         """An action from another source as a proposal of this policy. Its log-probabilities are unknown (NaN)."""
         tokens = self.engine.encode_answer(text)
         return Proposal(
-            action=parse_action(text),
-            prompt_ids=self.engine.render(history, policy_messages, max_new_tokens=self.max_new_tokens).ids,
+            action=self.parse(text),
+            prompt_ids=self.engine.render(history, self.compose, max_new_tokens=self.max_new_tokens).ids,
             token_ids=tokens,
             logps=np.full(len(tokens), np.nan, dtype=np.float32),
             stop_reason=StopReason.EOS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -56,10 +56,32 @@ class _Choice(BaseModel):
         return ENDED[self.finish_reason]
 
 
+class _Likely(BaseModel):
+    token: str
+    logprob: FiniteFloat
+
+
+class _Position(BaseModel):
+    top_logprobs: list[_Likely]
+
+
+class _Positions(BaseModel):
+    content: list[_Position]
+
+
 class Spoken(_Choice):
     """A choice of /chat/completions."""
 
     message: _Message
+    logprobs: Any = None  # servers have several forms
+
+    def likeliest(self) -> dict[str, float]:
+        """The likeliest first tokens with their log-probabilities; empty if the server does not report them."""
+        try:
+            told = _Positions.model_validate(self.logprobs).content
+        except ValidationError:
+            return {}
+        return _stripped((likely.token, likely.logprob) for position in told[:1] for likely in position.top_logprobs)
 
 
 class _Logprobs(BaseModel):
@@ -81,6 +103,11 @@ class Written(_Choice):
             ids, logps = len(self.token_ids or ()), len(self.logprobs.token_logprobs) if self.logprobs else 0
             raise BadAnswer(f"{ids} token ids with {logps} log-probabilities", kind="wrong token counts")
         return np.array(self.token_ids, dtype=np.int32), np.array(self.logprobs.token_logprobs, dtype=np.float32)
+
+    def likeliest(self) -> dict[str, float]:
+        """The likeliest first tokens with their log-probabilities; empty if the server does not report them."""
+        told = self.logprobs.top_logprobs if self.logprobs else None
+        return _stripped(told[0].items()) if told else {}
 
     def probed(self) -> tuple[float, list[int]]:
         """Greatest log-probability of the first token, and the prompt's ids. Raises BadAnswer if one is missing."""
@@ -134,6 +161,14 @@ class Tokenizer(BaseModel):
 
     def _all(self) -> list[str | dict[str, Any]]:
         return [self.bos_token, self.eos_token, *self.added_tokens_decoder.values()]
+
+
+def _stripped(likely: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """The log-probability of each text, without the white space around it; the greatest of equal texts."""
+    found: dict[str, float] = {}
+    for token, logp in likely:
+        found[token.strip()] = max(logp, found.get(token.strip(), logp))
+    return found
 
 
 def read(form: type[Form], body: str | bytes) -> Form:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -86,16 +88,39 @@ class OpenAIClient:
         *,
         likeliest: int = 0,
         pattern: str = "",
+        stop: Sequence[str] = (),
+        model: str = "",
     ) -> Completion:
-        """`n` continuations with token ids and log-probabilities, also of the `likeliest` most likely tokens."""
+        """`n` continuations with token ids and log-probabilities, also of the `likeliest` most likely tokens.
+
+        `model`: the name on the server if it is not the usual one, which may be an adapter's.
+        """
         asked: dict[str, Any] = {"prompt": prompt, "n": n, "seed": seed, "temperature": temperature}
         asked["max_tokens"] = max_tokens
         asked |= {"structured_outputs": {"regex": pattern}} if pattern else {}
+        asked |= ({"stop": list(stop)} if stop else {}) | ({"model": model} if model else {})
         return await self._post(Completion, "/completions", asked | VLLM | {"logprobs": likeliest})
 
-    async def chat(self, messages: Messages, n: int, seed: int, temperature: float, max_tokens: int) -> Chat:
-        """`n` answers to a chat."""
+    async def chat(
+        self,
+        messages: Messages,
+        n: int,
+        seed: int,
+        temperature: float,
+        max_tokens: int,
+        *,
+        stop: Sequence[str] = (),
+        template: Mapping[str, Any] = MappingProxyType({}),
+        likeliest: int = 0,
+    ) -> Chat:
+        """`n` answers to a chat, with the log-probabilities of the `likeliest` most likely tokens.
+
+        `template`: arguments of the server's chat template, if the server takes any.
+        """
         asked = {"messages": messages, "n": n, "seed": seed, "temperature": temperature, "max_tokens": max_tokens}
+        asked |= {"stop": list(stop)} if stop else {}
+        asked |= {"chat_template_kwargs": dict(template)} if template else {}
+        asked |= {"logprobs": True, "top_logprobs": likeliest} if likeliest else {}
         return await self._post(Chat, "/chat/completions", asked)
 
     async def _post(self, form: type[Form], path: str, asked: dict[str, Any]) -> Form:

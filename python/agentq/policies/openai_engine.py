@@ -9,8 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import date as Date
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +26,18 @@ from agentq.policies.marks import KNOWN, literals
 from agentq.policies.openai_answers import Tokens, Written, in_order
 from agentq.policies.openai_client import OpenAIClient, Refused
 from agentq.policies.patience import BadAnswer, Unavailable, patiently
-from agentq.policies.protocol import Gives, Prompt, SampledAnswer, SampleRequest, without_tokens
+from agentq.policies.protocol import (
+    MAX_LIKELIEST,
+    Gives,
+    Prompt,
+    SampledAnswer,
+    SampleRequest,
+    before_stop,
+    with_floor,
+    without_tokens,
+)
 from agentq.policies.published import OURS, Published
-from agentq.policies.renderer import Renderer, load_renderer
+from agentq.policies.renderer import DATE, NO_LIMIT, Renderer, load_renderer
 from agentq.policies.weights import check_weights, is_adapter
 from agentq.types import StopReason
 
@@ -41,6 +55,9 @@ class OpenAIEngine(ContinuousEngine):
         model: str = "",
         *,
         tokenizer: str | Path | None = None,
+        context: int = 0,
+        template: Mapping[str, Any] = MappingProxyType({}),
+        date: Date = DATE,
         slots: int = 64,
         timeout_s: float = 600.0,
         patience_s: float = 600.0,
@@ -52,6 +69,9 @@ class OpenAIEngine(ContinuousEngine):
             model: its name on the server; may be empty if the server has one model.
             tokenizer: the model's tokenizer, by name or path. By default that of the served checkpoint, if it can be
                 loaded here.
+            context: tokens of a prompt and its answer; 0: as many as the server takes.
+            template: arguments of the chat template, here or on the server.
+            date: see `Renderer`.
             slots: number of requests that may run at the same time.
             timeout_s: time after which a request is cancelled and sent again.
             patience_s: how long the server may be unavailable.
@@ -64,7 +84,7 @@ class OpenAIEngine(ContinuousEngine):
         """
         self._server = OpenAIClient(url, timeout_s)
         super().__init__(f"{url}#{model}" if model else url, Gives.TEXT, None, slots=slots)
-        self.patience_s = patience_s
+        self.patience_s, self.context, self.template, self.date = patience_s, context, template, date
         self._restoring = asyncio.Lock()
         self._honours_n = True
         self._probed: list[int] = []  # the probe's tokens
@@ -84,14 +104,19 @@ class OpenAIEngine(ContinuousEngine):
         self.name, self._server.model = f"{url}#{card.id}", card.id
         self._published = Published(self._server, card.root or card.id)
         if await self._tells_tokens():
-            self.renderer = await self._renderer(tokenizer, card.max_model_len or 1 << 30)
+            self.renderer = await self._renderer(
+                tokenizer, min(self.context or NO_LIMIT, card.max_model_len or NO_LIMIT)
+            )
         elif tokenizer is not None:
             raise ConfigError(f"a tokenizer must go with a server that takes token ids; got {tokenizer} for {url}")
         if self.renderer is not None:
-            self.gives |= Gives.TOKEN_IDS | Gives.LOGPS | Gives.PATTERNS
+            self.gives |= Gives.TOKEN_IDS | Gives.LOGPS | Gives.PATTERNS | Gives.LETTERS
+            with suppress(Refused, Unavailable):  # no route: it may compute on a CPU, where vLLM confuses adapters
+                self.gives |= Gives.TEXT if await self._published.on_cpu() else Gives.BASE
         else:
             self.fence = Fence([*KNOWN, *literals(await self._server.marks())])
             self._honours_n = await self._gives_two()
+            self.gives |= Gives.LETTERS if await self._tells_likeliest() else Gives.TEXT
         if await self._honours_seeds():
             self.gives |= Gives.SEEDS
 
@@ -115,7 +140,8 @@ class OpenAIEngine(ContinuousEngine):
         """The renderer for the server's tokenizer; None if none is named and the server's cannot be loaded."""
         name = tokenizer or self._published.root
         try:
-            renderer = await asyncio.to_thread(load_renderer, name, context_tokens)
+            load = partial(load_renderer, name, context_tokens, template=self.template, date=self.date)
+            renderer = await asyncio.to_thread(load)
         except (ModelError, MissingExtra):
             if tokenizer is None:
                 return None
@@ -131,6 +157,16 @@ class OpenAIEngine(ContinuousEngine):
             return len((await patiently(ask, who=self.name, patience_s=START_PATIENCE_S)).choices) == 2
         except ModelError:
             return False
+
+    async def _tells_likeliest(self) -> bool:
+        """Whether /chat/completions returns the log-probabilities of the likeliest tokens."""
+        chat = [{"role": "user", "content": PROBE}]
+        ask = partial(self._server.chat, chat, 1, 0, 1.0, 1, likeliest=MAX_LIKELIEST)
+        try:
+            told = await patiently(ask, who=self.name, patience_s=START_PATIENCE_S)
+        except ModelError:
+            return False
+        return any(choice.likeliest() for choice in told.choices)
 
     async def _honours_seeds(self) -> bool:
         """Whether equal seeds give equal samples, and different seeds different ones."""
@@ -161,11 +197,14 @@ class OpenAIEngine(ContinuousEngine):
 
     async def _attempt(self, request: SampleRequest) -> EngineReply:
         k, seed = request.k, request.seed % 2**31  # a range that all servers accept
-        settings = (request.temperature, request.max_new_tokens)
+        settings, letters = (request.temperature, request.max_new_tokens), request.letters
         if self.renderer is not None:
-            ids, pattern = request.prompt.ids.tolist(), request.pattern
-            written = await self._server.complete(ids, k, seed, *settings, pattern=pattern)
-            samples = [self._sample_of(choice) for choice in in_order(written.choices, k)]
+            ids, pattern = request.prompt.ids.tolist(), request.held
+            model, likeliest = "" if request.adapted else self._published.base, min(len(letters), MAX_LIKELIEST)
+            written = await self._server.complete(
+                ids, k, seed, *settings, likeliest=likeliest, pattern=pattern, stop=request.stop, model=model
+            )
+            samples = [self._sample_of(choice, request) for choice in in_order(written.choices, k)]
             for sample in samples:
                 if pattern and sample.stop_reason is StopReason.EOS and not re.fullmatch(pattern, sample.text):
                     raise ModelError(
@@ -176,19 +215,27 @@ class OpenAIEngine(ContinuousEngine):
             used = written.usage or Tokens()
             return EngineReply(samples, used.prompt_tokens, used.cached_tokens, used.completion_tokens)
         asked = [(k, seed)] if self._honours_n else [(1, (seed + i) % 2**31) for i in range(k)]
-        ask = partial(self._server.chat, request.prompt.messages)
+        likeliest = MAX_LIKELIEST if letters else 0
+        chat = partial(self._server.chat, request.prompt.messages, likeliest=likeliest)
+        ask = partial(chat, stop=request.stop, template=self.template)
         told = await asyncio.gather(*(ask(n, s, *settings) for n, s in asked))
         choices = [c for (n, _), chat in zip(asked, told, strict=True) for c in in_order(chat.choices, n)]
         total = sum((chat.usage or Tokens() for chat in told), Tokens())
         samples = [
-            SampledAnswer(c.message.content or "", NO_IDS, NO_LOGPS, c.stop_reason, self.version) for c in choices
+            SampledAnswer(
+                *(before_stop(c.message.content or "", request.stop), NO_IDS, NO_LOGPS, c.stop_reason, self.version),
+                with_floor(c.likeliest(), letters),
+            )
+            for c in choices
         ]
         return EngineReply(samples, total.prompt_tokens, total.cached_tokens, total.completion_tokens)
 
-    def _sample_of(self, choice: Written) -> SampledAnswer:
+    def _sample_of(self, choice: Written, request: SampleRequest) -> SampledAnswer:
         ids, logps = choice.tokens()
         assert self.renderer is not None
-        return SampledAnswer(self.renderer.decode(ids), ids, logps, choice.stop_reason, self.version)
+        text = before_stop(self.renderer.decode(ids), request.stop)
+        letter_logps = with_floor(choice.likeliest(), request.letters)
+        return SampledAnswer(text, ids, logps, choice.stop_reason, self.version, letter_logps)
 
     async def _load(self, checkpoint: Path) -> None:
         """See `ContinuousEngine._load`; the server must run vLLM and see the directory."""

@@ -14,8 +14,8 @@ import numpy as np
 from torch import Tensor
 
 BLOCK = 16  # tokens; ours
-MOST_BLOCKS = 2048  # twice the size at which 32 trees of `booking` run as well as without a limit
-_ROOT = 0
+MOST_BLOCKS = 1024  # the size at which 32 trees of `booking` run as well as without a limit
+_ROOTS = {True: 0, False: 1}  # of prompts with and without the adapter, whose keys and values differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +31,14 @@ class PrefixCache:
         """Keeps at most `max_bytes` of keys and values and at most `MOST_BLOCKS` blocks. 0 bytes disable the cache."""
         self.max_bytes, self.num_bytes = max_bytes, 0
         self._blocks: OrderedDict[tuple[int, bytes], _Block] = OrderedDict()
-        self._next = _ROOT + 1
+        self._next = len(_ROOTS)
 
-    def find(self, prompt: np.ndarray) -> list[Tensor]:
+    def find(self, prompt: np.ndarray, *, adapted: bool = True) -> list[Tensor]:
         """Keys and values of the longest cached prefix of `prompt` `[P]` int32, in blocks.
 
         Each `[layers, 2, heads, BLOCK, head size]`. At least one token of the prompt is left to compute.
         """
-        keys, states, before = [], [], _ROOT
+        keys, states, before = [], [], _ROOTS[adapted]
         for tokens in _tokens(prompt[:-1]):
             block = self._blocks.get((before, tokens))
             if block is None:
@@ -50,14 +50,15 @@ class PrefixCache:
             self._blocks.move_to_end(key)
         return states
 
-    def add(self, prompt: np.ndarray, states: Tensor) -> None:
+    def add(self, prompt: np.ndarray, states: Tensor, *, adapted: bool = True) -> None:
         """Store the complete blocks of a computed prompt.
 
         Args:
             prompt: `[P]` int32 token ids.
             states: `[layers, 2, heads, P or more, head size]`; copied.
+            adapted: whether they were computed with the model's adapter.
         """
-        before, keys = _ROOT, []
+        before, keys = _ROOTS[adapted], []
         for i, tokens in enumerate(_tokens(prompt)):
             key = (before, tokens)
             block = self._blocks.get(key)

@@ -6,17 +6,19 @@ large batches or as a stream.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Flag, auto
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from agentq.agent.prompts import Messages
 from agentq.policies.usage import Usage
 from agentq.types import History, Proposal, StopReason
+
+MAX_LIKELIEST = 20  # log-probabilities per token that OpenAI's API and vLLM return at most
 
 
 class Gives(Flag):
@@ -27,6 +29,8 @@ class Gives(Flag):
     LOGPS = auto()  # log-probabilities of the sampled tokens at temperature 1
     SEEDS = auto()  # equal requests give equal samples
     PATTERNS = auto()  # answers match `SampleRequest.pattern`
+    BASE = auto()  # samples without the published adapter, see `SampleRequest.adapted`
+    LETTERS = auto()  # log-probabilities of `SampleRequest.letters`
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,12 @@ class SampleRequest:
     `pattern`: a regular expression that whole answers match unless they are cut off; empty for none. It needs an engine
     that gives PATTERNS. Log-probabilities are those of the unconstrained model; an engine that cannot compute them
     returns neither log-probabilities nor token ids.
+
+    `stop`: texts that end an answer. The answer's text ends before the stop, its tokens with it. `adapted`: whether a
+    published adapter is applied; if not, the engine's first weights answer.
+
+    `letters`: characters whose log-probabilities as the answer's first token are returned; empty for none. Each must be
+    one token after a prompt. It needs an engine that gives LETTERS.
     """
 
     prompt: Prompt
@@ -53,13 +63,23 @@ class SampleRequest:
     max_new_tokens: int = 96
     role: str = "policy"
     pattern: str = ""
+    stop: tuple[str, ...] = ()
+    adapted: bool = True
+    letters: str = ""
+
+    @property
+    def held(self) -> str:
+        """The pattern that the answer is held to: `pattern`, or any of the letters."""
+        return self.pattern or (f"[{self.letters}]" if self.letters else "")
 
 
 @dataclass(frozen=True, slots=True)
 class SampledAnswer:
     """One answer. `token_ids` `[T]` int32 and `logps` `[T]` float32 in nats at temperature 1; empty if not given.
 
-    `version`: version of the weights that sampled the answer.
+    `version`: version of the weights that sampled the answer. `letter_logps`: log-probabilities of the requested
+    letters in nats, up to a common constant. A letter that is not among the likeliest tokens that a server reports has
+    the least reported log-probability, which is an upper bound.
     """
 
     text: str
@@ -67,6 +87,18 @@ class SampledAnswer:
     logps: np.ndarray
     stop_reason: StopReason
     version: int
+    letter_logps: tuple[float, ...] = ()
+
+
+def with_floor(told: Mapping[Any, float], wanted: Sequence[Any]) -> tuple[float, ...]:
+    """The log-probabilities of the tokens that are wanted; the least of those `told` for a token that is not."""
+    floor = min(told.values(), default=0.0)
+    return tuple(told.get(token, floor) for token in wanted)
+
+
+def before_stop(text: str, stop: Sequence[str]) -> str:
+    """`text` up to the first of the stops."""
+    return text[: min((at for each in stop if (at := text.find(each)) >= 0), default=len(text))]
 
 
 def without_tokens(sample: SampledAnswer) -> SampledAnswer:
@@ -112,6 +144,15 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Release processes, connections and caches. No request may follow."""
+        ...
+
+
+@runtime_checkable
+class Sleeper(Protocol):
+    """An engine that can free its device while the policy trains there."""
+
+    def sleep(self) -> None:
+        """Free the device until `publish`, which wakes the engine with the new weights. No request may come between."""
         ...
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from datetime import date as Date
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,24 +22,61 @@ from agentq.policies.protocol import Prompt
 from agentq.types import History, Sample
 
 NO_LIMIT = 1 << 30  # tokens of a context
+DATE = Date(2025, 1, 1)  # shown by templates that show the day, so that prompts are the same on every day
 
 
 class Renderer:
     """`end_ids` are the tokens that end an answer; `context_tokens` the limit for prompt and answer together."""
 
-    def __init__(self, tokenizer: Any, end_ids: list[int], context_tokens: int) -> None:
-        """Raises ModelError if the tokenizer's chat template accepts no form of a user message."""
-        self.tokenizer, self.end_ids, self.context_tokens = tokenizer, end_ids, context_tokens
-        self.fence = Fence.of(tokenizer)
-        self._form = chat_form(tokenizer)
+    def __init__(
+        self,
+        tokenizer: Any,
+        end_ids: Sequence[int],
+        context_tokens: int,
+        *,
+        template: Mapping[str, Any] = MappingProxyType({}),
+        date: Date = DATE,
+    ) -> None:
+        """`template`: arguments of the chat template. `date`: the day that the template may show.
 
-    def encode(self, messages: Messages) -> np.ndarray:
-        """`[P]` int32 prompt ids: by the chat template if the tokenizer has one, else as plain text."""
+        Raises ModelError if the tokenizer's chat template accepts no form of a user message.
+        """
+        self.tokenizer, self.context_tokens = tokenizer, context_tokens
+        own = tokenizer.chat_template
+        dated = {"chat_template": on_day(own, date)} if isinstance(own, str) else {}
+        self.template = {"date_string": date.strftime("%d %b %Y"), **dated, **template}
+        self.fence = Fence.of(tokenizer)
+        self._form = chat_form(tokenizer, self.template)
+        self.end_ids = self._ends(end_ids)
+        self._letter_ids: dict[str, int] = {}
+
+    def _ends(self, end_ids: Sequence[int]) -> list[int]:
+        """The end tokens, first the one that the template writes after an answer, or else the tokenizer's own."""
+        first = self.tokenizer.eos_token_id
         if self.tokenizer.chat_template:
-            text = self.tokenizer.apply_chat_template(self._form(messages), add_generation_prompt=True, tokenize=False)
-            ids = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+            said: Messages = [{"role": "user", "content": "u"}, {"role": "assistant", "content": "agentqanswer"}]
+            with suppress(Exception):  # a template may raise anything
+                text = self.tokenizer.apply_chat_template(self._form(said), tokenize=False, **self.template)
+                after = self.tokenizer(text.rpartition("agentqanswer")[2], add_special_tokens=False)["input_ids"]
+                first = next((token for token in after if token in end_ids), first)
+        return sorted(dict.fromkeys(end_ids), key=lambda token: token != first)
+
+    def encode(self, messages: Messages, answer: str = "") -> np.ndarray:
+        """`[P]` int32 prompt ids, by the chat template if the tokenizer has one, else as plain text.
+
+        `answer`: what the answer begins with.
+        """
+        if self.tokenizer.chat_template:
+            try:
+                text = self.tokenizer.apply_chat_template(
+                    self._form(messages), add_generation_prompt=True, tokenize=False, **self.template
+                )
+            except Exception as error:  # a template may raise anything
+                roles, said = [message["role"] for message in messages], " ".join(str(error).split())[:200]
+                raise ModelError(f"the chat template must accept the prompt's roles, {roles}; got {said}") from error
+            ids = self.tokenizer(text + answer, add_special_tokens=False, verbose=False)["input_ids"]
         else:
-            ids = self.tokenizer(plain_text(messages), verbose=False)["input_ids"]
+            ids = self.tokenizer(plain_text(messages) + answer, verbose=False)["input_ids"]
         return np.asarray(ids, dtype=np.int32)
 
     def render(self, history: History, compose: Callable[[History], Messages], *, max_new_tokens: int) -> Prompt:
@@ -51,6 +92,20 @@ class Renderer:
             ids = self.encode(messages)
         return Prompt(messages, ids)
 
+    def letter_ids(self, letters: str) -> list[int]:
+        """The token of each letter at the beginning of an answer. Raises ModelError if one is not a single token."""
+        for letter in letters:
+            if letter not in self._letter_ids:
+                asked: Messages = [{"role": "user", "content": "u"}]
+                before, ids = self.encode(asked), self.encode(asked, letter)
+                if not np.array_equal(before, ids[:-1]):
+                    raise ModelError(
+                        f"a letter must be one token after the prompt; got {len(ids) - len(before)} for {letter}: "
+                        "set critic.method to listwise"
+                    )
+                self._letter_ids[letter] = int(ids[-1])
+        return [self._letter_ids[letter] for letter in letters]
+
     def check(self, ids: np.ndarray, max_new_tokens: int) -> None:
         """Raises ModelError if a prompt is empty or leaves no room for `max_new_tokens`."""
         room = self.context_tokens - max_new_tokens
@@ -65,6 +120,11 @@ class Renderer:
     def decode(self, token_ids: np.ndarray) -> str:
         """The text of sampled tokens, without special tokens."""
         return str(self.tokenizer.decode(token_ids, skip_special_tokens=True))
+
+
+def on_day(template: str, date: Date) -> str:
+    """A chat template that shows a fixed day instead of the current one: calls of `strftime_now` are replaced."""
+    return re.sub(r"strftime_now\(\s*(['\"])(.*?)\1\s*\)", lambda call: repr(date.strftime(call[2])), template)
 
 
 @lru_cache(maxsize=4)
@@ -88,8 +148,15 @@ def samples_of_texts(prompt: str | Messages, answers: Sequence[str], tokenizer: 
     return [Sample(prompt_ids, ids, np.full(len(ids), np.nan, np.float32)) for ids in answer_ids]
 
 
-def load_renderer(tokenizer: str | Path, context_tokens: int = NO_LIMIT) -> Renderer:
-    """The renderer for a tokenizer, by name or path. Needs no torch.
+def end_ids_of(tokenizer: Any, generation: Any) -> list[int]:
+    """The end tokens that a checkpoint's generation config names, else the tokenizer's; empty if neither does."""
+    named = getattr(generation, "eos_token_id", None)
+    ends = tokenizer.eos_token_id if named is None else named
+    return [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
+
+
+def load_renderer(tokenizer: str | Path, context_tokens: int = NO_LIMIT, **settings: Any) -> Renderer:
+    """The renderer for a tokenizer, by name or path; `settings` as in `Renderer`. Needs no torch.
 
     Raises:
         MissingExtra: without transformers.
@@ -101,6 +168,10 @@ def load_renderer(tokenizer: str | Path, context_tokens: int = NO_LIMIT) -> Rend
     except (OSError, ValueError, KeyError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(f"the tokenizer must be one by name or path; got {tokenizer}: {first}") from error
-    if loaded.eos_token_id is None:
+    generation = None
+    with suppress(OSError, ValueError):  # a checkpoint need not have one
+        generation = transformers.GenerationConfig.from_pretrained(tokenizer)
+    ends = end_ids_of(loaded, generation)
+    if not ends:
         raise ModelError(f"the tokenizer must name an eos token; got none in {tokenizer}")
-    return Renderer(loaded, [loaded.eos_token_id], context_tokens)
+    return Renderer(loaded, ends, context_tokens, **settings)

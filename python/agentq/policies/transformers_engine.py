@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,18 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from agentq.agent.prompts import Messages
 from agentq.errors import ModelError
+from agentq.policies.adapters import Switch, load_adapter, read_adapter, with_adapters
 from agentq.policies.decoding import Decoding
 from agentq.policies.head import context_of
 from agentq.policies.masks import Vocabulary
+from agentq.policies.placement import told
 from agentq.policies.prefix import PrefixCache
 from agentq.policies.protocol import Gives, Prompt, SampledAnswer, SampleRequest
-from agentq.policies.renderer import Renderer
+from agentq.policies.renderer import Renderer, end_ids_of
 from agentq.policies.stepping import Stepping
 from agentq.policies.trial import choose_columns
 from agentq.policies.usage import Usage
-from agentq.policies.weights import check_shapes, load_weights, shapes_of
+from agentq.policies.weights import check_shapes, is_adapter, load_weights, shapes_of
 from agentq.types import History
 
 
@@ -33,7 +36,7 @@ class TransformersEngine:
     of the model decides. Otherwise prompts are computed one by one, which is several times slower.
     """
 
-    gives = Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS | Gives.PATTERNS
+    gives = Gives.TOKEN_IDS | Gives.LOGPS | Gives.SEEDS | Gives.PATTERNS | Gives.LETTERS | Gives.BASE
 
     def __init__(
         self,
@@ -41,36 +44,48 @@ class TransformersEngine:
         *,
         device: str = "cpu",
         dtype: torch.dtype | str = "auto",
+        attention: str = "auto",
+        context: int = 0,
         max_rows: int = 32,
         prefix_cache_bytes: int = 512 << 20,
+        **rendering: Any,
     ) -> None:
         """Load a checkpoint and try how it can be decoded.
 
         Args:
+            device: where it runs, as torch names it.
+            dtype: type of the weights; "auto": the checkpoint's own.
+            attention: implementation in transformers; "auto": its own choice.
+            context: tokens of a prompt and its answer; 0: as many as the model supports.
             max_rows: number of prompts computed at once.
-            prefix_cache_bytes: size of the prefix cache, which also holds at most 32,768 tokens; 0 disables it.
+            prefix_cache_bytes: size of the prefix cache, which also holds at most 16,384 tokens; 0 disables it.
+            rendering: `template` and `date`, see `Renderer`.
 
         Raises:
             ModelError: if the checkpoint cannot be loaded, or decoding does not give the model's own logits.
         """
-        self.model, tokenizer = load_checkpoint(model, device=device, dtype=dtype)
+        self.model, tokenizer = load_checkpoint(model, device=device, dtype=dtype, attention=attention)
         self.model.eval()
         self.name = f"hf:{model}"
         self.device = torch.device(device)
         self.max_rows = max_rows
         self.version = 0
         self.usage = Usage()
-        make_columns, self.shares_columns = choose_columns(self.model)
-        self.prefixes = PrefixCache(prefix_cache_bytes if self.shares_columns else 0)
-        self._columns = make_columns(self.prefixes)
-        eos = self.model.generation_config.eos_token_id
-        eos = tokenizer.eos_token_id if eos is None else eos
-        if eos is None:
+        self._peft: Any = None  # the model with an adapter, once one is published
+        self._prefix_cache_bytes = prefix_cache_bytes
+        self._choose_columns()
+        ends = end_ids_of(tokenizer, self.model.generation_config)
+        if not ends:
             raise ModelError(f"the checkpoint must name an eos token; got none in {model}")
-        ends = [eos] if isinstance(eos, int) else list(eos)
-        self.renderer = Renderer(tokenizer, ends, context_of(self.model))
+        most = context_of(self.model)
+        self.renderer = Renderer(tokenizer, ends, min(context or most, most), **rendering)
         self._stepping = Stepping(self._decoding)
         self._vocabulary: Vocabulary | None = None
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """Where and how the model runs, for env.json."""
+        return told(self.model)
 
     def render(self, history: History, compose: Callable[[History], Messages], *, max_new_tokens: int) -> Prompt:
         """See `Engine.render`."""
@@ -83,7 +98,14 @@ class TransformersEngine:
     async def sample(self, request: SampleRequest) -> list[SampledAnswer]:
         """See `Engine.sample`. Concurrent requests are computed together."""
         self.renderer.check(request.prompt.ids, request.max_new_tokens)
+        if self._peft is None and not request.adapted:
+            request = replace(request, adapted=True)  # the same weights, so one prefix cache serves both
         return await self._stepping.submit(request, self.version)
+
+    def _choose_columns(self, switch: Switch | None = None) -> None:
+        make_columns, self.shares_columns = choose_columns(self.model, switch)
+        self.prefixes = PrefixCache(self._prefix_cache_bytes if self.shares_columns else 0)
+        self._columns = make_columns(self.prefixes)
 
     def _decoding(self) -> Decoding:
         return Decoding(
@@ -104,11 +126,34 @@ class TransformersEngine:
 
     def publish(self, checkpoint: Path | Mapping[str, Tensor]) -> int:
         """See `Engine.publish`. Also accepts weights by the names of the model's state dict."""
+        if isinstance(checkpoint, Path) and is_adapter(checkpoint):
+            return self.publish_adapter(*read_adapter(checkpoint))
         weights = checkpoint if isinstance(checkpoint, Mapping) else load_weights(checkpoint)
         check_shapes(shapes_of(weights), shapes_of(self.model.state_dict()), like=self.name)
         self.model.load_state_dict(weights, strict=False)
         self._columns.load()
         self.prefixes.clear()
+        self.version += 1
+        return self.version
+
+    def publish_adapter(self, weights: Mapping[str, Tensor], rank: int) -> int:
+        """Serve an adapter over the first weights. Requests with `adapted=False` still get the first weights.
+
+        Raises:
+            ModelError: if it does not fit the model, or an adapter of another rank was published before.
+        """
+        if self._peft is None:
+            adapted = with_adapters(self.model, rank, seed=0).eval()
+            try:
+                load_adapter(adapted, weights)
+            except ModelError:
+                adapted.unload()
+                raise
+            self._peft = adapted
+            self._choose_columns(Switch(adapted))
+        else:
+            load_adapter(self._peft, weights)
+            self.prefixes.clear()
         self.version += 1
         return self.version
 
@@ -160,16 +205,19 @@ class TransformersEngine:
         return [answering.samples for answering in answers]
 
 
-def load_checkpoint(path: str | Path, *, device: str, dtype: torch.dtype | str) -> tuple[Any, Any]:
+def load_checkpoint(
+    path: str | Path, *, device: str, dtype: torch.dtype | str, attention: str = "auto"
+) -> tuple[Any, Any]:
     """Model and tokenizer of a Hugging Face checkpoint. Raises ModelError if one is missing or they do not match."""
+    chosen = {} if attention == "auto" else {"attn_implementation": attention}
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
-        model, told = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, output_loading_info=True)
+        model, info = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, output_loading_info=True, **chosen)
         model = model.to(device)
     except Exception as error:  # damaged files raise bare exceptions of safetensors and tokenizers
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(f"the model must be a transformers checkpoint by name or path; got {path}: {first}") from error
-    if absent := sorted(told["missing_keys"]):  # transformers would initialise them at random
+    if absent := sorted(info["missing_keys"]):  # transformers would initialise them at random
         first = f"{path} without {len(absent)}, such as {absent[0]}"
         raise ModelError(f"the checkpoint must hold every weight; got {first}")
     size = model.get_input_embeddings().weight.shape[0]

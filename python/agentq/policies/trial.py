@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from agentq.errors import ModelError
+from agentq.policies.adapters import Switch
 from agentq.policies.columns import Columns, Growth, PlainColumns, SharedColumns
 from agentq.policies.head import context_of
 from agentq.policies.prefix import PrefixCache
@@ -19,10 +20,11 @@ PROMPTS, STEPS, K = (37, 21), 3, 2  # prompt lengths of more than one prefix blo
 WINDOW = 6  # sliding window during a trial, small enough to matter in a short prompt
 
 
-def choose_columns(model: Any) -> tuple[Callable[[PrefixCache], Columns], bool]:
+def choose_columns(model: Any, switch: Switch | None = None) -> tuple[Callable[[PrefixCache], Columns], bool]:
     """A factory of an engine's columns, and whether they are the fast `SharedColumns`.
 
-    Each way is compared with the plain forward pass on short random prompts, with shortened windows.
+    Each way is compared with the plain forward pass on short random prompts, with shortened windows. `switch`: of a
+    model with an adapter.
 
     Raises:
         ModelError: if no way gives the model's own logits.
@@ -30,9 +32,9 @@ def choose_columns(model: Any) -> tuple[Callable[[PrefixCache], Columns], bool]:
     ways: list[tuple[str, Callable[[PrefixCache], Columns], bool]] = []
     mine = model.get_decoder().config._attn_implementation
     if SharedColumns.takes(model):
-        ways.append((mine, lambda prefixes: SharedColumns(model, prefixes), True))
+        ways.append((mine, lambda prefixes: SharedColumns(model, prefixes, switch), True))
     for name in dict.fromkeys([mine, _eager(model)]):
-        ways.append((name, lambda _: PlainColumns(model), False))
+        ways.append((name, lambda _: PlainColumns(model, switch), False))
     said = ""
     for name, make, shared in ways:
         model.get_decoder().config._attn_implementation = name

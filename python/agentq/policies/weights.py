@@ -33,6 +33,11 @@ def is_adapter(checkpoint: Path) -> bool:
     return (checkpoint / "adapter_config.json").is_file()
 
 
+def adapter_of(checkpoint: Path) -> Path:
+    """Path of the adapter of a checkpoint that was trained by adapters."""
+    return checkpoint.with_name(f"{checkpoint.name}.adapter")
+
+
 def check_weights(checkpoint: Path, *, like: str | Path, cpu: bool) -> None:
     """Check a checkpoint's files against the model that vLLM serves, as far as that model has files here.
 

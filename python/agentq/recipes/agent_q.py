@@ -8,6 +8,7 @@ paths to success need, and a search cannot find again what the policy no longer 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -15,21 +16,19 @@ from agentq.credit.pairs import node_pairs, tree_success_samples
 from agentq.learn.learner import Learner, Metrics
 from agentq.recipes.pipeline import search_settings
 from agentq.recipes.recipe import Recipe, Round, agrees
+from agentq.recipes.resources import searches
 from agentq.recipes.settings import AgentQ, Preferring
-from agentq.searching.collect import Work, attempts, trees
+from agentq.searching.collect import attempts
+from agentq.store.run import TREE
 from agentq.types import PreferencePair, Sample
 
 
 def collect(r: Round[AgentQ]) -> None:
     """Collect one search tree per task of the round. The critic ranks its proposals."""
-    p, s = r.pipeline, r.settings.search
+    s = r.settings.search
     settings = search_settings(s, s.num_iterations, r.settings.run.seed)
-
-    def begin() -> Work:
-        critic = p.critic(s.critic)  # first, so its engine stays loaded
-        return trees(p.make_env, p.policy(r.policy), critic, settings, kept_in=(r.store, r.stage))
-
-    p.collect(r.stage, attempts(r.tasks()), begin, unit="trees", sessions=s.leaves_in_flight)
+    job = partial(searches, policy=r.policy, critic=r.settings.critic, settings=settings, stage=r.stage)
+    r.pipeline.collect(r.stage, attempts(r.tasks()), job, kind=TREE, sessions=s.leaves_in_flight)
 
 
 def credit(r: Round[AgentQ]) -> list[PreferencePair | Sample]:

@@ -61,7 +61,7 @@ def _outcome_dpo(s: Ladder) -> Values:
 
 def _no_critic(s: Demo) -> Values:
     """Proposals stay in sampled order, and pairs compare Q_mcts alone."""
-    return {**_after_rft(s), "search": {"critic": "none"}, "pairs": {"alpha": 1.0}}
+    return {**_after_rft(s), "critic": {"model": "none"}, "pairs": {"alpha": 1.0}}
 
 
 RUNGS = (
@@ -91,7 +91,7 @@ def climb(p: Pipeline, settings: Training | Demo, rungs: Sequence[Rung] = RUNGS)
         stage = f"{rung.name}/eval"
         if rung.searches and isinstance(settings, Demo):  # the row of its start rung counts the training cost
             n = settings.eval.num_iterations
-            row = p.evaluate_search(rung.name, stage, checkpoint, held_out, settings.search, n)
+            row = p.evaluate_search(rung.name, stage, checkpoint, held_out, settings.search, settings.critic, n)
         else:
             if rung.recipe:
                 own = settings_of(rung.recipe, settings, rung.overrides(settings))

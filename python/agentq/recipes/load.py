@@ -59,7 +59,8 @@ def load(
         (source, False, given),
     ):
         for key in (f"{section}.{name}" for section, table in sections.items() for name in table):
-            if key not in known:
+            open_ended = key.startswith("vllm.") and "vllm" in model.model_fields  # vLLM knows its arguments
+            if key not in known and not open_ended:
                 raise ConfigError(f"{origin}: {_not_read(command, key, known)}")
         more = {section: {**table, **sections.get(section, {})} for section, table in values.items()}
         try:

@@ -5,32 +5,32 @@ A finished stage is not repeated. An interrupted stage continues with the missin
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
-from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Protocol
 
 from agentq import envs
 from agentq.config import Search, Settings
-from agentq.critics.protocol import Critic
-from agentq.critics.ranker import LLMRanker
-from agentq.envs.protocol import SiteEnv
 from agentq.errors import ConfigError
 from agentq.evaluation.outcomes import TaskOutcome, of_episode, of_tree
 from agentq.evaluation.stats import RungResult
-from agentq.policies.engine_names import checkpoint_to_train, make_engine, read_name, sampler_name
-from agentq.policies.model_policy import ModelPolicy
-from agentq.policies.protocol import Engine, Gives
+from agentq.model_settings import CriticSettings
+from agentq.policies.engine_names import checkpoint_to_train
+from agentq.policies.protocol import Engine
 from agentq.policies.usage import Price, Usage
 from agentq.policies.weights import fingerprint
 from agentq.recipes.accounts import Cost, cost_of
-from agentq.searching.collect import Item, OnItem, Work, attempts, collect, rollouts, trees
+from agentq.recipes.resources import Name, Resources, episodes, searches
+from agentq.searching.collect import Execute, Item, OnItem, attempts, collect, inline
+from agentq.searching.processes import Processes
 from agentq.searching.rollout import RolloutSettings
 from agentq.searching.selection import SearchSettings
-from agentq.store.run import RunStore
+from agentq.searching.worker import Job
+from agentq.store.files import note_model
+from agentq.store.run import TRAJECTORY, TREE, RunStore
 from agentq.types import Split, Task
 
 
@@ -41,78 +41,37 @@ class StageDisplay(Protocol):
         """Start showing a stage. Call the returned function with the number of finished units and a short note."""
         ...
 
+    def say(self, text: str) -> None:
+        """Show text between stages."""
+        ...
 
-@dataclass
-class Pipeline:
-    """What the stages of one run share.
 
-    If `run.engine` is set, that engine samples for every trained checkpoint. The checkpoint's weights are published to
-    it, or the adapter beside the checkpoint (`adapter_of`).
-    """
+class Pipeline(Resources):
+    """What the stages of one run share. With `processes`, these collect, and this process writes."""
 
-    store: RunStore
-    settings: Settings
-    base: Path | str
-    status: StageDisplay
-    engines: dict[Path | str, Engine] = field(default_factory=dict)
+    def __init__(
+        self,
+        store: RunStore,
+        settings: Settings,
+        base: Name,
+        status: StageDisplay,
+        engines: dict[Name, Engine] | None = None,
+        processes: Processes | None = None,
+    ) -> None:
+        super().__init__(settings, base, engines)
+        self.store, self.status, self.processes = store, status, processes
+        for name, engine in self.engines.items():
+            note_model(self.store.path, str(name), getattr(engine, "told", {}))
 
-    def __post_init__(self) -> None:
-        self.staying = {self.base}  # models whose engines stay loaded
-
-    def engine(self, checkpoint: Path | str) -> Engine:
-        """The engine of a checkpoint or name. Those of the base, critics and the latest checkpoint stay loaded."""
-        if checkpoint not in self.engines:
-            if checkpoint not in self.staying:
-                self.close_others()
-            if not self.settings.run.engine or checkpoint in self.staying or isinstance(checkpoint, str):
-                self.engines[checkpoint] = make_engine(checkpoint)
-            else:
-                beside = adapter_of(checkpoint)
-                self.sampler(checkpoint).publish(beside if beside.exists() else checkpoint)
-        return self.engines[checkpoint]
-
-    def close_others(self) -> None:
-        """Close the engines of trained weights before the next ones are loaded."""
-        for other in [path for path in self.engines if path not in self.staying]:
-            self.engines.pop(other).close()
-
-    def sampler(self, checkpoint: Path) -> Engine:
-        """The engine of `run.engine` for a checkpoint, with its initial weights: nothing is published yet.
-
-        Raises:
-            ConfigError: if the engine does not return token ids and log-probabilities.
-        """
-        name = sampler_name(self.settings.run.engine)
-        engine = self.engines[checkpoint] = make_engine(name, lora_rank=self.settings.train.lora_rank)
-        if Gives.TOKEN_IDS | Gives.LOGPS not in engine.gives:
-            raise ConfigError(f"run.engine must return token ids and log-probabilities; got text alone from {name}")
+    def _make(self, name: Name, lora_rank: int = 0) -> Engine:
+        engine = super()._make(name, lora_rank)
+        note_model(self.store.path, str(name), getattr(engine, "told", {}))
         return engine
-
-    def close(self) -> None:
-        """Close the engines."""
-        for engine in self.engines.values():
-            engine.close()
-
-    def policy(self, checkpoint: Path | str) -> ModelPolicy:
-        """The policy of a checkpoint."""
-        return ModelPolicy(self.engine(checkpoint), constrained=self.settings.run.constrained)
 
     @property
     def start(self) -> Path:
         """The base, with which training begins. Raises ConfigError if it is not a checkpoint loaded here."""
         return checkpoint_to_train(self.base)
-
-    def critic(self, name: str) -> Critic | None:
-        """The critic named by `search.critic`: a prompted model. In the paper, the frozen base."""
-        if name == "none":
-            return None
-        model = self.base if name == "base" else read_name(name)
-        self.staying.add(model)
-        return LLMRanker(self.engine(model))
-
-    def make_env(self) -> SiteEnv:
-        """A session of the run's environment."""
-        return envs.make(self.settings.run.env)
 
     @cached_property
     def in_flight(self) -> int:
@@ -140,23 +99,29 @@ class Pipeline:
         return envs.tasks(self.settings.run.env, split, n, start)
 
     def collect(
-        self, stage: str, items: Sequence[Item], begin: Callable[[], Work], *, unit: str, sessions: int = 1
+        self, stage: str, items: Sequence[Item], job: Job, *, kind: str = TRAJECTORY, sessions: int = 1
     ) -> None:
-        """Fill a stage. `begin` makes its work and loads engines; it is called only if items are missing.
+        """Fill a stage with records of a kind (`store.run.TREE`, `TRAJECTORY`). A job begins only if items are missing.
 
         `sessions`: number of environment sessions per item.
         """
         if (self.store.note(stage) or {}).get("done") == len(items):
             return
-        work = begin()
-        with self._stage(stage, len(items), unit) as on_item:
-            collect(self.store, stage, items, work, in_flight=self.in_flight, sessions=sessions, on_item=on_item)
+        with self._stage(stage, len(items), {TRAJECTORY: "episodes", TREE: "trees"}[kind]) as on_item:
+            execute = self._execute(job, kind)
+            collect(self.store, stage, items, execute, in_flight=self.in_flight, sessions=sessions, on_item=on_item)
+
+    def _execute(self, job: Job, kind: str) -> Execute:
+        """By processes, if there are some and the job can be sent to them."""
+        if self.processes is not None and can_be_sent(job):
+            return self.processes.stage(job, kind)
+        return inline(job(self, self.store))
 
     def evaluate(
         self,
         name: str,
         stage: str,
-        checkpoint: Path | str,
+        checkpoint: Name,
         tasks: Sequence[Task],
         temperature: float,
         spent: Cost | None = None,
@@ -166,36 +131,28 @@ class Pipeline:
         A task with an environment fault counts as not solved. The row gives the number of such tasks.
         """
         sampling = RolloutSettings(temperature=temperature, seed=self.settings.run.seed)
-
-        def begin() -> Work:
-            return rollouts(self.make_env, self.policy(checkpoint), sampling)
-
-        self.collect(stage, attempts(tasks), begin, unit="episodes")
+        self.collect(stage, attempts(tasks), partial(episodes, policy=checkpoint, sampling=sampling))
         return self._row(name, stage, [of_episode(t) for t in self.store.trajectories(stage)], spent)
 
     def evaluate_search(
         self,
         name: str,
         stage: str,
-        checkpoint: Path | str,
+        checkpoint: Name,
         tasks: Sequence[Task],
         search: Search,
+        critic: CriticSettings,
         num_iterations: int,
         *,
         by_steps: bool = False,
     ) -> RungResult:
-        """Success of one search per task, with the base as critic. `by_steps`: of an episode with a search per step.
+        """Success of one search per task. `by_steps`: of an episode with a search per step.
 
         A search stops at its first success, as reported by the site's checker (ours; the paper does not say).
         """
         settings = search_settings(search, num_iterations, self.settings.run.seed, stop_on_success=True)
-
-        def begin() -> Work:
-            critic = self.critic("base")  # first, so its engine stays loaded
-            policy, kept_in = self.policy(checkpoint), (self.store, stage)
-            return trees(self.make_env, policy, critic, settings, by_steps=by_steps, kept_in=kept_in)
-
-        self.collect(stage, attempts(tasks), begin, unit="trees", sessions=search.leaves_in_flight)
+        job = partial(searches, policy=checkpoint, critic=critic, settings=settings, stage=stage, by_steps=by_steps)
+        self.collect(stage, attempts(tasks), job, kind=TREE, sessions=search.leaves_in_flight)
         return self._row(name, stage, [of_tree(tree) for tree in self.store.trees(stage)])
 
     def _row(self, name: str, stage: str, outcomes: Sequence[TaskOutcome], spent: Cost | None = None) -> RungResult:
@@ -218,11 +175,11 @@ class Pipeline:
     @contextmanager
     def _stage(self, stage: str, total: int, unit: str) -> Iterator[OnItem]:
         """Show the progress of a stage, and add the engines' usage to its note."""
-        show, before = self.status.stage(stage, total, unit), {e: deepcopy(e.usage) for e in self.engines.values()}
+        show, before = self.status.stage(stage, total, unit), self._usage()
         wins = broken = 0
 
         def used() -> Usage:
-            return sum((e.usage.since(before.get(e)) for e in self.engines.values()), Usage())
+            return self._usage().since(before)
 
         def on_item(done: int, _: int, success: bool | None) -> None:
             nonlocal wins, broken
@@ -235,6 +192,18 @@ class Pipeline:
         finally:
             note = self.store.note(stage) or {}
             self.store.set_note(stage, {**note, **(Usage.from_note(note) + used()).to_note()})
+
+    def _usage(self) -> Usage:
+        return self.usage + (self.processes.usage if self.processes is not None else Usage())
+
+
+def can_be_sent(job: object) -> bool:
+    """Whether other processes can have a copy. They cannot of what a script or a file of a recipe defines."""
+    try:
+        pickle.dumps(job)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return False
+    return True
 
 
 def search_settings(s: Search, num_iterations: int, seed: int, *, stop_on_success: bool = False) -> SearchSettings:
@@ -249,8 +218,3 @@ def search_settings(s: Search, num_iterations: int, seed: int, *, stop_on_succes
         selection=s.selection,
         leaves_in_flight=s.leaves_in_flight,
     )
-
-
-def adapter_of(checkpoint: Path) -> Path:
-    """Path of the adapter of a checkpoint that is served as an adapter."""
-    return checkpoint.with_name(f"{checkpoint.name}.adapter")

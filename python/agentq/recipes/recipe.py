@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 
-from agentq import envs
 from agentq.credit.pairs import sample_of
 from agentq.learn.learner import Learner, Metrics
 from agentq.policies.agreement import agreement
 from agentq.recipes.pipeline import Pipeline
+from agentq.recipes.resources import branches, demonstrations, episodes, inspections
 from agentq.recipes.settings import Training
-from agentq.searching.branching import Branching, branched
-from agentq.searching.collect import Item, StragglerCut, Work, attempts, rollouts
-from agentq.searching.demonstrate import demonstrate, inspect
-from agentq.searching.faults import Resets
+from agentq.searching.branching import Branching
+from agentq.searching.collect import StragglerCut, attempts
 from agentq.searching.rollout import RolloutSettings
 from agentq.seeds import derive_seed
-from agentq.store.records import TreeRecord
-from agentq.store.run import RunStore
-from agentq.types import Split, Task, Trajectory
+from agentq.store.run import TREE, RunStore
+from agentq.types import Split, Task
 
 PROBE = 32  # number of sampled actions compared per round
 S = TypeVar("S", bound=Training)
@@ -100,14 +98,11 @@ def stage_of(name: str, number: int, part: Literal["collect", "learn"] = "collec
 
 def collect_rollouts(r: Round[Training], tasks: Sequence[Task], n: int, cut: StragglerCut | None = None) -> None:
     """Collect `n` rollouts per task."""
-    p, items = r.pipeline, attempts(tasks, n)
-    sampling = RolloutSettings(temperature=r.settings.temperature, seed=r.seed)
-
-    def begin() -> Work:
-        known = list(r.store.trajectories(r.stage)) if cut else ()
-        return rollouts(p.make_env, p.policy(r.policy), sampling, cut=cut, items=items, known=known)
-
-    p.collect(r.stage, items, begin, unit="episodes")
+    items, sampling = attempts(tasks, n), RolloutSettings(temperature=r.settings.temperature, seed=r.seed)
+    job = partial(episodes, policy=r.policy, sampling=sampling)
+    if cut is not None:
+        job = partial(job, cut=cut, items=items, known=list(r.store.trajectories(r.stage)))
+    r.pipeline.collect(r.stage, items, job)
 
 
 def collect_groups(r: Round[Any], *, again: bool = False, cut: StragglerCut | None = None) -> None:
@@ -117,51 +112,21 @@ def collect_groups(r: Round[Any], *, again: bool = False, cut: StragglerCut | No
 
 def collect_demonstrations(r: Round[Training]) -> None:
     """Collect one episode of the scripted expert per task of the round, in the policy's tokens."""
-
-    def begin() -> Work:
-        demonstrated = _demonstrations(r)
-
-        async def work(item: Item, resets: Resets) -> Trajectory:
-            return demonstrated(item.task, resets)
-
-        return work
-
-    r.pipeline.collect(r.stage, attempts(r.tasks()), begin, unit="episodes")
+    r.pipeline.collect(r.stage, attempts(r.tasks()), partial(demonstrations, policy=r.policy))
 
 
 def collect_inspections(r: Round[Training]) -> None:
     """Collect the policy's action in each state of the expert, on the same tasks every round."""
     sampling = RolloutSettings(temperature=r.settings.temperature, seed=r.seed)
-
-    def begin() -> Work:
-        demonstrated, policy = _demonstrations(r), r.pipeline.policy(r.policy)
-
-        def work(item: Item, resets: Resets) -> Awaitable[TreeRecord]:
-            return inspect(demonstrated(item.task, resets), policy, sampling)
-
-        return work
-
-    r.pipeline.collect(r.stage, attempts(r.tasks(again=True)), begin, unit="tasks")
-
-
-def _demonstrations(r: Round[Training]) -> Callable[[Task, Resets], Trajectory]:
-    p = r.pipeline
-    policy, env = p.policy(r.policy), r.settings.run.env
-    return lambda task, resets: demonstrate(p.make_env(), envs.expert(env), task, policy.write, resets)
+    job = partial(inspections, policy=r.policy, sampling=sampling)
+    r.pipeline.collect(r.stage, attempts(r.tasks(again=True)), job, kind=TREE)
 
 
 def collect_branches(r: Round[Any], initial: int, branching: Branching) -> None:
     """Collect `run.group_size` rollouts per task. All but `initial` of them branch off from earlier ones."""
-    p, sampling = r.pipeline, RolloutSettings(temperature=r.settings.temperature, seed=r.seed)
-    numbers = {"initial": initial, "total": r.settings.run.group_size}
-
-    def begin() -> Work:
-        policy = p.policy(r.policy)
-        return lambda item, resets: branched(
-            p.make_env(), item.task, policy, sampling, branching=branching, resets=resets, **numbers
-        )
-
-    p.collect(r.stage, attempts(r.tasks()), begin, unit="trees")
+    sampling, total = RolloutSettings(temperature=r.settings.temperature, seed=r.seed), r.settings.run.group_size
+    job = partial(branches, policy=r.policy, sampling=sampling, initial=initial, total=total, branching=branching)
+    r.pipeline.collect(r.stage, attempts(r.tasks()), job, kind=TREE)
 
 
 def agrees(r: Round[Training], tolerance: float) -> bool:

@@ -15,22 +15,33 @@ and by all recipes with `train.logp_tolerance`.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from agentq.config import Train
-from agentq.errors import StoreError
+import torch
+
+from agentq.errors import ConfigError, StoreError
 from agentq.learn.checkpoint import load_position, load_state, state_seal
 from agentq.learn.epochs import count_steps
 from agentq.learn.epochs import train as train_epochs
 from agentq.learn.learner import Learner, Metrics
-from agentq.policies.protocol import Engine
-from agentq.policies.transformers_engine import TransformersEngine
+from agentq.learn.thinking import without_thinking
+from agentq.policies.adapters import base_of
+from agentq.policies.placement import dtype_on, one_device, release, told, use_threads
+from agentq.policies.protocol import Sleeper
+from agentq.policies.weights import adapter_of
 from agentq.recipes.accounts import Cost
+from agentq.recipes.executor import cores
+from agentq.recipes.memory import trains_where_it_samples
 from agentq.recipes.metrics import collected, used
-from agentq.recipes.pipeline import Pipeline, adapter_of
+from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.recipe import Recipe, Round, S, stage_of
+from agentq.recipes.settings import Training
+from agentq.searching.worker import release_memory
 from agentq.store.durable import flaw, remove, seal
+from agentq.store.files import note_model
 
 CHECKPOINT_EVERY = 20  # optimiser steps
 
@@ -65,23 +76,28 @@ def train(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path) -
 def _rounds(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path, out: Path) -> None:
     """Run the remaining rounds, then save the checkpoint `out`."""
     states = out.with_name(f"{name}.states")
-    learner = learner_of(settings.train, start, settings.run.seed)
-    p.engine(p.base)  # for a critic; loaded first, so it stays
-    p.close_others()
-    engine = p.engines[out] = p.sampler(out) if p.settings.run.engine else TransformersEngine(start)
+    sampler: Any = p.sampler() if settings.run.engine else None  # first, so that a vLLM leaves room for the learner
+    learner = learner_of(settings, start, p.base if p.shares else None)
+    more = {"lora_rank": learner.lora_rank, "products_in_bf16": learner.bf16}
+    note_model(p.store.path, "learner", told(base_of(learner.model)) | more)
+    served = out.with_name(f"{name}.served")
     num_rounds = settings.run.num_rounds
     for number in range(_learnt(p, name, num_rounds, states) + 1, num_rounds + 1):
         _load(states, number, learner)
-        _publish(engine, learner, out.with_name(f"{name}.served") / f"round{number}")
-        r = Round(p, settings, name, number, out, start, learner)
+        policy = _serve(learner, served / f"round{number}")
+        r = Round(p, settings, name, number, policy, start, learner)
         if not _affordable(r):
             break
         recipe.collect(r)
         p.store.log(name, number, **collected(p.store, r.stage), **used(p.store, r.stage))
+        if isinstance(sampler, Sleeper) and trains_where_it_samples(settings):
+            sampler.sleep()  # until weights are published
         _learn(r, recipe, states)
+        release(learner.device)
     _load(states, num_rounds + 1, learner)
     learner.save(out)
-    _publish(engine, learner, adapter_of(out) if learner.lora_rank else out)
+    if learner.lora_rank:
+        learner.save(adapter_of(out), adapters_only=True)
     made = [path for path in (out, adapter_of(out)) if path.exists()]
     p.store.set_note(f"{name}/train", {"finished": True, "checkpoints": {path.name: seal(path) for path in made}})
 
@@ -110,20 +126,14 @@ def _learnt(p: Pipeline, name: str, num_rounds: int, states: Path) -> int:
     return learnt
 
 
-def _publish(engine: Engine, learner: Learner, at: Path) -> None:
-    """Publish the learner's weights to the engine: in memory, or through the directory `at`.
-
-    The engine reads the directory again if it loses the weights. Directories of earlier rounds are removed.
-    """
-    if isinstance(engine, TransformersEngine):
-        engine.publish(learner.state_dict())
-        return
+def _serve(learner: Learner, at: Path) -> Path:
+    """Save the learner's weights or adapters at `at`, where engines load them, and remove those of earlier rounds."""
     if not at.exists():
         learner.save(at, adapters_only=bool(learner.lora_rank))
-    engine.publish(at)
     for other in at.parent.glob("round*"):
         if other != at:
             remove(other)
+    return at
 
 
 def _learn(r: Round[S], recipe: Recipe[S], states: Path) -> None:
@@ -139,6 +149,8 @@ def _learn(r: Round[S], recipe: Recipe[S], states: Path) -> None:
         _state(states, r.number),
     )
     items, env_steps = recipe.credit(r), r.pipeline.cost(r.stage).env_steps
+    if not t.thinking:
+        items = [without_thinking(item, r.learner.tokenizer) for item in items]
     began, before = time.monotonic(), store.note(stage) or {}
 
     def keep(**more: Any) -> None:
@@ -161,20 +173,36 @@ def _learn(r: Round[S], recipe: Recipe[S], states: Path) -> None:
         show(number, f"loss {metrics['loss']:.3f}")
         keep()
 
-    train_epochs(
-        r.learner,
-        items,
-        step_fn=step,
-        epochs=t.epochs,
-        batch_size=t.batch_size,
-        seed=r.seed,
-        on_step=on_step,
-        checkpoint_dir=directory,
-        checkpoint_every=CHECKPOINT_EVERY,
-    )
+    with _threads(r.settings.model.threads):
+        train_epochs(
+            r.learner,
+            items,
+            step_fn=step,
+            epochs=t.epochs,
+            batch_size=t.batch_size,
+            seed=r.seed,
+            on_step=on_step,
+            checkpoint_dir=directory,
+            checkpoint_every=CHECKPOINT_EVERY,
+        )
     keep(finished=True, state=state_seal(directory))
     for number in range(1, r.number):
         remove(_state(states, number))
+
+
+@contextmanager
+def _threads(wanted: int) -> Iterator[None]:
+    """Threads for steps, `wanted` or two, where there are two cores; sampling a small model is faster with one.
+
+    Frees memory after. Weights are equal up to rounding, so the number does not follow from the executor.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(wanted or max(before, min(2, cores())))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+        release_memory()
 
 
 def _affordable(r: Round[S]) -> bool:
@@ -208,14 +236,35 @@ def _state(states: Path, number: int) -> Path:
     return states / f"round{number}"
 
 
-def learner_of(t: Train, start: Path, seed: int) -> Learner:
-    """A learner of the checkpoint `start`, with the settings of `train`."""
-    return Learner.from_checkpoint(
-        start,
+def learner_of(s: Training, start: Path, base: Path | str | None = None) -> Learner:
+    """A learner of the checkpoint `start`. Trained weights are float32; frozen weights have the type of `model.dtype`.
+
+    Matrix products are bfloat16 where the model samples in bfloat16. With a `base`, the adapter of `start` is trained
+    on, so it stays an adapter of the base.
+
+    Raises:
+        ConfigError: if the settings name several devices, or float16, whose gradients would need scaling.
+    """
+    t = s.train
+    instead = "docs/training.md shows how several train"
+    device = one_device(
+        t.devices or s.model.devices, "train.devices" if t.devices else "model.devices", instead=instead
+    )
+    dtype = dtype_on(device, s.model.dtype)
+    if dtype == torch.float16:
+        raise ConfigError("model.dtype must be bfloat16 or float32 for training; got float16")
+    learner = Learner.from_checkpoint(
+        start if base is None else base,
+        device=device,
+        adapter=adapter_of(start) if base is not None and start != base else None,
+        dtype=dtype if t.lora_rank else torch.float32,
+        attention=s.model.attention,
         learning_rate=t.learning_rate,
         max_grad_norm=t.max_grad_norm,
         lora_rank=t.lora_rank,
-        bf16=t.bf16,
+        bf16=dtype == torch.bfloat16,
         gradient_checkpointing=t.gradient_checkpointing,
-        seed=seed,
+        seed=s.run.seed,
     )
+    use_threads(s.model.threads, learner.model)
+    return learner

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import runpy
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
@@ -14,6 +16,7 @@ from agentq.config import Run, Section, Settings
 from agentq.errors import ConfigError, did_you_mean, require
 from agentq.policies.engine_names import (
     check_checkpoint,
+    check_vllm,
     checkpoint_to_train,
     embedded_base,
     make_engine,
@@ -87,8 +90,12 @@ def ladder(command: Literal["demo", "ladder"], inputs: Inputs) -> Result:
 
     def work(p: Pipeline) -> list[RungResult]:
         from agentq.recipes.ladder import DEMO_RUNGS, RUNGS, climb
+        from agentq.recipes.look import first_look
 
-        return climb(p, s, RUNGS if command == "ladder" else DEMO_RUNGS)
+        if command == "ladder":
+            return climb(p, s, RUNGS)
+        first_look(p, s)
+        return climb(p, s, DEMO_RUNGS)
 
     return _run(command, s, inputs, work, {})
 
@@ -108,7 +115,7 @@ def evaluate(checkpoint: str, search: Literal["tree", "step"] | None, inputs: In
         held_out = p.tasks(Split.TEST, s.eval.num_tasks)
         if isinstance(s, EvalSearchCommand):
             n, by_steps = s.eval.num_iterations, search == "step"
-            row = p.evaluate_search(_called(name), "eval", name, held_out, s.search, n, by_steps=by_steps)
+            row = p.evaluate_search(_called(name), "eval", name, held_out, s.search, s.critic, n, by_steps=by_steps)
         else:
             row = p.evaluate(_called(name), "eval", name, held_out, s.eval.temperature)
         write_json(p.store.path / "summary.json", [row.to_dict()])
@@ -179,7 +186,9 @@ def _run(
     """Do a command's work in its run directory and write the report. `reads`: inputs besides the settings' and base."""
     from agentq.policies.weights import fingerprint
     from agentq.progress import RichStatus
+    from agentq.recipes.executor import worker_processes
     from agentq.recipes.pipeline import Pipeline
+    from agentq.recipes.resources import Resources, loading
     from agentq.report import write_report
     from agentq.store.claim import check_claim, claimed, is_begun
 
@@ -196,21 +205,32 @@ def _run(
         where += f"-{_called(measured)}-{s.run.env}-{found[:8]}"
     check_checkpoint(base)
     out = Path(s.run.out or "runs/" + re.sub(r"[^\w.-]+", "-", where).strip("-"))
+    named = [measured, base, s.run.engine, _critic(s)]
+    check_vllm(dict(s.vllm), [name for name in named if name])
     paths = _paths(s, {**reads, "--base": base, "--config": inputs.file})
     check_claim(out, stored, clean=inputs.clean, inputs=paths)
     if any(isinstance(name, Path) for name in asked):
         require_train(command.partition(" ")[0])
     engines: dict[Path | str, Engine] = {}
     try:
-        if inputs.clean or not is_begun(out):
-            if s.run.engine:  # it samples for a checkpoint that is measured
-                _check_sampler(s.run.engine)
-                asked = [name for name in asked if isinstance(name, str) or name != measured]
-            for name in asked:  # first, before anything is made or deleted
-                if name not in engines:
-                    engines[name] = make_engine(name)
-        with claimed(out, stored, clean=inputs.clean, inputs=paths) as store, RichStatus() as status:
-            rows = work(Pipeline(store, s, base, status, engines))
+        with worker_processes(Resources(s, base), asked) as processes:
+            if measured is None:
+                import_module("agentq.recipes.ladder")  # loads torch, as the workers do meanwhile
+            if inputs.clean or not is_begun(out):  # engines first, before anything is made or deleted
+                if any(isinstance(name, Path) for name in asked):
+                    _check_memory(s, base, measured, processes.num_workers if processes else 1)
+                if processes is not None:
+                    processes.load(partial(loading, names=asked))
+                else:
+                    if s.run.engine:  # it samples for a checkpoint that is measured
+                        _check_sampler(s)
+                        asked = [name for name in asked if isinstance(name, str) or name != measured]
+                        if s.train.lora_rank:  # the same engine serves the base
+                            asked = [name for name in asked if isinstance(name, str)]
+                    for name in dict.fromkeys(asked):
+                        engines[name] = make_engine(name, s.model, dict(s.vllm))
+            with claimed(out, stored, clean=inputs.clean, inputs=paths) as store, RichStatus() as status:
+                rows = work(Pipeline(store, s, base, status, engines, processes))
     finally:
         for engine in engines.values():
             engine.close()
@@ -224,21 +244,46 @@ def _called(name: Path | str) -> str:
 
 def _paths(s: Settings, reads: Mapping[str, Path | str | None]) -> dict[str, Path | str]:
     """What a run reads, by the option or setting that gives it: the path in it, or its name."""
-    from agentq.envs.contract import is_file
+    from agentq.envs.contract import from_file, is_file
 
-    critic = s.search.critic if isinstance(s, AgentQ) else "none"
+    own = {"model.prompt": s.model.prompt, "model.grammar": s.model.grammar}
+    for key, function in own.items():
+        if function:
+            from_file(function, key)
+    critic = _critic(s)
     every = {
         **reads,
         "run.engine": s.run.engine,
-        "search.critic": None if critic in ("base", "none") else read_name(critic),
+        "critic.model": None if critic in ("base", "none") else read_name(critic),
         "run.env": Path(s.run.env.rpartition(":")[0]) if is_file(s.run.env) else None,
+        **{key: Path(function.rpartition(":")[0]) for key, function in own.items() if function},
     }
     return {name: path_in(value) or value for name, value in every.items() if value}
 
 
-def _check_sampler(engine: str) -> None:
+def _critic(s: Settings) -> str:
+    """What ranks proposals; "none" for a command without a critic."""
+    return s.critic.model if isinstance(s, AgentQ | Demo | EvalSearchCommand) else "none"
+
+
+def _check_memory(s: Settings, base: Path | str, measured: Path | str | None, workers: int) -> None:
+    """Check that the models of a new run fit, and say if a large base is needed twice."""
+    from agentq.recipes.memory import GIB, check_memory, size_of
+
+    check_memory(s, base, measured, workers=workers)
+    if measured is None and not s.train.lora_rank and _critic(s) == "base":
+        size = size_of(base)
+        if size.parameters * size.own_bytes > GIB:
+            print(
+                f"agentq: all weights are trained, so the critic needs {base} a second time: "
+                "--critic.model names another engine, --train.lora_rank 16 needs one model for both",
+                file=sys.stderr,
+            )
+
+
+def _check_sampler(s: Settings) -> None:
     """Raises an error if `run.engine` cannot sample. vLLM is not started, which takes minutes."""
-    name = sampler_name(engine)
+    name = sampler_name(s.run.engine)
     check_checkpoint(name)
     if not name.startswith("vllm:"):
-        make_engine(name).close()
+        make_engine(name, s.model).close()

@@ -12,6 +12,7 @@ from pydantic import create_model
 from agentq import config
 from agentq.config import Section, Settings
 from agentq.errors import ConfigError
+from agentq.model_settings import VLLM, CriticSettings, JudgeSettings, ModelSettings
 
 S = TypeVar("S", bound=Settings)
 
@@ -52,7 +53,8 @@ class OutcomeDpo(Grouped):
 
 
 class AgentQ(Training):
-    search: config.RankedTrees = config.RankedTrees()
+    search: config.Trees = config.Trees()
+    critic: CriticSettings = CriticSettings()
     pairs: config.Pairs = config.Pairs()
     train: config.Dpo = config.Dpo()
 
@@ -115,10 +117,11 @@ class PolicyGradient(Family):
 
 
 class Demo(Settings):
-    """The settings that all rungs of `recipes.ladder` share. The demo takes 15 minutes on two cores (all ours)."""
+    """The settings that all rungs of `recipes.ladder` share. All defaults are ours."""
 
     run: config.Rounds = config.Rounds(num_tasks=60)
     search: config.Trees = config.Trees()
+    critic: CriticSettings = CriticSettings()
     pairs: config.Pairs = config.Pairs()
     train: config.Dpo = config.Dpo()
     rft: config.RftRung = config.RftRung(num_tasks=80)
@@ -138,6 +141,7 @@ class EvalCommand(Settings):
 
 class EvalSearchCommand(Settings):
     search: config.Search = config.Search()
+    critic: CriticSettings = CriticSettings()
     eval: config.EvalSearch = config.EvalSearch()
 
 
@@ -145,6 +149,10 @@ class Live(Section):
     """`agentq run`."""
 
     run: config.Draws = config.Draws()
+    model: ModelSettings = ModelSettings(date="today")
+    critic: CriticSettings = CriticSettings()
+    judge: JudgeSettings = JudgeSettings()
+    vllm: VLLM = VLLM()
     search: config.SearchRule = config.SearchRule()
     price: config.Prices = config.Prices()
 

@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -148,12 +149,12 @@ def at_random(trees: int) -> Branching:
 
     Source: Ji et al. 2025, arXiv:2509.21240; drawn with replacement, as in the released code.
     """
+    return partial(_at_random, trees)
 
-    def choose(grown: Grown, left: int, rng: np.random.Generator) -> list[Place]:
-        inner = [[i for i, n in enumerate(grown.nodes) if i and n.tree == t and not n.ended] for t in range(trees)]
-        return [(int(rng.choice([0, *inner[i % trees]])), i % trees) for i in range(left)]
 
-    return choose
+def _at_random(trees: int, grown: Grown, left: int, rng: np.random.Generator) -> list[Place]:
+    inner = [[i for i, n in enumerate(grown.nodes) if i and n.tree == t and not n.ended] for t in range(trees)]
+    return [(int(rng.choice([0, *inner[i % trees]])), i % trees) for i in range(left)]
 
 
 def where_unsure(grown: Grown, left: int, rng: np.random.Generator) -> list[Place]:

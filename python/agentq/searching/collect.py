@@ -1,4 +1,8 @@
-"""Resumable collection: writes a stage's items to the run store as they finish. A `Work` does one item.
+"""Resumable collection: writes a stage's items to the run store as they finish.
+
+A `Work` does one item. An `Execute` does all of them, in this process (`inline`) or in others (`searching.processes`),
+and hands each finished record to the `Collection`, the only writer. A record counts once it is in the store, so what
+is stored does not depend on the number of workers, on their order or on their deaths.
 
 An item that the world broke is kept with its error kind and counts as done, so a resumed run does not repeat it. If no
 task gets a first page any more, the run ends, and items broken since the last first page are not kept.
@@ -10,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from agentq.credit.episodes import Turns
 from agentq.critics.protocol import Critic
@@ -18,7 +22,7 @@ from agentq.envs.protocol import BROKEN_IN_A_ROW, Env
 from agentq.errors import ConfigError
 from agentq.policies.protocol import Policy
 from agentq.searching.faults import Resets
-from agentq.searching.partial import PartialTrees
+from agentq.searching.partial import KeepsPartials, PartialTrees
 from agentq.searching.rollout import RolloutSettings, rollout
 from agentq.searching.run import run_all
 from agentq.searching.selection import SearchSettings
@@ -49,6 +53,24 @@ Work = Callable[[Item, Resets], Awaitable[Record | None]]
 """Does one item and returns the episode or tree to keep, or None if the item is given up."""
 
 
+class Execute(Protocol):
+    """Does items, `in_flight` at a time with `sessions` environment sessions each, and hands over their records."""
+
+    def __call__(self, items: Sequence[Item], to: Collection, /, *, in_flight: int, sessions: int) -> None: ...
+
+
+def inline(work: Work) -> Execute:
+    """Does the items in this process, all in one event loop."""
+
+    def execute(items: Sequence[Item], to: Collection, *, in_flight: int, sessions: int) -> None:
+        async def one(item: Item) -> tuple[Item, Record | None]:
+            return item, await work(item, to.resets)
+
+        run_all(items, one, in_flight=in_flight, calls=sessions, on_done=lambda done: to.keep(*done))
+
+    return execute
+
+
 def attempts(tasks: Sequence[Task], n: int = 1) -> list[Item]:
     """`n` items per task; all first attempts come before the second ones."""
     return [Item(task, i) for i in range(n) for task in tasks]
@@ -58,7 +80,7 @@ def collect(
     store: RunStore,
     stage: str,
     items: Sequence[Item],
-    work: Work,
+    execute: Execute,
     *,
     in_flight: int,
     sessions: int = 1,
@@ -81,13 +103,8 @@ def collect(
         )
     kept = store.keys(stage, TRAJECTORY) | {f"{key}/0" for key in store.keys(stage, TREE)}
     todo = [item for item in items if item.key not in kept]
-    progress = _Progress(store, stage, len(items), len(items) - len(todo), on_item)
-
-    async def one(item: Item) -> tuple[Item, Record | None]:
-        return item, await work(item, progress.resets)
-
-    with progress:
-        run_all(todo, one, in_flight=in_flight // sessions, calls=sessions, on_done=lambda done: progress.keep(*done))
+    with Collection(store, stage, len(items), len(items) - len(todo), on_item) as collection:
+        execute(todo, collection, in_flight=in_flight // sessions, sessions=sessions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +151,7 @@ def trees(
     settings: SearchSettings,
     *,
     by_steps: bool = False,
-    kept_in: tuple[RunStore, str] | None = None,
+    kept_in: tuple[KeepsPartials, str] | None = None,
 ) -> Work:
     """One search tree per task.
 
@@ -160,9 +177,10 @@ def trees(
     return work
 
 
-class _Progress(AbstractContextManager["_Progress"]):
-    """Counts items, and accumulates the stage's wall time across interruptions in its note.
+class Collection(AbstractContextManager["Collection"]):
+    """The results of a stage under way, which only this object writes.
 
+    Counts items, and accumulates the stage's wall time across interruptions in its note.
     Broken items wait in `held` until a first page shows that the world still works.
     """
 

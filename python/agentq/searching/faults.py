@@ -57,13 +57,21 @@ class Resets:
             except Exception as error:
                 said = of_the_world(error)
             else:
-                self.in_a_row = 0
+                self.shown()
                 return page
+        self.failed(task.env, said)
+        raise Broken(RESET_FAILED, said)
+
+    def shown(self) -> None:
+        """Count a first page."""
+        self.in_a_row = 0
+
+    def failed(self, env: str, said: str) -> None:
+        """Count a task without a first page. Raises EnvError after too many consecutive ones."""
         with self._lock:
-            self.in_a_row, self.latest = self.in_a_row + 1, (task.env, said)
+            self.in_a_row, self.latest = self.in_a_row + 1, (env, said)
             if 0 < self.most_in_a_row <= self.in_a_row:
                 raise self.gone()
-        raise Broken(RESET_FAILED, said)
 
     async def first_page(self, env: Env, task: Task) -> Observation:
         """`begin`, in a thread if the environment waits for another process."""

@@ -12,7 +12,7 @@ import sys
 import time
 from collections import Counter
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from agentq._core import Forest
 from agentq.agent.actions import history_text
@@ -21,7 +21,6 @@ from agentq.searching.faults import Broken
 from agentq.searching.nodes import Node
 from agentq.searching.selection import check_forest
 from agentq.store.partial import PartialTree
-from agentq.store.run import RunStore
 from agentq.types import History
 
 if TYPE_CHECKING:
@@ -31,10 +30,18 @@ EVERY_S = 10.0  # least number of seconds between two writes of a tree
 SHARE = 20  # after a write of t seconds, the next one waits at least SHARE * t seconds
 
 
+class KeepsPartials(Protocol):
+    """Keeps growing trees by stage and task seed, as a `RunStore` does."""
+
+    def partial(self, stage: str, seed: int) -> PartialTree | None: ...
+    def set_partial(self, stage: str, tree: PartialTree) -> None: ...
+    def drop_partial(self, stage: str, seed: int) -> None: ...
+
+
 class PartialTrees:
     """Keeps the growing trees of a stage. Each search has its own instance."""
 
-    def __init__(self, store: RunStore, stage: str) -> None:
+    def __init__(self, store: KeepsPartials, stage: str) -> None:
         self.store, self.stage = store, stage
         self._next = time.monotonic() + EVERY_S
 

@@ -81,6 +81,15 @@ def environment_info(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def note_model(run: Path, name: str, told: Mapping[str, Any]) -> None:
+    """Note in a run's env.json where and how a model ran."""
+    noted = read_json(run / "env.json") if (run / "env.json").exists() else {}
+    models = noted.setdefault("models", {})
+    if told and models.get(name) != told:
+        models[name] = dict(told)
+        write_json(run / "env.json", noted)
+
+
 def source_commit() -> str | None:
     """The git commit of agentq's own source, with `+changes` if tracked files differ; None if it is no checkout."""
     folder = Path(__file__).parent

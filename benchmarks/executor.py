@@ -1,0 +1,155 @@
+"""Search on `booking` with the embedded model in this process and in worker processes: simulations per second.
+
+    python benchmarks/executor.py [--trees 32] [--iterations 8] [--workers 0 2] [--in-flight 32] [--json]
+
+A simulation is one rollout of a search. Models are loaded before the clock starts. Trees count as the same if their
+shape, visits, actions and tokens are; log-probabilities differ by rounding. CPU seconds and memory (PSS, which divides
+shared pages among their processes) are those of the process tree.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+from machine import commit, machine, target
+
+from agentq.config import Search, Settings
+from agentq.policies.engine_names import embedded_base
+from agentq.recipes.executor import MODULES
+from agentq.recipes.pipeline import Pipeline, search_settings
+from agentq.recipes.resources import Resources, loading, searches
+from agentq.searching.collect import attempts
+from agentq.searching.processes import Processes
+from agentq.store.records import TreeRecord
+from agentq.store.run import TREE, RunStore
+from agentq.types import Split
+
+
+class Silent:
+    def stage(self, name: str, total: int, unit: str) -> Callable[[int, str], None]:
+        return lambda done, note: None
+
+    def say(self, text: str) -> None: ...
+
+
+class Watch:
+    """CPU seconds of the process tree, and the largest sum of its PSS, in a block."""
+
+    def __enter__(self) -> Watch:
+        self.begun, self.cpu, self.peak, self.over = time.perf_counter(), _cpu(), 0, threading.Event()
+        self.thread = threading.Thread(target=self._look)
+        self.thread.start()
+        return self
+
+    def _look(self) -> None:
+        while not self.over.wait(0.5):
+            self.peak = max(self.peak, _pss())
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        self.thread.join()
+        self.seconds, self.cpu = time.perf_counter() - self.begun, _cpu() - self.cpu
+
+
+def _tree() -> list[psutil.Process]:
+    me = psutil.Process()
+    return [me, *me.children(recursive=True)]
+
+
+def _cpu() -> float:
+    return sum(sum(process.cpu_times()[:2]) for process in _tree())
+
+
+def _pss() -> int:
+    return sum(int(process.memory_full_info().pss) for process in _tree())
+
+
+def searched(folder: Path, args: argparse.Namespace, workers: int) -> dict[str, Any]:
+    settings, base = Settings(), embedded_base()
+    search = search_settings(Search(num_trees_in_flight=args.in_flight), args.iterations, 0)
+    job = partial(searches, policy=base, critic="base", settings=search, stage="x")
+    processes = Processes(Resources(settings, base), workers, MODULES) if workers else None
+    with RunStore.open(folder / f"{workers}", {}) as store:
+        p = Pipeline(store, settings, base, Silent(), processes=processes)
+        p.__dict__["in_flight"] = args.in_flight
+        if processes is None:
+            p.engine(base)
+        else:
+            processes.load(partial(loading, names=[base]))
+        with Watch() as watch:
+            p.collect("x", attempts(p.tasks(Split.TRAIN, args.trees)), job, kind=TREE)
+        trees = list(store.trees("x"))
+        p.close()
+    if processes is not None:
+        processes.close()
+    simulations = sum(int(tree.info["iterations"]) for tree in trees)
+    return {
+        "workers": workers,
+        "simulations": simulations,
+        "seconds": round(watch.seconds, 2),
+        "cpu_s": round(watch.cpu, 2),
+        "simulations_per_s": round(simulations / watch.seconds, 2),
+        "simulations_per_cpu_s": round(simulations / watch.cpu, 2),
+        "peak_pss_mib": watch.peak >> 20,
+        "trees": trees,
+    }
+
+
+def shape(tree: TreeRecord) -> tuple[object, ...]:
+    tokens = [None if p is None else p.token_ids.tolist() for p in tree.proposal]
+    return tree.parent.tolist(), tree.visit_count.tolist(), tree.value_sum.tolist(), tokens
+
+
+def compared(trees: list[TreeRecord], others: list[TreeRecord]) -> tuple[int, int, float]:
+    """Samples, those with the same tokens at the same node, and the largest difference of their log-probabilities."""
+    found = [
+        (p, q)
+        for tree, other in zip(trees, others, strict=True)
+        for p, q in zip_longest(tree.proposal, other.proposal)
+        if p is not None
+    ]
+    same = [(p, q) for p, q in found if q is not None and np.array_equal(p.token_ids, q.token_ids)]
+    return len(found), len(same), max(float(np.abs(p.logps - q.logps).max()) for p, q in same)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trees", type=int, default=64)
+    parser.add_argument("--iterations", type=int, default=8)
+    parser.add_argument("--workers", type=int, nargs="+", default=[0, 2], help="0: this process")
+    parser.add_argument("--in-flight", type=int, default=32)
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [searched(Path(folder), args, workers) for workers in args.workers]
+    inline = rows[0]
+    for row in rows:
+        row["samples"], row["same_samples"], row["logp_difference"] = compared(row["trees"], inline["trees"])
+        row["same_trees"] = sum(shape(a) == shape(b) for a, b in zip(row["trees"], inline["trees"], strict=True))
+        row["speedup"] = round(inline["seconds"] / row["seconds"], 2)
+    for row in rows:
+        del row["trees"]
+    targets = {f"{row['workers']} workers, times inline": target(row["speedup"], 1.7) for row in rows[1:]}
+    report = {"commit": commit(), "machine": machine("torch"), "load": os.getloadavg()[0], "rows": rows}
+    if args.json:
+        print(json.dumps(report | {"targets": targets}))
+        return
+    for row in rows:
+        print(row)
+    print(targets, f"load {os.getloadavg()[0]:.1f}")
+
+
+if __name__ == "__main__":
+    main()

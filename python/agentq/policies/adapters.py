@@ -1,0 +1,140 @@
+"""LoRA by peft: adding adapters, finding the model below them, merging them."""
+
+from __future__ import annotations
+
+import copy
+import json
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from agentq.config import SEEDS
+from agentq.errors import ModelError
+
+TRAINED, START = "default", "start"  # names of the trained adapter, and of a frozen copy of what it began with
+
+
+def with_adapters(model: Any, rank: int, *, seed: int) -> Any:
+    """A peft model over `model`: rank-`rank` adapters with alpha = 2 * rank on all linear layers except the head.
+
+    `seed` draws the first factor; the second is 0, so the model's outputs are unchanged at first.
+
+    Raises:
+        ValueError: for a seed outside [0, 2^32).
+
+    Source: Hu et al. 2021, arXiv:2106.09685; alpha = 2 * rank is ours.
+    """
+    if not 0 <= seed < SEEDS:
+        raise ValueError(f"seed must be in [0, {SEEDS}); got {seed}")
+    from peft import LoraConfig, get_peft_model
+
+    config = LoraConfig(
+        r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM"
+    )
+    with torch.random.fork_rng(), warnings.catch_warnings():
+        # peft reads an attribute that transformers has renamed
+        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
+        torch.manual_seed(seed)
+        return get_peft_model(model, config)
+
+
+def base_of(model: Any) -> Any:
+    """The transformers causal LM itself, with adapters inside if there are any."""
+    return model.get_base_model() if hasattr(model, "merge_and_unload") else model
+
+
+def merged(model: Any, *, in_place: bool = False) -> Any:
+    """The model with adapters merged into its weights: a copy if there are adapters, else the model itself."""
+    if not hasattr(model, "merge_and_unload"):
+        return model
+    return (model if in_place else copy.deepcopy(model)).merge_and_unload()
+
+
+def adapter_weights(model: Any) -> dict[str, Tensor]:
+    """The weights of the trained adapter under the names of peft's files."""
+    from peft import get_peft_model_state_dict
+
+    found: dict[str, Tensor] = get_peft_model_state_dict(model, adapter_name=TRAINED)
+    return found
+
+
+def load_adapter(model: Any, weights: Mapping[str, Tensor], name: str = TRAINED) -> None:
+    """Give an adapter of a peft model new weights.
+
+    Raises:
+        ModelError: if they are not those of an adapter of the same rank on the same layers.
+    """
+    from peft import get_peft_model_state_dict, set_peft_model_state_dict
+
+    wanted = {key: value.shape for key, value in get_peft_model_state_dict(model, adapter_name=name).items()}
+    differ = sorted(
+        key for key in wanted.keys() | weights.keys() if wanted.get(key) != getattr(weights.get(key), "shape", None)
+    )
+    if differ:
+        raise ModelError(
+            f"an adapter must have the shapes of the model's; got others in {len(differ)}, first {differ[0]}"
+        )
+    set_peft_model_state_dict(model, dict(weights), adapter_name=name)
+
+
+def read_adapter(path: Path) -> tuple[dict[str, Tensor], int]:
+    """Weights and rank of an adapter in peft's layout. Raises ModelError if a file is missing or damaged."""
+    from safetensors.torch import load_file
+
+    try:
+        rank = int(json.loads((path / "adapter_config.json").read_text())["r"])
+        return load_file(path / "adapter_model.safetensors"), rank
+    except Exception as error:  # safetensors raises a bare Exception
+        raise ModelError(
+            f"{path} must be a LoRA adapter in peft's layout; got {type(error).__name__}: {error}"
+        ) from error
+
+
+def keep_start(model: Any) -> None:
+    """Add a frozen copy of the trained adapter: the weights with which training begins."""
+    model.add_adapter(START, model.peft_config[TRAINED])
+    load_adapter(model, adapter_weights(model), START)
+    model.set_adapter(TRAINED)
+
+
+@contextmanager
+def at_start(model: Any) -> Iterator[None]:
+    """Within the block, a peft model has the weights with which its training began. For use without gradients."""
+    if START not in model.peft_config:
+        with model.disable_adapter():
+            yield
+        return
+    model.set_adapter(START)
+    try:
+        yield
+    finally:
+        model.set_adapter(TRAINED)
+
+
+class Switch:
+    """Applies a model's adapters to some tokens of a batch: B A x is multiplied by 0 for the others."""
+
+    def __init__(self, model: Any) -> None:
+        self._on: Tensor | None = None  # [T, 1]; None: everywhere
+        for name, module in model.named_modules():
+            if name.endswith(f"lora_B.{TRAINED}"):
+                module.register_forward_hook(self._masked)
+
+    def _masked(self, module: Any, inputs: Any, output: Tensor) -> Tensor:
+        return output if self._on is None else output * self._on.to(output.dtype)
+
+    @contextmanager
+    def on(self, counts: Sequence[int], adapted: Sequence[bool], device: torch.device) -> Iterator[None]:
+        """Within the block, a batch has `counts` tokens of each row, which are `adapted` or not."""
+        if not all(adapted):
+            rows = torch.tensor(adapted, dtype=torch.float32).repeat_interleave(torch.tensor(counts))
+            self._on = rows[:, None].to(device)
+        try:
+            yield
+        finally:
+            self._on = None

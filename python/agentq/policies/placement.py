@@ -1,0 +1,97 @@
+"""Where models of this process run: devices, types and threads. Imports torch only where it asks for the hardware."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, Any
+
+from agentq.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+
+SMALL = 100_000_000  # parameters below which one thread is faster than several
+
+
+def read_devices(given: str, key: str = "model.devices") -> tuple[str, ...]:
+    """The devices that a setting names, as torch spells them: `0-2` as `cuda:0`, `cuda:1`, `cuda:2`.
+
+    Raises:
+        ConfigError: if the text names no device, or a GPU that this machine lacks.
+    """
+    numbers = re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", given)
+    if given not in ("auto", "cpu", "cuda", "mps") and numbers is None:
+        raise ConfigError(f"{key} must be auto, cpu, mps, cuda or numbers of GPUs such as 0-3; got '{given}'")
+    import torch
+
+    gpus, mps = torch.cuda.device_count(), torch.backends.mps.is_available()
+    if given == "auto":
+        return ("cuda:0",) if gpus else ("mps",) if mps else ("cpu",)
+    if given == "cpu":
+        return ("cpu",)
+    if given == "mps" and mps:
+        return ("mps",)
+    wanted: list[int] = []
+    for part in given.split(",") if numbers else ["0"]:
+        first, _, last = part.partition("-")
+        wanted += range(int(first), int(last or first) + 1)
+    if given == "mps" or not wanted or max(wanted) >= gpus:
+        found = f"{gpus} CUDA devices" + (" and mps" if mps else "")
+        raise ConfigError(f"{key} must name devices of this machine, which has {found}; got '{given}'")
+    return tuple(f"cuda:{number}" for number in dict.fromkeys(wanted))
+
+
+def one_device(given: str, key: str, *, instead: str) -> str:
+    """The single device that a setting names. Raises ConfigError for several; `instead`: what takes several."""
+    devices = read_devices(given, key)
+    if len(devices) > 1:
+        raise ConfigError(f"{key} must be one device here; got '{given}': {instead}")
+    return devices[0]
+
+
+def dtype_on(device: str, dtype: str) -> torch.dtype | str:
+    """The type of weights on a device, for transformers; "auto" there means the checkpoint's own."""
+    import torch
+
+    if dtype == "auto":
+        return "auto" if device == "cpu" else torch.bfloat16
+    found: torch.dtype = getattr(torch, dtype)
+    return found
+
+
+def use_threads(wanted: int, model: Any) -> None:
+    """Set torch's threads for a model on a CPU. 0: OMP_NUM_THREADS, else 1 for a small model, else one per core."""
+    import torch
+
+    if not wanted:
+        wanted = int(os.environ.get("OMP_NUM_THREADS", "0").partition(",")[0])
+    if not wanted:
+        small = sum(p.numel() for p in model.parameters()) < SMALL
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        wanted = 1 if small else cores
+    if wanted != torch.get_num_threads():
+        torch.set_num_threads(wanted)
+
+
+def told(model: Any) -> dict[str, Any]:
+    """Device, type, attention and threads of a loaded model, for env.json."""
+    import torch
+
+    weight = model.get_input_embeddings().weight
+    name = {"gpu": torch.cuda.get_device_name(weight.device)} if weight.device.type == "cuda" else {}
+    return {
+        "device": str(weight.device),
+        **name,
+        "dtype": str(weight.dtype).removeprefix("torch."),
+        "attention": str(model.get_decoder().config._attn_implementation),
+        "threads": torch.get_num_threads(),
+    }
+
+
+def release(device: torch.device) -> None:
+    """Give memory that torch keeps for later use back to the device."""
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.empty_cache()

@@ -1,0 +1,78 @@
+"""Chooses who collects: this process, or worker processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from agentq.envs import own
+from agentq.envs.protocol import is_blocking
+from agentq.errors import ConfigError
+from agentq.policies.placement import read_devices
+from agentq.recipes.pipeline import can_be_sent
+from agentq.recipes.resources import Name, Resources
+from agentq.searching.processes import Processes
+
+LIGHT_BYTES = 256 << 20  # of weights, which each worker loads; with more, one engine uses all cores (ours)
+MODULES = (
+    "agentq.recipes.resources",
+    "agentq.policies.transformers_engine",
+    "transformers.models.llama.modeling_llama",
+)
+
+
+@contextmanager
+def worker_processes(resources: Resources, names: Sequence[Name]) -> Iterator[Processes | None]:
+    """The processes that `run.executor` and `run.workers` ask for, ended at the end; None: this one collects.
+
+    `names`: the models that the run samples from.
+
+    Raises:
+        ConfigError: if `run.executor` is processes, and they could not do what this process can.
+    """
+    run = resources.settings.run
+    reason = "" if run.executor == "inline" else _unfit(resources, names)
+    if run.executor == "processes" and reason:
+        raise ConfigError(f"run.executor must be inline, since {reason}; got processes")
+    workers = run.workers or cores()
+    light = all(_weight_bytes(name) <= LIGHT_BYTES for name in names)
+    if run.executor == "inline" or (run.executor == "auto" and (reason or workers == 1 or not light)):
+        yield None
+        return
+    processes = Processes(resources, workers, MODULES)
+    try:
+        on_cpu = read_devices(resources.settings.model.devices) == ("cpu",)  # loads torch, as the workers do meanwhile
+        if not on_cpu:
+            processes.close()
+            if run.executor == "processes":
+                raise ConfigError("run.executor must be inline, since models run on a GPU; got processes")
+        yield processes if on_cpu else None
+    finally:
+        processes.close()
+
+
+def cores() -> int:
+    """Number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _unfit(resources: Resources, names: Sequence[Name]) -> str:
+    """Why worker processes cannot collect; empty if they can."""
+    run = resources.settings.run
+    if run.engine or any(isinstance(name, str) for name in names):
+        return "another process samples"
+    if own.is_registered(run.env):
+        return f"only this process knows {run.env}"
+    if is_blocking(resources.make_env()):
+        return f"{run.env} runs in other processes"
+    if not can_be_sent(resources):
+        return "only this process knows the recipe's settings"
+    return ""
+
+
+def _weight_bytes(name: Name) -> float:
+    """Size of a checkpoint's weights; infinite if they are not on this machine."""
+    files = [file for suffix in ("safetensors", "bin") for file in Path(name).glob(f"*.{suffix}")]
+    return sum(file.stat().st_size for file in files) if files else float("inf")

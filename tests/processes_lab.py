@@ -1,0 +1,92 @@
+"""What worker processes make work of in tests: a policy that is a function, and processes that die on purpose."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from agentq import envs
+from agentq.envs.protocol import Env
+from agentq.policies.scripted import ScriptedPolicy
+from agentq.policies.usage import Usage
+from agentq.searching import partial as searching_partial
+from agentq.searching.collect import Item, Work, rollouts, trees
+from agentq.searching.faults import Resets
+from agentq.searching.partial import KeepsPartials
+from agentq.searching.rollout import RolloutSettings
+from agentq.searching.selection import SearchSettings
+from agentq.types import History, Observation, Task
+
+
+@dataclass
+class Lab:
+    """`deaths`: how often a process dies of the task with this instruction, each told by a line of `log`."""
+
+    log: Path
+    deaths: dict[str, int] = field(default_factory=dict)
+    usage: Usage = field(default_factory=Usage)
+
+    def act(self, history: History, rng: np.random.Generator) -> tuple[str, float]:
+        """A random click, scroll or stop. Counts as a request."""
+        self.usage = self.usage + Usage()
+        self.usage.of("policy").requests += 1
+        with self.log.open("a+") as log:
+            log.seek(0)
+            died = log.read().splitlines().count(history.instruction)
+            if died < self.deaths.get(history.instruction, 0):
+                log.write(f"{history.instruction}\n")
+                log.flush()
+                os.kill(os.getpid(), signal.SIGKILL)
+        choice = rng.integers(8)
+        return ("COMMANDS: STOP" if choice == 7 else f"COMMANDS: CLICK [{choice + 1}]"), -float(rng.random())
+
+
+def _unreachable() -> Env:
+    def reset(task: Task) -> Observation:
+        raise OSError("no route to it")
+
+    env = envs.make("booking")
+    env.reset = reset  # type: ignore[method-assign]
+    return env
+
+
+def _make(reachable: bool) -> Callable[[], Env]:
+    return partial(envs.make, "booking") if reachable else _unreachable
+
+
+def searches(
+    lab: Lab, kept: KeepsPartials, *, stage: str, reachable: bool = True, every_s: float = searching_partial.EVERY_S
+) -> Work:
+    searching_partial.EVERY_S = every_s
+    settings = SearchSettings(num_iterations=4, num_proposals=3)
+    return trees(_make(reachable), ScriptedPolicy(lab.act), None, settings, kept_in=(kept, stage))
+
+
+def episodes(lab: Lab, _: KeepsPartials) -> Work:
+    return rollouts(_make(True), ScriptedPolicy(lab.act), RolloutSettings())
+
+
+def fails(lab: Lab, _: KeepsPartials) -> Work:
+    raise ValueError("this job cannot begin")
+
+
+def dies(lab: Lab, _: KeepsPartials) -> Work:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+def sleeps(lab: Lab, _: KeepsPartials, *, out: Path) -> Work:
+    """Tells its process by a file, and then holds it for good."""
+
+    async def work(item: Item, resets: Resets) -> None:
+        (out / f"{os.getpid()}.pid").touch()
+        time.sleep(1000)
+
+    return work

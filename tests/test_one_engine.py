@@ -1,0 +1,158 @@
+"""One engine for every role: policy, base and critic are an engine's weights with an adapter or without."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from architectures import write_checkpoint
+from torch import Tensor
+
+from agentq.errors import ConfigError, ModelError
+from agentq.learn.learner import Learner
+from agentq.policies.adapters import adapter_weights, at_start, read_adapter
+from agentq.policies.engine_names import check_same
+from agentq.policies.protocol import Prompt, SampledAnswer, SampleRequest
+from agentq.policies.transformers_engine import TransformersEngine
+from agentq.policies.unadapted import Unadapted
+from agentq.policies.weights import adapter_of
+from agentq.recipes.ladder import DEMO_RUNGS, climb
+from agentq.recipes.pipeline import Pipeline
+from agentq.recipes.settings import Demo
+from agentq.store.run import RunStore
+from tests.learn_factory import sample
+from tests.reads import made
+from tests.recipes_factory import Quiet
+
+RANK = 4
+IDS = np.arange(5, 45, dtype=np.int32)
+
+
+def adapted(checkpoint: Path, seed: int = 1) -> Learner:
+    """A learner whose adapter changes every answer."""
+    learner = Learner.from_checkpoint(checkpoint, learning_rate=1e-3, lora_rank=RANK)
+    torch.manual_seed(seed)
+    with torch.no_grad():
+        for p in learner.parameters.values():
+            p.add_(torch.randn_like(p) * 0.3)
+    return learner
+
+
+def logps(model: Any, answer: SampledAnswer) -> np.ndarray:
+    """Log-probabilities of an answer to IDS by the model's plain forward pass."""
+    row = torch.from_numpy(np.concatenate([IDS, answer.token_ids]).astype(np.int64))[None]
+    with torch.inference_mode():
+        found = torch.log_softmax(model(row).logits[0].float(), dim=-1)[len(IDS) - 1 : -1]
+    return found.gather(-1, row[0, len(IDS) :, None])[:, 0].numpy()
+
+
+async def both(engine: Any, seeds: Sequence[int]) -> list[list[SampledAnswer]]:
+    """Answers of the policy and of the base to the same prompt, asked for at the same time."""
+    asked = [SampleRequest(Prompt([], IDS), 3, seed, 1.0, 12) for seed in seeds]
+    return await asyncio.gather(*(each.sample(r) for r in asked for each in (engine, Unadapted(engine))))
+
+
+@pytest.mark.parametrize("family", ["Llama", "Qwen3", "Lfm2"])  # written out, by transformers' modules, row by row
+def test_policy_and_base_share_batches_and_each_gets_its_own_weights(family: str, tmp_path: Path) -> None:
+    checkpoint = write_checkpoint(family, tmp_path)
+    engine, learner = TransformersEngine(checkpoint), adapted(checkpoint)
+    base, steps = copy.deepcopy(engine.model), []
+    engine.publish_adapter(adapter_weights(learner.model), RANK)
+    assert engine.shares_columns == (family != "Lfm2")
+    forward = engine._columns.forward
+
+    def counted(rows: Sequence[Any]) -> Tensor:
+        steps.append({growth.row.adapted for growth in rows})
+        return forward(rows)
+
+    engine._columns.forward = counted  # type: ignore[method-assign]
+    for _ in range(2):  # then with cached prefixes
+        answers = asyncio.run(both(engine, (1, 2)))
+        for of_policy, of_base in zip(answers[::2], answers[1::2], strict=True):
+            for answer in of_policy:
+                np.testing.assert_allclose(answer.logps, logps(learner.model, answer), atol=2e-5)
+                assert answer.version == 1
+            for answer in of_base:
+                np.testing.assert_allclose(answer.logps, logps(base, answer), atol=2e-5)
+                assert answer.version == 0
+            assert np.abs(logps(base, of_policy[0]) - of_policy[0].logps).max() > 1e-3
+    assert {True, False} in steps
+
+
+def test_a_published_adapter_replaces_the_one_before(base: Path, tmp_path: Path) -> None:
+    engine = TransformersEngine(base)
+    for number in (1, 2):
+        learner = adapted(base, seed=number)
+        learner.save(tmp_path / "adapter", adapters_only=True)
+        assert engine.publish(tmp_path / "adapter") == number
+        (answer,) = engine.generate([IDS], 1, seeds=[0], max_new_tokens=8)[0]
+        np.testing.assert_allclose(answer.logps, logps(learner.model, answer), atol=2e-5)
+    other = Learner.from_checkpoint(base, learning_rate=1e-3, lora_rank=2)
+    with pytest.raises(ModelError, match="an adapter must have the shapes of the model's; got others in"):
+        engine.publish_adapter(adapter_weights(other.model), 2)
+    assert engine.version == 2
+
+
+def test_training_goes_on_with_an_adapter_and_remembers_its_start(base: Path, tmp_path: Path) -> None:
+    first = adapted(base)
+    first.save(tmp_path / "first", adapters_only=True)
+    learner = Learner.from_checkpoint(base, learning_rate=1e-2, lora_rank=RANK, adapter=tmp_path / "first")
+    items = [sample([5, 6, 7], [8, 9, 3], [0.0] * 3)]
+    start = first.recompute_logps(items)[0].logps
+    np.testing.assert_allclose(learner.recompute_logps(items)[0].logps, start, atol=1e-6)
+    learner.step_sft(items)
+    now = learner.recompute_logps(items)[0].logps
+    assert np.abs(now - start).max() > 1e-2
+    with at_start(learner.model):
+        np.testing.assert_allclose(learner.recompute_logps(items)[0].logps, start, atol=1e-6)
+    np.testing.assert_allclose(learner.recompute_logps(items)[0].logps, now, atol=1e-6)
+    assert len(learner.parameters) == len(first.parameters)
+    learner.save(tmp_path / "merged")
+    merged = Learner.from_checkpoint(tmp_path / "merged", learning_rate=1e-3)
+    np.testing.assert_allclose(merged.recompute_logps(items)[0].logps, now, atol=1e-5)
+    learner.save(tmp_path / "second", adapters_only=True)
+    weights, rank = read_adapter(tmp_path / "second")
+    assert rank == RANK and weights.keys() == read_adapter(tmp_path / "first")[0].keys()
+    assert sorted(file.name for file in (tmp_path / "second").iterdir() if file.is_dir()) == []
+
+
+def test_a_ladder_with_adapters_loads_the_base_once_to_sample(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_engines = []
+    plain = TransformersEngine.__init__
+
+    def counted(self: TransformersEngine, model: str | Path, **settings: Any) -> None:
+        made_engines.append(model)
+        plain(self, model, **settings)
+
+    monkeypatch.setattr(TransformersEngine, "__init__", counted)
+    words = ["--run.num_tasks=1", "--run.num_rounds=1", "--rft.num_tasks=2", "--rft.attempts=2", "--eval.num_tasks=1"]
+    words += ["--eval.num_iterations=2", "--search.num_iterations=2", "--search.num_proposals=2"]
+    settings = made(Demo, [*words, "--train.lora_rank=2", "--pairs.threshold=0"])
+    with RunStore.open(tmp_path / "run", settings.to_dict()) as store:
+        p = Pipeline(store, settings, base, Quiet())
+        climb(p, settings, DEMO_RUNGS)
+        assert made_engines == [base] and list(p.engines) == [base]
+        rft, agent_q = (store.path / "checkpoints" / name for name in ("rft", "agent_q"))
+        engine = p.engine(agent_q)
+        (answer,) = asyncio.run(engine.sample(SampleRequest(Prompt([], IDS), 1, 0, 1.0, 8)))
+        merged = TransformersEngine(agent_q)
+        np.testing.assert_allclose(answer.logps, logps(merged.model, answer), atol=1e-4)
+        p.close()
+    assert adapter_of(rft).is_dir() and adapter_of(agent_q).is_dir()
+
+
+def test_adapters_are_served_on_the_base_they_are_made_for(base: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    Learner.from_checkpoint(base, learning_rate=1e-3).save(other)
+    check_same(base, f"vllm:{base}")
+    check_same(base, "http://127.0.0.1:8000/v1")
+    with pytest.raises(ConfigError, match=r"run.engine must start with the base, .*, to serve its adapters; got vllm:"):
+        check_same(base, f"vllm:{other}")
