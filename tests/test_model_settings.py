@@ -21,9 +21,9 @@ from agentq.learn.learner import Learner
 from agentq.model_settings import CriticSettings, ModelSettings
 from agentq.policies import placement
 from agentq.policies.engine_names import make_engine
-from agentq.policies.placement import read_devices, use_threads
+from agentq.policies.placement import only_devices, read_devices, training_devices, use_threads
 from agentq.policies.transformers_engine import load_checkpoint
-from agentq.policies.vllm_engine import arguments_of, check_arguments, only_devices, share_of
+from agentq.policies.vllm_engine import arguments_of, check_arguments, share_of
 from agentq.recipes import memory
 from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.prompted import policy_of
