@@ -39,8 +39,9 @@ def read_devices(given: str, key: str = "model.devices") -> tuple[str, ...]:
         first, _, last = part.partition("-")
         wanted += range(int(first), int(last or first) + 1)
     if given == "mps" or not wanted or max(wanted) >= gpus:
-        found = f"{gpus} CUDA devices" + (" and mps" if mps else "")
-        raise ConfigError(f"{key} must name devices of this machine, which has {found}; got '{given}'")
+        found, all_of_them = f"{gpus} CUDA devices" + (" and mps" if mps else ""), f": 0-{gpus - 1} names all"
+        more = all_of_them if gpus > 1 else ""
+        raise ConfigError(f"{key} must name devices of this machine, which has {found}; got '{given}'{more}")
     return tuple(f"cuda:{number}" for number in dict.fromkeys(wanted))
 
 

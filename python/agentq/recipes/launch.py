@@ -22,7 +22,7 @@ from typing import Any
 
 from agentq import errors
 from agentq.errors import ConfigError, ModelError
-from agentq.policies.placement import only_devices
+from agentq.policies.placement import only_devices, training_devices
 from agentq.recipes.executor import cores
 from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.recipe import Recipe, Round
@@ -185,6 +185,16 @@ class Launched:
         path = os.pathsep.join(each or os.getcwd() for each in sys.path)
         threads = {"OMP_NUM_THREADS": str(max(1, cores() // len(self.devices)))}
         return threads | os.environ | {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
+
+
+def launched(
+    p: Pipeline, recipe: Recipe[Any], settings: Training, name: str, start: Path, make_room: Callable[[], None]
+) -> Launched | None:
+    """A training in several processes, if `train.devices` or the variables of torchrun ask for them; else None."""
+    Told(p, p.store.path / "checkpoints" / f"{name}.states").hear()  # what the processes of a killed run told last
+    devices = training_devices(settings.train.devices, settings.model.devices)
+    several = len(devices) > 1 or "PET_NNODES" in os.environ
+    return Launched(p, recipe, settings, name, start, devices, make_room) if several else None
 
 
 def _everywhere(path: Path) -> str:

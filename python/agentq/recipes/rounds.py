@@ -14,7 +14,6 @@ and by all recipes with `train.logp_tolerance`.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,7 +34,7 @@ from agentq.policies.protocol import Sleeper
 from agentq.policies.weights import adapter_of
 from agentq.recipes.accounts import Cost
 from agentq.recipes.executor import cores
-from agentq.recipes.launch import Launched, Told
+from agentq.recipes.launch import Launched, launched
 from agentq.recipes.memory import trains_where_it_samples
 from agentq.recipes.metrics import collected, used
 from agentq.recipes.pipeline import Pipeline
@@ -84,12 +83,8 @@ def _rounds(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path,
         if isinstance(sampler, Sleeper) and trains_where_it_samples(settings):
             sampler.sleep()  # until weights are published
 
-    devices = training_devices(settings.train.devices, settings.model.devices)
-    Told(p, states).hear()  # what the processes of a killed run told last
-    trainer: Here[S] | Launched
-    if len(devices) > 1 or "PET_NNODES" in os.environ:
-        trainer = Launched(p, recipe, settings, name, start, devices, make_room)
-    else:
+    trainer: Here[S] | Launched | None = launched(p, recipe, settings, name, start, make_room)
+    if trainer is None:
         trainer = Here(recipe, settings, start, out, p.base if p.shares else None)
         note_model(p.store.path, "learner", trainer.told)
     num_rounds = settings.run.num_rounds
