@@ -33,19 +33,19 @@ OWN = """
 import os, signal
 from dataclasses import replace
 from pathlib import Path
-from agentq.recipes.grpo import RECIPE as GRPO
+from agentq.recipes.rft import RECIPE as RFT
 
 LIVES = Path(__file__).with_name("lives")
 
 def loss(learner, batch, settings):
-    metrics = GRPO.loss(learner, batch, settings)
+    metrics = RFT.loss(learner, batch, settings)
     lives = int(LIVES.read_text())
     if lives and learner.step_count == 2 and learner.ranks.index == 1:
         LIVES.write_text(str(lives - 1))
         os.kill(os.getpid(), signal.SIGKILL)
     return metrics
 
-RECIPE = replace(GRPO, loss=loss)
+RECIPE = replace(RFT, loss=loss)
 """
 
 Whole = Callable[[str], Path]
@@ -137,16 +137,16 @@ def own(tmp_path: Path) -> Callable[[int], Any]:
 def test_a_round_is_done_again_when_a_process_dies(
     base: Path, whole: Whole, tmp_path: Path, own: Callable[[int], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run("grpo", base, tmp_path / "once", (*words("grpo"), TWO), recipe=own(1))
+    run("rft", base, tmp_path / "once", (*words("rft"), TWO), recipe=own(1))
     assert (tmp_path / "lives").read_text() == "0"
-    assert_equal(tmp_path / "once", whole("grpo"), "grpo")
+    assert_equal(tmp_path / "once", whole("rft"), "rft")
 
     monkeypatch.setattr(launch, "RESTARTS", 0)
     with pytest.raises(ModelError, match=r"2 processes must live to train a round; got exit code 1 after 0 restarts: "):
-        run("grpo", base, tmp_path / "often", (*words("grpo"), TWO), recipe=own(1))
+        run("rft", base, tmp_path / "often", (*words("rft"), TWO), recipe=own(1))
     assert processes_of(tmp_path) == []
-    run("grpo", base, tmp_path / "often", (*words("grpo"), TWO), recipe=own(0))
-    assert_equal(tmp_path / "often", whole("grpo"), "grpo")
+    run("rft", base, tmp_path / "often", (*words("rft"), TWO), recipe=own(0))
+    assert_equal(tmp_path / "often", whole("rft"), "rft")
 
 
 @pytest.mark.rest
@@ -167,10 +167,11 @@ def test_a_signal_ends_the_command_and_its_processes(base: Path, tmp_path: Path)
     command = ["train", "sft", f"--base={base}", f"--out={out}", TWO, *words, "--eval.num_tasks=1"]
     metrics = out / "metrics.jsonl"
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)):
-        before = steps(metrics)
         started = subprocess.Popen([sys.executable, "-m", "agentq", *command], stderr=subprocess.PIPE, text=True)
         with started as process:
-            wait_until(lambda: steps(metrics) > before or process.poll() is not None)  # noqa: B023
+            wait_until(lambda: len(processes_of(out)) >= 2)
+            before = steps(metrics)
+            wait_until(lambda: steps(metrics) > before)  # noqa: B023
             assert len(processes_of(out)) >= 2
             process.send_signal(number)
             said = process.communicate(timeout=120)[1]
