@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from tests.test_train_resume import logged, words_of
 from tests.train_factory import run, weights
 
 TWO = "--train.devices=2"
+RANK = "-m agentq.recipes.rank"
 OWN = """
 import os, signal
 from dataclasses import replace
@@ -100,7 +103,7 @@ def processes_of(out: Path) -> list[int]:
             )
         except OSError:
             continue
-        if b"agentq.recipes.rank" in command and str(out).encode() in command and state != "Z":
+        if RANK.split()[1].encode() in command and str(out).encode() in command and state != "Z":
             found.append(int(entry.name))
     return found
 
@@ -186,6 +189,33 @@ def steps(metrics: Path) -> int:
     """The last step that was logged."""
     lines = metrics.read_text().splitlines()[:-1] if metrics.exists() else []
     return max((row["step"] for row in map(json.loads, lines) if row["stage"] == "sft/learn"), default=0)
+
+
+@pytest.mark.rest
+def test_a_run_trains_with_the_processes_of_another_machine(
+    base: Path, whole: Whole, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    states = tmp_path / "run" / "checkpoints" / "rft.states"
+    torchrun = f"{sys.executable} -m torch.distributed.run --nnodes 2 --node-rank 1 --master-addr 127.0.0.1"
+    loop = f"until [ -e {states.with_name('rft')} ]; do {torchrun} --master-port {port} {RANK} {states}/job.json; done"
+    for name, value in (("NNODES", "2"), ("NODE_RANK", "0"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", port)):
+        monkeypatch.setenv(f"PET_{name}", value)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PET_")}
+    with subprocess.Popen(
+        loop, shell=True, env=environment, start_new_session=True, stderr=subprocess.DEVNULL
+    ) as other:
+        try:
+            run("rft", base, tmp_path / "run", words("rft"))
+            assert other.wait(240) == 0
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(other.pid, signal.SIGKILL)
+    monkeypatch.delenv("PET_NNODES")
+    assert_equal(tmp_path / "run", whole("rft"), "rft")
+    assert json.loads((tmp_path / "run" / "env.json").read_text())["models"]["learner"]["processes"] == 2
 
 
 @pytest.mark.rest

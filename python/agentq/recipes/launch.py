@@ -178,8 +178,9 @@ class Launched:
             )
 
     def _command(self, job: Path) -> list[str]:
-        start = ["-m", "torch.distributed.run", f"--nproc-per-node={len(self.devices)}", f"--max-restarts={RESTARTS}"]
-        return [sys.executable, *start, "-m", "agentq.recipes.rank", str(job), "held"]
+        rank = ["-m", "agentq.recipes.rank"]
+        torchrun = ["torchrun", f"--nproc-per-node={len(self.devices)}", f"--max-restarts={RESTARTS}"]
+        return [sys.executable, *rank, *torchrun, *rank, str(job), "held"]
 
     def _environment(self) -> dict[str, str]:
         path = os.pathsep.join(each or os.getcwd() for each in sys.path)

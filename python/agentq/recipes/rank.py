@@ -1,9 +1,10 @@
-"""One of the processes that train: a rank of the learner. `recipes.launch` writes its job.
+"""One of the processes that train: a rank of the learner. `recipes.launch` writes its job and starts
 
-    torchrun ... -m agentq.recipes.rank JOB [held]
+    python -m agentq.recipes.rank torchrun ... -m agentq.recipes.rank JOB held
 
-`held`: it ends when its standard input is closed. The first process tells the run what to write, by lines of JSON
-beside the job; it also reads the store for all others, which may be on other machines.
+Both, torchrun and its processes, end when their standard input is closed. Another machine starts its processes with
+torchrun alone and without `held`. The first process tells the run what to write, by lines of JSON beside the job; it
+also reads the store for all others.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from agentq.learn.sharding import Ranks  # loads torch, which takes seconds
 
 Tell = Callable[..., None]
+GRACE_S = 10.0  # for torchrun to end its processes, which end themselves as well
 PEERS_S = 3.0  # a process that raises because another died is ended within this time
 
 
@@ -100,10 +102,16 @@ def work(job: Mapping[str, Any], tell: Tell) -> None:
 
 
 def main() -> None:
-    """Do the job and end."""
-    file, *held = sys.argv[1:]
-    if held:
-        threading.Thread(target=_end_with_the_run, args=(os.getppid(),), daemon=True).start()
+    """Do the job, or start those that do, and end."""
+    file, *words = sys.argv[1:]
+    if file == "torchrun":
+        threading.Thread(target=_end_with_the_run, args=(signal.SIGTERM,), daemon=True).start()
+        from torch.distributed.run import main as torchrun
+
+        torchrun(words)
+        return
+    if words:
+        threading.Thread(target=_end_with_the_run, args=(signal.SIGKILL,), daemon=True).start()
     lines = Lines(Path(file).with_name("told.jsonl"))
     lines.append("\n")  # an earlier process may have left half a line
 
@@ -125,11 +133,12 @@ def main() -> None:
     os._exit(1)  # in an orderly end it would wait for the others
 
 
-def _end_with_the_run(torchrun: int) -> None:
+def _end_with_the_run(first: signal.Signals) -> None:
+    """End this process when the run closes the pipe, by a signal, or without one if it has not ended then."""
     while os.read(0, 1):
         pass
-    if os.getppid() == torchrun:
-        os.kill(torchrun, signal.SIGTERM)
+    os.kill(os.getpid(), first)
+    time.sleep(GRACE_S)
     os._exit(1)
 
 
