@@ -185,6 +185,23 @@ def test_a_signal_ends_the_command_and_its_processes(base: Path, tmp_path: Path)
         wait_until(lambda: not processes_of(out))
 
 
+@pytest.mark.rest
+def test_a_killed_run_leaves_no_torchrun_that_waits_for_another_machine(base: Path, tmp_path: Path) -> None:
+    command = ["train", "sft", f"--base={base}", f"--out={tmp_path / 'run'}", "--run.num_tasks=1", "--eval.num_tasks=1"]
+    waits = os.environ | {
+        "PET_NNODES": "2",
+        "PET_MASTER_ADDR": "127.0.0.1",
+        "PET_MASTER_PORT": "1",
+        "PET_NODE_RANK": "1",
+    }
+    started = subprocess.Popen([sys.executable, "-m", "agentq", *command], stderr=subprocess.DEVNULL, env=waits)
+    with started as process:
+        wait_until(lambda: len(processes_of(tmp_path)) == 1)
+        time.sleep(1)  # it may be anywhere between its start and the wait
+        process.kill()
+    wait_until(lambda: not processes_of(tmp_path), 60)
+
+
 def steps(metrics: Path) -> int:
     """The last step that was logged."""
     lines = metrics.read_text().splitlines()[:-1] if metrics.exists() else []
