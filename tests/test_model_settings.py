@@ -21,9 +21,9 @@ from agentq.learn.learner import Learner
 from agentq.model_settings import CriticSettings, ModelSettings
 from agentq.policies import placement
 from agentq.policies.engine_names import make_engine
-from agentq.policies.placement import read_devices, use_threads
+from agentq.policies.placement import only_devices, read_devices, training_devices, use_threads
 from agentq.policies.transformers_engine import load_checkpoint
-from agentq.policies.vllm_engine import arguments_of, check_arguments, only_devices, share_of
+from agentq.policies.vllm_engine import arguments_of, check_arguments, share_of
 from agentq.recipes import memory
 from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.prompted import policy_of
@@ -102,8 +102,22 @@ def test_float16_is_for_sampling_alone(base: Path) -> None:
 def test_several_devices_are_for_vllm(gpus: None, base: Path) -> None:
     with pytest.raises(ConfigError, match=r"model.devices must be one device here; got '0-3': vllm:PATH takes several"):
         make_engine(base, ModelSettings(devices="0-3"))
-    with pytest.raises(ConfigError, match=r"train.devices must be one device here; got '4-7': docs/training.md"):
-        learner_of(Training(train=Train(devices="4-7")), base)
+    with pytest.raises(ConfigError, match=r"model.devices must be one .* got '0-3': --train.devices names those that"):
+        learner_of(Training(model=ModelSettings(devices="0-3")), base)
+
+
+def test_the_learner_has_a_process_per_gpu_or_so_many_on_the_cpu(
+    gpus: None, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert training_devices("", "auto") == ("cuda:0",) and training_devices("", "cpu") == ("cpu",)
+    assert training_devices("4-6", "0-3") == ("cuda:4", "cuda:5", "cuda:6")
+    assert training_devices("0,2", "auto") == ("cuda:0", "cuda:2") and training_devices("4", "0-3") == ("cuda:4",)
+    assert training_devices("3", "cpu") == ("cpu",) * 3 and training_devices("cpu", "0") == ("cpu",)
+    assert training_devices("cuda", "cpu") == ("cuda:0",)
+    with pytest.raises(ConfigError, match=r"train.devices must be at least 1 process on the CPU; got 0"):
+        training_devices("0", "cpu")
+    with pytest.raises(ConfigError, match=r"train.devices must name devices .* has 8 CUDA .* got '8': 0-7 names all"):
+        training_devices("8", "auto")
 
 
 def test_every_role_has_its_budget(base: Path) -> None:
@@ -142,7 +156,7 @@ def test_a_run_notes_what_it_used(base: Path, tmp_path: Path) -> None:
     noted = json.loads((tmp_path / "run" / "env.json").read_text())["models"]
     plain = {"device": "cpu", "dtype": "float32", "attention": "eager", "threads": 1}
     assert noted[str(base)] == plain
-    assert noted["learner"] == plain | {"lora_rank": 0, "products_in_bf16": False}
+    assert noted["learner"] == plain | {"lora_rank": 0, "products_in_bf16": False, "processes": 1}
 
 
 def test_threads_are_those_given_or_one_for_a_small_model(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,6 +288,22 @@ def test_a_command_refuses_before_it_makes_anything(
     said = capsys.readouterr().err
     assert said.startswith("agentq: the models must fit into the memory of cpu, 0.0 GiB free") and said.count("\n") == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_processes_share_what_a_learner_keeps(gpus: None, eight_billion: Path) -> None:
+    one, four = (
+        {
+            need.device: need
+            for need in memory.needs(AgentQ(train=Dpo(devices=each)), eight_billion)
+            if "learn" in need.what
+        }
+        for each in ("4", "4-7")
+    )
+    assert list(four) == ["cuda:4", "cuda:5", "cuda:6", "cuda:7", "cpu"]
+    kept = 16 * memory.size_of(eight_billion).parameters
+    assert one["cuda:4"].sampling == kept and four["cuda:4"].sampling == 0  # the processes end with the round
+    assert four["cuda:4"].training == four["cuda:7"].training == one["cuda:4"].training - kept + kept // 4
+    assert four["cpu"].training == 4 * kept // 4  # each loads the weights in float32 at first
 
 
 def test_the_pipeline_leaves_room_for_the_learner(gpus: None, eight_billion: Path) -> None:

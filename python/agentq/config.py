@@ -120,7 +120,11 @@ class Train(Adapters):
     thinking: bool = Field(
         default=True, description="Whether the tokens of <think> blocks are trained on; if not, only what follows them."
     )
-    devices: str = Field(default="", description="Where training runs, as model.devices; empty: the same.")
+    devices: str = Field(
+        default="",
+        description="Where training runs, as model.devices, with a process per GPU; on a CPU the number of processes; "
+        "empty: this process, where models run.",
+    )
 
 
 class TrainOnSampled(Train):

@@ -122,7 +122,7 @@ def training_memory(p: Patient) -> Diagnosis:
     if p.fits:
         return Diagnosis("ok", found)
     return Diagnosis(
-        "warn", found, "train adapters (--train.lora_rank 16), or divide the learner among processes (torchrun)"
+        "warn", found, "train adapters (--train.lora_rank 16), or divide the learner among GPUs (--train.devices 0-3)"
     )
 
 

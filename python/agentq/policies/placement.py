@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from agentq.errors import ConfigError
@@ -37,8 +39,9 @@ def read_devices(given: str, key: str = "model.devices") -> tuple[str, ...]:
         first, _, last = part.partition("-")
         wanted += range(int(first), int(last or first) + 1)
     if given == "mps" or not wanted or max(wanted) >= gpus:
-        found = f"{gpus} CUDA devices" + (" and mps" if mps else "")
-        raise ConfigError(f"{key} must name devices of this machine, which has {found}; got '{given}'")
+        found, all_of_them = f"{gpus} CUDA devices" + (" and mps" if mps else ""), f": 0-{gpus - 1} names all"
+        more = all_of_them if gpus > 1 else ""
+        raise ConfigError(f"{key} must name devices of this machine, which has {found}; got '{given}'{more}")
     return tuple(f"cuda:{number}" for number in dict.fromkeys(wanted))
 
 
@@ -48,6 +51,41 @@ def one_device(given: str, key: str, *, instead: str) -> str:
     if len(devices) > 1:
         raise ConfigError(f"{key} must be one device here; got '{given}': {instead}")
     return devices[0]
+
+
+def training_devices(train: str, model: str) -> tuple[str, ...]:
+    """The device of each process that trains, by the settings `train.devices` and `model.devices`.
+
+    Numbers of GPUs give one process per GPU. Where models sample on the CPU, a single number is a number of processes.
+    Empty: this process, on the device of `model.devices`.
+
+    Raises:
+        ConfigError: as `read_devices`, or if `model.devices` names several and `train` is empty.
+    """
+    if not train:
+        return (one_device(model, "model.devices", instead="--train.devices names those that train"),)
+    if train.isdecimal() and read_devices(model) == ("cpu",):
+        if int(train) < 1:
+            raise ConfigError(f"train.devices must be at least 1 process on the CPU; got {train}")
+        return ("cpu",) * int(train)
+    return read_devices(train, "train.devices")
+
+
+@contextmanager
+def only_devices(devices: Sequence[str]) -> Iterator[None]:
+    """Within the block, processes that start see only these GPUs."""
+    before = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = before.split(",") if before else []
+    numbers = [int(name.removeprefix("cuda:")) for name in devices if name.startswith("cuda:")]
+    if numbers:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(visible[n] if visible else str(n) for n in numbers)
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ["CUDA_VISIBLE_DEVICES"] = before
+        elif numbers:
+            del os.environ["CUDA_VISIBLE_DEVICES"]
 
 
 def dtype_on(device: str, dtype: str) -> torch.dtype | str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import date as Date
 from itertools import count
@@ -18,7 +17,7 @@ import numpy as np
 from agentq.errors import ConfigError, ModelError, did_you_mean, require
 from agentq.model_settings import ModelSettings
 from agentq.policies.continuous import ContinuousEngine, EngineReply, last_line
-from agentq.policies.placement import read_devices
+from agentq.policies.placement import only_devices, read_devices
 from agentq.policies.protocol import (
     MAX_LIKELIEST,
     Gives,
@@ -199,23 +198,6 @@ class VLLMEngine(ContinuousEngine):
             self._llm.shutdown()
             self._llm = None  # a second shutdown at the end of the process would fail
         super().close()
-
-
-@contextmanager
-def only_devices(devices: Sequence[str]) -> Iterator[None]:
-    """Within the block, processes that start see only these GPUs."""
-    before = os.environ.get("CUDA_VISIBLE_DEVICES")
-    visible = before.split(",") if before else []
-    numbers = [int(name.removeprefix("cuda:")) for name in devices if name.startswith("cuda:")]
-    if numbers:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(visible[n] if visible else str(n) for n in numbers)
-    try:
-        yield
-    finally:
-        if before is not None:
-            os.environ["CUDA_VISIBLE_DEVICES"] = before
-        elif numbers:
-            del os.environ["CUDA_VISIBLE_DEVICES"]
 
 
 def share_of(devices: Sequence[str], reserved_bytes: int, given: Mapping[str, Any]) -> dict[str, float]:

@@ -7,7 +7,8 @@ Bytes per parameter, with b the bytes of `model.dtype`:
     a learner of adapters           b, and 16 per parameter of the adapters
 
 An engine also keeps keys and values, and a learner the activations of one forward pass. While the policy trains, a
-vLLM that sleeps keeps nothing.
+vLLM that sleeps keeps nothing. Several processes that train share what a learner keeps, but each first loads the whole
+model into main memory.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from agentq.errors import ConfigError, ModelError
 from agentq.learn.batch import default_tokens
 from agentq.learn.logps import CHUNK_ELEMENTS
 from agentq.policies.engine_names import path_in, read_name
-from agentq.policies.placement import dtype_on, read_devices
+from agentq.policies.placement import dtype_on, read_devices, training_devices
 
 ROWS, PROMPT = 32, 2048  # prompts sampled at once, and their assumed length
 PREFIX_BYTES, PREFIX_TOKENS = 512 << 20, 16_384  # of an engine's prefix cache
@@ -160,17 +161,19 @@ def _trained(s: Settings, base: Path | str, checkpoint: Path | str | None) -> It
     t = s.train
     if checkpoint is not None or not isinstance(t, Train):
         return
-    device = read_devices(t.devices or s.model.devices)[0]
-    size = size_of(base, device)
-    bf16 = dtype_on(device, s.model.dtype) == torch.bfloat16
-    kept, peak = to_train(
-        size,
-        _bytes(s, device, size),
-        lora_rank=t.lora_rank,
-        bf16=bf16,
-        gradient_checkpointing=t.gradient_checkpointing,
-    )
-    yield Need("learner", device, kept, peak)
+    devices = training_devices(t.devices, s.model.devices)
+    size, n = size_of(base, devices[0]), len(devices)
+    b, bf16 = _bytes(s, devices[0], size), dtype_on(devices[0], s.model.dtype) == torch.bfloat16
+    kept, peak = to_train(size, b, lora_rank=t.lora_rank, bf16=bf16, gradient_checkpointing=t.gradient_checkpointing)
+    if n == 1:
+        yield Need("learner", devices[0], kept, peak)
+        return
+    share, loading = kept // n + peak - kept, n * size.parameters * (b if t.lora_rank else 4)
+    if devices[0] == "cpu":
+        yield Need("learner", "cpu", 0, max(n * share, loading))
+        return
+    yield from (Need("learner", device, 0, share) for device in devices)
+    yield Need("loading of the learner", "cpu", 0, loading)
 
 
 def learner_bytes(s: Settings, base: Path | str) -> int:
@@ -182,9 +185,8 @@ def learner_bytes(s: Settings, base: Path | str) -> int:
 
 def trains_where_it_samples(s: Settings) -> bool:
     """Whether the policy trains on a device on which it also samples."""
-    sampling = read_devices(s.model.devices)
     assert isinstance(s.train, Train)
-    return not s.train.devices or bool(set(sampling) & set(read_devices(s.train.devices, "train.devices")))
+    return bool(set(read_devices(s.model.devices)) & set(training_devices(s.train.devices, s.model.devices)))
 
 
 def _bytes(s: Settings, device: str, size: Size) -> int:

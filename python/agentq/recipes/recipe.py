@@ -82,6 +82,7 @@ class Recipe(Generic[S]):
         collect: fills the round's stage in the store; finished items are not collected again.
         credit: makes training items from the store.
         loss: takes one optimiser step on a batch of items.
+        source: the file or entry point by which other processes find it; empty: it is agentq's own.
     """
 
     name: str
@@ -89,6 +90,7 @@ class Recipe(Generic[S]):
     collect: Callable[[Round[S]], None]
     credit: Callable[[Round[S]], list[Any]]
     loss: Callable[[Learner, list[Any], S], Metrics]
+    source: str = ""
 
 
 def stage_of(name: str, number: int, part: Literal["collect", "learn"] = "collect") -> str:

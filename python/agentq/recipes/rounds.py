@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 import torch
 
@@ -29,11 +29,12 @@ from agentq.learn.epochs import train as train_epochs
 from agentq.learn.learner import Learner, Metrics
 from agentq.learn.thinking import without_thinking
 from agentq.policies.adapters import base_of
-from agentq.policies.placement import dtype_on, one_device, release, told, use_threads
+from agentq.policies.placement import dtype_on, release, told, training_devices, use_threads
 from agentq.policies.protocol import Sleeper
 from agentq.policies.weights import adapter_of
 from agentq.recipes.accounts import Cost
 from agentq.recipes.executor import cores
+from agentq.recipes.launch import Launched, launched
 from agentq.recipes.memory import trains_where_it_samples
 from agentq.recipes.metrics import collected, used
 from agentq.recipes.pipeline import Pipeline
@@ -75,29 +76,32 @@ def train(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path) -
 
 def _rounds(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path, out: Path) -> None:
     """Run the remaining rounds, then save the checkpoint `out`."""
-    states = out.with_name(f"{name}.states")
+    states, served = (out.with_name(f"{name}.{kind}") for kind in ("states", "served"))
     sampler: Any = p.sampler() if settings.run.engine else None  # first, so that a vLLM leaves room for the learner
-    learner = learner_of(settings, start, p.base if p.shares else None)
-    more = {"lora_rank": learner.lora_rank, "products_in_bf16": learner.bf16}
-    note_model(p.store.path, "learner", told(base_of(learner.model)) | more)
-    served = out.with_name(f"{name}.served")
+
+    def make_room() -> None:
+        if isinstance(sampler, Sleeper) and trains_where_it_samples(settings):
+            sampler.sleep()  # until weights are published
+
+    trainer: Here[S] | Launched | None = launched(p, recipe, settings, name, start, make_room)
+    if trainer is None:
+        trainer = Here(recipe, settings, start, out, p.base if p.shares else None)
+        note_model(p.store.path, "learner", trainer.told)
     num_rounds = settings.run.num_rounds
     for number in range(_learnt(p, name, num_rounds, states) + 1, num_rounds + 1):
-        _load(states, number, learner)
-        policy = _serve(learner, served / f"round{number}")
-        r = Round(p, settings, name, number, policy, start, learner)
+        policy = served / f"round{number}"
+        trainer.serve(number, policy)
+        _remove_others(policy)
+        r = Round(p, settings, name, number, policy, start, trainer.learner)
         if not _affordable(r):
             break
         recipe.collect(r)
         p.store.log(name, number, **collected(p.store, r.stage), **used(p.store, r.stage))
-        if isinstance(sampler, Sleeper) and trains_where_it_samples(settings):
-            sampler.sleep()  # until weights are published
-        _learn(r, recipe, states)
-        release(learner.device)
-    _load(states, num_rounds + 1, learner)
-    learner.save(out)
-    if learner.lora_rank:
-        learner.save(adapter_of(out), adapters_only=True)
+        make_room()
+        trainer.learn(r)
+        if (state := _state(states, number)).exists():
+            _remove_others(state)
+    trainer.finish()
     made = [path for path in (out, adapter_of(out)) if path.exists()]
     p.store.set_note(f"{name}/train", {"finished": True, "checkpoints": {path.name: seal(path) for path in made}})
 
@@ -126,14 +130,55 @@ def _learnt(p: Pipeline, name: str, num_rounds: int, states: Path) -> int:
     return learnt
 
 
-def _serve(learner: Learner, at: Path) -> Path:
-    """Save the learner's weights or adapters at `at`, where engines load them, and remove those of earlier rounds."""
-    if not at.exists():
-        learner.save(at, adapters_only=bool(learner.lora_rank))
-    for other in at.parent.glob("round*"):
-        if other != at:
+def _remove_others(kept: Path) -> None:
+    """Remove what other rounds have left beside `kept`."""
+    for other in kept.parent.glob("round*"):
+        if other != kept:
             remove(other)
-    return at
+
+
+class Here(Generic[S]):
+    """The learner of a training in this process: alone, or as one of several (`recipes.rank`)."""
+
+    def __init__(
+        self, recipe: Recipe[S], settings: S, start: Path, out: Path, base: Path | str | None, shard_on: str = ""
+    ) -> None:
+        """`base`, `shard_on`: as in `learner_of`."""
+        self.recipe, self.num_rounds, self.out = recipe, settings.run.num_rounds, out
+        self.learner = learner_of(settings, start, base, shard_on)
+        self.states = out.with_name(f"{out.name}.states")
+        own = {"lora_rank": self.learner.lora_rank, "products_in_bf16": self.learner.bf16}
+        self.told = told(base_of(self.learner.model)) | own | {"processes": self.learner.ranks.size}
+        self._at = 1  # the round at whose start the weights are
+
+    def serve(self, number: int, at: Path) -> None:
+        """Save the weights or adapters of a round's start at `at`, where engines load them, unless that is done."""
+        self.load(number)
+        if not at.exists():
+            self.learner.save(at, adapters_only=bool(self.learner.lora_rank))
+
+    def learn(self, r: Round[S]) -> None:
+        """Learn a round. The weights must be those of its start."""
+        _learn(r, self.recipe, self.states)
+        self._at = r.number + 1
+        release(self.learner.device)
+
+    def finish(self) -> None:
+        """Save the newest weights as the checkpoint of the training, with the adapter beside it."""
+        self.load(self.num_rounds + 1)
+        self.learner.save(self.out)
+        if self.learner.lora_rank:
+            self.learner.save(adapter_of(self.out), adapters_only=True)
+
+    def load(self, number: int) -> None:
+        """Load the newest state from rounds before `number` into the learner, if there is one."""
+        for earlier in range(number - 1, 0, -1) if number != self._at else ():
+            position = load_position(_state(self.states, earlier))
+            if position is not None:
+                load_state(_state(self.states, earlier), self.learner.parameters, self.learner.optimizer)
+                self.learner.step_count = int(position["step_count"])
+                break
+        self._at = number
 
 
 def _learn(r: Round[S], recipe: Recipe[S], states: Path) -> None:
@@ -142,12 +187,8 @@ def _learn(r: Round[S], recipe: Recipe[S], states: Path) -> None:
     A killed round continues from its newest checkpoint. The metrics of a step are logged before its checkpoint is
     written, so a repeated step is logged twice.
     """
-    t, store, stage, directory = (
-        r.settings.train,
-        r.store,
-        stage_of(r.name, r.number, "learn"),
-        _state(states, r.number),
-    )
+    t, store = r.settings.train, r.store
+    stage, directory = stage_of(r.name, r.number, "learn"), _state(states, r.number)
     items, env_steps = recipe.credit(r), r.pipeline.cost(r.stage).env_steps
     if not t.thinking:
         items = [without_thinking(item, r.learner.tokenizer) for item in items]
@@ -173,7 +214,7 @@ def _learn(r: Round[S], recipe: Recipe[S], states: Path) -> None:
         show(number, f"loss {metrics['loss']:.3f}")
         keep()
 
-    with _threads(r.settings.model.threads):
+    with _threads(r.settings.model.threads, r.learner.ranks.size):
         train_epochs(
             r.learner,
             items,
@@ -186,18 +227,16 @@ def _learn(r: Round[S], recipe: Recipe[S], states: Path) -> None:
             checkpoint_every=CHECKPOINT_EVERY,
         )
     keep(finished=True, state=state_seal(directory))
-    for number in range(1, r.number):
-        remove(_state(states, number))
 
 
 @contextmanager
-def _threads(wanted: int) -> Iterator[None]:
-    """Threads for steps, `wanted` or two, where there are two cores; sampling a small model is faster with one.
+def _threads(wanted: int, num_ranks: int) -> Iterator[None]:
+    """Threads for steps, `wanted` or two, where each process has two cores; sampling a small model is faster with one.
 
     Frees memory after. Weights are equal up to rounding, so the number does not follow from the executor.
     """
     before = torch.get_num_threads()
-    torch.set_num_threads(wanted or max(before, min(2, cores())))
+    torch.set_num_threads(wanted or max(before, min(2, cores() // num_ranks)))
     try:
         yield
     finally:
@@ -222,34 +261,21 @@ def _warmup(r: Round[S], num_steps: int) -> int:
     return int(note["warmup_steps"])
 
 
-def _load(states: Path, number: int, learner: Learner) -> None:
-    """Load the newest state from rounds before `number` into the learner, if there is one."""
-    for earlier in range(number - 1, 0, -1):
-        position = load_position(_state(states, earlier))
-        if position is not None:
-            load_state(_state(states, earlier), learner.parameters, learner.optimizer)
-            learner.step_count = int(position["step_count"])
-            return
-
-
 def _state(states: Path, number: int) -> Path:
     return states / f"round{number}"
 
 
-def learner_of(s: Training, start: Path, base: Path | str | None = None) -> Learner:
+def learner_of(s: Training, start: Path, base: Path | str | None = None, shard_on: str = "") -> Learner:
     """A learner of the checkpoint `start`. Trained weights are float32; frozen weights have the type of `model.dtype`.
 
     Matrix products are bfloat16 where the model samples in bfloat16. With a `base`, the adapter of `start` is trained
-    on, so it stays an adapter of the base.
+    on, so it stays an adapter of the base. `shard_on`: the kind of device, in one of the processes that share it.
 
     Raises:
-        ConfigError: if the settings name several devices, or float16, whose gradients would need scaling.
+        ConfigError: if the settings name float16, whose gradients would need scaling.
     """
     t = s.train
-    instead = "docs/training.md shows how several train"
-    device = one_device(
-        t.devices or s.model.devices, "train.devices" if t.devices else "model.devices", instead=instead
-    )
+    device = shard_on or training_devices(t.devices, s.model.devices)[0]
     dtype = dtype_on(device, s.model.dtype)
     if dtype == torch.float16:
         raise ConfigError("model.dtype must be bfloat16 or float32 for training; got float16")
@@ -265,6 +291,7 @@ def learner_of(s: Training, start: Path, base: Path | str | None = None) -> Lear
         bf16=dtype == torch.bfloat16,
         gradient_checkpointing=t.gradient_checkpointing,
         seed=s.run.seed,
+        shard=bool(shard_on),
     )
     use_threads(s.model.threads, learner.model)
     return learner

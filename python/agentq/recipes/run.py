@@ -6,6 +6,7 @@ import re
 import runpy
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -173,7 +174,8 @@ def find_recipe(given: str, commands: Sequence[str] = ()) -> tuple[str, type[Tra
 
     if not isinstance(found, Recipe):
         raise ConfigError(f"{where} must define RECIPE, an agentq.recipes.recipe.Recipe; got {type(found).__name__}")
-    return found.name, found.settings, lambda: found
+    source = str(Path(given).resolve()) if given.endswith(".py") else given
+    return found.name, found.settings, lambda: replace(found, source=source)
 
 
 def _run(

@@ -19,6 +19,7 @@ from agentq.credit.discriminator import discriminator_rewards
 from agentq.credit.pairs import sample_of
 from agentq.learn.features import features
 from agentq.learn.losses import discriminator_loss
+from agentq.policies.renderer import Renderer, load_renderer
 from agentq.recipes import policy_gradient
 from agentq.recipes.metrics import agreement
 from agentq.recipes.recipe import Recipe, Round, collect_inspections
@@ -35,7 +36,8 @@ def credit(r: Round[OnPolicy]) -> list[CreditedTrajectory]:
     if not inspected:
         return []
     expert, agent = inspected[::2], inspected[1::2]
-    _, states = features(r.learner, [_command(r, proposal) for proposal in inspected])
+    renderer = load_renderer(r.start, template=r.settings.model.template)
+    _, states = features(r.learner, [_command(renderer, proposal) for proposal in inspected])
     is_expert = torch.tensor([1.0, 0.0]).repeat(len(expert))
     logits = discriminate(states, is_expert)
     differ = [not same_action(a.action.env_action, b.action.env_action) for a, b in zip(expert, agent, strict=True)]
@@ -63,10 +65,9 @@ def discriminate(states: Tensor, is_expert: Tensor) -> Tensor:
     return found
 
 
-def _command(r: Round[OnPolicy], proposal: Proposal) -> Sample:
+def _command(renderer: Renderer, proposal: Proposal) -> Sample:
     """A sample of the environment command alone, at the same history."""
-    text = f"COMMANDS: {proposal.action.env_action or 'unreadable'}"
-    ids = r.pipeline.engine(r.policy).encode_answer(text)
+    ids = renderer.encode_answer(f"COMMANDS: {proposal.action.env_action or 'unreadable'}")
     return Sample(proposal.prompt_ids, ids, np.full(len(ids), np.nan, dtype=np.float32))
 
 
