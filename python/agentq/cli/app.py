@@ -175,6 +175,27 @@ def report(args: Namespace) -> int:
     return _say(args, {"report": str(path)}, f"report: {path}")
 
 
+VIEWED = argument("runs", nargs="+", type=Path, metavar="RUN", help="run directories; several are compared")
+VIEW = argument("--out", type=Path, metavar="FILE", help="where to write the page; default: RUN/view.html")
+LIVE_VIEW = argument("--live", action="store_true", help="serve the page on 127.0.0.1 until Ctrl-C instead")
+PORT = argument("--port", type=int, default=0, metavar="N", help="port of --live; default: any that is free")
+
+
+@command("view", "write a page that shows every tree and episode of a run", VIEWED, VIEW, LIVE_VIEW, PORT, JSON)
+def view(args: Namespace) -> int:
+    if args.live and args.out is not None:
+        raise ConfigError("--live writes no file; leave out --out")
+    from agentq.viewer import ViewServer, write_view
+
+    if not args.live:
+        path = write_view(args.runs, args.out)
+        return _say(args, {"view": str(path)}, f"view: {path}")
+    with ViewServer(args.runs, args.port) as server:
+        _say(args, {"view": server.url}, f"view: {server.url} (Ctrl-C ends)")
+        _until_interrupted()
+    return DONE
+
+
 NAME = argument("name", nargs="?", metavar="NAME", help="demo, ladder, eval, run, or a recipe; default: all of them")
 
 
@@ -201,9 +222,6 @@ SERVER = (
 
 @command("env serve", "serve an environment until Ctrl-C; prints what --env takes", SERVED, *SERVER, JSON)
 def serve(args: Namespace) -> int:
-    import contextlib
-    import threading
-
     from agentq.envs.remote.connection import Connection
     from agentq.envs.remote.env_server import EnvServer
     from agentq.envs.remote.token import VARIABLE
@@ -215,9 +233,16 @@ def serve(args: Namespace) -> int:
         file = str(server.token.file) if server.token is not None and server.token.file is not None else None
         more = f"\nfrom another machine or user: {VARIABLE}=$(cat {file})" if file else ""
         _say(args, {"env": served, "token_file": file}, f"--env {served}{more}")
-        with contextlib.suppress(KeyboardInterrupt):
-            threading.Event().wait()
+        _until_interrupted()
     return DONE
+
+
+def _until_interrupted() -> None:
+    import contextlib
+    import threading
+
+    with contextlib.suppress(KeyboardInterrupt):
+        threading.Event().wait()
 
 
 CHECKED = argument("name", metavar="NAME", help="what --env takes, such as FILE.py:FUNCTION")
