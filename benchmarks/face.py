@@ -32,7 +32,6 @@ from agentq.store.records import TERMINAL, TreeRecord
 from agentq.types import Action, Command, EnvAction, Observation, Proposal, StopReason
 from agentq.viewer import write_view
 
-SEARCHES = 4  # different ones
 PAIRS = {"alpha": 0.75, "threshold": 0.5, "max_pairs_per_node": 4, "min_visits": 1}
 MB, OPEN_S, FRAMES = 30.0, 3.0, 59.0  # 60 frames a second as a mean, with one lost in three seconds
 MOVE = """async (seconds) => {
@@ -87,15 +86,15 @@ def large_tree(like: TreeRecord, nodes: int) -> TreeRecord:
     )
 
 
-def make_run(path: Path, trees: int, nodes: int) -> None:
+def make_run(path: Path, searches: int, trees: int, nodes: int) -> None:
     """A run directory of `trees` trees in one stage and the large one in another."""
     base, found = embedded_base(), list[TreeRecord]()
-    for task in range(SEARCHES):
+    for task in range(searches):
         found.append(agentq.search("booking", task, str(base), critic=str(base), num_proposals=5).tree)
     with RunStore.open(path, {"command": "face", "search": {"selection": "ucb1", "c_exp": 1.0}}) as store:
         store.set_note("base", {"name": str(base)})
         for seed in range(trees):
-            tree = found[seed % SEARCHES]
+            tree = found[seed % searches]
             store.add_tree("search", replace(tree, task=replace(tree.task, seed=seed)))
         store.set_note("search", {"pairs": PAIRS})
         store.add_tree("large", large_tree(found[0], nodes))
@@ -136,6 +135,7 @@ def open_page(page: Path, nodes: int) -> dict[str, Any]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Returns 1 if a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--searches", type=int, default=4, help="different trees among them")
     parser.add_argument("--trees", type=int, default=1000)
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--keep", type=Path, metavar="FILE", help="where the page is kept")
@@ -143,7 +143,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
-        make_run(Path(folder) / "run", args.trees, args.nodes)
+        make_run(Path(folder) / "run", args.searches, args.trees, args.nodes)
         begun = time.perf_counter()
         page = write_view([Path(folder) / "run"], args.keep).resolve()
         figures = {"write_s": time.perf_counter() - begun, "mb": page.stat().st_size / 1e6}

@@ -97,7 +97,7 @@ def weighed_pairs(
             elif max_pairs_per_node and kept == max_pairs_per_node:
                 dropped = f"{kept} larger gaps at this node"
             kept += not dropped
-            found.append(WeighedPair(chosen, rejected, -less, dropped))
+            found.append(WeighedPair(chosen, rejected, abs(less), dropped))
     return found
 
 

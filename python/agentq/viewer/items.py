@@ -15,7 +15,7 @@ from agentq.store.run import PARTIAL, TRAJECTORY, TREE, RunStore
 from agentq.viewer.data import Shown, of_episode, of_tree
 
 
-class Place(NamedTuple):
+class ItemPlace(NamedTuple):
     """Where an item is: the number of its run, its stage, its kind (`TREE`, `TRAJECTORY`, or `PARTIAL`) and its key."""
 
     run: int
@@ -47,14 +47,14 @@ class Items:
             found.append({**about, "stages": store.stages()})
         return found
 
-    def places(self) -> Iterator[Place]:
+    def places(self) -> Iterator[ItemPlace]:
         """Every item by run, stage and kind. A tree that is being searched comes as `PARTIAL`."""
         for run, store in enumerate(self.stores):
             for stage in store.stages():
                 for kind in (TREE, TRAJECTORY, PARTIAL):
-                    yield from (Place(run, stage, kind, key) for key in sorted(store.keys(stage, kind), key=_order))
+                    yield from (ItemPlace(run, stage, kind, key) for key in sorted(store.keys(stage, kind), key=_order))
 
-    def read(self, place: Place) -> Shown | None:
+    def read(self, place: ItemPlace) -> Shown | None:
         """The item; None if it has gone. Raises StoreError if it is damaged."""
         store = self.stores[place.run]
         if place.kind == TRAJECTORY:
@@ -66,7 +66,7 @@ class Items:
         tree = store.tree(place.stage, int(place.key))
         return of_tree(tree) if tree is not None else None
 
-    def pairs(self, place: Place) -> dict[str, Any] | None:
+    def pairs(self, place: ItemPlace) -> dict[str, Any] | None:
         """The settings by which training takes preference pairs from the item's stage; None if it takes none."""
         return (self.stores[place.run].note(place.stage) or {}).get("pairs")
 

@@ -17,7 +17,7 @@ from typing import Any
 from agentq.errors import StoreError
 from agentq.store.durable import write_whole
 from agentq.viewer.data import row, token_data, tree_data
-from agentq.viewer.items import Items, Place, squeeze
+from agentq.viewer.items import Items, ItemPlace, squeeze
 
 PAGE = Path(__file__).parent / "page"
 SCRIPTS = (
@@ -69,7 +69,7 @@ def write_view(run_dirs: Sequence[Path | str], out: Path | None = None) -> Path:
     return out
 
 
-def about(number: int, place: Place, found: dict[str, Any]) -> dict[str, Any]:
+def about(number: int, place: ItemPlace, found: dict[str, Any]) -> dict[str, Any]:
     """The row of an item in the page's index."""
     return {"id": number, "run": place.run, "stage": place.stage, "kind": place.kind, "key": place.key, **found}
 

@@ -17,7 +17,7 @@ from typing import Any
 from agentq.errors import ConfigError, StoreError
 from agentq.store.run import PARTIAL
 from agentq.viewer.data import row, token_data, tree_data
-from agentq.viewer.items import Items, Place, squeeze
+from agentq.viewer.items import Items, ItemPlace, squeeze
 from agentq.viewer.page import about, live_page
 
 EVERY_S = 1.0  # least time between two looks at the run directories
@@ -32,7 +32,7 @@ class ViewServer:
             raise ConfigError(f"--port must be in [0, 65535]; got {port}")
         self._items = Items(run_dirs)
         self._guard = threading.Lock()
-        self._places: list[Place] = []
+        self._places: list[ItemPlace] = []
         self._rows: dict[int, dict[str, Any]] = {}
         self._version = 0
         self._looked = -EVERY_S
@@ -40,7 +40,7 @@ class ViewServer:
         self._secret = secrets.token_urlsafe(16)
         server = self
 
-        class Handler(BaseHTTPRequestHandler):
+        class ViewHandler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 server._answer(self)
 
@@ -48,7 +48,7 @@ class ViewServer:
                 """A terminal shows no requests."""
 
         try:
-            self._http = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+            self._http = ThreadingHTTPServer(("127.0.0.1", port), ViewHandler)
         except OSError as error:
             self._items.close()
             raise ConfigError(f"--port must be free; got {port}: {error.strerror}") from error
@@ -111,7 +111,7 @@ class ViewServer:
                 return self._data(kind, self._places[int(number)])
         return None
 
-    def _data(self, kind: str, place: Place) -> bytes | None:
+    def _data(self, kind: str, place: ItemPlace) -> bytes | None:
         shown = self._items.read(place)
         if shown is None:
             return None

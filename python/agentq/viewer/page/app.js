@@ -17,7 +17,7 @@ class App {
   }
 
   link(item) {
-    return this.filtered(new URLSearchParams({ at: [item.run, item.stage, item.key].join(":") })).toString();
+    return this.filtered(new URLSearchParams({ at: this.name(item) })).toString();
   }
 
   filtered(address) {
@@ -25,8 +25,13 @@ class App {
     return address;
   }
 
-  find(at) {
-    return this.index.items.find((item) => [item.run, item.stage, item.key].join(":") === at);
+  /** An item in the address. */
+  name(item) {
+    return [item.run, item.stage, item.key].join(":");
+  }
+
+  find(name) {
+    return this.index.items.find((item) => this.name(item) === name);
   }
 
   /** Shows what the address says. */
@@ -55,7 +60,7 @@ class App {
       return pane.open(item, wanted);
     }));
     this.focus(this.panes[0]);
-    if (document.activeElement === document.body) this.panes[0].outline.show(true);
+    if (!$("panes").contains(document.activeElement)) this.panes[0].outline.show(true);
   }
 
   /** Writes what is shown into the address. */
@@ -65,7 +70,7 @@ class App {
       const put = (name, value, usual) => value !== usual && address.set(name, value);
       this.shown().forEach((pane, i) => {
         const more = i ? "2" : "";
-        address.set(i ? "with" : "at", [pane.row.run, pane.row.stage, pane.row.key].join(":"));
+        address.set(i ? "with" : "at", this.name(pane.row));
         put(`node${more}`, pane.node, 0);
         put(`t${more}`, pane.rollout, null);
         if (!i) put("page", pane.details.view, "before");
@@ -89,17 +94,18 @@ class App {
     if (pane !== this.panes[0]) return h("button", { onclick: () => this.compare(null) }, "close");
     const { row } = pane, others = this.index.items.filter((item) => item !== row && item.env === row.env && item.seed === row.seed);
     if (!others.length) return null;
-    const name = (item) => [this.index.runs.length > 1 ? this.index.runs[item.run].name : "", item.stage, item.kind === "trajectory" ? item.key : ""];
+    const beside = new URLSearchParams(this.address).get("with");
+    const label = (item) => [this.index.runs.length > 1 ? this.index.runs[item.run].name : "", item.stage, item.kind === "trajectory" ? item.key : ""];
     const select = h("select", { "aria-label": "compare with", onchange: () => this.compare(others[select.selectedIndex - 1] ?? null) },
-      h("option", {}, "compare with …"), others.map((item) => h("option", { selected: item === this.panes[1]?.row && this.panes[1].element.isConnected },
-        `${MARKS[item.outcome]} ${name(item).filter(Boolean).join(" ")}`)));
+      h("option", {}, "compare with …"), others.map((item) => h("option", { selected: this.name(item) === beside },
+        `${MARKS[item.outcome]} ${label(item).filter(Boolean).join(" ")}`)));
     return select;
   }
 
   compare(item) {
     const address = new URLSearchParams(this.address);
     for (const name of ["with", "node2", "t2"]) address.delete(name);
-    if (item) address.set("with", [item.run, item.stage, item.key].join(":"));
+    if (item) address.set("with", this.name(item));
     location.hash = address.toString();
   }
 
@@ -156,7 +162,7 @@ class App {
     this.index = index;
     if (!this.active) return this.tasks.show();
     for (const pane of this.shown()) {
-      const row = this.find([pane.row.run, pane.row.stage, pane.row.key].join(":"));
+      const row = this.find(this.name(pane.row));
       if (row && row.change !== pane.row.change) pane.grow(row);
     }
   }

@@ -16,7 +16,7 @@ function h(tag, props, ...children) {
   return element;
 }
 
-const figure = (value, digits = 2) => (value === null || value === undefined ? "" : value.toFixed(digits));
+const figure = (value, digits = 2) => (value === null || value === undefined ? "" : value.toFixed(digits).replace(/^-(?=[0.]*$)/, ""));
 const plural = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
 
 function bytesOf(base64) {

@@ -62,12 +62,12 @@ class Details {
 
   siblings(tree, node) {
     const up = node ? tree.parent[node] : 0, { N, W } = tree.after(this.pane.rollout), all = tree.children[up];
-    if (!all.length) return "";
+    if (!all.length || this.pane.episode) return "";
     const title = node ? "Actions proposed at this page" : "Actions proposed at the first page";
     const values = (child) => [
       N[child], figure(N[child] ? W[child] : null), figure(N[child] ? W[child] / N[child] : null),
       figure(tree.critic[child]), tree.blend && N[child] ? figure(tree.blend[child]) : "",
-      this.finite(tree.bonus(child, N)), figure(tree.prior[child]), figure(tree.logp[child], 1)];
+      this.finite(tree.bonus(child, N)), figure(tree.prior[child]), figure(tree.logp[child])];
     const kept = COLUMNS.map((_, i) => all.some((child) => values(child)[i] !== ""));
     const head = COLUMNS.map((name, i) => kept[i] && h("th", { scope: "col", title: MEANINGS[name] }, name));
     const rows = all.map((child) =>

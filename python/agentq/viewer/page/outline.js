@@ -35,12 +35,13 @@ class Outline {
       class: [N[node] ? "" : "untried", this.pane.bold().has(node) ? "bold" : ""].join(" "),
       onclick: () => this.pane.choose(node),
     },
-      h("span", { class: "fold", "aria-hidden": "true", onclick: (event) => this.fold(event, node) },
-        nodes.length ? (open ? "▾" : "▸") : ""),
+      this.pane.episode ? h("span", { class: "figures" }, String(level - 1)) :
+        h("span", { class: "fold", "aria-hidden": "true", onclick: (event) => this.fold(event, node) },
+          nodes.length ? (open ? "▾" : "▸") : ""),
       h("span", { class: "what" }, node ? tree.text("action", node) : "first page"),
       notes && h("span", { class: "note" }, notes),
-      h("span", { class: "figures" }, N[node] ? `${N[node]} · ${(W[node] / N[node]).toFixed(2)}` : "–"));
-    element.style.setProperty("--level", Math.min(level - 1, 12));
+      !this.pane.episode && h("span", { class: "figures" }, N[node] ? `${N[node]} · ${(W[node] / N[node]).toFixed(2)}` : "–"));
+    element.style.setProperty("--level", this.pane.episode ? 0 : Math.min(level - 1, 12));
     element.setAttribute("aria-label", this.spoken(node, N, W, notes));
     this.rows.push({ node, element });
     if (!open) return;

@@ -32,8 +32,9 @@ class Pane {
     this.details.view = view;
     this.widened.clear();
     this.matches.clear();
-    this.outline.open = new Set([0]);
-    this.element.classList.toggle("chain", tree.children.every((below) => below.length < 2));
+    this.episode = row.kind === "trajectory"; // has no alternatives to draw
+    this.outline.open = new Set(this.episode ? tree.parent.map((_, at) => at) : [0]);
+    this.element.classList.toggle("episode", this.episode);
     this.drawing.placed = false;
     this.renew();
     this.showHead();
@@ -115,8 +116,9 @@ class Pane {
 
   showHead() {
     const { row, tree, app } = this, run = app.index.runs[row.run];
-    const facts = [row.stage, `${row.env} ${row.split} ${row.seed}`, row.kind === "trajectory" ? `episode ${row.key}` : "",
-      plural(tree.size, "node"), tree.rollouts > 1 ? plural(tree.rollouts, "rollout") : "",
+    const facts = [row.stage, `${row.env}, ${row.split} ${row.seed % 1e9}`,
+      ...(this.episode ? [`attempt ${row.key.split("/").at(-1)}`, plural(tree.size - 1, "step")] : [plural(tree.size, "node")]),
+      tree.rollouts > 1 ? plural(tree.rollouts, "rollout") : "",
       tree.blend ? `${row.pairs} pairs kept, ${row.dropped} dropped` : "", row.kind === "partial" ? "search in progress" : ""];
     this.head.replaceChildren(
       h("p", { class: "facts" }, h("span", { class: `badge ${row.outcome}` }, `${MARKS[row.outcome]} ${OUTCOMES[row.outcome]}`),
@@ -141,13 +143,14 @@ class Pane {
       this.renew();
     } });
     this.query = h("input", { type: "search", placeholder: "find in the tree  /", "aria-label": "find in the tree",
-      oninput: () => this.find(this.query.value), onkeydown: (event) => event.key === "Enter" && this.next(this.matches) });
+      oninput: () => this.find(this.query.value), onkeydown: (event) => { if (event.key === "Enter") this.next(this.matches); } });
     this.found = h("output", { class: "soft" });
     const playback = tree.rollouts > 1 ? h("span", { class: "playback" }, this.playButton, this.slider, this.moment) : null;
     const zoom = h("span", { class: "zoom" }, button("−", "zoom out (-)", () => this.drawing.zoom(1 / 1.3)),
       button("fit", "show the whole tree (0)", () => this.drawing.fit()), button("+", "zoom in (+)", () => this.drawing.zoom(1.3)));
-    this.tools.replaceChildren(...[playback, h("span", { class: "find" }, this.query, this.found), wide,
-      h("label", {}, untried, " untried"), zoom, app.comparing(this)].filter(Boolean));
+    const drawn = this.episode ? [] : [wide, h("label", {}, untried, " untried"), zoom];
+    const find = h("span", { class: "find" }, this.query, this.found);
+    this.tools.replaceChildren(...[playback, find, ...drawn, app.comparing(this)].filter(Boolean));
     this.showMoment();
   }
 
