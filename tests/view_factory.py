@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 
 import agentq
 from agentq.store import RunStore
@@ -93,3 +99,23 @@ def make_run(path: Path) -> Path:
             store.add_trajectory("agent_q/eval", f"3/{attempt}", t)
         store.add_trajectory("agent_q/eval", "2/0", lost())
     return path
+
+
+@contextmanager
+def a_chromium() -> Iterator[Any]:
+    """Playwright's Chromium; the test is skipped where there is none."""
+    api = pytest.importorskip("playwright.sync_api")
+    with api.sync_playwright() as playwright:
+        sandbox, path = os.environ.get("AGENTQ_NO_SANDBOX", "0") == "0", shutil.which("chromium-headless-shell")
+        try:
+            browser = playwright.chromium.launch(executable_path=path, chromium_sandbox=sandbox)
+        except api.Error as error:
+            pytest.skip(str(error).splitlines()[0])
+        yield browser
+        browser.close()
+
+
+def opened(tab: Any, page_file: str, address: str = "") -> Any:
+    tab.goto(f"{page_file}#{address}")
+    tab.wait_for_selector("html[data-ready]")
+    return tab

@@ -1,5 +1,5 @@
-"""The plain data that all parts exchange. Its only behaviour is reading and printing. It imports only `error_kinds`;
-`PreferencePair.from_text` imports more when it is called.
+"""The plain data that all parts exchange. Its only behaviour is reading and printing. It imports `error_kinds` and
+`picture`; `PreferencePair.from_text` imports more when it is called.
 
 The symbols are the usual ones: o observation, h history, a action, N visits, W value sum. A history is
 h_t = (a_1 .. a_{t-1}, o_t): all past composite actions, only the current observation (Putta et al. 2024,
@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from agentq.error_kinds import WORLD_FAULTS
+from agentq.picture import Picture
 
 if TYPE_CHECKING:
     import numpy as np
@@ -119,12 +120,14 @@ class Action:
 class Observation:
     """What the environment shows: the page as text (element ids in brackets) and its url.
 
-    `screenshot`: a PNG of an episode's end, for a multimodal judge; it is not stored.
+    `screenshot`: a PNG of an episode's end, for a multimodal judge; it is not stored. `picture`: for people, see
+    `run.screenshots`.
     """
 
     text: str
     url: str = ""
     screenshot: bytes = field(default=b"", repr=False, compare=False)
+    picture: Picture | None = field(default=None, repr=False, compare=False)
 
     @property
     def fingerprint(self) -> str:

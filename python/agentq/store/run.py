@@ -199,6 +199,10 @@ class RunStore:
         """The stage's episodes by task seed, then key, decoded one at a time."""
         return self._records(stage, TRAJECTORY, decode_trajectory)
 
+    def blob(self, address: bytes) -> bytes:
+        """The data with this `blob_hash`. Raises StoreError if there is none."""
+        return self._fetch([address])[address]
+
     def set_note(self, stage: str, note: Mapping[str, Any]) -> None:
         """Keep a finished stage's summary, plain JSON values; an earlier summary is replaced."""
         text = json.dumps(note, default=jsonable)

@@ -19,7 +19,7 @@ from agentq.errors import ConfigError
 from agentq.evaluation.outcomes import best_end
 from agentq.report.examples import action_text
 from agentq.searching.selection import priors
-from agentq.store.codec import ValueTable
+from agentq.store.codec import ValueTable, blob_hash
 from agentq.store.records import TERMINAL, TreeRecord
 from agentq.types import Observation, Trajectory
 
@@ -162,19 +162,28 @@ def token_data(shown: Shown, words: Callable[[int], str]) -> dict[str, Any]:
     }
 
 
+def picture_name(page: Observation | None) -> str:
+    """The name of the block with a page's screenshot, by its content; empty if there is none."""
+    return f"shot{blob_hash(page.picture.webp).hex()}" if page is not None and page.picture is not None else ""
+
+
 def _pages(tree: TreeRecord, texts: ValueTable) -> tuple[list[int], list[dict[str, Any]]]:
     """The number of each node's page, -1 for none, and the pages."""
-    numbers: dict[tuple[str, str], int] = {}
+    numbers: dict[tuple[str, str, str], int] = {}
     pages: list[dict[str, Any]] = []
     column = []
     for page in tree.observation:
         if page is None:
             column.append(-1)
             continue
-        key = page.url, page.text
+        shot = picture_name(page)
+        key = page.url, page.text, shot
         if key not in numbers:
             numbers[key] = len(pages)
-            pages.append({"url": texts[page.url], "lines": texts.column(page.text.split("\n")).tolist()})
+            shown = {"url": texts[page.url], "lines": texts.column(page.text.split("\n")).tolist()}
+            if page.picture is not None:
+                shown |= {"shot": shot, "size": page.picture.size, "boxes": page.picture.boxes}
+            pages.append(shown)
         column.append(numbers[key])
     return column, pages
 

@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from agentq.errors import StoreError
+from agentq.evaluation.outcomes import best_end
 from agentq.store.durable import write_whole
-from agentq.viewer.data import row, token_data, tree_data
-from agentq.viewer.items import Items, ItemPlace, squeeze
+from agentq.viewer.data import Shown, picture_name, row, token_data, tree_data
+from agentq.viewer.items import ItemPlace, Items, squeeze
 
+PICTURES_MB = 20  # of screenshots in one file; --live shows all
 PAGE = Path(__file__).parent / "page"
 SCRIPTS = (
     "d3-hierarchy.min.js",
@@ -45,7 +47,7 @@ def write_view(run_dirs: Sequence[Path | str], out: Path | None = None) -> Path:
     """
     items = Items([Path(path) for path in run_dirs])
     try:
-        blocks, rows = [], []
+        blocks, rows, pictures = [], [], dict[str, bytes]()
         for number, place in enumerate(items.places()):
             shown = items.read(place)
             if shown is None:
@@ -54,6 +56,8 @@ def write_view(run_dirs: Sequence[Path | str], out: Path | None = None) -> Path:
             rows.append(about(number, place, row(shown, pairs)))
             blocks.append(_block(f"tree{number}", squeeze(tree_data(shown, pairs))))
             blocks.append(_block(f"tokens{number}", squeeze(token_data(shown, items.words(place.run)))))
+            _add_pictures(shown, pictures)
+        blocks += [_block(name, data) for name, data in pictures.items()]
         blocks.append(_block("index", squeeze({"live": False, "runs": items.runs(), "items": rows})))
         page = "".join(_html(", ".join(path.name for path in items.paths), blocks, connect="'none'"))
     finally:
@@ -67,6 +71,19 @@ def write_view(run_dirs: Sequence[Path | str], out: Path | None = None) -> Path:
             f"{out} must be a file that can be written; got {reason}: choose another by agentq view RUN --out FILE"
         ) from error
     return out
+
+
+def _add_pictures(shown: Shown, pictures: dict[str, bytes]) -> None:
+    """Add the screenshots of an item, those of its best path first, while there is room."""
+    tree = shown.tree
+    best = tree.path(best_end(tree))
+    room = PICTURES_MB * 1_000_000 - sum(map(len, pictures.values()))
+    for node in (*best, *range(len(tree))):
+        page = tree.observation[node]
+        name = picture_name(page)
+        if page is not None and page.picture is not None and name not in pictures and len(page.picture.webp) <= room:
+            pictures[name] = page.picture.webp
+            room -= len(page.picture.webp)
 
 
 def about(number: int, place: ItemPlace, found: dict[str, Any]) -> dict[str, Any]:

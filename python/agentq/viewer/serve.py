@@ -6,6 +6,8 @@ cannot read it by a name of their own that leads here, because the `Host` of eac
 
 from __future__ import annotations
 
+import contextlib
+import re
 import secrets
 import threading
 import time
@@ -17,7 +19,7 @@ from typing import Any
 from agentq.errors import ConfigError, StoreError
 from agentq.store.run import PARTIAL
 from agentq.viewer.data import row, token_data, tree_data
-from agentq.viewer.items import Items, ItemPlace, squeeze
+from agentq.viewer.items import ItemPlace, Items, squeeze
 from agentq.viewer.page import about, live_page
 
 EVERY_S = 1.0  # least time between two looks at the run directories
@@ -105,6 +107,8 @@ class ViewServer:
             return self._page
         if name == "data/index":
             return squeeze(self._index())
+        if shot := re.fullmatch("data/shot([0-9a-f]{32})", name):
+            return self._picture(bytes.fromhex(shot[1]))
         for kind in ("tree", "tokens"):
             number = name.removeprefix(f"data/{kind}")
             if number.isdecimal() and int(number) < len(self._places):
@@ -118,6 +122,12 @@ class ViewServer:
         if kind == "tokens":
             return squeeze(token_data(shown, self._items.words(place.run)))
         return squeeze(tree_data(shown, self._items.pairs(place)))
+
+    def _picture(self, address: bytes) -> bytes | None:
+        for store in self._items.stores:
+            with contextlib.suppress(StoreError):
+                return store.blob(address)
+        return None
 
     def _index(self) -> dict[str, Any]:
         """What the file's index has, with a version that grows with every change."""

@@ -30,6 +30,7 @@ function bytesOf(base64) {
 async function block(name) {
   const held = $(name);
   if (held) return bytesOf(held.textContent);
+  if ($("index")) throw new Error(`${name} is not in this file`);
   const answer = await fetch(`data/${name}`);
   if (!answer.ok) throw new Error(`${name}: ${answer.status}`);
   return new Uint8Array(await answer.arrayBuffer());

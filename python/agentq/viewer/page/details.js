@@ -123,7 +123,8 @@ class Details {
   picture(page, element) {
     if (!page.shot) return null;
     const image = h("img", { alt: "screenshot of the page" }), frame = h("div", { class: "shot" }, image);
-    block(page.shot).then((bytes) => (image.src = URL.createObjectURL(new Blob([bytes], { type: "image/webp" }))));
+    const show = (bytes) => (image.src = URL.createObjectURL(new Blob([bytes], { type: "image/webp" })));
+    block(page.shot).then(show, () => frame.replaceWith(h("p", { class: "soft" }, "This screenshot is not in the file. agentq view --live shows it.")));
     const box = element !== null && page.boxes[element];
     image.onload = () => {
       URL.revokeObjectURL(image.src);
