@@ -45,7 +45,7 @@ class Details {
     if (error) badge("broken", tree.broken[node] ? `${error}: the world failed` : error);
     if (tree.reward[node]) badge("", `reward ${figure(tree.reward[node])}`);
     if (tree.text("status", node) && tree.text("status", node) !== "CONTINUE") badge("", tree.text("status", node));
-    if (restored) badge("", `came back: ${restored}`);
+    if (restored) badge("", `restored: ${restored}`);
     if (tree.text("mended", node)) badge("", `mended: ${tree.text("mended", node)}`);
     const message = tree.text("message", node);
     return [found.length ? h("p", { class: "badges" }, found) : null, message ? h("p", { class: "bad" }, message) : null]
