@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -19,7 +21,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
+from agentq.doctor import Diagnosis
 from agentq.evaluation.stats import RungResult
 
 
@@ -112,6 +116,20 @@ def broken_line(row: RungResult) -> str:
     if (rest := row.unbroken) is None:
         return said
     return f"{said}; without them {100 * rest.rate:.1f} % ({100 * rest.low:.1f} - {100 * rest.high:.1f}) of {rest.n}"
+
+
+def show_diagnosis(name: str, diagnosis: Diagnosis) -> None:
+    """A line about one check of `agentq doctor`."""
+    colour = {"ok": "green", "warn": "yellow", "fail": "bold red", "skipped": "dim"}[diagnosis.verdict]
+    remedy = f"; {diagnosis.remedy}" if diagnosis.remedy else ""
+    line = Text.assemble((f"{diagnosis.verdict:8}", colour), f"{name:18}{diagnosis.found}{remedy}")
+    main_console().print(line, soft_wrap=True)
+
+
+def until_interrupted() -> None:
+    """Wait for Ctrl-C."""
+    with contextlib.suppress(KeyboardInterrupt):
+        threading.Event().wait()
 
 
 def main_console() -> Console:

@@ -178,9 +178,15 @@ def success_samples(trajectories: Sequence[Trajectory], max_per_task: int = 0) -
         if tokens in kept or (max_per_task and len(kept) >= max_per_task):
             continue
         kept.add(tokens)
-        new = _new_actions((step.observation, step.proposal) for step in trajectory.steps)
-        samples += [sample_of(trajectory.steps[i].proposal) for i in new]
+        samples += [sample_of(trajectory.steps[i].proposal) for i in success_steps(trajectory)]
     return samples
+
+
+def success_steps(trajectory: Trajectory) -> list[int]:
+    """The steps of an episode that `success_samples` takes; none of a failure or of a broken episode."""
+    if trajectory.broken or not trajectory.success:
+        return []
+    return _new_actions((step.observation, step.proposal) for step in trajectory.steps)
 
 
 def tree_success_samples(tree: TreeRecord) -> list[Sample]:
@@ -189,13 +195,18 @@ def tree_success_samples(tree: TreeRecord) -> list[Sample]:
     Returns:
         Samples in node order. If two siblings both lead to success, both are included.
     """
+    return [_sample(tree, node) for node in tree_success_nodes(tree)]
+
+
+def tree_success_nodes(tree: TreeRecord) -> list[int]:
+    """The nodes whose actions `tree_success_samples` takes."""
     kept: set[int] = set()
     broken = set(np.flatnonzero(tree.broken).tolist())
     for end in np.flatnonzero(tree.success).tolist():
         path = tree.path(end)
         new = _new_actions((tree.observation[before], _proposal(tree, node)) for before, node in pairwise(path))
         kept |= {path[i + 1] for i in new}
-    return [_sample(tree, node) for node in sorted(kept - broken)]
+    return sorted(kept - broken)
 
 
 def _new_actions(episode: Iterable[tuple[Observation | None, Proposal]]) -> list[int]:
