@@ -11,7 +11,7 @@ import pytest
 
 from agentq.agent.prompts import policy_messages
 from agentq.cli import app, main
-from agentq.credit.pairs import node_pairs, success_samples, tree_success_samples
+from agentq.credit.pairs import node_pairs, success_samples, tree_success_samples, weighed_pairs
 from agentq.export import FORMATS, export
 from agentq.store import RunStore
 from agentq.types import History
@@ -33,17 +33,16 @@ def rows(run: Path, form: str, out: Path, stage: str | None = None) -> list[dict
 
 def test_preferences_are_the_pairs_of_training_as_chats(run: Path, tmp_path: Path) -> None:
     trees = [searched(0), searched(1)]
-    wanted = [len(weighed) for tree in trees for weighed in [with_tokens(tree)]]
     found = rows(run, "trl-preference", tmp_path / "pairs.jsonl")
-    assert len(found) == sum(wanted) > 0
-    first = found[0]
-    texts = {str(trees[0].proposal[i].action.text): i for i in trees[0].children(0).tolist()}
-    chosen, rejected = (texts[first[side][0]["content"]] for side in ("chosen", "rejected"))
-    assert trees[0].visit_count[chosen] and trees[0].visit_count[rejected] and first["gap"] >= PAIRS["threshold"]
-    page = trees[0].observation[0]
-    assert page is not None
-    assert first["prompt"] == policy_messages(History(trees[0].task.instruction, page, (), trees[0].task.commands))
-    assert first["chosen"][0]["role"] == "assistant"
+    assert len(found) == sum(len(with_tokens(tree)) for tree in trees) > 0
+    pair = next(pair for pair in weighed_pairs(trees[0], **PAIRS) if not pair.dropped)
+    path = trees[0].path(pair.chosen)
+    page, texts = trees[0].observation[path[-2]], {i: trees[0].proposal[i].action.text for i in range(1, len(trees[0]))}
+    assert page is not None and len(path) > 2
+    history = History(trees[0].task.instruction, page, tuple(texts[node] for node in path[1:-1]))
+    chosen, rejected = ([{"role": "assistant", "content": texts[node]}] for node in (pair.chosen, pair.rejected))
+    prompt = policy_messages(history)
+    assert found[0] == {"prompt": prompt, "chosen": chosen, "rejected": rejected, "gap": pair.gap}
 
 
 def with_tokens(tree: Any) -> list[Any]:

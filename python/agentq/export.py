@@ -1,7 +1,7 @@
 """`export`: what training takes from a run, or all that it holds, in the formats of other libraries.
 
-Prompts are chats, composed again from the recorded actions and pages, so that any model's template applies. They are not
-cut to a context. Answers are the sampled texts.
+Prompts are chats, composed again from the recorded actions and pages, so that any model's template applies. They are
+not cut to a context. Answers are the sampled texts.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ def export(run: Path, form: str, out: Path, stage: str | None = None) -> int:
 def preferences(store: RunStore, stage: str, compose: Compose) -> Iterator[Row]:
     """The pairs that Agent Q trains on: `prompt`, `chosen` and `rejected` as chats, and their `gap`."""
     settings = (store.note(stage) or {}).get("pairs")
-    for tree in store.trees(stage) if settings else ():
+    if settings is None:
+        return
+    for tree in store.trees(stage):
         for pair in weighed_pairs(tree, **settings):
             if not pair.dropped:
                 prompt = compose(_history(tree, int(tree.parent[pair.chosen])))
