@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agentq.agent.actions import history_text
 from agentq.agent.prompts import policy_messages
 from agentq.cli import app, main
 from agentq.credit.pairs import node_pairs, success_samples, tree_success_samples, weighed_pairs
@@ -37,10 +38,11 @@ def test_preferences_are_the_pairs_of_training_as_chats(run: Path, tmp_path: Pat
     assert len(found) == sum(len(with_tokens(tree)) for tree in trees) > 0
     pair = next(pair for pair in weighed_pairs(trees[0], **PAIRS) if not pair.dropped)
     path = trees[0].path(pair.chosen)
-    page, texts = trees[0].observation[path[-2]], {i: trees[0].proposal[i].action.text for i in range(1, len(trees[0]))}
+    page, actions = trees[0].observation[path[-2]], {i: p.action for i, p in enumerate(trees[0].proposal) if p}
     assert page is not None and len(path) > 2
-    history = History(trees[0].task.instruction, page, tuple(texts[node] for node in path[1:-1]))
-    chosen, rejected = ([{"role": "assistant", "content": texts[node]}] for node in (pair.chosen, pair.rejected))
+    past = tuple(history_text(actions[node]) for node in path[1:-1])
+    history = History(trees[0].task.instruction, page, past)
+    chosen, rejected = ([{"role": "assistant", "content": actions[node].text}] for node in (pair.chosen, pair.rejected))
     prompt = policy_messages(history)
     assert found[0] == {"prompt": prompt, "chosen": chosen, "rejected": rejected, "gap": pair.gap}
 
