@@ -68,6 +68,8 @@ def test_completions_are_the_actions_on_the_way_to_success(run: Path, tmp_path: 
     assert len(episodes) == len(success_samples([make_trajectory(3)]))  # without the unreadable step
     last = episodes[-1]["prompt"][-1]["content"]
     assert "CLICK [0]" in last and "page 2" in last  # the history, and the page where the action was taken
+    odd = rows(run, "trl-prompt-completion", tmp_path / "d.jsonl", "odd")
+    assert "lone ?" in odd[-1]["prompt"][-1]["content"]  # half of a surrogate pair is no text
     chats = rows(run, "sharegpt", tmp_path / "c.jsonl")
     assert [each["from"] for each in chats[0]["conversations"]] == ["system", "human", "gpt"]
     assert chats[0]["conversations"][2]["value"] == found[0]["completion"][0]["content"]

@@ -47,18 +47,18 @@ def export(run: Path, form: str, out: Path, stage: str | None = None) -> int:
         read = [stage] if stage else [name for name in known if form == "parquet" or name.endswith(COLLECTED)]
         given = store.config.get("model", {}).get("prompt", "")
         compose: Compose = from_file(given, "model.prompt") if given else policy_messages
-        rows = [row for name in read for row in FORMATS[form](store, name, compose)]
-    if not rows:
+        lines = [_line(row) for name in read for row in FORMATS[form](store, name, compose)]
+    if not lines:
         raise ConfigError(
             f"{run} must have {NEEDS[form]} to export as {form}; got none in {', '.join(read) or 'no stage'}"
         )
-    data = _parquet(rows) if form == "parquet" else b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+    data = _parquet(lines) if form == "parquet" else b"".join(lines)
     try:
         write_whole(out, data)
     except StoreError as error:
         reason = error.__cause__.strerror if isinstance(error.__cause__, OSError) else error
         raise StoreError(f"--out must be a file that can be written; got {out}: {reason}") from error
-    return len(rows)
+    return len(lines)
 
 
 def preferences(store: RunStore, stage: str, compose: Compose) -> Iterator[Row]:
@@ -159,9 +159,14 @@ def _table(tree: TreeRecord, stage: str, kind: str, key: str) -> Iterator[Row]:
         }
 
 
-def _parquet(rows: list[Row]) -> bytes:
+def _line(row: Row) -> bytes:
+    """A row as JSON. What a page has that is no text (half of a surrogate pair) becomes a question mark."""
+    return json.dumps(row, ensure_ascii=False).encode(errors="replace") + b"\n"
+
+
+def _parquet(lines: list[bytes]) -> bytes:
     arrow = require("pyarrow", extra="parquet", for_="agentq export --format parquet")
     parquet = require("pyarrow.parquet", extra="parquet", for_="agentq export --format parquet")
     data = io.BytesIO()
-    parquet.write_table(arrow.Table.from_pylist(rows), data, compression="zstd")
+    parquet.write_table(arrow.Table.from_pylist([json.loads(line) for line in lines]), data, compression="zstd")
     return data.getvalue()

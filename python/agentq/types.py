@@ -130,7 +130,7 @@ class Observation:
     @property
     def fingerprint(self) -> str:
         """Equal for equal pages: the first 16 hex digits of the SHA-256 of url and text."""
-        return hashlib.sha256(f"{self.url}\n{self.text}".encode()).hexdigest()[:16]
+        return hashlib.sha256(f"{self.url}\n{self.text}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
