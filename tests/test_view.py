@@ -102,7 +102,7 @@ def test_an_episode_is_a_tree_without_branches_and_tells_why_it_stopped() -> Non
     assert (of_episode(lost()).outcome, of_episode(lost()).stop) == ("broken", "network")
     assert of_episode(lost()).messages == ["", "", "no route"]
     stopped = of_episode(make_trajectory(0, success=False))
-    assert (stopped.outcome, stopped.stop) == ("failed", "ended by the agent")
+    assert (stopped.outcome, stopped.stop) == ("failed", "ended by the site")
 
 
 def test_pairs_are_those_of_training_and_the_rest_says_why() -> None:

@@ -6,7 +6,7 @@ import contextlib
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 
 from rich import box
@@ -89,8 +89,8 @@ class _PlainLine:
 
 
 def ladder_table(rows: list[RungResult]) -> Table:
-    """Rungs as a table: success with n, 95 % interval and costs. The caption counts the tasks that the world broke."""
-    below = "\n".join(broken_line(row) for row in rows if row.broken)
+    """Rungs as a table: success with n, 95 % interval and costs. The caption says what lies behind each rate."""
+    below = "\n".join(line for row in rows for line in lines_about(row))
     title = "success on held-out tasks, 95 % intervals"
     table = Table(title=title, box=box.SIMPLE, padding=(0, 1, 0, 0), caption=below or None, caption_justify="left")
     paid = any(row.money for row in rows)
@@ -110,12 +110,27 @@ def ladder_table(rows: list[RungResult]) -> Table:
     return table
 
 
-def broken_line(row: RungResult) -> str:
-    """The number of a rung's tasks that the world broke, and the success rate over the others."""
-    said = f"{row.name}: {row.broken} of {row.n} tasks broken by the world, counted as not solved"
-    if (rest := row.unbroken) is None:
-        return said
-    return f"{said}; without them {100 * rest.rate:.1f} % ({100 * rest.low:.1f} - {100 * rest.high:.1f}) of {rest.n}"
+def lines_about(row: RungResult) -> list[str]:
+    """What a rung gains over the base, why its other tasks were not solved, its steps' errors, what the world broke."""
+    lines = []
+    if (gain := row.against_base) is not None:
+        low, high = 100 * gain["low"], 100 * gain["high"]
+        lines.append(f"{100 * gain['diff']:+.1f} points over the base ({low:+.1f} to {high:+.1f})")
+    if row.stops:
+        lines.append(f"not solved: {by_count(row.stops)}")
+    if row.errors:
+        lines.append(f"errors of steps: {by_count(row.errors)}")
+    if row.broken:
+        lines.append(f"{row.broken} of {row.n} tasks broken by the world, counted as not solved")
+        if (rest := row.unbroken) is not None:
+            percent = f"{100 * rest.rate:.1f} % ({100 * rest.low:.1f} - {100 * rest.high:.1f})"
+            lines[-1] += f"; without them {percent} of {rest.n}"
+    return [f"{row.name}: {line}" for line in lines]
+
+
+def by_count(found: Mapping[str, int]) -> str:
+    """`7 timeout, 2 held`: commonest first, then by name."""
+    return ", ".join(f"{n} {kind}" for kind, n in sorted(found.items(), key=lambda each: (-each[1], each[0])))
 
 
 def show_diagnosis(name: str, diagnosis: Diagnosis) -> None:

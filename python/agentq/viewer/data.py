@@ -16,6 +16,7 @@ import numpy as np
 
 from agentq.credit.pairs import blended_value, weighed_pairs
 from agentq.errors import ConfigError
+from agentq.evaluation.endings import end_of_episode, end_of_tree
 from agentq.evaluation.outcomes import best_end
 from agentq.report.examples import action_text
 from agentq.searching.selection import priors
@@ -38,9 +39,8 @@ class Shown:
 
 def of_tree(tree: TreeRecord) -> Shown:
     """A search tree. It is solved if any of its episodes is."""
-    if tree.success.any():
-        return Shown(tree, SOLVED, "")
-    return Shown(tree, BROKEN, tree.fault) if tree.fault else Shown(tree, FAILED, "")
+    outcome = SOLVED if tree.success.any() else BROKEN if tree.fault else FAILED
+    return Shown(tree, outcome, end_of_tree(tree).stop)
 
 
 def of_episode(t: Trajectory) -> Shown:
@@ -66,13 +66,7 @@ def of_episode(t: Trajectory) -> Shown:
         info={"ends": [n - 1], **t.info},
     )
     messages = ["" if t.steps else t.info.get("error_message", ""), *(r.error_message for r in results)]
-    if t.success:
-        return Shown(tree, SOLVED, "", messages)
-    if t.fault:
-        return Shown(tree, BROKEN, t.fault, messages)
-    last = results[-1] if results else None
-    stop = "" if last is None else "out of steps" if last.truncated and not last.error_kind else last.error_kind or ""
-    return Shown(tree, FAILED, stop or "ended by the agent", messages)
+    return Shown(tree, BROKEN if t.fault else SOLVED if t.success else FAILED, end_of_episode(t).stop, messages)
 
 
 def row(shown: Shown, pairs: Mapping[str, Any] | None) -> dict[str, Any]:
