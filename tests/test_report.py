@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from lxml import etree, html
 from agentq.errors import StoreError
 from agentq.evaluation.outcomes import best_end, of_tree
 from agentq.evaluation.stats import RungResult
+from agentq.progress import ladder_table
 from agentq.report import write_report
 from agentq.report.charts import finite_points, line_plot, success_bars
 from agentq.report.examples import Examples, explain
@@ -244,3 +246,20 @@ def test_duration_reads_well() -> None:
         "1 h 00 min",
         "3 h 05 min",
     ]
+
+
+def test_report_shows_what_lies_behind_each_rate(run: Path) -> None:
+    assert "Behind the rates" not in write_report(run).read_text()
+    gain = {"diff": 0.72, "low": 0.5512, "high": 0.8, "p_value": 0.0}
+    base = replace(rung("base", 12), stops={"out of steps": 3, "ended by the agent": 35}, errors={"wrong_role": 7})
+    rows = [base, replace(rung("agent_q", 48), stops={"loop": 2}, against_base=gain)]
+    (run / "summary.json").write_text(json.dumps([row.to_dict() for row in rows]))
+    page = html.fromstring(write_report(run).read_text(encoding="utf-8"))
+    assert cells(page, "Behind the rates") == [
+        ["base", "", "35 ended by the agent, 3 out of steps", "7 wrong_role"],
+        ["agent_q", "+72.0 (+55.1 to +80.0)", "2 loop", ""],
+    ]
+    assert ladder_table(rows).caption == (
+        "base: not solved: 35 ended by the agent, 3 out of steps\nbase: errors of steps: 7 wrong_role\n"
+        "agent_q: +72.0 points over the base (+55.1 to +80.0)\nagent_q: not solved: 2 loop"
+    )

@@ -246,6 +246,9 @@ class Run(Draws):
         default="auto", description="What collects: this process or worker processes; auto: workers for small models."
     )
     workers: int = Field(default=0, ge=0, description="Number of worker processes; 0: one per core.")
+    screenshots: bool = Field(
+        default=False, description="Whether the run keeps screenshots of a browser's pages, for agentq view."
+    )
 
 
 class Rounds(Run):
@@ -287,5 +290,5 @@ class Settings(Section):
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Plain JSON values by section, for the run store to compare; without what does not affect results."""
         places = {"devices", "threads", "memory", "sleep"}
-        run = {"out", "executor", "workers"}
+        run = {"out", "executor", "workers", "screenshots"}
         return self.model_dump(mode="json", exclude={"run": run, "price": True, "model": places, "train": {"devices"}})

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 
 from rich import box
@@ -19,7 +21,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
+from agentq.doctor import Diagnosis
 from agentq.evaluation.stats import RungResult
 
 
@@ -85,8 +89,8 @@ class _PlainLine:
 
 
 def ladder_table(rows: list[RungResult]) -> Table:
-    """Rungs as a table: success with n, 95 % interval and costs. The caption counts the tasks that the world broke."""
-    below = "\n".join(broken_line(row) for row in rows if row.broken)
+    """Rungs as a table: success with n, 95 % interval and costs. The caption says what lies behind each rate."""
+    below = "\n".join(line for row in rows for line in lines_about(row))
     title = "success on held-out tasks, 95 % intervals"
     table = Table(title=title, box=box.SIMPLE, padding=(0, 1, 0, 0), caption=below or None, caption_justify="left")
     paid = any(row.money for row in rows)
@@ -106,12 +110,41 @@ def ladder_table(rows: list[RungResult]) -> Table:
     return table
 
 
-def broken_line(row: RungResult) -> str:
-    """The number of a rung's tasks that the world broke, and the success rate over the others."""
-    said = f"{row.name}: {row.broken} of {row.n} tasks broken by the world, counted as not solved"
-    if (rest := row.unbroken) is None:
-        return said
-    return f"{said}; without them {100 * rest.rate:.1f} % ({100 * rest.low:.1f} - {100 * rest.high:.1f}) of {rest.n}"
+def lines_about(row: RungResult) -> list[str]:
+    """What a rung gains over the base, why its other tasks were not solved, its steps' errors, what the world broke."""
+    lines = []
+    if (gain := row.against_base) is not None:
+        low, high = 100 * gain["low"], 100 * gain["high"]
+        lines.append(f"{100 * gain['diff']:+.1f} points over the base ({low:+.1f} to {high:+.1f})")
+    if row.stops:
+        lines.append(f"not solved: {by_count(row.stops)}")
+    if row.errors:
+        lines.append(f"errors of steps: {by_count(row.errors)}")
+    if row.broken:
+        lines.append(f"{row.broken} of {row.n} tasks broken by the world, counted as not solved")
+        if (rest := row.unbroken) is not None:
+            percent = f"{100 * rest.rate:.1f} % ({100 * rest.low:.1f} - {100 * rest.high:.1f})"
+            lines[-1] += f"; without them {percent} of {rest.n}"
+    return [f"{row.name}: {line}" for line in lines]
+
+
+def by_count(found: Mapping[str, int]) -> str:
+    """`7 timeout, 2 held`: commonest first, then by name."""
+    return ", ".join(f"{n} {kind}" for kind, n in sorted(found.items(), key=lambda each: (-each[1], each[0])))
+
+
+def show_diagnosis(name: str, diagnosis: Diagnosis) -> None:
+    """A line about one check of `agentq doctor`."""
+    colour = {"ok": "green", "warn": "yellow", "fail": "bold red", "skipped": "dim"}[diagnosis.verdict]
+    remedy = f"; {diagnosis.remedy}" if diagnosis.remedy else ""
+    line = Text.assemble((f"{diagnosis.verdict:8}", colour), f"{name:18}{diagnosis.found}{remedy}")
+    main_console().print(line, soft_wrap=True)
+
+
+def until_interrupted() -> None:
+    """Wait for Ctrl-C."""
+    with contextlib.suppress(KeyboardInterrupt):
+        threading.Event().wait()
 
 
 def main_console() -> Console:

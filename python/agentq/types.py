@@ -1,5 +1,4 @@
-"""The plain data that all parts exchange. Its only behaviour is reading and printing. It imports only `error_kinds`;
-`PreferencePair.from_text` imports more when it is called.
+"""The plain data that all parts exchange, without behaviour but reading and printing.
 
 The symbols are the usual ones: o observation, h history, a action, N visits, W value sum. A history is
 h_t = (a_1 .. a_{t-1}, o_t): all past composite actions, only the current observation (Putta et al. 2024,
@@ -14,6 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from agentq.error_kinds import WORLD_FAULTS
+from agentq.picture import Picture
 
 if TYPE_CHECKING:
     import numpy as np
@@ -119,17 +119,18 @@ class Action:
 class Observation:
     """What the environment shows: the page as text (element ids in brackets) and its url.
 
-    `screenshot`: a PNG of an episode's end, for a multimodal judge; it is not stored.
+    `screenshot`: a PNG for a multimodal judge, which is not stored. `picture`: for people, see `run.screenshots`.
     """
 
     text: str
     url: str = ""
     screenshot: bytes = field(default=b"", repr=False, compare=False)
+    picture: Picture | None = field(default=None, repr=False, compare=False)
 
     @property
     def fingerprint(self) -> str:
         """Equal for equal pages: the first 16 hex digits of the SHA-256 of url and text."""
-        return hashlib.sha256(f"{self.url}\n{self.text}".encode()).hexdigest()[:16]
+        return hashlib.sha256(f"{self.url}\n{self.text}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +229,7 @@ class Trajectory:
     @property
     def fault(self) -> str | None:
         """Error kind of the world fault that broke the episode; None if it is whole."""
-        kinds = [step.result.error_kind for step in self.steps if step.result.broken]
-        return kinds[0] if kinds else self.info.get("error_kind")
+        return next((s.result.error_kind for s in self.steps if s.result.broken), self.info.get("error_kind"))
 
     @property
     def broken(self) -> bool:

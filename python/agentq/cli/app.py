@@ -17,7 +17,6 @@ from agentq.errors import ConfigError, did_you_mean
 from agentq.live.options import LiveOptions
 
 if TYPE_CHECKING:
-    from agentq.doctor import Diagnosis
     from agentq.recipes.load import Setting
 
 Run = Callable[[Namespace], int]
@@ -175,6 +174,42 @@ def report(args: Namespace) -> int:
     return _say(args, {"report": str(path)}, f"report: {path}")
 
 
+VIEWED = argument("runs", nargs="+", type=Path, metavar="RUN", help="run directories; several are compared")
+VIEW = argument("--out", type=Path, metavar="FILE", help="where to write the page; default: RUN/view.html")
+LIVE_VIEW = argument("--live", action="store_true", help="serve the page on 127.0.0.1 until Ctrl-C instead")
+PORT = argument("--port", type=int, default=0, metavar="N", help="port of --live; default: any that is free")
+
+
+@command("view", "write a page that shows every tree and episode of a run", VIEWED, VIEW, LIVE_VIEW, PORT, JSON)
+def view(args: Namespace) -> int:
+    if args.live and args.out is not None:
+        raise ConfigError("--live writes no file; leave out --out")
+    from agentq.progress import until_interrupted
+    from agentq.viewer import ViewServer, write_view
+
+    if not args.live:
+        path = write_view(args.runs, args.out)
+        return _say(args, {"view": str(path)}, f"view: {path}")
+    with ViewServer(args.runs, args.port) as server:
+        _say(args, {"view": server.url}, f"view: {server.url} (Ctrl-C ends)")
+        until_interrupted()
+    return DONE
+
+
+FORMATS = ("trl-preference", "trl-prompt-completion", "sharegpt", "parquet")
+FORMAT = argument("--format", required=True, metavar="FORMAT", choices=FORMATS, help=" | ".join(FORMATS))
+STAGE = argument("--stage", metavar="STAGE", help="the only stage to read; default: those that training reads")
+FILE = argument("--out", type=Path, required=True, metavar="FILE", help="where to write the rows")
+
+
+@command("export", "write what a run holds for other libraries", DIRECTORY, FORMAT, FILE, STAGE, JSON)
+def export_run(args: Namespace) -> int:
+    from agentq.export import export
+
+    rows = export(args.run, args.format, args.out, args.stage)
+    return _say(args, {"export": str(args.out), "rows": rows}, f"{rows} rows: {args.out}")
+
+
 NAME = argument("name", nargs="?", metavar="NAME", help="demo, ladder, eval, run, or a recipe; default: all of them")
 
 
@@ -201,12 +236,10 @@ SERVER = (
 
 @command("env serve", "serve an environment until Ctrl-C; prints what --env takes", SERVED, *SERVER, JSON)
 def serve(args: Namespace) -> int:
-    import contextlib
-    import threading
-
     from agentq.envs.remote.connection import Connection
     from agentq.envs.remote.env_server import EnvServer
     from agentq.envs.remote.token import VARIABLE
+    from agentq.progress import until_interrupted
 
     with EnvServer(args.name, args.python, args.at, args.sessions, args.idle) as server:
         first = Connection(server.at)
@@ -215,8 +248,7 @@ def serve(args: Namespace) -> int:
         file = str(server.token.file) if server.token is not None and server.token.file is not None else None
         more = f"\nfrom another machine or user: {VARIABLE}=$(cat {file})" if file else ""
         _say(args, {"env": served, "token_file": file}, f"--env {served}{more}")
-        with contextlib.suppress(KeyboardInterrupt):
-            threading.Event().wait()
+        until_interrupted()
     return DONE
 
 
@@ -252,23 +284,14 @@ SITE = argument("--env", default="booking", metavar="NAME", help="environment to
 def doctor(args: Namespace) -> int:
     from agentq.doctor.checks import examine
     from agentq.policies.engine_names import embedded_base, read_name
+    from agentq.progress import show_diagnosis
 
     model, rows = read_name(args.model) if args.model else embedded_base(), []
     for name, diagnosis in examine(model, args.env):
         rows.append({"check": name, **asdict(diagnosis)})
         if not args.json:
-            _show(name, diagnosis)
+            show_diagnosis(name, diagnosis)
     healthy = all(row["verdict"] != "fail" for row in rows)
     if args.json:
         print(json.dumps({"model": str(model), "env": args.env, "healthy": healthy, "checks": rows}))
     return DONE if healthy else NOT_DONE
-
-
-def _show(name: str, diagnosis: Diagnosis) -> None:
-    from rich.console import Console
-    from rich.text import Text
-
-    colour = {"ok": "green", "warn": "yellow", "fail": "bold red", "skipped": "dim"}[diagnosis.verdict]
-    remedy = f"; {diagnosis.remedy}" if diagnosis.remedy else ""
-    line = Text.assemble((f"{diagnosis.verdict:8}", colour), f"{name:18}{diagnosis.found}{remedy}")
-    Console().print(line, soft_wrap=True)

@@ -86,5 +86,5 @@ class _Parser(ArgumentParser):
             raise ConfigError(f"{name} must be a number; got {value}")
         if said.startswith("invalid choice"):
             given, _, choices = said.removeprefix("invalid choice: ").partition(" (choose from ")
-            raise ConfigError(f"{name} must be {' or '.join(re.findall('[a-z]+', choices))}; got {given}")
+            raise ConfigError(f"{name} must be {' or '.join(re.findall('[a-z-]+', choices))}; got {given}")
         raise ConfigError(f"{name}: {said}")

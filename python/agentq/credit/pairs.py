@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-from heapq import nsmallest
 from itertools import combinations, pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,6 +34,15 @@ def blended_value(mean_value: float, critic_value: float, alpha: float) -> float
     return alpha * mean_value + (1.0 - alpha) * critic_value
 
 
+class WeighedPair(NamedTuple):
+    """Two siblings, the one with the larger blended value first. `dropped`: why they are no pair; empty if they are."""
+
+    chosen: int
+    rejected: int
+    gap: float
+    dropped: str
+
+
 def node_pairs(
     tree: TreeRecord, *, alpha: float, threshold: float, min_visits: int = 1, max_pairs_per_node: int = 0
 ) -> list[PreferencePair]:
@@ -54,22 +63,42 @@ def node_pairs(
 
     Source: Putta et al. 2024, eq. 10 and Algorithm 1; the text has >= threshold (used here), the algorithm >.
     """
+    weighed = weighed_pairs(
+        tree, alpha=alpha, threshold=threshold, min_visits=min_visits, max_pairs_per_node=max_pairs_per_node
+    )
+    kept = (pair for pair in weighed if not pair.dropped)
+    return [PreferencePair((_sample(tree, p.chosen),), (_sample(tree, p.rejected),), p.gap) for p in kept]
+
+
+def weighed_pairs(
+    tree: TreeRecord, *, alpha: float, threshold: float, min_visits: int = 1, max_pairs_per_node: int = 0
+) -> list[WeighedPair]:
+    """The pairs of `node_pairs`, and with them every other two siblings that were tried. Same arguments and order."""
     _at_least("threshold", threshold, 0)
     _at_least("min_visits", min_visits, 1)
     _at_least("max_pairs_per_node", max_pairs_per_node, 0)
-    mean, usable = tree.mean_value, (tree.visit_count >= min_visits) & ~tree.broken
-    pairs = []
+    mean, visits, broken = tree.mean_value, tree.visit_count, tree.broken
+    found = []
     for node in np.unique(tree.parent[1:]).tolist():
-        visited = [c for c in tree.children(node).tolist() if usable[c]]
-        value = {c: blended_value(float(mean[c]), float(tree.critic_value[c]), alpha) for c in visited}
-        ranked = (sorted(two, key=lambda c: -value[c]) for two in combinations(visited, 2))
-        found = (
-            (value[rejected] - value[chosen], chosen, rejected)
-            for chosen, rejected in ranked
-            if 0 < value[chosen] - value[rejected] >= threshold and _comparable(tree, chosen, rejected)
-        )
-        pairs += nsmallest(max_pairs_per_node or len(visited) ** 2, found)
-    return [PreferencePair((_sample(tree, c),), (_sample(tree, r),), -less) for less, c, r in pairs]
+        tried = [c for c in tree.children(node).tolist() if visits[c] or broken[c]]
+        value = {c: blended_value(float(mean[c]), float(tree.critic_value[c]), alpha) for c in tried}
+        ranked = (sorted(two, key=lambda c: -value[c]) for two in combinations(tried, 2))
+        kept = 0
+        for less, chosen, rejected in sorted((value[r] - value[c], c, r) for c, r in ranked):
+            dropped = ""
+            if broken[chosen] or broken[rejected]:
+                dropped = "broken by the world"
+            elif min(visits[chosen], visits[rejected]) < min_visits:
+                dropped = f"fewer than {min_visits} visits"
+            elif not 0 < -less >= threshold:
+                dropped = f"gap below {threshold:g}" if less else "no gap"
+            elif not _comparable(tree, chosen, rejected):
+                dropped = "both unreadable"
+            elif max_pairs_per_node and kept == max_pairs_per_node:
+                dropped = f"{kept} larger gaps at this node"
+            kept += not dropped
+            found.append(WeighedPair(chosen, rejected, abs(less), dropped))
+    return found
 
 
 def inspection_pairs(tree: TreeRecord) -> list[PreferencePair]:
@@ -149,9 +178,15 @@ def success_samples(trajectories: Sequence[Trajectory], max_per_task: int = 0) -
         if tokens in kept or (max_per_task and len(kept) >= max_per_task):
             continue
         kept.add(tokens)
-        new = _new_actions((step.observation, step.proposal) for step in trajectory.steps)
-        samples += [sample_of(trajectory.steps[i].proposal) for i in new]
+        samples += [sample_of(trajectory.steps[i].proposal) for i in success_steps(trajectory)]
     return samples
+
+
+def success_steps(trajectory: Trajectory) -> list[int]:
+    """The steps of an episode that `success_samples` takes; none of a failure or of a broken episode."""
+    if trajectory.broken or not trajectory.success:
+        return []
+    return _new_actions((step.observation, step.proposal) for step in trajectory.steps)
 
 
 def tree_success_samples(tree: TreeRecord) -> list[Sample]:
@@ -160,13 +195,18 @@ def tree_success_samples(tree: TreeRecord) -> list[Sample]:
     Returns:
         Samples in node order. If two siblings both lead to success, both are included.
     """
+    return [_sample(tree, node) for node in tree_success_nodes(tree)]
+
+
+def tree_success_nodes(tree: TreeRecord) -> list[int]:
+    """The nodes whose actions `tree_success_samples` takes."""
     kept: set[int] = set()
     broken = set(np.flatnonzero(tree.broken).tolist())
     for end in np.flatnonzero(tree.success).tolist():
         path = tree.path(end)
         new = _new_actions((tree.observation[before], _proposal(tree, node)) for before, node in pairwise(path))
         kept |= {path[i + 1] for i in new}
-    return [_sample(tree, node) for node in sorted(kept - broken)]
+    return sorted(kept - broken)
 
 
 def _new_actions(episode: Iterable[tuple[Observation | None, Proposal]]) -> list[int]:

@@ -97,13 +97,19 @@ def default_browser() -> BrowserPool:
     return pool.default_browser()
 
 
-def make(name: str | Callable[[], Any], browser: BrowserPool | None = None) -> SiteEnv:
+def make(name: str | Callable[[], Any], browser: BrowserPool | None = None, *, screenshots: bool = False) -> SiteEnv:
     """A new session of environment `name`; call `reset(task)` on it.
 
-    With `browser`, or as `chromium/NAME`, its pages are read from Chromium. Raises ConfigError for an unknown name,
-    EnvError for a server that does not answer.
+    With `browser`, or as `chromium/NAME`, its pages are read from Chromium. With `screenshots`, its observations have
+    pictures. Raises ConfigError for an unknown name or one that has no pictures, EnvError for a server that does not
+    answer.
     """
-    return _family(name).make(name, browser)
+    env = _family(name).make(name, browser)
+    if screenshots:
+        if not hasattr(env, "screenshots"):
+            raise ConfigError(f"run.screenshots must be false for {env.name}, whose pages no browser shows; got true")
+        env.screenshots = True
+    return env
 
 
 def max_sessions(name: str | Callable[[], Any]) -> int | None:

@@ -144,6 +144,8 @@ class RungResult:
     `seconds` is wall time; `env_steps` and token counts are sums over all tasks; `mean_return` is in reward units.
     `money`: cost of the tokens, 0 without a known price.
     `by_env`: for several environments, `successes`, `n`, `low`, `high` and `broken` of each.
+    `stops`: number of unsolved tasks by how they ended, `errors`: of steps by error kind; see `evaluation.endings`.
+    `against_base`: the `PairedResult` against the base on the same tasks, without those that the world broke.
     """
 
     name: str
@@ -160,6 +162,9 @@ class RungResult:
     by_env: dict[str, dict[str, float]] = field(default_factory=dict)
     money: float = 0.0
     broken: int = 0
+    stops: dict[str, int] = field(default_factory=dict)
+    errors: dict[str, int] = field(default_factory=dict)
+    against_base: dict[str, float] | None = None
 
     @property
     def rate(self) -> float:
@@ -212,7 +217,7 @@ class RungResult:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RungResult:
         """Raises ValueError, naming the key, if one is missing; unknown keys are ignored."""
-        later = ("by_env", "money", "broken")  # absent in files of earlier versions
+        later = ("by_env", "money", "broken", "stops", "errors", "against_base")  # absent in files of earlier versions
         missing = [f.name for f in fields(cls) if f.name not in values and f.name not in later]
         if missing:
             raise ValueError(f"a rung must have '{missing[0]}'; got {sorted(values)}")

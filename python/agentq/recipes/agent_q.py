@@ -24,25 +24,22 @@ from agentq.types import PreferencePair, Sample
 
 
 def collect(r: Round[AgentQ]) -> None:
-    """Collect one search tree per task of the round. The critic ranks its proposals."""
+    """Collect one search tree per task of the round. The critic ranks its proposals.
+
+    The stage's note tells by which settings pairs are taken.
+    """
     s = r.settings.search
     settings = search_settings(s, s.num_iterations, r.settings.run.seed)
     job = partial(searches, policy=r.policy, critic=r.settings.critic, settings=settings, stage=r.stage)
     r.pipeline.collect(r.stage, attempts(r.tasks()), job, kind=TREE, sessions=s.leaves_in_flight)
+    r.store.set_note(r.stage, {**(r.store.note(r.stage) or {}), "pairs": r.settings.pairs.model_dump()})
 
 
 def credit(r: Round[AgentQ]) -> list[PreferencePair | Sample]:
     """Sibling pairs whose blended values differ by `pairs.threshold` or more, and actions to replay."""
-    p = r.settings.pairs
     found: list[PreferencePair | Sample] = []
     for tree in r.store.trees(r.stage):
-        found += node_pairs(
-            tree,
-            alpha=p.alpha,
-            threshold=p.threshold,
-            min_visits=p.min_visits,
-            max_pairs_per_node=p.max_pairs_per_node,
-        )
+        found += node_pairs(tree, **r.settings.pairs.model_dump())
         if r.settings.train.sft_weight:
             found += tree_success_samples(tree)
     return with_learners_reference(r, found)

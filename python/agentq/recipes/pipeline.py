@@ -6,8 +6,10 @@ A finished stage is not repeated. An interrupted stage continues with the missin
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Protocol
@@ -15,8 +17,9 @@ from typing import Protocol
 from agentq import envs
 from agentq.config import Search, Settings
 from agentq.errors import ConfigError
+from agentq.evaluation.endings import Ending, end_of_episode, end_of_tree
 from agentq.evaluation.outcomes import TaskOutcome, of_episode, of_tree
-from agentq.evaluation.stats import RungResult
+from agentq.evaluation.stats import RungResult, paired_difference
 from agentq.model_settings import CriticSettings
 from agentq.policies.engine_names import checkpoint_to_train
 from agentq.policies.protocol import Engine
@@ -32,6 +35,8 @@ from agentq.searching.worker import Job
 from agentq.store.files import note_model
 from agentq.store.run import TRAJECTORY, TREE, RunStore
 from agentq.types import Split, Task
+
+BASE_STAGE = "base/eval"  # where a run measures its base
 
 
 class StageDisplay(Protocol):
@@ -132,7 +137,8 @@ class Pipeline(Resources):
         """
         sampling = RolloutSettings(temperature=temperature, seed=self.settings.run.seed)
         self.collect(stage, attempts(tasks), partial(episodes, policy=checkpoint, sampling=sampling))
-        return self._row(name, stage, [of_episode(t) for t in self.store.trajectories(stage)], spent)
+        ended = [(of_episode(t), end_of_episode(t)) for t in self.store.trajectories(stage)]
+        return self._row(name, stage, ended, spent)
 
     def evaluate_search(
         self,
@@ -153,11 +159,14 @@ class Pipeline(Resources):
         settings = search_settings(search, num_iterations, self.settings.run.seed, stop_on_success=True)
         job = partial(searches, policy=checkpoint, critic=critic, settings=settings, stage=stage, by_steps=by_steps)
         self.collect(stage, attempts(tasks), job, kind=TREE, sessions=search.leaves_in_flight)
-        return self._row(name, stage, [of_tree(tree) for tree in self.store.trees(stage)])
+        return self._row(name, stage, [(of_tree(tree), end_of_tree(tree)) for tree in self.store.trees(stage)])
 
-    def _row(self, name: str, stage: str, outcomes: Sequence[TaskOutcome], spent: Cost | None = None) -> RungResult:
+    def _row(
+        self, name: str, stage: str, ended: Sequence[tuple[TaskOutcome, Ending]], spent: Cost | None = None
+    ) -> RungResult:
         cost = self.cost(stage) + (spent or Cost())
-        return RungResult.from_outcomes(
+        outcomes, endings = zip(*ended, strict=True)
+        row = RungResult.from_outcomes(
             name,
             *zip(*outcomes, strict=True),
             env_steps=cost.env_steps,
@@ -166,6 +175,22 @@ class Pipeline(Resources):
             seconds=cost.seconds,
             money=cost.money,
         )
+        return replace(
+            row,
+            stops=dict(Counter(ending.stop for ending in endings if ending.stop)),
+            errors=dict(Counter(kind for ending in endings for kind in ending.errors)),
+            against_base=self._against_base(stage, outcomes),
+        )
+
+    def _against_base(self, stage: str, outcomes: Sequence[TaskOutcome]) -> dict[str, float] | None:
+        """The paired difference against the base's episodes, if the run has them, on tasks that neither lost."""
+        if stage == BASE_STAGE:
+            return None
+        base = [of_episode(t) for t in self.store.trajectories(BASE_STAGE)]
+        broken = [a.broken or b.broken for a, b in zip(outcomes, base, strict=False)]
+        if len(base) != len(outcomes) or all(broken):
+            return None
+        return asdict(paired_difference([a.success for a in outcomes], [b.success for b in base], broken=broken))
 
     def cost(self, *stages: str) -> Cost:
         """Cost of the stages, over all their interruptions."""

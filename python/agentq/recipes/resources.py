@@ -139,7 +139,7 @@ class Resources:
 
     def make_env(self) -> SiteEnv:
         """A session of the run's environment."""
-        return envs.make(self.settings.run.env)
+        return envs.make(self.settings.run.env, screenshots=self.settings.run.screenshots)
 
 
 def _adapter_for(checkpoint: Name) -> Path | None:

@@ -67,7 +67,7 @@ class Inputs(NamedTuple):
         found = load(model, command, self.file, self.given, self.source)
         from agentq import envs
 
-        envs.make(found.run.env)
+        envs.make(found.run.env, screenshots=found.run.screenshots)
         return found
 
 

@@ -14,6 +14,7 @@ from markupsafe import Markup
 from agentq.errors import StoreError
 from agentq.evaluation.stats import RungResult
 from agentq.policies.usage import Tally, Usage, count
+from agentq.progress import by_count
 from agentq.report.charts import finite_points, line_plot, success_bars
 from agentq.report.examples import Example, Examples
 from agentq.store.durable import write_whole
@@ -104,7 +105,7 @@ def read_stages(store: RunStore) -> tuple[list[StageRow], list[Example]]:
             continue  # an internal mark of the run
         seconds, done, total, _ = (note.pop(key, None) for key in ("seconds", "done", "total", "finished"))
         text = [f"{done} of {total}"] if done != total and total else []
-        for key in ("live", "checkpoints", "state"):  # the first is shown elsewhere; the others are seals
+        for key in ("live", "pairs", "checkpoints", "state"):  # the first two are shown elsewhere; the others are seals
             note.pop(key, None)
         text += used(Usage.from_note({key: note.pop(key, {}) for key in ("usage", "engine")}))
         text += [f"{key.replace('_', ' ')} {value}" for key, value in note.items()]
@@ -114,14 +115,9 @@ def read_stages(store: RunStore) -> tuple[list[StageRow], list[Example]]:
             faults.update(tree.info.get("faults", {}))
             restored.update(how for how in tree.restored if how)
             examples.see(stage, tree)
-        text += [f"{what}: {_by_count(found)}" for what, found in ((BROKEN, faults), (RESTORED, restored)) if found]
+        text += [f"{what}: {by_count(found)}" for what, found in ((BROKEN, faults), (RESTORED, restored)) if found]
         rows.append(StageRow(stage, trees, episodes, seconds, "; ".join(text)))
     return rows, examples.picked()
-
-
-def _by_count(found: Counter[str]) -> str:
-    """`7 timeout, 2 held`: commonest first, then by name."""
-    return ", ".join(f"{n} {kind}" for kind, n in sorted(found.items(), key=lambda each: (-each[1], each[0])))
 
 
 def used(usage: Usage) -> list[str]:
@@ -176,4 +172,5 @@ def _template() -> jinja2.Template:
     )
     environment.filters["duration"] = duration
     environment.filters["count"] = count
+    environment.filters["by_count"] = by_count
     return environment.get_template("report.html")

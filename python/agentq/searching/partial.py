@@ -18,9 +18,10 @@ from agentq._core import Forest
 from agentq.agent.actions import history_text
 from agentq.errors import StoreError
 from agentq.searching.faults import Broken
-from agentq.searching.nodes import Node
+from agentq.searching.nodes import Node, record
 from agentq.searching.selection import check_forest
 from agentq.store.partial import PartialTree
+from agentq.store.records import TreeRecord
 from agentq.types import History
 
 if TYPE_CHECKING:
@@ -70,6 +71,17 @@ class PartialTrees:
             print(f"agentq: task {seed} of {self.stage} is searched anew; its half-grown tree: {line}", file=sys.stderr)
 
 
+def tree_so_far(tree: PartialTree) -> TreeRecord:
+    """What a kept tree would be if its search ended now."""
+    forest, state = Forest.from_bytes(tree.forest), tree.state
+    (root,) = forest.trees.tolist()
+    table, above = forest.table(root), state["above"]
+    del table["id"]
+    nodes = _nodes(tree, [*range(-1, above), *(table["parent"][1:] + above).tolist()], above)[above:]
+    info = {**state["counts"], "faults": state["faults"], "ends": [end - above for end in state["ends"]]}
+    return record(tree.task, nodes, table, info)
+
+
 def _owner(search: TreeSearch) -> dict[str, Any]:
     """The settings and task that a kept tree must match, as plain JSON values."""
     settings = asdict(search.settings)
@@ -80,6 +92,7 @@ def _partial(search: TreeSearch) -> PartialTree:
     table = search.forest.table(search.tree)
     above = search.root.path()[:-1]
     nodes = [*above, *(search.nodes[i] for i in table["id"].tolist())]
+    place = {node: i for i, node in enumerate(nodes)}
     return PartialTree(
         task=search.task,
         forest=search.forest.to_bytes(),
@@ -99,6 +112,7 @@ def _partial(search: TreeSearch) -> PartialTree:
             "left": search.left,
             "succeeded": search.succeeded,
             "taken": search.taken,
+            "ends": [place[end] for end in search.ends],
             "seconds": time.perf_counter() - search.begun,
         },
     )
@@ -135,6 +149,7 @@ def _put_back(search: TreeSearch, tree: PartialTree) -> None:
     search.faults = Counter(state["faults"])
     search.expansions, search.left, search.succeeded = state["expansions"], state["left"], state["succeeded"]
     search.taken = [(n, total) for n, total in state["taken"]]
+    search.ends = [nodes[i] for i in state["ends"]]
     search.begun -= state["seconds"]
 
 

@@ -57,6 +57,8 @@ def _take(search: TreeSearch, node: Node) -> None:
     for i, each in kept.items():
         each.id = i
     search.nodes, search.root, search.left = kept, node, search.settings.num_iterations
+    below = set(kept.values())
+    search.ends = [end for end in search.ends if end in below]
     search.succeeded = any(each.result is not None and each.result.success for each in kept.values())
 
 

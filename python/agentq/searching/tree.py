@@ -103,6 +103,7 @@ class TreeSearch:
         self.succeeded = False
         self.begun = time.perf_counter()  # minus the time that earlier processes took
         self.taken: list[tuple[int, float]] = []  # N and W of each action taken, see `searching.steps`
+        self.ends: list[Node] = []  # where each rollout below the present root ended, in order
 
     async def run(self) -> TreeRecord:
         """Search until iterations or budget are spent, the tree is exhausted, or (if asked to) a success is found.
@@ -119,7 +120,8 @@ class TreeSearch:
             await self.close()
         table = self.forest.table(self.tree)
         nodes = [self.nodes[i] for i in table.pop("id").tolist()]
-        tree = record(self.task, nodes, table, self.info())
+        place = {node: i for i, node in enumerate(nodes)}
+        tree = record(self.task, nodes, table, {**self.info(), "ends": [place[end] for end in self.ends]})
         for node in nodes:
             node.parent = None  # without cycles the nodes are freed now, not when the garbage collector finds them
         return tree
@@ -252,6 +254,7 @@ class TreeSearch:
             assert node.history is not None and node.result is not None
             self.forest.set_terminal([ticket])
             self.forest.tell_one(ticket, node.total)
+            self.ends.append(node)
             self.counts["iterations"] += 1
             self.succeeded |= bool(node.result.success)
             self.on_rollout(node.history, node.result)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from agentq.picture import Picture
 from agentq.store.codec import BlobTable, ValueTable
 from agentq.types import Action, Command, EnvAction, Observation, Proposal, Status, StopReason
 
@@ -18,14 +19,21 @@ _TYPES = {"prompt_ids": np.dtype(np.int32), "token_ids": np.dtype(np.int32), "lo
 def encode_observations(
     pages: Sequence[Observation | None], values: ValueTable, blobs: BlobTable
 ) -> dict[str, np.ndarray]:
-    """The columns of pages; their texts become blobs."""
+    """The columns of pages; their texts and pictures become blobs."""
     present = [(i, page) for i, page in enumerate(pages) if page is not None]
     text = [blobs.add(page.text.encode("utf-8", "surrogatepass")) for _, page in present]
-    return {
+    pictures = [page.picture for _, page in present]
+    columns = {
         "page.node": np.array([i for i, _ in present], "<i4"),
         "page.text": np.array(text, "<i4"),
         "page.url": values.column(page.url for _, page in present),
     }
+    if any(pictures):
+        columns["page.picture"] = np.array([blobs.add(p.webp) if p is not None else -1 for p in pictures], "<i4")
+        columns["page.boxes"] = values.column(
+            None if p is None else (p.size, tuple((number, *box) for number, box in p.boxes.items())) for p in pictures
+        )
+    return columns
 
 
 def decode_observations(
@@ -33,13 +41,22 @@ def decode_observations(
 ) -> list[Observation | None]:
     """Inverse of `encode_observations` for `n` nodes; equal pages share one object."""
     pages: list[Observation | None] = [None] * n
-    known: dict[tuple[int, int], Observation] = {}
-    rows = (columns[f"page.{name}"].tolist() for name in ("node", "text", "url"))
-    for node, text, url in zip(*rows, strict=True):
-        if (text, url) not in known:
-            known[text, url] = Observation(blobs[text].decode("utf-8", "surrogatepass"), values[url])
-        pages[node] = known[text, url]
+    known: dict[tuple[int, ...], Observation] = {}
+    none = np.full(len(columns["page.node"]), -1)  # a run without screenshots has no such columns
+    rows = (columns.get(f"page.{name}", none).tolist() for name in ("node", "text", "url", "picture", "boxes"))
+    for node, *key in zip(*rows, strict=True):
+        if tuple(key) not in known:
+            text, url, image, boxes = key
+            picture = _picture(blobs[image], values[boxes]) if image >= 0 else None
+            page = Observation(blobs[text].decode("utf-8", "surrogatepass"), values[url], picture=picture)
+            known[tuple(key)] = page
+        pages[node] = known[tuple(key)]
     return pages
+
+
+def _picture(webp: bytes, layout: list[Any]) -> Picture:
+    (width, height), boxes = layout
+    return Picture(webp, (width, height), {number: (x, y, w, h) for number, x, y, w, h in boxes})
 
 
 def encode_proposals(

@@ -164,6 +164,14 @@ class RunStore:
         """The tree that `set_partial` kept last. Raises StoreError if it is damaged."""
         return next(self._records(stage, PARTIAL, decode_partial, str(seed)), None)
 
+    def tree(self, stage: str, seed: int) -> TreeRecord | None:
+        """The tree of one task; None if the stage has none. Raises StoreError if it is damaged."""
+        return next(self._records(stage, TREE, decode_tree, str(seed)), None)
+
+    def trajectory(self, stage: str, item_key: str) -> Trajectory | None:
+        """One episode; None if the stage has none. Raises StoreError if it is damaged."""
+        return next(self._records(stage, TRAJECTORY, decode_trajectory, item_key), None)
+
     def drop_partial(self, stage: str, seed: int) -> None:
         """Forget what `set_partial` kept, if anything."""
         with self.transaction():
@@ -190,6 +198,10 @@ class RunStore:
     def trajectories(self, stage: str) -> Iterator[Trajectory]:
         """The stage's episodes by task seed, then key, decoded one at a time."""
         return self._records(stage, TRAJECTORY, decode_trajectory)
+
+    def blob(self, address: bytes) -> bytes:
+        """The data with this `blob_hash`. Raises StoreError if there is none."""
+        return self._fetch([address])[address]
 
     def set_note(self, stage: str, note: Mapping[str, Any]) -> None:
         """Keep a finished stage's summary, plain JSON values; an earlier summary is replaced."""
@@ -235,8 +247,10 @@ class RunStore:
         self._execute("INSERT OR IGNORE INTO stages(name) VALUES (?)", (stage,))
         return int(self._execute("SELECT id FROM stages WHERE name = ?", (stage,))[0][0])
 
-    def _keys(self, stage: str, kind: str) -> list[tuple[str, int]]:
+    def _keys(self, stage: str, kind: str, only: str | None = None) -> list[tuple[str, int]]:
         sql = "SELECT key, items.rowid FROM items JOIN stages ON stages.id = items.stage WHERE name = ? AND kind = ?"
+        if only is not None:
+            return [(key, row) for key, row in self._execute(f"{sql} AND key = ?", (stage, kind, only))]
         return [(key, row) for key, row in self._execute(f"{sql} ORDER BY seed, key", (stage, kind))]
 
     def _add(
@@ -257,9 +271,7 @@ class RunStore:
     def _records(
         self, stage: str, kind: str, decode: Callable[[bytes, Fetch], T], only: str | None = None
     ) -> Iterator[T]:
-        for key, row in self._keys(stage, kind):
-            if only not in (None, key):
-                continue
+        for key, row in self._keys(stage, kind, only):
             record = self._execute("SELECT record FROM items WHERE rowid = ?", (row,))[0][0]
             try:
                 with damage_named(self.path / "run.sqlite"):

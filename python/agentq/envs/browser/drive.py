@@ -11,6 +11,7 @@ Each way is checked by the page's fingerprint. A Return in `log` records which w
 
 from __future__ import annotations
 
+import base64
 import itertools
 import time
 from collections.abc import Iterator, Mapping
@@ -25,6 +26,7 @@ from agentq.envs.browser.states import BrowserSnapshot, Document, Lineage, Retur
 from agentq.envs.browser.views import Call, command_call, fill_calls, read_view
 from agentq.envs.tab import VIEWPORT_LINES, ActionError, View
 from agentq.errors import EnvError
+from agentq.picture import Picture
 from agentq.types import EnvAction, Observation, Task
 
 Reply = dict[str, Any]
@@ -145,6 +147,18 @@ class Driver:
         """The viewport at `state` as a PNG, base64."""
         self.sync(state)
         return str(self._call("screenshot"))
+
+    def picture(self, wanted: bool) -> Picture | None:
+        """What the window shows, if `wanted`. None, too, if the browser is lost just now."""
+        try:
+            shown = self._call("picture") if wanted else None
+        except EnvError:
+            shown = None
+        if shown is None:
+            return None
+        boxes = {int(number): (x, y, w, h) for number, (x, y, w, h) in shown["boxes"].items()}
+        width, height = shown["size"]
+        return Picture(base64.b64decode(shown["webp"]), (width, height), boxes)
 
     def drop(self) -> None:
         """Release the session; its state can be rebuilt."""

@@ -66,6 +66,7 @@ class BrowserEnv:
         self.name, self.max_steps = host.name, host.max_steps
         self.max_tokens, self.max_repeats = max_tokens, max_repeats
         self.guard, self.pictures = guard, pictures
+        self.screenshots = False  # whether each observation has a picture of its page
         self._driver = Driver(host, pool, secrets or {}, guard)
         self._state: BrowserSnapshot | None = None
         self._astray = False  # the last restore failed
@@ -100,8 +101,9 @@ class BrowserEnv:
         self._astray = False
         state = self._driver.start(task, self.name)
         text, _ = self._text(state.view)
-        self._state = self._driver.live = replace(state, observation=Observation(text, state.view.url))
-        return self._state.observation
+        observation = Observation(text, state.view.url, picture=self._driver.picture(self.screenshots))
+        self._state = self._driver.live = replace(state, observation=observation)
+        return observation
 
     def step(self, env_action: EnvAction | None) -> StepResult:
         """Act. A refused action, and a page that never answers, are data on the result."""
@@ -187,6 +189,7 @@ class BrowserEnv:
         twin = BrowserEnv(
             driver.host, driver.pool, secrets=driver.secrets, guard=self.guard, pictures=self.pictures, **limits
         )
+        twin.screenshots = self.screenshots
         twin._state = self.snapshot() if self._state is not None else None
         return twin
 
@@ -239,17 +242,19 @@ class BrowserEnv:
     ) -> tuple[BrowserSnapshot, int]:
         """The state after a step, and how many lines were cut."""
         text, cut = self._text(view)
+        same = "lines" not in reply
+        picture = state.observation.picture if same else self._driver.picture(self.screenshots)
         after = replace(
             state,
             view=view,
             steps=state.steps + 1,
-            observation=Observation(text + note, view.url),
+            observation=Observation(text + note, view.url, picture=picture),
             action=None if view is state.view else action,  # an action without effect is not repeated in a replay
             taken=str(action),
             repeats=state.repeats_after(action, view),
             parent=state,
         )
-        if "lines" in reply:
+        if not same:
             driver = self._driver
             after = replace(
                 after,

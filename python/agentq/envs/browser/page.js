@@ -212,6 +212,19 @@
     return outer(frame.ownerDocument.defaultView, x, y);
   }
 
+  // Where elements are in the window: [left, top, width, height] by number, for those in sight; and the window's size.
+  function boxes(keys) {
+    const found = {}, size = [innerWidth, innerHeight];
+    for (const [number, key] of Object.entries(keys)) {
+      const el = find(key), box = el?.isConnected && el.getBoundingClientRect();
+      if (!box || !box.width || !box.height) continue;
+      const { x, y } = outer(el.ownerDocument.defaultView, box.left, box.top);
+      if (x < size[0] && y < size[1] && x + box.width > 0 && y + box.height > 0)
+        found[number] = [x, y, box.width, box.height].map(Math.round);
+    }
+    return { size, boxes: found };
+  }
+
   const tell = (el, ...types) => types.forEach((t) => el.dispatchEvent(new Event(t, { bubbles: true, composed: true })));
   const acts = {
     put(el, value) {
@@ -307,5 +320,5 @@
     return true;
   }
 
-  globalThis.agentq = { keep, restart, observe, turn, putBack, point, corner, act, origin, quiet, keyOf };
+  globalThis.agentq = { keep, restart, observe, turn, putBack, point, boxes, corner, act, origin, quiet, keyOf };
 })();

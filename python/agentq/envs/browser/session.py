@@ -16,7 +16,8 @@ from agentq.envs.browser.gestures import Fill, fill_in, perform
 from agentq.envs.browser.look import look
 from agentq.envs.browser.tab import Tab
 
-CALLS = ("visit", "put_back", "act", "answer", "observe", "storage", "screenshot", "close")
+CALLS = ("visit", "put_back", "act", "answer", "observe", "storage", "screenshot", "picture", "close")
+WEBP_QUALITY = 60
 _LOADS = 4
 
 
@@ -119,6 +120,14 @@ class BrowserSession:
     async def screenshot(self) -> str:
         """The viewport as a PNG, base64."""
         return base64.b64encode(await self.context.shown().page.screenshot()).decode()
+
+    async def picture(self) -> dict[str, Any]:
+        """The viewport as a WebP, base64, its size, and the box of each element in it by number, in CSS pixels."""
+        tab, elements = self.context.shown(), self.context.reader.elements
+        own = {number: key for number, (frame, key) in elements.items() if frame.owner is None}
+        shown = await tab.evaluate(f"agentq.boxes({json.dumps(own)})")
+        shot = await tab.cdp.send("Page.captureScreenshot", {"format": "webp", "quality": WEBP_QUALITY})
+        return {**shown, "webp": shot["data"]}
 
     async def close(self) -> dict[str, Any]:
         """Release the context; returns what the gate has counted since the last reply."""

@@ -21,6 +21,7 @@ from agentq.envs.browser import processes, wire
 from agentq.envs.browser.context import Gone, Refusal, SessionSettings
 from agentq.envs.browser.session import CALLS, BrowserSession
 
+PICTURES = ("screenshot", "picture")  # calls whose reply has no text to mask
 ARGS = [
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",  # only proxy.py resolves names
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
@@ -82,7 +83,10 @@ class BrowserWorker:
             session = self.sessions.get(message["session"])
             gone = isinstance(error, Gone) or session is None or session.context.crashed
             reply |= {"error": str(error).split("\n", 1)[0], "gone": gone}
-        if message["session"] in self.sessions and message["call"] != "screenshot":  # a picture has no text to mask
+        if message["session"] in self.sessions and message["call"] not in (
+            "screenshot",
+            "picture",
+        ):  # a picture has no text to mask
             reply = self.sessions[message["session"]].context.secrets.mask(reply)
         wire.write(self.output, reply)
 

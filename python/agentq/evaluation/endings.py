@@ -1,0 +1,40 @@
+"""How evaluated tasks ended: why they were not solved, and which errors their steps met. Pure functions."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from agentq.store.records import TreeRecord
+from agentq.types import Command, Trajectory
+
+BY_AGENT, BY_SITE, OUT_OF_STEPS = "ended by the agent", "ended by the site", "out of steps"
+NOT_FOUND = "no success found"  # by a search
+
+
+class Ending(NamedTuple):
+    """`stop`: why a task was not solved, empty if it was; `errors`: the error kind of each step that met one."""
+
+    stop: str
+    errors: list[str]
+
+
+def end_of_episode(t: Trajectory) -> Ending:
+    """The ending of an episode. `stop` is an error kind if an error ended it, such as `loop`."""
+    return Ending(_stop(t), [step.result.error_kind for step in t.steps if step.result.error_kind])
+
+
+def end_of_tree(tree: TreeRecord) -> Ending:
+    """The ending of a search, with the errors of all its rollouts."""
+    stop = "" if tree.success.any() else tree.fault or NOT_FOUND
+    return Ending(stop, [kind for kind in tree.error_kind if kind])
+
+
+def _stop(t: Trajectory) -> str:
+    if t.success and not t.broken:
+        return ""
+    if t.fault is not None or not t.steps:
+        return t.fault or BY_SITE
+    last, action = t.steps[-1].result, t.steps[-1].proposal.action.env_action
+    if last.truncated:
+        return last.error_kind or OUT_OF_STEPS
+    return BY_AGENT if action is not None and action.command is Command.STOP else BY_SITE

@@ -1,0 +1,100 @@
+"""The trees and episodes of one or several runs, read one at a time."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from agentq.errors import ConfigError, StoreError
+from agentq.policies.engine_names import path_in, read_name
+from agentq.searching.partial import tree_so_far
+from agentq.store.run import PARTIAL, TRAJECTORY, TREE, RunStore
+from agentq.viewer.data import Shown, of_episode, of_tree
+
+
+class ItemPlace(NamedTuple):
+    """Where an item is: the number of its run, its stage, its kind (`TREE`, `TRAJECTORY`, or `PARTIAL`) and its key."""
+
+    run: int
+    stage: str
+    kind: str
+    key: str
+
+
+class Items:
+    """The items of runs. A run may be written at the same time."""
+
+    def __init__(self, run_dirs: Sequence[Path]) -> None:
+        """Raises StoreError if one is no run directory."""
+        self.paths = [path.resolve() for path in run_dirs]
+        self.stores = [RunStore.read(path) for path in run_dirs]
+        self._words: dict[int, Callable[[int], str]] = {}
+
+    def close(self) -> None:
+        """Release the runs."""
+        for store in self.stores:
+            store.close()
+
+    def runs(self) -> list[dict[str, Any]]:
+        """Each run's name, its selection rule and constant for the page's U, and its stages."""
+        found = []
+        for path, store in zip(self.paths, self.stores, strict=True):
+            search = store.config.get("search", {})
+            about = {"name": path.name, "selection": search.get("selection", ""), "c_exp": search.get("c_exp", 0.0)}
+            found.append({**about, "stages": store.stages()})
+        return found
+
+    def places(self) -> Iterator[ItemPlace]:
+        """Every item by run, stage and kind. A tree that is being searched comes as `PARTIAL`."""
+        for run, store in enumerate(self.stores):
+            for stage in store.stages():
+                for kind in (TREE, TRAJECTORY, PARTIAL):
+                    yield from (ItemPlace(run, stage, kind, key) for key in sorted(store.keys(stage, kind), key=_order))
+
+    def read(self, place: ItemPlace) -> Shown | None:
+        """The item; None if it has gone. Raises StoreError if it is damaged."""
+        store = self.stores[place.run]
+        if place.kind == TRAJECTORY:
+            episode = store.trajectory(place.stage, place.key)
+            return of_episode(episode) if episode is not None else None
+        if place.kind == PARTIAL:
+            partial = store.partial(place.stage, int(place.key))
+            return of_tree(tree_so_far(partial)) if partial is not None else None
+        tree = store.tree(place.stage, int(place.key))
+        return of_tree(tree) if tree is not None else None
+
+    def pairs(self, place: ItemPlace) -> dict[str, Any] | None:
+        """The settings by which training takes preference pairs from the item's stage; None if it takes none."""
+        return (self.stores[place.run].note(place.stage) or {}).get("pairs")
+
+    def words(self, run: int) -> Callable[[int], str]:
+        """The text of a token of the run's base. Empty texts if its tokenizer is not on this machine."""
+        if run not in self._words:
+            self._words[run] = _decoder((self.stores[run].note("base") or {}).get("name", ""))
+        return self._words[run]
+
+
+def squeeze(value: Any) -> bytes:
+    """JSON, compressed as the page's DecompressionStream reads it."""
+    return zlib.compress(json.dumps(value, separators=(",", ":")).encode(), 9)
+
+
+def _order(key: str) -> tuple[int, ...]:
+    return tuple(int(part) if part.isdigit() else 0 for part in key.split("/"))
+
+
+def _decoder(base: str) -> Callable[[int], str]:
+    try:
+        from tokenizers import Tokenizer
+
+        folder = path_in(read_name(base))
+        file = folder / "tokenizer.json" if folder is not None else None
+        if file is None or not file.is_file():
+            return lambda token: ""
+        tokenizer = Tokenizer.from_file(str(file))
+    except (ImportError, ConfigError, StoreError, OSError):
+        return lambda token: ""
+    return lambda token: str(tokenizer.decode([token], skip_special_tokens=False))

@@ -1,0 +1,159 @@
+"""`ViewServer`: the same page on the loopback interface while a run goes on.
+
+Only this machine can reach it. Other users of the machine need the secret in the address, and pages of other sites
+cannot read it by a name of their own that leads here, because the `Host` of each request is checked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+import threading
+import time
+from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from agentq.errors import ConfigError, StoreError
+from agentq.store.run import PARTIAL
+from agentq.viewer.data import row, token_data, tree_data
+from agentq.viewer.items import ItemPlace, Items, squeeze
+from agentq.viewer.page import about, live_page
+
+EVERY_S = 1.0  # least time between two looks at the run directories
+
+
+class ViewServer:
+    """Serves runs until it is closed. `url` is the address of the page."""
+
+    def __init__(self, run_dirs: Sequence[Path], port: int = 0) -> None:
+        """Raises StoreError if one is no run directory, ConfigError if the port is invalid or taken."""
+        if not 0 <= port <= 65535:
+            raise ConfigError(f"--port must be in [0, 65535]; got {port}")
+        self._items = Items(run_dirs)
+        self._guard = threading.Lock()
+        self._places: list[ItemPlace] = []
+        self._rows: dict[int, dict[str, Any]] = {}
+        self._version = 0
+        self._looked = -EVERY_S
+        self._page, self._policy = live_page(", ".join(path.name for path in self._items.paths))
+        self._secret = secrets.token_urlsafe(16)
+        server = self
+
+        class ViewHandler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                server._answer(self)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                """A terminal shows no requests."""
+
+        try:
+            self._http = ThreadingHTTPServer(("127.0.0.1", port), ViewHandler)
+        except OSError as error:
+            self._items.close()
+            raise ConfigError(f"--port must be free; got {port}: {error.strerror}") from error
+        self._http.daemon_threads = True
+        self._host = f"127.0.0.1:{self._http.server_address[1]}"
+        self.url = f"http://{self._host}/{self._secret}/"
+        threading.Thread(target=self._http.serve_forever, daemon=True).start()
+
+    def __enter__(self) -> ViewServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop serving and release the runs."""
+        self._http.shutdown()
+        self._http.server_close()
+        self._items.close()
+
+    def _answer(self, request: BaseHTTPRequestHandler) -> None:
+        path = request.path.partition("?")[0]
+        inside = f"/{self._secret}/"
+        if request.headers.get("Host") != self._host or not secrets.compare_digest(path[: len(inside)], inside):
+            request.send_error(404)
+            return
+        try:
+            body, kind = self._body(path.removeprefix(inside)), "application/octet-stream"
+        except StoreError as error:
+            request.send_error(500, explain=str(error))
+            return
+        if body is None:
+            request.send_error(404)
+            return
+        request.send_response(200)
+        if path == inside:
+            kind = "text/html; charset=utf-8"
+            request.send_header("Content-Security-Policy", self._policy)
+        for name, value in {
+            "Content-Type": kind,
+            "Content-Length": str(len(body)),
+            "Cache-Control": "no-store",
+            "Cross-Origin-Resource-Policy": "same-origin",
+            "Referrer-Policy": "no-referrer",
+            "X-Content-Type-Options": "nosniff",
+            "X-Frame-Options": "DENY",
+        }.items():
+            request.send_header(name, value)
+        request.end_headers()
+        request.wfile.write(body)
+
+    def _body(self, name: str) -> bytes | None:
+        if name == "":
+            return self._page
+        if name == "data/index":
+            return squeeze(self._index())
+        if shot := re.fullmatch("data/shot([0-9a-f]{32})", name):
+            return self._picture(bytes.fromhex(shot[1]))
+        for kind in ("tree", "tokens"):
+            number = name.removeprefix(f"data/{kind}")
+            if number.isdecimal() and int(number) < len(self._places):
+                return self._data(kind, self._places[int(number)])
+        return None
+
+    def _data(self, kind: str, place: ItemPlace) -> bytes | None:
+        shown = self._items.read(place)
+        if shown is None:
+            return None
+        if kind == "tokens":
+            return squeeze(token_data(shown, self._items.words(place.run)))
+        return squeeze(tree_data(shown, self._items.pairs(place)))
+
+    def _picture(self, address: bytes) -> bytes | None:
+        for store in self._items.stores:
+            with contextlib.suppress(StoreError):
+                return store.blob(address)
+        return None
+
+    def _index(self) -> dict[str, Any]:
+        """What the file's index has, with a version that grows with every change."""
+        with self._guard:
+            if time.monotonic() - self._looked >= EVERY_S:
+                self._look()
+                self._looked = time.monotonic()
+            rows = [self._rows[number] for number in sorted(self._rows)]
+            return {"live": True, "version": self._version, "runs": self._items.runs(), "items": rows}
+
+    def _look(self) -> None:
+        """Read new items, and growing ones again. A tree that is done takes the number of the growing one."""
+        numbers = {place._replace(kind=""): number for number, place in enumerate(self._places)}
+        for place in self._items.places():
+            number = numbers.get(place._replace(kind=""))
+            if number is not None and self._places[number] == place and place.kind != PARTIAL:
+                continue
+            shown = self._items.read(place)
+            if shown is None:
+                continue
+            if number is None:
+                number = len(self._places)
+                self._places.append(place)
+            self._places[number] = place
+            found = about(number, place, row(shown, self._items.pairs(place)))
+            earlier = self._rows.get(number)
+            if earlier is None or {**earlier, "change": 0} != {**found, "change": 0}:
+                self._version += 1
+                self._rows[number] = {**found, "change": self._version}

@@ -1,0 +1,95 @@
+"""The viewer in a real Chromium: runs that go on, screenshots, large trees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import face  # of benchmarks/
+import pytest
+
+from agentq import envs
+from agentq.envs.browser.pool import BrowserPool
+from agentq.errors import ConfigError
+from agentq.store import RunStore
+from agentq.types import Command, EnvAction
+from agentq.viewer import ViewServer, serve, write_view
+from tests.view_factory import CONFIG, a_chromium, large, opened, searched, wide
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with a_chromium() as browser:
+        yield browser
+
+
+def test_live_shows_what_the_run_adds(chromium: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve, "EVERY_S", 0.0)
+    with RunStore.open(tmp_path / "run", CONFIG) as store, ViewServer([tmp_path / "run"]) as server:
+        tab = chromium.new_page()
+        tab.goto(server.url)
+        tab.wait_for_selector("html[data-ready]")
+        assert tab.locator(".sum").inner_text() == "Nothing matches."
+        store.add_tree("search", searched(0))
+        tab.locator("a.mark.solved").click()
+        tab.locator("h1", has_text="Count to 2").wait_for()
+        assert tab.locator("#state").inner_text() == "live"
+        tab.close()
+
+
+def test_five_thousand_nodes_are_drawn_smoothly(chromium: Any, tmp_path: Path) -> None:
+    with RunStore.open(tmp_path / "run", CONFIG) as store:
+        store.add_tree("search", large(5000))
+    tab = chromium.new_page(viewport={"width": 1400, "height": 900})
+    opened(tab, write_view([tmp_path / "run"]).as_uri(), "at=0:search:9")
+    tab.keyboard.press("0")
+    assert tab.evaluate(face.MOVE, 1.0) > 20  # 60 on an idle machine: benchmarks/face.py
+    tab.close()
+
+
+def test_screenshots_are_kept_with_their_elements_and_the_acted_one_is_marked(
+    chromium: Any, browser: BrowserPool, tmp_path: Path
+) -> None:
+    env = envs.make("booking", browser, screenshots=True)
+    task = envs.task("booking", "test", 0)
+    first = env.reset(task)
+    assert first.picture is not None and first.picture.webp[8:12] == b"WEBP" and first.picture.boxes
+    twin = env.fork()
+    after = env.step(EnvAction(Command.TYPE, 1, "Cafe")).observation
+    assert after.picture is not None and after.picture.webp != first.picture.webp
+    assert env.restore(twin.snapshot()).picture == first.picture
+    assert twin.step(EnvAction(Command.CLICK, 2)).observation.picture is not None
+    env.close()
+    twin.close()
+    with RunStore.open(tmp_path / "run", CONFIG) as store:
+        tree = wide(0, 2)
+        tree.observation[:] = [first, after, after]
+        store.add_tree("search", tree)
+        stored = store.tree("search", 0)
+        assert stored is not None and [page.picture for page in stored.observation] == [
+            first.picture,
+            after.picture,
+            after.picture,
+        ]
+    tab = opened(chromium.new_page(), write_view([tmp_path / "run"]).as_uri(), "at=0:search:0&node=1")
+    mark = tab.locator(".shot .box").bounding_box()
+    image = tab.locator(".shot img").bounding_box()
+    scale = image["width"] / first.picture.size[0]
+    wanted = [v * scale for v in first.picture.boxes[1]]
+    assert [mark["x"] - image["x"], mark["y"] - image["y"], mark["width"], mark["height"]] == pytest.approx(
+        wanted, abs=2
+    )
+    tab.close()
+    with ViewServer([tmp_path / "run"]) as server:
+        tab = chromium.new_page()
+        tab.goto(f"{server.url}#at=0:search:0&node=1")
+        tab.wait_for_selector(".shot .box")
+        tab.close()
+
+
+def test_only_a_browser_keeps_screenshots() -> None:
+    with pytest.raises(ConfigError, match=r"run\.screenshots must be false for booking, whose pages no browser shows"):
+        envs.make("booking", screenshots=True)

@@ -1,0 +1,112 @@
+"""Exports: the rows are what training takes, and other libraries read them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentq.agent.actions import history_text
+from agentq.agent.prompts import policy_messages
+from agentq.cli import app, main
+from agentq.credit.pairs import node_pairs, success_samples, tree_success_samples, weighed_pairs
+from agentq.export import FORMATS, export
+from agentq.store import RunStore
+from agentq.types import History
+from tests.records_factory import make_trajectory
+from tests.view_factory import CONFIG, PAIRS, make_run, searched
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("export") / "run")
+
+
+def rows(run: Path, form: str, out: Path, stage: str | None = None) -> list[dict[str, Any]]:
+    n = export(run, form, out, stage)
+    found = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len(found) == n
+    return found
+
+
+def test_preferences_are_the_pairs_of_training_as_chats(run: Path, tmp_path: Path) -> None:
+    trees = [searched(0), searched(1)]
+    found = rows(run, "trl-preference", tmp_path / "pairs.jsonl")
+    assert len(found) == sum(len(with_tokens(tree)) for tree in trees) > 0
+    pair = next(pair for pair in weighed_pairs(trees[0], **PAIRS) if not pair.dropped)
+    path = trees[0].path(pair.chosen)
+    page, actions = trees[0].observation[path[-2]], {i: p.action for i, p in enumerate(trees[0].proposal) if p}
+    assert page is not None and len(path) > 2
+    past = tuple(history_text(actions[node]) for node in path[1:-1])
+    history = History(trees[0].task.instruction, page, past)
+    chosen, rejected = ([{"role": "assistant", "content": actions[node].text}] for node in (pair.chosen, pair.rejected))
+    prompt = policy_messages(history)
+    assert found[0] == {"prompt": prompt, "chosen": chosen, "rejected": rejected, "gap": pair.gap}
+
+
+def with_tokens(tree: Any) -> list[Any]:
+    """The tree's pairs; a function's answers have no tokens, which only training needs."""
+    from dataclasses import replace
+
+    import numpy as np
+
+    one = {"token_ids": np.zeros(1, np.int32), "logps": np.zeros(1, np.float32)}
+    tree.proposal[:] = [p and replace(p, **one) for p in tree.proposal]
+    return node_pairs(tree, **PAIRS)
+
+
+def test_completions_are_the_actions_on_the_way_to_success(run: Path, tmp_path: Path) -> None:
+    trees = [searched(0), searched(1)]
+    for tree in trees:
+        with_tokens(tree)
+    found = rows(run, "trl-prompt-completion", tmp_path / "a.jsonl")
+    assert len(found) == sum(len(tree_success_samples(tree)) for tree in trees)
+    episodes = rows(run, "trl-prompt-completion", tmp_path / "b.jsonl", "agent_q/eval")
+    assert len(episodes) == len(success_samples([make_trajectory(3)]))  # without the unreadable step
+    last = episodes[-1]["prompt"][-1]["content"]
+    assert "CLICK [0]" in last and "page 2" in last  # the history, and the page where the action was taken
+    odd = rows(run, "trl-prompt-completion", tmp_path / "d.jsonl", "odd")
+    assert "lone ?" in odd[-1]["prompt"][-1]["content"]  # half of a surrogate pair is no text
+    chats = rows(run, "sharegpt", tmp_path / "c.jsonl")
+    assert [each["from"] for each in chats[0]["conversations"]] == ["system", "human", "gpt"]
+    assert chats[0]["conversations"][2]["value"] == found[0]["completion"][0]["content"]
+
+
+def test_the_command_line_knows_the_formats_and_says_what_is_missing(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert tuple(FORMATS) == app.FORMATS
+    out = str(tmp_path / "x.jsonl")
+    assert main(["export", str(run), "--format", "sharegpt", "--out", out, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["export"] == out
+    with RunStore.open(tmp_path / "empty", CONFIG) as store:
+        store.set_note("base", {"name": "x"})
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for words, said in {
+        (
+            "--format",
+            "trl",
+        ): "--format must be trl-preference or trl-prompt-completion or sharegpt or parquet; got 'trl'",
+        ("--format", "sharegpt", "--stage", "eval"): "--stage must be a stage of the run (agent_q/round1/collect, odd, "
+        "agent_q/eval); got eval",
+        ("--format", "trl-preference", "--stage", "odd"): f"{run} must have preference pairs to export as "
+        "trl-preference; got none in odd",
+        ("--format", "parquet"): "agentq export --format parquet needs pyarrow: pip install 'agentq-search[parquet]'",
+    }.items():
+        assert main(["export", str(run), "--out", out, *words]) == 2
+        assert capsys.readouterr().err == f"agentq: {said}\n"
+    assert main(["export", str(run), "--out", str(tmp_path), "--format", "sharegpt"]) == 2
+    assert capsys.readouterr().err.startswith("agentq: --out must be a file that can be written; got ")
+
+
+def test_parquet_has_every_node_and_page(run: Path, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    n = export(run, "parquet", tmp_path / "x.parquet")
+    table = parquet.read_table(tmp_path / "x.parquet").to_pylist()
+    assert len(table) == n == len(searched(0)) + len(searched(1)) + 13 + 3 + 3 + 4 + 4
+    assert {row["stage"] for row in table} == {"agent_q/round1/collect", "odd", "agent_q/eval"}
+    row = table[1]
+    assert (row["parent"], row["action"]) == (0, "STOP") and row["visit_count"] == int(searched(0).visit_count[1])

@@ -1,0 +1,243 @@
+"""The viewer's data and files, without a browser: what is in the page, and what its server gives to whom."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import http.client
+import json
+import re
+import shutil
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agentq.cli import main
+from agentq.credit.pairs import node_pairs, weighed_pairs
+from agentq.errors import ConfigError, StoreError
+from agentq.policies.engine_names import embedded_base
+from agentq.searching import partial
+from agentq.store import RunStore
+from agentq.store.run import PARTIAL
+from agentq.viewer import ViewServer, write_view
+from agentq.viewer.data import of_episode, of_tree, row, tree_data
+from tests.records_factory import make_trajectory, make_tree
+from tests.view_factory import CONFIG, HOSTILE, PAIRS, Count, looped, lost, make_run, searched
+
+
+def blocks(page: str) -> dict[str, Any]:
+    """The data in a page, by name."""
+    found = re.findall(r'<script type="application/octet-stream" id="(\w+)">([^<]*)</script>', page)
+    return {name: json.loads(zlib.decompress(base64.b64decode(data))) for name, data in found}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("view") / "run")
+
+
+def test_the_ends_of_rollouts_explain_every_visit_and_return() -> None:
+    for task in range(4):
+        tree = searched(task, 12)
+        count, total = np.zeros(len(tree)), np.zeros(len(tree))
+        for end in tree.info["ends"]:
+            for node in tree.path(end):
+                count[node] += 1
+                total[node] += sum(tree.reward[i] for i in tree.path(end))
+        assert (count == tree.visit_count).all() and (total == tree.value_sum).all()
+        assert len(tree.info["ends"]) == tree.info["iterations"]
+
+
+def test_the_page_has_every_item_with_its_row_and_data(run: Path, tmp_path: Path) -> None:
+    page = write_view([run], tmp_path / "page.html").read_text()
+    data = blocks(page)
+    items = {f"{item['stage']} {item['key']}": item for item in data["index"]["items"]}
+    assert list(items) == [
+        *("agent_q/round1/collect 0", "agent_q/round1/collect 1", "odd 7", "odd 8"),
+        *("agent_q/eval 2/0", "agent_q/eval 3/0", "agent_q/eval 3/1"),
+    ]
+    first = items["agent_q/round1/collect 0"]
+    assert (first["outcome"], first["rollouts"], first["task"]) == ("solved", 8, "Count to 2 and stop")
+    assert first["pairs"] == len(searched_pairs()) and items["odd 7"]["pairs"] == 0
+    assert items["agent_q/eval 2/0"]["stop"] == "network"
+    assert set(data) == {"index", *(f"{kind}{item['id']}" for item in items.values() for kind in ("tree", "tokens"))}
+    runs = [
+        {"name": "run", "selection": "ucb1", "c_exp": 1.0, "stages": ["agent_q/round1/collect", "odd", "agent_q/eval"]}
+    ]
+    assert data["index"]["runs"] == runs
+
+
+def searched_pairs() -> list[Any]:
+    return [pair for pair in weighed_pairs(searched(0), **PAIRS) if not pair.dropped]
+
+
+def test_the_page_allows_its_own_script_and_style_and_no_request(run: Path, tmp_path: Path) -> None:
+    page = write_view([run], tmp_path / "page.html").read_text()
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', page)
+    assert policy is not None
+    script = page[page.rindex("<script>") + len("<script>") : page.rindex("</script>")]
+    style = page[page.index("<style>") + len("<style>") : page.index("</style>")]
+    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (script, style)]
+    assert policy[1].replace("&#x27;", "'") == (
+        f"default-src 'none'; script-src 'sha256-{hashes[0]}'; style-src 'sha256-{hashes[1]}'; img-src blob:; "
+        "connect-src 'none'; base-uri 'none'; form-action 'none'"
+    )
+    assert "innerHTML" not in script and "insertAdjacentHTML" not in script and "document.write" not in script
+    assert HOSTILE[:20] not in page.replace(script, "")
+
+
+def test_a_runs_name_is_text(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "x<b>y")
+    assert "<title>x&lt;b&gt;y - agentq view</title>" in write_view([tmp_path / "x<b>y"]).read_text()
+
+
+def test_an_episode_is_a_tree_without_branches_and_tells_why_it_stopped() -> None:
+    won = of_episode(make_trajectory(0))
+    assert won.outcome == "solved" and won.tree.parent.tolist() == [-1, 0, 1, 2]
+    assert won.tree.observation[1] == make_trajectory(0).steps[0].result.observation
+    assert (of_episode(looped()).outcome, of_episode(looped()).stop) == ("failed", "loop")
+    assert (of_episode(lost()).outcome, of_episode(lost()).stop) == ("broken", "network")
+    assert of_episode(lost()).messages == ["", "", "no route"]
+    stopped = of_episode(make_trajectory(0, success=False))
+    assert (stopped.outcome, stopped.stop) == ("failed", "ended by the site")
+
+
+def test_pairs_are_those_of_training_and_the_rest_says_why() -> None:
+    tree = make_tree(3, num_nodes=7, width=3)
+    tree.visit_count[:] = [9, 3, 3, 3, 0, 1, 1]
+    tree.value_sum[:] = [4.5, 3, 1.5, 0, 0, 1, 0.9]
+    tree.error_kind[:] = [None] * 6 + ["network"]
+    settings = {"alpha": 1.0, "threshold": 0.5, "max_pairs_per_node": 1, "min_visits": 1}
+    found = [tuple(pair) for pair in weighed_pairs(tree, **settings)]
+    assert found == [
+        (1, 3, 1.0, ""),  # Q 1 over Q 0
+        (1, 2, 0.5, "1 larger gaps at this node"),
+        (2, 3, 0.5, "1 larger gaps at this node"),
+        (5, 6, pytest.approx(0.1), "broken by the world"),
+    ]
+    assert [pair.gap for pair in node_pairs(tree, **settings)] == [1.0]
+    reasons = {(a, b): why for a, b, _, why in weighed_pairs(tree, **(settings | {"min_visits": 4}))}
+    assert reasons[1, 3] == "fewer than 4 visits"
+    reasons = {(a, b): why for a, b, _, why in weighed_pairs(tree, **(settings | {"threshold": 0.7}))}
+    assert reasons[1, 2] == "gap below 0.7"
+
+
+def test_data_has_no_numbers_that_json_does_not_know() -> None:
+    tree = make_tree(0)
+    for proposal in tree.proposal[1:]:
+        assert proposal is not None
+        proposal.logps[:] = np.nan
+    data = json.loads(json.dumps(tree_data(of_tree(tree), PAIRS), allow_nan=False))
+    assert data["logp"] == [None] * 12 and data["prior"] == [None] * 12
+    assert row(of_tree(tree), None)["pairs"] == 0
+
+
+def test_tokens_are_shown_as_text_where_the_base_is_here(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    with RunStore.open(path, CONFIG) as store:
+        store.set_note("base", {"name": str(embedded_base())})
+        store.add_tree("search", make_tree(0, num_nodes=3))
+    tokens = blocks(write_view([path]).read_text())["tokens0"]
+    assert tokens["node"] == [1, 2] and len(tokens["words"]) == len({i for ids in tokens["ids"] for i in ids})
+    assert any(word.strip() for word in tokens["words"].values())
+
+
+def test_write_view_says_what_is_wrong(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"must be a run directory; it has no config\.json"):
+        write_view([tmp_path])
+    with pytest.raises(StoreError, match="choose another by agentq view RUN --out FILE"):
+        write_view([run], tmp_path)
+
+
+def test_the_command_writes_the_page_and_says_where(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["view", str(run), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"view": str(run / "view.html")}
+    assert main(["view", str(run), "--live", "--out", "x.html"]) == 2
+    assert capsys.readouterr().err == "agentq: --live writes no file; leave out --out\n"
+
+
+def get(server: ViewServer, path: str, host: str = "") -> tuple[int, bytes]:
+    """The status and body of a request to the server."""
+    at = re.match(r"http://([^/]+)(/.*)", server.url)
+    assert at is not None
+    connection = http.client.HTTPConnection(at[1], timeout=20)
+    connection.request("GET", at[2] + path if not path.startswith("/") else path, headers={"Host": host or at[1]})
+    answer = connection.getresponse()
+    found = answer.status, answer.read()
+    connection.close()
+    return found
+
+
+def index(server: ViewServer) -> dict[str, Any]:
+    return json.loads(zlib.decompress(get(server, "data/index")[1]))
+
+
+def test_the_server_answers_who_knows_its_address_and_name(run: Path) -> None:
+    with ViewServer([run]) as server:
+        status, page = get(server, "")
+        assert status == 200 and b"connect-src &#x27;self&#x27;" in page
+        assert get(server, "/")[0] == get(server, "/data/index")[0] == 404
+        assert get(server, "data/index", host="evil.test")[0] == 404
+        assert (
+            get(server, "data/../../etc/passwd")[0]
+            == get(server, "data/tree99")[0]
+            == get(server, "data/tree-1")[0]
+            == 404
+        )
+        assert len(index(server)["items"]) == 7
+        tree = json.loads(zlib.decompress(get(server, "data/tree0")[1]))
+        assert tree["N"] == searched(0).visit_count.tolist()
+        with pytest.raises(ConfigError, match="--port must be free"):
+            ViewServer([run], int(server.url.split(":")[2].split("/")[0]))
+    with pytest.raises(ConfigError, match=r"--port must be in \[0, 65535\]; got 70000"):
+        ViewServer([run], 70000)
+
+
+def test_the_server_shows_a_tree_that_grows_and_then_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from agentq.viewer import serve
+
+    monkeypatch.setattr(serve, "EVERY_S", 0.0)
+    monkeypatch.setattr(partial, "EVERY_S", 0.0)
+    monkeypatch.setattr(partial, "SHARE", 0)
+    with RunStore.open(tmp_path / "run", CONFIG) as store, ViewServer([tmp_path / "run"]) as server:
+        assert index(server)["items"] == []
+        kept = partial.PartialTrees(store, "search")
+        seen: list[tuple[str, int, int]] = []
+
+        class Watched:
+            def partial(self, stage: str, seed: int) -> Any:
+                return store.partial(stage, seed)
+
+            def set_partial(self, stage: str, tree: Any) -> None:
+                store.set_partial(stage, tree)
+                (item,) = index(server)["items"]
+                seen.append((item["kind"], item["rollouts"], item["change"]))
+
+            def drop_partial(self, stage: str, seed: int) -> None:
+                store.drop_partial(stage, seed)
+
+        kept.store = Watched()
+        tree = search_keeping(kept, 4)
+        assert [(kind, n) for kind, n, _ in seen] == [(PARTIAL, n) for n in (1, 2, 3, 4)]
+        assert len({change for *_, change in seen}) == 4
+        store.add_tree("search", tree)
+        (item,) = index(server)["items"]
+        assert (item["id"], item["kind"], item["rollouts"]) == (0, "tree", 4)
+
+
+def search_keeping(kept: partial.PartialTrees, rollouts: int) -> Any:
+    import asyncio
+
+    from agentq import envs
+    from agentq.policies.function_policy import FunctionPolicy
+    from agentq.searching.selection import SearchSettings
+    from agentq.searching.tree import TreeSearch
+    from agentq.types import Split
+
+    policy = FunctionPolicy(lambda history, k: ["STOP", "CLICK [1]", "SCROLL DOWN"][:k])
+    settings = SearchSettings(num_iterations=rollouts, num_proposals=3)
+    search = TreeSearch(envs.make(Count), envs.task(Count, Split.TRAIN, 0), policy, settings, partials=kept)
+    return asyncio.run(search.run())
