@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
+from tests.mutation import Fault
 
 from tests import mutants
-from tests.mutation import Fault
 from tests.native import mutants as native
 
 

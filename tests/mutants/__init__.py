@@ -1,0 +1,11 @@
+"""The faults that `make mutants` tries, by the folder that they are put in."""
+
+from tests.mutants import core_faults, credit_faults, learn_faults, policies_faults, recipes_faults
+
+FAULTS = [
+    *credit_faults.FAULTS,
+    *learn_faults.FAULTS,
+    *policies_faults.FAULTS,
+    *recipes_faults.FAULTS,
+    *core_faults.FAULTS,
+]
