@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from agentq.recipes import rounds
+from agentq.recipes.pipeline import search_settings
 from agentq.recipes.settings import RECIPES, OnPolicy
 from agentq.searching.branching import where_unsure
 from agentq.searching.collect import StragglerCut
+from agentq.searching.selection import SearchSettings
 from agentq.store.records import TreeRecord
 from agentq.store.run import TREE, RunStore
 from agentq.types import Observation, PreferencePair
@@ -67,9 +70,8 @@ def test_agent_q_pairs_siblings_by_blended_value_and_replays_successes(
 
 @pytest.mark.parametrize("gap", [0.0, 1.0])
 def test_the_reference_of_pairs_is_recorded_only_if_the_learner_agrees(gap: float, store: RunStore) -> None:
-    pairs = [
-        item for item in credit(with_tree(round_of("agent_q", store, gap=gap), searched())) if hasattr(item, "gap")
-    ]
+    items = credit(with_tree(round_of("agent_q", store, gap=gap), searched()))
+    pairs = [item for item in items if isinstance(item, PreferencePair)]
     assert [set(p.rejected[0].logps) == {-9.0} for p in pairs] == [bool(gap)] * 2
 
 
@@ -100,7 +102,7 @@ def test_imitation_takes_the_actions_of_successes_or_all(
     assert [int(s.token_ids[0]) for s in credit(with_groups(round_of(name, store, words)))] == marks
 
 
-# What is collected: in the second round of two tasks each, 0 and 1 are the first round's
+# What is collected: in the second round of two tasks each, from task 10 on
 
 
 class Collected(Exception):
@@ -111,7 +113,7 @@ class Collected(Exception):
 def test_a_round_collects_the_tasks_and_attempts_of_its_recipe(
     name: str, store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    r = round_of(name, store, ["--search.temperature=0.7"], number=2)
+    r = round_of(name, store, ["--search.temperature=0.7", "--run.first_task=10"], number=2)
 
     def collect(stage: str, items: Any, job: Any, **more: Any) -> None:
         raise Collected(stage, items, job.keywords, more)
@@ -123,7 +125,7 @@ def test_a_round_collects_the_tasks_and_attempts_of_its_recipe(
     first = {"dapo": 6, "arpo_replay": 0, "step_agent_implicit": 0, "step_agent_inverse": 0}.get(name, 2)
     alone = name in ("sft", "agent_q", "tree_grpo", "arpo_entropy", "step_agent_implicit", "step_agent_inverse")
     attempts = range(1 if alone else 5)
-    assert [(i.task.seed, i.attempt) for i in items] == [(first + t, a) for a in attempts for t in range(2)]
+    assert [(i.task.seed, i.attempt) for i in items] == [(10 + first + t, a) for a in attempts for t in range(2)]
     assert stage == f"{name}/round2/collect" and job["policy"] == Path("policy")
     assert (more.get("kind") == TREE) == (alone and name != "sft")
     if name == "agent_q":
@@ -153,3 +155,23 @@ def test_dapo_tries_other_tasks_until_enough_groups_teach(store: RunStore, monke
     monkeypatch.setattr(r.pipeline, "collect", collect)
     recipe_of("dapo").collect(r)
     assert waves == [2, 3, 4]  # one of the first two teaches, so one more is tried, and again
+
+
+def test_a_search_has_the_settings_of_its_run(store: RunStore) -> None:
+    words = ["num_proposals=3", "temperature=0.6", "c_exp=0.4", "selection=puct", "leaves_in_flight=2"]
+    settings = round_of("agent_q", store, [f"--search.{word}" for word in words]).settings
+    assert search_settings(settings.search, 9, 4) == SearchSettings(9, 3, 0.6, 0.4, False, 4, "puct", 2)
+    assert search_settings(settings.search, 9, 4, stop_on_success=True).stop_on_success
+
+
+def test_warm_up_is_a_share_of_the_first_rounds_steps(store: RunStore) -> None:
+    one, two = (round_of("grpo", store, ["--train.warmup_fraction=0.25"], number=n) for n in (1, 2))
+    assert rounds._warmup(one, 10) == 2 and rounds._warmup(two, 100) == 2
+
+
+def test_a_round_begins_only_if_one_of_average_size_fits_the_limit(store: RunStore) -> None:
+    for number, steps in ((1, 30), (2, 50)):
+        store.set_note(f"grpo/round{number}/learn", {"env_steps": steps})
+    limited = {n: round_of("grpo", store, [f"--run.max_env_steps={n}"], number=3) for n in (0, 119, 120)}
+    assert [rounds._affordable(r) for r in limited.values()] == [True, False, True]  # 80 so far, 40 a round
+    assert rounds._affordable(round_of("grpo", store, ["--run.max_env_steps=1"]))  # nothing is known of the first

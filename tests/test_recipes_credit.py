@@ -58,6 +58,15 @@ def test_loop_leaves_out_stragglers_before_the_baseline(store: RunStore) -> None
     assert found[5] == pytest.approx([1.0]) and found[9] == pytest.approx([-1 / 4])
 
 
+def test_loop_drops_episodes_with_hardly_an_advantage(store: RunStore) -> None:
+    r = round_of("loop", store)
+    for mark in range(5):  # returns 0.008, 0, 0, 0, 0: advantages 0.008 and -0.002
+        few = replace(episode(1, "p", False, mark), return_=0.008 if mark == 0 else 0.0)
+        store.add_trajectory(r.stage, f"1/{mark}", few)
+        store.add_trajectory(r.stage, f"2/{mark}", episode(2, "p", mark == 0, 5 + mark))
+    assert by_mark(credit(r)).keys() == set(range(5, 10))
+
+
 def test_gigpo_adds_what_a_step_has_over_others_on_its_page(store: RunStore) -> None:
     found = by_mark(credit(with_groups(round_of("gigpo", store))))
     # Page p of task 1: returns to go 0.95, 0, 0, 0, 0.95^3, mean 0.361475. Page q: 1 and 0. The others were met once.

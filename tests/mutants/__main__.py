@@ -9,6 +9,7 @@ tests and the sources, so an interrupted run goes on where it stopped. Ends with
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import multiprocessing
 import os
@@ -62,6 +63,7 @@ def _try_all(trials: Sequence[Fault | Plain], known: Found, jobs: int) -> Found:
     earlier, digests = _earlier(), {trial: digest(trial) for trial in trials}
     found = {trial: earlier[digests[trial]] for trial in trials if digests[trial] in earlier}
     left = [trial for trial in trials if trial not in found]
+    gc.freeze()  # what was imported is not visited again in every fork
     fork = multiprocessing.get_context("fork")  # a process has the modules that this one has imported
     begun = time.monotonic()
     with ProcessPoolExecutor(jobs, fork) as pool, RESULTS.open("a") as file:
@@ -71,7 +73,8 @@ def _try_all(trials: Sequence[Fault | Plain], known: Found, jobs: int) -> Found:
             found[trial] = outcome
             to_go = (time.monotonic() - begun) / done * (len(left) - done) / 60
             at = f"{len(found)}/{len(trials)}, {to_go:.0f} min left:"
-            print(at, outcome.said.upper() if outcome.said == "survived" else outcome.said, trial, file=sys.stderr)
+            said = outcome.said if isinstance(trial, Plain) or outcome.said in KILLED else outcome.said.upper()
+            print(at, said, trial, file=sys.stderr)
             if outcome.said != "unusable":
                 print(json.dumps([digests[trial], *outcome]), file=file, flush=True)
     return known | found

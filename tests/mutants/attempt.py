@@ -26,7 +26,8 @@ from tests.mutants import core
 from tests.mutants.fault import ROOT, Fault
 
 HOOK = ROOT / "tests/mutants/hook"
-PYTEST = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-W", "ignore:Module already imported"]
+PYTEST = ["-x", "-q", *(word for name in ("cacheprovider", "xdist", "anyio") for word in ("-p", f"no:{name}"))]
+PYTEST += ["-W", "ignore:Module already imported"]
 PYTEST += ["--timeout=0"]  # pytest-timeout's timer would take the place of the alarm
 LEAST_S = 60  # seconds that tests may take, however fast they are without the fault
 

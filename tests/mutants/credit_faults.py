@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.fault import Lines, faults_of
 
 LINES: Lines = {
-    ("credit/advantages.py", "test_credit_advantages test_credit_trees"): [
+    ("advantages.py", "test_credit_advantages test_credit_trees"): [
         ("centred * count / np.maximum(count - 1, 1)", "centred * count / np.maximum(count, 1)"),
         ("groups, ddof=ddof, epsilon=epsilon)\n    _, _, count", "groups, epsilon=epsilon)\n    _, _, count"),
         ("np.bincount(group, x)[group] / count", "x.mean()"),
@@ -42,7 +42,7 @@ LINES: Lines = {
         ("key = joint_labels(key[before[:-1]], page)", "key = page"),
         ("major * (minor.max(initial=0) + 1) + minor", "major + minor"),
     ],
-    ("credit/trees.py", "test_credit_trees"): [
+    ("trees.py", "test_credit_trees"): [
         ("range(len(above) - 1, -1, -1)", "range(len(above))"),
         ("total[above[node]] += total[node]", "total[above[node]] = total[node]"),
         ("np.bincount(end, value, minlength", "np.bincount(end, minlength"),
@@ -68,7 +68,7 @@ LINES: Lines = {
         ("end.max() < n)", "True)"),
         ("above >= np.arange(len(above))", "above > np.arange(len(above))"),
     ],
-    ("credit/discriminator.py", "test_credit_discriminator"): [
+    ("discriminator.py", "test_credit_discriminator"): [
         ("-np.logaddexp(0.0, -logit)", "np.logaddexp(0.0, -logit)"),
         ("-np.logaddexp(0.0, -logit)", "-np.logaddexp(0.0, logit)"),
         ("return np.logaddexp(0.0, logit)", "return -np.logaddexp(0.0, logit)"),
@@ -76,7 +76,7 @@ LINES: Lines = {
         ("-limit, limit)", "-5, 5)"),
         ("if np.isnan(logit).any():", "if False:"),
     ],
-    ("credit/pairs.py", "test_credit_pairs"): [
+    ("pairs.py", "test_credit_pairs"): [
         ("alpha * mean_value + (1.0 - alpha) * critic_value", "alpha * critic_value + (1.0 - alpha) * mean_value"),
         ("tree.visit_count >= min_visits", "tree.visit_count > min_visits"),
         ("key=lambda c: -value[c]", "key=lambda c: value[c]"),
@@ -91,6 +91,20 @@ LINES: Lines = {
         ("if tokens in kept or (max_per_task", "if (max_per_task"),
         ("return task.env, task.seed", 'return "", task.seed'),
     ],
+    ("episodes.py", "test_train::test_turns_waited_for_by_hand "
+                    "test_train::test_with_replay_puts_a_success_where_none_succeeded test_recipes_credit"): [
+        ("np.mean(returns) < mean_below", "np.mean(returns) > mean_below"),
+        ("[-capacity:]", "[:capacity]"),
+        ("np.random.default_rng([seed, task])", "np.random.default_rng([task])"),
+        ("t.task.seed == task]", "True]"),
+        ("np.abs(own).max() > drop_below", "own.max() > drop_below"),
+        ("round(of_task * left[seed])", "int(of_task * left[seed])"),
+        ("math.ceil(of_all *", "math.floor(of_all *"),
+        ("attempts - (broken or {}).get(seed, 0)", "attempts"),
+        ("found[each - 1]", "found[0]"),
+        ("np.cumsum(counts))[:-1]", "np.cumsum(counts))[1:]"),
+        ("np.full(len(samples), own)", "np.full(len(samples), own / len(samples))"),
+    ],
 }  # fmt: skip
 
-FAULTS = faults_of("python/agentq", LINES)
+FAULTS = faults_of("python/agentq/credit", LINES)

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from tests.mutants.fault import Lines, faults_of
 
+SAMPLES = (
+    "test_traps::test_a_sample_longer_than_the_context_is_refused_and_the_longest_is_not "
+    "test_traps::test_only_rows_that_predict_the_policys_own_tokens_get_a_gradient "
+    "test_traps::test_a_sample_has_the_logps_it_has_alone_also_with_the_pad_token_inside"
+)
+RESUMED = (
+    "test_learn_learner::test_train_resumed_is_bit_equal_to_uninterrupted "
+    "test_learn_learner::test_train_visits_every_item_once_an_epoch_in_another_order"
+)
+
 LINES: Lines = {
-    ("learn/losses.py", "test_learn_losses"): [
+    ("losses.py", "test_learn_losses"): [
         ("return -weighted_mean(logps", "return weighted_mean(logps"),
         ("action_mask.sum() if normalizer is None", "len(values) if normalizer is None"),
         ("by_sequence if weights is None else by_sequence * weights", "by_sequence"),
@@ -46,7 +56,7 @@ LINES: Lines = {
         ("torch.split(rows, chunk)", "torch.split(rows, 1024)"),
         ("torch.split(rows, chunk)", "torch.split(rows, chunk)[:1]"),
     ],
-    ("learn/policy_gradient_loss.py", "test_learn_policy_gradient test_learn_importance test_learn_kl"): [
+    ("policy_gradient_loss.py", "test_learn_policy_gradient test_learn_importance test_learn_kl"): [
         ("return PolicyGradientLoss(-mean(objective)", "return PolicyGradientLoss(mean(objective)"),
         ("rho.clamp(max=1.0 + clip[1])", "rho.clamp(max=1.0 + clip[0])"),
         ("rho.clamp(max=1.0 + clip[1])", "rho.clamp(1.0 - clip[0], 1.0 + clip[1])"),
@@ -95,19 +105,23 @@ LINES: Lines = {
         ("log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()", "log_ratio.exp()"),
         ("[:, None].expand(logps.shape)\n    return", "[:, None].expand(logps.shape).detach()\n    return"),
     ],
-    ("learn/steps.py", "test_traps"): [('"logps/rejected": rejected', '"logps/rejected": chosen')],
-    ("learn/batch.py", "test_traps"): [
+    ("steps.py", "test_traps::test_both_sides_log_probabilities_are_reported"): [
+        ('"logps/rejected": rejected', '"logps/rejected": chosen'),
+    ],
+    ("batch.py", SAMPLES): [
         ("if longest > context:", "if False:"),
         ("len(s.token_ids) - 1 for s in samples", "len(s.token_ids) for s in samples"),
         ("np.stack([path[-size:], sample", "np.stack([np.maximum(path[-size:] - 1, 0), sample"),
         ("path[-size:], sample.token_ids,", "path[-size:], sample.token_ids[::-1],"),
         ("np.pad(ids, (0, width - len(ids)))", "np.pad(ids, (width - len(ids), 0))"),
     ],
-    ("learn/logps.py", "test_traps"): [("return max(gaps) < rounding(base)", "return False")],
-    ("learn/epochs.py", "test_learn_learner"): [
+    ("logps.py", "test_traps::test_a_model_is_packed_only_where_that_changes_nothing"): [
+        ("return max(gaps) < rounding(base)", "return False"),
+    ],
+    ("epochs.py", RESUMED): [
         ('learner.step_count = int(position["step_count"])', "pass"),
         ("np.random.default_rng([self.seed, epoch])", "np.random.default_rng()"),
     ],
 }  # fmt: skip
 
-FAULTS = faults_of("python/agentq", LINES)
+FAULTS = faults_of("python/agentq/learn", LINES)
