@@ -173,6 +173,7 @@ def test_step_agent_inverse_pays_the_agent_the_logits_of_its_own_actions(
     assert [item.advantages.tolist() for item in items] == [pytest.approx([a], abs=1e-5) for a in (1, -1, 0)]
     tokens = [p.token_ids.tolist() for p in inspection().proposal[2::2] if p is not None]
     assert [item.samples[0].token_ids.tolist() for item in items] == tokens
+    assert all(item.sampled is None for item in items)  # the learner agrees with the agent's; the expert has none
     (logged,) = [line for line in store.metrics() if line["stage"] == "step_agent_inverse/inspection"]
     # of the two states that differ, both actions of the first are told apart, and of the second only the agent's
     assert (logged["agreement"], logged["discriminator_accuracy"]) == (pytest.approx(1 / 3), 0.75)
@@ -187,6 +188,15 @@ def test_old_log_probabilities_are_the_learners_unless_the_samplers_agree(store:
     assert own.samples[0].logps.tolist() == [-1.5, -1.5] and own.sampled[0].tolist() == [-0.5, -0.5]
     near = credit(with_groups(round_of("grpo", store, ["--train.logp_tolerance=2"], number=3, gap=1.0)))[0]
     assert near.samples[0].logps.tolist() == [-0.5, -0.5]
+
+
+def test_old_log_probabilities_are_the_learners_if_the_sampler_told_none(store: RunStore) -> None:
+    r = round_of("grpo", store)
+    for mark, won in ((0, True), (1, False)):
+        (step,) = (t := episode(1, "p", won, mark)).steps
+        silent = replace(step, proposal=replace(step.proposal, logps=np.full(2, np.nan, np.float32)))
+        store.add_trajectory(r.stage, f"1/{mark}", replace(t, steps=(silent,)))
+    assert all(item.sampled is not None for item in credit(r))
 
 
 def test_the_kl_term_is_to_the_start_of_the_run(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,7 @@ def _try_all(trials: Sequence[Fault | Plain], known: Found, jobs: int) -> Found:
             at = f"{len(found)}/{len(trials)}, {to_go:.0f} min left:"
             said = outcome.said if isinstance(trial, Plain) or outcome.said in KILLED else outcome.said.upper()
             print(at, said, trial, file=sys.stderr)
-            if outcome.said != "unusable":
+            if outcome.said in (KILLED if isinstance(trial, Fault) else ("survived",)):
                 print(json.dumps([digests[trial], *outcome]), file=file, flush=True)
     return known | found
 

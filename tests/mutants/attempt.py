@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,16 +55,16 @@ class Outcome(NamedTuple):
 
 def digest(trial: Fault | Plain) -> str:
     """Names a trial: the fault, its tests, what they import of tests/, and the sources of its language."""
-    if trial.is_native:
-        files = [*ROOT.glob("csrc/*"), *ROOT.glob("bindings/*")]
-    else:
-        files = [*ROOT.glob("python/agentq/**/*.py")]
-        files += [file for file in ROOT.glob("tests/*.py") if not file.name.startswith("test_")]
-    files += [*ROOT.glob("tests/reference/*.py"), *(ROOT / word.partition("::")[0] for word in _arguments(trial.tests))]
-    found = hashlib.sha256(repr(trial).encode())
-    for file in sorted(set(files)):
-        found.update(file.read_bytes())
-    return found.hexdigest()[:16]
+    tests = sorted({word.partition("::")[0] for word in _arguments(trial.tests)})
+    parts = [repr(trial).encode(), _sources(trial.is_native), *((ROOT / test).read_bytes() for test in tests)]
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
+
+
+@cache
+def _sources(native: bool) -> bytes:
+    files = [*ROOT.glob("csrc/*"), *ROOT.glob("bindings/*")] if native else [*ROOT.glob("python/agentq/**/*.py")]
+    files += [] if native else [file for file in ROOT.glob("tests/*.py") if not file.name.startswith("test_")]
+    return b"".join(file.read_bytes() for file in sorted([*files, *ROOT.glob("tests/reference/*.py")]))
 
 
 def attempt(trial: Fault | Plain, limit: float) -> Outcome:
@@ -105,6 +106,7 @@ def _run(trial: Fault | Plain, place: str, folder: Path, limit: float) -> int:
         code = pytest.ExitCode.INTERNAL_ERROR
         try:
             os.setsid()
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes ignore it
             signal.alarm(int(limit) + 1)
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, 1)

@@ -79,7 +79,7 @@ LINES: Lines = {
         ("policy_gradient.per_trajectory(leave_one_out)", "policy_gradient.GRPO"),
         ("drop_below=0.01", "drop_below=0.0"),
         ("of_all=0.9", "of_all=1.0"),
-        ("of_task=0.75", "of_task=0.9"),
+        ("of_task=0.75", "of_task=1.0"),
     ],
     ("gigpo.py", CREDIT): [
         ("step_weight=1.0", "step_weight=0.0"),
@@ -189,7 +189,7 @@ LINES: Lines = {
         ("int(r.settings.train.warmup_fraction * num_steps)", "int(r.settings.train.warmup_fraction)"),
         ('key = f"{r.name}/warmup"', 'key = f"{r.name}/{r.number}/warmup"'),
         ("sum(before) * r.number <= limit", "sum(before) <= limit"),
-        ("return not limit or not before or", "return not limit or"),
+        ("return not limit or not before or", "return not before or"),
     ],
 }  # fmt: skip
 
