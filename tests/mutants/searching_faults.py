@@ -6,16 +6,17 @@ from tests.mutants.fault import Lines, faults_of
 
 TREE = "test_sampling test_search test_faults"
 BRANCHES = (
-    "test_sampling test_train::test_where_unsure_branches_after_the_page_that_surprised_and_then_starts_afresh "
+    "test_branching test_sampling "
+    "test_train::test_where_unsure_branches_after_the_page_that_surprised_and_then_starts_afresh "
     "test_train::test_branches_go_on_from_the_state_of_their_node test_faults_stages::"
     "test_branched_rollouts_that_break_have_no_end"
 )
 LEAVES = (
-    "test_selection::test_timing_does_not_show_in_a_tree_of_several_leaves "
+    "test_search_leaves test_selection::test_timing_does_not_show_in_a_tree_of_several_leaves "
     "test_selection::test_leaves_in_flight_act_at_once_in_sessions_of_their_own"
 )
 STEPS = (
-    "test_selection::test_a_step_search_takes_one_path_and_keeps_what_it_knows_below_it "
+    "test_search_steps test_selection::test_a_step_search_takes_one_path_and_keeps_what_it_knows_below_it "
     "test_selection::test_a_step_search_adds_rollouts_to_those_it_has"
 )
 PRIORS = "test_selection::test_priors_are_the_softmax_of_whole_log_probabilities test_sampling"
@@ -51,20 +52,21 @@ LINES: Lines = {
         ("if node.broke < TRIES:", "if True:"),
         ("if node.broke < TRIES:", "if False:"),
         ("self.faults[fault.kind] += 1", "pass"),
-        ("sum(len(p.token_ids) for p in sampled)", "len(sampled)"),
         ('self.counts["iterations"] += 1', "pass"),
     ],
     ("tree.py", LEAVES): [
         ("min(self.left, self.settings.leaves_in_flight)", "1"),
         ("min(self.left, self.settings.leaves_in_flight)", "self.settings.leaves_in_flight"),
         ("self.expansions + i, n)", "self.expansions, n)"),
+        ("sum(len(p.token_ids) for p in sampled)", "len(sampled)"),
+        ("+= len(sampled[0].prompt_ids)", "+= sum(len(p.prompt_ids) for p in sampled)"),
         ("zip(self.sessions, batch, strict=False)", "zip(self.sessions[:1] * n, batch, strict=False)"),
     ],
     ("tree.py", "test_selection::test_a_search_is_its_slow_twin"): [
         ("child.prior = float(prior)", "pass"),
         ("[child.value for child in node.children], shares)", "[0.5 for child in node.children], shares)"),
     ],
-    ("nodes.py", TREE): [
+    ("nodes.py", f"test_search_nodes {TREE}"): [
         ("unique.setdefault(action_key(proposal.action.env_action), proposal)",
          "unique[action_key(proposal.action.env_action)] = proposal"),
         ("reverse=True", "reverse=False"),
@@ -83,7 +85,7 @@ LINES: Lines = {
         ("task_seed(settings.seed, task, stream) if task", "settings.seed if task"),
         ('if settings.selection == "gumbel" else 0', 'if settings.selection == "puct" else 0'),
     ],
-    ("session.py", TREE): [
+    ("session.py", f"test_search_nodes {TREE}"): [
         ("before.total + result.reward", "result.reward"),
         ("if self.position is not before:", "if False:"),
         ("if page.fingerprint != node.history.observation.fingerprint:", "if False:"),
@@ -91,11 +93,10 @@ LINES: Lines = {
         ('self.counts["env_steps"] += 1', "pass"),
         ('node.restored = "approximate"', "pass"),
         ("path[known[-1] + 1 :]", "path[known[-1] :]"),
-        ("None if result.terminated or result.truncated else node", "node"),
         ("TRIES = 2", "TRIES = 3"),
         ("self.position, node.fault = None, fault", "node.fault = fault"),
     ],
-    ("rollout.py", f"test_sampling {TREE}"): [
+    ("rollout.py", f"test_search_leaves {TREE}"): [
         ("settings.attempt, len(steps))", "len(steps))"),
         ("settings.attempt, len(steps))", "settings.attempt, 0)"),
         ("propose(history, 1, seed=seed, temperature=settings.temperature)", "propose(history, 1, seed=seed)"),
@@ -133,7 +134,6 @@ LINES: Lines = {
     ("steps.py", STEPS): [
         ("node, search.settings.num_iterations", "node, 0"),
         ("search.taken.append(_told(search, search.nodes[best]))", "search.taken.append(_told(search, search.root))"),
-        ("while not search.root.ended:", "while True:"),
         ("any(each.result is not None and each.result.success for each in kept.values())", "False"),
         ('"succeeded": bool(won)', '"succeeded": search.succeeded'),
         ("search.forest.recommend([search.tree]).tolist()", "[search.root.children[-1].id]"),
