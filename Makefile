@@ -134,10 +134,9 @@ sanitize: setup build/native/stress build/native/fuzz_snapshot build/native/race
 	LD_PRELOAD="$$(for name in asan ubsan stdc++; do $(CXX) -print-file-name=lib$$name.so; done | tr '\n' ' ')" \
 	    ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 $(BIN)/python tests/native/drive.py build/native/_core.so $(OPERATIONS) 1 2
 
-# Puts one-line faults into csrc/, credit and losses; some test must fail for each.
+# Puts one-line faults into csrc/ and python/agentq/; for each, a test must fail. An interrupted run goes on.
 mutants: setup
 	$(BIN)/python -m tests.mutants $(ARGS)
-	$(BIN)/python -m tests.native.mutants $(ARGS)
 
 clean:
 	rm -rf build dist $(VENV)

@@ -212,6 +212,7 @@ def test_turns_waited_for_by_hand() -> None:
     assert turns_waited_for(lengths, attempts=4, of_all=0.5, of_task=0.25) == 5
     assert turns_waited_for(lengths, attempts=4, of_all=1.0, of_task=0.5) > 10**6
     assert turns_waited_for({1: [1, 2, 3, 4]}, attempts=6, of_all=0.0, of_task=0.75) == 4  # round(4.5), half to even
+    assert turns_waited_for({1: [1, 2, 3, 4]}, attempts=5, of_all=0.0, of_task=0.75) == 4  # round(3.75)
     # of task 1's rollouts 2 broke, of task 2's 1: 2 of 2 and 2 of 3 after 5 and 6 turns, 3 of all 5 after 5
     broken = {1: 2, 2: 1}
     assert turns_waited_for({1: [3, 5], 2: [2, 8, 6]}, attempts=4, of_all=0.6, of_task=0.75, broken=broken) == 6

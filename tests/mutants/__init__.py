@@ -1,0 +1,21 @@
+"""The faults that `make mutants` tries, by the folder that they are put in."""
+
+from tests.mutants import (
+    core_faults,
+    credit_faults,
+    critics_faults,
+    learn_faults,
+    policies_faults,
+    recipes_faults,
+    searching_faults,
+)
+
+FAULTS = [
+    *credit_faults.FAULTS,
+    *learn_faults.FAULTS,
+    *recipes_faults.FAULTS,
+    *searching_faults.FAULTS,
+    *critics_faults.FAULTS,
+    *policies_faults.FAULTS,
+    *core_faults.FAULTS,
+]

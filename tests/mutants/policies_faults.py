@@ -1,0 +1,77 @@
+"""Faults in python/agentq/policies/."""
+
+from __future__ import annotations
+
+from tests.mutants.fault import Lines, faults_of
+
+ANSWERS = (
+    "test_traps::test_an_answer_is_tokenized_alone_wherever_a_text_is_cut "
+    "test_traps::test_a_beginning_token_stands_once_and_first"
+)
+DENSITY = (
+    "test_traps::test_the_whole_distribution_is_sampled "
+    "test_traps::test_logps_are_those_of_temperature_one_in_engine_and_learner"
+)
+WINDOWS = "test_architectures::test_log_probabilities_are_those_of_a_plain_forward_pass"
+LLAMA = "test_small_llama::test_rows_of_any_length_and_branches_give_the_logits_of_a_plain_forward_pass"
+
+LINES: Lines = {
+    ("weights.py", "test_traps::test_a_fingerprint_tells_weights_tokenizers_and_templates_apart"): [
+        ('MODEL_FILES = (".safetensors", ', "MODEL_FILES = ("),
+        ("if file.suffix in MODEL_FILES:", "if True:"),
+    ],
+    ("renderer.py", ANSWERS): [
+        ('add_special_tokens=False, verbose=False)["input_ids"]\n        return',
+         'verbose=False)["input_ids"]\n        return'),
+        ('add_special_tokens=False, verbose=False)["input_ids"]\n        else',
+         'verbose=False)["input_ids"]\n        else'),
+    ],
+    ("decoding.py", DENSITY): [
+        ("torch.log_softmax(logits, dim=-1)",
+         "torch.log_softmax(logits / torch.where(warm, temperatures[:, None], 1.0), dim=-1)"),
+        ("torch.softmax(allowed / ",
+         "torch.softmax(allowed.where(allowed >= allowed.topk(20)[0][..., -1:], -torch.inf) / "),
+    ],
+    ("columns.py", WINDOWS): [
+        ("windowed = (behind >= 0)", "windowed = (behind > 0)"),
+        ("last += range(at, len(ids))", "last += [at] * len(growth.tokens)"),
+    ],
+    ("columns.py", LLAMA): [
+        ("np.eye(count, dtype=bool)", "np.ones((count, count), dtype=bool)"),
+        ("before[list(parents)]", "before[[0] * count]"),
+        ("self.depths[-1] + 1 if self.depths else 0", "len(self.depths)"),
+        ("self.depths += [depth] * count", "self.depths += [0] * count"),
+        ("self.length + ROOM, size)\n            if", "self.length, size)\n            if"),
+        ("buffer[:, :, :, :filled] = held", "pass"),
+        ("torch.cat(self.known, dim=3, out=self._states[:, :, :, : self.num_cached])", "pass"),
+    ],
+    ("llama.py", LLAMA): [
+        ("each.self_attn.q_proj, each.self_attn.k_proj", "each.self_attn.k_proj, each.self_attn.q_proj"),
+        ("each.mlp.gate_proj, each.mlp.up_proj", "each.mlp.up_proj, each.mlp.gate_proj"),
+        ("_numbers(each.input_layernorm)", "_numbers(each.post_attention_layernorm)"),
+        ("decoder.layers[0].self_attn.scaling\n        self.core", "1.0\n        self.core"),
+        ("[p.open for p in rows], [p.own", "[0 for p in rows], [p.own"),
+        ("torch.cat([-sin[..., :half], sin[..., half:]]", "torch.cat([sin[..., :half], -sin[..., half:]]"),
+        ("torch.addcmul(turned * cos, turned.roll(half, dims=-1), sin)", "torch.addcmul(turned * cos, turned, sin)"),
+        ("pieces, True, self.scale)", "pieces, True, 1.0)"),
+        ("x = torch.addmm(x, seen.reshape(len(x), -1), w.o)", "x = seen.reshape(len(x), -1) @ w.o"),
+        ("self._normed(x, w.mlp_norm) @ w.gate_up", "self._normed(x, w.norm) @ w.gate_up"),
+        ("silu(gate).mul_(up)", "silu(up).mul_(gate)"),
+        ("return self._normed(x, self.norm)[pieces.last]", "return x[pieces.last]"),
+        ("_joined(a.q_proj, a.k_proj, a.v_proj)", "_joined(a.q_proj, a.v_proj, a.k_proj)"),
+        ("and size <= SMALL", "and size < 0"),
+    ],
+    ("placement.py", "test_model_settings::test_devices_are_named_as_people_name_them "
+                     "test_model_settings::test_the_type_on_a_gpu_is_bfloat16_unless_another_is_given "
+                     "test_model_settings::test_threads_are_those_given_or_one_for_a_small_model "
+                     "test_model_settings::test_several_devices_are_for_vllm"): [
+        ("range(int(first), int(last or first) + 1)", "range(int(first), int(last or first))"),
+        ("max(wanted) >= gpus", "max(wanted) > gpus"),
+        ('return ("cuda:0",) if gpus', 'return ("cuda:1",) if gpus'),
+        ('"auto" if device == "cpu" else torch.bfloat16', '"auto"'),
+        ("wanted = 1 if small else cores", "wanted = cores"),
+        ("if len(devices) > 1:", "if len(devices) > 9:"),
+    ],
+}  # fmt: skip
+
+FAULTS = faults_of("python/agentq/policies", LINES)

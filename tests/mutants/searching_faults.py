@@ -1,0 +1,220 @@
+"""Faults in python/agentq/searching/."""
+
+from __future__ import annotations
+
+from tests.mutants.fault import Lines, faults_of
+
+TREE = "test_sampling test_search test_faults"
+BRANCHES = (
+    "test_branching test_sampling "
+    "test_train::test_where_unsure_branches_after_the_page_that_surprised_and_then_starts_afresh "
+    "test_train::test_branches_go_on_from_the_state_of_their_node test_faults_stages::"
+    "test_branched_rollouts_that_break_have_no_end"
+)
+LEAVES = (
+    "test_search_leaves test_selection::test_timing_does_not_show_in_a_tree_of_several_leaves "
+    "test_selection::test_leaves_in_flight_act_at_once_in_sessions_of_their_own"
+)
+STEPS = (
+    "test_search_steps test_selection::test_a_step_search_takes_one_path_and_keeps_what_it_knows_below_it "
+    "test_selection::test_a_step_search_adds_rollouts_to_those_it_has"
+)
+PRIORS = "test_selection::test_priors_are_the_softmax_of_whole_log_probabilities test_sampling"
+KILLED = (
+    "test_partial::test_all_that_is_known_of_the_nodes_comes_back "
+    "test_partial::test_a_killed_search_becomes_the_tree_of_one_that_was_not"
+)
+SAME = "test_processes::test_any_number_of_workers_fills_the_same_store"
+DEAD = (
+    "test_processes::test_items_of_a_dead_worker_are_done_again "
+    "test_processes::test_an_item_that_kills_three_workers_is_kept_as_broken_and_no_other"
+)
+GROWING = "test_processes::test_a_half_grown_tree_goes_from_worker_to_worker"
+PAGES = "test_processes::test_first_pages_are_counted_over_all_workers"
+BEGUN = "test_processes::test_a_job_that_cannot_begin_and_a_worker_that_dies_of_it_end_the_stage"
+ENDED = "test_processes::test_workers_end_with_the_run"
+CUT = "test_train::test_the_straggler_cut_keeps_the_same_rollouts_in_any_order"
+
+LINES: Lines = {
+    ("tree.py", TREE): [
+        ("rollout.expansion + rollout.stride * rollout.sampled", "rollout.expansion"),
+        ("self.policy.propose(node.history, k, seed=seed, temperature=self.settings.temperature)",
+         "self.policy.propose(node.history, k, seed=seed)"),
+        ("self._sample(node, rollout, self.settings.num_proposals)", "self._sample(node, rollout, 5)"),
+        ("Stream.TREE, number", "Stream.BRANCH, number"),
+        ("self.forest.tell_one(ticket, node.total)", "self.forest.tell_one(ticket, node.result.reward)"),
+        ("self.forest.set_terminal([ticket])", "pass"),
+        ("self.left -= len(tickets)", "pass"),
+        ("self.succeeded and self.settings.stop_on_success", "self.settings.stop_on_success"),
+        ("self.succeeded and self.settings.stop_on_success", "self.succeeded"),
+        ("self.expansions += n * max(", "self.expansions += 0 * max("),
+        ("[node.children.index(child)]", "[0]"),
+        ("if node.broke < TRIES:", "if True:"),
+        ("if node.broke < TRIES:", "if False:"),
+        ("self.faults[fault.kind] += 1", "pass"),
+        ('self.counts["iterations"] += 1', "pass"),
+    ],
+    ("tree.py", LEAVES): [
+        ("min(self.left, self.settings.leaves_in_flight)", "1"),
+        ("min(self.left, self.settings.leaves_in_flight)", "self.settings.leaves_in_flight"),
+        ("self.expansions + i, n)", "self.expansions, n)"),
+        ("sum(len(p.token_ids) for p in sampled)", "len(sampled)"),
+        ("+= len(sampled[0].prompt_ids)", "+= sum(len(p.prompt_ids) for p in sampled)"),
+        ("zip(self.sessions, batch, strict=False)", "zip(self.sessions[:1] * n, batch, strict=False)"),
+    ],
+    ("tree.py", "test_selection::test_a_search_is_its_slow_twin"): [
+        ("child.prior = float(prior)", "pass"),
+        ("[child.value for child in node.children], shares)", "[0.5 for child in node.children], shares)"),
+    ],
+    ("nodes.py", f"test_search_nodes {TREE}"): [
+        ("unique.setdefault(action_key(proposal.action.env_action), proposal)",
+         "unique[action_key(proposal.action.env_action)] = proposal"),
+        ("reverse=True", "reverse=False"),
+        ('reverse=True), children[0]', 'reverse=True), max(children, key=attrgetter("value"))'),
+        ("child.value = value", "pass"),
+        ("&= EXHAUSTED", "&= 0"),
+        ("self.result.terminated or self.result.truncated)", "self.result.terminated)"),
+        ("f.kind if f else None", "None"),
+    ],
+    ("selection.py", PRIORS): [
+        ("p.action_logp if", "p.action_logp / len(p.logps) if"),
+        ("np.exp(logps - logps.max())", "np.exp(logps)"),
+        ("weights / weights.sum()", "weights"),
+        ("c_exp=settings.c_exp", "c_exp=1.0"),
+        ("exhaust=True", "exhaust=False"),
+        ("task_seed(settings.seed, task, stream) if task", "settings.seed if task"),
+        ('if settings.selection == "gumbel" else 0', 'if settings.selection == "puct" else 0'),
+    ],
+    ("session.py", f"test_search_nodes {TREE}"): [
+        ("before.total + result.reward", "result.reward"),
+        ("if self.position is not before:", "if False:"),
+        ("if page.fingerprint != node.history.observation.fingerprint:", "if False:"),
+        ("or node.broke >= TRIES:", ":"),
+        ('self.counts["env_steps"] += 1', "pass"),
+        ('node.restored = "approximate"', "pass"),
+        ("path[known[-1] + 1 :]", "path[known[-1] :]"),
+        ("TRIES = 2", "TRIES = 3"),
+        ("self.position, node.fault = None, fault", "node.fault = fault"),
+    ],
+    ("rollout.py", f"test_search_leaves {TREE}"): [
+        ("settings.attempt, len(steps))", "len(steps))"),
+        ("settings.attempt, len(steps))", "settings.attempt, 0)"),
+        ("propose(history, 1, seed=seed, temperature=settings.temperature)", "propose(history, 1, seed=seed)"),
+        ("sum(step.result.reward for step in steps)", "result.reward"),
+        ("result.success and not result.broken, info", "result.success, info"),
+        ("if first is None or not first.broken or not first.steps:", "if True:"),
+        ('"retried": used(first)', '"retried": used(again)'),
+        ("history = after\n", "pass\n"),
+    ],
+    ("branching.py", BRANCHES): [
+        ("if h > unsure[0]", "if h < unsure[0]"),
+        ("if h > unsure[0]", "if False"),
+        ("children[n] == 1", "children[n] >= 1"),
+        ("return -float(", "return float("),
+        ("grown.nodes[i].parent for i, h", "i for i, h"),
+        ("rng.choice([0, *inner[i % trees]])", "rng.choice([0])"),
+        ("i and n.tree == t and not n.ended", "i and not n.ended"),
+        ("Stream.BRANCH, number, len(chain))", "Stream.BRANCH, 0, len(chain))"),
+        ("Stream.BRANCH, number, len(chain))", "Stream.BRANCH, number, 0)"),
+        ("seed=seed, temperature=settings.temperature", "seed=seed"),
+        ("if node is start:", "if False:"),
+        ("settings, grown.started + i)", "settings, i)"),
+        ("sum(reward[i] for i in grown.path(end))", "reward[end]"),
+        ("grown.lost += chain", "pass"),
+        ("parent = len(grown.nodes)\n", "pass\n"),
+        ("[nodes[end].tree for end in ends]", "[0 for end in ends]"),
+    ],
+    ("demonstrate.py", "test_sampling test_train::test_inspection_lets_the_agent_act_at_every_state_of_the_expert"): [
+        ("Stream.INSPECTION, t)", "Stream.INSPECTION, 0)"),
+        ("(histories[t], 1, seed=seed, temperature=settings.temperature)", "(histories[t], 1, seed=seed)"),
+        ("propose(histories[t], 1,", "propose(histories[0], 1,"),
+        ("parent += [max(0, 2 * t - 1)] * 2", "parent += [max(0, 2 * t)] * 2"),
+        ("proposals += [step.proposal, own[t]]", "proposals += [own[t], step.proposal]"),
+    ],
+    ("steps.py", STEPS): [
+        ("node, search.settings.num_iterations", "node, 0"),
+        ("search.taken.append(_told(search, search.nodes[best]))", "search.taken.append(_told(search, search.root))"),
+        ("any(each.result is not None and each.result.success for each in kept.values())", "False"),
+        ('"succeeded": bool(won)', '"succeeded": search.succeeded'),
+        ("search.forest.recommend([search.tree]).tolist()", "[search.root.children[-1].id]"),
+    ],
+    ("partial.py", KILLED): [
+        ('"left": search.left', '"left": search.settings.num_iterations'),
+        ('"expansions": search.expansions', '"expansions": 0'),
+        ("nodes[0].snapshot = search.root.snapshot", "pass"),
+        ("search.sessions[0].position = nodes[0]", "pass"),
+        ("parent.children = [*parent.children, node]", "parent.children = [node, *parent.children]"),
+        ("node.total = parent.total + result.reward", "node.total = 0.0"),
+        ('node.broke = state["broke"][i]', "pass"),
+        ("search.begun -= state", "search.begun += state"),
+        ('search.counts.update(state["counts"])', "pass"),
+        ("(table[\"parent\"][1:] + above)", "table[\"parent\"][1:]"),
+        ('"taken": search.taken', '"taken": []'),
+    ],
+    ("partial.py", "test_partial::test_a_tree_is_kept_at_a_bounded_rate "
+                   "test_partial::test_a_damaged_or_foreign_tree_is_dropped_with_a_line"): [
+        ("SHARE * (now - begun)", "0"),
+        ("if begun < self._next:", "if False:"),
+        ("if tree.task != search.task:", "if False:"),
+        ('if state["owner"].get(name) != owner[name]:', "if False:"),
+        ("if first.observation.fingerprint != shown.observation.fingerprint:", "if False:"),
+    ],
+    ("collect.py", CUT): [
+        ("own = replace(settings, attempt=item.attempt)", "own = settings"),
+        ("taken >= turns.waited_for", "taken > 0 and taken >= turns.waited_for"),
+        ("cut is not None and taken >=", "False and taken >="),
+        ("if cut is not None and t is not None:", "if False:"),
+        ("self.done += 1", "self.done += 2"),
+    ],
+    ("collect.py", "test_search::test_collection_goes_on_where_an_interrupted_one_stopped "
+                   "test_faults_stages::test_a_run_whose_world_is_gone_ends_and_keeps_nothing_of_it "
+                   "test_faults_stages::test_a_stage_none_of_whose_few_tasks_begins_ends_the_run"): [
+        ("if item.key not in kept]", "]"),
+        ("len(items) - len(todo), on_item", "0, on_item"),
+        ("self.held.append((item, record))", "self._store(item, record)"),
+        ("if not self.resets.in_a_row:\n                self._let_go()", "if False:\n                self._let_go()"),
+        ("gone = kind is None and bool(self.held) and not self.done", "gone = False"),
+    ],
+    ("processes.py", SAME): [
+        ("self.processes.usage += used", "pass"),
+        ("self.to.keep(worker.doing.pop(key), record)", "worker.doing.pop(key)"),
+    ],
+    ("processes.py", DEAD): [
+        ("if self.deaths[key] < DEATHS:", "if self.deaths[key] <= DEATHS:"),
+        ("if self.deaths[key] < DEATHS:", "if self.deaths[key] < 1:"),
+        ("if self.deaths[item.key] >= ALONE:", "if False:"),
+        ("alone = any(self.deaths[key] >= ALONE for key in worker.doing)", "alone = False"),
+        ("self.queue.append(item)", "pass"),
+        ("tree = self.kind == TREE", "tree = self.kind != TREE"),
+        ('info = {"attempt": item.attempt}', "info = {}"),
+    ],
+    ("processes.py", GROWING): [
+        ("self.to.store.partial(self.to.stage, item.task.seed) if self.kind == TREE else None", "None"),
+        ("self.to.store.set_partial(self.to.stage, *values)", "pass"),
+    ],
+    ("processes.py", PAGES): [
+        ("self.to.resets.shown() if values[0] is None else self.to.resets.failed(*values[0])", "pass"),
+    ],
+    ("processes.py", BEGUN): [
+        ("if self.stillborn >= DEATHS:", "if self.stillborn > 9 * DEATHS:"),
+        ("raise values[0]", "raise RuntimeError"),
+    ],
+    ("worker.py", SAME): [
+        ("used.since(self.counted)", "used"),
+        ("self.counted = used", "pass"),
+    ],
+    ("worker.py", GROWING): [
+        ("self.kept.given[item.task.seed] = partial", "pass"),
+        ("found = self.given.pop(seed, None)", "found = None"),
+        ('self.send("partial", tree)', "pass"),
+    ],
+    ("worker.py", PAGES): [('self.send("page", (env, said))', 'self.send("page", None)')],
+    ("worker.py", BEGUN): [("error.add_note(lines)", "pass"), ('self.send("failed", error)\n', "pass\n")],
+    ("worker.py", ENDED): [
+        ("OSError):\n                os._exit(0)", "OSError):\n                return"),
+        ("os.kill(pid, signal.SIGKILL)", "pass"),
+        ("            control.close()\n", ""),
+    ],
+}  # fmt: skip
+
+FAULTS = faults_of("python/agentq/searching", LINES)

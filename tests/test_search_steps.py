@@ -1,0 +1,46 @@
+"""What an episode that searches at each step knows of successes."""
+
+from __future__ import annotations
+
+from agentq.errors import BudgetSpent
+from agentq.policies.scripted import ScriptedPolicy
+from agentq.searching.run import wait_for
+from agentq.searching.selection import SearchSettings
+from agentq.searching.steps import search_steps
+from agentq.searching.tree import TreeSearch
+from agentq.types import History, Proposal, StepResult
+from tests.test_search import TASK, Lock, _click
+
+
+class Spends(ScriptedPolicy):
+    """Has no budget left once a rollout has succeeded."""
+
+    spent = False
+
+    async def propose(self, history: History, k: int, *, seed: int, temperature: float = 1.0) -> list[Proposal]:
+        if self.spent:
+            raise BudgetSpent("a budget must be left")
+        return await super().propose(history, k, seed=seed, temperature=temperature)
+
+
+def test_no_rollout_follows_a_known_success_if_the_search_stops_there() -> None:
+    ends: list[bool] = []
+    settings = SearchSettings(num_iterations=40, num_proposals=12, stop_on_success=True)
+    search = TreeSearch(
+        Lock(), TASK, ScriptedPolicy(_click), settings, on_rollout=lambda history, result: ends.append(result.success)
+    )
+    tree = wait_for(search_steps(search))
+    assert ends.count(True) == 1 and ends[-1] and tree.info["iterations"] == len(ends)
+    assert tree.info["succeeded"] and tree.success[-1] and len(tree) == 4
+
+
+def test_an_episode_that_ends_before_the_success_it_knows_has_not_succeeded() -> None:
+    policy = Spends(_click)
+
+    def told(history: History, result: StepResult) -> None:
+        policy.spent |= result.success
+
+    search = TreeSearch(Lock(), TASK, policy, SearchSettings(num_iterations=60, num_proposals=12), on_rollout=told)
+    tree = wait_for(search_steps(search))
+    assert policy.spent and search.succeeded and len(tree) == 2
+    assert not tree.info["succeeded"]
