@@ -238,10 +238,13 @@ class Run(Draws):
     env: str = Field(default="booking", min_length=1, description="Name of the environment.")
     out: str = Field(default="", description="The run directory; empty: runs/COMMAND..., named after the run.")
     engine: str = Field(default="", description="Sampler for trained weights: vllm:PATH or a vLLM server's URL.")
-    executor: Literal["auto", "inline", "processes"] = Field(
-        default="auto", description="What collects: this process or worker processes; auto: workers for small models."
+    executor: Literal["auto", "inline", "processes", "ray"] = Field(
+        default="auto",
+        description="What collects: this process, worker processes or a Ray cluster; auto: processes for small models.",
     )
-    workers: int = Field(default=0, ge=0, description="Number of worker processes; 0: one per core.")
+    workers: int = Field(default=0, ge=0, description="Number of workers; 0: one per core, of the cluster with ray.")
+    address: str = Field(default="auto", description="The Ray cluster; auto: the one that runs on this machine.")
+    gpus: int = Field(default=0, ge=0, description="GPUs of each worker with ray, for its own engine.")
 
 
 class Rounds(Run):
@@ -283,5 +286,5 @@ class Settings(Section):
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Plain JSON values by section, for the run store to compare; without what does not affect results."""
         places = {"devices", "threads", "memory", "sleep"}
-        run = {"out", "executor", "workers"}
+        run = {"out", "executor", "workers", "address", "gpus"}
         return self.model_dump(mode="json", exclude={"run": run, "price": True, "model": places, "train": {"devices"}})
