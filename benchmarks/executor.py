@@ -1,11 +1,11 @@
-"""Search on `booking` with the embedded model in this process, in worker processes and in actors of a Ray cluster on this
-machine: simulations per second.
+"""Search on `booking` with the embedded model: simulations per second inline, in worker processes and in Ray actors.
 
     python benchmarks/executor.py [--trees 32] [--iterations 8] [--workers 0 2] [--ray] [--in-flight 32] [--json]
 
 A simulation is one rollout of a search. Models are loaded before the clock starts. Trees count as the same if their
 shape, visits, actions and tokens are; log-probabilities differ by rounding. CPU seconds and memory (PSS, which divides
-shared pages among their processes) are those of the process tree; Ray's actors are outside it. `--ray` measures each number of workers with both, in turn.
+shared pages among their processes) are those of the process tree. `--ray` also measures each number of workers with
+the actors of a cluster on this machine.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ import psutil
 from machine import commit, machine, target
 
 from agentq.config import Search, Settings
+from agentq.model_settings import CriticSettings
 from agentq.policies.engine_names import embedded_base
 from agentq.recipes.executor import MODULES
 from agentq.recipes.pipeline import Pipeline, search_settings
@@ -81,7 +82,7 @@ def _pss() -> int:
 def searched(folder: Path, args: argparse.Namespace, workers: int, kind: str) -> dict[str, Any]:
     settings, base = Settings(), embedded_base()
     search = search_settings(Search(num_trees_in_flight=args.in_flight), args.iterations, 0)
-    job = partial(searches, policy=base, critic="base", settings=search, stage="x")
+    job = partial(searches, policy=base, critic=CriticSettings(), settings=search, stage="x")
     resources, processes = Resources(settings, base), None
     if kind == "ray":
         processes = Actors(resources, workers, address="local")
@@ -151,7 +152,7 @@ def main() -> None:
     for row in rows:
         del row["trees"]
     targets = {f"{row['workers']} {row['kind']}, times inline": target(row["speedup"], 1.7) for row in rows[1:]}
-    for own, ray in zip(rows, rows[1:], strict=False):
+    for own, ray in pairwise(rows):
         if ray["kind"] == "ray":
             share = round(own["seconds"] / ray["seconds"], 3)
             targets[f"{ray['workers']} ray, times processes"] = target(share, 0.9)
