@@ -15,8 +15,10 @@ from pydantic import Field
 from agentq.errors import ConfigError
 from agentq.model_settings import VLLM, ModelSettings
 from agentq.model_settings import Section as Section
+from agentq.run_settings import SEEDS as SEEDS
+from agentq.run_settings import Draws as Draws
+from agentq.run_settings import Run as Run
 
-SEEDS = 1 << 32  # seeds of runs and learners are below this; numpy, torch and sample seeds distinguish all of them
 Selection = Literal["ucb1", "uct", "puct", "best_first", "gumbel", "thompson_gaussian", "thompson_beta"]
 GO_WIDER = ("thompson_gaussian", "thompson_beta")  # rules that add children to a node
 MOST_TASKS = 1_000_000_000  # in a split
@@ -223,30 +225,6 @@ class Prices(Section):
         return self.prompt, self.cached if "cached" in self.model_fields_set else self.prompt, self.generated
 
 
-class Draws(Section):
-    """How the actions of a live task are sampled."""
-
-    seed: int = Field(default=0, ge=0, lt=SEEDS, description="Seed of every random choice in the run.")
-    constrained: bool = Field(
-        default=False, description="Whether actions must follow the grammar and use the page's ids."
-    )
-
-
-class Run(Draws):
-    """The environment, the engine and the run directory."""
-
-    env: str = Field(default="booking", min_length=1, description="Name of the environment.")
-    out: str = Field(default="", description="The run directory; empty: runs/COMMAND..., named after the run.")
-    engine: str = Field(default="", description="Sampler for trained weights: vllm:PATH or a vLLM server's URL.")
-    executor: Literal["auto", "inline", "processes", "ray"] = Field(
-        default="auto",
-        description="What collects: this process, worker processes or a Ray cluster; auto: processes for small models.",
-    )
-    workers: int = Field(default=0, ge=0, description="Number of workers; 0: one per core, of the cluster with ray.")
-    address: str = Field(default="auto", description="The Ray cluster; auto: the one that runs on this machine.")
-    gpus: int = Field(default=0, ge=0, description="GPUs of each worker with ray, for its own engine.")
-
-
 class Rounds(Run):
     """Rounds of collecting and learning."""
 
@@ -287,4 +265,5 @@ class Settings(Section):
         """Plain JSON values by section, for the run store to compare; without what does not affect results."""
         places = {"devices", "threads", "memory", "sleep"}
         run = {"out", "executor", "workers", "address", "gpus"}
+        run |= set() if self.run.shard else {"shard"}
         return self.model_dump(mode="json", exclude={"run": run, "price": True, "model": places, "train": {"devices"}})

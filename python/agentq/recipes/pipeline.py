@@ -24,6 +24,7 @@ from agentq.policies.usage import Price, Usage
 from agentq.policies.weights import fingerprint
 from agentq.recipes.accounts import Cost, cost_of
 from agentq.recipes.resources import Name, Resources, episodes, searches
+from agentq.run_settings import read_shard
 from agentq.searching.collect import Execute, Item, OnItem, attempts, collect, inline
 from agentq.searching.rollout import RolloutSettings
 from agentq.searching.selection import SearchSettings
@@ -105,11 +106,26 @@ class Pipeline(Resources):
 
         `sessions`: number of environment sessions per item.
         """
+        items = self._own(items)
         if (self.store.note(stage) or {}).get("done") == len(items):
             return
         with self._stage(stage, len(items), {TRAJECTORY: "episodes", TREE: "trees"}[kind]) as on_item:
             execute = self._execute(job, kind)
             collect(self.store, stage, items, execute, in_flight=self.in_flight, sessions=sessions, on_item=on_item)
+
+    def _own(self, items: Sequence[Item]) -> Sequence[Item]:
+        """The items of the run's shard, by the seeds of their tasks; all items of a run without one.
+
+        Raises:
+            ConfigError: if none is left.
+        """
+        if not self.settings.run.shard:
+            return items
+        number, n = read_shard(self.settings.run.shard)
+        own = [item for item in items if item.task.seed % n == number - 1]
+        if not own:
+            raise ConfigError(f"run.shard must have a task of each stage; got {number}/{n} for {len(items)} items")
+        return own
 
     def _execute(self, job: Job, kind: str) -> Execute:
         """By workers, if there are some and the job can be sent to them."""

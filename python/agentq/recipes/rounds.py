@@ -74,7 +74,7 @@ def train(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path) -
 
 
 def _rounds(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path, out: Path) -> None:
-    """Run the remaining rounds, then save the checkpoint `out`."""
+    """Run the remaining rounds, then save the checkpoint `out`. A shard only collects, for one round."""
     states = out.with_name(f"{name}.states")
     sampler: Any = p.sampler() if settings.run.engine else None  # first, so that a vLLM leaves room for the learner
     learner = learner_of(settings, start, p.base if p.shares else None)
@@ -90,6 +90,8 @@ def _rounds(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path,
             break
         recipe.collect(r)
         p.store.log(name, number, **collected(p.store, r.stage), **used(p.store, r.stage))
+        if settings.run.shard:  # the merged run learns
+            return
         if isinstance(sampler, Sleeper) and trains_where_it_samples(settings):
             sampler.sleep()  # until weights are published
         _learn(r, recipe, states)

@@ -191,6 +191,7 @@ def _run(
     from agentq.recipes.resources import Resources, loading
     from agentq.report import write_report
     from agentq.store.claim import check_claim, claimed, is_begun
+    from agentq.store.merge import FINISHED
 
     base = read_name(inputs.base) if inputs.base else embedded_base()
     stored, where = s.to_dict() | {"command": command}, command.replace(" -", "")
@@ -203,6 +204,7 @@ def _run(
         asked = [measured, base] if "search" in command else [measured]
         stored["checkpoint"] = found = fingerprint(measured)
         where += f"-{_called(measured)}-{s.run.env}-{found[:8]}"
+    where += f"-{s.run.shard}" if s.run.shard else ""
     check_checkpoint(base)
     out = Path(s.run.out or "runs/" + re.sub(r"[^\w.-]+", "-", where).strip("-"))
     named = [measured, base, s.run.engine, _critic(s)]
@@ -231,6 +233,8 @@ def _run(
                         engines[name] = make_engine(name, s.model, dict(s.vllm))
             with claimed(out, stored, clean=inputs.clean, inputs=paths) as store, RichStatus() as status:
                 rows = work(Pipeline(store, s, base, status, engines, workers))
+                if s.run.shard:
+                    store.set_note(FINISHED, {"finished": True})
     finally:
         for engine in engines.values():
             engine.close()

@@ -17,11 +17,11 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-import agentq
 from agentq.errors import ConfigError, require
 from agentq.searching.worker import Channel, Counted, serve
 from agentq.searching.workers import Link, Workers
@@ -224,7 +224,7 @@ def _why(error: Exception) -> str:
 @cache
 def build_of_agentq() -> str:
     """Version of agentq, and a digest of its source."""
-    folder, found = Path(agentq.__file__).parent, hashlib.blake2b(digest_size=4)
+    folder, found = Path(__file__).parents[1], hashlib.blake2b(digest_size=4)
     for file in sorted(folder.rglob("*.py")):
         found.update(os.fsencode(file.relative_to(folder)) + file.read_bytes())
-    return f"{agentq.__version__} ({found.hexdigest()})"
+    return f"{version('agentq-search')} ({found.hexdigest()})"
