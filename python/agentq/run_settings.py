@@ -26,7 +26,9 @@ class Run(Draws):
 
     env: str = Field(default="booking", min_length=1, description="Name of the environment.")
     out: str = Field(default="", description="The run directory; empty: runs/COMMAND..., named after the run.")
-    engine: str = Field(default="", description="Sampler for trained weights: vllm:PATH or a vLLM server's URL.")
+    engine: str = Field(
+        default="", description="Sampler for trained weights: vllm:PATH, or vLLM servers: URL, URL1,URL2 or a FILE.txt."
+    )
     executor: Literal["auto", "inline", "processes", "ray"] = Field(
         default="auto",
         description="What collects: this process, worker processes or a Ray cluster; auto: processes for small models.",

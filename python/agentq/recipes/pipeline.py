@@ -130,6 +130,8 @@ class Pipeline(Resources):
     def _execute(self, job: Job, kind: str) -> Execute:
         """By workers, if there are some and the job can be sent to them."""
         if self.workers is not None and can_be_sent(job):
+            if isinstance(job, partial):
+                self.publish(job.keywords["policy"])
             return self.workers.stage(job, kind)
         return inline(job(self, self.store))
 

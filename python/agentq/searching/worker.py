@@ -32,6 +32,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 from agentq.errors import StoreError
+from agentq.policies.fleet import at_home
 from agentq.policies.usage import Usage
 from agentq.searching.collect import Item, Work
 from agentq.searching.faults import Resets
@@ -146,7 +147,7 @@ class _Serving:
 
     async def _do(self, item: Item, partial: PartialTree | StoreError | None) -> None:
         self.kept.given[item.task.seed] = partial
-        with self._told_if_it_fails():
+        with self._told_if_it_fails(), at_home():
             record, used = await self.work(item, self.resets), self.resources.usage
             self.send("done", item.key, record, used.since(self.counted))
             self.counted = used
