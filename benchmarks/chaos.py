@@ -146,8 +146,8 @@ KINDS = (*OUTSIDE, *INSIDE, *NETWORK)
 
 @contextmanager
 def served() -> Iterator[Broker]:
-    """A server of the booking site behind a network that fails when told to."""
-    with Broker(HERE / "chaos_network.py") as broker:
+    """An environment server behind a network that fails when told to."""
+    with Broker() as broker:
         yield broker
 
 

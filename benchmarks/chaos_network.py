@@ -1,4 +1,4 @@
-"""The booking site behind `agentq env serve`, and a network to it that stalls, resets or truncates when told to."""
+"""examples/own_env.py behind `agentq env serve`, and a network to it that stalls, resets or truncates when told to."""
 
 from __future__ import annotations
 
@@ -12,52 +12,24 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 STALL_S = 3.0
-
-
-class Booking:
-    """The site as a class of the contract."""
-
-    name, max_steps = "booking", 30
-
-    def __init__(self) -> None:
-        from agentq import envs
-
-        self.envs, self.env = envs, envs.make("booking")
-
-    def reset(self, seed: int) -> dict[str, Any]:
-        task = self.envs.task_from_seed("booking", seed)
-        page = self.env.reset(task)
-        return {"instruction": task.instruction, "text": page.text, "url": page.url}
-
-    def step(self, command: str, element: int | None, text: str | None) -> dict[str, Any]:
-        from agentq.types import Command, EnvAction
-
-        found = self.env.step(EnvAction(Command(command), element, text))
-        told = {
-            name: getattr(found, name) for name in ("reward", "terminated", "truncated", "success", "error_message")
-        }
-        kind = {"error_kind": str(found.error_kind) if found.error_kind else None}
-        return {"text": found.observation.text, "url": found.observation.url, **told, **kind}
+OWN = Path(__file__).parents[1] / "examples" / "own_env.py"
 
 
 class Broker:
     """A server on a port of its own, and a port that passes everything on to it. `name`: the environment's."""
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
+    def __init__(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self.listening = socket.create_server(("127.0.0.1", 0))
-        self.name = f"booking@127.0.0.1:{self.listening.getsockname()[1]}"
         self.token = os.environ.setdefault("AGENTQ_ENV_TOKEN", secrets.token_hex(16))
         self.pairs: list[tuple[socket.socket, socket.socket]] = []
         self.fault, self.closed = "", False
 
     def __enter__(self) -> Broker:
-        self.start()
+        self.name = f"{self.start()}@127.0.0.1:{self.listening.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
         return self
 
@@ -67,14 +39,14 @@ class Broker:
         self.server.terminate()
         self.server.wait()
 
-    def start(self) -> None:
-        """Start the server."""
-        words = ["env", "serve", f"{self.file}:Booking", "--at", f"127.0.0.1:{self.port}", "--sessions", "40"]
+    def start(self) -> str:
+        """Start the server. Returns the environment's name."""
+        words = ["env", "serve", f"{OWN}:make", "--at", f"127.0.0.1:{self.port}", "--sessions", "40"]
         self.server = subprocess.Popen(
-            [sys.executable, "-m", "agentq", *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            [sys.executable, "-m", "agentq", *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
         assert self.server.stdout is not None
-        self.server.stdout.readline()
+        return self.server.stdout.readline().split()[1].partition("@")[0]
 
     def fail(self, kind: str) -> None:
         """One fault: `stall`, `reset` or `truncate` of every connection there is, or a `server` that is killed."""
