@@ -19,7 +19,7 @@ define beside
 	    > "$$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/agentq.pth"
 endef
 
-.PHONY: setup browser browsergym demo test test-rest test-vllm lint build bench bench-all bench-setup sanitize mutants clean
+.PHONY: setup browser ray browsergym demo test test-rest test-vllm lint build bench bench-all bench-setup sanitize mutants clean
 
 setup: $(VENV)/.core
 
@@ -49,6 +49,10 @@ browser: setup
 	command -v chromium-headless-shell chromium google-chrome >/dev/null || \
 	    { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium-headless-shell fonts-liberation; } || \
 	    $(BIN)/playwright install --with-deps --only-shell chromium
+
+# Ray (80 MB) for the tests of clusters, and simpy for benchmarks/scale.py. Optional.
+ray: setup
+	$(PIP) install -q -c constraints.txt ray simpy
 
 # BrowserGym in a separate virtual environment; agentq drives it through `agentq env serve`. Optional.
 BROWSERGYM := build/browsergym

@@ -1,10 +1,11 @@
-"""Search on `booking` with the embedded model in this process and in worker processes: simulations per second.
+"""Search on `booking` with the embedded model: simulations per second inline, in worker processes and in Ray actors.
 
-    python benchmarks/executor.py [--trees 32] [--iterations 8] [--workers 0 2] [--in-flight 32] [--json]
+    python benchmarks/executor.py [--trees 32] [--iterations 8] [--workers 0 2] [--ray] [--in-flight 32] [--json]
 
 A simulation is one rollout of a search. Models are loaded before the clock starts. Trees count as the same if their
 shape, visits, actions and tokens are; log-probabilities differ by rounding. CPU seconds and memory (PSS, which divides
-shared pages among their processes) are those of the process tree.
+shared pages among their processes) are those of the process tree. `--ray` also measures each number of workers with
+the actors of a cluster on this machine.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,12 @@ import psutil
 from machine import commit, machine, target
 
 from agentq.config import Search, Settings
+from agentq.model_settings import CriticSettings
 from agentq.policies.engine_names import embedded_base
 from agentq.recipes.executor import MODULES
 from agentq.recipes.pipeline import Pipeline, search_settings
 from agentq.recipes.resources import Resources, loading, searches
+from agentq.searching.actors import Actors
 from agentq.searching.collect import attempts
 from agentq.searching.processes import Processes
 from agentq.store.records import TreeRecord
@@ -76,13 +79,17 @@ def _pss() -> int:
     return sum(int(process.memory_full_info().pss) for process in _tree())
 
 
-def searched(folder: Path, args: argparse.Namespace, workers: int) -> dict[str, Any]:
+def searched(folder: Path, args: argparse.Namespace, workers: int, kind: str) -> dict[str, Any]:
     settings, base = Settings(), embedded_base()
     search = search_settings(Search(num_trees_in_flight=args.in_flight), args.iterations, 0)
-    job = partial(searches, policy=base, critic="base", settings=search, stage="x")
-    processes = Processes(Resources(settings, base), workers, MODULES) if workers else None
-    with RunStore.open(folder / f"{workers}", {}) as store:
-        p = Pipeline(store, settings, base, Silent(), processes=processes)
+    job = partial(searches, policy=base, critic=CriticSettings(), settings=search, stage="x")
+    resources, processes = Resources(settings, base), None
+    if kind == "ray":
+        processes = Actors(resources, workers, address="local")
+    elif workers:
+        processes = Processes(resources, workers, MODULES)
+    with RunStore.open(folder / f"{workers}{kind}", {}) as store:
+        p = Pipeline(store, settings, base, Silent(), workers=processes)
         p.__dict__["in_flight"] = args.in_flight
         if processes is None:
             p.engine(base)
@@ -97,6 +104,7 @@ def searched(folder: Path, args: argparse.Namespace, workers: int) -> dict[str, 
     simulations = sum(int(tree.info["iterations"]) for tree in trees)
     return {
         "workers": workers,
+        "kind": kind,
         "simulations": simulations,
         "seconds": round(watch.seconds, 2),
         "cpu_s": round(watch.cpu, 2),
@@ -129,11 +137,13 @@ def main() -> None:
     parser.add_argument("--trees", type=int, default=64)
     parser.add_argument("--iterations", type=int, default=8)
     parser.add_argument("--workers", type=int, nargs="+", default=[0, 2], help="0: this process")
+    parser.add_argument("--ray", action="store_true")
     parser.add_argument("--in-flight", type=int, default=32)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        rows = [searched(Path(folder), args, workers) for workers in args.workers]
+        kinds = [(n, kind) for n in args.workers for kind in ("processes", "ray") if kind != "ray" or (args.ray and n)]
+        rows = [searched(Path(folder), args, *each) for each in kinds]
     inline = rows[0]
     for row in rows:
         row["samples"], row["same_samples"], row["logp_difference"] = compared(row["trees"], inline["trees"])
@@ -141,7 +151,11 @@ def main() -> None:
         row["speedup"] = round(inline["seconds"] / row["seconds"], 2)
     for row in rows:
         del row["trees"]
-    targets = {f"{row['workers']} workers, times inline": target(row["speedup"], 1.7) for row in rows[1:]}
+    targets = {f"{row['workers']} {row['kind']}, times inline": target(row["speedup"], 1.7) for row in rows[1:]}
+    for own, ray in pairwise(rows):
+        if ray["kind"] == "ray":
+            share = round(own["seconds"] / ray["seconds"], 3)
+            targets[f"{ray['workers']} ray, times processes"] = target(share, 0.9)
     report = {"commit": commit(), "machine": machine("torch"), "load": os.getloadavg()[0], "rows": rows}
     if args.json:
         print(json.dumps(report | {"targets": targets}))

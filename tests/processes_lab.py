@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import time
 from collections.abc import Callable
@@ -18,10 +19,11 @@ from agentq.policies.scripted import ScriptedPolicy
 from agentq.policies.usage import Usage
 from agentq.searching import partial as searching_partial
 from agentq.searching.collect import Item, Work, rollouts, trees
-from agentq.searching.faults import Resets
+from agentq.searching.faults import Broken, Resets, broken_tree
 from agentq.searching.partial import KeepsPartials
 from agentq.searching.rollout import RolloutSettings
 from agentq.searching.selection import SearchSettings
+from agentq.store.records import TreeRecord
 from agentq.types import History, Observation, Task
 
 
@@ -31,6 +33,7 @@ class Lab:
 
     log: Path
     deaths: dict[str, int] = field(default_factory=dict)
+    pause_s: float = 0.0
     usage: Usage = field(default_factory=Usage)
 
     def act(self, history: History, rng: np.random.Generator) -> tuple[str, float]:
@@ -44,6 +47,7 @@ class Lab:
                 log.write(f"{history.instruction}\n")
                 log.flush()
                 os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(self.pause_s)
         choice = rng.integers(8)
         return ("COMMANDS: STOP" if choice == 7 else f"COMMANDS: CLICK [{choice + 1}]"), -float(rng.random())
 
@@ -62,9 +66,15 @@ def _make(reachable: bool) -> Callable[[], Env]:
 
 
 def searches(
-    lab: Lab, kept: KeepsPartials, *, stage: str, reachable: bool = True, every_s: float = searching_partial.EVERY_S
+    lab: Lab,
+    kept: KeepsPartials,
+    *,
+    stage: str,
+    reachable: bool = True,
+    every_s: float = searching_partial.EVERY_S,
+    pause_s: float = 0.0,
 ) -> Work:
-    searching_partial.EVERY_S = every_s
+    searching_partial.EVERY_S, lab.pause_s = every_s, pause_s
     settings = SearchSettings(num_iterations=4, num_proposals=3)
     return trees(_make(reachable), ScriptedPolicy(lab.act), None, settings, kept_in=(kept, stage))
 
@@ -80,6 +90,15 @@ def fails(lab: Lab, _: KeepsPartials) -> Work:
 def dies(lab: Lab, _: KeepsPartials) -> Work:
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError
+
+
+def large(lab: Lab, kept: KeepsPartials, *, size: int) -> Work:
+    """Broken trees with an error message of this size."""
+
+    async def work(item: Item, resets: Resets) -> TreeRecord:
+        return broken_tree(item.task, Broken("server", random.Random(item.task.seed).randbytes(size).hex()))
+
+    return work
 
 
 def sleeps(lab: Lab, _: KeepsPartials, *, out: Path) -> Work:

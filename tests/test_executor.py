@@ -15,7 +15,7 @@ from agentq import envs
 from agentq.cli import main
 from agentq.errors import ConfigError
 from agentq.recipes import executor
-from agentq.recipes.executor import worker_processes
+from agentq.recipes.executor import workers_of
 from agentq.recipes.ladder import RUNGS
 from agentq.recipes.resources import Resources
 from agentq.recipes.settings import AgentQ
@@ -54,7 +54,7 @@ def _two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 def chosen(monkeypatch: pytest.MonkeyPatch, base: Path | str, *words: str) -> Iterator[Any]:
     monkeypatch.setattr(executor, "Processes", Started)
     resources = Resources(made(AgentQ, words), base)
-    with worker_processes(resources, [base]) as found:
+    with workers_of(resources, [base]) as found:
         yield found
 
 
@@ -123,11 +123,11 @@ def test_models_on_a_gpu_are_not_shared_out_to_processes(base: Path, monkeypatch
     for name in ("auto", "processes"):
         resources = Resources(made(AgentQ, [f"--run.executor={name}", "--run.workers=2"]), base)
         if name == "auto":
-            with worker_processes(resources, [base]) as processes:
+            with workers_of(resources, [base]) as processes:
                 assert processes is None
             continue
         with (
             pytest.raises(ConfigError, match=r"run.executor must be inline, since models run on a GPU; got processes"),
-            worker_processes(resources, [base]),
+            workers_of(resources, [base]),
         ):
             pass

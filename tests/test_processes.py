@@ -162,7 +162,7 @@ with RunStore.open(out / "run", {}) as store:
     processes = Processes(processes_lab.Lab(out / "log"), 2)
     try:
         job = partial(processes_lab.sleeps, out=out)
-        collect(store, "x", attempts(test_processes.TASKS), processes.stage(job, "tree"), in_flight=1,
+        collect(store, "x", attempts(test_processes.TASKS), processes.stage(job, "tree"), in_flight=2,
                 on_item=lambda *_: None)
     finally:
         processes.close()

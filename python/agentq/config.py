@@ -15,8 +15,10 @@ from pydantic import Field
 from agentq.errors import ConfigError
 from agentq.model_settings import VLLM, ModelSettings
 from agentq.model_settings import Section as Section
+from agentq.run_settings import SEEDS as SEEDS
+from agentq.run_settings import Draws as Draws
+from agentq.run_settings import Run as Run
 
-SEEDS = 1 << 32  # seeds of runs and learners are below this; numpy, torch and sample seeds distinguish all of them
 Selection = Literal["ucb1", "uct", "puct", "best_first", "gumbel", "thompson_gaussian", "thompson_beta"]
 GO_WIDER = ("thompson_gaussian", "thompson_beta")  # rules that add children to a node
 MOST_TASKS = 1_000_000_000  # in a split
@@ -227,30 +229,6 @@ class Prices(Section):
         return self.prompt, self.cached if "cached" in self.model_fields_set else self.prompt, self.generated
 
 
-class Draws(Section):
-    """How the actions of a live task are sampled."""
-
-    seed: int = Field(default=0, ge=0, lt=SEEDS, description="Seed of every random choice in the run.")
-    constrained: bool = Field(
-        default=False, description="Whether actions must follow the grammar and use the page's ids."
-    )
-
-
-class Run(Draws):
-    """The environment, the engine and the run directory."""
-
-    env: str = Field(default="booking", min_length=1, description="Name of the environment.")
-    out: str = Field(default="", description="The run directory; empty: runs/COMMAND..., named after the run.")
-    engine: str = Field(default="", description="Sampler for trained weights: vllm:PATH or a vLLM server's URL.")
-    executor: Literal["auto", "inline", "processes"] = Field(
-        default="auto", description="What collects: this process or worker processes; auto: workers for small models."
-    )
-    workers: int = Field(default=0, ge=0, description="Number of worker processes; 0: one per core.")
-    screenshots: bool = Field(
-        default=False, description="Whether the run keeps screenshots of a browser's pages, for agentq view."
-    )
-
-
 class Rounds(Run):
     """Rounds of collecting and learning."""
 
@@ -290,5 +268,6 @@ class Settings(Section):
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Plain JSON values by section, for the run store to compare; without what does not affect results."""
         places = {"devices", "threads", "memory", "sleep"}
-        run = {"out", "executor", "workers", "screenshots"}
+        run = {"out", "executor", "workers", "address", "gpus", "screenshots"}
+        run |= set() if self.run.shard else {"shard"}
         return self.model_dump(mode="json", exclude={"run": run, "price": True, "model": places, "train": {"devices"}})

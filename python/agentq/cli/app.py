@@ -210,6 +210,19 @@ def export_run(args: Namespace) -> int:
     return _say(args, {"export": str(args.out), "rows": rows}, f"{rows} rows: {args.out}")
 
 
+SHARDS = argument("runs", nargs="+", type=Path, metavar="RUN", help="directories of all shards of one run")
+MERGED = argument("--out", type=Path, required=True, metavar="DIR", help="the directory of the run to make")
+
+
+@command("merge", "make one run of its shards (--run.shard)", SHARDS, MERGED, JSON)
+def merge(args: Namespace) -> int:
+    from agentq.store.merge import merge
+
+    count = merge(args.runs, args.out)
+    text = f"{count} trees and episodes: {args.out}; the shards' command without --run.shard continues it"
+    return _say(args, {"run": str(args.out), "records": count}, text)
+
+
 NAME = argument("name", nargs="?", metavar="NAME", help="demo, ladder, eval, run, or a recipe; default: all of them")
 
 

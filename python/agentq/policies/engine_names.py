@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date as Date
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,11 @@ def read_name(name: str) -> Path | str:
     Raises:
         ConfigError: if no engine has this name.
     """
+    if servers := servers_of(name):
+        for server in servers():
+            if not re.match(r"https?:", str(read_name(server))):
+                raise ConfigError(f"several engines must be servers, http(s)://HOST:PORT/v1; got '{server}' in {name}")
+        return name
     scheme = re.match(r"\w+(?=:)", name)
     if scheme is None or Path(name).exists():
         return Path(name)
@@ -46,13 +52,29 @@ def read_name(name: str) -> Path | str:
     return name
 
 
+def servers_of(name: str) -> Callable[[], list[str]] | None:
+    """Reads the servers that a name lists with commas, or a file NAME.txt line by line; None if it names no list."""
+    if name.endswith(".txt") and Path(name).is_file():
+        return partial(_lines, Path(name))
+    return partial(name.split, ",") if "," in name and re.match(r"https?:", name) else None
+
+
+def _lines(file: Path) -> list[str]:
+    """The lines of a file, without comments; none while it cannot be read."""
+    try:
+        lines = map(str.strip, file.read_text().splitlines())
+    except (OSError, ValueError):
+        return []
+    return [line for line in lines if line and not line.startswith("#")]
+
+
 def path_in(name: Path | str) -> Path | None:
     """The path in an engine's name, to its checkpoint or a server's tokenizer; None if it has no path."""
-    if isinstance(name, Path):
-        return name
+    if isinstance(name, Path) or name.endswith(".txt"):
+        return Path(name)
     if name.startswith("vllm:"):
         return Path(name.removeprefix("vllm:"))
-    tokenizer = parse_qs(urlsplit(name).query).get("tokenizer")
+    tokenizer = parse_qs(urlsplit(name.partition(",")[0]).query).get("tokenizer")
     return Path(tokenizer[-1]) if tokenizer else None
 
 
@@ -122,6 +144,7 @@ def make_engine(
     *,
     lora_rank: int = 0,
     reserved_bytes: int = 0,
+    patience_s: float = 600.0,
 ) -> Engine:
     """The engine with this name.
 
@@ -130,6 +153,7 @@ def make_engine(
         vllm: arguments of vLLM's engine, by vLLM's names; they win over those that follow from `model`.
         lora_rank: with more than 0, adapters of this rank can be published to it.
         reserved_bytes: memory per GPU that a vLLM started here leaves to a learner.
+        patience_s: how long a server may be unavailable.
 
     Raises:
         ConfigError: if no engine has this name, or a setting does not fit this machine.
@@ -157,6 +181,10 @@ def make_engine(
 
         settings = arguments_of(model, lora_rank) | dict(vllm)
         return VLLMEngine(name.removeprefix("vllm:"), reserved_bytes=reserved_bytes, **rendering, **settings)
+    if servers := servers_of(name):
+        from agentq.policies import fleet
+
+        return fleet.Fleet(name, servers, partial(make_engine, model=model, patience_s=fleet.PATIENCE_S))
     scheme, _, rest = name.partition(":")
     if scheme not in ("http", "https"):
         found: Engine = plugins.load("engines", scheme)(rest)
@@ -166,4 +194,6 @@ def make_engine(
     url = urlsplit(name)
     tokenizer = parse_qs(url.query).get("tokenizer", [None])[-1]
     plain = url._replace(query="", fragment="").geturl()
-    return OpenAIEngine(plain, url.fragment, tokenizer=tokenizer, context=model.context, **rendering)
+    return OpenAIEngine(
+        plain, url.fragment, tokenizer=tokenizer, context=model.context, patience_s=patience_s, **rendering
+    )

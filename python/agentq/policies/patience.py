@@ -37,13 +37,17 @@ class BadAnswer(Fault):
     """An answer that does not fit the request."""
 
 
+class Failing(ModelError):
+    """A server that does not answer, or not as it must."""
+
+
 async def patiently(
     ask: Callable[[], Awaitable[Result]], *, who: str, patience_s: float, usage: Usage | None = None
 ) -> Result:
     """The result of `ask`, which is repeated after `Unavailable` and `BadAnswer`. `usage` counts the failures.
 
     Raises:
-        ModelError: if the server was unavailable for `patience_s` or gave `ATTEMPTS` bad answers to one request. The
+        Failing: if the server was unavailable for `patience_s` or gave `ATTEMPTS` bad answers to one request. The
             message names `who`.
     """
     usage = Usage() if usage is None else usage
@@ -56,12 +60,12 @@ async def patiently(
             usage.faults[error.kind] += 1
             after_s, since = error.after_s, time.monotonic() if since is None else since
             if time.monotonic() + after_s - since > patience_s:
-                raise ModelError(f"{who} must answer within {patience_s:g} s; got {error}") from error
+                raise Failing(f"{who} must answer within {patience_s:g} s; got {error}") from error
         except BadAnswer as error:
             usage.faults[error.kind] += 1
             bad_answers += 1
             if bad_answers == ATTEMPTS:
-                raise ModelError(f"{who} must give OpenAI's answers; got {error}, {ATTEMPTS} times") from error
+                raise Failing(f"{who} must give OpenAI's answers; got {error}, {ATTEMPTS} times") from error
         pause_s = max(after_s, wait_s * random.uniform(0.5, 1))  # spreads the attempts of many requests
         usage.pause_s += pause_s
         await asyncio.sleep(pause_s)

@@ -2,6 +2,7 @@
 
 The server reads a checkpoint from a directory that both can see. Weights are marked by vLLM's weight version, an
 adapter by its name. Neither mark survives a restart, so a server that restarted with its first weights is recognised.
+Marks and names follow from the checkpoint. So what one process published, others find there, and publish nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from uuid import uuid4
 
 from agentq.policies.openai_client import OpenAIClient, Refused
 from agentq.policies.patience import Unavailable
+from agentq.policies.weights import stamp
 
 OURS = "agentq-"  # prefix of the names that agentq gives to weights and adapters
 LOADING = f"{OURS}loading"
@@ -42,24 +44,25 @@ class Published:
 
     async def intact(self) -> bool:
         """Whether the server has what was published."""
-        if self._mark and json.loads(await self.server.call("GET", "//weight_info"))["weight_version"] != self._mark:
+        if self._mark and await self._weight_version() != self._mark:
             return False
         return not self._name or self._name in {card.id for card in await self.server.models()}
 
     async def restore(self) -> None:
         """Publish again what was lost in a restart or a failure."""
-        if self._mark and json.loads(await self.server.call("GET", "//weight_info"))["weight_version"] != self._mark:
+        if self._mark and await self._weight_version() != self._mark:
             await self._load(self._weights, self._mark)
         if self._adapter and self._name not in {card.id for card in await self.server.models()}:
             await self._load_adapter(self._adapter, self._name)
 
     async def put(self, checkpoint: Path) -> None:
         """Serve all weights of a checkpoint, without an adapter. On failure, restore the old weights."""
-        mark = _mark()
+        mark = f"{OURS}{stamp(checkpoint)}"
         try:
-            await self._load(checkpoint, mark)
+            if await self._weight_version() != mark:
+                await self._load(checkpoint, mark)
         except BaseException:
-            self._mark = self._mark or _mark()  # its weights are unknown now
+            self._mark = self._mark or f"{OURS}{uuid4().hex}"  # its weights are unknown now
             with suppress(Unavailable, Refused):
                 await self.restore()
             raise
@@ -69,10 +72,15 @@ class Published:
 
     async def put_adapter(self, checkpoint: Path) -> None:
         """Serve the weights with an adapter. On failure, nothing changes."""
-        name = _mark()  # never reused: the prefix cache knows adapters by their names
-        await self._load_adapter(checkpoint, name)
-        await self._drop_adapter()
+        name = f"{OURS}{stamp(checkpoint)}"  # of one adapter only: the prefix cache knows adapters by their names
+        if name not in {card.id for card in await self.server.models()}:
+            await self._load_adapter(checkpoint, name)
+        if name != self._name:
+            await self._drop_adapter()
         self._adapter, self._name, self.server.model = checkpoint, name, name
+
+    async def _weight_version(self) -> str:
+        return str(json.loads(await self.server.call("GET", "//weight_info"))["weight_version"])
 
     async def _load(self, checkpoint: Path | None, mark: str) -> None:
         """Load weights. Running requests of other clients are aborted, since their weights would change."""
@@ -96,7 +104,3 @@ class Published:
         if self._name:
             with suppress(Unavailable, Refused):  # a restart has dropped it
                 await self.server.call("POST", "/unload_lora_adapter", {"lora_name": self._name})
-
-
-def _mark() -> str:
-    return f"{OURS}{uuid4().hex}"

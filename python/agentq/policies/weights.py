@@ -28,6 +28,13 @@ def fingerprint(model: Path | str) -> str:
     return found.hexdigest()[:16]
 
 
+def stamp(checkpoint: Path) -> str:
+    """32 hex digits that change with a checkpoint's path, and with names, sizes or times of its files."""
+    files = [(file.name, file.stat()) for file in sorted(checkpoint.iterdir())] if checkpoint.is_dir() else []
+    facts = [str(checkpoint.resolve()), *((name, found.st_size, found.st_mtime_ns) for name, found in files)]
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:32]
+
+
 def is_adapter(checkpoint: Path) -> bool:
     """Whether a checkpoint is a LoRA adapter in peft's layout."""
     return (checkpoint / "adapter_config.json").is_file()

@@ -1,4 +1,4 @@
-"""Chooses who collects: this process, or worker processes."""
+"""Chooses who collects: this process, worker processes, or a Ray cluster."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from agentq.policies.placement import read_devices
 from agentq.recipes.pipeline import can_be_sent
 from agentq.recipes.resources import Name, Resources
 from agentq.searching.processes import Processes
+from agentq.searching.workers import Workers
 
 LIGHT_BYTES = 256 << 20  # of weights, which each worker loads; with more, one engine uses all cores (ours)
 MODULES = (
@@ -24,14 +25,37 @@ MODULES = (
 
 
 @contextmanager
-def worker_processes(resources: Resources, names: Sequence[Name]) -> Iterator[Processes | None]:
-    """The processes that `run.executor` and `run.workers` ask for, ended at the end; None: this one collects.
+def workers_of(resources: Resources, names: Sequence[Name]) -> Iterator[Workers | None]:
+    """The workers that `run.executor` and `run.workers` ask for, ended at the end; None: this process collects.
 
     `names`: the models that the run samples from.
 
     Raises:
-        ConfigError: if `run.executor` is processes, and they could not do what this process can.
+        ConfigError: if `run.executor` is processes or ray, and they could not do what this process can, or there is no
+            cluster.
     """
+    run = resources.settings.run
+    workers = _actors(resources) if run.executor == "ray" else _processes(resources, names)
+    try:
+        yield workers
+    finally:
+        if workers is not None:
+            workers.close()
+
+
+def _actors(resources: Resources) -> Workers:
+    """Workers of a Ray cluster."""
+    run = resources.settings.run
+    if reason := _only_here(resources):
+        raise ConfigError(f"run.executor must be inline, since {reason}; got ray")
+    from agentq.searching.actors import Actors
+
+    threads = max(1, resources.settings.model.threads)
+    return Actors(resources, run.workers, address=run.address, cpus=threads, gpus=run.gpus)
+
+
+def _processes(resources: Resources, names: Sequence[Name]) -> Workers | None:
+    """Worker processes of this machine; None if this process collects."""
     run = resources.settings.run
     reason = "" if run.executor == "inline" else _unfit(resources, names)
     if run.executor == "processes" and reason:
@@ -39,18 +63,19 @@ def worker_processes(resources: Resources, names: Sequence[Name]) -> Iterator[Pr
     workers = run.workers or cores()
     light = all(_weight_bytes(name) <= LIGHT_BYTES for name in names)
     if run.executor == "inline" or (run.executor == "auto" and (reason or workers == 1 or not light)):
-        yield None
-        return
+        return None
     processes = Processes(resources, workers, MODULES)
     try:
         on_cpu = read_devices(resources.settings.model.devices) == ("cpu",)  # loads torch, as the workers do meanwhile
-        if not on_cpu:
-            processes.close()
-            if run.executor == "processes":
-                raise ConfigError("run.executor must be inline, since models run on a GPU; got processes")
-        yield processes if on_cpu else None
-    finally:
+        if not on_cpu and run.executor == "processes":
+            raise ConfigError("run.executor must be inline, since models run on a GPU; got processes")
+    except BaseException:
         processes.close()
+        raise
+    if on_cpu:
+        return processes
+    processes.close()
+    return None
 
 
 def cores() -> int:
@@ -63,13 +88,17 @@ def _unfit(resources: Resources, names: Sequence[Name]) -> str:
     run = resources.settings.run
     if run.engine or any(isinstance(name, str) for name in names):
         return "another process samples"
-    if own.is_registered(run.env):
-        return f"only this process knows {run.env}"
-    if is_blocking(resources.make_env()):
-        return f"{run.env} runs in other processes"
-    if not can_be_sent(resources):
-        return "only this process knows the recipe's settings"
-    return ""
+    if reason := _only_here(resources):
+        return reason
+    return f"{run.env} runs in other processes" if is_blocking(resources.make_env()) else ""
+
+
+def _only_here(resources: Resources) -> str:
+    """What no other process has; empty if they can have all."""
+    env = resources.settings.run.env
+    if own.is_registered(env):
+        return f"only this process knows {env}"
+    return "" if can_be_sent(resources) else "only this process knows the recipe's settings"
 
 
 def _weight_bytes(name: Name) -> float:

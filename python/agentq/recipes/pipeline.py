@@ -27,11 +27,12 @@ from agentq.policies.usage import Price, Usage
 from agentq.policies.weights import fingerprint
 from agentq.recipes.accounts import Cost, cost_of
 from agentq.recipes.resources import Name, Resources, episodes, searches
+from agentq.run_settings import read_shard
 from agentq.searching.collect import Execute, Item, OnItem, attempts, collect, inline
-from agentq.searching.processes import Processes
 from agentq.searching.rollout import RolloutSettings
 from agentq.searching.selection import SearchSettings
 from agentq.searching.worker import Job
+from agentq.searching.workers import Workers
 from agentq.store.files import note_model
 from agentq.store.run import TRAJECTORY, TREE, RunStore
 from agentq.types import Split, Task
@@ -52,7 +53,7 @@ class StageDisplay(Protocol):
 
 
 class Pipeline(Resources):
-    """What the stages of one run share. With `processes`, these collect, and this process writes."""
+    """What the stages of one run share. With `workers`, these collect, and this process writes."""
 
     def __init__(
         self,
@@ -61,10 +62,10 @@ class Pipeline(Resources):
         base: Name,
         status: StageDisplay,
         engines: dict[Name, Engine] | None = None,
-        processes: Processes | None = None,
+        workers: Workers | None = None,
     ) -> None:
         super().__init__(settings, base, engines)
-        self.store, self.status, self.processes = store, status, processes
+        self.store, self.status, self.workers = store, status, workers
         for name, engine in self.engines.items():
             note_model(self.store.path, str(name), getattr(engine, "told", {}))
 
@@ -110,16 +111,33 @@ class Pipeline(Resources):
 
         `sessions`: number of environment sessions per item.
         """
+        items = self._own(items)
         if (self.store.note(stage) or {}).get("done") == len(items):
             return
         with self._stage(stage, len(items), {TRAJECTORY: "episodes", TREE: "trees"}[kind]) as on_item:
             execute = self._execute(job, kind)
             collect(self.store, stage, items, execute, in_flight=self.in_flight, sessions=sessions, on_item=on_item)
 
+    def _own(self, items: Sequence[Item]) -> Sequence[Item]:
+        """The items of the run's shard, by the seeds of their tasks; all items of a run without one.
+
+        Raises:
+            ConfigError: if none is left.
+        """
+        if not self.settings.run.shard:
+            return items
+        number, n = read_shard(self.settings.run.shard)
+        own = [item for item in items if item.task.seed % n == number - 1]
+        if not own:
+            raise ConfigError(f"run.shard must have a task of each stage; got {number}/{n} for {len(items)} items")
+        return own
+
     def _execute(self, job: Job, kind: str) -> Execute:
-        """By processes, if there are some and the job can be sent to them."""
-        if self.processes is not None and can_be_sent(job):
-            return self.processes.stage(job, kind)
+        """By workers, if there are some and the job can be sent to them."""
+        if self.workers is not None and can_be_sent(job):
+            if isinstance(job, partial):
+                self.publish(job.keywords["policy"])
+            return self.workers.stage(job, kind)
         return inline(job(self, self.store))
 
     def evaluate(
@@ -210,7 +228,8 @@ class Pipeline(Resources):
             nonlocal wins, broken
             wins, broken = wins + bool(success), broken + (success is None)
             faults = f"{broken} broken by the world" if broken else ""
-            show(done, ", ".join(filter(None, [f"{wins} succeeded", faults, str(used())])))
+            rates = str(self.workers or "")
+            show(done, ", ".join(filter(None, [f"{wins} succeeded", faults, str(used()), rates])))
 
         try:
             yield on_item
@@ -219,7 +238,7 @@ class Pipeline(Resources):
             self.store.set_note(stage, {**note, **(Usage.from_note(note) + used()).to_note()})
 
     def _usage(self) -> Usage:
-        return self.usage + (self.processes.usage if self.processes is not None else Usage())
+        return self.usage + (self.workers.usage if self.workers is not None else Usage())
 
 
 def can_be_sent(job: object) -> bool:

@@ -79,6 +79,17 @@ class Resources:
             self.engines[checkpoint] = self._make(checkpoint)
         return self.engines[checkpoint]
 
+    def publish(self, checkpoint: Name) -> None:
+        """Publish a trained checkpoint to the servers of `run.engine`, where other processes then find it."""
+        served = self.settings.run.engine
+        if (
+            served
+            and not served.startswith("vllm:")
+            and isinstance(checkpoint, Path)
+            and checkpoint not in self.staying
+        ):
+            self.engine(checkpoint)
+
     def sampler(self) -> Engine:
         """The engine to which trained weights are published: that of `run.engine`, or the base's, with adapters.
 

@@ -75,7 +75,7 @@ def train(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path) -
 
 
 def _rounds(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path, out: Path) -> None:
-    """Run the remaining rounds, then save the checkpoint `out`."""
+    """Run the remaining rounds, then save the checkpoint `out`. A shard only collects, for one round."""
     states, served = (out.with_name(f"{name}.{kind}") for kind in ("states", "served"))
     sampler: Any = p.sampler() if settings.run.engine else None  # first, so that a vLLM leaves room for the learner
 
@@ -97,6 +97,8 @@ def _rounds(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path,
             break
         recipe.collect(r)
         p.store.log(name, number, **collected(p.store, r.stage), **used(p.store, r.stage))
+        if settings.run.shard:  # the merged run learns
+            return
         make_room()
         trainer.learn(r)
         if (state := _state(states, number)).exists():

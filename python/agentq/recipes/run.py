@@ -188,11 +188,12 @@ def _run(
     """Do a command's work in its run directory and write the report. `reads`: inputs besides the settings' and base."""
     from agentq.policies.weights import fingerprint
     from agentq.progress import RichStatus
-    from agentq.recipes.executor import worker_processes
+    from agentq.recipes.executor import workers_of
     from agentq.recipes.pipeline import Pipeline
     from agentq.recipes.resources import Resources, loading
     from agentq.report import write_report
     from agentq.store.claim import check_claim, claimed, is_begun
+    from agentq.store.merge import FINISHED
 
     base = read_name(inputs.base) if inputs.base else embedded_base()
     stored, where = s.to_dict() | {"command": command}, command.replace(" -", "")
@@ -205,6 +206,7 @@ def _run(
         asked = [measured, base] if "search" in command else [measured]
         stored["checkpoint"] = found = fingerprint(measured)
         where += f"-{_called(measured)}-{s.run.env}-{found[:8]}"
+    where += f"-{s.run.shard}" if s.run.shard else ""
     check_checkpoint(base)
     out = Path(s.run.out or "runs/" + re.sub(r"[^\w.-]+", "-", where).strip("-"))
     named = [measured, base, s.run.engine, _critic(s)]
@@ -215,14 +217,14 @@ def _run(
         require_train(command.partition(" ")[0])
     engines: dict[Path | str, Engine] = {}
     try:
-        with worker_processes(Resources(s, base), asked) as processes:
+        with workers_of(Resources(s, base), asked) as workers:
             if measured is None:
                 import_module("agentq.recipes.ladder")  # loads torch, as the workers do meanwhile
             if inputs.clean or not is_begun(out):  # engines first, before anything is made or deleted
                 if any(isinstance(name, Path) for name in asked):
-                    _check_memory(s, base, measured, processes.num_workers if processes else 1)
-                if processes is not None:
-                    processes.load(partial(loading, names=asked))
+                    _check_memory(s, base, measured, workers.num_workers if workers else 1)
+                if workers is not None:
+                    workers.load(partial(loading, names=asked))
                 else:
                     if s.run.engine:  # it samples for a checkpoint that is measured
                         _check_sampler(s)
@@ -232,7 +234,9 @@ def _run(
                     for name in dict.fromkeys(asked):
                         engines[name] = make_engine(name, s.model, dict(s.vllm))
             with claimed(out, stored, clean=inputs.clean, inputs=paths) as store, RichStatus() as status:
-                rows = work(Pipeline(store, s, base, status, engines, processes))
+                rows = work(Pipeline(store, s, base, status, engines, workers))
+                if s.run.shard:
+                    store.set_note(FINISHED, {"finished": True})
     finally:
         for engine in engines.values():
             engine.close()

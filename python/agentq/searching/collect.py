@@ -20,6 +20,7 @@ from agentq.credit.episodes import Turns
 from agentq.critics.protocol import Critic
 from agentq.envs.protocol import BROKEN_IN_A_ROW, Env
 from agentq.errors import ConfigError
+from agentq.policies.fleet import at_home
 from agentq.policies.protocol import Policy
 from agentq.searching.faults import Resets
 from agentq.searching.partial import KeepsPartials, PartialTrees
@@ -64,7 +65,8 @@ def inline(work: Work) -> Execute:
 
     def execute(items: Sequence[Item], to: Collection, *, in_flight: int, sessions: int) -> None:
         async def one(item: Item) -> tuple[Item, Record | None]:
-            return item, await work(item, to.resets)
+            with at_home():
+                return item, await work(item, to.resets)
 
         run_all(items, one, in_flight=in_flight, calls=sessions, on_done=lambda done: to.keep(*done))
 

@@ -1,10 +1,10 @@
-"""The worker processes of `searching.processes`.
+"""The worker of `searching.workers`, in a process of this machine or in a Ray actor.
 
     python -P -m agentq.searching.worker FD MODULE...
 
-runs their server: it imports the modules once, and forks a worker for each connection that it receives over the
-socket FD. Workers share the memory of the imported modules. Server and workers end when the other side of their socket
-is closed, so they end with the run however it dies.
+runs the server of processes: it imports the modules once, and forks a worker for each connection that it receives over
+the socket FD. Workers share the memory of the imported modules. Server and workers end when the other side of their
+socket is closed, so they end with the run however it dies.
 
 A connection brings ("resources", them) once, then ("begin", job) for each stage, ("do", item, its half-grown tree) for
 each item and ("rest",) at the end. The worker answers with ("begun",), then with any number of ("page", None or the
@@ -26,11 +26,13 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 from agentq.errors import StoreError
+from agentq.policies.fleet import at_home
 from agentq.policies.usage import Usage
 from agentq.searching.collect import Item, Work
 from agentq.searching.faults import Resets
@@ -38,6 +40,7 @@ from agentq.searching.partial import KeepsPartials
 from agentq.store.partial import PartialTree
 
 RELEASE_EVERY_S = 5.0  # a release takes tens of milliseconds
+MOST_CALLS = 256  # of environments at once, each in a thread
 GRACE_S = 3.0  # time for workers to end by themselves
 
 
@@ -48,6 +51,13 @@ class Counted(Protocol):
     def usage(self) -> Usage:
         """Usage of all engines so far, as a copy."""
         ...
+
+
+class Channel(Protocol):
+    """Carries messages to and from the run. `recv` raises EOFError or OSError when the run has closed it."""
+
+    def send(self, message: Any, /) -> None: ...
+    def recv(self) -> Any: ...
 
 
 Job = Callable[[Any, KeepsPartials], Work]
@@ -89,7 +99,7 @@ class _Kept:
 
 
 class _Serving:
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Channel) -> None:
         self.connection, self.lock = connection, threading.Lock()
         self.resets, self.kept, self.counted = _Told(self.send), _Kept(self.send), Usage()
         self.released = time.monotonic()
@@ -104,6 +114,7 @@ class _Serving:
         """Follow messages until the connection is closed, which ends the process."""
         inbox: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
         loop, running = asyncio.get_running_loop(), set[asyncio.Task[None]]()
+        loop.set_default_executor(ThreadPoolExecutor(MOST_CALLS))
         threading.Thread(target=self._receive, args=(loop, inbox), daemon=True).start()
         while True:
             what, *values = await inbox.get()
@@ -136,7 +147,7 @@ class _Serving:
 
     async def _do(self, item: Item, partial: PartialTree | StoreError | None) -> None:
         self.kept.given[item.task.seed] = partial
-        with self._told_if_it_fails():
+        with self._told_if_it_fails(), at_home():
             record, used = await self.work(item, self.resets), self.resources.usage
             self.send("done", item.key, record, used.since(self.counted))
             self.counted = used
@@ -180,7 +191,7 @@ def main() -> None:
         pid = os.fork()
         if pid == 0:
             control.close()
-            _serve(Connection(fds[0]))
+            serve(Connection(fds[0]))
         workers.add(pid)
         os.close(fds[0])
     give_up = time.monotonic() + GRACE_S
@@ -191,7 +202,8 @@ def main() -> None:
         time.sleep(0.01)
 
 
-def _serve(connection: Connection) -> None:
+def serve(connection: Channel) -> None:
+    """Work until the connection is closed, and end the process."""
     try:
         asyncio.run(_Serving(connection).run())
     except (EOFError, OSError):  # the run ended meanwhile

@@ -1,0 +1,160 @@
+"""Shards of a run, and the run that is made of them: records, training and tables as without shards."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from agentq.cli import main
+from agentq.errors import ConfigError
+from agentq.policies.usage import Usage
+from agentq.recipes.ladder import climb, rungs_of
+from agentq.run_settings import read_shard
+from agentq.store.merge import FINISHED, added, merge
+from agentq.store.records import encode_trajectory, encode_tree
+from agentq.store.run import RunStore
+from agentq.types import Proposal
+from tests.reads import made
+from tests.recipes_factory import Quiet
+from tests.train_factory import TINY, Taught, recipe_of, same, weights
+
+
+def trained(name: str, base: Path, out: Path, *words: str) -> None:
+    """`agentq train` with teachers."""
+    recipe = recipe_of(name)
+    settings = made(recipe.settings, [*TINY, "--run.num_tasks=5", "--eval.num_tasks=3", *words])
+    with RunStore.open(out, settings.to_dict() | {"command": f"train {name}"}) as store:
+        climb(Taught(store, settings, base, Quiet()), settings, rungs_of(recipe, settings))
+        if settings.run.shard:
+            store.set_note(FINISHED, {"finished": True})
+
+
+def records(out: Path) -> dict[str, list[Any]]:
+    """By stage; without times, and without log-probabilities, whose last bits depend on the batch."""
+
+    def same_logps(proposal: Proposal | None) -> Proposal | None:
+        return proposal and replace(proposal, logps=np.zeros_like(proposal.logps))
+
+    found = {}
+    with RunStore.read(out) as store:
+        for stage in store.stages():
+            episodes = list(store.trajectories(stage))
+            for tree in (trees := list(store.trees(stage))):
+                tree.info.pop("seconds")
+                tree.proposal = [*map(same_logps, tree.proposal)]
+            for i, t in enumerate(episodes):
+                steps = tuple(replace(step, proposal=same_logps(step.proposal)) for step in t.steps)
+                episodes[i] = replace(t, steps=steps)
+            if trees or episodes:
+                found[stage] = [*map(encode_tree, trees), *map(encode_trajectory, episodes)]
+    return found
+
+
+@pytest.mark.parametrize("name", ["agent_q", "rft"])
+def test_merged_shards_train_as_one_run(name: str, base: Path, tmp_path: Path) -> None:
+    shards = [tmp_path / str(i) for i in (1, 2, 3)]
+    for i, out in enumerate(shards, start=1):
+        trained(name, base, out, f"--run.shard={i}/3")
+        assert not list((out / "checkpoints").glob(name))
+    merge(shards, tmp_path / "merged")
+    before = records(tmp_path / "merged")
+    trained(name, base, tmp_path / "merged")
+    trained(name, base, tmp_path / "whole")
+    assert records(tmp_path / "merged") == records(tmp_path / "whole")
+    stage = f"{name}/round1/collect"
+    assert before[stage] == records(tmp_path / "whole")[stage], "nothing was left to collect"
+    assert same(weights(tmp_path / "merged", name), weights(tmp_path / "whole", name))
+    with RunStore.read(tmp_path / "merged") as one, RunStore.read(tmp_path / "whole") as other:
+        assert (
+            Usage.from_note(one.note("base/eval") or {}).total == Usage.from_note(other.note("base/eval") or {}).total
+        )
+        assert one.note("base/eval")["done"] == 3
+
+
+def test_a_merge_that_was_interrupted_goes_on(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shards = [tmp_path / str(i) for i in (1, 2)]
+    for i, out in enumerate(shards, start=1):
+        trained("rft", base, out, f"--run.shard={i}/2")
+    whole = merge(shards, tmp_path / "whole")
+    add, calls = RunStore.add_trajectory, list[str]()
+
+    def dies(self: RunStore, stage: str, key: str, trajectory: Any) -> bool:
+        calls.append(key)
+        if len(calls) == 7:
+            raise KeyboardInterrupt
+        return add(self, stage, key, trajectory)
+
+    monkeypatch.setattr("agentq.store.merge.ROWS", 2)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(RunStore, "add_trajectory", dies)
+        merge(shards, tmp_path / "merged")
+    assert merge(shards, tmp_path / "merged") == merge(shards, tmp_path / "merged") == whole
+    assert records(tmp_path / "merged") == records(tmp_path / "whole")
+    with RunStore.read(tmp_path / "merged") as one, RunStore.read(tmp_path / "whole") as other:
+        assert {stage: one.note(stage) for stage in one.stages()} == {s: other.note(s) for s in other.stages()}
+
+
+def test_what_are_not_the_shards_of_one_run_is_refused(base: Path, tmp_path: Path) -> None:
+    def shard(name: str, text: str, *words: str) -> Path:
+        trained("rft", base, tmp_path / name, f"--run.shard={text}", *words)
+        return tmp_path / name
+
+    one, two = shard("one", "1/2"), shard("two", "2/2")
+    other, thirds = shard("other", "2/2", "--run.seed=5"), shard("thirds", "2/3")
+    trained("rft", base, tmp_path / "whole")
+    unfinished = shard("unfinished", "2/2")
+    with RunStore.open(unfinished, RunStore.read(unfinished).config) as store:
+        store.set_note(FINISHED, {})
+    another = shard("another", "2/2")
+    with RunStore.open(another, RunStore.read(another).config) as store:
+        store.set_note("base", {"fingerprint": "f", "name": "g"})
+    moved = shard("moved", "2/2")
+    text = json.loads((one / "config.json").read_text())
+    for runs, said in (
+        ([one, other], f"got run.seed 4 in {one} and 5 in {other}"),
+        ([one, thirds], f"got shards 2 in {one} and 3 in {thirds}"),
+        ([one, another], "got base.fingerprint"),
+        ([one, tmp_path / "whole"], f"made with --run.shard; got {tmp_path / 'whole'}"),
+        ([one, unfinished], f"a shard must be finished; got {unfinished}"),
+        ([one, two, moved], f"each shard must be given once; got 2/2 as {two} and {moved}"),
+        ([two], "all 2 shards must be given; got none of 1"),
+    ):
+        with pytest.raises(ConfigError, match=said.replace("(", ".")):
+            merge(runs, tmp_path / "out")
+        assert not (tmp_path / "out").exists()
+    (moved / "config.json").write_text(json.dumps(text))
+    with pytest.raises(ConfigError, match=f"{moved} must have the tasks of shard 1/2 alone; got"):
+        merge([two, moved], tmp_path / "out")
+
+
+def test_eval_by_shards_and_merge_from_the_command_line(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["eval", str(base), "--json", "--eval.num_tasks=4", "--run.executor=inline"]
+    assert [main([*words, f"--run.shard={i}/2"]) for i in (1, 2)] == [0, 0]
+    parts = [json.loads(line)["rungs"][0] for line in capsys.readouterr().out.splitlines()]
+    shards = sorted(map(str, Path("runs").iterdir()))
+    assert len(shards) == 2
+    assert main(["merge", *shards, "--out", "merged", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"run": "merged", "records": 4}
+    assert main([*words, "--out", "merged"]) == main([*words, "--out", "whole"]) == 0
+    merged, whole = (json.loads(line)["rungs"][0] for line in capsys.readouterr().out.splitlines())
+    assert merged.pop("seconds") < whole.pop("seconds") + sum(part["seconds"] for part in parts)
+    assert merged == whole and merged["n"] == sum(part["n"] for part in parts) == 4
+    assert main(["merge", shards[0], "--out", "again"]) == 2
+    assert "all 2 shards must be given; got none of 2" in capsys.readouterr().err
+
+
+def test_shards_are_numbers_from_one_and_notes_add_up() -> None:
+    assert read_shard("3/16") == (3, 16)
+    for wrong in ("0/2", "3/2", "3", "a/2", "1/-2", "-1/2", "1/2/3"):
+        with pytest.raises(ConfigError, match=f"I/N with I from 1 to N, such as 3/16; got '{wrong}'"):
+            read_shard(wrong)
+    one, other = {"n": 1, "a": {"x": 2.5, "name": "p"}, "f": True}, {"n": 2, "a": {"x": 1, "y": 3}, "f": True}
+    assert added(one, other) == {"n": 3, "a": {"x": 3.5, "name": "p", "y": 3}, "f": True}
