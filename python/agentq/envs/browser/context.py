@@ -41,7 +41,7 @@ class SessionSettings:
     """What the pool asks of a session.
 
     `allow`: the only origins that it may touch. `storage`: an earlier `storage()`, or None. `probe`: an expression that
-    is evaluated in the page for each reply. `announces`: see Host. `rules`: exceptions from holding requests (gate.py);
+    is evaluated in the page for each reply. `announces`, `full`: see Host. `rules`: exceptions from holding requests (gate.py);
     None holds nothing.
     """
 
@@ -50,6 +50,7 @@ class SessionSettings:
     probe: str = ""
     quiet_ms: int = QUIET_MS
     announces: bool = False
+    full: bool = False
     secrets: Given | None = None
     rules: Rules | None = None
     deadline_s: float = 30.0

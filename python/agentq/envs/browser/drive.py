@@ -107,8 +107,8 @@ class Driver:
         if "lines" not in reply:
             assert before is not None
             return before
-        view = read_view(reply, self.host.shown_url(reply["url"]))
-        if before is None or reply["new"]:
+        view = read_view(reply, self.host.shown_url(reply["url"]), full=self.host.full)
+        if before is None or reply["new"] or self.host.full:
             return view
         return replace(view, scroll=min(before.scroll, max(0, len(view.page.lines) - VIEWPORT_LINES)))
 
@@ -248,6 +248,7 @@ class Driver:
             probe=h.probe,
             quiet_ms=h.quiet_ms,
             announces=h.announces,
+            full=h.full,
             secrets=self._given,
             rules=None if self.guard is None else self.guard.rules,
         )

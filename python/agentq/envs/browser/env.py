@@ -22,6 +22,7 @@ from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.browser.secret import Secret
 from agentq.envs.browser.states import BrowserSnapshot, Return, StepLog
 from agentq.envs.browser.views import command_call
+from agentq.envs.browser.whole import WholeView
 from agentq.envs.tab import ActionError, View
 from agentq.errors import ConfigError, EnvError
 from agentq.types import Command, EnvAction, Observation, StepResult, Task
@@ -203,8 +204,10 @@ class BrowserEnv:
         if "_driver" in self.__dict__:
             self._driver.abandon()
 
-    def _text(self, view: View) -> tuple[str, int]:
-        """The observation's text, and how many lines of the window the token budget cut."""
+    def _text(self, view: View, before: View | None = None) -> tuple[str, int]:
+        """The observation's text, and how many lines the token budget left out; `before` was shown before."""
+        if isinstance(view, WholeView):
+            return view.within(self.max_tokens, before)
         lines, cut = fit(view.text().split("\n"), self.max_tokens)
         return "\n".join(lines), cut
 
@@ -238,7 +241,7 @@ class BrowserEnv:
         self, state: BrowserSnapshot, action: EnvAction | None, view: View, reply: Reply, note: str
     ) -> tuple[BrowserSnapshot, int]:
         """The state after a step, and how many lines were cut."""
-        text, cut = self._text(view)
+        text, cut = self._text(view, state.view)
         after = replace(
             state,
             view=view,

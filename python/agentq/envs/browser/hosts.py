@@ -43,7 +43,8 @@ class Host(Protocol):
 
     `repeatable`: a new start with the same actions is harmless and leads to the same pages.
     `announces`: later changes of a page come only from timers and animation frames of its scripts; it has settled when
-    none is due within `quiet_ms`.
+    none is due within `quiet_ms`. `full`: pages are read and used as a person does (person.js), whole and by keys;
+    otherwise in the short form that the embedded base model was trained on.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Host(Protocol):
     strict: bool
     repeatable: bool
     announces: bool
+    full: bool
 
     def start(self, task: Task) -> Start:
         """The start of `task`. Raises ConfigError if it belongs to another environment."""
@@ -123,6 +125,7 @@ class SiteHost:
     strict = True
     repeatable = True
     announces = False
+    full = False
 
     def __init__(self, kit: SiteKit) -> None:
         self.name, self.max_steps = f"chromium/{kit.name}", kit.max_steps

@@ -41,6 +41,7 @@ async def look(
         "refused": refusal or _refusal(context, failure),
         "blocked": context.blocked,
         "dialogs": context.dialogs,
+        "notes": [],
         "unsafe": context.unsafe,
         "probe": await tab.evaluate_there(settings.probe) if settings.probe and turn is None else None,
     }

@@ -35,6 +35,13 @@ def source(name: str) -> str:
     return (Path(__file__).parent / name).read_text()
 
 
+@cache
+def page_source(full: bool) -> str:
+    """The script of the isolated world. `full`: see Host."""
+    parts = "".join(source(f"{name}.js") for name in ("page", "names", "person", "acts"))
+    return f"(() => {{ const FULL = {json.dumps(full)};\n{parts}}})();"
+
+
 class Tab:
     """A page and its DevTools session. `context` records what is blocked."""
 
@@ -69,7 +76,7 @@ class Tab:
             cdp.on(f"Page.{event}", partial(self._stops, event == "frameClearedScheduledNavigation"))
         cdp.on("Runtime.executionContextCreated", lambda event: self._world(cdp, event["context"]))
         cdp.on("Fetch.requestPaused", lambda event: self._gate(cdp, event))
-        world = {"source": source("page.js"), "worldName": _WORLD, "runImmediately": True}
+        world = {"source": page_source(self.context.settings.full), "worldName": _WORLD, "runImmediately": True}
         await asyncio.gather(
             cdp.send("Page.enable"),
             cdp.send("Runtime.enable"),

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from agentq.agent.commands import read_drag, read_press
 from agentq.envs.browser.hosts import Host
+from agentq.envs.browser.whole import Line, WholeView
 from agentq.envs.page import CHECKED, Control, Page
 from agentq.envs.tab import VIEWPORT_LINES, ActionError, View, resolve, scroll
 from agentq.types import ELEMENT_COMMANDS, INPUT_COMMANDS, Command, EnvAction
@@ -26,14 +27,19 @@ _VERBS = {
 }
 
 
-def read_view(reply: dict[str, Any], url: str) -> View:
-    """The view of a worker's reply, at the top of the page."""
+def read_view(reply: dict[str, Any], url: str, *, full: bool) -> View:
+    """The view of a worker's reply; of one in lines of a whole page, a WholeView. At the top of the page."""
     controls, values = [], []
     for number in range(1, reply["numbers"] + 1):
         seen = reply["controls"].get(str(number))
         controls.append(_GONE if seen is None else _control(seen))
         values.append("" if seen is None else seen["live"])
-    return View(url, Page(tuple(reply["lines"]), tuple(controls), ()), tuple(values), reply["status"])
+    shown = tuple(reply["lines"])
+    if not full:
+        return View(url, Page(shown, tuple(controls), ()), tuple(values), reply["status"])
+    lines = tuple(Line(*line) for line in shown)
+    page = Page(tuple(line.text for line in lines), tuple(controls), ())
+    return WholeView(url, page, tuple(values), reply["status"], 0, lines, tuple(reply["notes"]), reply["cut"])
 
 
 def _control(seen: dict[str, Any]) -> Control:

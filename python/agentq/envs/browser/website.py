@@ -35,6 +35,7 @@ class Website(WithoutMemory):
     strict = False
     repeatable = False
     announces = False
+    full = True
 
     def __init__(self, name: str, url: str, allow: Sequence[str] = (), *, max_steps: int = MAX_STEPS) -> None:
         origin = origin_of(url)
