@@ -65,6 +65,7 @@ const around = (el, which) => {
   const said = /^"(.*)"/.exec(content)?.[1].replace(/\\(.)/g, "$1") ?? "";
   return said && display !== "inline" ? ` ${said} ` : said;
 };
+const NESTED = /^(tree|treeitem|group|menu|menuitem)$/;
 // The words of an element as a part of a name: `top` is the element that is named.
 function words(node, top) {
   if (node.nodeType === 3) return node.data;
@@ -74,6 +75,7 @@ function words(node, top) {
     const label = attribute(node, "aria-label");
     if (label) return ` ${label} `;
     const role = roleOf(node);
+    if (NESTED.test(role) && NESTED.test(roleOf(top))) return ""; // parts of a tree or a menu have names of their own
     if (tagOf(node) === "select") return ` ${Array.from(node.selectedOptions, (o) => o.textContent).join(" ")} `;
     if (/^(textbox|searchbox)$/.test(role) && "value" in node) return ` ${node.value} `;
     if (/^(slider|spinbutton)$/.test(role)) return ` ${node.value ?? node.getAttribute("aria-valuetext") ?? node.getAttribute("aria-valuenow") ?? ""} `;
@@ -110,11 +112,18 @@ function nameOf(el, role) {
   return said.length > SAID ? `${said.slice(0, SAID)}…` : said;
 }
 
+// What a combobox shows besides its names and those of its parts.
+function chosen(el) {
+  const own = Array.from(el.querySelectorAll("label"), (label) => squeeze(label.textContent));
+  const said = squeeze(attribute(el, "aria-valuetext") || words(el, el));
+  return own.includes(said) || said === attribute(el, "aria-label") ? "" : said;
+}
 // What a field holds: [as the page came, now].
 function held(el, role) {
   if (el.type === "file") return ["", Array.from(el.files ?? [], (file) => file.name).join(" , ")];
   if (/^(input|select|textarea)$/.test(tagOf(el))) return values(el, role);
-  if (role === "textbox" || role === "searchbox" || role === "combobox") return ["", squeeze(el.isContentEditable ? el.innerText : el.getAttribute("aria-valuetext"))];
+  if (role === "combobox") return ["", chosen(el)];
+  if (role === "textbox" || role === "searchbox") return ["", squeeze(el.isContentEditable ? el.innerText : el.getAttribute("aria-valuetext"))];
   if (role === "slider" || role === "spinbutton") return ["", squeeze(el.getAttribute("aria-valuetext") ?? el.getAttribute("aria-valuenow"))];
   const checked = el.getAttribute("aria-checked");
   return ["", checked === "true" ? "checked" : checked === "mixed" ? "mixed" : ""];

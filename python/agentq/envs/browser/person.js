@@ -59,8 +59,9 @@ const holds = (items) => items.some((item) => item.control || item.frame || (ite
 const texts = (items) => items.flatMap((item) => (item.items ? texts(item.items) : item.text && squeeze(item.text) ? [item] : []));
 
 function numbered(el, role, mute) {
-  const items = role === "listbox" || /^(input|textarea)$/.test(tagOf(el)) || el.isContentEditable ? [] : within(el, true);
-  return { control: described(el, role, el), el, items: holds(items) ? items : [] };
+  const control = described(el, role, el), leaf = role === "listbox" || /^(input|textarea)$/.test(tagOf(el)) || el.isContentEditable;
+  const items = leaf ? [] : within(el, true).filter((item) => item.control?.role !== "clickable");
+  return { control, el, items: holds(items) ? items : [] };
 }
 // A label says what its control is called. If that is out of sight, the label is what a person uses.
 function label(node, mute, into) {
