@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentq.agent.actions import parse_action
-from agentq.agent.commands import KEYS
+from agentq.agent.commands import KEYS, MAX_WAIT_S
 from agentq.types import Command, EnvAction, History
 
 Messages = list[dict[str, Any]]  # `content` is a text, or with a picture a list of parts as in OpenAI's chats
@@ -36,10 +36,16 @@ JUDGE = (
 )
 
 # One more line for an environment with more commands.
-INPUT_USAGE = {
+USAGE = {
     Command.HOVER: "HOVER [id]",
     Command.DRAG: "DRAG [id] TO [id] | DRAG [id] BY right down (pixels)",
-    Command.PRESS: f"PRESS key times (one of {' '.join(KEYS)})",
+    Command.PRESS: f"PRESS key times (one of {' '.join(KEYS)}, or a character, also as Control+, Alt+ or Shift+)",
+    Command.UPLOAD: "UPLOAD [id] file",
+    Command.FIND: "FIND text (on the page) | SCROLL [id]",
+    Command.BACK: "BACK",
+    Command.WAIT: f"WAIT seconds (1 to {MAX_WAIT_S})",
+    Command.TAB: "TAB number | TAB CLOSE number",
+    Command.DIALOG: "DIALOG ACCEPT | DIALOG ACCEPT text | DIALOG DISMISS",
 }
 
 BEST_QUESTION = "Which single action is best now? Answer BEST: and that action with its letter."
@@ -91,7 +97,7 @@ def plain_text(messages: Messages) -> str:
 
 
 def _system(history: History) -> str:
-    more = " | ".join(INPUT_USAGE[command] for command in history.commands)
+    more = " | ".join(USAGE[command] for command in history.commands)
     return f"{SYSTEM}\nCOMMANDS may also hold: {more}" if more else SYSTEM
 
 
