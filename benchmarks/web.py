@@ -1,4 +1,4 @@
-"""Does an agent see what a person sees? Every interactive role and name of Playwright's `aria_snapshot` against our reading.
+"""Does an agent see what a person sees? Every interactive role and name of Playwright's snapshot against ours.
 
     python benchmarks/web.py [--json] [--misses]
 
@@ -32,9 +32,20 @@ from agentq.envs.browser.whole import control_text
 HERE = Path(__file__).resolve().parent
 WIDGETS = HERE.parent / "build" / "widgets"
 INTERACTIVE = (
-    "button link checkbox radio switch tab menuitem menuitemcheckbox menuitemradio option treeitem textbox searchbox "
-    "combobox listbox slider spinbutton"
-).split()
+    *(
+        "button",
+        "link",
+        "checkbox",
+        "radio",
+        "switch",
+        "tab",
+        "menuitem",
+        "menuitemcheckbox",
+        "menuitemradio",
+        "option",
+    ),
+    *("treeitem", "textbox", "searchbox", "combobox", "listbox", "slider", "spinbutton"),
+)
 LINE = re.compile(r"""^\s*- '?(\w+)(?: "((?:[^"\\]|\\.)*)")?""", re.MULTILINE)
 ROLES = {"file": "button"}  # as the snapshot calls it
 COVERED, SIZE = 0.99, 0.5
@@ -47,7 +58,7 @@ class Pages(http.server.SimpleHTTPRequestHandler):
         path = path.partition("?")[0]
         if path.startswith("/node_modules/"):
             return str(WIDGETS / path[1:])
-        if path.startswith("/miniwob/") or path.startswith("/core/") or path.startswith("/common/"):
+        if path.startswith(("/miniwob/", "/core/", "/common/")):
             return str(miniwob().parent / path[1:])
         return str(HERE / "web_pages" / path[1:].partition("?")[0])
 
@@ -66,7 +77,11 @@ def addresses() -> list[str]:
     """The pages of the corpus, as paths."""
     own = [f"/{page.name}?rows=150" for page in sorted((HERE / "web_pages").glob("*.html"))]
     if not (WIDGETS / "node_modules").exists():
-        own = [path for path in own if "/node_modules/" not in (HERE / "web_pages" / path[1:].partition("?")[0]).read_text()]
+        own = [
+            path
+            for path in own
+            if "/node_modules/" not in (HERE / "web_pages" / path[1:].partition("?")[0]).read_text()
+        ]
     return own + [f"/miniwob/{page.name}" for page in sorted(miniwob().glob("*.html"))]
 
 
@@ -135,7 +150,13 @@ def compare(page: Any, url: str) -> dict[str, Any]:
     theirs, (found, text) = told(snapshot), ours(seen)
     lost = missing(theirs, found)
     count = sum(theirs.values())
-    return {"page": url.rpartition("/")[2].partition("?")[0], "elements": count, "missing": lost, "chars": len(text), "aria_chars": len(snapshot)}
+    return {
+        "page": url.rpartition("/")[2].partition("?")[0],
+        "elements": count,
+        "missing": lost,
+        "chars": len(text),
+        "aria_chars": len(snapshot),
+    }
 
 
 def coverage() -> list[dict[str, Any]]:
@@ -183,8 +204,10 @@ def main() -> int:
         return 0 if result["met"] else 1
     for page in pages:
         if page["missing"] or not page["page"].endswith(".html") or args.misses:
-            print(f"{page['page']}: {page['elements']} elements, {len(page['missing'])} missing, "
-                  f"{page['chars']} chars, {page['aria_chars']} in the snapshot")
+            print(
+                f"{page['page']}: {page['elements']} elements, {len(page['missing'])} missing, "
+                f"{page['chars']} chars, {page['aria_chars']} in the snapshot"
+            )
             for role, name in page["missing"][: None if args.misses else 5]:
                 print(f"    {role} {name}")
     print(f"{len(pages)} pages, {total} elements, {covered:.2%} covered, {size:.2f} of the snapshot's characters")

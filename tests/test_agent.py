@@ -32,7 +32,11 @@ def env_actions(draw: st.DrawFn) -> EnvAction:
     if command is Command.SCROLL:
         text = draw(st.sampled_from(["UP", "DOWN", "[7]"]))
     elif command in (Command.WAIT, Command.TAB, Command.DIALOG):
-        forms = {Command.WAIT: ["1", "10"], Command.TAB: ["2", "CLOSE 3"], Command.DIALOG: ["ACCEPT", "ACCEPT a b", "DISMISS"]}
+        forms = {
+            Command.WAIT: ["1", "10"],
+            Command.TAB: ["2", "CLOSE 3"],
+            Command.DIALOG: ["ACCEPT", "ACCEPT a b", "DISMISS"],
+        }
         text = draw(st.sampled_from(forms[command]))
     elif command is Command.DRAG:
         x, y = draw(st.tuples(st.integers(-9999, 9999), st.integers(-9999, 9999)))

@@ -21,7 +21,17 @@ from agentq.policies.openai_engine import OpenAIEngine
 from agentq.policies.protocol import SampleRequest
 from agentq.policies.transformers_engine import TransformersEngine
 from agentq.recipes.settings import RECIPES
-from agentq.types import BROWSER_COMMANDS, ELEMENT_COMMANDS, INPUT_COMMANDS, Command, EnvAction, History, Observation, Status, StopReason
+from agentq.types import (
+    BROWSER_COMMANDS,
+    ELEMENT_COMMANDS,
+    INPUT_COMMANDS,
+    Command,
+    EnvAction,
+    History,
+    Observation,
+    Status,
+    StopReason,
+)
 from tests.openai_factory import fake_openai
 from tests.reads import made
 from tests.scripted_engine import Scripted
@@ -94,7 +104,12 @@ def test_controls_of_a_page_read_in_full_may_be_used() -> None:
   combobox City [7] (collapsed)
 window: 0 lines above, 2 below, 0 left out"""
     pattern = action_pattern(History("x", Observation(page), ("COMMANDS: BACK",), BROWSER_COMMANDS))
-    right = [f"CLICK [{n}]" for n in (1, 2, 3, 4, 5, 7)] + ["TYPE [2] b", "TYPE [7] Ro", "SELECT [7] Rome", "SCROLL [4]"]
+    right = [f"CLICK [{n}]" for n in (1, 2, 3, 4, 5, 7)] + [
+        "TYPE [2] b",
+        "TYPE [7] Ro",
+        "SELECT [7] Rome",
+        "SCROLL [4]",
+    ]
     for command in (*right, "CLICK [6]", "TYPE [3] a", "SCROLL [6]"):
         assert bool(re.fullmatch(pattern, f"COMMANDS: {command}")) is (command in right), command
 

@@ -243,8 +243,18 @@ def read_dialog(text: str) -> tuple[bool, str]:
     return found[1].upper() == "ACCEPT", found[2] or ""
 
 
+def _tab_text(text: str) -> str:
+    number, closes = read_tab(text)
+    return f"CLOSE {number}" if closes else str(number)
+
+
+def _dialog_text(text: str) -> str:
+    accepts, said = read_dialog(text)
+    return f"{'ACCEPT' if accepts else 'DISMISS'} {said}".strip()
+
+
 _READERS = {
     Command.WAIT: lambda text: str(read_wait(text or "1")),
-    Command.TAB: lambda text: "CLOSE {}".format(*read_tab(text)) if read_tab(text)[1] else str(read_tab(text)[0]),
-    Command.DIALOG: lambda text: " ".join(filter(None, (("DISMISS", "ACCEPT")[read_dialog(text)[0]], read_dialog(text)[1]))),
+    Command.TAB: _tab_text,
+    Command.DIALOG: _dialog_text,
 }

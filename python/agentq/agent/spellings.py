@@ -29,10 +29,11 @@ SYNONYMS = {
 }
 KEY_NAMES = {"esc": "Escape", "return": "Enter", "spacebar": "Space", "del": "Delete"}
 MAX_LINES = 16  # lines of a section that are read
-_PLAIN = [command for command in Command if command not in PAGE_COMMANDS]  # the others are common words, so they count in capitals only
+_PLAIN = [command for command in Command if command not in PAGE_COMMANDS]
 _COMPACT = {name.replace("_", ""): command for name, command in (*SYNONYMS.items(), *Command.__members__.items())}
 
 _NAMES = "|".join(sorted((*_PLAIN, *SYNONYMS), key=len, reverse=True)).replace("_", "[ _-]?")
+# common words, which count in capitals only
 _SHOUTED = "|".join(PAGE_COMMANDS)
 NAME = re.compile(rf"({_NAMES}|(?-i:{_SHOUTED}))(?![A-Za-z0-9_])", re.IGNORECASE)
 _CALL = re.compile(r"[ \t]*\((.*)\)[ \t]*[.;]?", re.DOTALL)

@@ -28,7 +28,7 @@ from agentq.searching.run import call
 from agentq.searching.selection import SearchSettings
 from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
-from agentq.types import History, Split, StepResult, Task
+from agentq.types import BROWSER_COMMANDS, History, Split, StepResult, Task
 
 NAME = "live"
 UNKNOWN = ("browser_lost", "network", "blocked")  # failures of a step that may have been sent
@@ -109,7 +109,7 @@ def solve(
     guard = Guard(allow_requests, block_requests)
     env = BrowserEnv(site, pool, guard=guard, pictures=judge.sees)
     settings = replace(settings, stop_on_success=True)
-    task = Task(NAME, 0, Split.TEST, goal)
+    task = Task(NAME, 0, Split.TEST, goal, BROWSER_COMMANDS)
     try:
         run = _Run(env, task, policy, critic, judge, watcher, settings)
         return asyncio.run(run.solve())

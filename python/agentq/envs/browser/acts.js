@@ -16,7 +16,8 @@ function point(key, free) {
     spot = place(el, 0.5, 0.5);
   }
   if (free && !spot.inside && !spot.hit?.contains(el)) {
-    const found = ELSEWHERE.map(([right, down]) => place(el, right, down)).find((other) => other.inside);
+    const shown = [el, ...(el.labels ?? [])].flatMap((each) => ELSEWHERE.map(([right, down]) => place(each, right, down)));
+    const found = shown.find((other) => other.inside);
     if (!found) return { over: spot.hit ? squeeze(`${spot.hit.localName} ${spot.hit.textContent}`) : "nothing" };
     spot = found;
   }
@@ -26,8 +27,17 @@ const PARTS = [0.5, 0.25, 0.75, 0.1, 0.9], ELSEWHERE = PARTS.flatMap((right) => 
 // A part of the way across an element, what is hit there, and whether that is the element, a part of it, or its label.
 function place(el, right, down) {
   const box = Array.from(el.getClientRects()).find((r) => r.width && r.height) ?? el.getBoundingClientRect();
-  const x = box.left + box.width * right, y = box.top + box.height * down, hit = el.getRootNode().elementFromPoint(x, y);
-  return { x, y, hit, inside: !!hit && (el.contains(hit) || Array.from(el.labels ?? []).some((l) => l.contains(hit))) };
+  const x = box.left + box.width * right, y = box.top + box.height * down, hit = deepest(el.ownerDocument, x, y);
+  return { x, y, hit, inside: !!hit && [el, ...(el.labels ?? [])].some((each) => encloses(each, hit)) };
+}
+// What is hit, in whatever shadow root.
+function deepest(root, x, y) {
+  const hit = root.elementFromPoint(x, y);
+  return hit?.shadowRoot && hit.shadowRoot !== root ? deepest(hit.shadowRoot, x, y) ?? hit : hit;
+}
+function encloses(el, node) {
+  for (let at = node; at; at = at.assignedSlot ?? at.parentNode ?? at.host) if (at === el) return true;
+  return false;
 }
 // A point of a same-origin frame's viewport in this document's.
 function outer(view, x, y) {
@@ -63,10 +73,83 @@ const acts = {
     form.requestSubmit(submits ? el : Array.from(form.elements).find((b) => /^(submit|image)$/.test(b.type) && !b.disabled));
   },
   check(el, on) { if (el.checked !== on) el.click(); },
+  value(el, value) { // of a field that keys cannot fill
+    const before = el.value;
+    el.focus();
+    el.value = value;
+    if (el.value !== value && el.type !== "range") { el.value = before; return false; }
+    tell(el, "input", "change");
+  },
+  leave() { document.activeElement?.blur(); },
   show(el) { el.scrollIntoView({ block: "start", behavior: "instant" }); },
 };
 // false if the element is gone
-const act = (verb, key, value) => { const el = find(key); if (el) acts[verb](el, value); return !!el; };
+const act = (verb, key, value) => { const el = find(key); return !!el && acts[verb](el, value) !== false; };
+
+// How an element is typed into: by keys, by an editor, as a value, by the keys of a slider; "" if it is gone. It gets the focus.
+function focus(key) {
+  const el = find(key);
+  if (!el) return "";
+  el.scrollIntoView({ block: "nearest", behavior: "instant" });
+  const inner = /^(input|textarea)$/.test(el.localName) || el.isContentEditable ? el : el.querySelector("input,textarea,[contenteditable]") ?? el;
+  inner.focus();
+  if (FORMATS[inner.type] && !/^(email|url|tel|password)$/.test(inner.type) || inner.type === "range") return "value";
+  return inner.isContentEditable ? "editor" : "value" in inner ? "keys" : roleOf(el) === "slider" ? "slider" : "editor";
+}
+// What a field holds after typing; of an editor that keeps its text elsewhere, what is shown around it.
+function holding(key, typed) {
+  const el = find(key), now = active(document);
+  if (!el) return null;
+  const field = encloses(el, now) ? now : el, own = squeeze(field.value ?? field.innerText ?? "");
+  if (own === squeeze(typed)) return own;
+  const box = field.closest(".CodeMirror,.monaco-editor,.ace_editor,.cm-editor,[role=application]");
+  const shown = squeeze(box?.innerText.replace(/^\s*\d+\s*$/gm, "")).replace(/[\u200b\ufeff]/g, "");
+  return box && shown.includes(squeeze(typed)) ? squeeze(typed) : box ? shown : own;
+}
+const active = (root) => (root.activeElement?.shadowRoot ? active(root.activeElement.shadowRoot) : root.activeElement);
+const slid = (key) => ["now", "min", "max"].map((end) => Number(find(key)?.getAttribute(`aria-value${end}`) ?? NaN));
+const kind = (key) => { const el = find(key); return el?.type ?? (el && el.localName); };
+const fileOf = (key) => { const el = find(key); return el?.control ?? (el?.type === "file" ? el : null); };
+const formOf = (key) => { const el = find(key); return !!(el?.form ?? el?.closest("form")); };
+
+// Once the animations on an element's way have ended, those that end, but no later than `most_ms`.
+const finite = (each) => each.playState === "running" && each.effect?.getComputedTiming().endTime !== Infinity;
+const still = (key, most_ms) => {
+  const el = find(key), moving = document.getAnimations().filter((each) => finite(each) && each.effect.target && encloses(each.effect.target, el));
+  return Promise.race([Promise.allSettled(moving.map((each) => each.finished)), new Promise((done) => setTimeout(done, most_ms))]).then(() => moving.length);
+};
+
+// Scroll what lies in the middle of the window, else the document, by most of its height; whether anything moved.
+function scroll(way) {
+  const down = way === "DOWN" ? 1 : -1, room = (el) => (down > 0 ? el.scrollHeight - el.clientHeight - el.scrollTop : el.scrollTop) > 1;
+  let box = deepest(document, innerWidth / 2, innerHeight / 2);
+  while (box && !(scrolls(box) && room(box))) box = box.parentElement ?? box.getRootNode().host;
+  const page = document.scrollingElement ?? document.documentElement;
+  const large = () => Array.from(document.querySelectorAll("*")).filter((el) => scrolls(el) && room(el) && visible(el))
+    .sort((a, b) => b.clientHeight * b.clientWidth - a.clientHeight * a.clientWidth)[0];
+  const chosen = box ?? (room(page) ? page : large());
+  chosen?.scrollBy({ top: down * 0.8 * chosen.clientHeight, behavior: "instant" });
+  return !!chosen;
+}
+const scrolled = () => [Math.round(scrollX), Math.round(scrollY)];
+
+// Bring the next place with a text into view: [its number, how many there are].
+let sought = { text: "", number: 0 };
+function seek(text) {
+  const wanted = squeeze(text).toLowerCase(), hits = [];
+  const has = (node) => squeeze([node.value, node.textContent, node.ariaLabel, node.placeholder].filter((each) => typeof each === "string").join(" ")).toLowerCase().includes(wanted);
+  const walk = (el) => {
+    if (SKIPPED.has(el.localName) || (el.nodeType === 1 && hidden(el))) return false;
+    let inner = false;
+    for (const kid of children(el)) if (kid.nodeType === 1 && walk(kid)) inner = true;
+    if (!inner && has(el) && el.checkVisibility?.()) hits.push(el);
+    return inner || hits.at(-1) === el;
+  };
+  if (document.body) walk(document.body);
+  sought = { text: wanted, number: sought.text === wanted ? sought.number % Math.max(1, hits.length) + 1 : 1 };
+  hits[sought.number - 1]?.scrollIntoView({ block: "center", behavior: "instant" });
+  return [sought.number, hits.length];
+}
 
 // Of the element's own document, which may lie in a frame; "null" where it has none.
 const origin = (key) => find(key)?.ownerDocument.defaultView?.origin ?? "null";
@@ -103,13 +186,14 @@ async function turn(quiet_ms, announces, read) {
 // What the page shows when no node has changed for `quiet_ms`, or nothing is due; null if neither within `cap_ms`.
 const quiet = (quiet_ms, cap_ms, announces) => new Promise((done) => {
   let timer, poll;
-  const end = (calm) => {
+  const end = (settled) => {
     watcher.disconnect();
     for (const each of [timer, cap]) clearTimeout(each);
     clearInterval(poll);
-    done(calm ? look() : null);
+    done(settled ? look() : null);
   };
-  const again = () => { clearTimeout(timer); timer = setTimeout(() => end(true), quiet_ms); };
+  const calm = () => (FULL && document.getAnimations().some(finite) ? again() : end(true));
+  const again = () => { clearTimeout(timer); timer = setTimeout(calm, quiet_ms); };
   const watcher = new MutationObserver(again), cap = setTimeout(() => end(false), cap_ms);
   watcher.observe(document, { subtree: true, childList: true, attributes: true, characterData: true });
   again();
@@ -140,4 +224,5 @@ function renewed() {
 }
 
 const look = () => (FULL ? person() : observe());
-globalThis.agentq = { keep, restart, observe: look, turn, putBack, point, corner, act, origin, quiet, keyOf };
+globalThis.agentq = { keep, restart, observe: look, turn, putBack, point, corner, act, origin, quiet, keyOf, focus, holding, slid, kind,
+  fileOf, formOf, still, scroll, scrolled, scrollTo: (x, y) => scrollTo({ left: x, top: y, behavior: "instant" }), seek };

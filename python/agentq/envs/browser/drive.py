@@ -139,7 +139,7 @@ class Driver:
     def storage(self) -> Any:
         """Cookies and storage of the context; None if they contain a secret, since secrets are not kept."""
         storage = self._call("storage")
-        return None if names(str(storage)) else storage
+        return None if not storage or names(str(storage)) else storage
 
     def screenshot(self, state: BrowserSnapshot) -> str:
         """The viewport at `state` as a PNG, base64."""

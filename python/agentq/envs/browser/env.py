@@ -121,6 +121,8 @@ class BrowserEnv:
             if env_action is None:
                 raise ActionError("unreadable", "unreadable action")
             view, call = command_call(self._driver.host, state.view, env_action)
+            if call is None and self._driver.host.full and self._moving():
+                call = ("observe", {})  # the page has changed since it was read
             if call is not None:
                 reply = self._driver.call(state, self._driver.guarded(call, state.view, env_action), lost)
                 reply = self._asked(reply, state.view, env_action, lost)
@@ -136,7 +138,8 @@ class BrowserEnv:
             kind, message = error.kind, str(error)
         if held is not None:
             view, kind, message = state.view, "held", str(held)
-        note = self._note(state, env_action, kind, message)
+        note = "".join(f"\nnote {said}" for said in reply.get("said", ()))
+        note += self._note(state, env_action, kind, message)
         after, cut = self._after(state, env_action, view, reply, note)
         committed = self.guard is not None and len(self.guard.sent) > sent
         after = replace(after, held=held, committed=state.committed or committed)
@@ -229,6 +232,11 @@ class BrowserEnv:
             self._driver.look(reply, view)
             raise ActionError("refused", "the user does not allow this step")
         return reply
+
+    def _moving(self) -> bool:
+        """Whether the last wait for the page to settle was given up."""
+        last = next((entry for entry in reversed(self.log) if isinstance(entry, StepLog) and entry.rule), None)
+        return last is not None and last.rule == "cap"
 
     def _note(self, state: BrowserSnapshot, action: EnvAction | None, kind: str | None, message: str) -> str:
         if message:

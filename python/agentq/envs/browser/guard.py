@@ -16,11 +16,15 @@ from typing import Any
 
 from agentq.envs.browser.gate import COUNTS
 from agentq.envs.browser.outgoing import OutgoingRequest, visible
+from agentq.envs.browser.whole import WholeView
 from agentq.envs.page import Control
 from agentq.envs.tab import View
 from agentq.types import Command, EnvAction
 
-_FIELDS = ("textbox", "combobox", "checkbox", "radio", "slider", "switch")
+_FIELDS = ("textbox", "searchbox", "spinbutton", "combobox", "listbox", "checkbox", "radio", "slider", "switch", "file")
+_HARMLESS = frozenset(
+    ("Tab Shift+Tab Escape Home End PageUp PageDown ArrowUp ArrowDown ArrowLeft ArrowRight Backspace Delete").split()
+)
 _WORDS = re.compile(
     r"\b(buy|purchase|pay|place (the |my |your )?order|checkout|delete|remove|erase|destroy|cancel|revoke|terminate"
     r"|donate|transfer|withdraw|unsubscribe|confirm|approve|publish|deactivate|close account)\b",
@@ -98,6 +102,8 @@ class Guard:
 
     def wary(self, view: View, action: EnvAction) -> bool:
         """Whether the element that the action presses is named like something irreversible."""
+        if action.command is Command.DIALOG and isinstance(view, WholeView):
+            return any(_WORDS.search(note) for note in view.notes)
         return any(_WORDS.search(control.name) for control in _pressed(view, action))
 
 
@@ -121,6 +127,8 @@ def _pressed(view: View, action: EnvAction) -> list[Control]:
         case Command.SUBMIT if control is not None:
             own = (each for each in view.page.controls if each.submits and each.form == control.form)
             return [control, *own]
-        case Command.PRESS if (action.text or "").split()[0] in ("Enter", "Space"):
+        case Command.PRESS if (action.text or "").split()[0] not in _HARMLESS:
             return list(view.page.controls)
+        case Command.TYPE | Command.UPLOAD | Command.SELECT if control is not None and isinstance(view, WholeView):
+            return [control]
     return []

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from agentq.envs.browser.site_server import COOKIE, SiteServer
-from agentq.envs.tab import View, local_url
+from agentq.envs.tab import ActionError, View, local_url
 from agentq.envs.web_env import SiteKit
 from agentq.errors import ConfigError
 from agentq.types import Task
@@ -85,6 +85,10 @@ class Host(Protocol):
         """The full url that GOTO `text` means. Raises ActionError."""
         ...
 
+    def file(self, name: str) -> str:
+        """The path of the file that UPLOAD `name` means. Raises ActionError."""
+        ...
+
     def judge(self, task: Task, memory: Any, probe: Any, stopped: bool) -> Verdict:
         """The verdict on the task; `stopped`: the agent took STOP."""
         ...
@@ -98,7 +102,14 @@ class Host(Protocol):
         ...
 
 
-class WithoutMemory:
+class WithoutFiles:
+    """The common part of hosts that give no files away."""
+
+    def file(self, name: str) -> str:
+        raise ActionError("not_taken", "there are no files for UPLOAD")
+
+
+class WithoutMemory(WithoutFiles):
     """The common part of hosts whose server's memory can be neither read nor set."""
 
     def memory(self, visitor: str) -> None:
@@ -117,7 +128,7 @@ class WithoutMemory:
         return rng.choice(["one", "two", "three"])
 
 
-class SiteHost:
+class SiteHost(WithoutFiles):
     """A built-in site behind a SiteServer."""
 
     probe = ""

@@ -66,10 +66,10 @@ const around = (el, which) => {
   return said && display !== "inline" ? ` ${said} ` : said;
 };
 const NESTED = /^(tree|treeitem|group|menu|menuitem)$/;
-// The words of an element as a part of a name: `top` is the element that is named.
-function words(node, top) {
+// The words of an element as a part of a name: `top` is the element that is named, `without` the field of a label.
+function words(node, top, without) {
   if (node.nodeType === 3) return node.data;
-  if (node.nodeType !== 1 || SKIPPED.has(tagOf(node))) return "";
+  if (node.nodeType !== 1 || SKIPPED.has(tagOf(node)) || node === without) return "";
   if (node !== top) {
     if (hidden(node) || !visible(node) && !node.children.length) return "";
     const label = attribute(node, "aria-label");
@@ -83,7 +83,7 @@ function words(node, top) {
     if (tagOf(node) === "input") return /^(submit|button|reset)$/.test(node.type) ? node.value : "";
   }
   if (tagOf(node) === "svg") return ` ${node.querySelector(":scope > title")?.textContent ?? ""} ${Array.from(node.querySelectorAll("text"), (t) => t.textContent).join(" ")} `;
-  const said = around(node, "::before") + Array.from(children(node), (kid) => words(kid, top)).join("") + around(node, "::after");
+  const said = around(node, "::before") + Array.from(children(node), (kid) => words(kid, top, without)).join("") + around(node, "::after");
   return (INLINE.has(getComputedStyle(node).display) ? said : ` ${said} `) || node.getAttribute("title") || "";
 }
 const referred = (el, name) => (el.getAttribute(name) ?? "").split(/\s+/).filter(Boolean)
@@ -98,7 +98,7 @@ function nativeName(el) {
   const found = child && Array.from(el.children).find((kid) => tagOf(kid) === child);
   if (found) return words(found, found);
   if (tag === "optgroup") return el.label;
-  return labelsOf(el).map((label) => words(label, label)).join(" ");
+  return labelsOf(el).map((label) => words(label, label, el)).join(" ");
 }
 const FROM_CONTENT = new Set(
   ("button link checkbox radio switch tab menuitem menuitemcheckbox menuitemradio option treeitem heading cell gridcell " +

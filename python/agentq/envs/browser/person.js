@@ -104,7 +104,10 @@ const split = (item) => item.items ? { ...item, items: item.items.map(split) }
 const pressable = (el, said, item) => ({ control: { ...described(el, "clickable", el), name: said }, el, items: [] });
 function frame(node) {
   let body = null;
-  try { body = /^(data|blob):/.test(node.src) ? null : node.contentDocument?.body; } catch { /* another origin */ }
+  try {
+    const refused = node.src && node.contentDocument?.URL === "about:blank" && !/^(about|javascript):/.test(node.src);
+    body = refused || /^(data|blob):/.test(node.src) ? null : node.contentDocument?.body;
+  } catch { /* another origin */ }
   const name = squeeze(`${attribute(node, "title") || attribute(node, "aria-label") || attribute(node, "name")}`);
   if (!body) return { frame: keyOf(node), name, url: node.src || (node.srcdoc ? "srcdoc" : ""), el: node };
   const items = [];

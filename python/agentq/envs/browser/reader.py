@@ -56,7 +56,9 @@ class Reader:
                 if isinstance(part, str):
                     texts.append(part)
                 elif "control" in part:
-                    texts.append(control_text(self._number(part["control"], frame, seen["world"], page), part["control"]))
+                    texts.append(
+                        control_text(self._number(part["control"], frame, seen["world"], page), part["control"])
+                    )
                 elif "name" in part:
                     known = "" if part["frame"] in (inside or {}) else " (not read)"
                     texts.append(" ".join(filter(None, ("frame", part["name"], _origin(part["url"])))) + known)

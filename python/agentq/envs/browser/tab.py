@@ -184,8 +184,8 @@ class Tab:
                 await self._until(lambda: not self.loading and not self.context.windows)
                 turn = None
                 continue
-            if self.context.tabs[-1] is not self:
-                return (await self.context.tabs[-1].settle(quiet_ms))[0]["rule"], None
+            if self.context.current is not self:
+                return (await self.context.current.settle(quiet_ms))[0]["rule"], None
             if gone:
                 return "cap", None
             told, turn = turn, None
@@ -197,9 +197,13 @@ class Tab:
                 seen = await self.evaluate(f"agentq.quiet({quiet_ms}, {self.context.cap_s * 1000}, {self._announces})")
             except self.context.Error:
                 continue
-            if seen and not self.loading and not self.context.open_requests:
+            wait_s = self.context.sockets.wait_s()
+            if seen and not self.loading and not self.context.open_requests and not wait_s:
                 return "quiet", seen
-            await self._until(lambda: not self.context.open_requests)
+            if wait_s:
+                await asyncio.sleep(wait_s)
+            else:
+                await self._until(lambda: not self.context.open_requests)
 
     async def _until(self, holds: Any) -> None:
         while not holds() and not self.context.crashed:

@@ -1,4 +1,4 @@
-"""A whole page as a person sees it: lines with their depth, of which an observation shows what fits its token budget."""
+"""A whole page as a person sees it: lines with their depth, of which an observation shows what fits its budget."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WholeView(View):
-    """`lines`: the whole page. `notes`: tabs, and a dialog that waits for an answer. `cut`: lines that were not read."""
+    """`lines`: the whole page. `notes`: tabs, and a dialog that waits for an answer. `cut`: lines not read."""
 
     lines: tuple[Line, ...] = ()
     notes: tuple[str, ...] = ()
@@ -54,7 +54,9 @@ class WholeView(View):
                     chosen.add(i)
         if not chosen and self.lines:
             only = next((i for i, line in enumerate(self.lines) if line.at == 0), 0)
-            return "\n".join([*self.notes, head(str(self.lines[only]), max_tokens), self._outside(1)]), len(self.lines) - 1
+            return "\n".join([*self.notes, head(str(self.lines[only]), max_tokens), self._outside(1)]), len(
+                self.lines
+            ) - 1
         left = len(self.lines) - len(chosen) + self.cut
         shown = [*self.notes, *self._with_gaps(chosen)]
         return "\n".join([*shown, self._outside(left)] if left or self._around() != (0, 0) else shown), left
