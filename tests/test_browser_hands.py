@@ -39,7 +39,7 @@ onkeydown="this.ariaValueNow = +this.ariaValueNow + (event.key == 'ArrowRight' ?
         result = do(env, f"TYPE # {text}", name)
         assert (result.error_kind, env.view.values[named(env, name) - 1]) == (None, text)
         assert "note" not in result.observation.text
-    assert "slider Vol [8]: 7 (0 to 10)" in do(env, "TYPE # 7", "Vol").observation.text
+    assert "slider Vol [9]: 7 (0 to 10)" in do(env, "TYPE # 7", "Vol").observation.text
     assert do(env, "CLEAR #", "Rich").error_kind is None and env.view.values[named(env, "Rich") - 1] == ""
     assert do(env, "TYPE # a", "Pick").error_message.endswith("use SELECT")
 

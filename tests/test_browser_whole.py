@@ -150,7 +150,7 @@ add(); onscroll = () => { if (innerHeight + scrollY > document.body.scrollHeight
 
 @pytest.mark.browser
 def test_what_appears_is_shown_first_however_long_the_page(browser: BrowserPool) -> None:
-    page = f"""<button onclick="d.showModal()">Open</button>{('<div>' + '<p>filler text here</p>' * 100 + '</div>') * 4}
+    page = f"""<button onclick="d.showModal()">Open</button>{("<div>" + "<p>filler text here</p>" * 100 + "</div>") * 4}
 <dialog id=d aria-label=Sure>Really?<button>Yes</button></dialog>"""
     env = BrowserEnv(lab_host({"/": page}, full=True), browser, max_tokens=200)
     first = env.reset(TASK).text

@@ -142,7 +142,7 @@ class BrowserEnv:
         note += self._note(state, env_action, kind, message)
         after, cut = self._after(state, env_action, view, reply, note)
         committed = self.guard is not None and len(self.guard.sent) > sent
-        after = replace(after, held=held, committed=state.committed or committed)
+        after = replace(after, held=held, committed=state.committed + committed)
         if kind is None and reply and view.status >= 400:
             kind, message = f"http_{view.status}", view.text().split("\n", 1)[0]
         self._record(env_action, reply, cut, begun, lost)

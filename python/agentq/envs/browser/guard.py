@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
+from agentq.agent.commands import KEYS
 from agentq.envs.browser.gate import COUNTS
 from agentq.envs.browser.outgoing import OutgoingRequest, visible
 from agentq.envs.browser.whole import WholeView
@@ -22,9 +23,7 @@ from agentq.envs.tab import View
 from agentq.types import Command, EnvAction
 
 _FIELDS = ("textbox", "searchbox", "spinbutton", "combobox", "listbox", "checkbox", "radio", "slider", "switch", "file")
-_HARMLESS = frozenset(
-    ("Tab Shift+Tab Escape Home End PageUp PageDown ArrowUp ArrowDown ArrowLeft ArrowRight Backspace Delete").split()
-)
+_HARMLESS = frozenset(KEYS) - {"Enter", "Space"}  # they move, or edit a field
 _WORDS = re.compile(
     r"\b(buy|purchase|pay|place (the |my |your )?order|checkout|delete|remove|erase|destroy|cancel|revoke|terminate"
     r"|donate|transfer|withdraw|unsubscribe|confirm|approve|publish|deactivate|close account)\b",
@@ -36,6 +35,7 @@ _WORDS = re.compile(
 class FinalStep:
     """A step that waits for the user: the page, the command and its element, the values of fields, the request.
 
+    `towards`: it is a step on the way, such as a login, and not what the user asked for.
     Two steps are equal if their pages are and their requests have the same method and address.
     """
 
@@ -44,6 +44,7 @@ class FinalStep:
     element: str
     values: tuple[tuple[str, str], ...]
     sends: OutgoingRequest
+    towards: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         return f"{visible(f'{self.action} {self.element}')} , which sends {self.sends}"
@@ -51,7 +52,8 @@ class FinalStep:
     def lines(self) -> list[str]:
         """What a person should know, with the request last and without terminal control characters."""
         fields = [f"  {visible(name)}: {visible(value)}" for name, value in self.values]
-        return [f"  {self}", f"  on {visible(self.url)}", *fields, "what is sent:", *self.sends.lines()]
+        way = ["  a step on the way, not the end"] if self.towards else []
+        return [f"  {self}", *way, f"  on {visible(self.url)}", *fields, "what is sent:", *self.sends.lines()]
 
 
 Allows = Callable[[FinalStep], bool]

@@ -43,7 +43,8 @@ class Host(Protocol):
 
     `repeatable`: a new start with the same actions is harmless and leads to the same pages.
     `announces`: later changes of a page come only from timers and animation frames of its scripts; it has settled when
-    none is due within `quiet_ms`. `full`: pages are read and used as a person does (person.js), whole and by keys;
+    none is due within `quiet_ms`. `storage`: cookies and storage of a new session.
+    `full`: pages are read and used as a person does (person.js), whole and by keys;
     otherwise in the short form that the embedded base model was trained on.
     """
 
@@ -56,6 +57,7 @@ class Host(Protocol):
     repeatable: bool
     announces: bool
     full: bool
+    storage: Any
 
     def start(self, task: Task) -> Start:
         """The start of `task`. Raises ConfigError if it belongs to another environment."""
@@ -103,7 +105,9 @@ class Host(Protocol):
 
 
 class WithoutFiles:
-    """The common part of hosts that give no files away."""
+    """The common part of hosts that give no files away and begin with empty storage."""
+
+    storage: Any = None
 
     def file(self, name: str) -> str:
         raise ActionError("not_taken", "there are no files for UPLOAD")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
@@ -19,13 +19,14 @@ MAX_STEPS = 30
 class Website(WithoutMemory):
     """See `agentq.envs.browser.hosts.Host`. STOP ends an episode; a judge decides the reward.
 
-    Each episode begins in a new browser context, without cookies or storage of earlier ones.
+    Each episode begins in a new browser context, without cookies or storage of earlier ones, but with those given.
 
     Args:
         name: name of the environment.
         url: first page of an episode.
         allow: further origins that its pages may touch, such as https://cdn.shop.test.
         max_steps: limit of an episode.
+        storage: cookies and storage that an episode begins with, as Playwright's `storage_state` writes them.
         uploads: folder whose files may be uploaded.
 
     Raises:
@@ -40,7 +41,14 @@ class Website(WithoutMemory):
     full = True
 
     def __init__(
-        self, name: str, url: str, allow: Sequence[str] = (), *, max_steps: int = MAX_STEPS, uploads: Path | None = None
+        self,
+        name: str,
+        url: str,
+        allow: Sequence[str] = (),
+        *,
+        max_steps: int = MAX_STEPS,
+        uploads: Path | None = None,
+        storage: Mapping[str, Any] | None = None,
     ) -> None:
         origin = origin_of(url)
         if origin is None:
@@ -51,7 +59,7 @@ class Website(WithoutMemory):
         self.allow = [str(origin), *allow]
         if uploads is not None and not uploads.is_dir():
             raise ConfigError(f"uploads must be a folder; got {uploads}")
-        self.uploads = uploads
+        self.uploads, self.storage = uploads, storage
 
     def start(self, task: Task) -> Start:
         if task.env != self.name:
