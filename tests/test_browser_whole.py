@@ -15,19 +15,24 @@ from tests.browser_lab import TASK, lab_env, lab_host, named
 WIDGETS = """<nav aria-label=Primary><ul><li><a href=#x>Home</a><li>Plain<ul><li>deep</ul></ul></nav>
 <main><h1>Hello <b>you</b></h1><p>Some <b>bold</b> text</p>
 <table><caption>People</caption><thead><tr><th>Name<th>City<th>Act</thead>
-<tr><td>Ann<td>Rome<td><button>Edit</button> <a href=d>del</a><tr><td>Bob<td><td><input type=checkbox checked aria-label=pick></table>
+<tr><td>Ann<td>Rome<td><button>Edit</button> <a href=d>del</a>
+<tr><td>Bob<td><td><input type=checkbox checked aria-label=pick></table>
 <label>Email <input type=email required placeholder=you@x.y></label><label for=d>Date</label><input id=d type=date>
 <input type=password value=secret aria-label=Pw><input type=number min=1 max=9 aria-label=Many value=3>
-<fieldset><legend>Colour</legend><label><input type=radio name=c> Red</label><label><input type=radio name=c checked>Blue</label></fieldset>
+<fieldset><legend>Colour</legend><label><input type=radio name=c> Red</label>
+<label><input type=radio name=c checked>Blue</label></fieldset>
 <style>.h{display:none}</style><label><input class=h type=checkbox checked> Fancy</label>
 <label>Photo<input type=file class=h accept=.png></label>
-<select aria-label=City><option>Rome<option selected>Paris</select><select multiple aria-label=All><option selected>a<option>b</select>
+<select aria-label=City><option>Rome<option selected>Paris</select>
+<select multiple aria-label=All><option selected>a<option>b</select>
 <input list=l aria-label=Lang><datalist id=l><option>en<option>de</datalist>
-<span id=n>Given by</span> <button aria-labelledby=n>x</button><button aria-expanded=false><svg><title>Burger</title></svg></button>
+<span id=n>Given by</span> <button aria-labelledby=n>x</button>
+<button aria-expanded=false><svg><title>Burger</title></svg></button>
 <button disabled>Save</button><div draggable=true>Card</div><div tabindex=0>Focus</div>
 <x-a></x-a><x-b>Slotted</x-b><details><summary>More</summary>unseen</details>
 <dialog open aria-label=Confirm>Sure?<button>Yes</button></dialog>
-<iframe srcdoc="<p>within <button>There</button>" title=Inner></iframe><iframe src="http://127.0.0.1:9/" title=Ads></iframe>
+<iframe srcdoc="<p>within <button>There</button>" title=Inner></iframe>
+<iframe src="http://127.0.0.1:9/" title=Ads></iframe>
 <div role=status>Saved</div></main>
 <script>
 customElements.define("x-a", class extends HTMLElement {

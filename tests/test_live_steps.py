@@ -27,7 +27,8 @@ from agentq.searching.selection import SearchSettings
 from tests.scripted_engine import Scripted
 
 PASSWORD = "open sesame 42"
-LOGIN = "<h1>Log in</h1><form method=post action=/login><input type=password name=p aria-label=Password><button>Enter</button></form>"
+LOGIN = """<h1>Log in</h1><form method=post action=/login>
+<input type=password name=p aria-label=Password><button>Enter</button></form>"""
 # The form is drawn by a script after a click, so a url does not lead to it; it has no field that a state could fill.
 LIST = """<h1>Things</h1>THINGS<button onclick="open_()">New</button><div id=new></div><script>
 function open_() { document.getElementById("new").innerHTML = `<form method=post action=/add>

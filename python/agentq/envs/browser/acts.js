@@ -102,9 +102,8 @@ function holding(key, typed) {
   if (!el) return null;
   const field = encloses(el, now) ? now : el, own = squeeze(field.value ?? field.innerText ?? "");
   if (own === squeeze(typed)) return own;
-  const box = field.closest(".CodeMirror,.monaco-editor,.ace_editor,.cm-editor,[role=application]");
-  const shown = squeeze(box?.innerText.replace(/^\s*\d+\s*$/gm, "")).replace(/[\u200b\ufeff]/g, "");
-  return box && shown.includes(squeeze(typed)) ? squeeze(typed) : box ? shown : own;
+  const box = field.closest(EDITORS);
+  return box ? written(box) : own;
 }
 const active = (root) => (root.activeElement?.shadowRoot ? active(root.activeElement.shadowRoot) : root.activeElement);
 const slid = (key) => ["now", "min", "max"].map((end) => Number(find(key)?.getAttribute(`aria-value${end}`) ?? NaN));

@@ -239,7 +239,7 @@ class Driver:
         self.host.dismiss(self._visitor)
         self._visitor = start.visitor
         args = {
-            "cookies": start.cookies or None,
+            "cookies": start.cookies,
             "post": post,
             "fill": fill,
             "script": start.script,

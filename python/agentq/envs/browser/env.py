@@ -77,6 +77,11 @@ class BrowserEnv:
         return self._present().view
 
     @property
+    def observation(self) -> Observation:
+        """What the agent was shown last."""
+        return self._present().observation
+
+    @property
     def done(self) -> tuple[EnvAction, ...]:
         """The actions that the page has accepted since reset, in order."""
         return tuple(state.action for state in self._present().path() if state.action is not None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
@@ -20,11 +20,12 @@ from agentq.types import Task
 class Start:
     """How a session begins: the first page, cookies, a script to run there; `visitor` names the server's session.
 
+    `cookies`: all that the session then has; None: those that it has now.
     `in_place`: if the page is shown already, the script alone starts it again.
     """
 
     url: str
-    cookies: list[dict[str, str]] = field(default_factory=list)
+    cookies: list[dict[str, str]] | None = None
     script: str = ""
     visitor: str = ""
     in_place: bool = False

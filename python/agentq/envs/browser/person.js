@@ -14,6 +14,7 @@ function gather(node, mute, into) {
     return;
   }
   if (node.nodeType !== 1 || SKIPPED.has(tagOf(node)) || hidden(node) || node.type === "hidden") return;
+  if (node.matches(EDITORS)) return void into.push(BREAK, editor(node), BREAK);
   const tag = tagOf(node), style = getComputedStyle(node), role = roleOf(node);
   if (/^(legend|caption)$/.test(tag) && node === node.parentElement.querySelector(`:scope > ${tag}`)) return; // a name
   if (tag === "iframe" || tag === "frame") return void into.push(frame(node));
@@ -62,6 +63,17 @@ function numbered(el, role, mute) {
   const control = described(el, role, el), leaf = role === "listbox" || /^(input|textarea)$/.test(tagOf(el)) || el.isContentEditable;
   const items = leaf ? [] : within(el, true).filter((item) => item.control?.role !== "clickable");
   return { control, el, items: holds(items) ? items : [] };
+}
+// An editor that keeps its text outside a field is one text box: what it shows, and the field that takes its keys. It is
+// called what the field is called that it stands for, which is hidden beside it.
+const EDITORS = ".CodeMirror,.cm-editor,.monaco-editor,.ace_editor";
+const written = (box) => squeeze(Array.from(box.querySelectorAll(".CodeMirror-line,.cm-line,.view-line,.ace_line"), (each) => each.textContent)
+  .join(" ").replace(/[\u200b\ufeff]/g, ""));
+function editor(box) {
+  const keys = box.querySelector("textarea,[contenteditable=true]") ?? box, beside = box.previousElementSibling;
+  const stood = tagOf(beside ?? box) === "textarea" ? beside : keys, control = described(keys, "textbox", keys);
+  const said = control.said.filter((each) => !each.startsWith("field ")).concat(nameOf(stood, "textbox") || !stood.name ? [] : [`field ${stood.name}`]);
+  return { control: { ...control, name: control.name || nameOf(stood, "textbox"), live: written(box), value: "", said }, el: box, items: [] };
 }
 // A label says what its control is called. If that is out of sight, the label is what a person uses.
 function label(node, mute, into) {
@@ -118,15 +130,16 @@ function frame(node) {
 // A control; `field` holds its value, which for a label is another element.
 function described(el, role, field) {
   const form = field.form ?? field.closest("form"), [value, live] = held(field, role);
+  const name = nameOf(field, role) || (el === field ? "" : squeeze(words(el, el)));
   if (form && !placed.includes(form)) placed.push(form);
   const list = tagOf(field) === "select" ? field.options : field.list?.options ?? [];
   return {
-    key: keyOf(el), role, name: nameOf(field, role) || (el === field ? "" : squeeze(words(el, el))), value, live,
+    key: keyOf(el), role, name, value, live,
     submits: role === "button" && /^(submit|image)$/.test(field.type), form: form ? placed.indexOf(form) : null,
     field: field.getAttribute("name") ?? "", href: field.getAttribute("href") ?? "",
     options: tagOf(field) === "select" ? Array.from(list, (o) => [labelOf(o), o.value]) : [],
     disabled: field.matches(":disabled") || field.getAttribute("aria-disabled") === "true",
-    said: [...states(field, role, live), ...choices(list)], secret: field.type === "password",
+    said: [...(field.name && !name ? [`field ${field.name}`] : []), ...states(field, role, live), ...choices(list)], secret: field.type === "password",
   };
 }
 function choices(list) {

@@ -121,7 +121,7 @@ def page_print(view: View) -> str:
 
 
 def base_of(state: BrowserSnapshot) -> BrowserSnapshot | None:
-    """The first state after the last allowed step whose storage is known and which a GET reaches; not `state` itself."""
+    """The first state after the last allowed step with known storage that a GET reaches; not `state` itself."""
     since = [at for at in state.path()[:-1] if at.committed == state.committed]
     return next((at for at in since if at.storage is not None and at.document.post is None), None)
 
