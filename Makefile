@@ -19,7 +19,7 @@ define beside
 	    > "$$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/agentq.pth"
 endef
 
-.PHONY: setup browser ray browsergym demo test test-rest test-vllm lint build bench bench-all bench-setup sanitize mutants clean
+.PHONY: setup browser ray browsergym apps apps-suite widgets demo test test-rest test-vllm lint build bench bench-all bench-setup sanitize mutants clean
 
 setup: $(VENV)/.core
 
@@ -63,6 +63,24 @@ $(BROWSERGYM)/.done: constraints.txt
 	$(BROWSERGYM)/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt browsergym-core browsergym-miniwob
 	$(BROWSERGYM)/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt --no-deps miniwob
 	@touch $@
+
+# Real applications for `--env suite/...`, in a separate virtual environment. Optional.
+APPS := build/apps
+apps: $(APPS)/.done
+$(APPS)/.done: benchmarks/apps.txt
+	$(PYTHON) -m venv $(APPS)
+	$(APPS)/bin/python -m pip --disable-pip-version-check install -q -r benchmarks/apps.txt
+	@touch $@
+
+# Every task of the suite by its scripted expert, from observations alone.
+apps-suite: setup apps
+	$(BIN)/python benchmarks/web.py --only experts $(ARGS)
+
+# Widget libraries from npm for benchmarks/web.py. Optional.
+WIDGETS := build/widgets
+widgets: benchmarks/web_pages/package.json
+	mkdir -p $(WIDGETS) && cp $< $(WIDGETS)
+	cd $(WIDGETS) && npm install --no-audit --no-fund --ignore-scripts --silent
 
 demo: setup
 	$(BIN)/agentq demo $(ARGS)

@@ -55,7 +55,9 @@ class Lab:
         return Response("<!doctype html><meta charset=utf-8>" + page)
 
 
-def lab_host(pages: dict[str, Any], *, strict: bool = False, allow: list[str] | None = None) -> SiteHost:
+def lab_host(
+    pages: dict[str, Any], *, strict: bool = False, full: bool = False, allow: list[str] | None = None
+) -> SiteHost:
     """A host of such a site."""
     kit = SiteKit(
         "lab",
@@ -69,7 +71,7 @@ def lab_host(pages: dict[str, Any], *, strict: bool = False, allow: list[str] | 
         lambda rng: "x",
     )
     host = SiteHost(kit)
-    host.strict, host.quiet_ms = strict, 50
+    host.strict, host.full, host.quiet_ms = strict, full, 50
     host.allow = [*host.allow, *(allow or [])]
     return host
 

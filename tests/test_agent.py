@@ -30,7 +30,14 @@ def env_actions(draw: st.DrawFn) -> EnvAction:
     element = draw(st.integers(0, 999_999)) if command in ELEMENT_COMMANDS else None
     text = None
     if command is Command.SCROLL:
-        text = draw(st.sampled_from(["UP", "DOWN"]))
+        text = draw(st.sampled_from(["UP", "DOWN", "[7]"]))
+    elif command in (Command.WAIT, Command.TAB, Command.DIALOG):
+        forms = {
+            Command.WAIT: ["1", "10"],
+            Command.TAB: ["2", "CLOSE 3"],
+            Command.DIALOG: ["ACCEPT", "ACCEPT a b", "DISMISS"],
+        }
+        text = draw(st.sampled_from(forms[command]))
     elif command is Command.DRAG:
         x, y = draw(st.tuples(st.integers(-9999, 9999), st.integers(-9999, 9999)))
         text = draw(st.sampled_from([f"TO [{abs(x)}]", f"BY {x} {y}"]))
@@ -81,6 +88,15 @@ def test_parse_action_turns_any_bytes_into_an_action_or_a_recorded_failure(data:
         ("DRAG [5] by 40, -10", EnvAction(Command.DRAG, 5, "BY 40 -10")),
         ("PRESS enter", EnvAction(Command.PRESS, None, "Enter")),
         ("PRESS control+a 1", EnvAction(Command.PRESS, None, "Control+A")),
+        ("PRESS control+shift+k", EnvAction(Command.PRESS, None, "Control+Shift+K")),
+        ("PRESS # 2", EnvAction(Command.PRESS, None, "# 2")),
+        ("SCROLL [12]", EnvAction(Command.SCROLL, None, "[12]")),
+        ("BACK", EnvAction(Command.BACK)),
+        ("WAIT", EnvAction(Command.WAIT, None, "1")),
+        ("TAB close [2]", EnvAction(Command.TAB, None, "CLOSE 2")),
+        ("DIALOG accept Ann Clark", EnvAction(Command.DIALOG, None, "ACCEPT Ann Clark")),
+        ("UPLOAD [3] photo.png", EnvAction(Command.UPLOAD, 3, "photo.png")),
+        ("FIND total due", EnvAction(Command.FIND, None, "total due")),
         ("PRESS [ArrowUp 12]", EnvAction(Command.PRESS, None, "ArrowUp 12")),
     ],
 )

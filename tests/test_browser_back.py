@@ -100,7 +100,10 @@ def test_a_page_that_only_a_script_made_is_reached_by_replay(browser: BrowserPoo
     token = env.snapshot()
     click(env, "More")
     env.restore(token)
-    assert (back(env).way, back(env).outcome, back(env).tried) == ("replay", "exact", ("token",))
+    assert (back(env).way, back(env).outcome, back(env).tried) == (
+        *("replay", "exact"),
+        ("token: 'text more' is now 'nothing'",),
+    )
     assert click(env, "More").observation.text.endswith("\ntext more more")
     env.close()
 
@@ -140,7 +143,10 @@ def test_a_way_that_leads_elsewhere_is_failed_and_the_next_step_says_so(browser:
     token = env.snapshot()
     click(env, "Other")
     env.restore(token)
-    assert (back(env).way, back(env).outcome, back(env).tried) == ("none", "failed", ("token", "replay"))
+    assert (back(env).way, back(env).outcome, back(env).tried) == (
+        *("none", "failed"),
+        ("token: 'heading visit 1' is now 'heading visit 2'", "replay: 'heading visit 1' is now 'heading visit 3'"),
+    )
     result = env.step(EnvAction(Command.CLICK, 1))
     assert (result.truncated, result.error_kind, result.reward) == (True, "replay_mismatch", 0.0)
     assert env.reset(TASK).text == "heading visit 4\nlink Other [1]"

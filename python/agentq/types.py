@@ -29,7 +29,7 @@ class Split(StrEnum):
 
 
 class Command(StrEnum):
-    """The commands of the paper's web agent, followed by INPUT_COMMANDS. STOP ends the episode."""
+    """The commands of the paper's web agent, followed by BROWSER_COMMANDS. STOP ends the episode."""
 
     CLICK = "CLICK"
     TYPE = "TYPE"
@@ -43,14 +43,24 @@ class Command(StrEnum):
     HOVER = "HOVER"
     DRAG = "DRAG"
     PRESS = "PRESS"
+    UPLOAD = "UPLOAD"
+    FIND = "FIND"
+    BACK = "BACK"
+    WAIT = "WAIT"
+    TAB = "TAB"
+    DIALOG = "DIALOG"
 
 
 INPUT_COMMANDS = (Command.HOVER, Command.DRAG, Command.PRESS)  # mouse and keyboard; no built-in site needs them
+PAGE_COMMANDS = (Command.UPLOAD, Command.FIND, Command.BACK, Command.WAIT, Command.TAB, Command.DIALOG)
+BROWSER_COMMANDS = INPUT_COMMANDS + PAGE_COMMANDS  # all that a web site of somebody else's takes beyond the paper's
 ELEMENT_COMMANDS = frozenset(
     {Command.CLICK, Command.TYPE, Command.SELECT, Command.SUBMIT, Command.CLEAR, Command.HOVER, Command.DRAG}
+    | {Command.UPLOAD}
 )
 TEXT_COMMANDS = frozenset(
     {Command.TYPE, Command.SELECT, Command.GOTO, Command.SCROLL, Command.ASK_USER, Command.DRAG, Command.PRESS}
+    | {Command.UPLOAD, Command.FIND, Command.WAIT, Command.TAB, Command.DIALOG}
 )
 
 
@@ -73,6 +83,8 @@ class EnvAction:
     """A command for the environment: `CLICK [5]`, `TYPE [3] Ann`, `SELECT [4] May 12`, `GOTO /`, `SCROLL DOWN`, `STOP`.
 
     INPUT_COMMANDS: `HOVER [5]`, `DRAG [5] TO [6]`, `DRAG [5] BY 40 -10` (pixels right and down), `PRESS ArrowUp 12`.
+    PAGE_COMMANDS: `UPLOAD [5] photo.png`, `FIND text`, `BACK`, `WAIT 2` (seconds), `TAB 2`, `TAB CLOSE 2`,
+    `DIALOG ACCEPT Ann`, `DIALOG DISMISS`. A page that takes these also takes `SCROLL [5]`.
     """
 
     command: Command

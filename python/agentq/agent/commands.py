@@ -13,13 +13,17 @@ KEYS = (
     *("Shift+Tab", "Control+A", "Control+Home", "Control+End"),
 )
 MAX_PRESSES = 100
+MAX_WAIT_S = 10
 QUOTES = {'"': '"', "'": "'", "`": "`", "“": "”", "‘": "’", "«": "»", "「": "」"}
 
-_NEEDS_TEXT = TEXT_COMMANDS - {Command.ASK_USER, Command.SCROLL}
+_NEEDS_TEXT = TEXT_COMMANDS - {Command.ASK_USER, Command.SCROLL, Command.WAIT}
 _COMMAND = re.compile(r"(ASK[ _]USER(?:[ _]HELP)?|[A-Z]+)(?:[ \t]+|(?=\[)|$)(.*)", re.DOTALL)
 _ELEMENT = re.compile(r"\[?(\d{1,6})\]?(?:[ \t]+(.*))?$", re.DOTALL)
 _DRAG = re.compile(r"TO[ \t]+\[?(\d{1,6})\]?|BY[ \t]+(-?\d{1,4})[ \t,]+(-?\d{1,4})", re.IGNORECASE)
 _PRESS = re.compile(r"(\S+)(?:[ \t]+(\d{1,3}))?")
+_CHORD = re.compile(r"((?:(?:control|alt|shift|meta)\+){0,3})(\S+)", re.IGNORECASE)
+_TAB = re.compile(r"(CLOSE[ \t]+)?\[?(\d{1,2})\]?", re.IGNORECASE)
+_DIALOG = re.compile(r"(ACCEPT|DISMISS)(?:[ \t]+(.*))?", re.IGNORECASE)
 
 _OTHER = rf"(?:{'|'.join(sorted(ELEMENT_COMMANDS))})[ \t]*\[\d|PRESS[ \t]+(?:{'|'.join(map(re.escape, KEYS))})\b"
 _OR = re.compile(rf"\bor[ \t]+(?:{_OTHER})")
@@ -165,15 +169,17 @@ def unquoted(text: str) -> str | None:
 def checked_text(command: Command, text: str) -> str:
     """A command's text in its standard form. Raises Unreadable if the command does not accept it."""
     if command is Command.SCROLL:
-        text = text.upper() or "DOWN"
-        if text not in ("UP", "DOWN"):
-            raise Unreadable(f"SCROLL must be UP or DOWN; got {text[:40]!r}")
+        text = f"[{found[1]}]" if (found := _ELEMENT.fullmatch(text)) else text.upper() or "DOWN"
+        if text not in ("UP", "DOWN") and not found:
+            raise Unreadable(f"SCROLL must be UP, DOWN or [id]; got {text[:40]!r}")
     elif command is Command.DRAG:
         target = read_drag(text)
         text = f"TO [{target}]" if isinstance(target, int) else f"BY {target[0]} {target[1]}"
     elif command is Command.PRESS:
         key, times = read_press(text)
         text = key if times == 1 else f"{key} {times}"
+    elif command in _READERS:
+        text = _READERS[command](text)
     if not text and command in _NEEDS_TEXT:
         raise Unreadable(f"{command} must have a text; got none")
     if len(text) > MAX_TEXT_CHARS:
@@ -192,8 +198,63 @@ def read_drag(text: str) -> int | tuple[int, int]:
 def read_press(text: str) -> tuple[str, int]:
     """The key of a PRESS, as in KEYS, and how often it is pressed. Raises ValueError with one line."""
     found = _PRESS.fullmatch(text)
-    key = next((each for each in KEYS if found and each.casefold() == found[1].casefold()), "")
+    key = _key(found[1]) if found else ""
     times = int(found[2] or 1) if found else 0
     if not key or not 1 <= times <= MAX_PRESSES:
-        raise Unreadable(f"PRESS must name one of {', '.join(KEYS)}, and 1 to {MAX_PRESSES} times; got {text[:40]!r}")
+        listed = ", ".join(KEYS)
+        raise Unreadable(
+            f"PRESS must name one of {listed}, or one character, and 1 to {MAX_PRESSES} times; got {text[:40]!r}"
+        )
     return key, times
+
+
+def _key(said: str) -> str:
+    """A key, a character, or either with modifiers, in Playwright's spelling; "" if it is none."""
+    known = {key.casefold(): key for key in KEYS}
+    found = _CHORD.fullmatch(said)
+    if said.casefold() in known or len(said) == 1:
+        return known.get(said.casefold(), said)
+    if found is None or not (len(found[2]) == 1 or found[2].casefold() in known):
+        return ""
+    held = "".join(f"{key.capitalize()}+" for key in found[1].split("+")[:-1])
+    return held + (found[2].upper() if len(found[2]) == 1 else known[found[2].casefold()])
+
+
+def read_wait(text: str) -> int:
+    """The seconds of a WAIT. Raises ValueError with one line."""
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_WAIT_S:
+        raise Unreadable(f"WAIT must be 1 to {MAX_WAIT_S} seconds; got {text[:40]!r}")
+    return int(text)
+
+
+def read_tab(text: str) -> tuple[int, bool]:
+    """The number of a TAB, and whether it is to be closed. Raises ValueError with one line."""
+    found = _TAB.fullmatch(text)
+    if not found:
+        raise Unreadable(f"TAB must be a number or CLOSE and a number; got {text[:40]!r}")
+    return int(found[2]), found[1] is not None
+
+
+def read_dialog(text: str) -> tuple[bool, str]:
+    """Whether a DIALOG accepts, and the text for a prompt. Raises ValueError with one line."""
+    found = _DIALOG.fullmatch(text)
+    if not found:
+        raise Unreadable(f"DIALOG must be ACCEPT, ACCEPT text or DISMISS; got {text[:40]!r}")
+    return found[1].upper() == "ACCEPT", found[2] or ""
+
+
+def _tab_text(text: str) -> str:
+    number, closes = read_tab(text)
+    return f"CLOSE {number}" if closes else str(number)
+
+
+def _dialog_text(text: str) -> str:
+    accepts, said = read_dialog(text)
+    return f"{'ACCEPT' if accepts else 'DISMISS'} {said}".strip()
+
+
+_READERS = {
+    Command.WAIT: lambda text: str(read_wait(text or "1")),
+    Command.TAB: _tab_text,
+    Command.DIALOG: _dialog_text,
+}

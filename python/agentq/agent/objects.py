@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from agentq.agent.commands import Unreadable, checked_text
-from agentq.agent.spellings import NAME, Read, named, read_command, read_id, said_as
+from agentq.agent.spellings import Read, named, read_command, read_id, said_as
 from agentq.types import ELEMENT_COMMANDS, TEXT_COMMANDS, EnvAction
 
 MAX_DEPTH = 4
@@ -50,13 +50,13 @@ def read_object(value: Any, depth: int = 0) -> Read:
         raise Unreadable(f"a command in JSON must be a text or an object; got {str(value)[:40]!r}")
     fields = lowered(value)
     name = str(next(iter(value), ""))
-    if len(value) == 1 and NAME.fullmatch(name) and not isinstance(value[name], str):
+    if len(value) == 1 and named(name) and not isinstance(value[name], str):
         given = value[name] if isinstance(value[name], dict) else {"id": value[name]}
         return read_object({**given, "command": name}, depth + 1)
     said = first(fields, COMMAND_KEYS)
     if said is None:
         raise Unreadable(f"a command in JSON must be under 'command'; got {', '.join(fields)[:40]!r}")
-    if not isinstance(said, str) or not NAME.fullmatch(said.strip()):
+    if not isinstance(said, str) or not named(said.strip()):
         return read_object(said, depth + 1)
     given = first(fields, _ARGUMENT_KEYS)
     if isinstance(given, str) and given.lstrip().startswith("{"):

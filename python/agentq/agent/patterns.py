@@ -8,7 +8,10 @@ from agentq.agent.commands import KEYS
 from agentq.agent.prompts import LETTERS
 from agentq.types import Command, History, Status
 
-_CONTROL = re.compile(r"^(?!text |heading |alert |status )(\S+) .*?\[(\d+)\](?=:? |$)", re.MULTILINE)
+_CONTROL = re.compile(r"^ *(?:- )?(?!text |heading |alert |status |row )(\S+) .*?\[(\d+)\](?=:? |$)", re.MULTILINE)
+_ROW = re.compile(r"^ *row .*", re.MULTILINE)
+_IN_ROW = re.compile(r"\b([a-z]+) (?:[^|\[]*)\[(\d+)\](?=:? |$)")
+_BOXES = ("textbox", "searchbox", "spinbutton", "slider")
 _FREE = r"[^\n]+"
 _TEXT = r"[^\s\[\"'`“‘«「][^\n]*"  # brackets and quotes around a text are removed, and the rest must not be empty
 
@@ -20,13 +23,16 @@ def action_pattern(history: History) -> str:
     The syntax is common to Python, Rust and vLLM's back ends.
     """
     found = _CONTROL.findall(history.observation.text)
+    for row in _ROW.findall(history.observation.text):
+        found += _IN_ROW.findall(row)
+    more = Command.FIND in history.commands  # a page read in full
+    boxes = (*_BOXES, "combobox") if more else ("textbox", "searchbox")
+    lists = ("combobox", "listbox") if more else ("combobox",)
     everything = [element for _, element in found]
     commands = [
         *_on(everything, "CLICK {}", "SUBMIT {}"),
-        *_on(
-            [element for role, element in found if role in ("textbox", "searchbox")], f"TYPE {{}} {_TEXT}", "CLEAR {}"
-        ),
-        *_on([element for role, element in found if role == "combobox"], f"SELECT {{}} {_TEXT}"),
+        *_on([element for role, element in found if role in boxes], f"TYPE {{}} {_TEXT}", "CLEAR {}"),
+        *_on([element for role, element in found if role in lists], f"SELECT {{}} {_TEXT}"),
         rf"GOTO [^\s\[\"'`“‘«「]\S*|SCROLL (UP|DOWN)|ASK_USER {_FREE}|STOP",
     ]
     for command in history.commands:
@@ -38,6 +44,18 @@ def action_pattern(history: History) -> str:
                 commands += _on(everything, f"DRAG {{}} ({'|'.join([*ends, r'BY -?[0-9]{1,4} -?[0-9]{1,4}'])})")
             case Command.PRESS:
                 commands.append(f"PRESS ({'|'.join(map(re.escape, KEYS))})( [1-9][0-9]?)?")
+            case Command.UPLOAD:
+                commands += _on(everything, f"UPLOAD {{}} {_TEXT}")
+            case Command.FIND:
+                commands += [f"FIND {_TEXT}", *_on(everything, "SCROLL {}")]
+            case Command.BACK:
+                commands.append("BACK")
+            case Command.WAIT:
+                commands.append("WAIT ([1-9]|10)")
+            case Command.TAB:
+                commands.append("TAB (CLOSE )?[1-9]")
+            case Command.DIALOG:
+                commands.append(f"DIALOG (ACCEPT|ACCEPT {_TEXT}|DISMISS)")
     plan = "" if history.actions else f"(PLAN: {_FREE}\n)?"
     return (
         f"{plan}(THOUGHT: {_FREE}\n)?COMMANDS: ({'|'.join(commands)})"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from agentq.agent.commands import QUOTES, Unreadable, read_env_action, read_text
-from agentq.types import ELEMENT_COMMANDS, TEXT_COMMANDS, Command, EnvAction
+from agentq.types import ELEMENT_COMMANDS, PAGE_COMMANDS, TEXT_COMMANDS, Command, EnvAction
 
 Read = tuple[EnvAction, tuple[str, ...]]
 
@@ -23,13 +23,19 @@ SYNONYMS = {
     **dict.fromkeys(("FINISH", "DONE", "FINISHED", "EXIT"), Command.STOP),
     **dict.fromkeys(("PRESS_KEY", "KEY_PRESS"), Command.PRESS),
     **dict.fromkeys(("DRAG_AND_DROP",), Command.DRAG),
+    **dict.fromkeys(("GO_BACK",), Command.BACK),
+    **dict.fromkeys(("UPLOAD_FILE",), Command.UPLOAD),
+    **dict.fromkeys(("SWITCH_TAB",), Command.TAB),
 }
 KEY_NAMES = {"esc": "Escape", "return": "Enter", "spacebar": "Space", "del": "Delete"}
 MAX_LINES = 16  # lines of a section that are read
+_PLAIN = [command for command in Command if command not in PAGE_COMMANDS]
 _COMPACT = {name.replace("_", ""): command for name, command in (*SYNONYMS.items(), *Command.__members__.items())}
 
-_NAMES = "|".join(sorted((*Command, *SYNONYMS), key=len, reverse=True)).replace("_", "[ _-]?")
-NAME = re.compile(rf"({_NAMES})(?![A-Za-z0-9_])", re.IGNORECASE)
+_NAMES = "|".join(sorted((*_PLAIN, *SYNONYMS), key=len, reverse=True)).replace("_", "[ _-]?")
+# common words, which count in capitals only
+_SHOUTED = "|".join(PAGE_COMMANDS)
+NAME = re.compile(rf"({_NAMES}|(?-i:{_SHOUTED}))(?![A-Za-z0-9_])", re.IGNORECASE)
 _CALL = re.compile(r"[ \t]*\((.*)\)[ \t]*[.;]?", re.DOTALL)
 _ID_KEY = r"(?:element[ _]?id|element|node|id|index|ref|bid|target|selector)"
 _NUMBER = r"#?(\d{1,6})(?!\w|%|[:/.,-]\d)"
@@ -203,8 +209,10 @@ def said_as(command: Command, name: str, text: str) -> str:
     match command:
         case Command.SCROLL:
             ways = {way.upper() for way in re.findall(r"(?i)(?<![a-z])(up|down)(?![a-z])", f"{name} {text}")}
+            if not ways and (found := _CLEAR_ID.fullmatch(text)):
+                return f"[{found[1] or found[2]}]"
             if len(ways) != 1 or _DOUBT.match(text):
-                raise Unreadable(f"SCROLL must be UP or DOWN; got {text[:40]!r}")
+                raise Unreadable(f"SCROLL must be UP, DOWN or [id]; got {text[:40]!r}")
             return str(ways.pop())
         case Command.PRESS:
             said = re.fullmatch(
@@ -212,7 +220,7 @@ def said_as(command: Command, name: str, text: str) -> str:
                 r"(?:[x×*]?[ \t]*(\d{1,3})(?:[ \t]*times)?)?[ \t.]*",
                 text,
             )
-            if said:
+            if said and not re.match(r"[A-Za-z]\d", text):
                 key = re.sub(r"(?i)^ctrl\+", "Control+", KEY_NAMES.get(said[1].lower(), said[1]))
                 return f"{key} {said[2] or ''}".strip()
         case Command.DRAG:

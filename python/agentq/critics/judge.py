@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from agentq.agent.prompts import judge_messages
+from agentq.agent.prompts import Messages, judge_messages, step_messages
 from agentq.agent.verdicts import parse_judgement
 from agentq.errors import ConfigError
 from agentq.policies.protocol import Engine, Gives, SampleRequest
@@ -42,9 +43,16 @@ class OutcomeJudge:
 
     async def judge(self, history: History) -> Judgement:
         """The judgement of an episode; `history` is that after its last action."""
+        return await self._ask(history, judge_messages)
+
+    async def step(self, history: History) -> Judgement:
+        """The judgement of the step that is held at the end of an episode: whether it leads to the goal."""
+        return await self._ask(history, step_messages)
+
+    async def _ask(self, history: History, compose: Callable[[History], Messages]) -> Judgement:
         if not self.sees:
             history = replace(history, observation=replace(history.observation, screenshot=b""))
-        prompt = self.engine.render(history, judge_messages, max_new_tokens=self.max_new_tokens)
+        prompt = self.engine.render(history, compose, max_new_tokens=self.max_new_tokens)
         request = SampleRequest(prompt, temperature=0.0, max_new_tokens=self.max_new_tokens, role="judge")
         (answer,) = await self.engine.sample(request)
         findings = parse_judgement(answer.text)

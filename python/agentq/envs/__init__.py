@@ -2,6 +2,7 @@
 
 `booking` is the site in process; `chromium/booking` is the same site and tasks over HTTP in a real browser;
 `miniwob/TASK` is a page of the miniwob package in that browser, `miniwob` all of them that have an expert;
+`suite/APP.TASK` is a task in a real application on this machine (`make apps`);
 `NAME@ADDRESS` is an environment behind a server, which `agentq env serve` starts. `FILE.py:FUNCTION` is your own class,
 in process; so is a name given to `register` or added by an installed package (`agentq.plugins`). The class
 itself, or a function that makes one, may take the place of a name.
@@ -62,6 +63,8 @@ def _family(name: str | Callable[[], Any]) -> _Family:
         module = "agentq.envs.remote.client"
     elif name.partition("/")[0] == "miniwob":
         module = "agentq.envs.browser.miniwob"
+    elif name.partition("/")[0] == "suite":
+        module = "agentq.envs.suite"
     elif not sites.knows(name) and own.knows(name):
         module = own.__name__
     else:
@@ -70,13 +73,18 @@ def _family(name: str | Callable[[], Any]) -> _Family:
 
 
 def names(family: str = "") -> tuple[str, ...]:
-    """The built-in environments; of family `chromium` the same in a browser, of family `miniwob` one name per page."""
+    """The built-in environments; of family `chromium` the same in a browser, of families `miniwob` and `suite` one name
+    per page or task."""
     if family == "miniwob":
         from agentq.envs.browser import miniwob
 
         return miniwob.names()
+    if family == "suite":
+        from agentq.envs import suite
+
+        return suite.names()
     if family not in ("", "chromium"):
-        raise ConfigError(f"family must be '', 'chromium' or 'miniwob'; got '{family}'")
+        raise ConfigError(f"family must be '', 'chromium', 'miniwob' or 'suite'; got '{family}'")
     return tuple(sites.CHROMIUM + name if family else name for name in sites.KITS)
 
 
@@ -85,7 +93,7 @@ def register(name: str, make: Callable[[], Any]) -> None:
 
     A registered name is replaced. Raises ConfigError for an invalid or built-in name, or if `make` is no function.
     """
-    if sites.knows(name) or name.partition("/")[0] == "miniwob":
+    if sites.knows(name) or name.partition("/")[0] in ("miniwob", "suite"):
         raise ConfigError(f"an environment's name must be free; got '{name}', which comes with agentq")
     own.register(name, make)
 

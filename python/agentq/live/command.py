@@ -22,6 +22,7 @@ from agentq.envs.browser.outgoing import visible
 from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.browser.website import Website
 from agentq.errors import ConfigError
+from agentq.live.given import given_of
 from agentq.live.models import Roles, loaded, names_of
 from agentq.live.options import DRY_SECONDS, SECONDS, LiveOptions
 from agentq.live.solve import Outcome, Solution, Watcher, commands_of, site_of, solve
@@ -63,7 +64,10 @@ def run(goal: str, args: LiveOptions, config: Live) -> int:
     budget = _budget(args)
     if not goal.strip():
         raise ConfigError("GOAL must name a task; got an empty text")
-    site = site_of(args.url, args.allow, args.allow_request, args.block_request)
+    given = given_of(args)
+    site = site_of(
+        args.url, args.allow, args.allow_request, args.block_request, storage=given.storage, uploads=args.uploads
+    )
     if args.dry_run:
         return _dry_run(goal, args, site, budget, config.run.seed)
     if args.model is None:
@@ -96,6 +100,10 @@ def run(goal: str, args: LiveOptions, config: Live) -> int:
                     allow=args.allow,
                     allow_requests=args.allow_request,
                     block_requests=args.block_request,
+                    secrets=given.secrets,
+                    storage=given.storage,
+                    uploads=args.uploads,
+                    page_tokens=args.page_tokens,
                 )
             usage = roles.usage
             money = price.of(usage.total)

@@ -55,6 +55,22 @@ class LiveOptions:
         default_factory=list,
         metadata=_option(f"block these requests without asking: {RULES}", "RULE", action="append"),
     )
+    secret: list[str] = field(
+        default_factory=list,
+        metadata=_option(
+            "the agent may type the environment variable ENV at the url's origin, unseen; repeatable",
+            "NAME=ENV",
+            action="append",
+        ),
+    )
+    storage_state: Path | None = field(
+        default=None,
+        metadata=_option("begin with these cookies and storage, of Playwright's storage_state", "FILE", type=Path),
+    )
+    uploads: Path | None = field(default=None, metadata=_option("folder whose files may be uploaded", "DIR", type=Path))
+    page_tokens: int = field(
+        default=4000, metadata=_option("longest observation, in tokens; default: 4000", "TOKENS", type=int)
+    )
     dry_run: bool = field(default=False, metadata=_option("take random steps and list what the site would send"))
     out: Path | None = field(default=None, metadata=_option("run directory; default: runs/live-TIME", "DIR", type=Path))
     clean: bool = field(default=False, metadata=_option("delete an earlier run in the directory"))

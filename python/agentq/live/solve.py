@@ -1,8 +1,9 @@
 """One task on a live site: search within a budget, a judge for the reward, and a user who allows requests.
 
 During search, no request is sent that may change the site. A step that would send one is held and ends its episode. The
-judge decides whether the held step may be what the user wants. If so, the step is repeated up to the request, and the
-user is asked about exactly this request. After a yes it is sent once, and another search begins on the resulting page.
+judge decides whether the held step may be what the user wants, or else whether it is a right step on the way, such as a
+login. If so, the step is repeated up to the request. The user is told which of both it is, and asked about exactly this
+request. After a yes it is sent once, and another search begins on the resulting page.
 After a no it is refused, and the search begins again. An allowed request is never sent twice.
 """
 
@@ -12,14 +13,18 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from pathlib import Path
+from typing import Any
 
 from agentq.agent.actions import history_text, parse_action
 from agentq.critics.judge import Judgement, OutcomeJudge
 from agentq.critics.protocol import Critic
+from agentq.envs.browser.budget import MAX_TOKENS
 from agentq.envs.browser.env import BrowserEnv
 from agentq.envs.browser.guard import FinalStep, Guard
 from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.browser.rules import read_rules
+from agentq.envs.browser.secret import Secret
 from agentq.envs.browser.states import BrowserSnapshot
 from agentq.envs.browser.website import Website
 from agentq.evaluation.outcomes import best_end
@@ -28,7 +33,7 @@ from agentq.searching.run import call
 from agentq.searching.selection import SearchSettings
 from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
-from agentq.types import History, Split, StepResult, Task
+from agentq.types import BROWSER_COMMANDS, History, Split, StepResult, Task
 
 NAME = "live"
 UNKNOWN = ("browser_lost", "network", "blocked")  # failures of a step that may have been sent
@@ -84,6 +89,10 @@ def solve(
     allow: Sequence[str] = (),
     allow_requests: Sequence[str] = (),
     block_requests: Sequence[str] = (),
+    secrets: Mapping[str, Secret] | None = None,
+    storage: Mapping[str, Any] | None = None,
+    uploads: Path | None = None,
+    page_tokens: int = MAX_TOKENS,
 ) -> Solution:
     """Search for a way from `url` to `goal`, until the judge approves one or an engine's budget is spent.
 
@@ -97,6 +106,10 @@ def solve(
         critic: ranks the actions; None: they keep the order in which they were sampled.
         judge: judges the ends of rollouts.
         allow: further origins.
+        secrets: values that the agent may type without knowing them, by name; see `Secret`.
+        storage: cookies and storage that each attempt begins with, as Playwright's `storage_state` writes them.
+        uploads: folder whose files may be uploaded.
+        page_tokens: bound on the text of an observation.
         allow_requests: rules such as `POST https://diner.test/search` for requests that are sent without asking.
         block_requests: rules for requests that are neither sent nor asked about: a step continues without them.
 
@@ -105,11 +118,13 @@ def solve(
         EnvError: if the first page cannot be opened.
         MissingExtra: without a browser.
     """
-    site = site_of(url, allow, allow_requests, block_requests)
+    site = site_of(url, allow, allow_requests, block_requests, storage=storage, uploads=uploads)
     guard = Guard(allow_requests, block_requests)
-    env = BrowserEnv(site, pool, guard=guard, pictures=judge.sees)
+    env = BrowserEnv(site, pool, page_tokens, secrets=secrets, guard=guard, pictures=judge.sees)
+    if secrets:
+        goal += f" ( you may type {' , '.join(f'<secret:{name}>' for name in secrets)} )"
     settings = replace(settings, stop_on_success=True)
-    task = Task(NAME, 0, Split.TEST, goal)
+    task = Task(NAME, 0, Split.TEST, goal, BROWSER_COMMANDS)
     try:
         run = _Run(env, task, policy, critic, judge, watcher, settings)
         return asyncio.run(run.solve())
@@ -118,10 +133,16 @@ def solve(
 
 
 def site_of(
-    url: str, allow: Sequence[str] = (), allow_requests: Sequence[str] = (), block_requests: Sequence[str] = ()
+    url: str,
+    allow: Sequence[str] = (),
+    allow_requests: Sequence[str] = (),
+    block_requests: Sequence[str] = (),
+    *,
+    storage: Mapping[str, Any] | None = None,
+    uploads: Path | None = None,
 ) -> Website:
     """The site of a run, see `solve`. Raises ConfigError for an invalid address, origin or rule."""
-    site = Website(NAME, url, allow)
+    site = Website(NAME, url, allow, storage=storage, uploads=uploads)
     read_rules(allow_requests, site.allow, "--allow-request")
     read_rules(block_requests, site.allow, "--block-request")
     return site
@@ -140,6 +161,7 @@ class _Run:
     settings: SearchSettings
     judgement: Judgement | None = None  # judgement of the latest rollout
     won: tuple[History, Judgement, BrowserSnapshot | None] | None = None  # by the latest search, with its held state
+    towards: bool = False  # it is a step on the way
 
     @property
     def guard(self) -> Guard:
@@ -181,7 +203,7 @@ class _Run:
 
         async def ask(step: FinalStep) -> bool:
             assert self.watcher.allows is not None
-            return self.watcher.allows(step)
+            return self.watcher.allows(replace(step, towards=self.towards))
 
         def allows(step: FinalStep) -> bool:  # called in the environment's thread; asks in the loop's
             nonlocal asked
@@ -194,7 +216,9 @@ class _Run:
     async def settle(self, history: History, result: StepResult) -> StepResult:
         """See `critics.protocol.Judge.settle`."""
         held = self.env.held
-        self.judgement = await self.judge.judge(history)
+        self.judgement, self.towards = await self.judge.judge(history), False
+        if held is not None and not self.judgement.success and (step := await self.judge.step(history)).success:
+            self.judgement, self.towards = step, True
         if self.judgement.success:
             self.won = (history, self.judgement, held)
         return replace(result, reward=float(self.judgement.success), success=self.judgement.success)

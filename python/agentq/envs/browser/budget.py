@@ -22,11 +22,12 @@ def fit(lines: list[str], max_tokens: int) -> tuple[list[str], int]:
     for i, line in enumerate(lines):
         room -= tokens(line)
         if room < 0:
-            kept = lines[:i] or [_head(line, max_tokens)]
+            kept = lines[:i] or [head(line, max_tokens)]
             return [*kept, f"cut {len(lines) - i} lines"], len(lines) - i
     return lines, 0
 
 
-def _head(line: str, max_tokens: int) -> str:
+def head(line: str, max_tokens: int) -> str:
+    """The first `max_tokens` tokens of a line."""
     ends = [match.end() for match in _TOKEN.finditer(line)]
     return line[: ends[max_tokens - 1]]

@@ -14,6 +14,7 @@ from agentq.envs.browser.proxy import open_proxy
 from agentq.envs.browser.reader import Reader
 from agentq.envs.browser.rules import SAFE, read_rules
 from agentq.envs.browser.secret import Given, Secrets
+from agentq.envs.browser.sockets import Sockets
 from agentq.envs.browser.tab import QUIET_MS, SETTLE_CAP_S, Tab, source
 
 MAX_TABS = 5
@@ -41,8 +42,8 @@ class SessionSettings:
     """What the pool asks of a session.
 
     `allow`: the only origins that it may touch. `storage`: an earlier `storage()`, or None. `probe`: an expression that
-    is evaluated in the page for each reply. `announces`: see Host. `rules`: exceptions from holding requests (gate.py);
-    None holds nothing.
+    is evaluated in the page for each reply. `announces`, `full`: see Host. `rules`: exceptions from holding requests
+    (gate.py); None holds nothing.
     """
 
     allow: list[str]
@@ -50,6 +51,7 @@ class SessionSettings:
     probe: str = ""
     quiet_ms: int = QUIET_MS
     announces: bool = False
+    full: bool = False
     secrets: Given | None = None
     rules: Rules | None = None
     deadline_s: float = 30.0
@@ -83,6 +85,12 @@ class WatchedContext:
         self.barred = ""
         self.visiting = False  # the call asks for one page, and not for what that page opens
         self.dialogs: list[str] = []
+        self.said: list[str] = []  # what an act has to tell besides the page
+        self.dialog: Any = None  # waits for an answer
+        self.opened = asyncio.Event()  # it is there
+        self.last: dict[str, Any] = {}  # what was read last: a page with an open dialog cannot be read
+        self.front: Tab | None = None  # the tab that the agent has switched to
+        self.sockets = Sockets(self._moved)
         self.crashed = False
 
     async def open(self, browser: Any) -> None:
@@ -106,6 +114,8 @@ class WatchedContext:
         self.playwright.on("requestfinished", self._request_ends)
         self.playwright.on("requestfailed", self._request_ends)
         self.playwright.on("dialog", self._dialog)
+        if self.settings.full:
+            self.playwright.on("page", self.sockets.watch)
         self.tabs.append(await Tab.attach(self, await self.playwright.new_page()))
         self.playwright.on("page", lambda page: self.spawn(self._popup(page)))
 
@@ -120,6 +130,8 @@ class WatchedContext:
         self.barred = ""
         self.visiting = False
         self.dialogs.clear()
+        self.said.clear()
+        self.sockets.begin()
         self.open_requests.clear()
         self.windows = 0
 
@@ -127,7 +139,12 @@ class WatchedContext:
         """The tab that is shown. Raises Gone if there is none any more."""
         if self.crashed or self.tabs[0].page.is_closed():
             raise Gone("the page crashed" if self.crashed else "the page closed itself")
-        return self.tabs[-1]
+        return self.current
+
+    @property
+    def current(self) -> Tab:
+        """The tab that the agent has switched to, else the newest."""
+        return self.front if self.front in self.tabs and self.front is not None else self.tabs[-1]
 
     def may_load(self, url: str) -> bool:
         """Whether a document of `url` may be loaded and read."""
@@ -174,6 +191,7 @@ class WatchedContext:
                 tab = await Tab.attach(self, page)
                 tab.requested, self.early = [self.early] if self.early else [], None
                 self.tabs.append(tab)
+                self.front = None
         finally:
             self.opening, self.windows = self.opening - 1, max(0, self.windows - 1)
             self._moved()
@@ -212,5 +230,27 @@ class WatchedContext:
         self._moved()
 
     def _dialog(self, dialog: Any) -> None:
-        self.dialogs.append(self.secrets.mask(dialog.message)[:200])
+        message = self.secrets.mask(dialog.message)[:200]
+        self.dialogs.append(message)
+        if self.settings.full and dialog.type in ("confirm", "prompt"):
+            self.dialog = dialog
+            self.opened.set()
+            self._moved()
+            return
+        if self.settings.full and dialog.type == "alert":
+            self.said.append(f"alert: {message}")
         self.spawn(dialog.accept() if dialog.type == "beforeunload" else dialog.dismiss())
+
+    async def answer_dialog(self, accepts: bool, text: str = "") -> None:
+        """Answer the open dialog."""
+        dialog, self.dialog = self.dialog, None
+        self.opened.clear()
+        await (dialog.accept(text) if accepts else dialog.dismiss())
+
+    async def unless_dialog(self, work: asyncio.Future[Any]) -> None:
+        """Wait until `work` is done or a dialog is open."""
+        opened = asyncio.ensure_future(self.opened.wait())
+        try:
+            await asyncio.wait({work, opened}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            opened.cancel()

@@ -4,6 +4,7 @@
              again), fill the fields again
     storage  cookies and storage of the context, the url, the fields; only if nothing unsafe was sent since, or replay
              is forbidden
+    resume   the page after the last step that was allowed, by storage, then the steps since
     replay   repeat the actions from reset and check every page; never past a step that the user allowed once
 
 Each way is checked by the page's fingerprint. A Return in `log` records which way succeeded, and its outcome.
@@ -22,7 +23,16 @@ from agentq.envs.browser.guard import Guard
 from agentq.envs.browser.hosts import Host, Start
 from agentq.envs.browser.pool import BrowserPool, RemoteSession
 from agentq.envs.browser.secret import Secret, check_secrets, names
-from agentq.envs.browser.states import BrowserSnapshot, Document, Lineage, Return, StepLog, page_print
+from agentq.envs.browser.states import (
+    BrowserSnapshot,
+    Document,
+    Lineage,
+    Return,
+    StepLog,
+    base_of,
+    difference,
+    page_print,
+)
 from agentq.envs.browser.views import Call, command_call, fill_calls, read_view
 from agentq.envs.tab import VIEWPORT_LINES, ActionError, View
 from agentq.errors import EnvError
@@ -109,8 +119,8 @@ class Driver:
         if "lines" not in reply:
             assert before is not None
             return before
-        view = read_view(reply, self.host.shown_url(reply["url"]))
-        if before is None or reply["new"]:
+        view = read_view(reply, self.host.shown_url(reply["url"]), full=self.host.full)
+        if before is None or reply["new"] or self.host.full:
             return view
         return replace(view, scroll=min(before.scroll, max(0, len(view.page.lines) - VIEWPORT_LINES)))
 
@@ -129,7 +139,7 @@ class Driver:
                 if view is not None and page_print(view) == state.print:
                     found, outcome = way, would_be
                     break
-                tried.append(way)
+                tried.append(way if view is None else f"{way}: {difference(state.view, view)}")
             except EnvError as error:
                 tried.append(f"{way}: {error}")
                 self.drop()
@@ -141,7 +151,7 @@ class Driver:
     def storage(self) -> Any:
         """Cookies and storage of the context; None if they contain a secret, since secrets are not kept."""
         storage = self._call("storage")
-        return None if names(str(storage)) else storage
+        return None if not storage or names(str(storage)) else storage
 
     def screenshot(self, state: BrowserSnapshot) -> str:
         """The viewport at `state` as a PNG, base64."""
@@ -182,6 +192,8 @@ class Driver:
         unchanged = state.lineage.unsafe == state.unsafe or state.committed
         if state.storage is not None and unchanged and asked.post is None and not hides:
             yield "storage", "approximate"
+        if state.committed and base_of(state) is not None:
+            yield "resume", "approximate"
         if not state.committed:
             yield "replay", "exact" if self.host.repeatable else "approximate"
 
@@ -202,9 +214,19 @@ class Driver:
         reply = self._visit(Start(state.document.url), None, fill_calls(state.view))
         return self.look(reply, state.view) if "lines" in reply else None
 
-    def _by_replay(self, state: BrowserSnapshot) -> View | None:
+    def _by_resume(self, state: BrowserSnapshot) -> View | None:
+        base = base_of(state)
+        assert base is not None
+        view = self._by_storage(base)
         path = state.path()
+        return None if view is None else self._repeat(path[path.index(base) :], view)
+
+    def _by_replay(self, state: BrowserSnapshot) -> View | None:
         live, _ = self._start(self.host.start(state.task))
+        return self._repeat(state.path(), live)
+
+    def _repeat(self, path: list[BrowserSnapshot], live: View) -> View | None:
+        """What the actions of `path` lead to from its first page, `live`; None if they do not lead along it."""
         for before, after in itertools.pairwise(path):
             if page_print(live) != before.print:
                 return None
@@ -231,7 +253,7 @@ class Driver:
         self.host.dismiss(self._visitor)
         self._visitor = start.visitor
         args = {
-            "cookies": start.cookies or None,
+            "cookies": start.cookies,
             "post": post,
             "fill": fill,
             "script": start.script,
@@ -258,10 +280,11 @@ class Driver:
         h = self.host
         return self.pool.open(
             h.allow,
-            storage=storage,
+            storage=storage or h.storage,
             probe=h.probe,
             quiet_ms=h.quiet_ms,
             announces=h.announces,
+            full=h.full,
             secrets=self._given,
             rules=None if self.guard is None else self.guard.rules,
         )

@@ -22,6 +22,7 @@ from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.browser.secret import Secret
 from agentq.envs.browser.states import BrowserSnapshot, Return, StepLog
 from agentq.envs.browser.views import command_call
+from agentq.envs.browser.whole import WholeView
 from agentq.envs.tab import ActionError, View
 from agentq.errors import ConfigError, EnvError
 from agentq.types import Command, EnvAction, Observation, StepResult, Task
@@ -77,6 +78,11 @@ class BrowserEnv:
         return self._present().view
 
     @property
+    def observation(self) -> Observation:
+        """What the agent was shown last."""
+        return self._present().observation
+
+    @property
     def done(self) -> tuple[EnvAction, ...]:
         """The actions that the page has accepted since reset, in order."""
         return tuple(state.action for state in self._present().path() if state.action is not None)
@@ -122,6 +128,8 @@ class BrowserEnv:
             if env_action is None:
                 raise ActionError("unreadable", "unreadable action")
             view, call = command_call(self._driver.host, state.view, env_action)
+            if call is None and self._driver.host.full and self._moving():
+                call = ("observe", {})  # the page has changed since it was read
             if call is not None:
                 reply = self._driver.call(state, self._driver.guarded(call, state.view, env_action), lost)
                 reply = self._asked(reply, state.view, env_action, lost)
@@ -137,10 +145,11 @@ class BrowserEnv:
             kind, message = error.kind, str(error)
         if held is not None:
             view, kind, message = state.view, "held", str(held)
-        note = self._note(state, env_action, kind, message)
+        note = "".join(f"\nnote {said}" for said in reply.get("said", ()))
+        note += self._note(state, env_action, kind, message)
         after, cut = self._after(state, env_action, view, reply, note)
         committed = self.guard is not None and len(self.guard.sent) > sent
-        after = replace(after, held=held, committed=state.committed or committed)
+        after = replace(after, held=held, committed=state.committed + committed)
         if kind is None and reply and view.status >= 400:
             kind, message = f"http_{view.status}", view.text().split("\n", 1)[0]
         self._record(env_action, reply, cut, begun, lost)
@@ -206,8 +215,10 @@ class BrowserEnv:
         if "_driver" in self.__dict__:
             self._driver.abandon()
 
-    def _text(self, view: View) -> tuple[str, int]:
-        """The observation's text, and how many lines of the window the token budget cut."""
+    def _text(self, view: View, before: View | None = None) -> tuple[str, int]:
+        """The observation's text, and how many lines the token budget left out; `before` was shown before."""
+        if isinstance(view, WholeView):
+            return view.within(self.max_tokens, before)
         lines, cut = fit(view.text().split("\n"), self.max_tokens)
         return "\n".join(lines), cut
 
@@ -230,6 +241,11 @@ class BrowserEnv:
             raise ActionError("refused", "the user does not allow this step")
         return reply
 
+    def _moving(self) -> bool:
+        """Whether the last wait for the page to settle was given up."""
+        last = next((entry for entry in reversed(self.log) if isinstance(entry, StepLog) and entry.rule), None)
+        return last is not None and last.rule == "cap"
+
     def _note(self, state: BrowserSnapshot, action: EnvAction | None, kind: str | None, message: str) -> str:
         if message:
             return f"\n{'held' if kind == 'held' else 'error'} {message}"
@@ -241,7 +257,7 @@ class BrowserEnv:
         self, state: BrowserSnapshot, action: EnvAction | None, view: View, reply: Reply, note: str
     ) -> tuple[BrowserSnapshot, int]:
         """The state after a step, and how many lines were cut."""
-        text, cut = self._text(view)
+        text, cut = self._text(view, state.view)
         same = "lines" not in reply
         picture = state.observation.picture if same else self._driver.picture(self.screenshots)
         after = replace(

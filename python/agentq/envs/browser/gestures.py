@@ -25,12 +25,12 @@ async def perform(context: WatchedContext, command: str, element: int, value: An
     tab = context.shown()
     match command:
         case "click":
-            await tab.click(await _spot(context, element))
+            await tab.click(await spot_of(context, element))
         case "hover":
-            spot = await _spot(context, element)
+            spot = await spot_of(context, element)
             await tab.page.mouse.move(spot["x"], spot["y"])
         case "drag":
-            spot = await _spot(context, element)
+            spot = await spot_of(context, element)
             await _drag(tab.page.mouse, spot, partial(_drag_end, context, spot, value))
         case "press":
             key, times = value  # a key, or a chord such as Control+A, on what has the focus
@@ -46,14 +46,14 @@ async def fill_in(context: WatchedContext, fill: Fill) -> None:
 
 
 async def _do_verb(context: WatchedContext, verb: str, element: int, value: Any) -> None:
-    frame, key = _find(context, element)
+    frame, key = find_element(context, element)
     if isinstance(value, str):
-        value = await _revealed(context, value, frame, key)
+        value = await revealed(context, value, frame, key)
     if not await context.shown().evaluate(f"agentq.act({json.dumps(verb)}, {key}, {json.dumps(value)})", frame):
         raise Refusal("no_such_element", f"no element [{element}]")
 
 
-async def _revealed(context: WatchedContext, text: str, frame: Frame, key: int) -> str:
+async def revealed(context: WatchedContext, text: str, frame: Frame, key: int) -> str:
     """`text` with secrets in place of their names, if the document of the element has their origin."""
     secrets = context.secrets
     if not secrets.origins or not names(text):
@@ -67,17 +67,17 @@ async def _revealed(context: WatchedContext, text: str, frame: Frame, key: int) 
     return secrets.reveal(text)
 
 
-def _find(context: WatchedContext, element: int) -> tuple[Frame, int]:
+def find_element(context: WatchedContext, element: int) -> tuple[Frame, int]:
     """The document of an element, and its key there."""
     if element not in context.reader.elements:
         raise Refusal("no_such_element", f"no element [{element}]")
     return context.reader.elements[element]
 
 
-async def _spot(context: WatchedContext, element: int, *, free: bool = True) -> Spot:
+async def spot_of(context: WatchedContext, element: int, *, free: bool = True) -> Spot:
     """The middle of an element, which is scrolled into view; with `free` nothing else may cover it."""
     frame: Frame | None
-    frame, key = _find(context, element)
+    frame, key = find_element(context, element)
     tab = context.shown()
     spot: Any = await tab.evaluate(f"agentq.point({key}, {json.dumps(free)})", frame)
     if spot is None:
@@ -94,7 +94,7 @@ async def _spot(context: WatchedContext, element: int, *, free: bool = True) -> 
 async def _drag_end(context: WatchedContext, spot: Spot, value: int | list[int]) -> Spot:
     """Where a drag from `spot` ends: on element `value`, even if covered, or `value` pixels right and down."""
     if isinstance(value, int):
-        return await _spot(context, value, free=False)
+        return await spot_of(context, value, free=False)
     return {"x": spot["x"] + value[0], "y": spot["y"] + value[1]}
 
 

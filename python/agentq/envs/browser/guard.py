@@ -14,13 +14,16 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
+from agentq.agent.commands import KEYS
 from agentq.envs.browser.gate import COUNTS
 from agentq.envs.browser.outgoing import OutgoingRequest, visible
+from agentq.envs.browser.whole import WholeView
 from agentq.envs.page import Control
 from agentq.envs.tab import View
 from agentq.types import Command, EnvAction
 
-_FIELDS = ("textbox", "combobox", "checkbox", "radio", "slider", "switch")
+_FIELDS = ("textbox", "searchbox", "spinbutton", "combobox", "listbox", "checkbox", "radio", "slider", "switch", "file")
+_HARMLESS = frozenset(KEYS) - {"Enter", "Space"}  # they move, or edit a field
 _WORDS = re.compile(
     r"\b(buy|purchase|pay|place (the |my |your )?order|checkout|delete|remove|erase|destroy|cancel|revoke|terminate"
     r"|donate|transfer|withdraw|unsubscribe|confirm|approve|publish|deactivate|close account)\b",
@@ -32,6 +35,7 @@ _WORDS = re.compile(
 class FinalStep:
     """A step that waits for the user: the page, the command and its element, the values of fields, the request.
 
+    `towards`: it is a step on the way, such as a login, and not what the user asked for.
     Two steps are equal if their pages are and their requests have the same method and address.
     """
 
@@ -40,6 +44,7 @@ class FinalStep:
     element: str
     values: tuple[tuple[str, str], ...]
     sends: OutgoingRequest
+    towards: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         return f"{visible(f'{self.action} {self.element}')} , which sends {self.sends}"
@@ -47,7 +52,8 @@ class FinalStep:
     def lines(self) -> list[str]:
         """What a person should know, with the request last and without terminal control characters."""
         fields = [f"  {visible(name)}: {visible(value)}" for name, value in self.values]
-        return [f"  {self}", f"  on {visible(self.url)}", *fields, "what is sent:", *self.sends.lines()]
+        way = ["  a step on the way, not the end"] if self.towards else []
+        return [f"  {self}", *way, f"  on {visible(self.url)}", *fields, "what is sent:", *self.sends.lines()]
 
 
 Allows = Callable[[FinalStep], bool]
@@ -98,6 +104,8 @@ class Guard:
 
     def wary(self, view: View, action: EnvAction) -> bool:
         """Whether the element that the action presses is named like something irreversible."""
+        if action.command is Command.DIALOG and isinstance(view, WholeView):
+            return any(_WORDS.search(note) for note in view.notes)
         return any(_WORDS.search(control.name) for control in _pressed(view, action))
 
 
@@ -121,6 +129,8 @@ def _pressed(view: View, action: EnvAction) -> list[Control]:
         case Command.SUBMIT if control is not None:
             own = (each for each in view.page.controls if each.submits and each.form == control.form)
             return [control, *own]
-        case Command.PRESS if (action.text or "").split()[0] in ("Enter", "Space"):
+        case Command.PRESS if (action.text or "").split()[0] not in _HARMLESS:
             return list(view.page.controls)
+        case Command.TYPE | Command.UPLOAD | Command.SELECT if control is not None and isinstance(view, WholeView):
+            return [control]
     return []

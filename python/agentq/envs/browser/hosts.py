@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from agentq.envs.browser.site_server import COOKIE, SiteServer
-from agentq.envs.tab import View, local_url
+from agentq.envs.tab import ActionError, View, local_url
 from agentq.envs.web_env import SiteKit
 from agentq.errors import ConfigError
 from agentq.types import Task
@@ -20,11 +20,12 @@ from agentq.types import Task
 class Start:
     """How a session begins: the first page, cookies, a script to run there; `visitor` names the server's session.
 
+    `cookies`: all that the session then has; None: those that it has now.
     `in_place`: if the page is shown already, the script alone starts it again.
     """
 
     url: str
-    cookies: list[dict[str, str]] = field(default_factory=list)
+    cookies: list[dict[str, str]] | None = None
     script: str = ""
     visitor: str = ""
     in_place: bool = False
@@ -43,7 +44,9 @@ class Host(Protocol):
 
     `repeatable`: a new start with the same actions is harmless and leads to the same pages.
     `announces`: later changes of a page come only from timers and animation frames of its scripts; it has settled when
-    none is due within `quiet_ms`.
+    none is due within `quiet_ms`. `storage`: cookies and storage of a new session.
+    `full`: pages are read and used as a person does (person.js), whole and by keys;
+    otherwise in the short form that the embedded base model was trained on.
     """
 
     name: str
@@ -54,6 +57,8 @@ class Host(Protocol):
     strict: bool
     repeatable: bool
     announces: bool
+    full: bool
+    storage: Any
 
     def start(self, task: Task) -> Start:
         """The start of `task`. Raises ConfigError if it belongs to another environment."""
@@ -83,6 +88,10 @@ class Host(Protocol):
         """The full url that GOTO `text` means. Raises ActionError."""
         ...
 
+    def file(self, name: str) -> str:
+        """The path of the file that UPLOAD `name` means. Raises ActionError."""
+        ...
+
     def judge(self, task: Task, memory: Any, probe: Any, stopped: bool) -> Verdict:
         """The verdict on the task; `stopped`: the agent took STOP."""
         ...
@@ -96,7 +105,16 @@ class Host(Protocol):
         ...
 
 
-class WithoutMemory:
+class WithoutFiles:
+    """The common part of hosts that give no files away and begin with empty storage."""
+
+    storage: Any = None
+
+    def file(self, name: str) -> str:
+        raise ActionError("not_taken", "there are no files for UPLOAD")
+
+
+class WithoutMemory(WithoutFiles):
     """The common part of hosts whose server's memory can be neither read nor set."""
 
     def memory(self, visitor: str) -> None:
@@ -115,7 +133,7 @@ class WithoutMemory:
         return rng.choice(["one", "two", "three"])
 
 
-class SiteHost:
+class SiteHost(WithoutFiles):
     """A built-in site behind a SiteServer."""
 
     probe = ""
@@ -123,6 +141,7 @@ class SiteHost:
     strict = True
     repeatable = True
     announces = False
+    full = False
 
     def __init__(self, kit: SiteKit) -> None:
         self.name, self.max_steps = f"chromium/{kit.name}", kit.max_steps

@@ -1,9 +1,30 @@
-// Runs in the page's own world before its scripts: marks the elements that listen for clicks, for page.js to number.
+// Runs in the page's own world before its scripts: marks the elements that listen for clicks, for page.js to number, and
+// lets page.js into closed shadow roots. A custom element is marked later, since it may have no attribute when it is made.
 (() => {
   const clicks = new Set(["click", "mousedown", "mouseup", "pointerdown", "pointerup"]);
+  const later = setTimeout;
+  const mark = (el) => {
+    if (!(el instanceof Element) || el.hasAttribute("agentq-clicks")) return;
+    if (!el.isConnected && el.localName.includes("-")) later(() => el.setAttribute("agentq-clicks", ""));
+    else el.setAttribute("agentq-clicks", "");
+  };
   const add = EventTarget.prototype.addEventListener;
   EventTarget.prototype.addEventListener = function (type, ...rest) {
-    if (clicks.has(type) && this instanceof Element && !this.hasAttribute("agentq-clicks")) this.setAttribute("agentq-clicks", "");
+    if (clicks.has(type)) mark(this);
     return add.call(this, type, ...rest);
   };
+  const given = Object.getOwnPropertyDescriptor(HTMLElement.prototype, "onclick");
+  Object.defineProperty(HTMLElement.prototype, "onclick", {
+    ...given,
+    set(handler) { if (handler) mark(this); given.set.call(this, handler); },
+  });
+  const closed = new WeakSet(), attach = Element.prototype.attachShadow;
+  const root = Object.getOwnPropertyDescriptor(Element.prototype, "shadowRoot");
+  Element.prototype.attachShadow = function (init) {
+    if (init?.mode === "closed") closed.add(this);
+    return attach.call(this, init?.mode === "closed" ? { ...init, mode: "open" } : init);
+  };
+  Object.defineProperty(Element.prototype, "shadowRoot", {
+    ...root, get() { return closed.has(this) ? null : root.get.call(this); },
+  });
 })();

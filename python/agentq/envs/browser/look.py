@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from typing import Any
 
@@ -9,16 +10,31 @@ from agentq.envs.browser.context import WatchedContext
 from agentq.envs.browser.tab import ABORTED, Tab
 
 _READS = 5
+ANSWER_IT = "answer it by DIALOG ACCEPT or DIALOG DISMISS"
 
 
 async def look(
     context: WatchedContext, failure: str = "", refusal: tuple[str, str] | None = None, turn: Any = None
 ) -> dict[str, Any]:
-    """What the page shows once it has settled.
+    """What the page shows once it has settled, or what it showed before a dialog that now waits for an answer.
 
     `failure`: what the network reported. `refusal`: why the page did not accept the act. `turn`: see `Tab.settle`.
     """
-    settings, gate = context.settings, context.gate
+    if not context.settings.full:
+        return await _look(context, failure, refusal, turn)
+    looking = asyncio.create_task(_look(context, failure, refusal, turn))
+    try:
+        await context.unless_dialog(looking)
+        if looking.done():
+            context.last = looking.result()
+            return context.last
+        return _behind_dialog(context, refusal)
+    finally:
+        looking.cancel()
+
+
+async def _look(context: WatchedContext, failure: str, refusal: tuple[str, str] | None, turn: Any) -> dict[str, Any]:
+    settings = context.settings
     before = context.shown()
     settled, seen = await before.settle(settings.quiet_ms, turn)
     tab, status, said = await _first_shown(context)
@@ -29,21 +45,59 @@ async def look(
         await _leave(context, tab)
         tab, seen = context.shown(), None
     page = await _read(context, tab, seen if tab is before else None)
-    if gate is not None:
-        gate.end()
-        page["held"], page["gate"] = gate.held, gate.report()
-        context.unsafe += page["gate"]["counts"].get("sent", 0)
     method, body = tab.document
-    return page | {
-        "status": status,
-        "post": body if method == "POST" else None,
-        "settle": settled,
-        "refused": refusal or _refusal(context, failure),
-        "blocked": context.blocked,
-        "dialogs": context.dialogs,
-        "unsafe": context.unsafe,
-        "probe": await tab.evaluate_there(settings.probe) if settings.probe and turn is None else None,
+    page |= {"status": status, "post": body if method == "POST" else None, "settle": settled}
+    page["probe"] = await tab.evaluate_there(settings.probe) if settings.probe and turn is None else None
+    page["notes"] = await _tabs(context)
+    return page | _told(context, refusal or _refusal(context, failure))
+
+
+def _told(context: WatchedContext, refusal: tuple[str, str] | None) -> dict[str, Any]:
+    """What a reply tells besides the page. The gate's part of the call is over."""
+    told: dict[str, Any] = {"refused": refusal, "blocked": context.blocked, "dialogs": context.dialogs}
+    if (gate := context.gate) is not None:
+        gate.end()
+        told["held"], told["gate"] = gate.held, gate.report()
+        context.unsafe += told["gate"]["counts"].get("sent", 0)
+    return told | {"unsafe": context.unsafe, "said": context.said}
+
+
+def _behind_dialog(context: WatchedContext, refusal: tuple[str, str] | None) -> dict[str, Any]:
+    """The page as it was read last; its scripts stand still until the dialog is answered."""
+    nothing = {
+        "url": context.current.page.url,
+        "lines": [],
+        "controls": {},
+        "cut": 0,
+        "html": "",
+        "numbers": 0,
+        "new": True,
     }
+    page = {
+        **nothing,
+        **context.last,
+        "status": 0,
+        "post": None,
+        "settle": {"rule": "dialog", "ms": 0.0},
+        "probe": None,
+    }
+    message = context.secrets.mask(context.dialog.message)[:500]
+    asks = f"dialog {context.dialog.type}: {message} ; {ANSWER_IT}"
+    if context.dialog.default_value:
+        asks += f" ; suggested text {context.dialog.default_value[:100]}"
+    page["notes"] = [*(note for note in context.last.get("notes", []) if not note.startswith("dialog ")), asks]
+    return page | _told(context, refusal)
+
+
+async def _tabs(context: WatchedContext) -> list[str]:
+    """One line on the open tabs if there are several."""
+    if len(context.tabs) < 2 or not context.settings.full:
+        return []
+    listed = []
+    for i, tab in enumerate(context.tabs, 1):
+        shown = " (shown)" if tab is context.current else ""
+        listed.append(f"{i} {' '.join((await tab.page.title()).split())[:60]}{shown}")
+    return [f"tabs: {' | '.join(listed)}"]
 
 
 async def _first_shown(context: WatchedContext) -> tuple[Tab, int, str]:

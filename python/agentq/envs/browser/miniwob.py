@@ -105,6 +105,7 @@ class MiniwobHost(WithoutMemory):
     max_steps = MAX_STEPS
     strict = False
     announces = True
+    full = False
     quiet_ms = 35  # two frames: animations change something in every frame
 
     def __init__(self, name: str, timed: bool = False) -> None:

@@ -184,6 +184,7 @@ class BrowserPool:
         probe: str = "",
         quiet_ms: int = 50,
         announces: bool = False,
+        full: bool = False,
         secrets: Given | None = None,
         rules: dict[str, list[str]] | None = None,
     ) -> RemoteSession:
@@ -191,7 +192,7 @@ class BrowserPool:
 
         `rules`: exceptions from holding all requests except GET; None holds nothing.
         """
-        args = {"storage": storage, "probe": probe, "quiet_ms": quiet_ms, "announces": announces}
+        args = {"storage": storage, "probe": probe, "quiet_ms": quiet_ms, "announces": announces, "full": full}
         args |= {"secrets": secrets, "rules": rules, "deadline_s": self.deadline_s}
         while self.abandoned:
             self.abandoned.pop().close()

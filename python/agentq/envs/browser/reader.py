@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from agentq.envs.browser.frames import Frame, framed
+from agentq.envs.browser.origins import origin_of
 from agentq.envs.browser.tab import Tab
+from agentq.envs.browser.whole import control_text
 
 
 class Reader:
@@ -17,8 +19,9 @@ class Reader:
         self.world = ""
 
     async def read(self, tab: Tab, seen: Any) -> dict[str, Any]:
-        """The page: its lines, each a text or an element id, and its controls by id.
+        """The page: its lines and its controls by id.
 
+        A line is a text or an element id; of a page read in full (see Host), [depth, text, at, first] as in whole.Line.
         `seen`: what the main document shows, if that is known. In the result, `new` says whether the main document has
         changed; `html` is that of a new document without scripts, as it came.
         """
@@ -29,29 +32,64 @@ class Reader:
             self.world = seen["world"]
             self._numbers.clear()
             self.elements.clear()
-        lines, controls, cut = await self._merge(tab, root, seen)
-        page = {"url": seen["url"], "lines": lines, "controls": controls, "cut": cut, "html": seen.get("html", "")}
-        return page | {"numbers": len(self._numbers), "new": new}
+        page = _Merged()
+        await self._merge(tab, root, seen, page)
+        told = {"url": seen["url"], "lines": page.lines, "controls": page.controls, "cut": page.cut}
+        return told | {"html": seen.get("html", ""), "numbers": len(self._numbers), "new": new}
 
-    async def _merge(self, tab: Tab, frame: Frame, seen: dict[str, Any]) -> tuple[list[Any], dict[int, Any], int]:
-        """Lines with framed documents in their places, the controls by id, and how many lines were cut."""
-        lines: list[Any] = []
-        controls: dict[int, Any] = {}
-        cut = seen["cut"]
+    async def _merge(self, tab: Tab, frame: Frame, seen: dict[str, Any], page: _Merged, depth: int = 0) -> None:
+        """Add a document's lines to `page`, with framed documents in their places."""
+        page.cut += seen["cut"]
         inside: dict[int, Frame] | None = None
         for line in seen["lines"]:
             if isinstance(line, str):
-                lines.append(line)
-            elif "control" in line:
-                key = line["control"].pop("key")
-                number = self._numbers.setdefault((seen["world"], key), len(self._numbers) + 1)
-                self.elements[number] = (frame, key)
-                controls[number] = line["control"]
-                lines.append(number)
-            else:
+                page.lines.append(line)
+                continue
+            if "control" in line:
+                page.lines.append(self._number(line["control"], frame, seen["world"], page))
+                continue
+            parts = line.get("parts", [line])
+            if any("frame" in part for part in parts if isinstance(part, dict)):
                 inside = await framed(tab, frame) if inside is None else inside
-                if line["frame"] in inside:
-                    inner = inside[line["frame"]]
-                    part = await self._merge(tab, inner, await tab.evaluate("agentq.observe()", inner))
-                    lines, controls, cut = lines + part[0], controls | part[1], cut + part[2]
-        return lines, controls, cut
+            texts = []
+            for part in parts:
+                if isinstance(part, str):
+                    texts.append(part)
+                elif "control" in part:
+                    texts.append(
+                        control_text(self._number(part["control"], frame, seen["world"], page), part["control"])
+                    )
+                elif "name" in part:
+                    known = "" if part["frame"] in (inside or {}) else " (not read)"
+                    texts.append(" ".join(filter(None, ("frame", part["name"], _origin(part["url"])))) + known)
+            level = depth + line.get("depth", 0)
+            if texts:
+                page.lines.append([level, "".join(texts), line["at"], line["first"]])
+            for part in parts:
+                if isinstance(part, dict) and part.get("frame") in (inside or {}):
+                    assert inside is not None
+                    inner = inside[part["frame"]]
+                    shown = await tab.evaluate("agentq.observe()", inner)
+                    await self._merge(tab, inner, shown, page, level + 1)
+
+    def _number(self, control: dict[str, Any], frame: Frame, world: str, page: _Merged) -> int:
+        """The control's id. Adds it to the page."""
+        key = control.pop("key")
+        number = self._numbers.setdefault((world, key), len(self._numbers) + 1)
+        self.elements[number] = (frame, key)
+        page.controls[number] = control
+        return number
+
+
+class _Merged:
+    """The lines of all documents, the controls by id, and how many lines were cut."""
+
+    def __init__(self) -> None:
+        self.lines: list[Any] = []
+        self.controls: dict[int, Any] = {}
+        self.cut = 0
+
+
+def _origin(url: str) -> str:
+    """What a line says of a frame's address."""
+    return str(origin_of(url) or url[:60])

@@ -13,7 +13,8 @@ from typing import Any
 
 from agentq.envs.browser.context import Gone, Refusal, SessionSettings, WatchedContext
 from agentq.envs.browser.gestures import Fill, fill_in, perform
-from agentq.envs.browser.look import look
+from agentq.envs.browser.hands import HANDS
+from agentq.envs.browser.look import ANSWER_IT, look
 from agentq.envs.browser.tab import Tab
 
 CALLS = ("visit", "put_back", "act", "answer", "observe", "storage", "screenshot", "picture", "close")
@@ -50,6 +51,8 @@ class BrowserSession:
         its own scripts have changed it, `script` alone starts it again; the probe is then not evaluated.
         """
         context = self.context
+        if context.dialog is not None:
+            await context.answer_dialog(accepts=False)
         if cookies is not None:
             await context.playwright.clear_cookies()
             await context.playwright.add_cookies(cookies)
@@ -79,6 +82,8 @@ class BrowserSession:
 
         `html`: as an earlier look returned it, which implies no script. The page that is shown has none either.
         """
+        if self.context.dialog is not None:
+            return {}
         self._begin()
         context, args = self.context, f"{json.dumps(html)}, {json.dumps(url)}"
         tab = context.tabs[0]
@@ -114,11 +119,15 @@ class BrowserSession:
         return await look(self.context)
 
     async def storage(self) -> dict[str, Any]:
-        """Cookies, local storage and IndexedDB of the context."""
+        """Cookies, local storage and IndexedDB of the context; {} while a dialog holds the page up."""
+        if self.context.dialog is not None:
+            return {}
         return dict(await self.context.playwright.storage_state(indexed_db=True))
 
     async def screenshot(self) -> str:
-        """The viewport as a PNG, base64."""
+        """The viewport as a PNG, base64; nothing while a dialog holds the page up."""
+        if self.context.dialog is not None:
+            return ""
         return base64.b64encode(await self.context.shown().page.screenshot()).decode()
 
     async def picture(self) -> dict[str, Any]:
@@ -150,7 +159,12 @@ class BrowserSession:
     async def _try(self, command: str, element: int, value: Any) -> tuple[str, str] | None:
         """Do it; why the page refuses, if it does."""
         try:
-            await perform(self.context, command, element, value)
+            if self.context.dialog is not None and command != "dialog":
+                raise Refusal("not_taken", f"a dialog is open: {ANSWER_IT}")
+            if self.context.settings.full and command in HANDS:
+                await HANDS[command](self.context, element, value)
+            else:
+                await perform(self.context, command, element, value)
         except Refusal as error:
             return error.kind, str(error)
         return None
@@ -159,7 +173,7 @@ class BrowserSession:
         """The act and what the page then shows, unless a person must be asked first."""
         (doing,) = self.doing
         if self.gate is None:
-            return await look(self.context, refusal=await doing)
+            return await self._look_after(doing)
         asked = asyncio.create_task(self.gate.changed.wait())
         looking = asyncio.create_task(self._look_after(doing))
         try:
@@ -174,7 +188,9 @@ class BrowserSession:
                     await task
 
     async def _look_after(self, doing: asyncio.Task[Any]) -> dict[str, Any]:
-        return await look(self.context, refusal=await asyncio.shield(doing))
+        """What the page shows once the act is done, or has opened a dialog, which holds it up."""
+        await self.context.unless_dialog(doing)
+        return await look(self.context, refusal=doing.result() if doing.done() else None)
 
 
 async def _loaded(tab: Tab) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import Any
 
 from agentq.envs.browser.guard import FinalStep
@@ -65,7 +66,8 @@ class BrowserSnapshot:
     """A state. `memory` is the server's, `storage` the context's, `unsafe` the lineage's count at that moment.
 
     `taken`: the action that led here. `repeats`: how many times in a row it has left the page as it was. `held`: the
-    step that ended the episode since it needs the user's yes. `committed`: a step on the way here got the user's yes.
+    step that ended the episode since it needs the user's yes. `committed`: number of steps on the way that got the
+    user's yes.
     """
 
     env: str
@@ -83,7 +85,7 @@ class BrowserSnapshot:
     taken: str = ""
     repeats: int = 0
     held: FinalStep | None = None
-    committed: bool = False
+    committed: int = 0
     parent: BrowserSnapshot | None = field(default=None, repr=False)
 
     @property
@@ -116,3 +118,16 @@ class BrowserSnapshot:
 def page_print(view: View) -> str:
     """The fingerprint of what a view shows."""
     return Observation(view.text(), view.url).fingerprint
+
+
+def base_of(state: BrowserSnapshot) -> BrowserSnapshot | None:
+    """The first state after the last allowed step with known storage that a GET reaches; not `state` itself."""
+    since = [at for at in state.path()[:-1] if at.committed == state.committed]
+    return next((at for at in since if at.storage is not None and at.document.post is None), None)
+
+
+def difference(wanted: View, got: View) -> str:
+    """The first line in which two pages differ, for the log."""
+    lines = zip_longest(f"{wanted.url}\n{wanted.text()}".split("\n"), f"{got.url}\n{got.text()}".split("\n"))
+    was, now = next(((was, now) for was, now in lines if was != now), ("", ""))
+    return f"'{(was or 'nothing')[:80]}' is now '{(now or 'nothing')[:80]}'"

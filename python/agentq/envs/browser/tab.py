@@ -35,6 +35,13 @@ def source(name: str) -> str:
     return (Path(__file__).parent / name).read_text()
 
 
+@cache
+def page_source(full: bool) -> str:
+    """The script of the isolated world. `full`: see Host."""
+    parts = "".join(source(f"{name}.js") for name in ("page", "names", "person", "acts"))
+    return f"(() => {{ const FULL = {json.dumps(full)};\n{parts}}})();"
+
+
 class Tab:
     """A page and its DevTools session. `context` records what is blocked."""
 
@@ -69,7 +76,7 @@ class Tab:
             cdp.on(f"Page.{event}", partial(self._stops, event == "frameClearedScheduledNavigation"))
         cdp.on("Runtime.executionContextCreated", lambda event: self._world(cdp, event["context"]))
         cdp.on("Fetch.requestPaused", lambda event: self._gate(cdp, event))
-        world = {"source": source("page.js"), "worldName": _WORLD, "runImmediately": True}
+        world = {"source": page_source(self.context.settings.full), "worldName": _WORLD, "runImmediately": True}
         await asyncio.gather(
             cdp.send("Page.enable"),
             cdp.send("Runtime.enable"),
@@ -177,8 +184,8 @@ class Tab:
                 await self._until(lambda: not self.loading and not self.context.windows)
                 turn = None
                 continue
-            if self.context.tabs[-1] is not self:
-                return (await self.context.tabs[-1].settle(quiet_ms))[0]["rule"], None
+            if self.context.current is not self:
+                return (await self.context.current.settle(quiet_ms))[0]["rule"], None
             if gone:
                 return "cap", None
             told, turn = turn, None
@@ -190,9 +197,13 @@ class Tab:
                 seen = await self.evaluate(f"agentq.quiet({quiet_ms}, {self.context.cap_s * 1000}, {self._announces})")
             except self.context.Error:
                 continue
-            if seen and not self.loading and not self.context.open_requests:
+            wait_s = self.context.sockets.wait_s()
+            if seen and not self.loading and not self.context.open_requests and not wait_s:
                 return "quiet", seen
-            await self._until(lambda: not self.context.open_requests)
+            if wait_s:
+                await asyncio.sleep(wait_s)
+            else:
+                await self._until(lambda: not self.context.open_requests)
 
     async def _until(self, holds: Any) -> None:
         while not holds() and not self.context.crashed:

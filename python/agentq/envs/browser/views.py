@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from agentq.agent.commands import read_drag, read_press
+from agentq.agent.commands import read_dialog, read_drag, read_press, read_tab, read_wait
 from agentq.envs.browser.hosts import Host
+from agentq.envs.browser.whole import Line, WholeView
 from agentq.envs.page import CHECKED, Control, Page
+from agentq.envs.site import printable
 from agentq.envs.tab import VIEWPORT_LINES, ActionError, View, resolve, scroll
-from agentq.types import ELEMENT_COMMANDS, INPUT_COMMANDS, Command, EnvAction
+from agentq.types import ELEMENT_COMMANDS, INPUT_COMMANDS, PAGE_COMMANDS, Command, EnvAction
 
 T = TypeVar("T")
 Call = tuple[str, dict[str, Any]]
@@ -25,15 +27,31 @@ _VERBS = {
     Command.PRESS: "press",
 }
 
+_TYPED = ("textbox", "searchbox", "spinbutton", "combobox", "slider", "clickable")
+_READ: dict[Command, Callable[[str], Any]] = {
+    Command.SCROLL: str,
+    Command.PRESS: read_press,
+    Command.FIND: str,
+    Command.BACK: str,
+    Command.WAIT: read_wait,
+    Command.TAB: read_tab,
+    Command.DIALOG: read_dialog,
+}
 
-def read_view(reply: dict[str, Any], url: str) -> View:
-    """The view of a worker's reply, at the top of the page."""
+
+def read_view(reply: dict[str, Any], url: str, *, full: bool) -> View:
+    """The view of a worker's reply; of one in lines of a whole page, a WholeView. At the top of the page."""
     controls, values = [], []
     for number in range(1, reply["numbers"] + 1):
         seen = reply["controls"].get(str(number))
         controls.append(_GONE if seen is None else _control(seen))
         values.append("" if seen is None else seen["live"])
-    return View(url, Page(tuple(reply["lines"]), tuple(controls), ()), tuple(values), reply["status"])
+    shown = tuple(reply["lines"])
+    if not full:
+        return View(url, Page(shown, tuple(controls), ()), tuple(values), reply["status"])
+    lines = tuple(Line(*line) for line in shown)
+    page = Page(tuple(line.text for line in lines), tuple(controls), ())
+    return WholeView(url, page, tuple(values), reply["status"], 0, lines, tuple(reply["notes"]), reply["cut"])
 
 
 def _control(seen: dict[str, Any]) -> Control:
@@ -50,8 +68,81 @@ def _control(seen: dict[str, Any]) -> Control:
     )
 
 
+def full_call(host: Host, view: View, action: EnvAction) -> tuple[View, Call | None]:
+    """Like `command_call`, on a page read in full."""
+    match action.command:
+        case Command.GOTO:
+            return view, ("visit", {"url": host.target(view, action.text or "")})
+        case Command.ASK_USER | Command.STOP:
+            return view, None
+        case command if command in ELEMENT_COMMANDS:
+            call = _on_element(host, view, action)
+        case Command.SCROLL if action.text not in ("UP", "DOWN"):
+            element = int((action.text or "").strip("[]"))
+            _control_of(view, element)
+            call = ("show", element, None)
+        case _:
+            call = (action.command.lower(), 0, _argument(_READ[action.command], action))
+    does, element, value = call
+    return view, ("act", {"command": does, "element": element, "value": value})
+
+
+def _on_element(host: Host, view: View, action: EnvAction) -> tuple[str, int, Any]:
+    """The command, element and value of a worker's call."""
+    element, said = action.element or 0, action.text or ""
+    control = _control_of(view, element)
+    if control.disabled:
+        raise ActionError("disabled", f"{control.role} [{element}] is disabled")
+    native = bool(control.options)
+    match action.command:
+        case Command.TYPE | Command.CLEAR if control.role not in _TYPED or native:
+            better = "UPLOAD" if control.role == "file" else "SELECT" if native else "CLICK"
+            raise ActionError("wrong_role", f"cannot {action.command} {control.role} [{element}] ; use {better}")
+        case Command.TYPE | Command.CLEAR:
+            return "type", element, printable(said) if action.command is Command.TYPE else ""
+        case Command.SELECT if not native:
+            raise ActionError("wrong_role", f"{control.role} [{element}] has no list ; CLICK it , then an option")
+        case Command.SELECT:
+            return "choose", element, _option(control, printable(said))
+        case Command.CLICK if control.role == "file":
+            raise ActionError("wrong_role", f"file [{element}] takes UPLOAD")
+        case Command.UPLOAD:
+            return "upload", element, host.file(said)
+        case Command.DRAG:
+            target = _argument(read_drag, action)
+            if isinstance(target, int):
+                _control_of(view, target)
+            return "drag", element, target
+    return {Command.SUBMIT: "enter"}.get(action.command, action.command.lower()), element, None
+
+
+def _control_of(view: View, element: int) -> Control:
+    control = view.page.control(element)
+    if control is None or not control.role:
+        raise ActionError("no_such_element", f"no element [{element}]")
+    return control
+
+
+def _option(control: Control, wanted: str) -> int:
+    """The index of the option meant by `wanted`: its label, or the only label with `wanted` in it."""
+    labels = [label.casefold() for label, _ in control.options]
+    found = [i for i, label in enumerate(labels) if label == wanted.casefold()] or [
+        i for i, label in enumerate(labels) if wanted.casefold() in label
+    ]
+    if not wanted or not found or (len(found) > 1 and labels[found[0]] != wanted.casefold()):
+        alike = " | ".join(control.options[i][0] for i in found[:10])
+        raise ActionError(
+            "no_such_option", f"no option {wanted or 'without name'}{f' alone: {alike}' if alike else ''}"
+        )
+    return found[0]
+
+
 def command_call(host: Host, view: View, action: EnvAction) -> tuple[View, Call | None]:
     """The view after a command, and the worker's call if one is needed. Raises ActionError for a refused command."""
+    if host.full:
+        return full_call(host, view, action)
+    if action.command in PAGE_COMMANDS or (action.command in INPUT_COMMANDS and host.strict):
+        raise ActionError("not_taken", f"this site takes no {action.command}")
     if action.command is Command.GOTO:
         return view, ("visit", {"url": host.target(view, action.text or "")})
     if action.command is Command.SCROLL:
@@ -60,8 +151,6 @@ def command_call(host: Host, view: View, action: EnvAction) -> tuple[View, Call 
             line for line in moved.page.lines[moved.scroll : moved.scroll + VIEWPORT_LINES] if isinstance(line, int)
         ]
         return moved, None if host.strict or not shown else ("act", {"command": "show", "element": shown[0]})
-    if action.command in INPUT_COMMANDS and host.strict:
-        raise ActionError("not_taken", f"this site takes no {action.command}")
     if action.command is Command.PRESS:
         return view, ("act", {"command": "press", "element": 0, "value": _argument(read_press, action)})
     if action.command not in ELEMENT_COMMANDS:

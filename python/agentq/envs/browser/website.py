@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 
 from agentq.envs.browser.hosts import Start, Verdict, WithoutMemory
 from agentq.envs.browser.origins import hint, origin_of
-from agentq.envs.tab import View
+from agentq.envs.tab import ActionError, View
 from agentq.errors import ConfigError
 from agentq.types import Task
 
@@ -18,16 +19,18 @@ MAX_STEPS = 30
 class Website(WithoutMemory):
     """See `agentq.envs.browser.hosts.Host`. STOP ends an episode; a judge decides the reward.
 
-    Each episode begins in a new browser context, without cookies or storage of earlier ones.
+    Each episode begins in a new browser context, without cookies or storage of earlier ones, but with those given.
 
     Args:
         name: name of the environment.
         url: first page of an episode.
         allow: further origins that its pages may touch, such as https://cdn.shop.test.
         max_steps: limit of an episode.
+        storage: cookies and storage that an episode begins with, as Playwright's `storage_state` writes them.
+        uploads: folder whose files may be uploaded.
 
     Raises:
-        ConfigError: if `url` is no http or https url.
+        ConfigError: if `url` is no http or https url, or `uploads` no folder.
     """
 
     probe = ""
@@ -35,8 +38,18 @@ class Website(WithoutMemory):
     strict = False
     repeatable = False
     announces = False
+    full = True
 
-    def __init__(self, name: str, url: str, allow: Sequence[str] = (), *, max_steps: int = MAX_STEPS) -> None:
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        allow: Sequence[str] = (),
+        *,
+        max_steps: int = MAX_STEPS,
+        uploads: Path | None = None,
+        storage: Mapping[str, Any] | None = None,
+    ) -> None:
         origin = origin_of(url)
         if origin is None:
             raise ConfigError(
@@ -44,6 +57,9 @@ class Website(WithoutMemory):
             )
         self.name, self.url, self.max_steps = name, url, max_steps
         self.allow = [str(origin), *allow]
+        if uploads is not None and not uploads.is_dir():
+            raise ConfigError(f"uploads must be a folder; got {uploads}")
+        self.uploads, self.storage = uploads, storage
 
     def start(self, task: Task) -> Start:
         if task.env != self.name:
@@ -55,6 +71,13 @@ class Website(WithoutMemory):
 
     def target(self, view: View, text: str) -> str:
         return urljoin(view.url, text)
+
+    def file(self, name: str) -> str:
+        files = {} if self.uploads is None else {path.name: path for path in self.uploads.iterdir() if path.is_file()}
+        if name not in files:
+            listed = ", ".join(sorted(files)[:20])
+            raise ActionError("no_such_file", f"no file {name[:60]}; there are {listed or 'none'}")
+        return str(files[name].resolve())
 
     def judge(self, task: Task, memory: Any, probe: Any, stopped: bool) -> Verdict:
         return Verdict(stopped)

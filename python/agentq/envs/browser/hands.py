@@ -1,0 +1,237 @@
+"""What a person does on a page read in full (see Host): type by keys, choose files, find, scroll, switch tabs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from agentq.envs.browser.context import Refusal, WatchedContext
+from agentq.envs.browser.gestures import Spot, find_element, revealed, spot_of
+from agentq.envs.browser.tab import Tab
+
+_KEYED = 400  # characters that are typed one by one; of a longer text, the last one
+_STILL_MS = 1000
+_COVERED_S = 0.4  # until a click on what is covered is tried again
+_CHOOSER_S = 2.0
+_FORMATS = {
+    "date": "YYYY-MM-DD",
+    "time": "HH:MM",
+    "month": "YYYY-MM",
+    "week": "YYYY-Www",
+    "datetime-local": "YYYY-MM-DDTHH:MM",
+    "color": "#rrggbb",
+}
+
+
+async def click(context: WatchedContext, element: int, _: Any = None) -> None:
+    """Click once the element is at rest; if it is covered, once more a moment later."""
+    await context.shown().click(await rested(context, element))
+
+
+async def rested(context: WatchedContext, element: int) -> Spot:
+    """Where to press an element once its animations have ended."""
+    frame, key = find_element(context, element)
+    await context.shown().evaluate(f"agentq.still({key}, {_STILL_MS})", frame)
+    try:
+        return await spot_of(context, element)
+    except Refusal as error:
+        if error.kind != "covered":
+            raise
+    await asyncio.sleep(_COVERED_S)
+    await context.shown().evaluate(f"agentq.still({key}, {_STILL_MS})", frame)
+    return await spot_of(context, element)
+
+
+async def write(context: WatchedContext, element: int, text: str) -> None:
+    """Replace what a field holds, as keys do it, and tell if it then holds something else. Raises Refusal."""
+    frame, key = find_element(context, element)
+    tab = context.shown()
+    text = await revealed(context, text, frame, key)
+    match await tab.evaluate(f"agentq.focus({key})", frame):
+        case "":
+            raise Refusal("no_such_element", f"no element [{element}]")
+        case "value":
+            if not await tab.evaluate(f"agentq.act('value', {key}, {json.dumps(text)})", frame):
+                kind = await tab.evaluate(f"agentq.kind({key})", frame)
+                raise Refusal("bad_argument", f"[{element}] must be given as {_FORMATS.get(kind, kind)}")
+        case "slider":
+            await _slide(tab, frame, key, text)
+            return
+        case how:
+            await tab.page.keyboard.press("Control+a")
+            await (_keys(tab, text) if how == "keys" else _insert(tab, text))
+    held = await tab.evaluate(f"agentq.holding({key}, {json.dumps(text)})", frame)
+    if held is not None and held != " ".join(text.split()):
+        context.said.append(f"[{element}] now holds: {context.secrets.mask(held)[:200]}")
+
+
+async def _insert(tab: Tab, text: str) -> None:
+    """Replace the selection as an input method does: an editor adds nothing of its own."""
+    if text:
+        await tab.cdp.send("Input.insertText", {"text": text})
+    else:
+        await tab.page.keyboard.press("Delete")
+
+
+async def _keys(tab: Tab, text: str) -> None:
+    """Replace the selection by typing."""
+    if not text:
+        await tab.page.keyboard.press("Delete")
+    ahead, typed = ("", text) if len(text) <= _KEYED else (text[:-1], text[-1])
+    if ahead:
+        await tab.cdp.send("Input.insertText", {"text": ahead})
+    events = [event for character in typed for event in _events(character)]
+    await asyncio.gather(*(tab.cdp.send("Input.dispatchKeyEvent", event) for event in events))
+
+
+def _events(character: str) -> list[dict[str, Any]]:
+    """The key events of one character."""
+    known = character.isascii() and character.isalnum()
+    code = f"Digit{character}" if character.isdigit() else f"Key{character.upper()}"
+    key: dict[str, Any] = {"key": character}
+    if known:
+        key |= {"code": code, "windowsVirtualKeyCode": ord(character.upper())}
+    elif character == " ":
+        key |= {"code": "Space", "windowsVirtualKeyCode": 32}
+    return [{"type": "keyDown", "text": character, **key}, {"type": "keyUp", **key}]
+
+
+async def _slide(tab: Tab, frame: Any, key: int, text: str) -> None:
+    """Bring a slider without a field to a number, by arrow keys."""
+    now, least, most = await tab.evaluate(f"agentq.slid({key})", frame)
+    try:
+        wanted = float(text)
+    except ValueError:
+        raise Refusal("bad_argument", f"a slider must be given a number; got {text[:40]}") from None
+    if now is None or (least is not None and wanted < least) or (most is not None and wanted > most):
+        raise Refusal("bad_argument", f"the slider must be from {least} to {most}; got {text[:40]}")
+    for _ in range(200):
+        if now == wanted:
+            return
+        await tab.page.keyboard.press("ArrowRight" if now < wanted else "ArrowLeft")
+        after = (await tab.evaluate(f"agentq.slid({key})", frame))[0]
+        if after == now or (after - wanted) * (now - wanted) < 0:  # no step leads there
+            return
+        now = after
+
+
+async def submit(context: WatchedContext, element: int, _: Any = None) -> None:
+    """Submit the form of an element; without a form, press Enter in it."""
+    frame, key = find_element(context, element)
+    tab = context.shown()
+    if await tab.evaluate(f"agentq.formOf({key})", frame):
+        await tab.evaluate(f"agentq.act('leave', {key})", frame)  # what was typed counts as changed
+        await tab.evaluate(f"agentq.act('submit', {key})", frame)
+    else:
+        await tab.evaluate(f"agentq.focus({key})", frame)
+        await tab.page.keyboard.press("Enter")
+
+
+async def upload(context: WatchedContext, element: int, path: str) -> None:
+    """Give a file to a file field, or to the chooser that a click opens. Raises Refusal."""
+    frame, key = find_element(context, element)
+    tab = context.shown()
+    world = tab.worlds[id(frame.cdp), frame.id]
+    ask = {"expression": f"agentq.fileOf({key})", "contextId": world}
+    field = (await frame.cdp.send("Runtime.evaluate", ask))["result"].get("objectId")
+    if field:
+        await frame.cdp.send("DOM.setFileInputFiles", {"files": [path], "objectId": field})
+        return
+    spot = await rested(context, element)
+    chosen: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def opens(event: dict[str, Any]) -> None:
+        if not chosen.done():
+            chosen.set_result(event["backendNodeId"])
+
+    tab.cdp.once("Page.fileChooserOpened", opens)
+    await tab.cdp.send("Page.setInterceptFileChooserDialog", {"enabled": True})
+    try:
+        await tab.click(spot)
+        async with asyncio.timeout(_CHOOSER_S):
+            await tab.cdp.send("DOM.setFileInputFiles", {"files": [path], "backendNodeId": await chosen})
+    except TimeoutError:
+        raise Refusal("wrong_role", f"[{element}] does not open a choice of files") from None
+    finally:
+        await tab.cdp.send("Page.setInterceptFileChooserDialog", {"enabled": False})
+
+
+async def press(context: WatchedContext, key: str, times: int) -> None:
+    """Press a key on what has the focus; a letter with modifiers as without Shift."""
+    *held, last = key.split("+") if len(key) > 1 else [key]
+    if held and "Shift" not in held and len(last) == 1:
+        last = last.lower()
+    for _ in range(times):
+        await context.shown().page.keyboard.press("+".join([*held, last]))
+
+
+async def seek(context: WatchedContext, text: str) -> None:
+    """Bring the next place with a text into view. Raises Refusal."""
+    number, count = await context.shown().evaluate(f"agentq.seek({json.dumps(text)})")
+    if not count:
+        raise Refusal("not_found", f"the page has no text {text[:60]}")
+    context.said.append(f"found {number} of {count}: {text[:60]}")
+
+
+async def scroll(context: WatchedContext, way: str) -> None:
+    """Scroll the window UP or DOWN."""
+    if not await context.shown().evaluate(f"agentq.scroll({json.dumps(way)})"):
+        context.said.append(f"nothing more {'above' if way == 'UP' else 'below'}")
+
+
+async def back(context: WatchedContext) -> None:
+    """Go to the page before, if there is one that may be shown. Raises Refusal."""
+    tab = context.shown()
+    history = await tab.cdp.send("Page.getNavigationHistory")
+    before = history["entries"][: history["currentIndex"]]
+    if not before or before[-1]["url"] == "about:blank" or not context.may_load(before[-1]["url"]):
+        raise Refusal("not_found", "there is no page before this one")
+    await tab.cdp.send("Page.navigateToHistoryEntry", {"entryId": before[-1]["id"]})
+
+
+async def switch(context: WatchedContext, number: int, closes: bool) -> None:
+    """Show a tab, or close it. Raises Refusal."""
+    if not 1 <= number <= len(context.tabs):
+        raise Refusal("not_found", f"there is no tab {number}; there are {len(context.tabs)}")
+    tab = context.tabs[number - 1]
+    if not closes:
+        context.front = tab
+        await tab.page.bring_to_front()
+    elif number == 1:
+        raise Refusal("not_taken", "the first tab stays open")
+    else:
+        await tab.page.close()
+        context.closed(tab)
+
+
+async def reply(context: WatchedContext, accepts: bool, text: str) -> None:
+    """Answer the dialog that the page has opened. Raises Refusal."""
+    if context.dialog is None:
+        raise Refusal("not_found", "no dialog is open")
+    await context.answer_dialog(accepts, text)
+
+
+async def pause(context: WatchedContext, seconds: int) -> None:
+    """Wait."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await context.opened.wait()
+
+
+HANDS: dict[str, Callable[..., Awaitable[None]]] = {
+    "click": click,
+    "type": write,
+    "enter": submit,
+    "upload": upload,
+    "find": lambda context, _, text: seek(context, text),
+    "scroll": lambda context, _, way: scroll(context, way),
+    "press": lambda context, _, value: press(context, *value),
+    "back": lambda context, _, value: back(context),
+    "wait": lambda context, _, seconds: pause(context, seconds),
+    "tab": lambda context, _, value: switch(context, *value),
+    "dialog": lambda context, _, value: reply(context, *value),
+}
+"""By command of a call; each is given the context, the element and the value."""

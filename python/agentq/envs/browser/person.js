@@ -1,0 +1,221 @@
+// One document as a person sees it: lines with their depth, and where they lie. Items of the page are gathered first, then
+// laid out in lines. An item is a text, a break between blocks, a control, a frame, or a place that holds items. See page.js.
+const MANY = 200; // children of one element, beyond which those far from the window are only counted
+const SHOWN_OPTIONS = 30;
+const MAX_ROW = 400; // characters of a table row on one line
+const BREAK = { breaks: true };
+
+let placed; // the forms and whether the frame's window is this one
+function gather(node, mute, into) {
+  if (node.nodeType === 3) {
+    const parent = node.parentElement ?? node.getRootNode().host;
+    if (!mute && parent && visible(parent) && squeeze(node.data)) into.push({ text: node.data, el: parent });
+    else if (!mute && node.data) into.push({ text: " ", el: parent });
+    return;
+  }
+  if (node.nodeType !== 1 || SKIPPED.has(tagOf(node)) || hidden(node) || node.type === "hidden") return;
+  if (node.matches(EDITORS)) return void into.push(BREAK, editor(node), BREAK);
+  const tag = tagOf(node), style = getComputedStyle(node), role = roleOf(node);
+  if (/^(legend|caption)$/.test(tag) && node === node.parentElement.querySelector(`:scope > ${tag}`)) return; // a name
+  if (tag === "iframe" || tag === "frame") return void into.push(frame(node));
+  if (tag === "canvas" || tag === "video" || tag === "audio") into.push({ text: ` ${tag} ${nameOf(node, "img")} (not read) `, el: node });
+  if (role === "img") return mute || void (nameOf(node, role) && into.push({ text: ` ${nameOf(node, role)} `, el: node }));
+  if (role === "progressbar" || role === "meter") {
+    const value = node.getAttribute("aria-valuetext") ?? node.getAttribute("aria-valuenow") ?? (node.hasAttribute("value") ? `${node.value} of ${node.max}` : "");
+    return void into.push(BREAK, { text: `${role} ${nameOf(node, role)} ${value}`, el: node }, BREAK);
+  }
+  const block = tag === "br" || !INLINE.has(style.display);
+  if (block) into.push(BREAK);
+  if (style.visibility === "visible" && (CONTROLS.has(role) || (role === "listbox" && tag === "select"))) into.push(numbered(node, role, mute));
+  else if (tag === "label") label(node, mute, into);
+  else into.push(...part(node, role, mute));
+  if (block) into.push(BREAK);
+}
+const within = (node, mute) => {
+  const items = [];
+  const closed = tagOf(node) === "details" && !node.open;
+  for (const kid of near(node)) {
+    if (!kid.nodeType) items.push(kid);
+    else if (!closed || tagOf(kid) === "summary") gather(kid, mute, items);
+  }
+  return items;
+};
+// The children to read. Of many, those within a window's height of the window and the first; the others are counted.
+function near(node) {
+  const kids = Array.from(children(node));
+  if (kids.length <= MANY) return kids;
+  const view = node.ownerDocument.defaultView, found = [];
+  let left = 0;
+  const tell = () => { if (left) found.push(BREAK, { text: `(${left} more here: SCROLL or FIND)`, el: node }, BREAK); left = 0; };
+  kids.forEach((kid, i) => {
+    const box = kid.nodeType === 1 && kid.getBoundingClientRect();
+    if (!box) { if (kid.nodeType === 3 && squeeze(kid.data)) found.push(kid); return; }
+    if (i > 1 && box.height && (box.bottom < -view.innerHeight || box.top > 2 * view.innerHeight)) left++;
+    else { tell(); found.push(kid); }
+  });
+  tell();
+  return found;
+}
+const holds = (items) => items.some((item) => item.control || item.frame || (item.items && holds(item.items)));
+const texts = (items) => items.flatMap((item) => (item.items ? texts(item.items) : item.text && squeeze(item.text) ? [item] : []));
+
+function numbered(el, role, mute) {
+  const control = described(el, role, el), leaf = role === "listbox" || /^(input|textarea)$/.test(tagOf(el)) || el.isContentEditable;
+  const items = leaf ? [] : within(el, true).filter((item) => item.control?.role !== "clickable");
+  return { control, el, items: holds(items) ? items : [] };
+}
+// An editor that keeps its text outside a field is one text box: what it shows, and the field that takes its keys. It is
+// called what the field is called that it stands for, which is hidden beside it.
+const EDITORS = ".CodeMirror,.cm-editor,.monaco-editor,.ace_editor";
+const written = (box) => squeeze(Array.from(box.querySelectorAll(".CodeMirror-line,.cm-line,.view-line,.ace_line"), (each) => each.textContent)
+  .join(" ").replace(/[\u200b\ufeff]/g, ""));
+function editor(box) {
+  const keys = box.querySelector("textarea,[contenteditable=true]") ?? box, beside = box.previousElementSibling;
+  const stood = tagOf(beside ?? box) === "textarea" ? beside : keys, control = described(keys, "textbox", keys);
+  const said = control.said.filter((each) => !each.startsWith("field ")).concat(nameOf(stood, "textbox") || !stood.name ? [] : [`field ${stood.name}`]);
+  return { control: { ...control, name: control.name || nameOf(stood, "textbox"), live: written(box), value: "", said }, el: box, items: [] };
+}
+// A label says what its control is called. If that is out of sight, the label is what a person uses.
+function label(node, mute, into) {
+  const target = node.control, seen = target && !hidden(target) && target.checkVisibility() && visible(target);
+  if (target && !seen && /^(checkbox|radio|file)$/.test(target.type)) {
+    into.push({ control: described(node, native(target), target), el: node, items: [] });
+  } else into.push(...within(node, mute || !!seen));
+}
+// An element that is no control by its role: numbered if it listens, else a place or its parts.
+function part(node, role, mute) {
+  const items = within(node, mute), listens = node !== node.ownerDocument.body && listening(node);
+  const cell = /cell$|header$/.test(role);
+  if (listens && !holds(items)) return clicked(node, role, items);
+  if (listens && !cell && role !== "row") {
+    const [first] = texts(items), few = items.length <= 40 && !node.querySelector("h1,h2,main,nav,form,table");
+    if (first && few) return items.map((item) => (item === first ? pressable(first.el, squeeze(first.text), item) : item));
+  }
+  const place = PLACES.has(role) || OTHERS.has(role);
+  if (!place || role === "none" || role === "presentation" || role === "rowgroup") return items;
+  return [{ role, name: PLACES.has(role) || /table|grid/.test(role) ? nameOf(node, role) : "", el: node, items }];
+}
+function listening(el) {
+  if (el.hasAttribute("agentq-clicks") || el.hasAttribute("onclick") || el.getAttribute("draggable") === "true") return true;
+  if (focusable(el) && !PLACES.has(roleOf(el)) && !el.shadowRoot && !el.matches("iframe,dialog,body")) return scrolls(el) ? false : true;
+  const over = el.parentElement ?? el.getRootNode().host;
+  return !!over && getComputedStyle(el).cursor === "pointer" && getComputedStyle(over).cursor !== "pointer";
+}
+const scrolls = (el) => el.scrollHeight > el.clientHeight + 1 && /auto|scroll/.test(getComputedStyle(el).overflowY);
+// What listens as a whole is one control, unless it has several parts of one kind: then each of them is.
+function clicked(node, role, items) {
+  const leaves = [...new Set(texts(items).map((item) => item.el))];
+  const alike = leaves.length > 2 && leaves.every((leaf) => tagOf(leaf) === tagOf(leaves[0]) && leaf !== node);
+  if (leaves.length > 60 || (leaves.length > 2 && node.querySelector("h1,h2,main,nav,article"))) return items;
+  if (alike) return items.map((item) => split(item));
+  const is = /cell$|header$/.test(role) ? role : "clickable";
+  return nameOf(node, "clickable") || node.getBoundingClientRect().width ? [{ control: described(node, is, node), el: node, items: [] }] : items;
+}
+const split = (item) => item.items ? { ...item, items: item.items.map(split) }
+  : item.text && squeeze(item.text) ? pressable(item.el, squeeze(item.text), item) : item;
+const pressable = (el, said, item) => ({ control: { ...described(el, "clickable", el), name: said }, el, items: [] });
+function frame(node) {
+  let body = null;
+  try {
+    const refused = node.src && node.contentDocument?.URL === "about:blank" && !/^(about|javascript):/.test(node.src);
+    body = refused || /^(data|blob):/.test(node.src) ? null : node.contentDocument?.body;
+  } catch { /* another origin */ }
+  const name = squeeze(`${attribute(node, "title") || attribute(node, "aria-label") || attribute(node, "name")}`);
+  if (!body) return { frame: keyOf(node), name, url: node.src || (node.srcdoc ? "srcdoc" : ""), el: node };
+  const items = [];
+  gather(body, false, items);
+  return { role: "frame", name, el: node, items };
+}
+
+// A control; `field` holds its value, which for a label is another element.
+function described(el, role, field) {
+  const form = field.form ?? field.closest("form"), [value, live] = held(field, role);
+  const name = nameOf(field, role) || (el === field ? "" : squeeze(words(el, el)));
+  if (form && !placed.includes(form)) placed.push(form);
+  const list = tagOf(field) === "select" ? field.options : field.list?.options ?? [];
+  return {
+    key: keyOf(el), role, name, value, live,
+    submits: role === "button" && /^(submit|image)$/.test(field.type), form: form ? placed.indexOf(form) : null,
+    field: field.getAttribute("name") ?? "", href: field.getAttribute("href") ?? "",
+    options: tagOf(field) === "select" ? Array.from(list, (o) => [labelOf(o), o.value]) : [],
+    disabled: field.matches(":disabled") || field.getAttribute("aria-disabled") === "true",
+    said: [...(field.name && !name ? [`field ${field.name}`] : []), ...states(field, role, live), ...choices(list)], secret: field.type === "password",
+  };
+}
+function choices(list) {
+  const all = Array.from(list, (o) => labelOf(o) + (o.disabled ? " (disabled)" : "")), more = all.length - SHOWN_OPTIONS;
+  return all.length ? [`options: ${all.slice(0, SHOWN_OPTIONS).join(" | ")}${more > 0 ? ` | ${more} more: SELECT a part of one` : ""}`] : [];
+}
+
+// The lines of items. `first` marks what a person looks at first: dialogs, menus, messages.
+function lay(items, depth, first, lines) {
+  let said = [], at = null;
+  const push = (parts, el) => lines.push({ depth, parts, at: where(el), first });
+  const flush = () => {
+    const text = squeeze(said.join(""));
+    if (text) push([`text ${text}`], at);
+    [said, at] = [[], null];
+  };
+  for (const item of items) {
+    if (item.text) { said.push(item.text); at ??= squeeze(item.text) ? item.el : null; continue; }
+    flush();
+    if (item.control) { push([{ control: item.control }], item.el); lay(item.items, depth + 1, first, lines); }
+    else if (item.frame) push([item], item.el);
+    else if (item.role) laid(item, depth, first, lines);
+  }
+  flush();
+}
+const FIRST = /^(dialog|alertdialog|menu|listbox|alert|status|tooltip)$/;
+const PLAIN = /^(group|article|figure|toolbar|tabpanel|feed|region|log)$/; // said only if named
+function laid({ role, name, el, items }, depth, first, lines) {
+  const before = lines.length, ahead = first || FIRST.test(role), line = (text) => lines.push({ depth, parts: [text], at: where(el), first: ahead });
+  if (role === "heading" || ((role === "alert" || role === "status") && !holds(items))) {
+    if (role === "heading" && holds(items)) return lay(items, depth, ahead, lines);
+    return void (squeeze(words(el, el)) && line(`${role} ${squeeze(words(el, el))}`));
+  }
+  if (role === "listitem") {
+    lay(items, depth, ahead, lines);
+    const start = lines[before]?.parts;
+    if (start) start[0] = typeof start[0] === "string" ? `- ${start[0].replace(/^text /, "")}` : start[0], typeof start[0] === "string" || start.unshift("- ");
+    for (const each of lines.slice(before + 1)) each.depth++;
+    return;
+  }
+  if (role === "row") return row(items, el, depth, ahead, lines);
+  if (/table|grid/.test(role) ? lines.push({ depth, parts: [squeeze(`table ${name}`)], at: where(el), first: ahead }) : role === "list" || /cell|header|separator|tooltip|math|scrollbar/.test(role) || (PLAIN.test(role) && !name)) {
+    lay(items, depth + (/table|grid/.test(role) || (role === "list" && inside(el, "li")) ? 1 : 0), ahead, lines);
+  } else {
+    line(squeeze(`${role} ${name}`));
+    lay(items, depth + 1, ahead, lines);
+    if (lines.length === before + 1 && !name && role !== "dialog") lines.pop();
+  }
+}
+// A table row on one line, cells parted by " | "; a row that is too long has a line for each part.
+function row(items, el, depth, first, lines) {
+  const cells = items.filter((item) => item.role || item.control), parts = [];
+  if (!cells.length) return lay(items, depth, first, lines);
+  for (const cell of cells) {
+    if (parts.length) parts.push(" | ");
+    const inner = [];
+    lay(cell.role ? cell.items : [cell], 0, first, inner);
+    inner.forEach((line, i) => parts.push(...(i ? [" "] : []), ...line.parts.map((each) => (typeof each === "string" ? each.replace(/^text /, "") : each))));
+  }
+  const length = parts.reduce((sum, part) => sum + (typeof part === "string" ? part.length : 20), 0);
+  if (length <= MAX_ROW) { if (parts.some((part) => part !== " | ")) lines.push({ depth, parts: ["row ", ...parts], at: where(el), first }); return; }
+  lines.push({ depth, parts: ["row"], at: where(el), first });
+  lay(items.flatMap((item) => [BREAK, ...(item.role ? item.items : [item])]), depth + 1, first, lines);
+}
+// -1 above the window, 0 in it, 1 below.
+function where(el) {
+  const view = el.ownerDocument.defaultView, box = el.getBoundingClientRect();
+  const down = view === window ? 0 : outer(view, 0, 0).y;
+  return box.bottom + down <= 0 && box.height ? -1 : box.top + down >= innerHeight ? 1 : 0;
+}
+
+function person() {
+  const items = [], lines = [];
+  [labelled, placed] = [new Map(), []];
+  if (document.body) gather(document.body, false, items);
+  lay(items, 0, false, lines);
+  const cut = Math.max(0, lines.length - MAX_LINES);
+  return { world, lines: lines.slice(0, MAX_LINES), cut, url: location.href, title: squeeze(document.title) };
+}

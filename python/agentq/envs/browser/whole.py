@@ -1,0 +1,109 @@
+"""A whole page as a person sees it: lines with their depth, of which an observation shows what fits its budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from agentq.envs.browser.budget import head, tokens
+from agentq.envs.tab import View
+
+_SHOWN_CHOICES = 1500  # characters of a control's state and options
+
+
+class Line(NamedTuple):
+    """`at`: -1 above the window, 0 in it, 1 below. `first`: part of a dialog, a menu or a message."""
+
+    depth: int
+    text: str
+    at: int = 0
+    first: bool = False
+
+    def __str__(self) -> str:
+        return " " * self.depth + self.text
+
+
+@dataclass(frozen=True, slots=True)
+class WholeView(View):
+    """`lines`: the whole page. `notes`: tabs, and a dialog that waits for an answer. `cut`: lines not read."""
+
+    lines: tuple[Line, ...] = ()
+    notes: tuple[str, ...] = ()
+    cut: int = 0
+
+    def text(self) -> str:
+        """All lines, without a budget."""
+        return "\n".join([*self.notes, *map(str, self.lines)])
+
+    def within(self, max_tokens: int, before: View | None) -> tuple[str, int]:
+        """The lines that fit `max_tokens`, in the order of the page, and how many were left out.
+
+        Lines are chosen in this order: what a person looks at first and what is new since `before`, the window, what is
+        below it, what is above. A line where others are left out says how many; the last line says what lies outside
+        the window.
+        """
+        room = max_tokens - sum(map(tokens, self.notes)) - 20
+        chosen: set[int] = set()
+        for group in self._groups(before):
+            for i in group:
+                if i not in chosen:
+                    room -= tokens(self.lines[i].text) + 1
+                    if room < 0:
+                        break
+                    chosen.add(i)
+        if not chosen and self.lines:
+            only = next((i for i, line in enumerate(self.lines) if line.at == 0), 0)
+            return "\n".join([*self.notes, head(str(self.lines[only]), max_tokens), self._outside(1)]), len(
+                self.lines
+            ) - 1
+        left = len(self.lines) - len(chosen) + self.cut
+        shown = [*self.notes, *self._with_gaps(chosen)]
+        return "\n".join([*shown, self._outside(left)] if left or self._around() != (0, 0) else shown), left
+
+    def _groups(self, before: View | None) -> Iterable[list[int]]:
+        fresh = self._fresh(before)
+        yield [i for i, line in enumerate(self.lines) if line.first or i in fresh]
+        yield [i for i, line in enumerate(self.lines) if line.at == 0]
+        yield [i for i, line in enumerate(self.lines) if line.at == 1]
+        yield [i for i, line in reversed(list(enumerate(self.lines))) if line.at == -1]
+
+    def _fresh(self, before: View | None) -> set[int]:
+        """Lines that were not on the page before; none if most of it is another page."""
+        if not isinstance(before, WholeView):
+            return set()
+        known = {line.text for line in before.lines}
+        fresh = {i for i, line in enumerate(self.lines) if line.text not in known}
+        return fresh if 2 * len(fresh) <= len(self.lines) else set()
+
+    def _with_gaps(self, chosen: set[int]) -> Iterable[str]:
+        gap = 0
+        for i, line in enumerate(self.lines):
+            if i not in chosen:
+                gap += 1
+                continue
+            if gap:
+                yield f"... {gap} lines left out"
+            gap = 0
+            yield str(line)
+        if gap + self.cut:
+            yield f"... {gap + self.cut} lines left out"
+
+    def _around(self) -> tuple[int, int]:
+        above = sum(line.at == -1 for line in self.lines)
+        return above, sum(line.at == 1 for line in self.lines)
+
+    def _outside(self, left: int) -> str:
+        above, below = self._around()
+        return f"window: {above} lines above, {below} below, {left} left out"
+
+
+def control_text(number: int, seen: dict[str, Any]) -> str:
+    """One control on its line: role, name, number, value; state, format and options in parentheses."""
+    text = " ".join(word for word in (seen["role"], seen["name"], f"[{number}]") if word)
+    if seen["live"]:
+        text += f": {'*' * 8 if seen['secret'] else ' '.join(seen['live'].split())}"
+    said = ", ".join(seen["said"])
+    if len(said) > _SHOWN_CHOICES:
+        said = f"{said[:_SHOWN_CHOICES]}… {len(said) - _SHOWN_CHOICES} more characters"
+    return f"{text} ({said})" if said else text

@@ -1,0 +1,80 @@
+"""Django's admin over SQLite. Runs in the applications' Python: make or serve, and a file."""
+
+import os
+import sys
+import threading
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+import django
+from django.conf import settings
+
+settings.configure(
+    DEBUG=True,
+    SECRET_KEY="only on this machine",
+    ALLOWED_HOSTS=["127.0.0.1"],
+    ROOT_URLCONF=__name__,
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": sys.argv[2]}},
+    INSTALLED_APPS=[
+        f"django.contrib.{name}" for name in ("admin", "auth", "contenttypes", "sessions", "messages", "staticfiles")
+    ],
+    MIDDLEWARE=[
+        "django.contrib.sessions.middleware.SessionMiddleware",
+        "django.middleware.csrf.CsrfViewMiddleware",
+        "django.contrib.auth.middleware.AuthenticationMiddleware",
+        "django.contrib.messages.middleware.MessageMiddleware",
+    ],
+    TEMPLATES=[
+        {
+            "BACKEND": "django.template.backends.django.DjangoTemplates",
+            "APP_DIRS": True,
+            "OPTIONS": {
+                "context_processors": [
+                    "django.template.context_processors.request",
+                    "django.contrib.auth.context_processors.auth",
+                    "django.contrib.messages.context_processors.messages",
+                ]
+            },
+        }
+    ],
+    STATIC_URL="/static/",
+    DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
+    PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"],
+)
+django.setup()
+
+from django.contrib import admin  # noqa: E402
+from django.contrib.staticfiles.handlers import StaticFilesHandler  # noqa: E402
+from django.core.handlers.wsgi import WSGIHandler  # noqa: E402
+from django.core.management import call_command  # noqa: E402
+from django.urls import path  # noqa: E402
+
+urlpatterns = [path("admin/", admin.site.urls)]
+
+
+class Quiet(WSGIRequestHandler):
+    """Logs nothing."""
+
+    def log_message(self, format, *args):
+        pass
+
+
+def make():
+    """An administrator, and users user1 to user40."""
+    from django.contrib.auth.models import User
+
+    call_command("migrate", verbosity=0)
+    User.objects.create_superuser("admin", "admin@example.test", "sesame42")
+    for i in range(1, 41):
+        User.objects.create_user(f"user{i}", f"user{i}@example.test", "x")
+
+
+def serve():
+    """Say the port and serve until the input ends."""
+    server = make_server("127.0.0.1", 0, StaticFilesHandler(WSGIHandler()), WSGIServer, Quiet)
+    print(server.server_port, flush=True)
+    threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    {"make": make, "serve": serve}[sys.argv[1]]()

@@ -1,0 +1,193 @@
+"""Pages of somebody else's are read whole, as a person sees them, within a token budget."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentq.envs.browser.budget import tokens
+from agentq.envs.browser.env import BrowserEnv
+from agentq.envs.browser.pool import BrowserPool
+from agentq.envs.browser.whole import Line, WholeView
+from agentq.envs.page import Page
+from agentq.types import Command, EnvAction
+from tests.browser_lab import TASK, lab_env, lab_host, named
+
+WIDGETS = """<nav aria-label=Primary><ul><li><a href=#x>Home</a><li>Plain<ul><li>deep</ul></ul></nav>
+<main><h1>Hello <b>you</b></h1><p>Some <b>bold</b> text</p>
+<table><caption>People</caption><thead><tr><th>Name<th>City<th>Act</thead>
+<tr><td>Ann<td>Rome<td><button>Edit</button> <a href=d>del</a>
+<tr><td>Bob<td><td><input type=checkbox checked aria-label=pick></table>
+<label>Email <input type=email required placeholder=you@x.y></label><label for=d>Date</label><input id=d type=date>
+<input type=password value=secret aria-label=Pw><input type=number min=1 max=9 aria-label=Many value=3>
+<fieldset><legend>Colour</legend><label><input type=radio name=c> Red</label>
+<label><input type=radio name=c checked>Blue</label></fieldset>
+<style>.h{display:none}</style><label><input class=h type=checkbox checked> Fancy</label>
+<label>Photo<input type=file class=h accept=.png></label>
+<select aria-label=City><option>Rome<option selected>Paris</select>
+<select multiple aria-label=All><option selected>a<option>b</select>
+<input list=l aria-label=Lang><datalist id=l><option>en<option>de</datalist>
+<span id=n>Given by</span> <button aria-labelledby=n>x</button>
+<button aria-expanded=false><svg><title>Burger</title></svg></button>
+<button disabled>Save</button><div draggable=true>Card</div><div tabindex=0>Focus</div>
+<x-a></x-a><x-b>Slotted</x-b><details><summary>More</summary>unseen</details>
+<dialog open aria-label=Confirm>Sure?<button>Yes</button></dialog>
+<iframe srcdoc="<p>within <button>There</button>" title=Inner></iframe>
+<iframe src="http://127.0.0.1:9/" title=Ads></iframe>
+<div role=status>Saved</div></main>
+<script>
+customElements.define("x-a", class extends HTMLElement {
+  constructor() { super(); this.attachShadow({ mode: "closed" }).innerHTML = "<label>Closed <input></label>"; }
+});
+customElements.define("x-b", class extends HTMLElement {
+  constructor() {
+    super();
+    this.attachShadow({ mode: "open" }).innerHTML = "<button><slot></slot></button>";
+    this.addEventListener("click", () => 0);
+  }
+});
+</script>"""
+WIDGETS_TEXT = """navigation Primary
+ - link Home [1]
+ - Plain
+   - deep
+main
+ heading Hello you
+ text Some bold text
+ table People
+  row Name | City | Act
+  row Ann | Rome | button Edit [2] link del [3]
+  row Bob |  | checkbox pick [4]: checked
+ textbox Email [5] (required, email, such as you@x.y)
+ textbox Date [6] (YYYY-MM-DD)
+ textbox Pw [7]: ******** (password)
+ spinbutton Many [8]: 3 (from 1 to 9)
+ group Colour
+  radio Red [9]
+  radio Blue [10]: checked
+ checkbox Fancy [11]: checked
+ file Photo [12] (a file, accepts .png)
+ combobox City [13]: Paris (options: Rome | Paris)
+ listbox All [14]: a (options: a | b)
+ combobox Lang [15] (options: en | de)
+ text Given by
+ button Given by [16]
+ button Burger [17] (collapsed)
+ button Save [18] (disabled)
+ clickable Card [19] (draggable)
+ clickable Focus [20]
+ textbox Closed [21]
+ button Slotted [22]
+ button More [23] (collapsed)
+ dialog Confirm
+  text Sure?
+  button Yes [24]
+ frame Inner
+  text within
+  button There [25]
+ frame Ads http://127.0.0.1:9 (not read)
+ status Saved"""
+
+
+@pytest.mark.browser
+def test_what_a_person_sees_of_each_control_is_read(browser: BrowserPool) -> None:
+    env = lab_env(browser, {"/": WIDGETS}, full=True)
+    shown = env.reset(TASK).text.split("\n")
+    assert shown == [*WIDGETS_TEXT.split("\n"), *shown[len(WIDGETS_TEXT.split("\n")) :]]
+    assert [line for line in shown[len(WIDGETS_TEXT.split("\n")) :] if not line.startswith("window: ")] == []
+
+
+@pytest.mark.browser
+def test_what_is_refused_says_why_and_long_lists_say_how_many(browser: BrowserPool) -> None:
+    options = "".join(f"<option>{i}" for i in range(40))
+    page = f"""<form><label>Name <input required name=q></label><button>Go</button></form>
+<input aria-label=Code aria-invalid=true aria-errormessage=e><p id=e>Four digits</p>
+<label>Number <select>{options}</select></label>"""
+    env = lab_env(browser, {"/": page}, full=True)
+    assert "textbox Name [1] (required)" in env.view.text()
+    text = env.step(EnvAction(Command.CLICK, named(env, "Go"))).observation.text
+    assert "textbox Name [1] (required, invalid Please fill out this field.)" in text
+    assert "textbox Code [3] (invalid Four digits)" in text
+    assert "| 29 | 10 more: SELECT a part of one)" in text
+    assert env.step(EnvAction(Command.SELECT, named(env, "Number"), "39")).error_kind is None
+    result = env.step(EnvAction(Command.SELECT, named(env, "Number"), "1"))
+    assert result.error_kind is None and "]: 1 (" in result.observation.text
+    assert env.step(EnvAction(Command.SELECT, named(env, "Number"), "9x")).error_kind == "no_such_option"
+
+
+@pytest.mark.browser
+def test_each_part_of_a_widget_that_listens_as_a_whole_is_a_control(browser: BrowserPool) -> None:
+    page = """<p id=said></p><div id=days><span>1</span><span>2</span><span>3</span></div>
+<div id=card><b>Title</b><i>more</i></div><script>
+days.addEventListener("click", (event) => { said.textContent = "day " + event.target.textContent });
+card.onclick = () => { said.textContent = "card" };</script>"""
+    env = lab_env(browser, {"/": page}, full=True)
+    assert env.view.text() == "clickable 1 [1]\nclickable 2 [2]\nclickable 3 [3]\nclickable Titlemore [4]"
+    assert "text day 2" in env.step(EnvAction(Command.CLICK, 2)).observation.text
+    assert "text card" in env.step(EnvAction(Command.CLICK, 4)).observation.text
+
+
+@pytest.mark.browser
+def test_a_long_table_is_read_near_the_window_and_the_rest_is_counted(browser: BrowserPool) -> None:
+    page = """<table id=t></table><script>t.innerHTML = Array.from({ length: 10000 }, (_, i) =>
+`<tr><td>${i + 1}<td><a href=#${i}>Person ${i + 1}</a>`).join("")</script>"""
+    env = lab_env(browser, {"/": page}, full=True)
+    text = env.view.text()
+    assert "row 1 | link Person 1 [1]" in text and "more here: SCROLL or FIND)" in text and len(text) < 10_000
+    found = env.step(EnvAction(Command.FIND, text="person 7777")).observation.text
+    assert "row 7777 | link Person 7777" in found and "note found 1 of 1: person 7777" in found
+
+
+@pytest.mark.browser
+def test_scrolling_loads_what_a_list_loads_at_its_end(browser: BrowserPool) -> None:
+    page = """<div id=list></div><script>
+const add = () => { for (let i = 0; i < 30; i++) { const p = document.createElement("p");
+  p.textContent = `item ${list.children.length + 1}`; list.append(p); } };
+add(); onscroll = () => { if (innerHeight + scrollY > document.body.scrollHeight - 50) add(); };</script>"""
+    env = lab_env(browser, {"/": page}, full=True)
+    assert "text item 30" in env.view.text() and "item 31" not in env.view.text()
+    for _ in range(2):
+        text = env.step(EnvAction(Command.SCROLL, text="DOWN")).observation.text
+    assert "text item 31" in text and "lines above" in text
+    for _ in range(4):
+        text = env.step(EnvAction(Command.SCROLL, text="UP")).observation.text
+    assert text.endswith("note nothing more above")
+
+
+@pytest.mark.browser
+def test_what_appears_is_shown_first_however_long_the_page(browser: BrowserPool) -> None:
+    page = f"""<button onclick="d.showModal()">Open</button>{("<div>" + "<p>filler text here</p>" * 100 + "</div>") * 4}
+<dialog id=d aria-label=Sure>Really?<button>Yes</button></dialog>"""
+    env = BrowserEnv(lab_host({"/": page}, full=True), browser, max_tokens=200)
+    first = env.reset(TASK).text
+    assert tokens(first) <= 230 and " left out" in first.split("\n")[-1]
+    text = env.step(EnvAction(Command.CLICK, 1)).observation.text
+    assert "dialog Sure\n text Really?\n button Yes [2]" in text and tokens(text) <= 230
+    assert env.log[-1].cut_lines > 300
+
+
+def view(*lines: Line, cut: int = 0) -> WholeView:
+    """A view of these lines."""
+    return WholeView("/", Page(tuple(line.text for line in lines), (), ()), (), 200, 0, lines, (), cut)
+
+
+def test_the_budget_goes_to_news_then_the_window_then_what_is_below_then_above() -> None:
+    lines = [Line(0, f"text {word}", at) for word, at in [("a", -1), ("b", -1), ("c", 0), ("d", 1), ("e", 1)]]
+    page, before = view(*lines), view(*lines[:4])
+    assert page.within(1000, None) == (
+        "text a\ntext b\ntext c\ntext d\ntext e\nwindow: 2 lines above, 2 below, 0 left out",
+        0,
+    )
+    one = 3  # tokens of each line with its end
+    assert page.within(20 + one, None)[0] == (
+        "... 2 lines left out\ntext c\n... 2 lines left out\nwindow: 2 lines above, 2 below, 4 left out"
+    )
+    assert "text e" in page.within(20 + one, before)[0]  # it is new
+    assert "text d" in page.within(20 + 2 * one, None)[0]
+    assert "text b" in page.within(20 + 4 * one, None)[0]
+    assert view(Line(0, "text a")).within(1000, None) == ("text a", 0)
+    assert view(Line(0, "text a"), cut=7).within(1000, None) == (
+        "text a\n... 7 lines left out\nwindow: 0 lines above, 0 below, 7 left out",
+        7,
+    )
+    long, left = view(Line(0, "word " * 500), Line(0, "b")).within(50, None)
+    assert tokens(long) < 80 and left == 1

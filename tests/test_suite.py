@@ -1,0 +1,62 @@
+"""Real applications as environments: experts do every task by what they see, and only a done task counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentq import envs
+from agentq.envs.browser.pool import BrowserPool
+from agentq.envs.suite import JOBS, SuiteExpert, job_of
+from agentq.envs.suite.host import apps_python
+from agentq.envs.suite.walk import find
+from agentq.errors import ConfigError, MissingExtra
+from agentq.types import BROWSER_COMMANDS, Command, EnvAction
+
+
+def test_tasks_follow_from_their_seeds() -> None:
+    name = "suite/django-admin.change-email"
+    first, again = envs.tasks(name, "test", 3), envs.tasks(name, "test", 3)
+    assert first == again and len({task.instruction for task in first}) == 3
+    assert first[0].commands == BROWSER_COMMANDS
+    with pytest.raises(ConfigError, match=r"did you mean 'suite/django-admin\.add-user'"):
+        envs.task("suite/django-admin.add-usr", "test", 0)
+    assert set(envs.names("suite")) == set(JOBS)
+
+
+def test_an_expert_finds_a_control_by_exact_name_then_part_then_field() -> None:
+    shown = "textbox Name of dog [1]\ntextbox Name [2]\n row Ann | link Edit [3]\ntextbox [4] (field age, required)"
+    assert [find(shown, "textbox", "Name"), find(shown, "link", "Edit")] == [2, 3]
+    assert [find(shown, "textbox", "dog"), find(shown, "textbox", "age"), find(shown, "button", "Name")] == [1, 4, 0]
+
+
+def test_the_suite_says_how_to_get_its_applications(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AGENTQ_APPS", str(tmp_path))
+    with pytest.raises(MissingExtra, match="make apps"):
+        apps_python()
+
+
+def _installed() -> bool:
+    try:
+        return apps_python().exists()
+    except MissingExtra:
+        return False
+
+
+@pytest.mark.rest
+@pytest.mark.browser
+@pytest.mark.skipif(not _installed(), reason="make apps")
+@pytest.mark.parametrize("name", JOBS)
+def test_the_expert_does_the_task_and_nothing_less_counts(name: str, browser: BrowserPool) -> None:
+    env, task, expert = envs.make(name, browser), envs.task(name, "train", 7), SuiteExpert(job_of(name))
+    env.reset(task)
+    assert not env.step(EnvAction(Command.STOP)).success
+    env.reset(task)
+    result = None
+    while result is None or not (result.terminated or result.truncated):
+        result = env.step(expert(task, env).env_action)
+    assert result.success
+    env.reset(task)  # the database is as it was
+    assert not env.step(EnvAction(Command.STOP)).success
+    env.close()
