@@ -15,7 +15,7 @@ import gpu_parts
 import numpy as np
 import pytest
 import torch
-from architectures import plain_logps, sampled, worst
+from architectures import load_plain, plain_logps, sampled, worst
 from gpu import TOLERANCE
 from learner_workload import QUICK, SIZES, model, preferences
 
@@ -55,7 +55,7 @@ def some_prompts() -> list[np.ndarray]:
 @device
 def test_the_engine_gives_the_models_own_log_probabilities(base: Path, device: str) -> None:
     samples = sampled(TransformersEngine(base, device=device, dtype=torch.float32))
-    assert worst([s.logps for s in samples], plain_logps(base, samples)) < NEAR[device]
+    assert worst([s.logps for s in samples], plain_logps(load_plain(base), samples)) < NEAR[device]
 
 
 @device

@@ -140,7 +140,9 @@ def run_live(args: Namespace) -> int:
 
 
 NEW = argument("--out", type=Path, required=True, metavar="DIR", help="where to write the checkpoint")
-DEVICE = argument("--device", default="auto", metavar="NAME", help="where to train: auto (a GPU, else the CPU), cpu, cuda")
+DEVICE = argument(
+    "--device", default="auto", metavar="NAME", help="where to train: auto (a GPU, else the CPU), cpu, cuda"
+)
 
 
 @command("base", "make the embedded base model again, from its seed", NEW, DEVICE, JSON)
@@ -163,7 +165,9 @@ def base(args: Namespace) -> int:
     totals = {"pretrain": s.pretrain_tokens, "demonstrate": s.demonstration_tokens}
     with RichStatus() as status:
         shows = {stage: status.stage(stage, total, "tokens") for stage, total in totals.items()}
-        make_base(out, s, device=device, on_step=lambda stage, m: shows[stage](int(m["tokens"]), f"loss {m['loss']:.3f}"))
+        make_base(
+            out, s, device=device, on_step=lambda stage, m: shows[stage](int(m["tokens"]), f"loss {m['loss']:.3f}")
+        )
     return _say(args, {"checkpoint": str(out)}, f"checkpoint: {out}")
 
 
