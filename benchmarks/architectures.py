@@ -112,17 +112,17 @@ class Measured:
     said: str = ""  # why something is refused
 
 
-def make_model(name: str) -> Any:
-    """A random causal LM in float32."""
+def make_model(name: str, **sizes: Any) -> Any:
+    """A random causal LM in float32. `sizes` replace those of `SIZES`."""
     stem = name.removesuffix("Text")
-    config = getattr(transformers, f"{name}Config")(**SIZES | ARCHITECTURES[name])
+    config = getattr(transformers, f"{name}Config")(**SIZES | ARCHITECTURES[name] | sizes)
     torch.manual_seed(0)
     return getattr(transformers, f"{stem}ForCausalLM")(config).eval()
 
 
-def write_checkpoint(name: str, folder: Path) -> Path:
-    """A checkpoint of `make_model(name)` and a small tokenizer whose end token is 3."""
-    make_model(name).save_pretrained(folder)
+def write_checkpoint(name: str, folder: Path, **sizes: Any) -> Path:
+    """A checkpoint of `make_model` and a small tokenizer whose end token is 3."""
+    make_model(name, **sizes).save_pretrained(folder)
     train_tokenizer(["link Blue Harbor Grill"] * 9, vocab_size=WORDS, context_tokens=CONTEXT).save_pretrained(folder)
     return folder
 
