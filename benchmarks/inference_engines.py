@@ -69,6 +69,14 @@ SHAPES: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": True,
         "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
     },
+    "90m": {
+        "vocab_size": 2048,
+        "hidden_size": 768,
+        "intermediate_size": 2560,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 4,
+    },
     "tiny": {
         "vocab_size": 2048,
         "hidden_size": 64,
