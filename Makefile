@@ -19,7 +19,7 @@ define beside
 	    > "$$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/agentq.pth"
 endef
 
-.PHONY: setup browser ray browsergym apps apps-suite widgets demo test test-rest test-vllm lint build bench bench-all bench-setup sanitize mutants clean
+.PHONY: setup browser ray browsergym apps apps-suite widgets demo test test-rest test-vllm lint build bench bench-all bench-setup gpu-wheels sanitize mutants clean
 
 setup: $(VENV)/.core
 
@@ -130,6 +130,14 @@ bench-setup: setup browsergym
 	$(call beside,$(PEERS))
 	$(PEERS)/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt -r benchmarks/peers.txt
 	$(PEERS)/bin/python -m pip --disable-pip-version-check install -q --no-deps llm-reasoners==1.0.2 lits-llm==0.4.0
+
+# What benchmarks/gpu_machine.sh installs on a machine with Python 3.12 and a GPU but without network: 39 MiB of wheels.
+GPU_WHEELS := build/gpu-wheels
+gpu-wheels: setup
+	$(PIP) download -q -d $(GPU_WHEELS) --no-deps --only-binary=:all: --python-version 3.12 \
+	    $(foreach glibc,31 28 17,--platform manylinux_2_$(glibc)_x86_64) --platform manylinux2014_x86_64 \
+	    -c constraints.txt -r benchmarks/gpu.txt
+	@du -sh $(GPU_WHEELS)
 
 # Tests the core with random calls and forged snapshots, and the bindings with random arguments, under sanitizers.
 # OPERATIONS=10000000 takes hours.

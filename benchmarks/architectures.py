@@ -4,7 +4,7 @@
 
 Each has two layers, and a window of 64 tokens if the architecture has one. Prompts have 40 to 300 tokens. Prints
 whether each is decoded fast, plainly or not at all, whether it is packed, padded or not trained, and the worst
-differences of log-probabilities.
+differences of log-probabilities: of samples, in training, and of both with adapters on all linear layers.
 """
 
 from __future__ import annotations
@@ -26,10 +26,12 @@ from machine import commit, machine, target
 from agentq.base.tokenizer import train_tokenizer
 from agentq.errors import ModelError
 from agentq.learn.learner import Learner
+from agentq.policies.adapters import adapter_weights
 from agentq.policies.transformers_engine import TransformersEngine
 from agentq.types import Sample
 
 WINDOW, CONTEXT, WORDS = 64, 512, 320
+RANK = 4  # of adapters
 MOST = 1e-5  # nats that a log-probability may be off
 VOCAB = WORDS + 8  # room for tokens that a tokenizer class adds
 SIZES: dict[str, Any] = {
@@ -106,27 +108,32 @@ class Measured:
     sampled: float
     training: str  # packed, padded, refused
     trained: float
-    said: str = ""  # why it is refused
+    adapted: float | None = None  # engine and learner with the same adapter; None: refused
+    said: str = ""  # why something is refused
 
 
-def make_model(name: str) -> Any:
-    """A random causal LM in float32."""
+def make_model(name: str, **sizes: Any) -> Any:
+    """A random causal LM in float32. `sizes` replace those of `SIZES`."""
     stem = name.removesuffix("Text")
-    config = getattr(transformers, f"{name}Config")(**SIZES | ARCHITECTURES[name])
+    config = getattr(transformers, f"{name}Config")(**SIZES | ARCHITECTURES[name] | sizes)
     torch.manual_seed(0)
     return getattr(transformers, f"{stem}ForCausalLM")(config).eval()
 
 
-def write_checkpoint(name: str, folder: Path) -> Path:
-    """A checkpoint of `make_model(name)` and a small tokenizer whose end token is 3."""
-    make_model(name).save_pretrained(folder)
+def write_checkpoint(name: str, folder: Path, **sizes: Any) -> Path:
+    """A checkpoint of `make_model` and a small tokenizer whose end token is 3."""
+    make_model(name, **sizes).save_pretrained(folder)
     train_tokenizer(["link Blue Harbor Grill"] * 9, vocab_size=WORDS, context_tokens=CONTEXT).save_pretrained(folder)
     return folder
 
 
-def plain_logps(checkpoint: Path, samples: Sequence[Sample]) -> list[np.ndarray]:
-    """`[T]` of each sample by the model's own forward pass over the whole sequence, loaded as transformers does."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
+def load_plain(checkpoint: Path) -> Any:
+    """The model as transformers loads it, in float32."""
+    return transformers.AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
+
+
+def plain_logps(model: Any, samples: Sequence[Sample]) -> list[np.ndarray]:
+    """`[T]` of each sample by the model's own forward pass over the whole sequence."""
     found = []
     for sample in samples:
         ids = torch.from_numpy(np.concatenate([sample.prompt_ids, sample.token_ids]).astype(np.int64))
@@ -161,16 +168,39 @@ def measure(name: str, folder: Path) -> Measured:
     try:
         engine = TransformersEngine(checkpoint)
     except ModelError as error:
-        return Measured("refused", 0.0, "refused", 0.0, str(error))
+        return Measured("refused", 0.0, "refused", 0.0, said=str(error))
     samples = sampled(engine)
-    want = plain_logps(checkpoint, samples)
+    want = plain_logps(load_plain(checkpoint), samples)
     decoding, off = "fast" if engine.shares_columns else "plain", worst([s.logps for s in samples], want)
     try:
         learner = Learner.from_checkpoint(checkpoint, learning_rate=1e-3)
     except ModelError as error:
-        return Measured(decoding, off, "refused", 0.0, str(error))
+        return Measured(decoding, off, "refused", 0.0, said=str(error))
     trained = worst([s.logps for s in learner.recompute_logps(samples)], want)
-    return Measured(decoding, off, "packed" if learner.packed else "padded", trained)
+    training = "packed" if learner.packed else "padded"
+    try:
+        return Measured(decoding, off, training, trained, adapted(engine, checkpoint))
+    except ModelError as error:
+        return Measured(decoding, off, training, trained, said=str(error))
+
+
+def with_adapter(checkpoint: Path, rank: int = RANK) -> Learner:
+    """A learner whose adapter changes every answer."""
+    learner = Learner.from_checkpoint(checkpoint, learning_rate=1e-3, lora_rank=rank)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for p in learner.parameters.values():
+            p.add_(torch.randn(p.shape, generator=generator) * 0.1)
+    return learner
+
+
+def adapted(engine: TransformersEngine, checkpoint: Path) -> float:
+    """The worst log-probability of the engine and of a learner with one adapter, from the merged model's."""
+    learner = with_adapter(checkpoint)
+    engine.publish_adapter(adapter_weights(learner.model), RANK)
+    samples = sampled(engine)
+    want = plain_logps(learner.merged().float().eval(), samples)
+    return max(worst([s.logps for s in some], want) for some in (samples, learner.recompute_logps(samples)))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -183,13 +213,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in args.name or ARCHITECTURES:
         with tempfile.TemporaryDirectory(prefix="architecture") as folder:
             m = found[name] = measure(name, Path(folder))
-        print(f"{name:12} {m.decoding:8} {m.sampled:8.1e}  {m.training:8} {m.trained:8.1e}  {m.said}")
-    worst_found = max(max(m.sampled, m.trained) for m in found.values())
+        lora = "refused" if m.adapted is None else f"{m.adapted:.1e}"
+        figures = f"{m.decoding:8} {m.sampled:8.1e}  {m.training:8} {m.trained:8.1e}  {lora:8}"
+        print(f"{name:12} {figures}  {m.said}")
+    worst_found = max(max(m.sampled, m.trained, m.adapted or 0.0) for m in found.values())
     if args.json:
-        figures = {name: asdict(m) for name, m in found.items()}
+        rows = {name: asdict(m) for name, m in found.items()}
         targets = {"worst log-probability, nats off": target(worst_found, MOST, at_most=True)}
         made = {"machine": machine("torch", "transformers"), "commit": commit()}
-        print(json.dumps({"figures": figures, "targets": targets} | made))
+        print(json.dumps({"figures": rows, "targets": targets} | made))
     return int(worst_found > MOST)
 
 

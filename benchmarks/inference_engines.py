@@ -59,6 +59,24 @@ SHAPES: dict[str, dict[str, Any]] = {
         "num_key_value_heads": 4,
         "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
     },
+    "qwen2.5-0.5b": {
+        "vocab_size": 151936,
+        "hidden_size": 896,
+        "intermediate_size": 4864,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 14,
+        "num_key_value_heads": 2,
+        "tie_word_embeddings": True,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e6},
+    },
+    "90m": {
+        "vocab_size": 2048,
+        "hidden_size": 768,
+        "intermediate_size": 2560,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "num_key_value_heads": 4,
+    },
     "tiny": {
         "vocab_size": 2048,
         "hidden_size": 64,
@@ -151,7 +169,7 @@ def cpu_s() -> float:
 def large(shape: str, trees: int = 64 if CUDA else 8) -> dict[str, Any]:
     """Tokens per second, cached share and agreement with a learner, on vLLM and a random checkpoint of a shape."""
     with tempfile.TemporaryDirectory() as folder:
-        checkpoint = random_checkpoint(Path(folder) / shape, shape)
+        checkpoint = random_checkpoint(Path(folder) / shape, shape, "cuda" if CUDA else "cpu")
         settings = VLLM | ({"gpu_memory_utilization": 0.4, "max_model_len": 4096} if CUDA else {"max_model_len": 2048})
         engine = VLLMEngine(checkpoint, **settings)
         stages = [walk(engine, number, trees) for number in range(2)]  # the first warms up
@@ -167,28 +185,32 @@ def large(shape: str, trees: int = 64 if CUDA else 8) -> dict[str, Any]:
     return {"shape": shape, "trees": trees, **{k: round(v, 4) for k, v in stages[1].items()}, **gaps}
 
 
-def random_checkpoint(path: Path, shape: str) -> Path:
-    """Random weights with the embedded base's tokenizer; such a model hardly ever ends an answer by itself."""
+def random_checkpoint(path: Path, shape: str, device: str) -> Path:
+    """Random weights with the embedded base's tokenizer; such a model hardly ever ends an answer by itself.
+
+    bfloat16 if made on a GPU, which takes seconds for 7B, else float32.
+    """
     tokenizer = AutoTokenizer.from_pretrained(embedded_base())
     torch.manual_seed(0)
     ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
-    dtype = torch.bfloat16 if CUDA else torch.float32
-    config = Qwen2Config(**SHAPES[shape], **ends, max_position_embeddings=32768, tie_word_embeddings=False, dtype=dtype)
-    with torch.device("cuda" if CUDA else "cpu"):
+    dtype = torch.float32 if device == "cpu" else torch.bfloat16
+    config = Qwen2Config(**{"tie_word_embeddings": False} | SHAPES[shape] | ends, max_position_embeddings=32768)
+    config.dtype = dtype
+    with torch.device(device):
         model = Qwen2ForCausalLM(config).to(dtype)
     model.save_pretrained(path)
     tokenizer.save_pretrained(path)
     return path
 
 
-def walk(engine: Engine, number: int, trees: int) -> dict[str, float]:
+def walk(engine: Engine, number: int, trees: int, new_tokens: int = NEW_TOKENS) -> dict[str, float]:
     """K proposals at each state of the expert's episodes of `trees` tasks, all tasks at once."""
     paths = [states(task) for task in envs.tasks("booking", Split.BASE, trees, number * trees)]
 
     async def follow(path: list[History]) -> None:
         for seed, history in enumerate(path):
-            prompt = engine.render(history, policy_messages, max_new_tokens=NEW_TOKENS)
-            await engine.sample(SampleRequest(prompt, K, seed, 1.0, NEW_TOKENS))
+            prompt = engine.render(history, policy_messages, max_new_tokens=new_tokens)
+            await engine.sample(SampleRequest(prompt, K, seed, 1.0, new_tokens))
 
     async def every() -> None:
         await asyncio.gather(*map(follow, paths))

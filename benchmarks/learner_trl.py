@@ -17,6 +17,7 @@ import numpy as np
 from learner_peers import BETA, Meter, Step, gradient, sequence
 from learner_workload import EOS
 
+from agentq.policies.adapters import base_of
 from agentq.types import PreferencePair, Sample
 
 MICRO_BATCH = 4  # pairs TRL forwards at once; its default of 8 needs twice the memory and is not faster on a CPU
@@ -27,12 +28,16 @@ def trl_default(model: Any, pairs: list[PreferencePair], *, bf16: bool, referenc
     return _trl(model, pairs, reference or copy.deepcopy(model), bf16=bf16)
 
 
-def trl_best(model: Any, pairs: list[PreferencePair], *, bf16: bool) -> Step:
-    """No checkpointing, reference computed beforehand, the head on response rows alone (which it does on GPUs only)."""
+def trl_best(model: Any, pairs: list[PreferencePair], *, bf16: bool, again: bool = False, steps: int = 1) -> Step:
+    """Reference computed beforehand, the head on response rows alone (which it does on GPUs only).
+
+    `again`: with gradient checkpointing. `steps`: the last one counts.
+    """
     import trl.trainer.utils
 
     trl.trainer.utils._use_triton = lambda device: True  # what decides `compact` there, and nothing else
-    return _trl(model, pairs, None, bf16=bf16, gradient_checkpointing=False, precompute_ref_log_probs=True)
+    best = {"gradient_checkpointing": again, "precompute_ref_log_probs": True, "max_steps": steps}
+    return _trl(model, pairs, None, bf16=bf16, **best)
 
 
 def trl_grpo_default(model: Any, episodes: list[list[Sample]], advantages: list[float], *, bf16: bool) -> Step:
@@ -40,9 +45,18 @@ def trl_grpo_default(model: Any, episodes: list[list[Sample]], advantages: list[
     return _grpo(model, episodes, advantages, bf16=bf16, micro_batch=8)
 
 
-def trl_grpo_best(model: Any, episodes: list[list[Sample]], advantages: list[float], *, bf16: bool) -> Step:
-    """No checkpointing, one sequence at a time and so no padding."""
-    return _grpo(model, episodes, advantages, bf16=bf16, micro_batch=1, gradient_checkpointing=False)
+def trl_grpo_best(
+    model: Any,
+    episodes: list[list[Sample]],
+    advantages: list[float],
+    *,
+    bf16: bool,
+    again: bool = False,
+    steps: int = 1,
+) -> Step:
+    """One sequence at a time and so no padding. `again` and `steps`: see `trl_best`."""
+    best = {"gradient_checkpointing": again, "max_steps": steps}
+    return _grpo(model, episodes, advantages, bf16=bf16, micro_batch=1, **best)
 
 
 def _grpo(
@@ -65,6 +79,7 @@ def _grpo(
     micro_batch = min(micro_batch, len(rewards))
     total = sum(map(len, rows["prompt_ids"])) + sum(map(len, rows["completion_ids"]))
     settings |= {
+        "max_steps": settings.get("max_steps", 1),
         "loss_type": "dapo",  # the mean over the step's tokens
         "beta": 0.0,
         "scale_rewards": "none",  # rewards of mean 0 are then the advantages
@@ -116,6 +131,7 @@ def _trl(model: Any, pairs: list[PreferencePair], reference: Any, *, bf16: bool,
 
     micro_batch = min(MICRO_BATCH, len(pairs))
     settings |= {
+        "max_steps": settings.get("max_steps", 1),
         "beta": BETA,
         "max_length": None,
         "max_grad_norm": 0.0,
@@ -143,11 +159,11 @@ def _trained(model: Any, make: Callable[..., Any], *, setup_counts: bool = False
     os.environ |= {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"}
     from transformers import TrainerCallback
 
-    step = Step()
+    step, device = Step(), base_of(model).device
 
     class Measure(TrainerCallback):  # type: ignore[misc]  # untyped
         def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
-            self.meter = Meter()
+            self.meter = Meter(device)
 
         def on_pre_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
             step.gradient = gradient(model)
@@ -155,7 +171,7 @@ def _trained(model: Any, make: Callable[..., Any], *, setup_counts: bool = False
         def on_step_end(self, *args: Any, **kwargs: Any) -> None:
             self.meter.read(step)
 
-    settings = {"use_cpu": True, "max_steps": 1, "save_strategy": "no", "report_to": "none", "disable_tqdm": True}
+    settings = {"use_cpu": device.type == "cpu", "save_strategy": "no", "report_to": "none", "disable_tqdm": True}
     with tempfile.TemporaryDirectory() as out:
         start = time.process_time()
         trainer = make(

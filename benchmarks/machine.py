@@ -31,9 +31,12 @@ def machine(*packages: str) -> dict[str, Any]:
 
 
 def commit() -> str:
-    """The commit of the working tree, with "-dirty" if it has changes."""
+    """The commit of the working tree, with "-dirty" if it has changes; empty without git."""
     words = ["git", "describe", "--always", "--dirty", "--abbrev=7", "--exclude=*"]
-    return subprocess.run(words, cwd=Path(__file__).parent, capture_output=True, text=True).stdout.strip()
+    try:
+        return subprocess.run(words, cwd=Path(__file__).parent, capture_output=True, text=True).stdout.strip()
+    except FileNotFoundError:
+        return ""
 
 
 def target(value: float, target: float, at_most: bool = False) -> dict[str, Any]:

@@ -29,6 +29,18 @@ def pytest_report_header() -> str:
     return ", ".join(found)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skips tests that need a GPU where there is none. On one, the warnings of torch's compiler are no errors."""
+    gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if not gpu:
+        return
+    import torch
+
+    there = torch.cuda.is_available()
+    for item in gpu:
+        item.add_marker(pytest.mark.filterwarnings("default") if there else pytest.mark.skip("needs a CUDA device"))
+
+
 @pytest.fixture(scope="session")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The checkpoint that recipes begin with; no test writes there."""

@@ -53,8 +53,9 @@ PROMPTS = [np.arange(5, 5 + n, dtype=np.int32) for n in (70, 17, 90)]
 def test_log_probabilities_are_those_of_a_plain_forward_pass(name: str, tmp_path: Path) -> None:
     found = measure(name, tmp_path)
     assert f"{found.decoding} {found.training}" == COMPUTED[name]
-    assert max(found.sampled, found.trained) <= 1e-5
-    assert ("refused" in COMPUTED[name]) == bool(found.said) and "\n" not in found.said
+    assert max(found.sampled, found.trained, found.adapted or 0.0) <= 1e-5
+    refused = "refused" in COMPUTED[name] or name == "FalconH1"  # peft refuses Mamba's layers
+    assert (found.adapted is None) == refused == bool(found.said) and "\n" not in found.said
 
 
 @pytest.mark.parametrize("name", ["Granite", "Cohere", "Gemma2", "Mistral"])

@@ -146,6 +146,13 @@ def test_base_replaces_no_other_directory(tmp_path: Path, capsys: pytest.Capture
     assert capsys.readouterr().err == f"agentq: {message}\n"
 
 
+def test_base_is_trained_on_a_device_of_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["base", "--out", str(tmp_path / "base"), "--device", "99"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("agentq: --device must name devices of this machine") and "got '99'" in said
+    assert not (tmp_path / "base").exists()
+
+
 @pytest.mark.parametrize("words", ["settings", "settings loop", "--help", "settings --json"])
 def test_a_reader_that_leaves_is_no_fault(words: str) -> None:
     """As in `agentq settings | head -1`; the pipe's reader is gone before the first word."""

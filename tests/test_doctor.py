@@ -23,6 +23,7 @@ from agentq.doctor.checks import examine
 from agentq.policies import openai_engine
 from agentq.policies.engine_names import embedded_base, read_name
 from agentq.policies.renderer import load_renderer
+from agentq.recipes import memory
 from tests.openai_factory import fake_openai
 
 TEMPLATE = (
@@ -324,13 +325,22 @@ def test_a_model_that_answers_nonsense_is_named(checkpoint: Path) -> None:
 def test_a_model_that_is_too_large_to_train_is_named(checkpoint: Path) -> None:
     edit(checkpoint / "config.json", hidden_size=1 << 14, intermediate_size=1 << 16, num_hidden_layers=64)
     found = diagnoses(checkpoint, reading.tokenizer, acting.training_memory)["training memory"]
-    assert found.verdict == "warn" and "--train.lora_rank" in found.remedy
+    assert found.verdict == "warn" and "divide the learner" in found.remedy
     h, i, heads, vocabulary = 1 << 14, 1 << 16, 128, 1764
     weights = 64 * (4 * h * heads + 3 * h * i + 2 * h) + vocabulary * h + h
     # a token of a layer: the residual, six more of its width, and twice the outputs of q, k, v, o, gate, up and down
     activations = 64 * (7 * h + 2 * (3 * heads + 2 * h + 2 * i))
     needs = (16 * weights + 4 * (1 << 14) * activations + 12 * (1 << 14) * min(1 << 11, vocabulary)) / (1 << 30)
-    assert f"needs about {needs:.2f} GiB" in found.found
+    assert f"needs about {needs:.2f} GiB, adapters " in found.found and found.found.endswith(" GiB are free on cpu")
+
+
+def test_the_memory_for_training_is_that_of_the_gpu(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acting, "read_devices", lambda given: ("cuda:0",))
+    monkeypatch.setattr(memory, "free_bytes", lambda device: {"cuda:0": 79, "cpu": 200}[device] << 30)
+    edit(checkpoint / "config.json", hidden_size=4096, intermediate_size=14336, num_hidden_layers=32)
+    found = diagnoses(checkpoint, reading.tokenizer, acting.training_memory)["training memory"]
+    assert found.verdict == "warn" and found.found.endswith("79.00 GiB are free on cuda:0")
+    assert found.remedy.startswith("train adapters (--train.lora_rank 16 --train.gradient_checkpointing true), or")
 
 
 # servers

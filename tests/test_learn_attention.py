@@ -124,7 +124,6 @@ def test_flex_forward_equals_the_cascade() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_flex_on_a_gpu_has_the_cascades_gradient() -> None:
     for trie in (forked(scale=30), forked(scale=41)):  # two lengths, one compilation
         on_cpu = [x.detach().requires_grad_() for x in states(trie, 4, 2, torch.float32)]

@@ -315,7 +315,6 @@ def test_the_pipeline_leaves_room_for_the_learner(gpus: None, eight_billion: Pat
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_gpu_samples_and_trains(base: Path, tmp_path: Path) -> None:
     settings = AgentQ(train=Dpo(lora_rank=4))
     learner = learner_of(settings, base)

@@ -14,6 +14,7 @@ import torch
 from architectures import write_checkpoint
 from torch import Tensor
 
+from agentq.cli import main
 from agentq.errors import ConfigError, ModelError
 from agentq.learn.learner import Learner
 from agentq.policies.adapters import adapter_weights, at_start, read_adapter
@@ -156,3 +157,21 @@ def test_adapters_are_served_on_the_base_they_are_made_for(base: Path, tmp_path:
     check_same(base, "http://127.0.0.1:8000/v1")
     with pytest.raises(ConfigError, match=r"run.engine must start with the base, .*, to serve its adapters; got vllm:"):
         check_same(base, f"vllm:{other}")
+
+
+@pytest.mark.parametrize(("critic", "loaded"), [("none", 1), ("itself", 1), ("base", 2)])
+def test_a_search_loads_the_base_only_as_its_critic(
+    critic: str, loaded: int, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_engines = []
+    plain = TransformersEngine.__init__
+
+    def counted(self: TransformersEngine, model: str | Path, **settings: Any) -> None:
+        made_engines.append(model)
+        plain(self, model, **settings)
+
+    monkeypatch.setattr(TransformersEngine, "__init__", counted)
+    named = str(base) if critic == "itself" else critic
+    sizes = ["--eval.num_tasks=1", "--eval.num_iterations=1", "--search.num_proposals=2"]
+    words = ["eval", str(base), "--search", f"--critic.model={named}", *sizes, f"--out={tmp_path / 'run'}", "--json"]
+    assert main([*words, "--run.executor=inline"]) == 0 and len(made_engines) == loaded

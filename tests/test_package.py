@@ -31,7 +31,17 @@ ALLOWED = {
     "credit": MIDDLE,
     "learn": MIDDLE | {"learn"},
 }
-OPEN_TO_ALL = {"types", "errors", "config", "model_settings", "run_settings", "plugins", "seeds", "error_kinds", "picture"}
+OPEN_TO_ALL = {
+    "types",
+    "errors",
+    "config",
+    "model_settings",
+    "run_settings",
+    "plugins",
+    "seeds",
+    "error_kinds",
+    "picture",
+}
 
 
 def python_files() -> list[Path]:

@@ -56,11 +56,13 @@ class BaseSettings:
     seed: int = 0
 
 
-def make_base(out: Path, settings: BaseSettings, *, on_step: Callable[[str, dict[str, float]], None]) -> None:
+def make_base(
+    out: Path, settings: BaseSettings, *, device: str = "cpu", on_step: Callable[[str, dict[str, float]], None]
+) -> None:
     """Write the checkpoint, `base.json` (settings, sizes) and `training.jsonl` (the log) to `out`.
 
     The pretrained model is kept in `out/pretrained`, so a repeated call starts after that stage. Under `torchrun` the
-    processes share the training; the first one writes.
+    processes share the training, on CPUs only; the first one writes.
     """
     s, rank = settings, int(os.environ.get("RANK", "0"))
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
@@ -87,11 +89,11 @@ def make_base(out: Path, settings: BaseSettings, *, on_step: Callable[[str, dict
     if not (pretrained / "model.safetensors").exists():
         texts = tokenizer_texts(pages, shown(TOKENIZER_DEMONSTRATIONS, s.seed + DEMONSTRATIONS))
         tokenizer = train_tokenizer(texts, vocab_size=s.vocab_size, context_tokens=s.context_tokens)
-        model = LlamaForCausalLM(_config(s, tokenizer))
+        model = LlamaForCausalLM(_config(s, tokenizer)).to(device)
         source = exercise_stream(tokenizer, pages, own + PRETRAINING)
         train(model, source, num_tokens=s.pretrain_tokens, learning_rate=s.learning_rate, on_step=note("pretrain"))
         _save(model, tokenizer, pretrained, rank)
-    model, tokenizer = load_checkpoint(pretrained, device="cpu", dtype=torch.float32)
+    model, tokenizer = load_checkpoint(pretrained, device=device, dtype=torch.float32)
     exercises = exercise_stream(tokenizer, pages, own + ACTING)
     acting = demonstration_stream(tokenizer, demos, ranked, own + ACTING)
     source = mixed(acting, exercises, every=s.exercise_every)

@@ -82,16 +82,17 @@ def padded_width(sequence: Sequence) -> int:
 
 def weighted_loss(model: Any, batch: list[Sequence]) -> torch.Tensor:
     """Mean negative log-likelihood over the batch's weights, in nats; the head runs on weighted rows only."""
-    width = padded_width(batch[0]) + 1
+    width, device = padded_width(batch[0]) + 1, model.device
     ids = torch.zeros(len(batch), width, dtype=torch.long)
     weights = torch.zeros(len(batch), width)
     for row, s in enumerate(batch):
         ids[row, : len(s.ids)] = torch.from_numpy(s.ids.astype(np.int64))
         weights[row, : len(s.ids)] = torch.from_numpy(s.weights)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    ids, weights = ids.to(device), weights.to(device)
+    with torch.autocast(device.type, dtype=torch.bfloat16):
         hidden = model.get_decoder()(input_ids=ids[:, :-1]).last_hidden_state
     wanted = weights[:, 1:] > 0
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with torch.autocast(device.type, dtype=torch.bfloat16):
         logits = model.get_output_embeddings()(hidden[_rounded(wanted)])[: int(wanted.sum())]
     losses = torch.nn.functional.cross_entropy(logits.float(), ids[:, 1:][wanted], reduction="none")
     w = weights[:, 1:][wanted]

@@ -139,9 +139,12 @@ def run_live(args: Namespace) -> int:
 
 
 NEW = argument("--out", type=Path, required=True, metavar="DIR", help="where to write the checkpoint")
+DEVICE = argument(
+    "--device", default="auto", metavar="NAME", help="where to train: auto (a GPU, else the CPU), cpu, cuda"
+)
 
 
-@command("base", "make the embedded base model again, from its seed", NEW, JSON)
+@command("base", "make the embedded base model again, from its seed", NEW, DEVICE, JSON)
 def base(args: Namespace) -> int:
     from agentq.recipes.run import require_train
 
@@ -152,13 +155,18 @@ def base(args: Namespace) -> int:
         raise ConfigError(f"--out must be a new directory, or one that agentq base made; got {out}, {what}")
     require_train("base")
     from agentq.base.make import BaseSettings, make_base
+    from agentq.policies.placement import one_device
     from agentq.progress import RichStatus
+
+    device = one_device(args.device, "--device", instead="the base is small")
 
     s = BaseSettings()
     totals = {"pretrain": s.pretrain_tokens, "demonstrate": s.demonstration_tokens}
     with RichStatus() as status:
         shows = {stage: status.stage(stage, total, "tokens") for stage, total in totals.items()}
-        make_base(out, s, on_step=lambda stage, m: shows[stage](int(m["tokens"]), f"loss {m['loss']:.3f}"))
+        make_base(
+            out, s, device=device, on_step=lambda stage, m: shows[stage](int(m["tokens"]), f"loss {m['loss']:.3f}")
+        )
     return _say(args, {"checkpoint": str(out)}, f"checkpoint: {out}")
 
 

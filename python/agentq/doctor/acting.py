@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from agentq import envs
 from agentq.agent.actions import format_action
@@ -16,6 +17,7 @@ from agentq.envs.sites import knows
 from agentq.errors import ConfigError
 from agentq.policies.engine_names import path_in
 from agentq.policies.model_policy import ModelPolicy
+from agentq.policies.placement import read_devices
 from agentq.policies.protocol import Gives
 from agentq.searching.run import wait_for
 from agentq.types import EnvAction, History, Proposal, Sample, Split, StopReason
@@ -109,21 +111,27 @@ async def _sample(policy: ModelPolicy, histories: list[History]) -> list[Proposa
 
 
 def training_memory(p: Patient) -> Diagnosis:
-    """Main memory for training all weights: 16 bytes per weight, and the activations of a step on top."""
+    """Memory for training all weights, and adapters with gradient checkpointing, on a GPU or else in main memory."""
     path = path_in(p.model)
     if path is None or p.renderer is None:
         return Diagnosis("skipped", "there is no checkpoint to train" if path is None else "the checkpoint has a fault")
     from agentq.recipes.memory import free_bytes, size_of, to_train
 
-    _, need = to_train(size_of(path), 4, lora_rank=0, bf16=False, gradient_checkpointing=False)
-    free = free_bytes("cpu")
-    found = f"training all weights needs about {need / GIB:.2f} GiB; {free / GIB:.2f} GiB are free"
-    p.fits = need <= free
-    if p.fits:
+    whole: dict[str, Any] = {"lora_rank": 0, "gradient_checkpointing": False}
+    device = read_devices("auto")[0]
+    bf16, size = device != "cpu", size_of(path, device)
+    b = 2 if bf16 else 4
+    _, need = to_train(size, b, bf16=bf16, **whole)
+    _, less = to_train(size, b, bf16=bf16, lora_rank=16, gradient_checkpointing=True)
+    free = free_bytes(device)
+    found = f"training all weights needs about {need / GIB:.2f} GiB, adapters {less / GIB:.2f} GiB; "
+    found += f"{free / GIB:.2f} GiB are free on {device}"
+    p.fits = to_train(size_of(path), 4, bf16=False, **whole)[1] <= free_bytes("cpu")  # the learner of the last check
+    if need <= free:
         return Diagnosis("ok", found)
-    return Diagnosis(
-        "warn", found, "train adapters (--train.lora_rank 16), or divide the learner among GPUs (--train.devices 0-3)"
-    )
+    fewer = "--train.lora_rank 16 --train.gradient_checkpointing true"
+    divide = "divide the learner among GPUs (--train.devices 0-3)"
+    return Diagnosis("warn", found, f"train adapters ({fewer}), or {divide}" if less <= free else divide)
 
 
 def log_probabilities(p: Patient) -> Diagnosis:

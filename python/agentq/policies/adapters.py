@@ -26,6 +26,7 @@ def with_adapters(model: Any, rank: int, *, seed: int) -> Any:
 
     Raises:
         ValueError: for a seed outside [0, 2^32).
+        ModelError: if peft refuses the model.
 
     Source: Hu et al. 2021, arXiv:2106.09685; alpha = 2 * rank is ours.
     """
@@ -39,8 +40,17 @@ def with_adapters(model: Any, rank: int, *, seed: int) -> Any:
     with torch.random.fork_rng(), warnings.catch_warnings():
         # peft reads an attribute that transformers has renamed
         warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
+        # experts are not linear layers and get no adapters
+        warnings.filterwarnings("ignore", message=r"The following (rank|alpha)_pattern keys", category=RuntimeWarning)
         torch.manual_seed(seed)
-        return get_peft_model(model, config)
+        try:
+            return get_peft_model(model, config)
+        except ValueError as error:
+            said = " ".join(str(error).split())[:200]
+            raise ModelError(
+                f"a model must take adapters on its linear layers; got {type(model).__name__}: {said} "
+                "(--train.lora_rank 0 trains all weights)"
+            ) from error
 
 
 def base_of(model: Any) -> Any:

@@ -203,7 +203,8 @@ def _run(
         asked = [base]
         where += f"-{s.run.env}" if command != "demo" or s.run.env != Run().env else ""
     else:
-        asked = [measured, base] if "search" in command else [measured]
+        ranks = {"base": [base], "none": []}.get(_critic(s), [read_name(_critic(s))])
+        asked = [measured, *(ranks if "search" in command else [])]
         stored["checkpoint"] = found = fingerprint(measured)
         where += f"-{_called(measured)}-{s.run.env}-{found[:8]}"
     where += f"-{s.run.shard}" if s.run.shard else ""

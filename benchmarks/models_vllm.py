@@ -1,0 +1,90 @@
+"""vLLM's parts of models.py: adapters of several architectures, and one engine for policy and critic beside two."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from architectures import SIZES, load_plain, plain_logps, with_adapter, worst, write_checkpoint
+from inference_engines import CUDA, VLLM, prepare
+
+from agentq.policies.agreement import probe
+from agentq.policies.engine_names import embedded_base
+from agentq.policies.protocol import Prompt
+from agentq.store.run import RunStore
+
+FAMILIES = ("Llama", "Qwen2", "Qwen3")
+SEARCH = ("--search", "--env=booking", "--eval.num_iterations=4")
+
+
+def adapters() -> dict[str, dict[str, float]]:
+    """The worst log-probabilities of samples, in nats, of weights, of an adapter, and of the weights again."""
+    prepare()
+    os.environ["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
+    from agentq.policies.vllm_engine import VLLMEngine
+
+    settings = VLLM | {"kv_cache_memory_bytes": 64 << 20, "max_num_batched_tokens": 2048, "enable_lora": True}
+    found = {}
+    for name in FAMILIES:
+        with tempfile.TemporaryDirectory() as folder:
+            larger = {"hidden_size": 128, "head_dim": 32}  # vLLM's attention on a CPU has no heads smaller than 32
+            checkpoint = write_checkpoint(name, Path(folder) / "base", **larger)
+            learner = with_adapter(checkpoint)
+            learner.save(Path(folder) / "adapter", adapters_only=True)
+            plain, merged = load_plain(checkpoint), learner.merged().eval()
+            with closing(VLLMEngine(checkpoint, max_lora_rank=8, **settings)) as engine:
+                figures = {"weights": _worst(engine, plain)}
+                engine.publish(Path(folder) / "adapter")
+                figures["adapter"] = _worst(engine, merged)
+                engine.publish(checkpoint)
+                figures["weights again"] = _worst(engine, plain)
+        found[name] = figures
+    return found
+
+
+def _worst(engine: Any, model: Any) -> float:
+    rng = np.random.default_rng(0)
+    prompts = [Prompt([], rng.integers(4, SIZES["vocab_size"] - 8, n).astype(np.int32)) for n in (40, 130, 300)]
+    samples = asyncio.run(probe(engine, prompts, k=3, max_new_tokens=12))
+    return worst([s.logps for s in samples], plain_logps(model, samples))
+
+
+def roles(num_tasks: int) -> dict[str, dict[str, float]]:
+    """A search stage whose policy is the base on vLLM: the critic in an engine of its own, and in the policy's.
+
+    On a CPU, where vLLM does not serve the base beside an adapter, the policy here has none.
+    """
+    base = embedded_base()
+    found = {}
+    for name, critic in (("apart", "base"), ("one engine", f"vllm:{base}")):
+        with tempfile.TemporaryDirectory() as folder:
+            run = Path(folder) / "run"
+            words = ["eval", f"vllm:{base}", *SEARCH, f"--eval.num_tasks={num_tasks}", f"--critic.model={critic}"]
+            given = {key: value for key, value in VLLM.items() if not CUDA}
+            words += [f"--vllm.{key}={str(value).lower()}" for key, value in given.items()]
+            peak_kib = _peak_kib([sys.executable, "-m", "agentq", *words, f"--out={run}", "--json"])
+            with RunStore.read(run) as store:
+                (stage,) = (each for each in store.stages() if each.endswith("eval"))
+                note = store.note(stage) or {}
+            models = json.loads((run / "env.json").read_text())["models"]
+            found[name] = {"peak_gib": peak_kib / 2**20, "seconds": note["seconds"], "engines": len(models)}
+    return found
+
+
+def _peak_kib(command: list[str]) -> int:
+    """The largest resident memory of a command's process."""
+    prepare()
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"agentq eval must end with 0; got {process.returncode}")
+    return int(used.ru_maxrss)
