@@ -98,8 +98,7 @@ def compare(device: str) -> dict[str, float]:
     for method in ("dpo", "grpo"):
         data = data_of(method, workload.QUICK["C"], vocab)
         for rank in (0, 4):
-            gradients = [_gradient(device, rank, make, data) for make in (packed, loop)]
-            ours, theirs = gradients
+            ours, theirs = (_gradient(device, rank, make, data) for make in (packed, loop))
             apart = sum(float((g - theirs[name]).square().sum()) for name, g in ours.items()) ** 0.5
             found[f"{method}, rank {rank}"] = apart / sum(float(g.square().sum()) for g in ours.values()) ** 0.5
     return found
@@ -125,7 +124,7 @@ def train_step(place: Place, method: str, size: str, contestant: str) -> dict[st
     learner = make_learner(model, checkpoint, place.device)
     data = data_of(method, place.regime, base_of(learner.model).config.vocab_size)
     if contestant == "trl":
-        steps = [_trl_step(learner, data, model)]
+        steps = [_trl_step(learner, data)]
     else:
         take = (packed if contestant == "packed" else loop)(learner, data)
         take()  # compiles, and fills the caches of allocators
@@ -169,10 +168,10 @@ def _figure(
     }
 
 
-def _trl_step(learner: Learner, data: list[Any], model: Trained) -> peers.Step:
-    """The second of two steps of TRL at its best, on the learner's model."""
+def _trl_step(learner: Learner, data: list[Any]) -> peers.Step:
+    """The second of two steps of TRL at its best, on the learner's model, whose layers compute again if they should."""
     import learner_trl
 
     if isinstance(data[0], PreferencePair):
-        return learner_trl.trl_best(learner.model, data, bf16=True, again=model.again, steps=2)
-    return learner_trl.trl_grpo_best(learner.model, data, advantages(data), bf16=True, again=model.again, steps=2)
+        return learner_trl.trl_best(learner.model, data, bf16=True, steps=2)
+    return learner_trl.trl_grpo_best(learner.model, data, advantages(data), bf16=True, steps=2)

@@ -17,7 +17,6 @@ PEAK_FLOPS = {  # dense bfloat16, from the data sheets
     "A100": 312e12,
     "L40S": 362e12,
     "RTX 4090": 165e12,
-    "L4": 121e12,
 }
 
 

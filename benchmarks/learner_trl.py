@@ -28,15 +28,15 @@ def trl_default(model: Any, pairs: list[PreferencePair], *, bf16: bool, referenc
     return _trl(model, pairs, reference or copy.deepcopy(model), bf16=bf16)
 
 
-def trl_best(model: Any, pairs: list[PreferencePair], *, bf16: bool, again: bool = False, steps: int = 1) -> Step:
-    """Reference computed beforehand, the head on response rows alone (which it does on GPUs only).
+def trl_best(model: Any, pairs: list[PreferencePair], *, bf16: bool, steps: int = 1) -> Step:
+    """No checkpointing, reference computed beforehand, the head on response rows alone (which it does on GPUs only).
 
-    `again`: with gradient checkpointing. `steps`: the last one counts.
+    The last of `steps` counts.
     """
     import trl.trainer.utils
 
     trl.trainer.utils._use_triton = lambda device: True  # what decides `compact` there, and nothing else
-    best = {"gradient_checkpointing": again, "precompute_ref_log_probs": True, "max_steps": steps}
+    best = {"gradient_checkpointing": False, "precompute_ref_log_probs": True, "max_steps": steps}
     return _trl(model, pairs, None, bf16=bf16, **best)
 
 
@@ -46,16 +46,10 @@ def trl_grpo_default(model: Any, episodes: list[list[Sample]], advantages: list[
 
 
 def trl_grpo_best(
-    model: Any,
-    episodes: list[list[Sample]],
-    advantages: list[float],
-    *,
-    bf16: bool,
-    again: bool = False,
-    steps: int = 1,
+    model: Any, episodes: list[list[Sample]], advantages: list[float], *, bf16: bool, steps: int = 1
 ) -> Step:
-    """One sequence at a time and so no padding. `again` and `steps`: see `trl_best`."""
-    best = {"gradient_checkpointing": again, "max_steps": steps}
+    """No checkpointing, one sequence at a time and so no padding. The last of `steps` counts."""
+    best = {"gradient_checkpointing": False, "max_steps": steps}
     return _grpo(model, episodes, advantages, bf16=bf16, micro_batch=1, **best)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from architectures import SIZES, load_plain, plain_logps, with_adapter, worst, write_checkpoint
-from inference_engines import CUDA, VLLM, prepare
+from inference_engines import CUDA, VLLM, prepare, random_checkpoint
 
 from agentq.policies.agreement import probe
 from agentq.policies.engine_names import embedded_base
@@ -22,7 +22,7 @@ from agentq.policies.protocol import Prompt
 from agentq.store.run import RunStore
 
 FAMILIES = ("Llama", "Qwen2", "Qwen3")
-SEARCH = ("--search", "--env=booking", "--eval.num_iterations=4")
+SEARCH = ("--search", "--env=booking", "--eval.num_iterations=3", "--search.num_proposals=3")
 
 
 def adapters() -> dict[str, dict[str, float]]:
@@ -60,23 +60,28 @@ def _worst(engine: Any, model: Any) -> float:
 def roles(num_tasks: int) -> dict[str, dict[str, float]]:
     """A search stage whose policy is the base on vLLM: the critic in an engine of its own, and in the policy's.
 
-    On a CPU, where vLLM does not serve the base beside an adapter, the policy here has none.
+    With the embedded base, and for the memory with a random model of 90 M parameters. On a CPU, where vLLM does not
+    serve the base beside an adapter, the policy here has none.
     """
-    base = embedded_base()
     found = {}
-    for name, critic in (("apart", "base"), ("one engine", f"vllm:{base}")):
-        with tempfile.TemporaryDirectory() as folder:
-            run = Path(folder) / "run"
-            words = ["eval", f"vllm:{base}", *SEARCH, f"--eval.num_tasks={num_tasks}", f"--critic.model={critic}"]
-            given = {key: value for key, value in VLLM.items() if not CUDA}
-            words += [f"--vllm.{key}={str(value).lower()}" for key, value in given.items()]
-            peak_kib = _peak_kib([sys.executable, "-m", "agentq", *words, f"--out={run}", "--json"])
-            with RunStore.read(run) as store:
-                (stage,) = (each for each in store.stages() if each.endswith("eval"))
-                note = store.note(stage) or {}
-            models = json.loads((run / "env.json").read_text())["models"]
-            found[name] = {"peak_gib": peak_kib / 2**20, "seconds": note["seconds"], "engines": len(models)}
+    with tempfile.TemporaryDirectory() as folder:
+        large = random_checkpoint(Path(folder) / "90m", "90m", "cuda" if CUDA else "cpu")
+        for model, base, tasks in (("base", embedded_base(), num_tasks), ("90 M", large, 2)):
+            for name, critic in (("apart", "base"), ("one engine", f"vllm:{base}")):
+                run = Path(folder) / f"{model} {name}"
+                found[f"{model}, {name}"] = _searched(base, critic, tasks, run)
     return found
+
+
+def _searched(base: Path, critic: str, num_tasks: int, run: Path) -> dict[str, float]:
+    words = ["eval", f"vllm:{base}", f"--base={base}", *SEARCH, f"--eval.num_tasks={num_tasks}"]
+    words += [f"--critic.model={critic}", "--vllm.max_model_len=1024", f"--out={run}", "--json"]
+    words += [f"--vllm.{key}={str(value).lower()}" for key, value in VLLM.items()]
+    peak_kib = _peak_kib([sys.executable, "-m", "agentq", *words])
+    with RunStore.read(run) as store:
+        note = store.note("eval") or {}
+    models = json.loads((run / "env.json").read_text())["models"]
+    return {"engines": len(models), "peak_gib": peak_kib / 2**20, "seconds": note["seconds"]}
 
 
 def _peak_kib(command: list[str]) -> int:
