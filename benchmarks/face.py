@@ -4,9 +4,9 @@
 
 A run of `--trees` trees: real searches of the embedded base on `booking`, each stored many times under other seeds.
 Every tree is compressed on its own, so copies take as much room as different trees. One more tree has `--nodes` nodes,
-all shown and all moving: the canvas is panned and zoomed in every frame for three seconds. The time to draw a frame is
-the script's, as a median. A violation is a request, a
-breach of the page's content security policy, or an error on its console. Needs Chromium.
+all shown and all moving: the canvas is panned and zoomed in every frame for three seconds. The script's time per frame
+is a median. A violation is a request, a breach of the page's content security policy, or an error on its console. Needs
+Chromium.
 """
 
 from __future__ import annotations
