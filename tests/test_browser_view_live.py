@@ -46,7 +46,7 @@ def test_five_thousand_nodes_are_drawn_smoothly(chromium: Any, tmp_path: Path) -
     tab = chromium.new_page(viewport={"width": 1400, "height": 900})
     opened(tab, write_view([tmp_path / "run"]).as_uri(), "at=0:search:9")
     tab.keyboard.press("0")
-    assert tab.evaluate(face.MOVE, 1.0) > 20  # 60 on an idle machine: benchmarks/face.py
+    assert tab.evaluate(face.MOVE, 1.0)["fps"] > 20  # 60 on an idle machine: benchmarks/face.py
     tab.close()
 
 

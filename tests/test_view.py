@@ -228,6 +228,18 @@ def test_the_server_shows_a_tree_that_grows_and_then_is_done(tmp_path: Path, mon
         assert (item["id"], item["kind"], item["rollouts"]) == (0, "tree", 4)
 
 
+def test_a_growing_tree_of_another_version_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partial, "EVERY_S", 0.0)
+    with RunStore.open(tmp_path / "run", CONFIG) as store:
+        search_keeping(partial.PartialTrees(store, "search"), 3)
+        assert len(blocks(write_view([tmp_path / "run"]).read_text())["index"]["items"]) == 1
+        kept = store.partial("search", 0)
+        assert kept is not None
+        del kept.state["ends"]
+        store.set_partial("search", kept)
+        assert blocks(write_view([tmp_path / "run"]).read_text())["index"]["items"] == []
+
+
 def search_keeping(kept: partial.PartialTrees, rollouts: int) -> Any:
     import asyncio
 

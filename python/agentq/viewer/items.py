@@ -62,7 +62,10 @@ class Items:
             return of_episode(episode) if episode is not None else None
         if place.kind == PARTIAL:
             partial = store.partial(place.stage, int(place.key))
-            return of_tree(tree_so_far(partial)) if partial is not None else None
+            try:
+                return of_tree(tree_so_far(partial)) if partial is not None else None
+            except (KeyError, ValueError):  # another version's, which its search would not take up either
+                return None
         tree = store.tree(place.stage, int(place.key))
         return of_tree(tree) if tree is not None else None
 

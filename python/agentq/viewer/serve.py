@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -23,6 +24,15 @@ from agentq.viewer.items import ItemPlace, Items, squeeze
 from agentq.viewer.page import about, live_page
 
 EVERY_S = 1.0  # least time between two looks at the run directories
+
+
+class _Http(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A tab that was closed while it was answered is no error."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class ViewServer:
@@ -50,11 +60,10 @@ class ViewServer:
                 """A terminal shows no requests."""
 
         try:
-            self._http = ThreadingHTTPServer(("127.0.0.1", port), ViewHandler)
+            self._http = _Http(("127.0.0.1", port), ViewHandler)
         except OSError as error:
             self._items.close()
             raise ConfigError(f"--port must be free; got {port}: {error.strerror}") from error
-        self._http.daemon_threads = True
         self._host = f"127.0.0.1:{self._http.server_address[1]}"
         self.url = f"http://{self._host}/{self._secret}/"
         threading.Thread(target=self._http.serve_forever, daemon=True).start()

@@ -1,7 +1,10 @@
 // The tree on a canvas: d3's tidy layout from left to right, panned and zoomed. It draws; pane.js decides what.
 
 const ROW = 34, COLUMN = 146, SHADES = 9;
+const FAR = 0.15; // below this scale a node is a mark
 const ENDS = { light: [[179, 88, 6], [158, 166, 176], [31, 95, 168]], dark: [[240, 160, 75], [120, 128, 138], [120, 184, 245]] };
+
+const bin = (tree, mean) => Math.round(((mean - tree.low) / (tree.high - tree.low)) * (SHADES - 1));
 
 /** Orange for the lowest Q, grey between, blue for the highest: told apart by people who confuse red and green. */
 function shade(share, theme) {
@@ -66,8 +69,7 @@ class Drawing {
         continue;
       }
       const r = (place.r = N[node] ? Math.min(13, 3.5 + 1.7 * Math.sqrt(N[node])) : 3);
-      const share = N[node] ? (W[node] / N[node] - tree.low) / (tree.high - tree.low) : 0;
-      const path = N[node] ? this.fills[Math.round(share * (SHADES - 1))] : this.hollow;
+      const path = N[node] ? this.fills[bin(tree, W[node] / N[node])] : this.hollow;
       if (tree.terminal[node]) path.rect(x - r, y - r, 2 * r, 2 * r);
       else {
         path.moveTo(x + r, y);
@@ -117,6 +119,7 @@ class Drawing {
       c.lineWidth = width;
       c.stroke(path);
     };
+    if (scale < FAR) return this.far(c, theme, line, ink("focus"));
     stroke(this.links, line, 1 / Math.min(1, scale * 1.2));
     stroke(this.boldLinks, text, 2.5);
     c.fillStyle = paper;
@@ -144,6 +147,33 @@ class Drawing {
       c.stroke();
     }
     if (scale > 0.42) this.labels(c, text, soft, paper);
+  }
+
+  /** From afar: a coloured mark per node and a line across its children, all of them rectangles on whole pixels. */
+  far(c, theme, line, focus) {
+    const { tree } = this.pane, { N, W } = tree.after(this.pane.rollout), ratio = devicePixelRatio, { scale } = this;
+    const at = (x, y) => [Math.round(ratio * (this.x + x * scale)), Math.round(ratio * (this.y + y * scale))];
+    const size = Math.ceil(ratio * Math.max(1.5, 8 * scale)), spans = new Map(), marks = this.fills.map(() => []);
+    for (const { x, y, node, up } of this.places) {
+      if (node >= 0 && N[node]) marks[bin(tree, W[node] / N[node])].push(at(x, y));
+      if (up) spans.set(up, { top: Math.min(y, spans.get(up)?.top ?? y), bottom: y });
+    }
+    c.setTransform(1, 0, 0, 1, 0, 0);
+    c.fillStyle = line;
+    for (const [up, { top, bottom }] of spans) {
+      const [x, from] = at(up.y + 20, top);
+      c.fillRect(x, from, 1, Math.max(1, at(0, bottom)[1] - from));
+    }
+    marks.forEach((places, i) => {
+      c.fillStyle = shade(i / (SHADES - 1), theme);
+      for (const [x, y] of places) c.fillRect(x - (size >> 1), y - (size >> 1), size, size);
+    });
+    const chosen = this.at.get(this.pane.node);
+    if (!chosen) return;
+    const [x, y] = at(chosen.x, chosen.y);
+    c.strokeStyle = focus;
+    c.lineWidth = 2 * ratio;
+    c.strokeRect(x - 6 * ratio, y - 6 * ratio, 12 * ratio, 12 * ratio);
   }
 
   /** Words beside the nodes in sight: the action above its line; N and Q below it. */
