@@ -63,6 +63,12 @@ class Driver:
         """What the server remembers of the visitor now."""
         return self.host.memory(self._visitor)
 
+    @property
+    def moving(self) -> bool:
+        """Whether the page, read in full, was still changing when it was read last."""
+        last = next((entry for entry in reversed(self.log) if isinstance(entry, StepLog) and entry.rule), None)
+        return self.host.full and last is not None and last.rule == "cap"
+
     def start(self, task: Task, name: str) -> BrowserSnapshot:
         """The first page of `task`, in a session that shares nothing with earlier ones. Tries twice."""
         start = self.host.start(task)

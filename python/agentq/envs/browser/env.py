@@ -78,11 +78,6 @@ class BrowserEnv:
         return self._present().view
 
     @property
-    def observation(self) -> Observation:
-        """What the agent was shown last."""
-        return self._present().observation
-
-    @property
     def done(self) -> tuple[EnvAction, ...]:
         """The actions that the page has accepted since reset, in order."""
         return tuple(state.action for state in self._present().path() if state.action is not None)
@@ -128,7 +123,7 @@ class BrowserEnv:
             if env_action is None:
                 raise ActionError("unreadable", "unreadable action")
             view, call = command_call(self._driver.host, state.view, env_action)
-            if call is None and self._driver.host.full and self._moving():
+            if call is None and self._driver.moving:
                 call = ("observe", {})  # the page has changed since it was read
             if call is not None:
                 reply = self._driver.call(state, self._driver.guarded(call, state.view, env_action), lost)
@@ -240,11 +235,6 @@ class BrowserEnv:
             self._driver.look(reply, view)
             raise ActionError("refused", "the user does not allow this step")
         return reply
-
-    def _moving(self) -> bool:
-        """Whether the last wait for the page to settle was given up."""
-        last = next((entry for entry in reversed(self.log) if isinstance(entry, StepLog) and entry.rule), None)
-        return last is not None and last.rule == "cap"
 
     def _note(self, state: BrowserSnapshot, action: EnvAction | None, kind: str | None, message: str) -> str:
         if message:

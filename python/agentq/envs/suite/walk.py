@@ -30,7 +30,7 @@ class SuiteExpert:
     def __call__(self, task: Task, env: Any) -> Advice:
         """The next step from the page that is shown."""
         taken = [action for action in env.done if action.command not in _LOOKING]
-        shown, values = env.observation.text, draw(task.seed)
+        shown, values = env.snapshot().observation.text, draw(task.seed)
         steps = [step for step in self.job.steps if not step.startswith("READ ")]
         if len(taken) >= len(steps):
             return Advice(EnvAction(Command.STOP), "all is done", "stop", Status.DONE)
