@@ -146,8 +146,8 @@ def test_a_run_with_servers_publishes_once_and_actors_are_their_clients(
         servers = [stack.enter_context(fake_openai(tokenizer=tokenizer, root=base)) for _ in range(2)]
         urls = ",".join(server.url for server in servers)
         for kind, more in (("inline", []), ("ray", [f"--run.address={cluster.address}", "--run.workers=2"])):
-            out = tmp_path / kind
-            assert main([*words, f"--run.engine={urls}", f"--run.executor={kind}", *more, f"--out={out}"]) == 0
+            more += [f"--run.engine={urls}", f"--run.executor={kind}", f"--out={tmp_path / 'run'}", "--clean"]
+            assert main([*words, *more]) == 0
             tables[kind] = json.loads(capsys.readouterr().out)["rungs"]
             for row in tables[kind]:
                 row.pop("seconds")
