@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import pytest
+from transformers import AutoTokenizer
 
+from agentq.cli import main
 from agentq.error_kinds import WORKER_LOST
 from agentq.errors import ConfigError
 from agentq.searching import actors
 from agentq.searching.collect import inline
 from agentq.store.run import RunStore
 from tests import processes_lab
+from tests.openai_factory import fake_openai
 from tests.processes_lab import Lab
 from tests.test_processes import KINDS, TASKS, TREE, filled
+from tests.train_factory import TINY
 
+SMALL = [word for word in TINY if "--search" not in word] + ["--eval.measure_base=false"]
 pytestmark = [pytest.mark.rest, pytest.mark.filterwarnings("ignore")]  # Ray's own warnings
 ray = pytest.importorskip("ray")
 
@@ -127,6 +134,26 @@ def test_nothing_goes_through_the_object_store(tmp_path: Path, started: Callable
     found = filled(tmp_path / "ray", workers.stage(job, TREE), TREE)
     assert len(found) == len(TASKS)
     assert sum(sizes) > 300_000 and max(sizes) <= actors.PIECE_BYTES
+
+
+def test_a_run_with_servers_publishes_once_and_actors_are_their_clients(
+    cluster: Any, base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    words = ["train", "rft", "--base", str(base), *SMALL, "--run.num_tasks=6", "--json"]
+    tables = {}
+    with ExitStack() as stack:
+        servers = [stack.enter_context(fake_openai(tokenizer=tokenizer, root=base)) for _ in range(2)]
+        urls = ",".join(server.url for server in servers)
+        for kind, more in (("inline", []), ("ray", [f"--run.address={cluster.address}", "--run.workers=2"])):
+            more += [f"--run.engine={urls}", f"--run.executor={kind}", f"--out={tmp_path / 'run'}", "--clean"]
+            assert main([*words, *more]) == 0
+            tables[kind] = json.loads(capsys.readouterr().out)["rungs"]
+            for row in tables[kind]:
+                row.pop("seconds")
+    assert tables["ray"] == tables["inline"]
+    for server in servers:
+        assert len(server.loaded) == 4, "each run's start and end, published by the driver alone"
 
 
 def test_actors_end_with_the_stage_that_fails(tmp_path: Path, started: Callable[..., actors.Actors]) -> None:
