@@ -133,6 +133,7 @@ def test_all_that_is_known_of_the_nodes_comes_back(tmp_path: Path) -> None:
         again.partials = partial.PartialTrees(store, "s")
         asyncio.run(again.open())
     assert known(again) == known(search)
+    assert again.root.snapshot == () and again.sessions[0].position is again.root  # it shows the first page
     assert search.info() == again.info() | {"seconds": pytest.approx(again.info()["seconds"], abs=10)}
 
 
