@@ -152,6 +152,7 @@ LINES: Lines = {
         ('"taken": search.taken', '"taken": []'),
     ],
     ("partial.py", "test_partial::test_a_tree_is_kept_at_a_bounded_rate "
+        "test_partial::test_a_write_that_takes_long_is_followed_by_a_wait_in_proportion "
                    "test_partial::test_a_damaged_or_foreign_tree_is_dropped_with_a_line"): [
         ("SHARE * (now - begun)", "0"),
         ("if begun < self._next:", "if False:"),
