@@ -162,12 +162,11 @@ LINES: Lines = {
     ],
     ("collect.py", CUT): [
         ("own = replace(settings, attempt=item.attempt)", "own = settings"),
-        ("taken >= turns.waited_for", "taken > 0 and taken >= turns.waited_for"),
         ("cut is not None and taken >=", "False and taken >="),
         ("if cut is not None and t is not None:", "if False:"),
         ("self.done += 1", "self.done += 2"),
     ],
-    ("collect.py", "test_search::test_collection_goes_on_where_an_interrupted_one_stopped "
+    ("collect.py", "test_collection test_search::test_collection_goes_on_where_an_interrupted_one_stopped "
                    "test_faults_stages::test_a_run_whose_world_is_gone_ends_and_keeps_nothing_of_it "
                    "test_faults_stages::test_a_stage_none_of_whose_few_tasks_begins_ends_the_run"): [
         ("if item.key not in kept]", "]"),
