@@ -182,11 +182,14 @@ LINES: Lines = {
     ("processes.py", DEAD): [
         ("if self.deaths[key] < DEATHS:", "if self.deaths[key] <= DEATHS:"),
         ("if self.deaths[key] < DEATHS:", "if self.deaths[key] < 1:"),
-        ("if self.deaths[item.key] >= ALONE:", "if False:"),
-        ("alone = any(self.deaths[key] >= ALONE for key in worker.doing)", "alone = False"),
         ("self.queue.append(item)", "pass"),
         ("tree = self.kind == TREE", "tree = self.kind != TREE"),
         ('info = {"attempt": item.attempt}', "info = {}"),
+    ],
+    ("processes.py", "test_collection"): [
+        ("if self.deaths[item.key] >= ALONE:", "if False:"),
+        ("alone = any(self.deaths[key] >= ALONE for key in worker.doing)", "alone = False"),
+        ("and len(worker.doing) < self.in_flight", "and not worker.doing"),
     ],
     ("processes.py", GROWING): [
         ("self.to.store.partial(self.to.stage, item.task.seed) if self.kind == TREE else None", "None"),
