@@ -184,22 +184,22 @@ LINES: Lines = {
         ("if self.deaths[key] < DEATHS:", "if self.deaths[key] < 1:"),
         ("self.queue.append(item)", "pass"),
         ("tree = self.kind == TREE", "tree = self.kind != TREE"),
-        ('info = {"attempt": item.attempt}', "info = {}"),
     ],
     ("processes.py", "test_collection"): [
+        ('info = {"attempt": item.attempt}', "info = {}"),
+        ("self.to.store.partial(self.to.stage, item.task.seed) if self.kind == TREE else None", "None"),
+        ("if self.stillborn >= DEATHS:", "if self.stillborn > DEATHS:"),
         ("if self.deaths[item.key] >= ALONE:", "if False:"),
         ("alone = any(self.deaths[key] >= ALONE for key in worker.doing)", "alone = False"),
         ("and len(worker.doing) < self.in_flight", "and not worker.doing"),
     ],
     ("processes.py", GROWING): [
-        ("self.to.store.partial(self.to.stage, item.task.seed) if self.kind == TREE else None", "None"),
         ("self.to.store.set_partial(self.to.stage, *values)", "pass"),
     ],
     ("processes.py", PAGES): [
         ("self.to.resets.shown() if values[0] is None else self.to.resets.failed(*values[0])", "pass"),
     ],
     ("processes.py", BEGUN): [
-        ("if self.stillborn >= DEATHS:", "if self.stillborn > 9 * DEATHS:"),
         ("raise values[0]", "raise RuntimeError"),
     ],
     ("worker.py", SAME): [
