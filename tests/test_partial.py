@@ -7,9 +7,11 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import numpy as np
@@ -133,6 +135,7 @@ def test_all_that_is_known_of_the_nodes_comes_back(tmp_path: Path) -> None:
         again.partials = partial.PartialTrees(store, "s")
         asyncio.run(again.open())
     assert known(again) == known(search)
+    assert again.root.snapshot == () and again.sessions[0].position is again.root  # it shows the first page
     assert search.info() == again.info() | {"seconds": pytest.approx(again.info()["seconds"], abs=10)}
 
 
@@ -253,6 +256,26 @@ def test_a_tree_is_kept_at_a_bounded_rate(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(partial, "EVERY_S", 60.0)
     collected(tmp_path / "never", SearchSettings(9, 4, seed=2))
     assert len(writes) == 2 * 9
+
+
+def test_a_write_that_takes_long_is_followed_by_a_wait_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, writes = [100.0], list[float]()
+
+    class Slow:
+        def set_partial(self, stage: str, tree: PartialTree) -> None:
+            now[0] += 0.5
+            writes.append(now[0])
+
+    search = TreeSearch(Lock(), TASKS[0], ScriptedPolicy(_click), SearchSettings(2, 3))
+    asyncio.run(search.run())
+    clock = SimpleNamespace(monotonic=lambda: now[0], perf_counter=time.perf_counter)
+    for name, value in (("time", clock), ("EVERY_S", 2.0), ("SHARE", 20)):
+        monkeypatch.setattr(partial, name, value)
+    kept = partial.PartialTrees(Slow(), "s")  # type: ignore[arg-type]
+    for moment in (101.9, 102.0, 112.4, 112.5):  # 20 times half a second after the first write
+        now[0] = moment
+        kept.keep(search)
+    assert writes == [102.5, 113.0]
 
 
 def test_a_finished_tree_takes_the_place_of_what_was_kept(tmp_path: Path) -> None:

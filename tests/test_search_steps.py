@@ -40,7 +40,8 @@ def test_an_episode_that_ends_before_the_success_it_knows_has_not_succeeded() ->
     def told(history: History, result: StepResult) -> None:
         policy.spent |= result.success
 
-    search = TreeSearch(Lock(), TASK, policy, SearchSettings(num_iterations=60, num_proposals=12), on_rollout=told)
+    settings = SearchSettings(num_iterations=60, num_proposals=12, seed=12)
+    search = TreeSearch(Lock(), TASK, policy, settings, on_rollout=told)
     tree = wait_for(search_steps(search))
     assert policy.spent and search.succeeded and len(tree) == 2
     assert not tree.info["succeeded"]

@@ -8,6 +8,7 @@ import resource
 import runpy
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterable
@@ -114,6 +115,7 @@ def _run(trial: Fault | Plain, place: str, folder: Path, limit: float) -> int:
             if place:
                 os.environ["AGENTQ_FAULT"] = place
                 os.environ["PYTHONPATH"] = os.pathsep.join([str(HOOK), *os.environ.get("PYTHONPATH", "").split()])
+                sys.path.insert(0, str(HOOK))  # worker processes get these as their PYTHONPATH
                 runpy.run_path(str(HOOK / "sitecustomize.py"))
             hypothesis.settings.load_profile("mutants")
             code = pytest.main([*PYTEST, f"--basetemp={folder / 'tmp'}", *_arguments(trial.tests)])

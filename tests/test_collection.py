@@ -1,0 +1,97 @@
+"""Items that the world broke while it showed no first page, and those that killed their workers."""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from agentq.error_kinds import WORKER_LOST
+from agentq.errors import ModelError
+from agentq.searching.collect import Collection, Item
+from agentq.searching.faults import Broken
+from agentq.searching.processes import ALONE, _Link, _Stage
+from agentq.searching.rollout import broken_episode
+from agentq.store.run import TRAJECTORY, TREE, RunStore
+from tests.credit_factory import episode
+
+
+def test_broken_items_are_held_until_a_first_page_is_shown(tmp_path: Path) -> None:
+    told: list[tuple[int, bool | None]] = []
+    whole = episode(1, "p", True, 7)
+    broken, good = Item(whole.task, 0), Item(whole.task, 1)
+    with RunStore.open(tmp_path, {}) as store:
+        with Collection(store, "x", 2, 0, lambda done, total, won: told.append((done, won))) as collection:
+            collection.resets.failed("booking", "no route")
+            collection.keep(broken, broken_episode(whole.task, Broken("reset_failed", "no route"), {"attempt": 0}))
+            assert store.count("x", TRAJECTORY) == 0 and told == []
+            collection.resets.shown()
+            collection.keep(good, whole)
+            assert store.keys("x", TRAJECTORY) == {broken.key, good.key}
+        assert told == [(1, True), (2, None)] and (store.note("x") or {})["done"] == 2
+
+
+class Kept:
+    """A run whose workers die; `records` are kept. It holds the same half-grown tree for every task."""
+
+    num_workers, stage = 1, "x"
+
+    def __init__(self) -> None:
+        self.store, self.records = self, list[Any]()
+
+    def partial(self, stage: str, seed: int) -> str:
+        return f"{stage} {seed}"
+
+    def lose(self, worker: _Link) -> None: ...
+
+    def keep(self, item: Item, record: Any) -> None:
+        self.records.append(record)
+
+
+def stage_of(run: Any, kind: str) -> _Stage:
+    return _Stage(run, cast(Any, None), kind, deque(), run, 4)
+
+
+TASK = episode(1, "p", True, 7).task
+FIRST, SECOND = Item(TASK, 0), Item(TASK, 1)
+
+
+def worker_with(*items: Item, begun: bool = True) -> _Link:
+    worker = _Link(cast(Any, None))
+    worker.begun, worker.doing = begun, {item.key: item for item in items}
+    return worker
+
+
+def test_an_item_whose_workers_died_twice_is_done_alone() -> None:
+    stage = stage_of(Kept(), TRAJECTORY)
+    for deaths, together in ((ALONE - 1, True), (ALONE, False)):
+        stage.deaths[FIRST.key] = deaths
+        assert stage._has_room(worker_with(FIRST), SECOND) is stage._has_room(worker_with(SECOND), FIRST) is together
+        assert stage._has_room(worker_with(), FIRST)
+
+
+def test_an_item_whose_workers_died_three_times_is_kept_as_broken() -> None:
+    run = Kept()
+    stage = stage_of(run, TRAJECTORY)
+    for left in (2, 1, 0):
+        assert not run.records
+        stage.queue.clear()
+        stage._mourn(worker_with(SECOND))
+        assert list(stage.queue) == [SECOND] * (left > 0)
+    (record,) = run.records
+    assert record.fault == WORKER_LOST and record.info["attempt"] == 1
+
+
+def test_workers_that_die_before_they_begin_end_the_run() -> None:
+    stage = stage_of(Kept(), TRAJECTORY)
+    for _ in range(2):
+        stage._mourn(worker_with(begun=False))
+    with pytest.raises(ModelError, match="3 died at it"):
+        stage._mourn(worker_with(begun=False))
+
+
+def test_a_worker_gets_the_half_grown_tree_of_its_task() -> None:
+    assert stage_of(Kept(), TREE)._partial(FIRST) == f"x {TASK.seed}"
+    assert stage_of(Kept(), TRAJECTORY)._partial(FIRST) is None
