@@ -226,7 +226,7 @@ def test_a_finished_search_leaves_nothing_to_the_garbage_collector() -> None:
     gc.disable()
     try:
         _search(SearchSettings(num_iterations=6, num_proposals=3))
-        assert not [each for each in gc.get_objects() if isinstance(each, Node)]
+        assert not [each for each in gc.get_objects() if type(each) is Node]
     finally:
         gc.enable()
 
