@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -32,17 +33,28 @@ def collect(r: Round[AgentQ]) -> None:
     settings = search_settings(s, s.num_iterations, r.settings.run.seed)
     job = partial(searches, policy=r.policy, critic=r.settings.critic, settings=settings, stage=r.stage)
     r.pipeline.collect(r.stage, attempts(r.tasks()), job, kind=TREE, sessions=s.leaves_in_flight)
-    r.store.set_note(r.stage, {**(r.store.note(r.stage) or {}), "pairs": r.settings.pairs.model_dump()})
+    r.store.set_note(r.stage, {**(r.store.note(r.stage) or {}), "pairs": pairing(r.settings)})
 
 
 def credit(r: Round[AgentQ]) -> list[PreferencePair | Sample]:
     """Sibling pairs whose blended values differ by `pairs.threshold` or more, and actions to replay."""
     found: list[PreferencePair | Sample] = []
     for tree in r.store.trees(r.stage):
-        found += node_pairs(tree, **r.settings.pairs.model_dump())
+        found += node_pairs(tree, **pairing(r.settings))
         if r.settings.train.sft_weight:
             found += tree_success_samples(tree)
     return with_learners_reference(r, found)
+
+
+def pairing(settings: AgentQ) -> dict[str, Any]:
+    """The arguments of `node_pairs`."""
+    p = settings.pairs
+    return {
+        "alpha": p.alpha,
+        "threshold": p.threshold,
+        "min_visits": p.min_visits,
+        "max_pairs_per_node": p.max_pairs_per_node,
+    }
 
 
 def with_learners_reference(
