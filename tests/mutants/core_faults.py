@@ -7,7 +7,7 @@ from tests.mutants.fault import Lines, faults_of
 FOREST = (
     "test_forest test_forest_draws test_forest_refusals test_forest_tickets test_forest_snapshot test_forest_oracle"
 )
-ROWS = "test_small_llama::test_rows_of_any_length_and_branches_give_the_logits_of_a_plain_forward_pass"
+ROWS = "test_growing test_small_llama::test_rows_of_any_length_and_branches_give_the_logits_of_a_plain_forward_pass"
 ATTENTION = f"test_decoding::test_attend_rows_is_softmax_attention_of_each_row {ROWS}"
 DRAWS = "test_small_llama::test_drawn_tokens_invert_the_cumulative_distribution"
 
