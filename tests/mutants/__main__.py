@@ -104,7 +104,8 @@ def _report(faults: Sequence[Fault], found: Found, seconds: float, as_json: bool
     how = ", ".join(f"{n} {word}" for word, n in sorted(said.items()))
     print(f"{len(faults) - len(left)} of {len(faults)} faults killed ({how}) in {seconds / 60:.0f} min", end="")
     print(f", {figures['cpu_minutes']} min of CPU time with earlier runs")
-    print(*left, sep="\n")
+    for line in left:
+        print(line)
 
 
 if __name__ == "__main__":

@@ -146,7 +146,6 @@ LINES: Lines = {
     ("llama.cc", ROWS): [
         ("a * cos[i] - b * sin[i]", "a * cos[i] + b * sin[i]"),
         ("cos + tokens[i] * m.size, sin + tokens[i] * m.size", "cos + i * m.size, sin + i * m.size"),
-        ("part.visible ? left : std::min(left, kChunk - at)", "std::min(left, kChunk - at)"),
         ("part.length -= left - count;", ""),
         ("done = chunk.cut ? done + count : 0;", "done = 0;"),
         ("row.stop - (goes_on ? 0 : 1)", "row.stop - 1"),
@@ -157,6 +156,9 @@ LINES: Lines = {
         ("w.out, x, m.width, true", "w.out, x, m.width, false"),
         ("x += count * model.width;", ""),
         ("cos += count * model.size;", ""),
+    ],
+    ("llama.cc", "test_decoding_chunks"): [
+        ("part.visible ? left : std::min(left, kChunk - at)", "std::min(left, kChunk - at)"),
     ],
     ("attend_body.h", ATTENTION): [
         ("turned[i * kPanel + q - first] = scale * from[i]", "turned[i * kPanel + q - first] = from[i]"),
