@@ -177,7 +177,7 @@ LINES: Lines = {
         ("sum / static_cast<float>(width) + eps", "sum + eps"),
         ("g * (g > 0.0F ? Vec{} + 1.0F : e)", "g * (g > 0.0F ? e : Vec{} + 1.0F)"),
         ("best, 1.0F / temperature, weights", "best, temperature, weights"),
-        ("logps[n] = logits[token] - log_sum;", "logps[n] = allowed[token] - log_sum;"),
+        ("logps[n] = logits[token] - log_sum;", "logps[n] = logits[token];"),
         ("before + block_sums[block] <= target", "before + block_sums[block] < target"),
         ("while (token > 0 && weights[token] == 0) --token;", ""),
         ("most = highest(logits, size)", "most = highest(allowed, size)"),
