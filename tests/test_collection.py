@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections import deque
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from agentq.error_kinds import WORKER_LOST
 from agentq.errors import ModelError
+from agentq.policies.usage import Usage
+from agentq.searching import worker
 from agentq.searching.collect import Collection, Item
 from agentq.searching.faults import Broken
 from agentq.searching.processes import ALONE, _Link, _Stage
 from agentq.searching.rollout import broken_episode
+from agentq.searching.run import wait_for
 from agentq.store.run import TRAJECTORY, TREE, RunStore
 from tests.credit_factory import episode
 
@@ -59,9 +63,9 @@ FIRST, SECOND = Item(TASK, 0), Item(TASK, 1)
 
 
 def worker_with(*items: Item, begun: bool = True) -> _Link:
-    worker = _Link(cast(Any, None))
-    worker.begun, worker.doing = begun, {item.key: item for item in items}
-    return worker
+    link = _Link(cast(Any, None))
+    link.begun, link.doing = begun, {item.key: item for item in items}
+    return link
 
 
 def test_an_item_whose_workers_died_twice_is_done_alone() -> None:
@@ -95,3 +99,42 @@ def test_workers_that_die_before_they_begin_end_the_run() -> None:
 def test_a_worker_gets_the_half_grown_tree_of_its_task() -> None:
     assert stage_of(Kept(), TREE)._partial(FIRST) == f"x {TASK.seed}"
     assert stage_of(Kept(), TRAJECTORY)._partial(FIRST) is None
+
+
+class Wire:
+    """A connection that keeps what is sent, and whose other side is closed."""
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+
+    def send(self, message: Any) -> None:
+        self.sent.append(message)
+
+    def recv(self) -> Any:
+        raise EOFError
+
+
+def test_a_worker_goes_on_with_the_tree_that_came_with_its_item() -> None:
+    wire: Any = Wire()
+    serving = worker._Serving(wire)
+    serving.resources = cast(Any, SimpleNamespace(usage=Usage()))
+
+    async def work(item: Item, resets: object) -> Any:
+        return [serving.kept.partial("x", item.task.seed) for _ in range(2)]
+
+    serving.work = work
+    wait_for(serving._do(FIRST, cast(Any, "tree")))
+    ((what, key, record, _),) = wire.sent
+    assert (what, key, record) == ("done", FIRST.key, ["tree", None])  # given once
+
+
+def test_a_worker_ends_when_its_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ended(Exception): ...
+
+    def end(code: int) -> None:
+        raise Ended
+
+    monkeypatch.setattr(worker.os, "_exit", end)
+    serving = worker._Serving(cast(Any, Wire()))
+    with pytest.raises(Ended):
+        serving._receive(cast(Any, None), cast(Any, None))

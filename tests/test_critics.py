@@ -68,6 +68,13 @@ def test_ranker_asks_once_more_then_lets_the_proposal_order_stand() -> None:
     assert (ranker.stats.calls, ranker.stats.unknown, ranker.stats.fallbacks) == (2, 2, 1)
 
 
+def test_ranker_gives_up_only_after_two_unknown_answers_to_one_question() -> None:
+    calls = iter(range(9))
+    ranker = LLMRanker(_engine(lambda text: _letter_of_smallest(text) if next(calls) % 2 else "no idea"))
+    assert _rank(ranker, [CLICKS[2], CLICKS[1], CLICKS[0]]) == [0.0, 0.5, 1.0]
+    assert (ranker.stats.calls, ranker.stats.unknown, ranker.stats.fallbacks) == (4, 2, 0)
+
+
 @pytest.mark.parametrize("method", get_args(CriticMethod))
 def test_ranker_asks_nothing_about_a_single_proposal(method: CriticMethod) -> None:
     engine = Scripted(lambda role, text: "", gives=Gives.LETTERS)

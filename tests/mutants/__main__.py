@@ -96,15 +96,16 @@ def _report(faults: Sequence[Fault], found: Found, seconds: float, as_json: bool
     said = Counter(found[fault].said for fault in faults)
     left = [f"{found[fault].said}: {fault}" for fault in faults if found[fault].said not in KILLED]
     cpu = sum(outcome.cpu_seconds for outcome in found.values())
-    figures = {"faults": len(faults), "killed": len(faults) - len(left), **said, "left": left}
+    figures = {"faults": len(faults), **said, "left": left}
     figures |= {"minutes": round(seconds / 60, 1), "cpu_minutes": round(cpu / 60, 1)}
     if as_json:
         print(json.dumps(figures))
         return
     how = ", ".join(f"{n} {word}" for word, n in sorted(said.items()))
-    print(f"{figures['killed']} of {len(faults)} faults killed ({how}) in {seconds / 60:.0f} min", end="")
+    print(f"{len(faults) - len(left)} of {len(faults)} faults killed ({how}) in {seconds / 60:.0f} min", end="")
     print(f", {figures['cpu_minutes']} min of CPU time with earlier runs")
-    print(*left, sep="\n")
+    for line in left:
+        print(line)
 
 
 if __name__ == "__main__":

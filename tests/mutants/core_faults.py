@@ -7,7 +7,7 @@ from tests.mutants.fault import Lines, faults_of
 FOREST = (
     "test_forest test_forest_draws test_forest_refusals test_forest_tickets test_forest_snapshot test_forest_oracle"
 )
-ROWS = "test_small_llama::test_rows_of_any_length_and_branches_give_the_logits_of_a_plain_forward_pass"
+ROWS = "test_growing test_small_llama::test_rows_of_any_length_and_branches_give_the_logits_of_a_plain_forward_pass"
 ATTENTION = f"test_decoding::test_attend_rows_is_softmax_attention_of_each_row {ROWS}"
 DRAWS = "test_small_llama::test_drawn_tokens_invert_the_cumulative_distribution"
 
@@ -146,7 +146,6 @@ LINES: Lines = {
     ("llama.cc", ROWS): [
         ("a * cos[i] - b * sin[i]", "a * cos[i] + b * sin[i]"),
         ("cos + tokens[i] * m.size, sin + tokens[i] * m.size", "cos + i * m.size, sin + i * m.size"),
-        ("part.visible ? left : std::min(left, kChunk - at)", "std::min(left, kChunk - at)"),
         ("part.length -= left - count;", ""),
         ("done = chunk.cut ? done + count : 0;", "done = 0;"),
         ("row.stop - (goes_on ? 0 : 1)", "row.stop - 1"),
@@ -157,6 +156,9 @@ LINES: Lines = {
         ("w.out, x, m.width, true", "w.out, x, m.width, false"),
         ("x += count * model.width;", ""),
         ("cos += count * model.size;", ""),
+    ],
+    ("llama.cc", "test_decoding_chunks"): [
+        ("part.visible ? left : std::min(left, kChunk - at)", "std::min(left, kChunk - at)"),
     ],
     ("attend_body.h", ATTENTION): [
         ("turned[i * kPanel + q - first] = scale * from[i]", "turned[i * kPanel + q - first] = from[i]"),
@@ -175,7 +177,7 @@ LINES: Lines = {
         ("sum / static_cast<float>(width) + eps", "sum + eps"),
         ("g * (g > 0.0F ? Vec{} + 1.0F : e)", "g * (g > 0.0F ? e : Vec{} + 1.0F)"),
         ("best, 1.0F / temperature, weights", "best, temperature, weights"),
-        ("logps[n] = logits[token] - log_sum;", "logps[n] = allowed[token] - log_sum;"),
+        ("logps[n] = logits[token] - log_sum;", "logps[n] = logits[token];"),
         ("before + block_sums[block] <= target", "before + block_sums[block] < target"),
         ("while (token > 0 && weights[token] == 0) --token;", ""),
         ("most = highest(logits, size)", "most = highest(allowed, size)"),

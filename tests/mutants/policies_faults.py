@@ -8,12 +8,8 @@ ANSWERS = (
     "test_traps::test_an_answer_is_tokenized_alone_wherever_a_text_is_cut "
     "test_traps::test_a_beginning_token_stands_once_and_first"
 )
-DENSITY = (
-    "test_traps::test_the_whole_distribution_is_sampled "
-    "test_traps::test_logps_are_those_of_temperature_one_in_engine_and_learner"
-)
 WINDOWS = "test_architectures::test_log_probabilities_are_those_of_a_plain_forward_pass"
-LLAMA = "test_small_llama::test_rows_of_any_length_and_branches_give_the_logits_of_a_plain_forward_pass"
+LLAMA = "test_growing test_small_llama::test_rows_of_any_length_and_branches_give_the_logits_of_a_plain_forward_pass"
 
 LINES: Lines = {
     ("weights.py", "test_traps::test_a_fingerprint_tells_weights_tokenizers_and_templates_apart"): [
@@ -26,7 +22,7 @@ LINES: Lines = {
         ('add_special_tokens=False, verbose=False)["input_ids"]\n        else',
          'verbose=False)["input_ids"]\n        else'),
     ],
-    ("decoding.py", DENSITY): [
+    ("decoding.py", "test_draws"): [
         ("torch.log_softmax(logits, dim=-1)",
          "torch.log_softmax(logits / torch.where(warm, temperatures[:, None], 1.0), dim=-1)"),
         ("torch.softmax(allowed / ",
@@ -41,7 +37,6 @@ LINES: Lines = {
         ("before[list(parents)]", "before[[0] * count]"),
         ("self.depths[-1] + 1 if self.depths else 0", "len(self.depths)"),
         ("self.depths += [depth] * count", "self.depths += [0] * count"),
-        ("self.length + ROOM, size)\n            if", "self.length, size)\n            if"),
         ("buffer[:, :, :, :filled] = held", "pass"),
         ("torch.cat(self.known, dim=3, out=self._states[:, :, :, : self.num_cached])", "pass"),
     ],

@@ -32,7 +32,6 @@ DEAD = (
 GROWING = "test_processes::test_a_half_grown_tree_goes_from_worker_to_worker"
 PAGES = "test_processes::test_first_pages_are_counted_over_all_workers"
 BEGUN = "test_processes::test_a_job_that_cannot_begin_and_a_worker_that_dies_of_it_end_the_stage"
-ENDED = "test_processes::test_workers_end_with_the_run"
 CUT = "test_train::test_the_straggler_cut_keeps_the_same_rollouts_in_any_order"
 
 LINES: Lines = {
@@ -206,18 +205,15 @@ LINES: Lines = {
         ("used.since(self.counted)", "used"),
         ("self.counted = used", "pass"),
     ],
-    ("worker.py", GROWING): [
+    ("worker.py", GROWING): [('self.send("partial", tree)', "pass")],
+    ("worker.py", "test_collection"): [
         ("self.kept.given[item.task.seed] = partial", "pass"),
         ("found = self.given.pop(seed, None)", "found = None"),
-        ('self.send("partial", tree)', "pass"),
+        ("found = self.given.pop(seed, None)", "found = self.given.get(seed)"),
+        ("OSError):\n                os._exit(0)", "OSError):\n                return"),
     ],
     ("worker.py", PAGES): [('self.send("page", (env, said))', 'self.send("page", None)')],
     ("worker.py", BEGUN): [("error.add_note(lines)", "pass"), ('self.send("failed", error)\n', "pass\n")],
-    ("worker.py", ENDED): [
-        ("OSError):\n                os._exit(0)", "OSError):\n                return"),
-        ("os.kill(pid, signal.SIGKILL)", "pass"),
-        ("            control.close()\n", ""),
-    ],
 }  # fmt: skip
 
 FAULTS = faults_of("python/agentq/searching", LINES)
