@@ -223,7 +223,7 @@ EFFECTS: dict[str, Effect] = {
         f"<script>onpopstate = () => {POST}; history.pushState(1, '')</script>" + button("history.back()")
     ),
     # other than a click
-    "text, input": Effect(f'<input aria-label=Name oninput="{POST}">', Command.TYPE, "Ann"),
+    "text, input": Effect(f'<input aria-label=Name oninput="{POST}">', Command.TYPE, "A"),  # one for each key
     "text, change": Effect(f'<input aria-label=Name onchange="{POST}">', Command.TYPE, "Ann"),
     "text of an editor": Effect(
         f'<div contenteditable role=textbox aria-label=Note oninput="{POST}"></div>', Command.TYPE, "Ann"
@@ -240,9 +240,14 @@ EFFECTS: dict[str, Effect] = {
 
 
 def act(env: BrowserEnv, effect: Effect) -> StepResult:
-    """The action on the page that `env` shows."""
+    """The action on the page that `env` shows. Questions are denied, and fields left after typing."""
     element = None if effect.command is Command.PRESS else len(env.view.page.controls)
-    return env.step(EnvAction(effect.command, element, effect.text))
+    result = env.step(EnvAction(effect.command, element, effect.text))
+    if getattr(env.log[-1], "rule", "") == "dialog":
+        return env.step(EnvAction(Command.DIALOG, text="DISMISS"))
+    if effect.command is Command.TYPE and result.error_kind is None:
+        return env.step(EnvAction(Command.PRESS, text="Tab"))
+    return result
 
 
 def open_at(url: str, pool: BrowserPool, guard: Guard | None, steps: int = 30) -> BrowserEnv:
