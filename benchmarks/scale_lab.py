@@ -24,13 +24,17 @@ class Waiting:
     """Resources without engines. `call_s`: what a call of the policy takes."""
 
     call_s: float
-    usage: Usage = field(default_factory=Usage)
+    counted: Usage = field(default_factory=Usage)
 
     version = 0
 
+    @property
+    def usage(self) -> Usage:
+        return self.counted.since(None)
+
     async def propose(self, history: History, k: int, *, seed: int, temperature: float = 1.0) -> list[Proposal]:
         """Random clicks, after the wait."""
-        self.usage.of("policy").requests += 1
+        self.counted.of("policy").requests += 1
         await asyncio.sleep(self.call_s)
         return await ScriptedPolicy(_click).propose(history, k, seed=seed, temperature=temperature)
 
