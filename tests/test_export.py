@@ -11,7 +11,7 @@ import pytest
 
 from agentq.agent.actions import history_text
 from agentq.agent.prompts import policy_messages
-from agentq.cli import app, main
+from agentq.cli import main, records
 from agentq.credit.pairs import node_pairs, success_samples, tree_success_samples, weighed_pairs
 from agentq.export import FORMATS, export
 from agentq.store import RunStore
@@ -78,7 +78,7 @@ def test_completions_are_the_actions_on_the_way_to_success(run: Path, tmp_path: 
 def test_the_command_line_knows_the_formats_and_says_what_is_missing(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert tuple(FORMATS) == app.FORMATS
+    assert tuple(FORMATS) == records.FORMATS
     out = str(tmp_path / "x.jsonl")
     assert main(["export", str(run), "--format", "sharegpt", "--out", out, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["export"] == out

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+from agentq.cli import DONE
 from agentq.errors import ConfigError, did_you_mean
 
+if TYPE_CHECKING:
+    from agentq.recipes.load import Setting
+
+Run = Callable[[Namespace], int]
 Argument = tuple[tuple[str, ...], dict[str, Any]]
 
 
@@ -55,6 +62,33 @@ class Subcommand(NamedTuple):
         for names, words in self.arguments:
             parser.add_argument(*names, **words)
         return parser
+
+
+COMMANDS: dict[str, Subcommand] = {}
+JSON = argument("--json", action="store_true", help="print the result as one JSON object")
+CONFIG = argument("--config", type=Path, metavar="FILE", help="TOML file of settings")
+MODEL = "name or directory of a model, vllm:PATH, or http://HOST/v1#MODEL"
+
+
+def command(name: str, about: str, *arguments: Argument, settings: bool = False) -> Callable[[Run], Run]:
+    """Registers a function as a command."""
+
+    def register(run: Run) -> Run:
+        COMMANDS[name] = Subcommand(name, about, arguments, settings, run)
+        return run
+
+    return register
+
+
+def say(args: Namespace, result: dict[str, Any], text: str) -> int:
+    """Print the result: as JSON, or as text. Returns the exit code."""
+    print(json.dumps(result) if args.json else text, flush=True)
+    return DONE
+
+
+def setting_line(s: Setting) -> str:
+    """A setting in a list of settings."""
+    return f"{f'--{s.key} {s.default}':<43} {s.description}"
 
 
 def _split(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
