@@ -167,7 +167,6 @@ LINES: Lines = {
         ("row.visible ? row.open : row.reach(t); j", "row.visible ? row.open + 1 : row.reach(t); j"),
         ("for (std::int64_t j = row.open; row.visible", "for (std::int64_t j = row.open + 1; row.visible"),
         ("for (; j < n; ++j) {\n    float dot", "for (; j + 1 < n; ++j) {\n    float dot"),
-        ("j < whole_vectors(n); ++j) scores[j] = kHidden;", "j < n; ++j) scores[j] = kHidden;"),
     ],
     ("kernels.h", ATTENTION): [
         ("length - (stop - start) + t + 1", "length - (stop - start) + t"),
