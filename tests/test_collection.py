@@ -15,9 +15,9 @@ from agentq.policies.usage import Usage
 from agentq.searching import worker
 from agentq.searching.collect import Collection, Item
 from agentq.searching.faults import Broken
-from agentq.searching.processes import ALONE, _Link, _Stage
 from agentq.searching.rollout import broken_episode
 from agentq.searching.run import wait_for
+from agentq.searching.workers import ALONE, Link, _Stage
 from agentq.store.run import TRAJECTORY, TREE, RunStore
 from tests.credit_factory import episode
 
@@ -37,6 +37,14 @@ def test_broken_items_are_held_until_a_first_page_is_shown(tmp_path: Path) -> No
         assert told == [(1, True), (2, None)] and (store.note("x") or {})["done"] == 2
 
 
+class Sent(Link):
+    """A worker that is told nothing."""
+
+    def send(self, *message: object) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Kept:
     """A run whose workers die; `records` are kept. It holds the same half-grown tree for every task."""
 
@@ -48,7 +56,7 @@ class Kept:
     def partial(self, stage: str, seed: int) -> str:
         return f"{stage} {seed}"
 
-    def lose(self, worker: _Link) -> None: ...
+    def lose(self, worker: Link) -> None: ...
 
     def keep(self, item: Item, record: Any) -> None:
         self.records.append(record)
@@ -62,8 +70,8 @@ TASK = episode(1, "p", True, 7).task
 FIRST, SECOND = Item(TASK, 0), Item(TASK, 1)
 
 
-def worker_with(*items: Item, begun: bool = True) -> _Link:
-    link = _Link(cast(Any, None))
+def worker_with(*items: Item, begun: bool = True) -> Link:
+    link = Sent(placed=True)
     link.begun, link.doing = begun, {item.key: item for item in items}
     return link
 

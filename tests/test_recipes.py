@@ -73,7 +73,9 @@ def climbed(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Climbed:
             rows = climb(pipeline, settings)
         # the command reads them; the policy and the critic, which are a teacher and a scripted one here
         policy = {f"model.{name}" for name in ("max_new_tokens", "stop", "prompt", "grammar")}
-        elsewhere = {"run.out", "run.executor", "run.workers", "run.constrained"} | policy
+        elsewhere = {
+            f"run.{name}" for name in ("out", "executor", "workers", "address", "gpus", "constrained")
+        } | policy
         elsewhere |= {"model.memory", "model.sleep", "critic.max_new_tokens", "critic.method"}
         overridden = {"run.group_size"}  # by rungs
         assert read - overridden - elsewhere == keys(Ladder) - elsewhere

@@ -153,7 +153,7 @@ def test_step_agent_implicit_prefers_the_expert_where_the_agent_differs(store: R
 def test_step_agent_inverse_pays_the_agent_the_logits_of_its_own_actions(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Engine:
+    class Renderer:
         def encode_answer(self, text: str) -> np.ndarray:
             return np.array([int(text.removeprefix("COMMANDS: CLICK [").removesuffix("]"))])
 
@@ -168,7 +168,7 @@ def test_step_agent_inverse_pays_the_agent_the_logits_of_its_own_actions(
     monkeypatch.setattr(step_agent_inverse, "features", ids)
     monkeypatch.setattr(step_agent_inverse, "discriminate", logits)
     r = with_tree(round_of("step_agent_inverse", store), inspection())
-    monkeypatch.setattr(r.pipeline, "engine", lambda checkpoint: Engine())
+    monkeypatch.setattr(step_agent_inverse, "load_renderer", lambda checkpoint, template: Renderer())
     items = credit(r)
     assert [item.advantages.tolist() for item in items] == [pytest.approx([a], abs=1e-5) for a in (1, -1, 0)]
     tokens = [p.token_ids.tolist() for p in inspection().proposal[2::2] if p is not None]

@@ -1,8 +1,7 @@
 """The plain data that all parts exchange, without behaviour but reading and printing.
 
 The symbols are the usual ones: o observation, h history, a action, N visits, W value sum. A history is
-h_t = (a_1 .. a_{t-1}, o_t): all past composite actions, only the current observation (Putta et al. 2024,
-arXiv:2408.07199, section 3.1).
+h_t = (a_1 .. a_{t-1}, o_t): all past composite actions, only the current observation (arXiv:2408.07199, section 3.1).
 """
 
 from __future__ import annotations
@@ -54,14 +53,8 @@ class Command(StrEnum):
 INPUT_COMMANDS = (Command.HOVER, Command.DRAG, Command.PRESS)  # mouse and keyboard; no built-in site needs them
 PAGE_COMMANDS = (Command.UPLOAD, Command.FIND, Command.BACK, Command.WAIT, Command.TAB, Command.DIALOG)
 BROWSER_COMMANDS = INPUT_COMMANDS + PAGE_COMMANDS  # all that a web site of somebody else's takes beyond the paper's
-ELEMENT_COMMANDS = frozenset(
-    {Command.CLICK, Command.TYPE, Command.SELECT, Command.SUBMIT, Command.CLEAR, Command.HOVER, Command.DRAG}
-    | {Command.UPLOAD}
-)
-TEXT_COMMANDS = frozenset(
-    {Command.TYPE, Command.SELECT, Command.GOTO, Command.SCROLL, Command.ASK_USER, Command.DRAG, Command.PRESS}
-    | {Command.UPLOAD, Command.FIND, Command.WAIT, Command.TAB, Command.DIALOG}
-)
+ELEMENT_COMMANDS = frozenset(map(Command, ("CLICK", "TYPE", "SELECT", "SUBMIT", "CLEAR", "HOVER", "DRAG", "UPLOAD")))
+TEXT_COMMANDS = frozenset(Command) - set(map(Command, ("CLICK", "SUBMIT", "CLEAR", "STOP", "HOVER", "BACK")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +76,7 @@ class EnvAction:
     """A command for the environment: `CLICK [5]`, `TYPE [3] Ann`, `SELECT [4] May 12`, `GOTO /`, `SCROLL DOWN`, `STOP`.
 
     INPUT_COMMANDS: `HOVER [5]`, `DRAG [5] TO [6]`, `DRAG [5] BY 40 -10` (pixels right and down), `PRESS ArrowUp 12`.
-    PAGE_COMMANDS: `UPLOAD [5] photo.png`, `FIND text`, `BACK`, `WAIT 2` (seconds), `TAB 2`, `TAB CLOSE 2`,
-    `DIALOG ACCEPT Ann`, `DIALOG DISMISS`. A page that takes these also takes `SCROLL [5]`.
+    PAGE_COMMANDS: `UPLOAD [5] a.png`, `FIND text`, `BACK`, `WAIT 2` (seconds), `TAB CLOSE 2`, `DIALOG ACCEPT Ann`.
     """
 
     command: Command
@@ -92,12 +84,8 @@ class EnvAction:
     text: str | None = None
 
     def __str__(self) -> str:
-        parts = [self.command.value]
-        if self.element is not None:
-            parts.append(f"[{self.element}]")
-        if self.text is not None:
-            parts.append(self.text)
-        return " ".join(parts)
+        parts = (self.command.value, None if self.element is None else f"[{self.element}]", self.text)
+        return " ".join(part for part in parts if part is not None)
 
 
 class Status(StrEnum):
@@ -241,7 +229,7 @@ class Trajectory:
     @property
     def fault(self) -> str | None:
         """Error kind of the world fault that broke the episode; None if it is whole."""
-        return next((s.result.error_kind for s in self.steps if s.result.broken), self.info.get("error_kind"))
+        return next((step.result.error_kind for step in self.steps if step.result.broken), self.info.get("error_kind"))
 
     @property
     def broken(self) -> bool:

@@ -147,7 +147,7 @@ LINES: Lines = {
         ('node.broke = state["broke"][i]', "pass"),
         ("search.begun -= state", "search.begun += state"),
         ('search.counts.update(state["counts"])', "pass"),
-        ("(table[\"parent\"][1:] + above)", "table[\"parent\"][1:]"),
+        ('(-1, above), *(table["parent"][1:] + above).tolist()]\n', '(-1, above), *table["parent"][1:].tolist()]\n'),
         ('"taken": search.taken', '"taken": []'),
     ],
     ("partial.py", "test_partial::test_a_tree_is_kept_at_a_bounded_rate "
@@ -174,31 +174,31 @@ LINES: Lines = {
         ("if not self.resets.in_a_row:\n                self._let_go()", "if False:\n                self._let_go()"),
         ("gone = kind is None and bool(self.held) and not self.done", "gone = False"),
     ],
-    ("processes.py", SAME): [
-        ("self.processes.usage += used", "pass"),
+    ("workers.py", SAME): [
+        ("self.crew.usage += used", "pass"),
         ("self.to.keep(worker.doing.pop(key), record)", "worker.doing.pop(key)"),
     ],
-    ("processes.py", DEAD): [
+    ("workers.py", DEAD): [
         ("if self.deaths[key] < DEATHS:", "if self.deaths[key] <= DEATHS:"),
         ("if self.deaths[key] < DEATHS:", "if self.deaths[key] < 1:"),
         ("self.queue.append(item)", "pass"),
         ("tree = self.kind == TREE", "tree = self.kind != TREE"),
     ],
-    ("processes.py", "test_collection"): [
+    ("workers.py", "test_collection"): [
         ('info = {"attempt": item.attempt}', "info = {}"),
         ("self.to.store.partial(self.to.stage, item.task.seed) if self.kind == TREE else None", "None"),
         ("if self.stillborn >= DEATHS:", "if self.stillborn > DEATHS:"),
         ("if self.deaths[item.key] >= ALONE:", "if False:"),
         ("alone = any(self.deaths[key] >= ALONE for key in worker.doing)", "alone = False"),
-        ("and len(worker.doing) < self.in_flight", "and not worker.doing"),
+        ("and len(worker.doing) < self.each", "and not worker.doing"),
     ],
-    ("processes.py", GROWING): [
+    ("workers.py", GROWING): [
         ("self.to.store.set_partial(self.to.stage, *values)", "pass"),
     ],
-    ("processes.py", PAGES): [
+    ("workers.py", PAGES): [
         ("self.to.resets.shown() if values[0] is None else self.to.resets.failed(*values[0])", "pass"),
     ],
-    ("processes.py", BEGUN): [
+    ("workers.py", BEGUN): [
         ("raise values[0]", "raise RuntimeError"),
     ],
     ("worker.py", SAME): [

@@ -101,8 +101,8 @@ class BrowserEnv:
         self.log.clear()
         self._astray = False
         state = self._driver.start(task, self.name)
-        text, _ = self._text(state.view)
-        observation = Observation(text, state.view.url, picture=self._driver.picture(self.screenshots))
+        picture = self._driver.picture(self.screenshots)
+        observation = Observation(self._text(state.view)[0], state.view.url, picture=picture)
         self._state = self._driver.live = replace(state, observation=observation)
         return observation
 
@@ -261,15 +261,9 @@ class BrowserEnv:
             parent=state,
         )
         if not same:
-            driver = self._driver
-            after = replace(
-                after,
-                document=state.document_after(reply),
-                memory=driver.memory,
-                lineage=driver.lineage,
-                unsafe=driver.lineage.unsafe,
-                storage=None,
-            )
+            memory, lineage = self._driver.memory, self._driver.lineage
+            now = state.document_after(reply)
+            after = replace(after, document=now, memory=memory, lineage=lineage, unsafe=lineage.unsafe, storage=None)
         return after, cut
 
     def _result(
