@@ -71,6 +71,33 @@ def test_a_loaded_forest_goes_on_as_the_other_would(selection: str) -> None:
     assert seen[0] == seen[1]
 
 
+def test_a_loaded_best_first_tree_offers_its_leaves() -> None:
+    forest = Forest(selection="best_first")
+    forest.add_trees(1)
+    ticket, _ = forest.ask_one(0)
+    forest.expand([ticket], [3], [0.1, 0.9, 0.5])
+    forest.tell_one(ticket, 0.5)
+    nodes = []
+    for each in (forest, Forest.from_bytes(forest.to_bytes())):
+        asked = [each.ask_one(0) for _ in range(3)]
+        nodes.append([node for _, node in asked])
+    assert nodes[0] == nodes[1] and len(set(nodes[0])) == 3
+
+
+@pytest.mark.parametrize("selection", ["thompson_gaussian", "thompson_beta"])
+def test_a_loaded_thompson_tree_whose_children_have_ended_still_goes_wider(selection: str) -> None:
+    forest = Forest(selection=selection)
+    forest.add_trees(1)
+    ticket, root = forest.ask_one(0)
+    forest.expand([ticket], [1])
+    forest.extend([ticket], [0])
+    forest.set_terminal([ticket])
+    forest.tell_one(ticket, 0.5)
+    assert forest.exhaust
+    for each in (forest, Forest.from_bytes(forest.to_bytes())):
+        assert each.ask_one(0)[1] == root
+
+
 def test_a_forest_without_trees_is_saved_too() -> None:
     forest = Forest.from_bytes(Forest(c_exp=0.5).to_bytes())
     assert (forest.c_exp, len(forest.trees)) == (0.5, 0)
@@ -118,6 +145,18 @@ def put(field: str, row: int, value: float, **settings: Any) -> Any:
     def forge() -> bytes:
         saved = wide(**settings)
         saved.nodes[0][field][row] = value
+        return join(saved)
+
+    return forge
+
+
+def sums(root: float, a: float, b: float) -> Any:
+    """Other sums at the root (three visits, one at itself) and its children (a visit each), for a rule of [0, 1]."""
+
+    def forge() -> bytes:
+        saved = wide(selection="thompson_beta")
+        assert saved.nodes[0]["visit_count"][:3].tolist() == [3, 1, 1]
+        saved.nodes[0]["value_sum"][:3] = root, a, b
         return join(saved)
 
     return forge
@@ -172,6 +211,9 @@ FORGERIES = [
     ("a value is out of range", put("value_sum", B, 1.5, selection="thompson_beta")),
     ("a value is out of range", put("value_sum", B, -0.5, selection="thompson_beta")),
     ("a value is out of range", put("value_sum", 0, 0.25, selection="thompson_beta")),
+    ("a value is out of range", sums(2.0, 0.0, 0.0)),  # 2 from the one visit at the root itself
+    ("a value is out of range", sums(0.5, 1.0, -0.5)),  # 0 from it, so only b's own sum is wrong
+    ("a value is out of range", sums(2.0, 0.0, 2.0)),  # 0 from it; b has more than its visit can give
     ("a node has flags", put("flags", LEAF, 4)),
     ("a node has flags", put("flags", LEAF, EXHAUSTED)),
     ("a node has flags", put("flags", B, TERMINAL | EXHAUSTED, exhaust=False)),
