@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urljoin
 
-from agentq.envs.browser.hosts import Start, Verdict
+from agentq.envs.browser.hosts import Start, Verdict, WithoutMemory
 from agentq.envs.tab import View
 from agentq.types import Split, Task
 
@@ -222,7 +222,7 @@ class _Elsewhere(_Server):
         return super().get_request()
 
 
-class HostileHost:
+class HostileHost(WithoutMemory):
     """The site. See `agentq.envs.browser.hosts.Host`. Its GOTO takes any url, as if nothing stood behind it."""
 
     name = "hostile"
@@ -231,21 +231,13 @@ class HostileHost:
     quiet_ms = 50
     strict = False
     announces = False
+    full = True
 
     def __init__(self, origin: str, repeatable: bool) -> None:
         self.origin, self.allow, self.repeatable = origin, [origin], repeatable
 
     def start(self, task: Task) -> Start:
         return Start(self.origin + "/")
-
-    def memory(self, visitor: str) -> None:
-        return None
-
-    def resume(self, memory: Any) -> Start:
-        raise AssertionError("a page without a server has no memory to resume")
-
-    def dismiss(self, visitor: str) -> None:
-        """Do nothing: there is no server."""
 
     def shown_url(self, url: str) -> str:
         return url.removeprefix(self.origin)

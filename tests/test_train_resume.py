@@ -209,7 +209,7 @@ def test_a_finished_run_does_nothing_again(base: Path, whole: Whole) -> None:
 
 COMMAND = (
     *("--run.env=shop", "--run.num_tasks=2", "--run.group_size=3", "--eval.num_tasks=1"),
-    *("--train.batch_size=1", "--train.warmup_fraction=0.5"),
+    *("--train.batch_size=1", "--train.warmup_fraction=0.5", "--model.threads=1"),
 )
 
 
