@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 import sys
 import tempfile
 from collections import Counter
@@ -33,6 +34,7 @@ from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.openai_engine import OpenAIEngine
 from agentq.types import Action, History, Observation
 
+MARK = re.compile(r"<\|[^|<>]+\|>|</?s>|<(?:start|end)_of_turn>|\[/?INST\]")  # tokens in a template
 PARTS = ("answers", "architectures", "templates", "critic", "vllm")
 
 
@@ -97,19 +99,30 @@ def measure_architectures() -> dict[str, Any]:
 
 
 def measure_templates() -> dict[str, dict[str, str]]:
-    """The doctor's verdicts on each chat format, by check."""
-    from chat_families import FAMILIES, make_tokenizer
+    """The doctor's verdicts on each chat format, and on the templates of TRL's package if it is there, by check."""
+    from chat_families import FAMILIES, Family, make_tokenizer
 
     from agentq.doctor import Patient, reading
     from agentq.policies.renderer import Renderer
 
     found = {}
-    for family in FAMILIES:
+    peers = Path(__file__).parents[1] / "build" / "peers"  # after make bench-setup
+    files = sorted(peers.glob("lib/python3*/site-packages/trl/chat_templates/*.jinja"))
+    texts = {f"TRL {file.stem}": file.read_text() for file in files}
+    theirs = [Family(name, text, tuple(dict.fromkeys(MARK.findall(text)))) for name, text in texts.items()]
+    for family in (*FAMILIES, *theirs):
         tokenizer = make_tokenizer(family)
+        if "bos_token" in family.template:
+            tokenizer.bos_token = tokenizer.eos_token
         marks = tokenizer.convert_tokens_to_ids([*family.special, *family.added])  # as a generation config names them
-        patient = Patient("", "booking", Renderer(tokenizer, [tokenizer.eos_token_id, *marks], 4096))
-        checks = (reading.template, reading.end_token, reading.system_role)
-        found[family.name] = {check.__name__: check(patient).verdict for check in checks}
+        checks = [reading.template, reading.system_role]
+        if family not in theirs:  # a template alone does not tell the end token
+            checks.append(reading.end_token)
+        try:
+            patient = Patient("", "booking", Renderer(tokenizer, [tokenizer.eos_token_id, *marks], 4096))
+            found[family.name] = {check.__name__: check(patient).verdict for check in checks}
+        except Exception as error:  # a template may raise anything
+            found[family.name] = {"renders": "fail", "said": f"{type(error).__name__}: {error}"[:120]}
     return found
 
 
