@@ -55,12 +55,24 @@ def test_devices_are_named_as_people_name_them(gpus: None) -> None:
         read_devices("gpu0", "train.devices")
 
 
-def test_without_a_gpu_models_run_on_the_cpu_in_the_checkpoints_type(base: Path) -> None:
+def test_without_a_gpu_models_run_on_the_cpu(base: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
-    assert read_devices("auto") == ("cpu",) and placement.dtype_on("cpu", "auto") == "auto"
+    assert read_devices("auto") == ("cpu",)
     with pytest.raises(ConfigError, match="which has 0 CUDA devices; got '0'"):
         make_engine(base, ModelSettings(devices="0"))
+
+
+@pytest.mark.parametrize(
+    ("instruction", "dtype"),
+    [("avx512_bf16", "auto"), ("amx_bf16", "auto"), ("bf16", "auto"), ("avx2", torch.float32)],
+)
+def test_the_type_on_a_cpu_is_the_checkpoints_where_it_multiplies_bfloat16(
+    instruction: str, dtype: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": False, instruction: True})
+    assert placement.dtype_on("cpu", "auto") == dtype
+    assert placement.dtype_on("cpu", "bfloat16") is torch.bfloat16
 
 
 def test_the_type_on_a_gpu_is_bfloat16_unless_another_is_given() -> None:

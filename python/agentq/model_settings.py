@@ -47,7 +47,9 @@ class ModelSettings(Section):
         description="Where models run: auto (a GPU, else the CPU), cpu, mps, cuda, or numbers of GPUs such as 0-3.",
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        default="auto", description="Type of the weights; auto: bfloat16 on a GPU, the checkpoint's on a CPU."
+        default="auto",
+        description="Type of the weights; auto: bfloat16 on a GPU, float32 on a CPU without instructions for bfloat16, "
+        "else the checkpoint's.",
     )
     attention: str = Field(
         default="auto",

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 from agentq.base.exercises import TrainingExample
+from agentq.policies.placement import multiplies_bfloat16
 
 CHOICE_WEIGHT = 4.0  # one token of an answer decides which of several similar things is meant
 _CHOICE = re.compile(r"Ġ(\[\d+\]|\([A-Z]\))")
@@ -89,10 +90,11 @@ def weighted_loss(model: Any, batch: list[Sequence]) -> torch.Tensor:
         ids[row, : len(s.ids)] = torch.from_numpy(s.ids.astype(np.int64))
         weights[row, : len(s.ids)] = torch.from_numpy(s.weights)
     ids, weights = ids.to(device), weights.to(device)
-    with torch.autocast(device.type, dtype=torch.bfloat16):
+    bf16 = multiplies_bfloat16(device.type)
+    with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
         hidden = model.get_decoder()(input_ids=ids[:, :-1]).last_hidden_state
     wanted = weights[:, 1:] > 0
-    with torch.autocast(device.type, dtype=torch.bfloat16):
+    with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
         logits = model.get_output_embeddings()(hidden[_rounded(wanted)])[: int(wanted.sum())]
     losses = torch.nn.functional.cross_entropy(logits.float(), ids[:, 1:][wanted], reduction="none")
     w = weights[:, 1:][wanted]

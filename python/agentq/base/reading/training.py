@@ -21,6 +21,7 @@ from agentq.learn.checkpoint import load_state, save_state
 from agentq.learn.position import load_position
 from agentq.learn.trie import Trie
 from agentq.learn.trie_attention import TreePlan, tree_attention_of
+from agentq.policies.placement import multiplies_bfloat16
 
 PART_TOKENS = 500_000
 BATCH_TOKENS = 6144
@@ -111,7 +112,8 @@ def packed_loss(model: Any, batch: list[Sequence]) -> torch.Tensor:
     inputs, places = (torch.from_numpy(x)[None].to(model.device) for x in (ids, positions))
     plan, rows = TreePlan(roots, model.device), weights.nonzero()[:, 0]
     filled = torch.cat([rows, rows[:1].expand(-len(rows) % MULTIPLE)])
-    with torch.autocast(model.device.type, torch.bfloat16), tree_attention_of(model):
+    bf16 = multiplies_bfloat16(model.device.type)
+    with torch.autocast(model.device.type, torch.bfloat16, enabled=bf16), tree_attention_of(model):
         hidden = model.get_decoder()(input_ids=inputs, position_ids=places, tree=plan, use_cache=False)
         logits = model.get_output_embeddings()(hidden.last_hidden_state[0].index_select(0, filled))[: len(rows)]
     wanted = torch.from_numpy(targets).to(model.device).index_select(0, rows)
