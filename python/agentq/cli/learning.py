@@ -122,7 +122,12 @@ WHICH = argument(
 )
 
 
-@command("base", "make a base model again, from its seed", WHICH, NEW, DEVICE, JSON)
+TOKENS = argument(
+    "--tokens", type=int, metavar="N", help="tokens to train reading for, the last quarter at a falling rate"
+)
+
+
+@command("base", "make a base model again, from its seed", WHICH, NEW, TOKENS, DEVICE, JSON)
 def base(args: Namespace) -> int:
     from agentq.recipes.find import require_train
 
@@ -132,6 +137,8 @@ def base(args: Namespace) -> int:
     if (out.exists() and not out.is_dir()) or (held and not (out / kept).is_dir()):
         what = f"which holds {held[0]}" if held else "a file"
         raise ConfigError(f"--out must be a new directory, or one that agentq base made; got {out}, {what}")
+    if args.tokens is not None and (args.name == "small" or args.tokens < 1):
+        raise ConfigError(f"--tokens must be at least 1, and is for reading; got {args.tokens} for {args.name}")
     require_train("base")
     from agentq.base.make import BaseSettings, make_base
     from agentq.base.reading.make import ReadingSettings, make_reading
@@ -139,7 +146,7 @@ def base(args: Namespace) -> int:
     from agentq.status import RichStatus
 
     device = one_device(args.device, "--device", instead="the base is small")
-    s, reading = BaseSettings(), ReadingSettings()
+    s, reading = BaseSettings(), ReadingSettings(**{} if args.tokens is None else {"tokens": args.tokens})
     stages = {"pretrain": s.pretrain_tokens, "demonstrate": s.demonstration_tokens}
     totals = stages if args.name == "small" else {"reading": reading.tokens}
     with RichStatus() as status:
