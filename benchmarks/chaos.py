@@ -1,6 +1,6 @@
 """Faults, drawn from a seed, in the middle of whole `agentq train` commands; each run must end as an undisturbed one.
 
-    python benchmarks/chaos.py [--faults 100] [--seed 0] [--only KIND] [--out chaos.jsonl] [--json]
+    python benchmarks/chaos.py [--faults 100] [--first 0] [--seed 0] [--only KIND] [--out chaos.jsonl] [--json]
 
 Fault i is of kind i modulo their number, at a moment drawn from (seed, i). After it the same command is given again, at
 most `GIVEN` times in all, until it ends well. It has passed if then
@@ -193,6 +193,7 @@ class Chaos:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--faults", type=int, default=100)
+    parser.add_argument("--first", type=int, default=0, help="the fault to begin with")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", choices=KINDS)
     parser.add_argument("--out", type=Path, default=Path("chaos.jsonl"))
@@ -204,7 +205,7 @@ def main() -> None:
     chaos = Chaos(args.out.absolute().with_suffix(""))
     try:
         with args.out.open("a") as lines:
-            for i in range(len(rows), args.faults):
+            for i in range(args.first + len(rows), args.faults):
                 rows.append(chaos.one(i, args.seed, kinds))
                 print(rows[-1], file=sys.stderr, flush=True)
                 lines.write(json.dumps(rows[-1]) + "\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from agentq.errors import ConfigError, ModelError
+from agentq.learn import sharding
 from agentq.learn.batch import Part, plan_step
 from agentq.learn.epochs import train
 from agentq.learn.features import features
@@ -418,6 +420,19 @@ def error_of(case: str) -> str:
 def test_every_rank_raises_where_one_has_to(ranks: Workers, case: str, message: str) -> None:
     assert ranks.run(error_of, case) == [message] * 2
     assert ranks.run(error_of, "none") == [""] * 2
+
+
+def test_processes_that_start_again_do_not_read_what_dead_ones_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(agent.port))
+
+    def store(attempt: int) -> torch.distributed.Store:
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", str(attempt))
+        return sharding._store_of_attempt(timedelta(seconds=10))
+
+    store(0).set("address", "of a dead process")
+    assert store(0).check(["address"]) and not store(1).check(["address"])
 
 
 def test_a_learner_is_one_process_where_nothing_started_several() -> None:

@@ -27,6 +27,9 @@ LINES: Lines = {
         ('self.optimizer.add_param_group({"params": [head], "weight_decay": 0.0})', "pass"),
         ("torch.zeros_like(head) if head.grad is None else head.grad", "torch.zeros_like(head)"),
     ],
+    ("sharding.py", "test_learn_sharding::test_processes_that_start_again_do_not_read_what_dead_ones_left"): [
+        ("attempt{os.environ['TORCHELASTIC_RESTART_COUNT']}", "attempt"),
+    ],
     ("losses.py", "test_learn_losses"): [
         ("return -weighted_mean(logps", "return weighted_mean(logps"),
         ("action_mask.sum() if normalizer is None", "len(values) if normalizer is None"),

@@ -70,9 +70,25 @@ def join(device: torch.device | str) -> Ranks:
     if not dist.is_initialized() and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         if torch.device(device).type != "cpu":
             torch.accelerator.set_device_index(int(os.environ.get("LOCAL_RANK", "0")))
-        dist.init_process_group(timeout=timedelta(hours=1))  # the others wait while rank 0 writes a large model
+        timeout = timedelta(hours=1)  # the others wait while rank 0 writes a large model
+        if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+            rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+            dist.init_process_group(timeout=timeout, store=_store_of_attempt(timeout), rank=rank, world_size=size)
+        else:
+            dist.init_process_group(timeout=timeout)
         atexit.register(_leave)
     return Ranks(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else Ranks()
+
+
+def _store_of_attempt(timeout: timedelta) -> dist.Store:
+    """torchrun's store under a prefix of this attempt.
+
+    torchrun keeps one store for all attempts. Without a prefix, ranks that are started again may read the addresses of
+    those that died, and wait for them for ever (pytorch issue 135712).
+    """
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(address, port, is_master=False, timeout=timeout)
+    return dist.PrefixStore(f"attempt{os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
 
 
 def _leave() -> None:
