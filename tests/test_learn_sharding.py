@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -423,11 +424,11 @@ def test_every_rank_raises_where_one_has_to(ranks: Workers, case: str, message: 
 
 
 def test_processes_that_start_again_do_not_read_what_dead_ones_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    agent = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    agent = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     monkeypatch.setenv("MASTER_PORT", str(agent.port))
 
-    def store(attempt: int) -> torch.distributed.Store:
+    def store(attempt: int) -> Any:
         monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", str(attempt))
         return sharding._store_of_attempt(timedelta(seconds=10))
 

@@ -80,15 +80,16 @@ def join(device: torch.device | str) -> Ranks:
     return Ranks(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else Ranks()
 
 
-def _store_of_attempt(timeout: timedelta) -> dist.Store:
+def _store_of_attempt(timeout: timedelta) -> Any:
     """torchrun's store under a prefix of this attempt.
 
     torchrun keeps one store for all attempts. Without a prefix, ranks that are started again may read the addresses of
     those that died, and wait for them for ever (pytorch issue 135712).
     """
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    store = dist.TCPStore(address, port, is_master=False, timeout=timeout)
-    return dist.PrefixStore(f"attempt{os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
+    c10d: Any = dist  # its stubs lack the stores
+    store = c10d.TCPStore(address, port, is_master=False, timeout=timeout)
+    return c10d.PrefixStore(f"attempt{os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
 
 
 def _leave() -> None:
