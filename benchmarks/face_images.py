@@ -30,11 +30,12 @@ Shot = tuple[str, Path, dict[str, str | int], int, int]  # picture, page, addres
 
 
 def with_a_pair(store: RunStore) -> tuple[TreeRecord, int]:
-    """The tree with most pairs among those solved, and the chosen action of its kept pair nearest to the root."""
+    """The tree with most pairs kept on the path to a success, and the first action on it that is preferred in one."""
     settings = (store.note(COLLECTED) or {})["pairs"]
     found = []
     for tree in store.trees(COLLECTED):
-        kept = [pair.chosen for pair in weighed_pairs(tree, **settings) if not pair.dropped]
+        path = tree.path(best_end(tree))
+        kept = [p.chosen for p in weighed_pairs(tree, **settings) if not p.dropped and p.chosen in path]
         if kept and tree.success.any():
             found.append((len(kept), tree, min(kept, key=lambda node: int(tree.depth[node]))))
     _, tree, node = max(found, key=lambda each: each[0])
@@ -54,8 +55,9 @@ def shots(demo: Path, browser: Path, folder: Path) -> list[Shot]:
     with RunStore.read(demo) as store, RunStore.read(browser) as seen:
         tree, node = with_a_pair(store)
         at = {"at": f"0:{COLLECTED}:{tree.task.seed}", "node": node}
-        pairs = [(a, b) for a in store.trees(BEFORE) for b in store.trees(AFTER) if a.task == b.task]
-        one, two = max(pairs, key=lambda each: len(each[0].success) + len(each[1].success))
+        solved = {tree.task.seed: tree for tree in store.trees(AFTER) if tree.success.any()}
+        pairs = [(tree, solved[tree.task.seed]) for tree in store.trees(BEFORE) if tree.task.seed in solved]
+        one, two = max(pairs, key=lambda each: (each[0].success.any(), len(each[1]), len(each[0])))
         beside = {"at": f"0:{BEFORE}:{one.task.seed}", "node": after_a_choice(one), "page": "difference"}
         beside |= {"with": f"0:{AFTER}:{two.task.seed}", "node2": after_a_choice(two)}
         first = next(iter(seen.trees("eval")))
