@@ -210,7 +210,7 @@ $(DOCS)/.done: pyproject.toml
 	$(DOCS)/bin/python -m pip --disable-pip-version-check install -q -r $(DOCS)/requirements.txt
 	@touch $@
 docs: $(DOCS)/.done
-	$(DOCS)/bin/python -m mkdocs build --strict -q
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/python -m mkdocs build --strict -q
 
 clean:
 	rm -rf build dist $(VENV)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
@@ -24,7 +26,7 @@ from agentq.policies.engine_names import embedded_base
 from agentq.policies.openai_engine import OpenAIEngine
 from agentq.policies.usage import Price, Tally, Usage
 from agentq.progress import ladder_table, main_console
-from agentq.recipes.accounts import cost_of
+from agentq.recipes.accounts import cost_of, first_prompt
 from agentq.recipes.pipeline import Pipeline, search_settings
 from agentq.recipes.resources import searches
 from agentq.report import write_report
@@ -33,6 +35,7 @@ from agentq.store.run import TREE, RunStore
 from agentq.types import Split
 from tests.openai_factory import FakeOpenAI, fake_openai
 from tests.recipes_factory import Quiet
+from tests.records_factory import make_proposal, make_trajectory, make_tree
 
 QUESTIONS = [""] * 5  # that an engine has for its server when it is made, and meet no fault
 KINDS = {
@@ -163,10 +166,30 @@ def test_usage_is_the_same_behind_its_note_and_adds_up() -> None:
     one.faults["HTTP 429"] += 2
     assert Usage.from_note(json.loads(json.dumps(one.to_note()))) == one
     assert str(one) == "2.0 k tokens, 25 % cached, 2 failed attempts" and str(Usage()) == ""
+    assert (
+        str(Usage({"policy": Tally(1, 2000, 500, 9, shortened=3)})) == "2.0 k tokens, 25 % cached, 3 prompts shortened"
+    )
     two = one + Usage({"policy": Tally(1, 1, 1, 1, 1.0), "critic": Tally(1)}, pause_s=3.0)
     assert two.roles == {"policy": Tally(2, 2001, 501, 10, 1.5), "critic": Tally(1)}
     assert (two.faults["HTTP 429"], two.seconds, two.pause_s) == (2, 1.5, 3.0)
     assert two.since(one) == Usage({"policy": Tally(1, 1, 1, 1, 1.0), "critic": Tally(1)}, pause_s=3.0)
+
+
+def test_the_first_prompt_is_that_of_the_lowest_task_whatever_was_sampled(tmp_path: Path) -> None:
+    expected = hashlib.sha256(np.arange(40, dtype="<i4").tobytes()).hexdigest()[:16]
+    with RunStore.open(tmp_path / "run", {}) as store:
+        for seed, prompt in ((10, 1), (9, 0)):
+            proposal = replace(make_proposal(seed), prompt_ids=np.arange(prompt, prompt + 40, dtype=np.int32))
+            tree, episode = make_tree(seed), make_trajectory(seed)
+            tree.proposal[1] = proposal
+            store.add_tree("trees", tree)
+            steps = replace(episode.steps[0], proposal=proposal), *episode.steps[1:]
+            store.add_trajectory("episodes", str(seed), replace(episode, steps=steps))
+        mute = make_tree(1, num_nodes=2)
+        mute.proposal[1] = replace(mute.proposal[1], prompt_ids=np.empty(0, np.int32))
+        store.add_tree("text alone", mute)
+        found = [first_prompt(store, stage) for stage in ("trees", "episodes", "text alone", "nothing")]
+    assert found == [expected, expected, "", ""]
 
 
 def test_a_stage_counts_what_was_asked_for_it(server: FakeOpenAI, tmp_path: Path) -> None:

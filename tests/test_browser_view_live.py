@@ -50,6 +50,33 @@ def test_five_thousand_nodes_are_drawn_smoothly(chromium: Any, tmp_path: Path) -
     tab.close()
 
 
+RING = """() => {
+  const canvas = document.querySelector("canvas"), style = getComputedStyle(document.documentElement);
+  const hex = style.getPropertyValue("--focus");
+  const [r, g, b] = [1, 3, 5].map((i) => parseInt(hex.trim().slice(i, i + 2), 16)), { width, height } = canvas;
+  const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
+  for (let y = height - 1; y >= 0; y--)
+    for (let i = 4 * y * width; i < 4 * (y + 1) * width; i += 4)
+      if (Math.abs(data[i] - r) + Math.abs(data[i + 1] - g) + Math.abs(data[i + 2] - b) < 24) return height - y;
+  return null;
+}"""  # pixels from the ring around the chosen node down to the bottom; null if it is not drawn
+
+
+def test_the_chosen_node_stays_in_sight_when_the_window_shrinks(chromium: Any, tmp_path: Path) -> None:
+    with RunStore.open(tmp_path / "run", CONFIG) as store:
+        store.add_tree("search", wide())
+    tab = chromium.new_page(viewport={"width": 1400, "height": 900})
+    page = write_view([tmp_path / "run"]).as_uri()
+    opened(tab, page, "at=0:search:7&node=5")  # the least visited one that is shown, at the lower end
+    tab.wait_for_selector(".details h2")
+    tab.wait_for_timeout(300)
+    assert tab.evaluate(RING) > 200
+    tab.set_viewport_size({"width": 1400, "height": 420})
+    tab.wait_for_timeout(300)
+    assert 30 < tab.evaluate(RING) < 200  # above the legend
+    tab.close()
+
+
 def test_screenshots_are_kept_with_their_elements_and_the_acted_one_is_marked(
     chromium: Any, browser: BrowserPool, tmp_path: Path
 ) -> None:

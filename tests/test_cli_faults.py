@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from agentq.cli import main
-from agentq.errors import ModelError
+from agentq.errors import ConfigError, ModelError
 from agentq.policies.engine_names import check_checkpoint
+from agentq.policies.openai_client import Refused
 from agentq.policies.transformers_engine import TransformersEngine
 from agentq.recipes import find
 from agentq.store.run import RunStore
@@ -59,6 +60,28 @@ def test_a_fault_of_agentq_keeps_its_traceback(
     said = capsys.readouterr().err
     assert "Traceback (most recent call last)" in said and "IndexError: here" in said
     assert said.endswith("agentq: this is a fault of agentq itself: please report it with the lines above\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "code"),
+    [
+        (ConfigError("a must be b; got c"), "ConfigError", 2),
+        (Refused("a server refused"), "ModelError", 2),  # a class of agentq's that is not public
+        (OSError(28, "No space left on device"), "Outside", 2),
+        (IndexError("here"), "Fault", 3),
+        (KeyboardInterrupt(), "Interrupted", 130),
+    ],
+)
+def test_an_error_is_an_object_where_the_result_would_be(
+    error: BaseException, kind: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing(error, monkeypatch)
+    assert main(["settings", "--json"]) == code
+    said = capsys.readouterr()
+    found = json.loads(said.out)["error"]
+    assert (found["kind"], found["exit_code"]) == (kind, code)
+    assert said.err.endswith(f"agentq: {found['message']}\n")
+    assert main(["settings"]) == code and capsys.readouterr().out == ""
 
 
 def test_the_line_to_go_on_with_can_be_pasted(

@@ -225,11 +225,17 @@ def test_a_history_too_long_for_the_context_loses_its_oldest_actions(engine: Tra
     short, long = (History("book", page, tuple(f"CLICK [{i}]" for i in range(n))) for n in (2, 400))
     whole = engine.render(short, policy_messages, max_new_tokens=8).ids
     assert whole.tolist() == engine.renderer.encode(policy_messages(short)).tolist()
-    cut = engine.render(long, policy_messages, max_new_tokens=8).ids
+    shortened = engine.render(long, policy_messages, max_new_tokens=8)
+    cut = shortened.ids
     text = engine.renderer.tokenizer.decode(cut.tolist())
     assert engine.renderer.context_tokens - 20 < len(cut) + 8 <= engine.renderer.context_tokens
     assert "CLICK [399]" in text and "CLICK [0]" not in text and "link Blue [3]" in text
-    assert asyncio.run(ModelPolicy(engine, max_new_tokens=8).propose(long, 1, seed=0))[0].token_ids.size
+    kept = [f"CLICK [{i}]" for i in range(400) if f"CLICK [{i}]" in text]
+    assert shortened.shortened == 400 - len(kept) and kept[-1] == "CLICK [399]"
+    before = engine.usage.of("policy").shortened
+    policy = ModelPolicy(engine, max_new_tokens=8)
+    assert asyncio.run(policy.propose(long, 1, seed=0))[0].token_ids.size
+    assert asyncio.run(policy.propose(short, 1, seed=0)) and engine.usage.of("policy").shortened == before + 1
 
 
 @pytest.mark.parametrize("text", ["a  b\tc\r\n\n [12] x7:30 é漢 <b>", "  ", "\x00\x7f", "TYPE [1] 555-0134"])

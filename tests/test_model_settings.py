@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import sys
 import types
@@ -13,6 +14,8 @@ from typing import Any
 import pytest
 import torch
 
+from agentq import envs
+from agentq.agent.prompts import policy_messages
 from agentq.cli import main
 from agentq.config import Dpo, Train
 from agentq.critics.ranker import LLMRanker
@@ -22,7 +25,7 @@ from agentq.model_settings import CriticSettings, ModelSettings
 from agentq.policies import placement
 from agentq.policies.engine_names import make_engine
 from agentq.policies.placement import only_devices, read_devices, training_devices, trains_where_it_samples, use_threads
-from agentq.policies.transformers_engine import load_checkpoint
+from agentq.policies.transformers_engine import TransformersEngine, load_checkpoint
 from agentq.policies.vllm_engine import arguments_of, check_arguments, share_of
 from agentq.recipes import memory, run
 from agentq.recipes.learners import learner_of
@@ -171,6 +174,12 @@ def test_a_run_notes_what_it_used(base: Path, tmp_path: Path) -> None:
     plain = {"device": "cpu", "dtype": "float32", "attention": "eager", "threads": 1}
     assert noted[str(base)] == plain
     assert noted["learner"] == plain | {"lora_rank": 0, "products_in_bf16": False, "processes": 1}
+    (row,) = json.loads((tmp_path / "run" / "summary.json").read_text())
+    task, env = envs.task("booking", "test", 0), envs.make("booking")
+    engine = TransformersEngine(base)
+    ids = engine.renderer.encode(policy_messages(History.of(task, env.reset(task))))
+    engine.close()
+    assert row["prompt"] == hashlib.sha256(ids.astype("<i4").tobytes()).hexdigest()[:16]
 
 
 def test_threads_are_those_given_or_one_for_a_small_model(monkeypatch: pytest.MonkeyPatch) -> None:

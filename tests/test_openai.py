@@ -480,6 +480,15 @@ def test_publishing_waits_for_what_is_under_way() -> None:
     engine.close()
 
 
+def test_prompts_that_lost_actions_are_counted_once_each() -> None:
+    engine = Held()
+    engine.go = asyncio.Semaphore(3)
+    for prompt in (Prompt([], NO_IDS, shortened=7), Prompt([], NO_IDS), Prompt([], NO_IDS, shortened=1)):
+        asyncio.run(engine.sample(SampleRequest(prompt)))
+    assert (engine.usage.total.requests, engine.usage.total.shortened) == (3, 2)
+    engine.close()
+
+
 @pytest.mark.parametrize(
     ("name", "read"),
     [

@@ -14,9 +14,9 @@ from lxml import etree, html
 from agentq.errors import StoreError
 from agentq.evaluation.outcomes import best_end, of_tree
 from agentq.evaluation.stats import RungResult
-from agentq.progress import ladder_table
+from agentq.progress import first_prompts, ladder_table
 from agentq.report import write_report
-from agentq.report.charts import finite_points, line_plot, success_bars
+from agentq.report.charts import finite_points, histogram, line_plot, success_bars
 from agentq.report.examples import Examples, explain
 from agentq.report.page import duration
 from agentq.store import RunStore
@@ -86,6 +86,7 @@ def test_report_shows_the_ladder_the_stages_and_the_curves(run: Path) -> None:
     labels = page.xpath("//*[local-name() = 'svg']/@aria-label")
     assert labels == [
         "success rate of each rung with its 95 % interval",
+        "how many prompts of agent_q/collect have how many tokens",
         "loss over steps",
         "rewards/accuracies over steps",
     ]
@@ -176,6 +177,47 @@ def test_success_bars_are_as_long_as_the_rates() -> None:
     widths = [float(bar.get("width")) for bar in svg.iter("rect")]
     assert widths == [480.0, 240.0, 0.0]
     assert [text.text for text in svg.iter("text") if text.get("text-anchor") == "end"] == ["<a>", "b", "c"]
+
+
+def test_histogram_counts_every_length_once_and_tells_the_quantiles() -> None:
+    svg = etree.fromstring(str(histogram("<a>", [100] * 19 + [300], bins=4)))
+    bars = list(svg.iter("rect"))
+    assert [bar.find("title").text for bar in bars] == [
+        "100 to 150: 19",
+        "151 to 201: 0",
+        "202 to 252: 0",
+        "253 to 303: 1",
+    ]
+    tall, *_, low = (float(bar.get("height")) for bar in bars)
+    assert tall / low == pytest.approx(19, abs=0.5) and [text.text for text in svg.iter("text")] == [
+        "<a>",
+        "n 20, half up to 100, 95 % up to 100",
+        "100",
+        "300",
+    ]
+    assert len(list(etree.fromstring(str(histogram("one", [7, 7]))).iter("rect"))) == 1
+
+
+def test_report_shows_prompts_by_the_tokens_that_siblings_share_and_those_without_their_oldest_actions(
+    run: Path,
+) -> None:
+    with RunStore.open(run, CONFIG) as store:
+        note = store.note("agent_q/collect") or {}
+        note["usage"] = {"critic": USED | {"shortened": 2}}
+        store.set_note("agent_q/collect", note)
+    page = write_report(run).read_text(encoding="utf-8")
+    assert "n 8, half up to 40, 95 % up to 40" in page  # 4 nodes of each tree have children
+    assert "queued 250 ms each, 2 prompts without their oldest actions (no room in the context)" in page
+
+
+def test_first_prompts_are_told_once_or_as_different(run: Path) -> None:
+    rows = [replace(rung("base", 12), prompt="0a"), replace(rung("sft", 12), prompt="0a"), rung("text", 3)]
+    assert first_prompts(rows) == ["first prompt 0a"] and first_prompts(rows[2:]) == []
+    (run / "summary.json").write_text(json.dumps([row.to_dict() for row in rows]))
+    assert "first prompt 0a: a hash of its tokens" in write_report(run).read_text(encoding="utf-8")
+    rows[1] = replace(rows[1], prompt="0b")
+    assert first_prompts(rows) == ["first prompts differ: base 0a, sft 0b"]
+    assert str(ladder_table(rows).caption) == "first prompts differ: base 0a, sft 0b"
 
 
 def test_line_plot_goes_from_corner_to_corner() -> None:

@@ -241,6 +241,37 @@ def test_the_server_shows_a_tree_that_grows_and_then_is_done(tmp_path: Path, mon
         assert (item["id"], item["kind"], item["rollouts"]) == (0, "tree", 4)
 
 
+def test_the_server_weighs_pairs_when_training_takes_them_and_then_keeps_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from agentq.viewer import serve
+
+    weighed: list[int] = []
+
+    def counted(tree: TreeRecord, **settings: Any) -> Any:
+        weighed.append(tree.task.seed)
+        return weighed_pairs(tree, **settings)
+
+    monkeypatch.setattr(view_data, "weighed_pairs", counted)
+    monkeypatch.setattr(serve, "EVERY_S", 0.0)
+    with RunStore.open(tmp_path / "run", CONFIG) as store, ViewServer([tmp_path / "run"]) as server:
+        for seed in (0, 1):
+            store.add_tree("search", searched(seed))
+        assert [item["pairs"] for item in index(server)["items"]] == [0, 0] and not weighed
+        assert json.loads(zlib.decompress(get(server, "data/tree0")[1]))["pairs"] == []
+        store.set_note("search", {"pairs": PAIRS})
+        first = index(server)
+        assert [item["pairs"] for item in first["items"]] == [2, 1] and weighed == [0, 1]
+        store.set_note("other", {})
+        assert index(server)["items"] == first["items"] and weighed == [0, 1]
+        answers = [get(server, f"data/tree{number}")[1] for number in (0, 1, 0, 1)]
+        assert answers[:2] == answers[2:] and weighed == [0, 1, 0, 1]
+        assert len(json.loads(zlib.decompress(answers[0]))["pairs"]) >= 1
+        monkeypatch.setattr(serve, "KEPT_BYTES", len(answers[0]))
+        assert get(server, "data/tokens0")[0] == 200  # which leaves no room for a tree
+        assert get(server, "data/tree0")[1] == answers[0] and weighed == [0, 1, 0, 1, 0]
+
+
 def test_a_growing_tree_of_another_version_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partial, "EVERY_S", 0.0)
     with RunStore.open(tmp_path / "run", CONFIG) as store:

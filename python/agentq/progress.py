@@ -18,7 +18,7 @@ from agentq.evaluation.stats import RungResult
 
 def ladder_table(rows: list[RungResult]) -> Table:
     """Rungs as a table: success with n, 95 % interval and costs. The caption says what lies behind each rate."""
-    below = "\n".join(line for row in rows for line in lines_about(row))
+    below = "\n".join([*(line for row in rows for line in lines_about(row)), *first_prompts(rows)])
     title = "success on held-out tasks, 95 % intervals"
     table = Table(title=title, box=box.SIMPLE, padding=(0, 1, 0, 0), caption=below or None, caption_justify="left")
     paid = any(row.money for row in rows)
@@ -36,6 +36,14 @@ def ladder_table(rows: list[RungResult]) -> Table:
             *([f"{row.money:.4g}"] if paid else []),
         )
     return table
+
+
+def first_prompts(rows: Sequence[RungResult]) -> list[str]:
+    """The hash of what the model read first, once if it is the same for all rungs; nothing where engines tell none."""
+    found = {row.name: row.prompt for row in rows if row.prompt}
+    if len({*found.values()}) > 1:
+        return [f"first prompts differ: {', '.join(f'{name} {prompt}' for name, prompt in found.items())}"]
+    return [f"first prompt {prompt}" for prompt in {*found.values()}]
 
 
 def columns(rows: Sequence[Mapping[str, str]]) -> Table:

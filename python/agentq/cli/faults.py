@@ -1,7 +1,11 @@
-"""Error messages of the command line: one line for outside errors, a traceback for bugs in agentq."""
+"""Error messages of the command line: one line for outside errors, a traceback for bugs in agentq.
+
+With `--json` the error is also an object on stdout, where the result would be.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import shlex
@@ -25,7 +29,17 @@ def tell(error: BaseException, words: Sequence[str]) -> int:
     if code == FAULT or os.environ.get(TRACEBACK, "0") not in ("", "0"):
         traceback.print_exception(error)
     print(f"agentq: {line}", file=sys.stderr)
+    if "--json" in words:
+        found = {"kind": _kind(error, code), "message": line, "exit_code": code}
+        print(json.dumps({"error": found}), flush=True)
     return code
+
+
+def _kind(error: BaseException, code: int) -> str:
+    """A class of `errors.py`; `Outside`: another error outside agentq; `Fault`: a bug; `Interrupted`."""
+    if code != REFUSED:
+        return "Interrupted" if code == INTERRUPTED else "Fault"
+    return next((c.__name__ for c in type(error).__mro__ if c.__module__ == AgentqError.__module__), "Outside")
 
 
 def _line(error: BaseException, words: Sequence[str]) -> tuple[str, int]:

@@ -149,6 +149,7 @@ class RungResult:
     `stops`: number of unsolved tasks by how they ended, `errors`: of steps by error kind; see `evaluation.endings`.
     `sgc`: scenarios solved in all variants, see `evaluation.scenarios`; None without scenarios.
     `oracle`: N of pass@N, the most rollouts of a task in a search told by the checker; 0: no such search.
+    `prompt`: a hash of the tokens of the first prompt, the same in every engine that reads the same; empty if unknown.
     `against_base`: the `PairedResult` against the base on the same tasks, without those that the world broke.
     """
 
@@ -171,6 +172,7 @@ class RungResult:
     against_base: dict[str, float] | None = None
     sgc: dict[str, float] | None = None
     oracle: int = 0
+    prompt: str = ""
 
     def _repr_html_(self) -> str:
         return rung_table([self])
@@ -235,6 +237,7 @@ class RungResult:
             "against_base",
             "sgc",
             "oracle",
+            "prompt",
         )  # absent in files of earlier versions
         missing = [f.name for f in fields(cls) if f.name not in values and f.name not in later]
         if missing:

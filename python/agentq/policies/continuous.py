@@ -88,6 +88,7 @@ class ContinuousEngine(ABC):
         tally = self.usage.of(request.role)
         tally.requests += 1
         tally.prompt_tokens += answer.prompt_tokens
+        tally.shortened += request.prompt.shortened > 0
         tally.cached_tokens += answer.cached_tokens
         tally.generated_tokens += answer.generated_tokens
         tally.queue_s += began - arrived

@@ -154,6 +154,7 @@ class Decoding:
         tally = self.usage.of(a.request.role)
         tally.requests += 1
         tally.prompt_tokens += len(a.request.prompt.ids)
+        tally.shortened += a.request.prompt.shortened > 0
         tally.generated_tokens += sum(map(len, a.tokens))
 
 

@@ -35,10 +35,14 @@ class Gives(Flag):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The input of an engine. `ids` `[P]` int32: the tokens that its model reads; may be empty."""
+    """The input of an engine. `ids` `[P]` int32: the tokens that its model reads; may be empty.
+
+    `shortened`: number of oldest actions that were left out because the context has no room for them.
+    """
 
     messages: Messages
     ids: np.ndarray
+    shortened: int = 0
 
 
 @dataclass(frozen=True, slots=True)

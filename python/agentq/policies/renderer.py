@@ -92,12 +92,12 @@ class Renderer:
         If the history is too long, its oldest actions are left out, so an agent that repeats itself cannot end a run.
         """
         messages = self.fence.messages(compose(history))
-        ids = self.encode(messages)
+        ids, actions = self.encode(messages), len(history.actions)
         while len(ids) + max_new_tokens > self.context_tokens and history.actions:
             history = history.shortened()
             messages = self.fence.messages(compose(history))
             ids = self.encode(messages)
-        return Prompt(messages, ids)
+        return Prompt(messages, ids, actions - len(history.actions))
 
     def letter_ids(self, letters: str) -> list[int]:
         """The token of each letter at the beginning of an answer. Raises ModelError if one is not a single token."""

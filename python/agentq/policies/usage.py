@@ -10,13 +10,18 @@ from typing import Any, Self
 
 @dataclass(slots=True)
 class Tally:
-    """Usage of one role. `cached_tokens`: prompt tokens from the cache. `queue_s`: total waiting time."""
+    """Usage of one role.
+
+    `cached_tokens`: prompt tokens from the cache. `queue_s`: total waiting time. `shortened`: requests whose prompt
+    lacks the oldest actions, for which the context had no room.
+    """
 
     requests: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
     generated_tokens: int = 0
     queue_s: float = 0.0
+    shortened: int = 0
 
     def __add__(self, other: Tally) -> Tally:
         return Tally(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(self)))
@@ -93,7 +98,8 @@ class Usage:
         read = total.prompt_tokens
         cached = [f"{100 * total.cached_tokens / read:.0f} % cached"] if read else []
         spent = [f"{count(read + total.generated_tokens)} tokens", *cached] if total.requests else []
-        return ", ".join([*spent, *([f"{failed} failed attempts"] if failed else [])])
+        short = [f"{total.shortened} prompts shortened"] if total.shortened else []
+        return ", ".join([*spent, *short, *([f"{failed} failed attempts"] if failed else [])])
 
 
 def count(number: int) -> str:

@@ -1,7 +1,8 @@
-"""Costs of the stages of a run: actions, tokens, time and money."""
+"""Costs of the stages of a run: actions, tokens, time and money; and a hash of what the model read first."""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, fields
 
 from agentq.policies.usage import Price, Tally, Usage
@@ -41,3 +42,16 @@ def cost_of(store: RunStore, stage: str, price: Price) -> Cost:
     tokens, paid = usage.total + policy, usage.total + (counted if counted.requests else recorded)
     seconds = float(note.get("seconds", 0.0))
     return Cost(actions, tokens.prompt_tokens, tokens.generated_tokens, seconds, price.of(paid))
+
+
+def first_prompt(store: RunStore, stage: str) -> str:
+    """16 hex digits of the token ids of the first prompt of a stage's first task; empty if the engine tells none.
+
+    They follow from task, prompt, chat template and tokenizer, and not from what was sampled.
+    """
+    episode, tree = next(store.trajectories(stage), None), next(store.trees(stage), None)
+    proposals = [step.proposal for step in episode.steps] if episode else tree.proposal[1:] if tree else []
+    first = proposals[0] if proposals else None
+    if first is None or not len(first.prompt_ids):
+        return ""
+    return hashlib.sha256(first.prompt_ids.astype("<i4").tobytes()).hexdigest()[:16]

@@ -26,7 +26,7 @@ from agentq.policies.engine_names import checkpoint_to_train
 from agentq.policies.protocol import Engine
 from agentq.policies.usage import Price, Usage
 from agentq.policies.weights import fingerprint
-from agentq.recipes.accounts import Cost, cost_of
+from agentq.recipes.accounts import Cost, cost_of, first_prompt
 from agentq.recipes.resources import Name, Resources, episodes, searches, votes
 from agentq.run_settings import read_shard
 from agentq.searching.collect import Execute, Item, OnItem, attempts, collect, inline
@@ -216,6 +216,7 @@ class Pipeline(Resources):
             stops=dict(Counter(ending.stop for ending in endings if ending.stop)),
             errors=dict(Counter(kind for ending in endings for kind in ending.errors)),
             against_base=self._against_base(stage, outcomes),
+            prompt=first_prompt(self.store, stage),
             sgc=scenario_completion([each.scenario for each in outcomes], [each.success for each in outcomes]),
         )
 

@@ -71,6 +71,32 @@ def line_plot(title: str, points: Sequence[tuple[float, float]]) -> Markup:
     return _svg(PLOT_WIDTH_PX, PLOT_HEIGHT_PX, f"{title} over steps", parts)
 
 
+def histogram(title: str, values: Sequence[int], bins: int = 20) -> Markup:
+    """Counts of `values`, at least one and none negative, in bins of equal width from the least to the greatest."""
+    low, high = min(values), max(values)
+    step = -(-(high - low + 1) // bins)
+    counts = [0] * (-(-(high - low + 1) // step))
+    for value in values:
+        counts[(value - low) // step] += 1
+    width, height = PLOT_WIDTH_PX - 16, PLOT_HEIGHT_PX - 64
+    bar, bottom = width / len(counts), 40 + height
+    half, most = (sorted(values)[round(share * (len(values) - 1))] for share in (0.5, 0.95))
+    parts = [
+        f'<text x="8" y="14">{escape(title)}</text>',
+        f'<text class="tick" x="8" y="30">n {len(values):,}, half up to {half:,}, 95 % up to {most:,}</text>',
+        f'<line class="grid" x1="8" y1="{bottom}" x2="{8 + width}" y2="{bottom}"/>',
+        f'<text class="tick" x="8" y="{bottom + 16}">{low:,}</text>',
+        f'<text class="tick" x="{8 + width}" y="{bottom + 16}" text-anchor="end">{high:,}</text>',
+    ]
+    for i, number in enumerate(counts):
+        tall = height * number / max(counts)
+        parts.append(
+            f'<rect class="bar" x="{8 + i * bar:.1f}" y="{bottom - tall:.1f}" width="{bar - 1:.1f}"'
+            f' height="{tall:.1f}"><title>{low + i * step:,} to {low + (i + 1) * step - 1:,}: {number:,}</title></rect>'
+        )
+    return _svg(PLOT_WIDTH_PX, PLOT_HEIGHT_PX, f"how many prompts of {title} have how many tokens", parts)
+
+
 def finite_points(rows: Sequence[dict[str, object]], name: str, at_most: int = 400) -> list[tuple[float, float]]:
     """(step, value) of the rows that have a finite `name`; long series are averaged over equal blocks of rows."""
     points = []

@@ -14,11 +14,12 @@ from markupsafe import Markup
 from agentq.errors import StoreError
 from agentq.evaluation.stats import RungResult
 from agentq.policies.usage import Tally, Usage, count
-from agentq.progress import by_count
-from agentq.report.charts import finite_points, line_plot, success_bars
+from agentq.progress import by_count, first_prompts
+from agentq.report.charts import finite_points, histogram, line_plot, success_bars
 from agentq.report.examples import Example, Examples
 from agentq.store.durable import write_whole
 from agentq.store.files import flatten, read_json, read_metrics
+from agentq.store.records import TreeRecord
 from agentq.store.run import TRAJECTORY, TREE, RunStore
 
 CURVES = (
@@ -53,18 +54,20 @@ def write_report(run_dir: Path | str, out: Path | None = None) -> Path:
     path = Path(run_dir)
     rungs = read_summary(path / "summary.json")
     with RunStore.read(path) as store:
-        stages, examples = read_stages(store)
+        stages, examples, lengths = read_stages(store)
         page = _template().render(
             name=path.resolve().name,
             config=store.config,
             settings=list(flatten(store.config)),
             environment=read_json(path / "env.json") if (path / "env.json").exists() else {},
             rungs=rungs,
+            prompts=first_prompts(rungs),
             live=(store.note("result") or {}).get("live"),
             paid=any(rung.money for rung in rungs),
             broken=any(rung.broken for rung in rungs),
             bars=success_bars(rungs) if rungs else "",
             stages=stages,
+            lengths=[histogram(stage, found) for stage, found in lengths.items()],
             curves=curves(read_metrics(path / "metrics.jsonl")),
             examples=examples,
         )
@@ -96,9 +99,12 @@ def read_summary(path: Path) -> list[RungResult]:
         raise StoreError(f"{path}: {error}") from error
 
 
-def read_stages(store: RunStore) -> tuple[list[StageRow], list[Example]]:
-    """One row per stage, in the order of the run, and the trees to show. Reads each tree and each episode once."""
-    rows, examples = [], Examples()
+def read_stages(store: RunStore) -> tuple[list[StageRow], list[Example], dict[str, list[int]]]:
+    """One row per stage, in the order of the run; the trees to show; tokens of the policy's prompts, by stage.
+
+    Reads each tree and each episode once.
+    """
+    rows, examples, lengths = [], Examples(), dict[str, list[int]]()
     for stage in store.stages():
         note, trees, episodes = dict(store.note(stage) or {}), store.count(stage, TREE), store.count(stage, TRAJECTORY)
         if "seconds" not in note and not trees and not episodes:
@@ -116,15 +122,28 @@ def read_stages(store: RunStore) -> tuple[list[StageRow], list[Example]]:
             note.pop(key, None)
         text += used(Usage.from_note({key: note.pop(key, {}) for key in ("usage", "engine")}))
         text += [f"{key.replace('_', ' ')} {value}" for key, value in note.items()]
-        faults = Counter(t.fault for t in store.trajectories(stage) if t.fault is not None)
+        faults: Counter[str] = Counter()
         restored: Counter[str] = Counter()
+        prompts: list[int] = []
+        for episode in store.trajectories(stage):
+            faults.update([episode.fault] if episode.fault is not None else [])
+            prompts += [len(step.proposal.prompt_ids) for step in episode.steps]
         for tree in store.trees(stage):
+            prompts += prompt_lengths(tree)
             faults.update(tree.info.get("faults", {}))
             restored.update(how for how in tree.restored if how)
             examples.see(stage, tree)
         text += [f"{what}: {by_count(found)}" for what, found in ((BROKEN, faults), (RESTORED, restored)) if found]
         rows.append(StageRow(stage, trees, episodes, seconds, "; ".join(text)))
-    return rows, examples.picked()
+        if found := [length for length in prompts if length]:  # a server may not tell
+            lengths[stage] = found
+    return rows, examples.picked(), lengths
+
+
+def prompt_lengths(tree: TreeRecord) -> list[int]:
+    """Tokens of the prompt at each node with proposals; siblings were sampled from one prompt."""
+    proposals = {int(parent): proposal for parent, proposal in zip(tree.parent, tree.proposal, strict=True)}
+    return [len(proposal.prompt_ids) for proposal in proposals.values() if proposal is not None]
 
 
 def used(usage: Usage) -> list[str]:
@@ -142,7 +161,8 @@ def _asked(role: str, t: Tally) -> str:
     cached = t.cached_tokens / max(1, t.prompt_tokens)
     asked = f"{count(t.requests)} requests, {count(t.prompt_tokens)} prompt tokens ({cached:.0%} cached)"
     queued_ms = 1000 * t.queue_s / max(1, t.requests)
-    return f"{role}: {asked}, {count(t.generated_tokens)} generated, queued {queued_ms:.0f} ms each"
+    short = f", {t.shortened} prompts without their oldest actions (no room in the context)" if t.shortened else ""
+    return f"{role}: {asked}, {count(t.generated_tokens)} generated, queued {queued_ms:.0f} ms each{short}"
 
 
 def curves(metrics: Sequence[dict[str, Any]]) -> list[tuple[str, list[Markup]]]:

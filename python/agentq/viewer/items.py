@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from agentq.errors import ConfigError, StoreError
 from agentq.policies.engine_names import path_in, read_name
 from agentq.searching.partial import tree_so_far
+from agentq.store.database import connect
 from agentq.store.run import PARTIAL, TRAJECTORY, TREE, RunStore
 from agentq.viewer.data import Shown, of_episode, of_tree
 
@@ -31,12 +32,18 @@ class Items:
         """Raises StoreError if one is no run directory."""
         self.paths = [path.resolve() for path in run_dirs]
         self.stores = [RunStore.read(path) for path in run_dirs]
+        self._watched = [connect(path / "run.sqlite", writable=False) for path in self.paths]
         self._words: dict[int, Callable[[int], str]] = {}
 
     def close(self) -> None:
         """Release the runs."""
-        for store in self.stores:
+        for store, watched in zip(self.stores, self._watched, strict=True):
             store.close()
+            watched.close()
+
+    def versions(self) -> list[int]:
+        """A number per run that changes whenever something is written to its database."""
+        return [int(database.execute("PRAGMA data_version").fetchone()[0]) for database in self._watched]
 
     def runs(self) -> list[dict[str, Any]]:
         """Each run's name, its selection rule with what the page computes its scores from, and its stages."""

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from functools import lru_cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from agentq.viewer.items import ItemPlace, Items, squeeze
 from agentq.viewer.page import about, live_page
 
 EVERY_S = 1.0  # least time between two looks at the run directories
+KEPT_BYTES = 32_000_000  # of trees and tokens as they were answered last
 
 
 class _Http(ThreadingHTTPServer):
@@ -46,6 +48,10 @@ class ViewServer:
         self._guard = threading.Lock()
         self._places: list[ItemPlace] = []
         self._rows: dict[int, dict[str, Any]] = {}
+        self._weighed_by: dict[int, dict[str, Any] | None] = {}  # the settings of the pairs in each row
+        self._kept: dict[tuple[Any, ...], bytes] = {}  # answers about items that are done, latest last
+        self._seen: list[int] = []
+        self._index = b""
         self._version = 0
         self._looked = -EVERY_S
         self._page, self._policy = live_page(", ".join(path.name for path in self._items.paths))
@@ -115,7 +121,7 @@ class ViewServer:
         if name == "":
             return self._page
         if name == "data/index":
-            return squeeze(self._index())
+            return self._index_now()
         if shot := re.fullmatch("data/shot([0-9a-f]{32})", name):
             return self._picture(bytes.fromhex(shot[1]))
         for kind in ("tree", "tokens"):
@@ -125,13 +131,26 @@ class ViewServer:
         return None
 
     def _data(self, kind: str, place: ItemPlace) -> bytes | None:
+        """The answer about an item, which is kept if nothing can change it but other settings of its pairs."""
+        pairs = self._items.pairs(place)
+        key = kind, place, str(pairs)
+        with self._guard:
+            if (kept := self._kept.pop(key, None)) is not None:
+                self._kept[key] = kept
+                return kept
         shown = self._items.read(place)
         if shown is None:
             return None
         if kind == "tokens":
-            return squeeze(token_data(shown, self._items.words(place.run)))
-        pairs = self._items.pairs(place)
-        return squeeze(tree_data(shown, pairs, weigh(shown, pairs)))
+            found = squeeze(token_data(shown, self._items.words(place.run)))
+        else:
+            found = squeeze(tree_data(shown, pairs, weigh(shown, pairs)))
+        if place.kind != PARTIAL:
+            with self._guard:
+                self._kept[key] = found
+                while sum(map(len, self._kept.values())) > KEPT_BYTES:
+                    del self._kept[next(iter(self._kept))]
+        return found
 
     def _picture(self, address: bytes) -> bytes | None:
         for store in self._items.stores:
@@ -139,21 +158,27 @@ class ViewServer:
                 return store.blob(address)
         return None
 
-    def _index(self) -> dict[str, Any]:
-        """What the file's index has, with a version that grows with every change."""
+    def _index_now(self) -> bytes:
+        """What the file's index has, with a version that grows with every change; made again if a run was written."""
         with self._guard:
-            if time.monotonic() - self._looked >= EVERY_S:
+            if time.monotonic() - self._looked >= EVERY_S and (seen := self._items.versions()) != self._seen:
                 self._look()
-                self._looked = time.monotonic()
-            rows = [self._rows[number] for number in sorted(self._rows)]
-            return {"live": True, "version": self._version, "runs": self._items.runs(), "items": rows}
+                rows = [self._rows[number] for number in sorted(self._rows)]
+                found = {"live": True, "version": self._version, "runs": self._items.runs(), "items": rows}
+                self._index, self._seen, self._looked = squeeze(found), seen, time.monotonic()
+            return self._index
 
     def _look(self) -> None:
-        """Read new items, and growing ones again. A tree that is done takes the number of the growing one."""
+        """Read new items, growing ones again, and those whose pairs training has begun to take by other settings.
+
+        A tree that is done takes the number of the growing one.
+        """
         numbers = {place._replace(kind=""): number for number, place in enumerate(self._places)}
+        pairs_of = lru_cache(maxsize=None)(lambda run, stage: self._items.pairs(ItemPlace(run, stage, "", "")))
         for place in self._items.places():
-            number = numbers.get(place._replace(kind=""))
-            if number is not None and self._places[number] == place and place.kind != PARTIAL:
+            number, pairs = numbers.get(place._replace(kind="")), pairs_of(place.run, place.stage)
+            same = number is not None and self._places[number] == place and self._weighed_by[number] == pairs
+            if same and place.kind != PARTIAL:
                 continue
             shown = self._items.read(place)
             if shown is None:
@@ -161,8 +186,8 @@ class ViewServer:
             if number is None:
                 number = len(self._places)
                 self._places.append(place)
-            self._places[number] = place
-            found = about(number, place, row(shown, weigh(shown, self._items.pairs(place))))
+            self._places[number], self._weighed_by[number] = place, pairs
+            found = about(number, place, row(shown, weigh(shown, pairs)))
             earlier = self._rows.get(number)
             if earlier is None or {**earlier, "change": 0} != {**found, "change": 0}:
                 self._version += 1

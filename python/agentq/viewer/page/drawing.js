@@ -216,6 +216,7 @@ class Drawing {
     this.canvas.width = Math.round(this.width * devicePixelRatio);
     this.canvas.height = Math.round(this.height * devicePixelRatio);
     if (this.width && !this.placed) this.fit(0.8);
+    else this.reveal(this.pane.node);
     this.repaint();
   }
 
