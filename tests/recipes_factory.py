@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,11 @@ SAYINGS = (
 
 def expert_texts(task: Task) -> list[str]:
     """The expert's actions on a task, as composite actions."""
+    return list(_expert_texts(task))
+
+
+@cache
+def _expert_texts(task: Task) -> list[str]:
     env, expert, texts = envs.make(task.env), envs.expert(task.env), []
     env.reset(task)
     while True:
