@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -27,6 +28,17 @@ def pytest_report_header() -> str:
         except PackageNotFoundError:
             found.append(f"{name} absent")
     return ", ".join(found)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Keeps the garbage collector out of the million objects of imported packages and of the tests themselves."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import socket
 import traceback
@@ -11,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
+
+from tests.kill_factory import FORKS
 
 WORLD = 2
 TIMEOUT_S = 120.0  # ranks that wait for one another wait for ever
@@ -37,15 +38,14 @@ class Workers:
 
 @contextmanager
 def two_ranks() -> Iterator[Workers]:
-    """Started with fresh interpreters; ended in the end, whatever they do."""
+    """Forked from a process that has imported torch and computed nothing; ended in the end, whatever they do."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    context = multiprocessing.get_context("spawn")
     pipes, processes = [], []
     for rank in range(WORLD):
-        ours, theirs = context.Pipe()
-        processes.append(context.Process(target=_serve, args=(rank, port, theirs), daemon=True))
+        ours, theirs = FORKS.Pipe()
+        processes.append(FORKS.Process(target=_serve, args=(rank, port, theirs), daemon=True))
         pipes.append(ours)
     for process in processes:
         process.start()

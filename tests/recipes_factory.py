@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,11 @@ SAYINGS = (
 
 def expert_texts(task: Task) -> list[str]:
     """The expert's actions on a task, as composite actions."""
+    return list(_expert_texts(task))
+
+
+@cache
+def _expert_texts(task: Task) -> list[str]:
     env, expert, texts = envs.make(task.env), envs.expert(task.env), []
     env.reset(task)
     while True:
@@ -97,26 +103,35 @@ class Teacher:
         """See `Policy.propose`. As an engine's, log-probabilities are rounded by what was asked before."""
         self.asked += 1
         rng, rounding = np.random.default_rng(seed), np.float32(1 + 2e-7 * (self.asked % 8))
-        return [self._one(history, rng, temperature, rounding) for _ in range(k)]
+        texts = [self._text(history, rng, temperature) for _ in range(k)]
+        prompt = self.engine.renderer.encode(policy_messages(history))
+        read = {text: self._read(prompt, text) for text in dict.fromkeys(texts)}
+        return [
+            Proposal(
+                parse_action(text, language=history.language),
+                *(prompt, read[text][0], read[text][1] * rounding),
+                *(StopReason.EOS, self.version, temperature),
+            )
+            for text in texts
+        ]
 
     def write(self, history: History, text: str) -> Proposal:
         """See `ModelPolicy.write`."""
         return ModelPolicy(self.engine).write(history, text)
 
-    def _one(self, history: History, rng: np.random.Generator, temperature: float, rounding: np.float32) -> Proposal:
+    def _text(self, history: History, rng: np.random.Generator, temperature: float) -> str:
         script, n = self.scripts[history.instruction], len(history.actions)
         follows = rng.random() < self.follows if temperature else self.learnt
         on_the_way = n < len(script) and list(history.actions) == script[:n]
-        text = script[n] if follows and on_the_way else STOP
-        prompt = self.engine.renderer.encode(policy_messages(history))
+        return script[n] if follows and on_the_way else STOP
+
+    def _read(self, prompt: np.ndarray, text: str) -> tuple[np.ndarray, np.ndarray]:
+        """The tokens of an answer and their log-probabilities."""
         ids = np.array(self.engine.renderer.tokenizer(f"{text}<|end|>")["input_ids"], np.int32)
         with torch.inference_mode():
             row = torch.from_numpy(np.concatenate([prompt, ids]).astype(np.int64))[None]
             every = torch.log_softmax(self.engine.model(row).logits[0, len(prompt) - 1 : -1].float(), dim=-1)
-        logps = every.gather(-1, row[0, len(prompt) :, None])[:, 0].numpy() * rounding
-        return Proposal(
-            parse_action(text, language=history.language), prompt, ids, logps, StopReason.EOS, self.version, temperature
-        )
+        return ids, every.gather(-1, row[0, len(prompt) :, None])[:, 0].numpy()
 
 
 class PrefersTheLongest:

@@ -163,7 +163,12 @@ def test_cli_says_that_a_base_is_no_checkpoint(tmp_path: Path, capsys: pytest.Ca
 
 @pytest.mark.parametrize(
     ("module", "words"),
-    [("torch", ["demo"]), ("torch", ["ladder"]), ("torch", ["base", "--out", "base"]), ("transformers", ["ladder"])],
+    [
+        pytest.param("torch", ["demo"], marks=pytest.mark.rest),
+        ("torch", ["ladder"]),
+        ("torch", ["base", "--out", "base"]),
+        pytest.param("transformers", ["ladder"], marks=pytest.mark.rest),
+    ],
     ids=["demo", "ladder", "base", "ladder transformers"],
 )
 def test_cli_gives_the_install_line_of_a_missing_extra(module: str, words: list[str], tmp_path: Path) -> None:

@@ -102,7 +102,9 @@ def test_letters_have_the_cpus_log_probabilities(base: Path, device: str) -> Non
     assert len(told[0]) == 5 and np.abs(np.subtract(*told)).max() < NEAR[device]
 
 
-@device
+@pytest.mark.parametrize(  # without a GPU, test_learn_batch.py is the quick one
+    "device", [pytest.param("cpu", marks=pytest.mark.rest), pytest.param("cuda", marks=pytest.mark.gpu)]
+)
 def test_packed_gradients_are_those_of_one_item_at_a_time(device: str) -> None:
     for name, apart in gpu_learner.compare(device).items():
         assert apart < TOLERANCE[device], name

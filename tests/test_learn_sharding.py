@@ -117,15 +117,15 @@ def three_steps(method: str, settings: dict[str, Any]) -> tuple[list[Metrics], d
     ("method", "settings"),
     [
         ("sft", {"model": "qwen"}),
-        ("sft", {"max_tokens": 40}),
+        pytest.param("sft", {"max_tokens": 40}, marks=pytest.mark.rest),
         ("sft", {"model": "windowed", "max_tokens": 60}),
         ("sft", {"lora_rank": 3}),
         ("sft", {"model": "gpt2", "gradient_checkpointing": True}),
-        ("dpo", {}),
+        pytest.param("dpo", {}, marks=pytest.mark.rest),
         ("dpo", {"max_tokens": 1, "lora_rank": 3, "gradient_checkpointing": True}),
-        ("group", {"max_tokens": 60}),
+        pytest.param("group", {"max_tokens": 60}, marks=pytest.mark.rest),
         ("group", {"max_tokens": 1, "model": "qwen"}),
-        ("one_item", {}),
+        pytest.param("one_item", {}, marks=pytest.mark.rest),
         ("one_item", {"lora_rank": 3}),
     ],
     ids=lambda x: x if isinstance(x, str) else "-".join(f"{v}" for v in x.values()),
@@ -149,7 +149,14 @@ def first_gradient(model: str, method: str) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("model", "method"), [("llama", "dpo"), ("qwen", "dpo"), ("qwen", "one_item"), ("moe", "sft"), ("moe", "one_item")]
+    ("model", "method"),
+    [
+        ("llama", "dpo"),
+        pytest.param("qwen", "dpo", marks=pytest.mark.rest),
+        ("qwen", "one_item"),
+        pytest.param("moe", "sft", marks=pytest.mark.rest),
+        ("moe", "one_item"),
+    ],
 )
 def test_gradients_are_summed_over_ranks(ranks: Workers, model: str, method: str) -> None:
     alone = learner(model, float64=False, learning_rate=1e-12, max_grad_norm=1e9, shard=False)

@@ -44,14 +44,20 @@ server.run()
 """
 
 
-@pytest.fixture
-def notes(tmp_path: Path) -> Iterator[tuple[McpSession, Path]]:
-    """A server whose notes are in a file."""
-    (tmp_path / "server.py").write_text(NOTES)
-    (tmp_path / "notes").touch()
-    session = McpSession(f"{sys.executable} {tmp_path / 'server.py'} {tmp_path / 'notes'}")
-    yield session, tmp_path / "notes"
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[McpSession, Path]]:
+    folder = tmp_path_factory.mktemp("server")
+    (folder / "server.py").write_text(NOTES)
+    session = McpSession(f"{sys.executable} {folder / 'server.py'} {folder / 'notes'}")
+    yield session, folder / "notes"
     session.close()
+
+
+@pytest.fixture
+def notes(server: tuple[McpSession, Path]) -> tuple[McpSession, Path]:
+    """A server whose notes are in a file, which is empty."""
+    server[1].write_text("")
+    return server
 
 
 def agent() -> Scripted:

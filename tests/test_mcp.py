@@ -94,12 +94,23 @@ def test_the_agent_is_not_offered_the_tools_of_the_driver(apps: Any) -> None:
     assert apps.step(call("music_show_song", {"song_id": 1, "access_token": "t"})).error_kind == "tool_error"
 
 
-def test_read_only_tools_change_nothing() -> None:
-    session = McpSession(SERVER)
+@pytest.fixture(scope="module")
+def over_http() -> Iterator[McpSession]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen([*SERVER.split(), "--http", str(port)])
     try:
-        marked = {tool.name: tool.read_only for tool in session.tools}
-    finally:
+        session = reached(f"http://127.0.0.1:{port}/mcp")
+        yield session
         session.close()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_read_only_tools_change_nothing(over_http: McpSession) -> None:
+    marked = {tool.name: tool.read_only for tool in over_http.tools}
     assert marked["notes_show_notes"] and marked["music_login"]
     assert not marked["notes_create_note"] and not marked["supervisor_complete_task"] and not marked["begin_task"]
 
@@ -112,21 +123,11 @@ def test_the_example_keeps_what_search_relies_on() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_server_over_http_is_the_same() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    process = subprocess.Popen([*SERVER.split(), "--http", str(port)])
-    try:
-        session = reached(f"http://127.0.0.1:{port}/mcp")
-        begun = json.loads(session.call("begin_task", {"env": "apps/1", "seed": 3}).text)
-        assert begun["instruction"] == draw.begin("apps/1", 3)[1].instruction
-        assert json.loads(session.call("judge_task").text) == {"reward": 0.0}
-        assert session.call("no_such_tool") == ToolResult("no tool no_such_tool", None, True)
-        session.close()
-    finally:
-        process.kill()
-        process.wait()
+def test_a_server_over_http_is_the_same(over_http: McpSession) -> None:
+    begun = json.loads(over_http.call("begin_task", {"env": "apps/1", "seed": 3}).text)
+    assert begun["instruction"] == draw.begin("apps/1", 3)[1].instruction
+    assert json.loads(over_http.call("judge_task").text) == {"reward": 0.0}
+    assert over_http.call("no_such_tool") == ToolResult("no tool no_such_tool", None, True)
 
 
 def reached(url: str) -> McpSession:

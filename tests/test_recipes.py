@@ -25,9 +25,10 @@ from tests.reads import keys, made, recorded_reads
 from tests.recipes_factory import Idle, Quiet, Schooled, Teacher
 from tests.train_factory import recipe_of, same, weights
 
-SMALL = (  # seed 1: every learner finds pairs in both rounds
-    "--run.seed=1 --rft.num_tasks=2 --rft.attempts=2 --rft.epochs=1 --run.num_tasks=1 --run.num_rounds=2 "
-    "--search.num_iterations=4 --search.num_proposals=3 --eval.num_tasks=3 --eval.num_iterations=2 --train.sft_weight=0"
+SMALL = (  # seed 9: every learner finds pairs in both rounds
+    "--run.env=shop --run.seed=9 --rft.num_tasks=2 --rft.attempts=2 --rft.epochs=1 --run.num_tasks=1 "
+    "--run.num_rounds=2 --search.num_iterations=4 --search.num_proposals=3 "
+    "--eval.num_tasks=2 --eval.num_iterations=2 --train.sft_weight=0"
 )
 SMALLER = (
     "--rft.num_tasks=1 --rft.attempts=2 --run.num_tasks=1 --run.num_rounds=1 "
@@ -91,7 +92,7 @@ def test_ladder_writes_every_rung_in_order(climbed: Climbed) -> None:
     summary = json.loads((out / "summary.json").read_text())
     assert summary == [row.to_dict() for row in rows]
     assert [row["name"] for row in summary] == [rung.name for rung in RUNGS] and set(DEMO_RUNGS) <= set(RUNGS)
-    assert [(row["successes"], row["n"]) for row in summary] == [(0, 3)] + [(3, 3)] * 6  # greedy, only a base stops
+    assert [(row["successes"], row["n"]) for row in summary] == [(0, 2)] + [(2, 2)] * 6  # greedy, only a base stops
     assert all(row["env_steps"] > 0 and row["prompt_tokens"] > 0 and row["seconds"] > 0 for row in summary)
 
 
