@@ -30,9 +30,13 @@ def failure(capsys: pytest.CaptureFixture[str], *words: object) -> str:
     """The one line that a refused command prints; it must exit with 2 and print no result."""
     assert main([str(word) for word in words]) == 2
     printed = capsys.readouterr()
-    assert printed.out == ""
     assert printed.err.startswith("agentq: ") and printed.err.count("\n") == 1
-    return printed.err.removeprefix("agentq: ").strip()
+    line = printed.err.removeprefix("agentq: ").strip()
+    if "--json" in words:
+        assert json.loads(printed.out)["error"]["message"] == line
+    else:
+        assert printed.out == ""
+    return line
 
 
 def in_a_process(code: str, *words: object) -> subprocess.CompletedProcess[str]:

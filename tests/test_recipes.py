@@ -219,7 +219,8 @@ def test_an_interrupted_ladder_goes_on_and_ends_with_the_same_rows(
     )
     out, err = process.stdout, process.stderr
     assert process.returncode == 130, err
-    assert out == "" and "agentq: interrupted; go on with: agentq ladder --json" in err
+    assert json.loads(out)["error"]["kind"] == "Interrupted"
+    assert "agentq: interrupted; go on with: agentq ladder --json" in err
 
     rows = {}
     for name in ("whole", "cut"):
