@@ -28,7 +28,9 @@ from agentq.base.reading.tokenizer import train_reading_tokenizer  # noqa: E402
 from agentq.base.reading.words import Words, reserved  # noqa: E402
 from agentq.base.training import CHOICE_WEIGHT, encode_example, weighted_loss  # noqa: E402
 from agentq.errors import StoreError  # noqa: E402
+from agentq.learn.sharding import join  # noqa: E402
 from agentq.store.directory import Lock  # noqa: E402
+from tests.ranks_factory import two_ranks  # noqa: E402
 
 SMALL = ReadingSettings(hidden_size=32, intermediate_size=48, num_layers=2, num_heads=2, vocab_size=800)
 
@@ -167,6 +169,34 @@ def test_training_goes_on_where_it_was_stopped(tokenizer: Any, tmp_path: Path, m
     lines = [(tmp_path / name / "training.jsonl").read_text().splitlines() for name in ("whole", "stopped")]
     logs = [[json.loads(line) | {"seconds": 0} for line in each] for each in lines]
     assert logs[0] == logs[1] and len(logs[0]) >= 2 and logs[0][0]["right"] == {"say": 0.5}
+
+
+def shared_training(out: Path, tokenizer: Any) -> tuple[list[Any], int]:
+    """In one of two processes: the weights in the end, and the tokens of both."""
+    training.PART_TOKENS, training.BATCH_TOKENS = 2000, 900
+    ranks, seen = join("cpu"), []
+    model = make_model(tokenizer)
+    training.train_parts(
+        model,
+        lambda part, tokens: exercise_stream(tokenizer, KINDS, (0, part, ranks.index), tokens, 400),
+        out,
+        num_tokens=4500,
+        learning_rate=1e-3,
+        after_part=lambda: {"say": 0.5},
+        on_step=seen.append,
+        ranks=ranks,
+    )
+    return [p.detach().numpy() for p in model.parameters()], seen[-1]["tokens"]
+
+
+def test_processes_share_the_training_and_the_first_one_writes(tokenizer: Any, tmp_path: Path) -> None:
+    with two_ranks() as workers:
+        (weights, tokens), (others, counted) = workers.run(shared_training, tmp_path, tokenizer)
+    assert tokens == counted >= 4500
+    for ours, theirs in zip(weights, others, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    lines = [json.loads(line) for line in (tmp_path / "training.jsonl").read_text().splitlines()]
+    assert lines[-1]["tokens"] == tokens and lines[-1]["step"] <= tokens / 1800  # two batches of 900 a step
 
 
 def test_the_rate_rises_stays_and_falls() -> None:

@@ -137,7 +137,7 @@ def train(
         loss = weighted_loss(model, batch)
         torch.autograd.backward(loss)
         if world > 1:
-            _average_gradients(model, world)
+            average_gradients(model, world)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -155,7 +155,8 @@ def train(
         )
 
 
-def _average_gradients(model: Any, world: int) -> None:
+def average_gradients(model: Any, world: int) -> None:
+    """Replace each gradient by its mean over the processes. Collective."""
     flat = torch.cat([p.grad.view(-1) for p in model.parameters()])
     dist.all_reduce(flat)
     flat /= world

@@ -153,7 +153,8 @@ def base(args: Namespace) -> int:
         shows = {stage: status.stage(stage, total, "tokens") for stage, total in totals.items()}
 
         def show(stage: str, m: Mapping[str, Any]) -> None:
-            shows[stage](int(m["tokens"]), f"loss {m['loss']:.3f}")
+            if os.environ.get("RANK", "0") == "0":
+                shows[stage](int(m["tokens"]), f"loss {m['loss']:.3f}")
 
         if args.name == "small":
             make_base(out, s, device=device, on_step=show)

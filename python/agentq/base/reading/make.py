@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +21,7 @@ from agentq.base.reading.progress import held_out
 from agentq.base.reading.sites import Sites
 from agentq.base.reading.tokenizer import train_reading_tokenizer
 from agentq.base.reading.training import Metrics, train_parts
+from agentq.learn.sharding import join
 from agentq.store.directory import Lock
 from agentq.store.durable import make_directory, write_whole
 
@@ -54,22 +55,28 @@ def make_reading(
 ) -> None:
     """Train in `out`, or go on there. After each part it has a checkpoint that can be used.
 
+    Under `torchrun` the processes share the training, on CPUs only.
+
     Raises:
         StoreError: if another process trains there.
     """
     torch.manual_seed(s.seed)
     make_directory(out)
-    with closing(Lock(out)):
-        tokenizer = _tokenizer(out / "tokenizer", s)
+    ranks = join(device)
+    with closing(Lock(out)) if ranks.first else nullcontext():
+        tokenizer = _tokenizer(out / "tokenizer", s) if ranks.first else None
+        ranks.wait()
+        tokenizer = tokenizer or _tokenizer(out / "tokenizer", s)
         model = LlamaForCausalLM(_config(s, tokenizer))
         write_induction_heads(model)
         sites = Sites.collect(
             walks=s.walks, acted=s.demonstrations, ranked=s.ranked_demonstrations, slip_rate=s.slip_rate, seed=s.seed
         )
         kinds = {**KINDS, **sites.kinds}
+        own = () if ranks.first else (ranks.index,)
         train_parts(
             model.to(device),
-            lambda part, tokens: exercise_stream(tokenizer, kinds, (s.seed, 3, part), tokens, s.longest),
+            lambda part, tokens: exercise_stream(tokenizer, kinds, (s.seed, 3, part, *own), tokens, s.longest),
             out,
             num_tokens=s.tokens,
             learning_rate=s.learning_rate,
@@ -77,6 +84,7 @@ def make_reading(
                 _written(model, tokenizer, out) | held_out(model, tokenizer, kinds, n=s.held_out, seed=s.seed)
             ),
             on_step=on_step,
+            ranks=ranks,
         )
 
 

@@ -1,7 +1,8 @@
 """The resumable training loop of the reading base. Its data follow from the seed and the part.
 
 A part is `PART_TOKENS` tokens. Each begins a new stream of exercises, is followed by a measurement on held-out
-exercises and a checkpoint, and appends a line to `training.jsonl`.
+exercises and a checkpoint, and appends a line to `training.jsonl`. Under `torchrun` each process draws exercises of its
+own, gradients are averaged, and tokens count over all processes; the first one measures and writes.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from agentq.base.training import Sequence
+from agentq.base.training import Sequence, average_gradients
 from agentq.learn.adamw import adamw
-from agentq.learn.checkpoint import load_state, save_state
+from agentq.learn.checkpoint import ALONE, load_state, save_state
 from agentq.learn.position import load_position
+from agentq.learn.sharding import Ranks
 from agentq.learn.trie import Trie
 from agentq.learn.trie_attention import TreePlan, tree_attention_of
 from agentq.policies.placement import multiplies_bfloat16
@@ -41,6 +43,7 @@ def train_parts(
     learning_rate: float,
     after_part: Callable[[], Metrics],
     on_step: Callable[[Metrics], None],
+    ranks: Ranks = ALONE,
 ) -> None:
     """Train for `num_tokens` tokens, or go on from the checkpoint in `out/state`.
 
@@ -58,25 +61,29 @@ def train_parts(
         part, before, losses = position["tokens"] // PART_TOKENS, time.process_time(), list[float]()
         for batch in batches(stream(part, position["tokens"])):
             rate = learning_rate * rate_share(position["tokens"] / num_tokens)
-            losses.append(_step(model, optimizer, batch, rate))
+            losses.append(_step(model, optimizer, batch, rate, ranks))
             position["step"] += 1
-            position["tokens"] += sum(len(sequence.ids) for sequence in batch)
+            position["tokens"] += sum(ranks.gather(sum(len(sequence.ids) for sequence in batch)))
             on_step({**position, "loss": losses[-1]})
             if position["tokens"] // PART_TOKENS > part:
                 break
         position["seconds"] += time.process_time() - before
-        line = {**position, "rate": rate, "loss": sum(losses) / len(losses), "right": after_part()}
-        save_state(state, parameters, optimizer, position)
-        with (out / "training.jsonl").open("a") as log:
-            log.write(json.dumps(_rounded(line)) + "\n")
+        if ranks.first:
+            line = {**position, "rate": rate, "loss": sum(losses) / len(losses), "right": after_part()}
+            save_state(state, parameters, optimizer, position)
+            with (out / "training.jsonl").open("a") as log:
+                log.write(json.dumps(_rounded(line)) + "\n")
+        ranks.wait()
 
 
-def _step(model: Any, optimizer: torch.optim.Optimizer, batch: list[Sequence], rate: float) -> float:
-    """One optimiser step; its loss in nats per weighted token."""
+def _step(model: Any, optimizer: torch.optim.Optimizer, batch: list[Sequence], rate: float, ranks: Ranks) -> float:
+    """One optimiser step; the loss of this process in nats per weighted token."""
     for group in optimizer.param_groups:
         group["lr"] = rate
     loss = packed_loss(model, batch)
     torch.autograd.backward(loss)
+    if ranks.size > 1:
+        average_gradients(model, ranks.size)
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
