@@ -2,7 +2,8 @@
 
 A part is `PART_TOKENS` tokens. Each begins a new stream of exercises, is followed by a measurement on held-out
 exercises and a checkpoint, and appends a line to `training.jsonl`. Under `torchrun` each process draws exercises of its
-own, gradients are averaged, and tokens count over all processes; the first one measures and writes.
+own, a batch is shared between them, gradients are averaged, and tokens count over all processes; the first one measures
+and writes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from agentq.learn.trie_attention import TreePlan, tree_attention_of
 from agentq.policies.placement import multiplies_bfloat16
 
 PART_TOKENS = 500_000
-BATCH_TOKENS = 6144
+BATCH_TOKENS = 6144  # over all processes
 MULTIPLE = 256  # sizes are multiples of it, since kernels are compiled, and kept, for each size
 WARM_UP, COOL_DOWN = 0.005, 0.25  # shares of the run: the rate rises, stays, and falls to a twentieth at the end
 
@@ -59,7 +60,7 @@ def train_parts(
     model.train()
     while position["tokens"] < num_tokens:
         part, before, losses = position["tokens"] // PART_TOKENS, time.process_time(), list[float]()
-        for batch in batches(stream(part, position["tokens"])):
+        for batch in batches(stream(part, position["tokens"]), BATCH_TOKENS // ranks.size):
             rate = learning_rate * rate_share(position["tokens"] / num_tokens)
             losses.append(_step(model, optimizer, batch, rate, ranks))
             position["step"] += 1
@@ -90,13 +91,13 @@ def _step(model: Any, optimizer: torch.optim.Optimizer, batch: list[Sequence], r
     return loss.item()
 
 
-def batches(source: Iterator[Sequence]) -> Iterator[list[Sequence]]:
-    """Sequences in the order given, at least `BATCH_TOKENS` tokens at a time."""
+def batches(source: Iterator[Sequence], tokens_each: int = BATCH_TOKENS) -> Iterator[list[Sequence]]:
+    """Sequences in the order given, at least `tokens_each` tokens at a time."""
     batch, tokens = list[Sequence](), 0
     for sequence in source:
         batch.append(sequence)
         tokens += len(sequence.ids)
-        if tokens >= BATCH_TOKENS:
+        if tokens >= tokens_each:
             yield batch
             batch, tokens = [], 0
 
