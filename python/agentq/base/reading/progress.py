@@ -18,8 +18,11 @@ from agentq.base.training import Sequence
 def answered(model: Any, sequence: Sequence) -> list[bool]:
     """For each turn whether a greedy model gives the whole answer, and its end."""
     ids = torch.from_numpy(sequence.ids.astype(np.int64))[None].to(model.device)
-    said = model(input_ids=ids[:, :-1]).logits[0].argmax(-1).cpu().numpy()
-    right, asked = said == sequence.ids[1:], sequence.weights[1:] > 0
+    asked = sequence.weights[1:] > 0
+    (places,) = np.nonzero(asked)
+    logits = model(input_ids=ids[:, :-1], logits_to_keep=torch.from_numpy(places).to(model.device)).logits[0]
+    right = np.zeros_like(asked)
+    right[places] = logits.argmax(-1).cpu().numpy() == sequence.ids[1:][places]
     edges = np.flatnonzero(np.diff(np.concatenate([[0], asked.astype(int), [0]])))
     return [bool(right[a:b].all()) for a, b in zip(edges[::2], edges[1::2], strict=True)]
 

@@ -26,7 +26,7 @@ from agentq.learn.trie import Trie
 from agentq.learn.trie_attention import TreePlan, tree_attention_of
 from agentq.policies.placement import multiplies_bfloat16
 
-PART_TOKENS = 500_000
+PART_TOKENS = 2_000_000  # long beside the measurement after it
 BATCH_TOKENS = 6144  # over all processes
 MULTIPLE = 256  # sizes are multiples of it, since kernels are compiled, and kept, for each size
 WARM_UP, COOL_DOWN = 0.005, 0.25  # shares of the run: the rate rises, stays, and falls to a twentieth at the end
