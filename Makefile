@@ -19,7 +19,7 @@ define beside
 	    > "$$($(1)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/agentq.pth"
 endef
 
-.PHONY: setup browser ray browsergym textworld webarena appworld apps apps-suite widgets demo test test-rest test-vllm lint build bench bench-all bench-setup gpu-wheels sanitize mutants docs clean
+.PHONY: setup browser ray browsergym textworld webarena appworld apps apps-suite widgets demo test test-rest test-vllm lint build bench bench-all bench-setup gpu-wheels sanitize windows mutants docs clean
 
 setup: $(VENV)/.core
 
@@ -144,6 +144,7 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --platform win32 --no-warn-unreachable --cache-dir .mypy_cache/win32
 
 build: setup
 	$(PIP) wheel -q --no-build-isolation --no-deps -w dist .
@@ -197,6 +198,24 @@ sanitize: setup build/native/stress build/native/fuzz_snapshot build/native/race
 	build/native/race $(OPERATIONS) 2 4
 	LD_PRELOAD="$$(for name in asan ubsan stdc++; do $(CXX) -print-file-name=lib$$name.so; done | tr '\n' ' ')" \
 	    ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 $(BIN)/python tests/native/drive.py build/native/_core.so $(OPERATIONS) 1 2
+
+# Compiles the core for Windows and runs it there, or in wine: random calls, forged snapshots, and the same search as
+# here. On Debian, `apt-get install g++-mingw-w64-x86-64-posix wine wine64` has all it needs.
+MINGW ?= x86_64-w64-mingw32-g++-posix
+WINE  ?= wine
+WINDOWS := build/windows
+$(WINDOWS)/%.exe: %.cc $(CORE)
+	mkdir -p $(dir $@)
+	$(MINGW) -std=c++20 -O2 -static -ffp-contract=off -fopenmp-simd -Wall -Wextra -Wpedantic -Werror -I. csrc/*.cc $< -o $@
+$(WINDOWS)/forest: benchmarks/forest.cc $(CORE)
+	mkdir -p $(dir $@)
+	$(CXX) -std=c++20 -O2 -ffp-contract=off -fopenmp-simd -I. csrc/*.cc $< -o $@
+windows: $(WINDOWS)/tests/native/stress.exe $(WINDOWS)/tests/native/fuzz_snapshot.exe $(WINDOWS)/benchmarks/forest.exe $(WINDOWS)/forest
+	$(WINE) $(WINDOWS)/tests/native/stress.exe $(OPERATIONS) 2 4
+	$(WINE) $(WINDOWS)/tests/native/fuzz_snapshot.exe $(OPERATIONS) 1
+	$(WINE) $(WINDOWS)/benchmarks/forest.exe 64 2000 5 4 1 1 | tr -d '\r' | cut -d ' ' -f 3- > $(WINDOWS)/there
+	$(WINDOWS)/forest 64 2000 5 4 1 1 | cut -d ' ' -f 3- > $(WINDOWS)/here
+	cmp $(WINDOWS)/there $(WINDOWS)/here
 
 # Puts one-line faults into csrc/ and python/agentq/; for each, a test must fail. An interrupted run goes on.
 mutants: setup

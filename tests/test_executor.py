@@ -117,6 +117,15 @@ def test_what_only_this_process_can_do_it_does(base: Path, monkeypatch: pytest.M
             pass
 
 
+def test_where_nothing_forks_this_process_collects(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "fork")
+    with chosen(monkeypatch, base, "--run.workers=2") as found:
+        assert found is None
+    refused = "run.executor must be inline, since this system forks no processes; got processes"
+    with pytest.raises(ConfigError, match=refused), chosen(monkeypatch, base, "--run.executor=processes"):
+        pass
+
+
 @pytest.mark.rest
 def test_a_ladder_by_processes_has_the_rows_and_trees_of_one_by_this_process(
     base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -194,3 +194,11 @@ print(codes, sorted({{"numpy", *{HEAVY}}} & set(sys.modules)))
     done = run(code)
     assert done.stdout == "{2} []\n"
     assert len(done.stderr.splitlines()) == len(commands)
+
+
+@pytest.mark.rest
+def test_modules_and_runs_need_nothing_that_windows_lacks():
+    script = Path(__file__).with_name("windows.py")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "an address must be HOST:PORT on Windows; got '/a/socket'" in done.stdout

@@ -72,8 +72,8 @@ def _last_line(error: BaseException) -> str:
 
 def _stdout_is_gone() -> bool:
     """Whether the reader of stdout has closed it. If so, stdout is redirected to /dev/null."""
-    if not hasattr(select, "poll"):
-        return True  # Windows: a broken pipe is that of stdout
+    if sys.platform == "win32":
+        return True  # a broken pipe is that of stdout
     poll = select.poll()
     poll.register(1, select.POLLOUT)
     gone = any(event & select.POLLERR for _, event in poll.poll(0))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import os
 import platform
 import re
 import shutil
@@ -111,8 +110,7 @@ def shared_memory(p: Patient, path: Path = Path("/dev/shm")) -> Diagnosis:
     """Shared memory for vLLM, and for torch in several processes. Chromium is started so that it needs none."""
     if not path.is_dir():
         return Diagnosis("skipped", f"this system has no {path}")
-    about = os.statvfs(path)
-    free = about.f_bavail * about.f_frsize
+    free = shutil.disk_usage(path).free
     if free >= LEAST_SHARED:
         return Diagnosis("ok", f"{free / GIB:.1f} GiB free in {path}")
     return Diagnosis(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -84,6 +85,8 @@ def _unfit(resources: Resources, names: Sequence[Name]) -> str:
     run = resources.settings.run
     if run.engine or any(isinstance(name, str) for name in names):
         return "another process samples"
+    if not hasattr(os, "fork"):
+        return "this system forks no processes"
     if reason := _only_here(resources):
         return reason
     return f"{run.env} runs in other processes" if is_blocking(resources.make_env()) else ""

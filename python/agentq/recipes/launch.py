@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -29,6 +28,7 @@ from agentq.recipes.settings import Training
 from agentq.searching.processes import python_path
 from agentq.store.durable import remove
 from agentq.store.files import note_model, write_json
+from agentq.store.system import end_group
 
 RESTARTS = 3  # per round (ours)
 POLL_S = 0.1
@@ -213,5 +213,5 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         try:
             process.wait(GRACE_S)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+            end_group(process)
             process.wait()

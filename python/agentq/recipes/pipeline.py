@@ -277,7 +277,7 @@ class Pipeline(Resources):
         yield f"engines busy {min(1.0, used.seconds / max(seconds, 1e-9) / engines):.0%}" if used.seconds else ""
         money = Price(*self.settings.price.of_tokens()).of(used.total)
         yield f"cost {money:.4g}" if money else ""
-        yield f"{own_memory() / 1e6:.0f} MB"
+        yield f"{own_memory() / 1e6:.0f} MB" if own_memory() else ""
         yield str(self.workers or "")
 
     def _usage(self) -> Usage:

@@ -26,6 +26,7 @@ from agentq.store.codec import jsonable
 from agentq.store.database import connect
 from agentq.store.files import Lines, read_json
 from agentq.store.run import RunStore
+from agentq.store.system import AT_ONCE
 
 if TYPE_CHECKING:
     from agentq.learn.sharding import Ranks  # loads torch, which takes seconds
@@ -115,7 +116,7 @@ def main() -> None:
         torchrun(words)
         return
     if words:
-        threading.Thread(target=_end_with_the_run, args=(signal.SIGKILL,), daemon=True).start()
+        threading.Thread(target=_end_with_the_run, args=(AT_ONCE,), daemon=True).start()
     lines = Lines(Path(file).with_name("told.jsonl"))
     lines.append("\n")  # an earlier process may have left half a line
 

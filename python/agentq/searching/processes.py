@@ -62,6 +62,8 @@ class Processes(Workers):
 
     def start(self) -> Link:
         """See `Workers.start`."""
+        if sys.platform == "win32":
+            raise OSError("Windows forks no processes")
         ours, theirs = socket.socketpair()
         with theirs:
             try:

@@ -187,6 +187,8 @@ def release_memory() -> None:
 
 def main() -> None:
     """Fork workers until the socket is closed, then end them."""
+    if sys.platform == "win32":
+        raise OSError("Windows forks no processes")
     control = socket.socket(fileno=int(sys.argv[1]))
     for name in sys.argv[2:]:
         with contextlib.suppress(ImportError):
@@ -223,6 +225,8 @@ def serve(connection: Channel) -> None:
 
 
 def _ended(workers: set[int]) -> list[int]:
+    if sys.platform == "win32":
+        return []
     return [pid for pid in workers if os.waitpid(pid, os.WNOHANG) != (0, 0)]
 
 

@@ -1,9 +1,11 @@
-"""What differs between systems: the lock of a file, flags of `os.open`, what happens at a fork."""
+"""What differs between systems: the lock of a file, flags of `os.open`, forks, how a process is ended at once."""
 
 from __future__ import annotations
 
 import errno
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import Callable
 
@@ -11,6 +13,7 @@ NO_LINK = getattr(os, "O_NOFOLLOW", 0)  # Windows makes links for administrators
 CLOSED_IN_CHILDREN = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOINHERIT", 0)
 PLAIN = getattr(os, "O_BINARY", 0)  # lines end as they are written
 FLAGS = NO_LINK | CLOSED_IN_CHILDREN | PLAIN
+AT_ONCE = getattr(signal, "SIGKILL", signal.SIGTERM)  # Windows ends a process at once by whatever signal
 
 if sys.platform == "win32":
     import msvcrt
@@ -37,6 +40,14 @@ else:
                 raise
             return False
         return True
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """End a process at once, and its group where it leads one."""
+    if sys.platform == "win32":
+        process.kill()
+    else:
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def at_fork(before: Callable[[], object], parent: Callable[[], object], child: Callable[[], object]) -> None:

@@ -8,12 +8,12 @@ browser then exit when their pipes close. Runs in any Python 3.9, without agentq
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import uuid
@@ -125,22 +125,45 @@ def discard(folder: Path) -> None:
         time.sleep(0.01)
 
 
-def lock(path: Path) -> int:
-    """Lock a file or folder until the descriptor is closed or this process ends. Raises OSError if it is locked."""
-    held = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(held)
-        raise
-    return held
+if sys.platform == "win32":
+    import msvcrt
+
+    def lock(path: Path) -> int:
+        """Lock a file or folder until the descriptor is closed or this process ends. Raises OSError if it is locked."""
+        held = os.open(path / "lock" if path.is_dir() else path, os.O_RDWR | os.O_CREAT | os.O_NOINHERIT)
+        try:
+            os.lseek(held, 1 << 30, os.SEEK_SET)  # nobody can read what is locked
+            msvcrt.locking(held, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            os.close(held)
+            raise
+        return held
+
+    def _is_own(about: os.stat_result) -> bool:
+        return True  # folders of temporary files belong to one user
+
+else:
+    import fcntl
+
+    def lock(path: Path) -> int:
+        """Lock a file or folder until the descriptor is closed or this process ends. Raises OSError if it is locked."""
+        held = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(held)
+            raise
+        return held
+
+    def _is_own(about: os.stat_result) -> bool:
+        return about.st_uid == os.geteuid()
 
 
 def is_stale(path: Path) -> bool:
     """Whether a file or folder of this user is left by an owner that has ended: nothing locks it."""
     try:
         about = path.lstat()
-        if about.st_uid != os.geteuid() or time.time() - about.st_mtime < _SETTLED_S:
+        if not _is_own(about) or time.time() - about.st_mtime < _SETTLED_S:
             return False
         os.close(lock(path))
     except OSError:
@@ -201,7 +224,7 @@ def end(pid: int, mark: str, timeout_s: float = 20.0) -> None:
             return
         for each in pids:
             with contextlib.suppress(OSError):
-                os.kill(each, signal.SIGKILL)
+                os.kill(each, getattr(signal, "SIGKILL", signal.SIGTERM))  # at once on Windows too
         time.sleep(0.005)
 
 

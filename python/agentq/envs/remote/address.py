@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import stat
+import sys
 
 from agentq.errors import ConfigError
 
@@ -21,7 +22,7 @@ def split(name: str) -> tuple[str, str]:
 def connect(at: str, timeout_s: float) -> socket.socket:
     """A connection. Raises OSError if nothing listens there."""
     if is_path(at):
-        connection = socket.socket(socket.AF_UNIX)
+        connection = unix_socket(at)
         connection.settimeout(timeout_s)
         try:
             connection.connect(at)
@@ -49,7 +50,7 @@ class Listener:
             return
         self.at = at
         self._replace_stale()
-        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket = unix_socket(at)
         try:
             self.socket.bind(at)
             self._file = self._found()
@@ -90,6 +91,13 @@ class Listener:
 def is_path(at: str) -> bool:
     """Whether an address is the path of a Unix socket."""
     return "/" in at
+
+
+def unix_socket(at: str) -> socket.socket:
+    """Raises ConfigError on Windows, where Python has none."""
+    if sys.platform == "win32":
+        raise ConfigError(f"an address must be HOST:PORT on Windows; got '{at}'")
+    return socket.socket(socket.AF_UNIX)
 
 
 def _host(at: str) -> tuple[str, int]:

@@ -65,7 +65,7 @@ class Token:
 
 def find(connected: socket.socket) -> str:
     """The token for the server of a connection; "" if this user has none for it."""
-    if connected.family == socket.AF_UNIX:
+    if connected.family == getattr(socket, "AF_UNIX", None):
         return ""
     if value := os.environ.get(VARIABLE):
         return value
