@@ -1,5 +1,6 @@
-"""`smoke.py` in a Python that lacks what Windows lacks and says that it runs there. Not Windows: its paths, its consoles
-and its file system are those of this machine.
+"""`smoke.py` in a Python that lacks what Windows lacks and says that it runs there.
+
+Not Windows: its paths, consoles and file system are those of this machine.
 
     python tests/windows.py
 """
