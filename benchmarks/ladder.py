@@ -2,7 +2,8 @@
 
     python benchmarks/ladder.py --env booking --seeds 0 1 2 [--json] [--search.num_iterations 10 ...]
 
-Each seed has its own run directory, made by `agentq ladder`. The same command resumes where an earlier one stopped.
+Each seed has its own run directory, made by `agentq ladder`. Rungs that do not search are measured greedily, and also
+sampled at temperature 1 with `--attempts` episodes per task. The same command resumes where an earlier one stopped.
 With --json it prints one JSON object last. Writes ENV.json next to the runs, and the outcomes of all tasks to
 benchmarks/results, from which `benchmarks/results.py` makes the table with intervals over seeds.
 """
@@ -18,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from machine import commit, machine
+from methods import agentq, summary
 from outcomes import RESULTS, Outcomes, keep, of_runs
 
 from agentq.evaluation.critic import CriticAccuracy, concordance
 from agentq.evaluation.stats import RungResult, SeedSummary, paired_difference, pool_seeds
+from agentq.policies.engine_names import embedded_base
 from agentq.store.run import RunStore
 
 # Success in percent, Agent Q, arXiv:2408.07199; its WebShop has no rung without critic and searches with the base only.
@@ -58,7 +61,7 @@ COMPARISONS = [
 
 def climb(env: str, seed: int, out: Path, settings: list[str]) -> Path:
     """Run or resume one seed in its own process; return its directory."""
-    path = out / f"{env}-seed{seed}"
+    path = out / f"{env.replace('/', '-')}-seed{seed}"
     words = [f"--run.env={env}", f"--run.seed={seed}", f"--run.out={path}", *settings]
     code = subprocess.run(
         [sys.executable, "-m", "agentq", "ladder", "--json", *words], stdout=subprocess.DEVNULL
@@ -66,6 +69,25 @@ def climb(env: str, seed: int, out: Path, settings: list[str]) -> Path:
     if code:
         raise SystemExit(code)
     return path
+
+
+def sample(path: Path, env: str, seed: int, base: str, attempts: int) -> dict[str, list[Path]]:
+    """Measure each rung that does not search with a few sampled episodes per held-out task: one run per attempt."""
+    num_tasks = json.loads((path / "config.json").read_text())["eval"]["num_tasks"]
+    found: dict[str, list[Path]] = {}
+    for row in map(RungResult.from_dict, json.loads((path / "summary.json").read_text())):
+        if row.name.endswith("_mcts"):
+            continue
+        model = base if row.name == "base" else str(path / "checkpoints" / row.name)
+        found[row.name] = []
+        for attempt in range(attempts):
+            out = path / "sampled" / f"{row.name}-{attempt + 1}"
+            told = ("--json", f"--env={env}", f"--out={out}", f"--seed={seed + 1000 * attempt}")
+            how = (f"--eval.num_tasks={num_tasks}", "--eval.temperature=1")
+            if not summary(out) and (code := agentq(out, "eval", model, *told, *how)):
+                raise SystemExit(code)
+            found[row.name].append(out)
+    return found
 
 
 def outcomes(store: RunStore, rung: str) -> dict[int, bool]:
@@ -76,14 +98,24 @@ def outcomes(store: RunStore, rung: str) -> dict[int, bool]:
     return found
 
 
-def keep_outcomes(env: str, seeds: list[int], paths: list[Path], settings: list[str], folder: Path) -> None:
+def keep_outcomes(
+    env: str,
+    seeds: list[int],
+    paths: list[Path],
+    sampled: list[dict[str, list[Path]]],
+    settings: list[str],
+    folder: Path,
+) -> None:
     """Write the outcomes of all finished rungs to `folder`."""
     command = " ".join(["python benchmarks/ladder.py --env", env, "--seeds", *map(str, seeds), *settings])
-    for seed, path in zip(seeds, paths, strict=True):
+    for seed, path, runs in zip(seeds, paths, sampled, strict=True):
         for row in map(RungResult.from_dict, json.loads((path / "summary.json").read_text())):
             how = "oracle" if row.name.endswith("_mcts") else "greedy"
             tasks = of_runs([path], f"{row.name}/eval")
             keep(Outcomes("ladder", env, row.name, how, seed, command, commit(), tasks, row.env_steps), folder)
+            if several := of_runs(runs.get(row.name, ())):
+                about = (seed, command, commit(), several, row.env_steps)
+                keep(Outcomes("ladder", env, row.name, "sampled", *about), folder)
 
 
 def critic_of(stores: list[RunStore]) -> CriticAccuracy | None:
@@ -194,15 +226,22 @@ def main() -> None:
     parser.add_argument("--env", default="booking")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--out", type=Path, default=Path("runs/ladder"))
+    parser.add_argument(
+        "--base", default=str(embedded_base()), help="where each seed starts; default: the embedded one"
+    )
+    parser.add_argument("--attempts", type=int, default=4, help="sampled episodes per task; default: %(default)s")
     parser.add_argument("--workers", type=int, default=1, help="seeds run at once, one process each")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where outcomes go; default: %(default)s")
     parser.add_argument("--json", action="store_true")
     args, settings = parser.parse_known_args()
     with ThreadPoolExecutor(args.workers) as pool:
-        paths = list(pool.map(lambda seed: climb(args.env, seed, args.out, settings), args.seeds))
+        words = [*settings, f"--base={args.base}"]
+        paths = list(pool.map(lambda seed: climb(args.env, seed, args.out, words), args.seeds))
+        made = zip(paths, args.seeds, strict=True)
+        sampled = list(pool.map(lambda each: sample(each[0], args.env, each[1], args.base, args.attempts), made))
     result = report(args.env, paths)
-    (args.out / f"{args.env}.json").write_text(json.dumps(result, indent=1) + "\n")
-    keep_outcomes(args.env, args.seeds, paths, settings, args.results)
+    (args.out / f"{args.env.replace('/', '-')}.json").write_text(json.dumps(result, indent=1) + "\n")
+    keep_outcomes(args.env, args.seeds, paths, sampled, settings, args.results)
     print(json.dumps(result) if args.json else table(result))
 
 

@@ -36,7 +36,7 @@ def expert_actions(task: Task) -> list[EnvAction]:
     return actions
 
 
-@pytest.mark.parametrize("name", envs.names())
+@pytest.mark.parametrize("name", [*envs.names(), "booking/several"])
 def test_expert_episodes_have_the_same_observations_in_process_and_in_chromium(browser: BrowserPool, name: str) -> None:
     here, there, expert = envs.make(name), envs.make(name, browser=browser), envs.expert(name)
     for task in envs.tasks(name, Split.VALIDATION, SEEDS):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from agentq import envs
+from agentq.envs.booking import several
 from agentq.envs.booking.site import BookingSite, new_session
 from agentq.envs.booking.tasks import Facts, Reservation, answer, checks, facts, score
 from agentq.envs.booking.world import MAX_PAGES, PAGE_SIZE, free_times, is_free, places, search
@@ -183,3 +184,45 @@ def test_wrong_branch_booked_by_the_expert_of_another_task_does_not_count() -> N
         if result.terminated:
             break
     assert len(env.session["reservations"]) == 1 and not result.success and result.reward == 0.0
+
+
+SEVERAL = envs.task("booking/several", Split.TEST, 0)
+
+
+def test_several_reservations_have_one_guest_and_different_places() -> None:
+    many = []
+    for seed in SEEDS:
+        wants, told = several.facts(seed), several.instruction(seed)
+        many.append(len(wants))
+        assert len({want.place for want in wants}) == len(wants)
+        assert len({(want.guest, want.phone, want.email) for want in wants}) == 1
+        for want in wants:
+            at = f"{want.place.name} in {want.place.area} for {want.party} on {want.date} at {want.first_choice}"
+            assert f"{at} or else {want.second_choice} ." in told
+    assert set(many) == {2, 3} and 450 < many.count(3) < 550
+
+
+def test_several_reservations_must_each_be_right_and_in_order() -> None:
+    right = tuple(map(wanted, several.facts(SEVERAL.seed)))
+    assert several.score({"reservations": right}, SEVERAL) == (1.0, True)
+    for wrong in ((), right[:-1], right[::-1], (*right, right[-1]), (right[0], *right)):
+        assert several.score({"reservations": wrong}, SEVERAL) == (0.0, False)
+    for i, reservation in enumerate(right):
+        for field in ("place", "date", "time", "party", "first_name", "last_name", "phone", "email", "seating"):
+            value: Any = -1 if field == "place" else "x"
+            broken = {"reservations": (*right[:i], reservation._replace(**{field: value}), *right[i + 1 :])}
+            failed = [name for name, holds in several.checks(broken, SEVERAL).items() if not holds]
+            assert failed == [("first", "second", "third")[i]]
+
+
+def test_each_page_says_how_many_reservations_there_are() -> None:
+    site, right = BookingSite(), wanted(facts(SEATED.seed))
+    for made, said in enumerate(("<nav>\n</nav>", ">Your reservation<", ">Your 2 reservations<")):
+        page = site.handle(Request("GET", "/"), {"reservations": (right,) * made}).html
+        assert said in page
+
+
+def test_the_user_answers_for_all_reservations_in_their_order() -> None:
+    wants = several.facts(SEVERAL.seed)
+    assert several.answer(SEVERAL, "which date?") == " ; ".join(dict.fromkeys(f"date {want.date}" for want in wants))
+    assert several.answer(SEVERAL, "phone?") == f"phone {wants[0].phone}"

@@ -39,6 +39,7 @@ def list_envs(args: Namespace) -> int:
         found = {
             **dict.fromkeys(envs.names(), "a site in this process"),
             **dict.fromkeys(envs.names("chromium"), "the same site in Chromium"),
+            "booking/several": "two or three reservations in one task; also chromium/booking/several",
             "apps": "thirteen everyday apps behind Python: actions are code; parts: apps/1 to apps/3, apps/challenge",
             "appworld@ADDRESS": "AppWorld behind its own server: appworld serve environment",
             "gymnasium/ID": "an environment of Gymnasium whose actions are numbers or a text",

@@ -1,6 +1,7 @@
 """Environments by name: the registry of the built-in sites, their tasks and their experts.
 
 `booking` is the site in process; `chromium/booking` is the same site and tasks over HTTP in a real browser;
+`booking/several` has two or three reservations in one task;
 `miniwob/TASK` is a page of the miniwob package in that browser, `miniwob` all of them that have an expert;
 `suite/APP.TASK` is a task in a real application on this machine (`make apps`);
 `apps` has everyday apps behind Python, a block of code a step, and `apps/1` to `apps/3` and `apps/challenge` are parts;

@@ -18,53 +18,54 @@ if TYPE_CHECKING:
 
 CHROMIUM = "chromium/"
 KITS = {"booking": "agentq.envs.booking.kit", "shop": "agentq.envs.shop.kit"}
+HARDER = {"booking/several": "agentq.envs.booking.several"}
 
 
 def knows(name: str) -> bool:
     """Whether `name` is a built-in site."""
-    return name.removeprefix(CHROMIUM) in KITS
+    return name.removeprefix(CHROMIUM) in (KITS | HARDER)
 
 
 def make(name: str, browser: BrowserPool | None) -> SiteEnv:
     """See `agentq.envs.make`."""
-    kit = _kit(name)
+    found = kit(name)
     if browser is None and not name.startswith(CHROMIUM):
-        return WebEnv(kit)
+        return WebEnv(found)
     from agentq.envs.browser.env import BrowserEnv
     from agentq.envs.browser.hosts import site_host
     from agentq.envs.browser.pool import default_browser
 
-    return BrowserEnv(site_host(kit.name), browser or default_browser())
+    return BrowserEnv(site_host(found.name), browser or default_browser())
 
 
 def tasks(name: str, seeds: Sequence[int], split: Split) -> list[Task]:
     """Tasks by seed, the same in process and in a browser."""
-    kit = _kit(name)
-    return [Task(kit.name, seed, split, kit.instruction(seed)) for seed in seeds]
+    found = kit(name)
+    return [Task(found.name, seed, split, found.instruction(seed)) for seed in seeds]
 
 
 def expert(name: str) -> Expert:
     """See `agentq.envs.expert`."""
-    return _kit(name).expert
+    return kit(name).expert
 
 
 def max_sessions(name: str) -> None:
     """Limited by memory only."""
 
 
-def _kit(name: str) -> SiteKit:
-    """The kit of a site, in process or in a browser."""
+def kit(name: str) -> SiteKit:
+    """The parts of a site, in process or in a browser. Raises ConfigError for an unknown name."""
     site = name.removeprefix(CHROMIUM)
     if not knows(name):
         raise ConfigError(f"no environment '{name}'{_nearest(name)}")
-    kit: SiteKit = import_module(KITS[site]).KIT
-    return kit
+    found: SiteKit = import_module((KITS | HARDER)[site]).KIT
+    return found
 
 
 def _nearest(name: str) -> str:
     """A hint: the known name nearest to `name`, or the forms of names."""
     family, slash, page = name.partition("/")
-    known = [*KITS, *(CHROMIUM + site for site in KITS), *own.names()]
+    known = [*KITS, *HARDER, *(CHROMIUM + site for site in KITS | HARDER), *own.names()]
     if get_close_matches(name, known):
         return did_you_mean(name, known)
     if get_close_matches(family, ["miniwob"]):

@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
+import re
+
 from agentq.envs.booking.tasks import Facts, facts
 from agentq.envs.booking.world import PAGE_SIZE, search
 from agentq.envs.tab import View
 from agentq.envs.web_env import Advice, SiteExpert, click, fill, find
 from agentq.types import Command, EnvAction, Status, Task
 
+_RESERVED = re.compile(r"Your (?:(\d+) )?reservations?")
+
 PLAN = "find the restaurant , set date time party , pick a time , fill details , complete"
 
 
 def advise(task: Task, view: View) -> Advice:
     """The next step for `task` from what the tab shows."""
-    want = facts(task.seed)
+    if num_reserved(view):
+        return Advice(EnvAction(Command.STOP), "reservation complete", "stop", Status.DONE)
+    return toward(facts(task.seed), view)
+
+
+def num_reserved(view: View) -> int:
+    """How many reservations the visitor has made, as each page says."""
+    for control in view.page.controls:
+        if control.role == "link" and (said := _RESERVED.fullmatch(control.name)):
+            return int(said[1] or 1)
+    return 0
+
+
+def toward(want: Facts, view: View) -> Advice:
+    """The next step toward one reservation."""
     lines = view.page.lines
     heading = str(lines[0]).removeprefix("heading ") if lines else ""
-    if heading == "Reservation complete" or find(view, "link", "Your reservation"):
-        return Advice(EnvAction(Command.STOP), "reservation complete", "stop", Status.DONE)
     if find(view, "button", "Find"):
         return _search(want, view)
     if heading == want.place.title:

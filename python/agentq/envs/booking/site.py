@@ -63,7 +63,7 @@ class BookingSite:
 
 
 def _page(template: str, session: SiteSession, values: Mapping[str, object], status: int = 200) -> Response:
-    return Response(_render(template, reserved=bool(session["reservations"]), **values), status)
+    return Response(_render(template, num_reserved=len(session["reservations"]), **values), status)
 
 
 def _missing(session: SiteSession) -> Response:

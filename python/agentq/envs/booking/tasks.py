@@ -67,8 +67,12 @@ class Facts:
 
 @lru_cache(maxsize=4096)
 def facts(seed: int) -> Facts:
-    """The facts of task `seed`. The branch is among the search results for its own name."""
-    rng = random.Random(f"booking {seed}")
+    """The facts of task `seed`."""
+    return draw(random.Random(f"booking {seed}"))
+
+
+def draw(rng: random.Random) -> Facts:
+    """A branch that is among the search results for its own name, a time there, a guest."""
     place = rng.choice(places())
     while place not in search(place.name):
         place = rng.choice(places())
@@ -121,13 +125,16 @@ def checks(session: Mapping[str, Any], task: Task) -> dict[str, bool]:
     want, made = facts(task.seed), session["reservations"]
     if not made:
         return dict.fromkeys(("date_time", "party", "guest", "completed"), False)
-    last: Reservation = made[-1]
+    return compared(made[-1], want) | {"completed": len(made) == 1 and made[-1].place == want.place.number}
+
+
+def compared(last: Reservation, want: Facts) -> dict[str, bool]:
+    """Whether a reservation has the date and time, the party and the guest that are wanted."""
     guest = (want.first_name, want.last_name, want.phone, want.email, want.seating)
     return {
         "date_time": (last.date, last.time) == (want.date, want.time),
         "party": last.party == want.party,
         "guest": (last.first_name, last.last_name, last.phone, last.email, last.seating) == guest,
-        "completed": len(made) == 1 and last.place == want.place.number,
     }
 
 
@@ -139,7 +146,11 @@ def score(session: Mapping[str, Any], task: Task) -> tuple[float, bool]:
 
 def answer(task: Task, question: str) -> str:
     """The simulated user: gives the facts that the question asks for, all from the instruction."""
-    want = facts(task.seed)
+    return reply(facts(task.seed), question)
+
+
+def reply(want: Facts, question: str) -> str:
+    """What `answer` says of one reservation."""
     known = {
         "phone": f"phone {want.phone}",
         "email": f"email {want.email}",
@@ -152,5 +163,5 @@ def answer(task: Task, question: str) -> str:
         "name": f"name {want.guest}",
     }
     words = question.lower().replace("?", " ").split()
-    said = dict.fromkeys(reply for key, reply in known.items() if key in words)
+    said = dict.fromkeys(told for key, told in known.items() if key in words)
     return " , ".join(said) or "please go on with what I said"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
+from agentq.envs import sites
 from agentq.envs.browser.site_server import COOKIE, SiteServer
 from agentq.envs.tab import ActionError, View, local_url
 from agentq.envs.web_env import SiteKit
@@ -187,4 +187,4 @@ class SiteHost(WithoutFiles):
 @cache
 def site_host(name: str) -> SiteHost:
     """The host of a built-in site: one server per process."""
-    return SiteHost(import_module(f"agentq.envs.{name}.kit").KIT)
+    return SiteHost(sites.kit(name))
