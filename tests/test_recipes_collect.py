@@ -131,6 +131,7 @@ def test_a_round_collects_the_tasks_and_attempts_of_its_recipe(
     assert [(i.task.seed, i.attempt) for i in items] == [(10 + first + t, a) for a in attempts for t in range(2)]
     assert stage == f"{name}/round2/collect" and job["policy"] == Path("policy")
     assert (more.get("kind") == TREE) == (alone and name != "sft")
+    assert job.get("rollout", False) == (name == "step_agent_inverse")
     if name == "agent_q":
         assert (job["settings"].temperature, job["settings"].num_iterations, job["stage"]) == (0.7, 8, stage)
     elif name != "sft":

@@ -14,11 +14,13 @@ import torch
 
 from agentq.credit.episodes import Branches, credited_forest
 from agentq.recipes import policy_gradient, ppo, step_agent_inverse
+from agentq.recipes.metrics import agreement
+from agentq.searching.demonstrate import rolled_out, with_rollout
 from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
 from agentq.types import Sample
 from tests.credit_factory import GROUPS, WON, by_mark, credit, episode, round_of, with_groups, with_tree
-from tests.records_factory import click, make_proposal, make_tree
+from tests.records_factory import click, make_proposal, make_trajectory, make_tree
 
 TASK_1, TASK_2 = range(5), range(5, 10)
 
@@ -257,6 +259,46 @@ def test_step_agent_inverse_pays_the_agent_the_logits_of_its_own_actions(
     logged = [line for line in store.metrics() if line["stage"] == "step_agent_inverse/inspection"][-1]
     # of the two states of the fifth task that differ, both actions of the first are told apart, none of the second
     assert logged["discriminator_accuracy"] == 0.5
+
+
+def test_step_agent_inverse_pays_the_steps_of_the_agents_episodes_too(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Renderer:
+        def encode_answer(self, text: str) -> np.ndarray:
+            return np.array([int(text.removeprefix("COMMANDS: CLICK [").removesuffix("]"))])
+
+    def ids(learner: object, samples: Sequence[Sample]) -> tuple[None, torch.Tensor]:
+        assert [int(s.token_ids[0]) for s in samples] == [1, 1, 3, 4, 5, 6, 7, 8]
+        return None, torch.zeros(8, 2)
+
+    def logits(states: torch.Tensor, is_expert: torch.Tensor, fitted: torch.Tensor | None = None) -> torch.Tensor:
+        assert is_expert.tolist() == [1, 0, 1, 0, 1, 0, 0, 0] and fitted is None
+        return torch.tensor([9.0, 2.0, 9.0, -2.0, 9.0, 0.0, 1.0, -1.0])
+
+    monkeypatch.setattr(step_agent_inverse, "features", ids)
+    monkeypatch.setattr(step_agent_inverse, "discriminate", logits)
+    monkeypatch.setattr(step_agent_inverse, "load_renderer", lambda checkpoint, template: Renderer())
+    own = make_trajectory(7, 2, success=False)
+    steps = [replace(s, proposal=make_proposal(n, env_action=click(n))) for n, s in zip((7, 8), own.steps, strict=True)]
+    tree = with_rollout(inspection(), replace(own, task=inspection().task, steps=tuple(steps)))
+    assert (tree.parent[7:].tolist(), tree.depth[7:].tolist(), tree.info["rollout"]) == ([0, 7], [1, 2], 7)
+    assert [p and p.token_ids.tolist() for p in rolled_out(tree)] == [s.proposal.token_ids.tolist() for s in steps]
+    assert tree.info["env_steps"] == inspection().info.get("env_steps", 0) + 2
+    items = credit(with_tree(round_of("step_agent_inverse", store), tree))
+    unit = sqrt(2.5)  # rewards 2 -2 0 | 1 -1: mean 0, variance 10 / 4
+    wanted = [[2 / unit], [-2 / unit], [0], [1 / unit, -1 / unit]]
+    assert [item.advantages.tolist() for item in items] == [pytest.approx(each, abs=1e-5) for each in wanted]
+    assert [s.token_ids.tolist() for s in items[3].samples] == [s.proposal.token_ids.tolist() for s in steps]
+    assert agreement([tree]) == agreement([inspection()]) == pytest.approx(1 / 3)
+
+
+def test_a_broken_episode_leaves_an_inspection_as_it_is_but_for_the_cost() -> None:
+    own = make_trajectory(7, 2)
+    lost = replace(own.steps[1], result=replace(own.steps[1].result, error_kind="browser_lost"))
+    tree = with_rollout(inspection(), replace(own, steps=(own.steps[0], lost)))
+    assert len(tree) == len(inspection()) and not rolled_out(tree)
+    assert tree.info["env_steps"] == inspection().info.get("env_steps", 0) + 2
 
 
 # Old log-probabilities and the reference

@@ -11,6 +11,7 @@ from agentq.agent.actions import same_action
 from agentq.credit.advantages import collapsed
 from agentq.credit.episodes import whole
 from agentq.policies.usage import Usage
+from agentq.searching.demonstrate import inspected
 from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
 from agentq.types import Trajectory
@@ -57,8 +58,8 @@ def used(store: RunStore, stage: str) -> dict[str, float]:
 
 def agreement(trees: Sequence[TreeRecord]) -> float:
     """Share of the expert's states in which the agent acts the same; `trees` from `searching.demonstrate.inspect`."""
-    inspected = [proposal for tree in trees for proposal in tree.proposal[1:] if proposal is not None]
-    pairs = zip(inspected[::2], inspected[1::2], strict=True)
+    both = [proposal for tree in trees for proposal in inspected(tree)]
+    pairs = zip(both[::2], both[1::2], strict=True)
     same = [same_action(expert.action.env_action, own.action.env_action) for expert, own in pairs]
     return float(np.mean(same)) if same else 0.0
 

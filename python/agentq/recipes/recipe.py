@@ -119,10 +119,13 @@ def collect_demonstrations(r: Round[Training]) -> None:
     r.pipeline.collect(r.stage, attempts(r.tasks()), partial(demonstrations, policy=r.policy))
 
 
-def collect_inspections(r: Round[Training]) -> None:
-    """Collect the policy's action in each state of the expert, on the same tasks every round."""
+def collect_inspections(r: Round[Training], *, rollout: bool = False) -> None:
+    """Collect the policy's action in each state of the expert, on the same tasks every round.
+
+    With `rollout` also an episode of the policy per task.
+    """
     sampling = RolloutSettings(temperature=r.settings.temperature, seed=r.seed)
-    job = partial(inspections, policy=r.policy, sampling=sampling)
+    job = partial(inspections, policy=r.policy, sampling=sampling, rollout=rollout)
     r.pipeline.collect(r.stage, attempts(r.tasks(again=True)), job, kind=TREE)
 
 

@@ -27,10 +27,11 @@ from agentq.recipes.prompted import policy_of
 from agentq.searching.branching import Branching, branched
 from agentq.searching.choices import by_majority, by_score
 from agentq.searching.collect import Item, StragglerCut, Work, choices, rollouts, trees
-from agentq.searching.demonstrate import demonstrate, inspect
+from agentq.searching.demonstrate import demonstrate, inspect, with_rollout
 from agentq.searching.faults import Resets
 from agentq.searching.partial import KeepsPartials
 from agentq.searching.rollout import RolloutSettings
+from agentq.searching.rollout import rollout as roll_out
 from agentq.searching.selection import SearchSettings
 from agentq.store.records import TreeRecord
 from agentq.types import Task, Trajectory
@@ -248,12 +249,21 @@ def demonstrations(resources: Resources, _: KeepsPartials, *, policy: Name) -> W
     return work
 
 
-def inspections(resources: Resources, _: KeepsPartials, *, policy: Name, sampling: RolloutSettings) -> Work:
-    """One demonstration per task, with the policy's own action at each of its states."""
+def inspections(
+    resources: Resources, _: KeepsPartials, *, policy: Name, sampling: RolloutSettings, rollout: bool = False
+) -> Work:
+    """One demonstration per task, with the policy's own action at each of its states.
+
+    With `rollout`, the tree has an episode of the policy, too.
+    """
     demonstrated, chosen = _demonstrated(resources, policy), resources.policy(policy)
 
     async def work(item: Item, resets: Resets) -> TreeRecord:
-        return await inspect(demonstrated(item.task, resets), chosen, sampling)
+        tree = await inspect(demonstrated(item.task, resets), chosen, sampling)
+        if not rollout:
+            return tree
+        episode = await roll_out(resources.make_env(), item.task, chosen, sampling, resets=resets)
+        return tree if episode is None else with_rollout(tree, episode)
 
     return work
 

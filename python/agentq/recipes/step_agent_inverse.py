@@ -3,11 +3,14 @@
 Source: Deng et al. 2024, arXiv:2411.03817: inspection and inverse reinforcement learning in turns, as in Ho and Ermon
 2016, arXiv:1606.03476. The paper's reward, networks and hyper-parameters were not available. Ours: the discriminator is
 linear in the policy's hidden state at the end of the environment command and is fitted again each round. It does not
-see the thought, from which it would learn the expert's style. The reward is its logit (airl). A step's advantage is its
-own reward, whitened over the round. All defaults are ours. Start from an SFT model (`--base`).
+see the thought, from which it would learn the expert's style. The agent's actions are those in the states of the
+expert, and those of an episode of its own per task. The reward is the logit (airl). A step's advantage is its own
+reward, whitened over the round. All defaults are ours. Start from an SFT model (`--base`).
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 import numpy as np
 import torch
@@ -24,6 +27,7 @@ from agentq.recipes import policy_gradient
 from agentq.recipes.metrics import agreement
 from agentq.recipes.recipe import Recipe, Round, collect_inspections
 from agentq.recipes.settings import RECIPES, OnPolicy
+from agentq.searching.demonstrate import inspected, rolled_out
 from agentq.types import CreditedTrajectory, Proposal, Sample
 
 FOLDS = 5  # the last of so many tasks is held out to measure the discriminator
@@ -31,31 +35,35 @@ STEPS, RATE, WEIGHT_DECAY, LABEL_SMOOTHING = 200, 0.05, 1e-2, 0.1  # of the disc
 
 
 def credit(r: Round[OnPolicy]) -> list[CreditedTrajectory]:
-    """The agent's action in each state of the expert, with an advantage from the discriminator.
+    """The agent's actions in the states of the expert, and its episodes, with advantages from the discriminator.
 
     Logs the accuracy of a discriminator fitted to four tasks of five on the others, in states where the two differ.
     """
     trees = list(r.store.trees(r.stage))
-    inspected = [node for tree in trees for node in tree.proposal[1:] if node is not None]
-    if not inspected:
+    pairs, episodes = [p for tree in trees for p in inspected(tree)], [rolled_out(tree) for tree in trees]
+    if not pairs:
         return []
-    expert, agent = inspected[::2], inspected[1::2]
+    expert, agent = pairs[::2], pairs[1::2]
+    own = [p for episode in episodes for p in episode]
     renderer = load_renderer(r.start, template=r.settings.model.template)
-    _, states = features(r.learner, [_command(renderer, proposal) for proposal in inspected])
-    is_expert = torch.tensor([1.0, 0.0]).repeat(len(expert))
+    _, states = features(r.learner, [_command(renderer, proposal) for proposal in (*pairs, *own)])
+    is_expert = torch.tensor([1.0, 0.0] * len(expert) + [0.0] * len(own))
     logits = discriminate(states, is_expert)
-    of_task = [i for i, tree in enumerate(trees) for node in tree.proposal[1:] if node is not None]
+    of_task = [i for of in (inspected, rolled_out) for i, tree in enumerate(trees) for _ in of(tree)]
     held = torch.tensor([i % FOLDS == FOLDS - 1 for i in of_task])
     differ = [not same_action(a.action.env_action, b.action.env_action) for a, b in zip(expert, agent, strict=True)]
-    counted = torch.tensor(differ).repeat_interleave(2) & held
+    counted = torch.tensor([each for each in differ for _ in range(2)] + [False] * len(own)) & held
     accuracy = {}
     if counted.any():
         right = (discriminate(states, is_expert, ~held) > 0) == is_expert.bool()
         accuracy = {"discriminator_accuracy": float(right[counted].double().mean())}
     r.store.log(f"{r.name}/inspection", r.number, agreement=agreement(trees), **accuracy)
-    rewards = discriminator_rewards(logits[1::2].numpy(), form="airl")
+    acted = np.concatenate([logits[1 : len(pairs) : 2].numpy(), logits[len(pairs) :].numpy()])
+    rewards = discriminator_rewards(acted, form="airl")
     advantages = group_relative(rewards, np.zeros(len(rewards)), ddof=1)
-    items = [CreditedTrajectory((sample_of(p),), np.array([a])) for p, a in zip(agent, advantages, strict=True)]
+    turns = [[p] for p in agent] + [episode for episode in episodes if episode]
+    split = np.split(advantages, np.cumsum([len(turn) for turn in turns])[:-1])
+    items = [CreditedTrajectory(tuple(map(sample_of, t)), a) for t, a in zip(turns, split, strict=True)]
     return policy_gradient.prepared(r, items)
 
 
@@ -85,4 +93,5 @@ def _command(renderer: Renderer, proposal: Proposal) -> Sample:
 
 
 LOSS = policy_gradient.policy_gradient()
-RECIPE = Recipe("step_agent_inverse", RECIPES["step_agent_inverse"], collect_inspections, credit, LOSS)
+COLLECT = partial(collect_inspections, rollout=True)
+RECIPE = Recipe("step_agent_inverse", RECIPES["step_agent_inverse"], COLLECT, credit, LOSS)

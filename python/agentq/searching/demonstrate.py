@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -13,7 +14,7 @@ from agentq.envs.protocol import SiteEnv
 from agentq.envs.web_env import Expert
 from agentq.policies.protocol import Policy
 from agentq.searching.faults import Broken, Resets, broken_tree, take
-from agentq.searching.rollout import RolloutSettings, broken_episode
+from agentq.searching.rollout import RolloutSettings, broken_episode, used
 from agentq.seeds import Stream, task_seed
 from agentq.store.records import TERMINAL, TreeRecord
 from agentq.types import History, Observation, Proposal, Step, Task, Trajectory
@@ -124,3 +125,49 @@ async def inspect(demonstration: Trajectory, policy: Policy, settings: RolloutSe
             "succeeded": demonstration.success,
         },
     )
+
+
+def with_rollout(tree: TreeRecord, episode: Trajectory) -> TreeRecord:
+    """An inspection with an episode of the agent as a further path from the root; `info["rollout"]` is its first node.
+
+    An episode that the world broke, or a tree without a page, leaves the tree as it is, but for the cost.
+    """
+    cost = used(episode)
+    info = tree.info | {key: tree.info.get(key, 0) + cost[key] for key in ("prompt_tokens", "generated_tokens")}
+    info["env_steps"] = tree.info.get("env_steps", 0) + cost["env_steps"]
+    if episode.broken or tree.fault is not None:
+        return replace(tree, info=info)
+    steps, n = episode.steps, len(tree)
+    path, results = np.arange(n, n + len(steps)), [step.result for step in steps]
+    flags = np.zeros(len(steps), tree.flags.dtype)
+    flags[-1] = TERMINAL
+    visits = np.concatenate([tree.visit_count, np.ones(len(steps), tree.visit_count.dtype)])
+    visits[0] += 1
+    values = np.concatenate([tree.value_sum, np.full(len(steps), episode.return_)])
+    values[0] += episode.return_
+    return replace(
+        tree,
+        parent=np.concatenate([tree.parent, [0], path[:-1]]),
+        depth=np.concatenate([tree.depth, np.arange(1, len(steps) + 1)]),
+        visit_count=visits,
+        value_sum=values,
+        critic_value=np.concatenate([tree.critic_value, np.full(len(steps), 0.5)]),
+        flags=np.concatenate([tree.flags, flags]),
+        proposal=[*tree.proposal, *(step.proposal for step in steps)],
+        observation=[*tree.observation, *(result.observation for result in results)],
+        reward=np.concatenate([tree.reward, [result.reward for result in results]]),
+        success=np.concatenate([tree.success, [result.success for result in results]]),
+        error_kind=[*tree.error_kind, *(result.error_kind for result in results)],
+        restored=[*tree.restored, *[None] * len(steps)],
+        info=info | {"rollout": n},
+    )
+
+
+def inspected(tree: TreeRecord) -> list[Proposal]:
+    """The expert's actions, each followed by the agent's in the same state."""
+    return [p for p in tree.proposal[1 : tree.info.get("rollout")] if p is not None]
+
+
+def rolled_out(tree: TreeRecord) -> list[Proposal]:
+    """The actions of the agent's own episode; empty without one."""
+    return [p for p in tree.proposal[tree.info.get("rollout", len(tree)) :] if p is not None]
