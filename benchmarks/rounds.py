@@ -1,0 +1,68 @@
+"""What several rounds of a method bring: held-out success after each round, over several seeds.
+
+    python benchmarks/rounds.py [--env booking] [--recipe agent_q] [--rounds 4] [--seeds 0 1 2] [--train.epochs 2 ...]
+
+Each seed is one run of `agentq train`, which grows by a round and is measured after it, on the same tasks each time. The
+same command resumes where an earlier one stopped. Outcomes go to benchmarks/results, for `benchmarks/results.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from machine import commit
+from methods import agentq, summary
+from outcomes import RESULTS, Outcomes, keep, of_runs
+
+from agentq.policies.engine_names import embedded_base
+from agentq.store.run import RunStore
+
+
+def grow(path: Path, recipe: str, words: list[str], rounds: int) -> None:
+    """Add a round after the other, each with its measurement. Raises SystemExit if a command fails."""
+    for number in range(measured_rounds(path, recipe) + 1, rounds + 1):
+        if code := agentq(path, "train", recipe, "--json", f"--out={path}", f"--run.num_rounds={number}", *words):
+            raise SystemExit(code)
+
+
+def measured_rounds(path: Path, recipe: str) -> int:
+    """Number of rounds after which the run has been measured."""
+    if not summary(path):
+        return 0
+    with RunStore.read(path) as store:
+        return int((store.note(f"{recipe}/train") or {"rounds": 0})["rounds"])
+
+
+def stage_after(recipe: str, number: int, rounds: int) -> str:
+    """The stage that holds the measurement after a round, of a run with so many; 0: of the base."""
+    if number == 0:
+        return "base/eval"
+    return f"{recipe}/eval" if number == rounds else f"{recipe}/eval/round{number}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--env", default="booking")
+    parser.add_argument("--recipe", default="agent_q")
+    parser.add_argument("--rounds", type=int, default=4, help="default: %(default)s")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument(
+        "--base", default=str(embedded_base()), help="where each seed starts; default: the embedded one"
+    )
+    parser.add_argument("--out", type=Path, default=Path("runs/rounds"))
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where outcomes go; default: %(default)s")
+    args, settings = parser.parse_known_args()
+    command = " ".join(["python benchmarks/rounds.py --env", args.env, "--recipe", args.recipe, *settings])
+    for seed in args.seeds:
+        path = args.out / f"{args.env.replace('/', '-')}-{args.recipe}-seed{seed}"
+        grow(path, args.recipe, [f"--env={args.env}", f"--seed={seed}", f"--base={args.base}", *settings], args.rounds)
+        for number in range(args.rounds + 1):
+            tasks = of_runs([path], stage_after(args.recipe, number, measured_rounds(path, args.recipe)))
+            row = f"{args.recipe} after {number}" if number else "base"
+            keep(Outcomes("rounds", args.env, row, "greedy", seed, command, commit(), tasks), args.results)
+            print(f"seed {seed}, {row}: {sum(tasks.values()) / len(tasks):.1%} of {len(tasks)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
