@@ -2,7 +2,7 @@
 
     python benchmarks/rounds.py [--env booking] [--recipe agent_q] [--rounds 4] [--seeds 0 1 2] [--train.epochs 2 ...]
 
-Each seed is one run of `agentq train`. It grows by a round and is measured after it, on the same tasks each time. The same
+Each seed is one run of `agentq train`. It grows by a round and is measured after it, always on the same tasks. The same
 command resumes where an earlier one stopped. Outcomes go to benchmarks/results, for `benchmarks/results.py`.
 """
 
