@@ -32,6 +32,7 @@ from agentq.base.training import CHOICE_WEIGHT, WIDTH, Sequence, batches, encode
 from agentq.policies.engine_names import embedded_base
 from agentq.policies.transformers_engine import TransformersEngine
 from agentq.types import Command, EnvAction, History, Observation, Split
+from tests.ranks_factory import two_ranks
 
 PAGE = Observation("heading Results\ntextbox Search [1]: a\nlink Blue Harbor [2]\nlink Home [3]\ncombobox Date [4]")
 FACTS = {"Search": "Blue Harbor", "Date": "May 3"}
@@ -218,6 +219,28 @@ def test_make_base_writes_an_ordinary_checkpoint_and_goes_on_after_pretraining(t
     again: list[str] = []
     make_base(tmp_path, settings, on_step=lambda stage, _: again.append(stage))
     assert set(again) == {"demonstrate"}
+
+
+def shared_base(out: Path) -> int:
+    """In one of two processes: how many steps it took."""
+    settings = BaseSettings(
+        sites=("booking",), hidden_size=32, num_layers=1, walks=4, demonstrations=2, ranked_demonstrations=2,
+        pretrain_tokens=26_000, demonstration_tokens=13_000, vocab_size=600,
+    )  # fmt: skip
+    stages: list[str] = []
+    make_base(out, settings, on_step=lambda stage, _: stages.append(stage))
+    return len(stages)
+
+
+@pytest.mark.rest
+@pytest.mark.filterwarnings("ignore:.*lr_scheduler.*")
+def test_processes_make_a_base_together_and_the_first_one_writes(tmp_path: Path) -> None:
+    with two_ranks() as workers:
+        assert len(set(workers.run(shared_base, tmp_path))) == 1
+    assert (tmp_path / "model.safetensors").exists() and not list(tmp_path.glob("**/.partial-*"))
+    log = (tmp_path / "training.jsonl").read_text().splitlines()
+    assert log and all(json.loads(line)["stage"] in ("pretrain", "demonstrate") for line in log)
+    TransformersEngine(tmp_path)
 
 
 def test_embedded_base_is_small_and_loads_like_any_checkpoint() -> None:

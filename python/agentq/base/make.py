@@ -7,7 +7,6 @@ purpose: pretraining teaches it to read, copy and name elements, and it sees few
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +14,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from agentq.base.demonstrations import Demonstration, demonstrate
@@ -23,6 +21,7 @@ from agentq.base.mixture import demonstration_stream, exercise_stream, mixed, to
 from agentq.base.pages import collect_pages
 from agentq.base.tokenizer import train_tokenizer
 from agentq.base.training import train
+from agentq.learn.sharding import Ranks, join
 from agentq.policies.transformers_engine import load_checkpoint
 from agentq.store.durable import disk_named, make_directory, write_whole
 
@@ -64,9 +63,7 @@ def make_base(
     The pretrained model is kept in `out/pretrained`, so a repeated call starts after that stage. Under `torchrun` the
     processes share the training, on CPUs only; the first one writes.
     """
-    s, rank = settings, int(os.environ.get("RANK", "0"))
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
-        dist.init_process_group("gloo")
+    s, ranks = settings, join(device)
     torch.manual_seed(s.seed)
     log: list[dict[str, Any]] = []
 
@@ -84,7 +81,7 @@ def make_base(
     pages = [page for i, site in enumerate(s.sites) for page in collect_pages(site, s.walks, s.seed + PAGES + i)]
     demos = shown(s.demonstrations, s.seed + DEMONSTRATIONS, slip_rate=s.slip_rate)
     ranked = shown(s.ranked_demonstrations, s.seed + RANKED, s.demonstrations, s.slip_rate)
-    own = s.seed + PROCESS * rank
+    own = s.seed + PROCESS * ranks.index
     pretrained = out / "pretrained"
     if not (pretrained / "model.safetensors").exists():
         texts = tokenizer_texts(pages, shown(TOKENIZER_DEMONSTRATIONS, s.seed + DEMONSTRATIONS))
@@ -92,15 +89,15 @@ def make_base(
         model = LlamaForCausalLM(_config(s, tokenizer)).to(device)
         source = exercise_stream(tokenizer, pages, own + PRETRAINING)
         train(model, source, num_tokens=s.pretrain_tokens, learning_rate=s.learning_rate, on_step=note("pretrain"))
-        _save(model, tokenizer, pretrained, rank)
+        _save(model, tokenizer, pretrained, ranks)
     model, tokenizer = load_checkpoint(pretrained, device=device, dtype=torch.float32)
     exercises = exercise_stream(tokenizer, pages, own + ACTING)
     acting = demonstration_stream(tokenizer, demos, ranked, own + ACTING)
     source = mixed(acting, exercises, every=s.exercise_every)
     rate = s.demonstration_learning_rate
     train(model, source, num_tokens=s.demonstration_tokens, learning_rate=rate, on_step=note("demonstrate"))
-    _save(model, tokenizer, out, rank)
-    if rank == 0:
+    _save(model, tokenizer, out, ranks)
+    if ranks.first:
         summary = {"settings": asdict(s), "parameters": sum(p.numel() for p in model.parameters()), "pages": len(pages)}
         summary |= {"demonstration_steps": len(demos), "vocabulary": len(tokenizer)}
         write_whole(out / "base.json", f"{json.dumps(summary, indent=1)}\n".encode())
@@ -109,17 +106,16 @@ def make_base(
         write_whole(kept, before + "".join(json.dumps(line) + "\n" for line in log).encode())
 
 
-def _save(model: Any, tokenizer: Any, path: Path, rank: int) -> None:
+def _save(model: Any, tokenizer: Any, path: Path, ranks: Ranks) -> None:
     """Write each file whole, the weights last: a directory with weights is complete."""
-    if rank == 0:
+    if ranks.first:
         make_directory(path)
         with disk_named(path), TemporaryDirectory(dir=path, prefix=".partial-") as made:
             model.save_pretrained(made)
             tokenizer.save_pretrained(made)
             for file in sorted(Path(made).iterdir(), key=lambda file: file.suffix == ".safetensors"):
                 write_whole(path / file.name, file.read_bytes())
-    if dist.is_initialized():
-        dist.barrier()
+    ranks.wait()
 
 
 def _config(s: BaseSettings, tokenizer: Any) -> LlamaConfig:
