@@ -50,7 +50,7 @@ class Pace:
     """How long a stage still takes. The work done so far includes half of each item in flight.
 
     Without that, a stage whose first 32 items end together would seem 32 times as long until they do. The work left
-    counts items in flight as whole, since those that end last are the longest.
+    includes three quarters of each, since those that end last are the longest.
     """
 
     def __init__(self, total: int, in_flight: int, begun: float) -> None:
@@ -64,8 +64,9 @@ class Pace:
         rest = self.total - done
         if not rest:
             return 0.0
-        worked = max(done - self.before + min(self.in_flight, rest) / 2, 0.5)
-        return (now - self.begun) * rest / worked
+        begun = min(self.in_flight, rest)
+        worked = max(done - self.before + begun / 2, 0.5)
+        return (now - self.begun) * (rest - begun / 4) / worked
 
 
 class Ahead:
