@@ -202,9 +202,11 @@ function putBack(came, url) {
 }
 
 // What the page shows once its task queue has come round, if it is settled then; `quiet_ms`: see quiet. With the HTML that
-// a document without scripts came with, unless it is the one `read` last.
+// a document without scripts came with, unless it is the one `read` last. A window that has closed itself is here for a
+// moment more, and has nothing to show.
 async function turn(quiet_ms, announces, read) {
   await new Promise(setTimeout);
+  if (closed) return { rule: "", closed };
   const rule = !scripted() ? "loaded" : announces && !due(quiet_ms) ? "quiet" : "";
   const seen = rule && look();
   if (rule === "loaded" && document.readyState === "complete" && document.compatMode === "CSS1Compat") {
@@ -221,7 +223,7 @@ const quiet = (quiet_ms, cap_ms, announces) => new Promise((done) => {
     watcher.disconnect();
     for (const each of [timer, cap]) clearTimeout(each);
     clearInterval(poll);
-    done(settled ? look() : null);
+    done(settled && !closed ? look() : null);
   };
   const calm = () => (FULL && document.getAnimations().some(finite) ? again() : end(true));
   const again = () => { clearTimeout(timer); timer = setTimeout(calm, quiet_ms); };

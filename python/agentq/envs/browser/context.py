@@ -181,6 +181,7 @@ class WatchedContext:
         """A tab has closed; the one before it is shown."""
         if tab in self.tabs[1:]:
             self.tabs.remove(tab)
+        tab.moved.set()
 
     async def _popup(self, page: Any) -> None:
         self.opening += 1

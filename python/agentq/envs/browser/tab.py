@@ -191,6 +191,9 @@ class Tab:
             told, turn = turn, None
             if told is None:
                 continue
+            if told.get("closed"):
+                await self._until(self.page.is_closed)
+                continue
             if told["rule"] == "loaded" or (told["rule"] and not self.context.open_requests):
                 return told["rule"], told["seen"]
             try:
