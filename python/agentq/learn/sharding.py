@@ -13,6 +13,7 @@ import atexit
 import copy
 import os
 import sys
+import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from agentq.policies.transformers_engine import load_checkpoint
 from agentq.types import Sample
 
 T = TypeVar("T")
+_DROP_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +95,14 @@ def _store_of_attempt(timeout: timedelta) -> Any:
 
 
 def _leave() -> None:
-    """Leave the group in order; after an error the others may wait for ever, so do not wait for them."""
+    """Leave the group in order; after an error the others may wait for ever, so do not wait for them.
+
+    gloo's threads drop the tensors of their last work after it was waited for, and need the interpreter for it. In one
+    that is ending they would abort the process (pytorch issue 190489), so they get a moment before it ends.
+    """
     if not hasattr(sys, "last_value") and dist.is_initialized():
         dist.destroy_process_group()
+        time.sleep(_DROP_S)
 
 
 def check_launcher(*, bf16: bool, gradient_checkpointing: bool) -> None:
