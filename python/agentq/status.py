@@ -50,7 +50,7 @@ class Pace:
     """How long a stage still takes. The work done so far includes half of each item in flight.
 
     Without that, a stage whose first 32 items end together would seem 32 times as long until they do. The work left
-    includes three quarters of each, since those that end last are the longest.
+    includes five sixths of each: half is left of items that all take as long, and most of the longest, which end last.
     """
 
     def __init__(self, total: int, in_flight: int, begun: float) -> None:
@@ -66,7 +66,7 @@ class Pace:
             return 0.0
         begun = min(self.in_flight, rest)
         worked = max(done - self.before + begun / 2, 0.5)
-        return (now - self.begun) * (rest - begun / 4) / worked
+        return (now - self.begun) * (rest - begun / 6) / worked
 
 
 class Ahead:
