@@ -97,8 +97,8 @@ def _store_of_attempt(timeout: timedelta) -> Any:
 def _leave() -> None:
     """Leave the group in order; after an error the others may wait for ever, so do not wait for them.
 
-    gloo's threads drop the tensors of their last work after it was waited for, and need the interpreter for it. In one
-    that is ending they would abort the process (pytorch issue 190489), so they get a moment before it ends.
+    gloo's threads need the interpreter to drop their last tensors, so they get a moment: while it ends, they would
+    abort the process (pytorch issue 190489).
     """
     if not hasattr(sys, "last_value") and dist.is_initialized():
         dist.destroy_process_group()
