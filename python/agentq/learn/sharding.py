@@ -35,7 +35,6 @@ from agentq.policies.transformers_engine import load_checkpoint
 from agentq.types import Sample
 
 T = TypeVar("T")
-_DROP_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +101,7 @@ def _leave() -> None:
     """
     if not hasattr(sys, "last_value") and dist.is_initialized():
         dist.destroy_process_group()
-        time.sleep(_DROP_S)
+        time.sleep(0.2)
 
 
 def check_launcher(*, bf16: bool, gradient_checkpointing: bool) -> None:
