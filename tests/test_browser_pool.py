@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -102,9 +102,10 @@ def test_a_death_between_steps_costs_nothing_but_time(frail: BrowserPool, victim
     else:
         wanted = "--type=renderer" if victim == "renderer" else "--remote-debugging-pipe"
         for each in processes.tree(pid, mark):
-            line = (Path("/proc") / str(each) / "cmdline").read_text()
-            if wanted in line and ("--type=" in line) == (victim == "renderer"):
-                os.kill(each, signal.SIGKILL)
+            with suppress(FileNotFoundError):  # it has ended meanwhile
+                line = (Path("/proc") / str(each) / "cmdline").read_text()
+                if wanted in line and ("--type=" in line) == (victim == "renderer"):
+                    os.kill(each, signal.SIGKILL)
     result = env.step(EnvAction(Command.SUBMIT, named(env, "Text")))
     assert result.error_kind == "wrong_role"  # refused before the browser is asked
     assert env.step(EnvAction(Command.TYPE, named(env, "Text"), "more")).error_kind is None

@@ -163,11 +163,12 @@ def test_a_new_tab_of_an_allowed_origin_is_followed_and_left_when_it_closes(brow
     pages = {
         "/": "<a href=/tab target=_blank rel=opener>Open</a>",
         "/tab": "<h1>tab</h1><button onclick='window.close()'>Close</button><button onclick='leave()'>Leave</button>"
+        "<button onmousedown='window.close()'>Press</button>"  # it does not live to hear the release
         # What this tab still has to do keeps it for a moment after it has closed itself.
         "<script>function leave() { window.close(); const end = Date.now() + 200; while (Date.now() < end); }</script>",
     }
     env = lab_env(browser, pages)
-    for name in ("Close", "Leave") * 3:
+    for name in ("Close", "Leave", "Press") * 3:
         opened = click(env, "Open")
         assert (opened.observation.url, opened.error_kind) == ("/tab", None)
         closed = click(env, name)

@@ -164,6 +164,7 @@ class BrowserSession:
 
     async def _try(self, command: str, element: int, value: Any) -> tuple[str, str] | None:
         """Do it; why the page refuses, if it does."""
+        tab = self.context.shown()
         try:
             if self.context.dialog is not None and command != "dialog":
                 raise Refusal("not_taken", f"a dialog is open: {ANSWER_IT}")
@@ -173,6 +174,9 @@ class BrowserSession:
                 await perform(self.context, command, element, value)
         except Refusal as error:
             return error.kind, str(error)
+        except self.context.Error:
+            if not await tab.closes():
+                raise
         return None
 
     async def _act_on(self) -> dict[str, Any]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from agentq.envs.browser.context import WatchedContext
 
 SETTLE_CAP_S = 5.0
+_CLOSES_S = 1.0
 QUIET_MS = 50  # a page with scripts has settled when nothing changed for so long and none of its requests is open
 _WORLD = "agentq"
 ABORTED = "net::ERR_ABORTED"  # a download, an empty answer: the page stays as it is
@@ -212,6 +213,13 @@ class Tab:
         while not holds() and not self.context.crashed:
             self.moved.clear()
             await self.moved.wait()
+
+    async def closes(self) -> bool:
+        """Whether the tab is closed within a moment. An act that closes it may not be answered."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSES_S):
+                await self._until(self.page.is_closed)
+        return bool(self.page.is_closed())
 
     async def navigate(self, url: str, override: tuple[str, str] | None = None) -> str:
         """Load `url`, or send `override` (method, form) to it. Returns the network's error, "" without one."""
