@@ -200,7 +200,7 @@ def test_processes_share_the_training_and_the_first_one_writes(tokenizer: Any, t
 
 
 def test_the_rate_rises_stays_and_falls() -> None:
-    shares = [training.rate_share(done) for done in (0, 0.001, 0.01, 0.5, 0.74, 0.875, 1)]
+    shares = [training.rate_share(done) for done in (0, 0.001, 0.01, 0.2, 0.4, 0.7, 1)]
     assert shares == pytest.approx([0.01, 0.21, 1, 1, 1, 0.5, 0.05])
 
 

@@ -50,6 +50,30 @@ SHARES: tuple[tuple[float, dict[str, float]], ...] = (
             "bought": 1.5,
         },
     ),
+    (  # more of what is learned last: comparisons, forms, and which of several actions is best
+        36.0,
+        {
+            "say": 1,
+            "form": 3,
+            "pick": 3,
+            "several": 2,
+            "code": 0.7,
+            "table": 1.5,
+            "verdicts": 5,
+            "offers": 2,
+            "extreme": 1.5,
+            "count": 0.7,
+            "order": 1,
+            "final": 1,
+            "choose": 1.5,
+            "step": 1.5,
+            "rank": 4,
+            "results": 4,
+            "item": 0.7,
+            "reserved": 1,
+            "bought": 1,
+        },
+    ),
 )
 
 

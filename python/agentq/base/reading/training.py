@@ -29,7 +29,7 @@ from agentq.policies.placement import multiplies_bfloat16
 PART_TOKENS = 2_000_000  # long beside the measurement after it
 BATCH_TOKENS = 6144  # over all processes
 MULTIPLE = 256  # sizes are multiples of it, since kernels are compiled, and kept, for each size
-WARM_UP, COOL_DOWN = 0.005, 0.25  # shares of the run: the rate rises, stays, and falls to a twentieth at the end
+WARM_UP, COOL_DOWN = 0.005, 0.6  # shares of the run: the rate rises, stays, and falls to a twentieth at the end
 
 Stream = Callable[[int, float], Iterator[Sequence]]  # of a part, from so many tokens on
 Metrics = dict[str, Any]
