@@ -73,6 +73,16 @@ def test_a_run_that_grows_ends_with_the_weights_of_one_that_was_made_so(
         assert (store.count("rloo/eval", "trajectory"), store.count("rloo/eval/round1", "trajectory")) == (2, 1)
 
 
+def test_a_line_counts_the_successes_of_the_items_done_now(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for total, now in ((1, 1), (3, 2)):
+        words = ["eval", str(base), "--env=shop", f"--eval.num_tasks={total}", f"--out={tmp_path / 'eval'}"]
+        assert main(words) == 0
+        assert f"eval: {total}/{total} episodes" in (said := capsys.readouterr().err)
+        assert f"0 of {now} succeeded (0 - " in said
+
+
 def test_only_rounds_and_tasks_grow_and_they_do_not_shrink(made: Path) -> None:
     inputs: dict[str, Path | str] = {}
     with RunStore.open(made, CONFIG) as store:

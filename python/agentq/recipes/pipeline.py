@@ -268,9 +268,9 @@ class Pipeline(Resources):
             self.store.set_note(stage, {**note, **(Usage.from_note(note) + used()).to_note()})
 
     def _told(self, wins: int, broken: int, seen: int, used: Usage, seconds: float) -> Iterator[str]:
-        """What a status line says of a stage: successes with a 95 % interval, faults, tokens, time, money, memory."""
+        """A status line: successes of the items done now with a 95 % interval, faults, tokens, time, money, memory."""
         low, high = wilson(wins, seen)
-        yield f"{wins} succeeded ({100 * low:.0f} - {100 * high:.0f} %)"
+        yield f"{wins} of {seen} succeeded ({100 * low:.0f} - {100 * high:.0f} %)"
         yield f"{broken} broken by the world" if broken else ""
         yield str(used)
         engines = max(1, len(self.engines) or getattr(self.workers, "num_workers", 1))
