@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from gates import AT_LEAST, GATES, copy  # noqa: E402
+from gates import AT_LEAST, GATES, copy
 
-from agentq.policies.engine_names import make_engine  # noqa: E402
+from agentq.policies.engine_names import make_engine
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 

@@ -64,9 +64,9 @@ class Pace:
         rest = self.total - done
         if not rest:
             return 0.0
-        begun = min(self.in_flight, rest)
-        worked = max(done - self.before + begun / 2, 0.5)
-        return (now - self.begun) * (rest - begun / 6) / worked
+        in_flight = min(self.in_flight, rest)
+        worked = max(done - self.before + in_flight / 2, 0.5)
+        return (now - self.begun) * (rest - in_flight / 6) / worked
 
 
 class Ahead:
