@@ -241,7 +241,8 @@ def main() -> None:
         sampled = list(pool.map(lambda each: sample(each[0], args.env, each[1], args.base, args.attempts), made))
     result = report(args.env, paths)
     (args.out / f"{args.env.replace('/', '-')}.json").write_text(json.dumps(result, indent=1) + "\n")
-    keep_outcomes(args.env, args.seeds, paths, sampled, settings, args.results)
+    told = settings if args.base == str(embedded_base()) else [f"--base {args.base}", *settings]
+    keep_outcomes(args.env, args.seeds, paths, sampled, told, args.results)
     print(json.dumps(result) if args.json else table(result))
 
 

@@ -4,6 +4,7 @@ goes on where it stopped."""
 from __future__ import annotations
 
 import json
+import re
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,20 +17,24 @@ pytest.importorskip("transformers")
 
 from transformers import LlamaForCausalLM  # noqa: E402
 
-from agentq.agent.actions import parse_action  # noqa: E402
+from agentq.agent.actions import format_action, parse_action  # noqa: E402
 from agentq.agent.verdicts import parse_judgement  # noqa: E402
+from agentq.base.demonstrations import Demonstration, demonstrate  # noqa: E402
 from agentq.base.exercises import TrainingExample  # noqa: E402
 from agentq.base.reading import deciding, judging, training  # noqa: E402
 from agentq.base.reading.encoding import encode  # noqa: E402
 from agentq.base.reading.initial import write_induction_heads  # noqa: E402
 from agentq.base.reading.make import ReadingSettings, _config, make_reading  # noqa: E402
 from agentq.base.reading.mixture import KINDS, SHARES, exercise_stream, own_texts  # noqa: E402
+from agentq.base.reading.renaming import NAMES, renamed  # noqa: E402
+from agentq.base.reading.sites import Sites  # noqa: E402
 from agentq.base.reading.tokenizer import train_reading_tokenizer  # noqa: E402
 from agentq.base.reading.words import Words, reserved  # noqa: E402
 from agentq.base.training import CHOICE_WEIGHT, encode_example, weighted_loss  # noqa: E402
 from agentq.errors import StoreError  # noqa: E402
 from agentq.learn.sharding import join  # noqa: E402
 from agentq.store.directory import Lock  # noqa: E402
+from agentq.types import Command, EnvAction, History, Observation  # noqa: E402
 from tests.ranks_factory import two_ranks  # noqa: E402
 
 SMALL = ReadingSettings(hidden_size=32, intermediate_size=48, num_layers=2, num_heads=2, vocab_size=800)
@@ -102,6 +107,57 @@ def test_verdicts_are_true() -> None:
                 assert verdict == ("yes" if fits else "no")
                 said.add(verdict)
     assert said == {"yes", "no"}
+
+
+def test_a_renamed_step_is_the_same_step_with_other_names() -> None:
+    w, seen = Words(np.random.default_rng(0)), 0
+    for d in [step for site in ("booking", "shop") for step in demonstrate(site, 12, 3)]:
+        other = renamed(d, w)
+        assert parse_action(other.text).env_action == other.action
+        assert (other.action.command, other.action.element) == (d.action.command, d.action.element)
+        ids = [re.findall(r"\[(\d+)\]|(\d+) dollars", each.history.observation.text) for each in (d, other)]
+        assert ids[0] == ids[1]
+        told = other.history.instruction
+        assert not {word.lower() for word in re.findall("[A-Za-z]+", told)} & NAMES
+        for each in (d, other):
+            typed = each.action.text is not None and each.action.text in each.history.instruction
+            seen += typed
+        assert d.action.text is None or (d.action.text in d.history.instruction) == (other.action.text in told)
+        for now, before in zip(other.history.actions, d.history.actions, strict=True):
+            assert parse_action(now).env_action is not None
+            assert len(now.split()) == len(before.split())
+    assert seen > 100
+
+
+def test_numbers_that_are_sizes_get_other_numbers_and_prices_do_not() -> None:
+    page = "text 10 dollars\ntext Sizes 7 , 8 , 9 , 10 , 11\ncombobox Size [2]: 10\nlink Home [10]"
+    told = "Find me a pair of canvas boots in brown , size 10 for less than 10 dollars and buy it ."
+    action = EnvAction(Command.SELECT, 2, "10")
+    text = format_action(action, thought="Size [2] 10")
+    d = Demonstration(History(told, Observation(page)), text, action, "Size [2] 10", (EnvAction(Command.CLICK, 10),))
+    other = renamed(d, Words(np.random.default_rng(1)))
+    size = other.action.text
+    assert size is not None and size != "10" and size.isdigit()
+    assert f"size {size} for less than 10 dollars" in other.history.instruction
+    lines = other.history.observation.text.splitlines()
+    assert lines[0] == "text 10 dollars" and lines[2:] == [f"combobox Size [2]: {size}", "link Home [10]"]
+    assert lines[1].split(" , ")[3] == size and "Sizes 7 " not in lines[1]
+    assert other.thought == f"Size [2] {size}" and other.text == format_action(other.action, thought=other.thought)
+    assert other.others == d.others
+
+
+def test_a_ranking_lists_what_a_policy_proposes_beside_the_experts_action() -> None:
+    sites = Sites.collect(walks=1, acted=1, ranked=6, slip_rate=0.0, seed=0)
+    w = Words(np.random.default_rng(0))
+    usual = [value for values in sites.values.values() for value in values]
+    hard = 0
+    for _ in range(80):
+        example = sites.rank(w)
+        best = example.answer.split("BEST: ")[1]
+        listed = re.findall(r"^(.+) \([A-E]\)$", example.messages[-1]["content"], re.MULTILINE)
+        assert listed.count(best) == 1 and len(listed) >= 2
+        hard += any(a != best and a.partition("] ")[2] in usual for a in listed)
+    assert hard > 20
 
 
 def test_encoding_is_that_of_the_chat_template(tokenizer: Any) -> None:

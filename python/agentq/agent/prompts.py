@@ -132,9 +132,9 @@ def critic_messages(history: History, proposals: Sequence[EnvAction | None], que
     return [*before, {"role": "user", "content": content}]
 
 
-def critic_answer(best: EnvAction, letter: str) -> str:
+def critic_answer(best: EnvAction, letter: str = "") -> str:
     """The answer that a critic is taught. It has no thought, which would repeat the policy's."""
-    return f"BEST: {best} ({letter})"
+    return f"BEST: {best} ({letter})" if letter else f"BEST: {best}"
 
 
 def step_messages(history: History) -> Messages:

@@ -50,7 +50,7 @@ def table(w: Words) -> TrainingExample:
 def verdicts(w: Words) -> TrainingExample:
     """Numbers, prices or dates beside a limit: "61 no , 54 yes"."""
     turns = []
-    for _ in range(2 + w.below(3)):
+    for _ in range(3 + w.below(5)):
         show, draw = _scale(w)
         limit = draw()
         near = [draw() for _ in range(3 + w.below(5))]

@@ -8,14 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from agentq import envs
-from agentq.agent.actions import format_action
-from agentq.agent.prompts import LETTERS, critic_answer, critic_messages, judge_messages, policy_messages
+from agentq.agent.actions import format_action, parse_action
+from agentq.agent.prompts import critic_answer, critic_messages, judge_messages, policy_messages
 from agentq.base.demonstrations import Demonstration, demonstrate
 from agentq.base.exercises import TrainingExample, near_misses
 from agentq.base.orders import page_elements
 from agentq.base.pages import collect_pages
 from agentq.base.reading.copying import act, ask
 from agentq.base.reading.judging import finding
+from agentq.base.reading.renaming import renamed
 from agentq.base.reading.words import Words
 from agentq.envs.booking import tasks as booking
 from agentq.envs.shop import tasks as shop
@@ -37,6 +38,7 @@ class Sites:
     acted: list[Demonstration]
     ranked: list[Demonstration]
     first_task: int
+    values: dict[str, list[str]]  # what the expert enters or selects in `ranked`, by the field
 
     @classmethod
     def collect(cls, *, walks: int, acted: int, ranked: int, slip_rate: float, seed: int, first_task: int = 0) -> Sites:
@@ -49,7 +51,11 @@ class Sites:
             found = [demonstrate(x, n, seed + i, start=start, slip_rate=slip_rate) for i, x in enumerate(SITES)]
             return [d for demos in found for d in demos if "color no" not in d.thought]  # which only the expert knows
 
-        return cls(dict(pages), shown(acted, first_task), shown(ranked, first_task + acted), first_task)
+        found, values = shown(ranked, first_task + acted), defaultdict[str, list[str]](list)
+        for d in found:
+            if d.action.text is not None:
+                values[_field(d)].append(d.action.text)
+        return cls(dict(pages), shown(acted, first_task), found, first_task, dict(values))
 
     @property
     def kinds(self) -> dict[str, Make]:
@@ -59,22 +65,41 @@ class Sites:
         }
 
     def step(self, w: Words) -> TrainingExample:
-        """A step of the expert to take."""
+        """A step of the expert to take, mostly with other names."""
         d = self.acted[w.below(len(self.acted))]
+        d = renamed(d, w) if w.chance(_RENAMED) else d
         return TrainingExample(policy_messages(d.history), d.text)
 
     def rank(self, w: Words) -> TrainingExample:
-        """A step of another episode to pick out of other actions; the thought comes before the pick."""
+        """A step of another episode to pick out of other actions; the thought comes before the pick.
+
+        Many of the others are what a policy proposes: a value that is usual in this field, the action before once more,
+        and the click that comes too early.
+        """
         while True:
-            d = self.ranked[w.below(len(self.ranked))]
+            at = w.below(len(self.ranked))
+            d = renamed(self.ranked[at], w) if w.chance(_RENAMED) else self.ranked[at]
+            likely = self._likely(at, d, w)
             others = [*d.others, *near_misses(w.rng, d.history.observation.text, d.action, [d.history.instruction])]
-            distinct = [o for o in dict.fromkeys(others) if o != d.action]
+            distinct = [o for o in dict.fromkeys(likely if w.chance(0.6) else likely + others) if o != d.action]
             if distinct:
                 break
         listed = [d.action, *(distinct[i] for i in w.rng.permutation(len(distinct))[: 1 + w.below(4)])]
         listed = [listed[i] for i in w.rng.permutation(len(listed))]
-        answer = critic_answer(d.action, LETTERS[listed.index(d.action)])
-        return TrainingExample(critic_messages(d.history, listed), f"THOUGHT: {d.thought}\n{answer}")
+        return TrainingExample(critic_messages(d.history, listed), f"THOUGHT: {d.thought}\n{critic_answer(d.action)}")
+
+    def _likely(self, at: int, d: Demonstration, w: Words) -> list[EnvAction]:
+        """What a policy proposes instead of step `at`, which may have got other names in `d`."""
+        found, names = [], [name for _, _, name in page_elements(d.history.observation.text)]
+        if d.history.actions and (last := parse_action(d.history.actions[-1]).env_action) is not None:
+            found += [last] * (last.text is not None)
+        if d.action.text is not None:
+            usual = self.values[_field(self.ranked[at])]
+            texts = [*(w.one(usual) for _ in range(4)), w.name(), f"{d.action.text} {w.name()}"]
+            found += [replace(d.action, text=text) for text in texts]
+            early = [i + 1 for i, name in enumerate(names) if name in ("Find table", "Buy now", "Complete", "Find")]
+            found += [EnvAction(Command.CLICK, element) for element in early]
+        return found
 
     def results(self, w: Words) -> TrainingExample:
         """A page of results and several wishes: verdicts one by one, then the first that fits or the next page."""
@@ -169,6 +194,12 @@ class Sites:
         return TrainingExample(judge_messages(History(told, Observation(page, url), (*past, stop))), "\n".join(answer))
 
 
+def _field(d: Demonstration) -> str:
+    """The name of the field that a step fills, from its thought."""
+    return d.thought.partition(" [")[0]
+
+
+_RENAMED = 0.6  # share of steps with other names
 _FEATURES = sorted({word for item in products() for word in item.attributes})
 _BOOKED: dict[str, Callable[[booking.Facts], str]] = {
     "Place": lambda f: f.place.title,
