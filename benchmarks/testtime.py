@@ -1,11 +1,11 @@
 """What is search at test time worth without the checker? The ways to choose an episode, at equal numbers of calls.
 
-    python benchmarks/testtime.py [--env booking] [--seeds 0 1 2] [--calls 100] [--search.num_proposals 3]
+    python benchmarks/testtime.py [--env booking] [--base MODEL] [--calls 100] [--search.num_proposals 3]
 
-For each seed an RFT model is trained with the recipe's settings and measured greedily. `agentq eval --search` then
-measures it by each way to choose (`eval.chosen_by all`), each with so many sampled actions per task. Further words are
-settings of that command. The same command resumes where an earlier one stopped. Writes the outcomes of all tasks to
-benchmarks/results, from which `results.py` makes the table with intervals over seeds.
+For each seed an RFT model is trained from the base with the recipe's settings and measured greedily. Then
+`agentq eval --search` measures it by each way to choose (`eval.chosen_by all`), each with so many sampled actions per
+task. Further words are settings of that command. The same command resumes where an earlier one stopped. Writes the
+outcomes of all tasks to benchmarks/results, from which `results.py` makes the table with intervals over seeds.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from methods import agentq, summary
 from outcomes import RESULTS, Outcomes, keep, of_runs
 
 from agentq.eval_settings import ChosenBy
+from agentq.policies.engine_names import embedded_base
 
 TABLE = "testtime"
 MOST_EPISODES = 1000  # the calls end first
 
 
 def measure(
-    out: Path, env: str, seed: int, calls: int, num_tasks: int, more: tuple[str, ...]
+    out: Path, env: str, seed: int, calls: int, num_tasks: int, base: str, more: tuple[str, ...]
 ) -> dict[str, dict[str, float]]:
     """Success by task of each row, for one seed."""
     trained, searched = out / f"{env}-rft-seed{seed}", out / f"{env}-calls{calls}-seed{seed}"
     common = (f"--env={env}", f"--seed={seed}", f"--eval.num_tasks={num_tasks}", "--json")
     if not summary(trained) and agentq(
-        trained, "train", "rft", *common, "--eval.measure_base=false", f"--out={trained}"
+        trained, "train", "rft", *common, f"--base={base}", "--eval.measure_base=false", f"--out={trained}"
     ):
         raise SystemExit(f"training failed; see {trained}.log")
     ways = (f"--eval.max_calls={calls}", f"--eval.num_iterations={MOST_EPISODES}", "--eval.chosen_by=all", *more)
@@ -49,15 +50,25 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--calls", type=int, default=100, help="actions sampled per task; default: %(default)s")
     parser.add_argument("--tasks", type=int, default=200, help="held-out tasks; default: %(default)s")
-    parser.add_argument("--judge", metavar="MODEL", help="the judge and critic; default: the embedded base")
+    parser.add_argument(
+        "--base",
+        metavar="MODEL",
+        default=str(embedded_base()),
+        help="where training starts; default: the embedded base",
+    )
+    parser.add_argument("--judge", metavar="MODEL", help="the judge and critic; default: the base")
     parser.add_argument("--out", type=Path, default=Path("runs/testtime"))
     parser.add_argument("--results", type=Path, default=RESULTS, help="where outcomes go; default: %(default)s")
     args, settings = parser.parse_known_args()
-    more = (*settings, *(("--base", args.judge) if args.judge else ()))
+    more = (*settings, "--base", args.judge or args.base)
     at = commit()  # before anything is written
-    command = " ".join(["python benchmarks/testtime.py --env", args.env, "--calls", str(args.calls), *settings])
+    models = [] if args.base == str(embedded_base()) else ["--base", args.base]
+    models += ["--judge", args.judge] if args.judge else []
+    command = " ".join(
+        ["python benchmarks/testtime.py --env", args.env, "--calls", str(args.calls), *models, *settings]
+    )
     for seed in args.seeds:
-        for row, tasks in measure(args.out, args.env, seed, args.calls, args.tasks, more).items():
+        for row, tasks in measure(args.out, args.env, seed, args.calls, args.tasks, args.base, more).items():
             how = f"{args.calls} calls"
             keep(Outcomes(TABLE, args.env, row, how, seed, command, at, tasks), args.results)
     found = [each for each in results.read(args.results) if each.table == TABLE and each.env == args.env]
