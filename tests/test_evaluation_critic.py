@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from agentq.evaluation.critic import choice_accuracy, concordance
+from agentq.recipes.metrics import of_trees
 from tests.records_factory import make_tree
 
 
@@ -29,6 +30,21 @@ def test_concordance_compares_visited_siblings_that_differ_in_both_values() -> N
     assert agrees is not None and (agrees.hits, agrees.n, agrees.chance) == (1, 1, 0.5)
     against = concordance([tree, replace(tree, critic_value=np.array([0.5, 0.0, 0.5, 1.0], dtype=np.float32))])
     assert against is not None and (against.hits, against.n) == (1, 2)
+
+
+def test_the_metrics_of_a_search_say_how_far_to_trust_the_critic() -> None:
+    tree = replace(
+        make_tree(num_nodes=4),
+        visit_count=np.array([6, 3, 2, 1], dtype=np.uint32),
+        value_sum=np.array([3.0, 3.0, 0.0, 0.5]),
+        critic_value=np.array([0.5, 1.0, 0.5, 0.0], dtype=np.float32),
+    )
+    found, told = of_trees([tree]), concordance([tree])
+    assert told is not None and (told.hits, told.n) == (2, 3)
+    assert found["critic/agreement"] == pytest.approx(2 / 3)
+    assert (found["critic/agreement/low"], found["critic/agreement/high"]) == (told.low, told.high)
+    unranked = replace(tree, critic_value=np.full(4, 0.5, dtype=np.float32))
+    assert not any(name.startswith("critic") for name in of_trees([unranked]))
 
 
 def test_concordance_of_trees_without_any_such_pair_is_none() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from agentq.agent.actions import same_action
 from agentq.credit.advantages import collapsed
 from agentq.credit.episodes import whole
+from agentq.evaluation.critic import concordance
 from agentq.policies.usage import Usage
 from agentq.searching.demonstrate import inspected
 from agentq.store.records import TreeRecord
@@ -68,12 +69,17 @@ def of_trees(trees: Sequence[TreeRecord]) -> dict[str, float]:
     """Means over trees with a rollout: the root's mean return, and whether any rollout succeeded.
 
     `broken` is the share of rollouts with an environment fault. A task whose first page failed counts as one.
+    `critic/agreement` is the share of siblings that the critic orders as their mean returns do (chance: 0.5), with a
+    95 % interval. It is missing if no critic ranked any that differ.
     """
     faults = sum(sum(tree.info.get("faults", {}).values()) for tree in trees)
     found = {"broken": faults / max(1, faults + sum(int(tree.visit_count[0]) for tree in trees))}
     trees = [tree for tree in trees if tree.fault is None]
     if not trees:
         return found
+    if (critic := concordance(trees)) is not None:
+        told = {"": critic.accuracy, "/low": critic.low, "/high": critic.high}
+        found |= {f"critic/agreement{end}": value for end, value in told.items()}
     return {
         **found,
         "reward/mean": float(np.mean([tree.mean_value[0] for tree in trees])),

@@ -23,7 +23,8 @@ from agentq.store.records import TreeRecord
 from agentq.store.run import TRAJECTORY, TREE, RunStore
 
 CURVES = (
-    *("reward/mean", "success", "group_collapse", "entropy", "agreement", "logp_difference/mean"),  # per round
+    *("reward/mean", "success", "group_collapse", "entropy", "agreement"),  # per round
+    *("critic/agreement", "logp_difference/mean"),
     *("loss", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected"),  # per optimiser step
     *("grad_norm", "kl", "approx_kl", "clip_ratio/low_mean", "clip_ratio/high_mean"),
 )
