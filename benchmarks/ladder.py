@@ -1,4 +1,4 @@
-"""The paper's ladder over several seeds: held-out success of every rung, intervals, costs, the critic's accuracy.
+"""The paper's ladder over several seeds: success of each rung, intervals over seeds, costs, critic.
 
     python benchmarks/ladder.py --env booking --seeds 0 1 2 [--json] [--search.num_iterations 10 ...]
 
@@ -15,15 +15,18 @@ import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from machine import commit, machine
 from methods import agentq, summary
-from outcomes import RESULTS, Outcomes, keep, of_runs
+from outcomes import RESULTS, Outcomes, interval, keep, of_runs
 
 from agentq.evaluation.critic import CriticAccuracy, concordance
-from agentq.evaluation.stats import RungResult, SeedSummary, paired_difference, pool_seeds
+from agentq.evaluation.seeds import seed_difference
+from agentq.evaluation.stats import RungResult
 from agentq.policies.engine_names import embedded_base
 from agentq.store.run import RunStore
 
@@ -136,14 +139,13 @@ def report(env: str, paths: list[Path]) -> dict[str, Any]:
     stores = [RunStore.read(path) for path in paths]
     figures: dict[str, Any] = {}
     for name, results in rows.items():
-        pooled: SeedSummary = pool_seeds(results)
+        low, high = interval(results)
         figures[name] = {
-            "rates": pooled.rates,
-            "mean": pooled.mean_rate,
-            "successes": pooled.successes,
-            "n": pooled.n,
-            "low": pooled.low,
-            "high": pooled.high,
+            "rates": [r.rate for r in results],
+            "mean": fmean(r.rate for r in results),
+            "n": sum(r.n for r in results),
+            "low": low,
+            "high": high,
             "env_steps": sum(r.env_steps for r in results),
             "tokens": sum(r.prompt_tokens + r.generated_tokens for r in results),
             "seconds": sum(r.seconds for r in results),
@@ -153,16 +155,12 @@ def report(env: str, paths: list[Path]) -> dict[str, Any]:
     for a, b in COMPARISONS:
         if a in rows and b in rows:
             both = [(outcomes(store, a), outcomes(store, b)) for store in stores]
-            result = paired_difference(
-                [y[task] for x, y in both for task in x if task in y],
-                [x[task] for x, y in both for task in x if task in y],
+            common = [sorted(x.keys() & y.keys()) for x, y in both]
+            ours, theirs = (
+                [[pair[side][task] for task in tasks] for pair, tasks in zip(both, common, strict=True)]
+                for side in (1, 0)
             )
-            paired[f"{b} - {a}"] = {
-                "difference": result.diff,
-                "low": result.low,
-                "high": result.high,
-                "p": result.p_value,
-            }
+            paired[f"{b} - {a}"] = asdict(seed_difference(ours, theirs))
     critic = critic_of(stores)
     return {
         "figures": figures,
@@ -201,6 +199,9 @@ def targets(env: str, figures: dict[str, Any]) -> dict[str, Any]:
     return out
 
 
+_INTERVALS = (("low", "high"), ("low_tasks", "high_tasks"))
+
+
 def table(result: dict[str, Any]) -> str:
     """Markdown, for docs/experiments.md."""
     lines = [
@@ -216,8 +217,9 @@ def table(result: dict[str, Any]) -> str:
             f"| {paper} | {row['env_steps']:,} | {row['tokens'] / 1e6:.1f} | {row['seconds']:.0f} |"
         )
     for name, p in result["paired"].items():
-        interval = f"{100 * p['low']:+.1f} to {100 * p['high']:+.1f}"
-        lines.append(f"\n{name}: {100 * p['difference']:+.1f} points ({interval}), p = {p['p']:.2g}")
+        seeds, tasks = (f"{100 * p[low]:+.1f} to {100 * p[high]:+.1f}" for low, high in _INTERVALS)
+        told = f"{seeds} over seeds, " if len(p["by_seed"]) > 1 else ""
+        lines.append(f"\n{name}: {100 * p['mean']:+.1f} points ({told}{tasks} over tasks)")
     return "\n".join(lines)
 
 

@@ -24,12 +24,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from machine import commit, machine
-from outcomes import Outcomes, keep, of_runs
+from outcomes import Outcomes, interval, keep, of_runs
 
-from agentq.evaluation.stats import RungResult, paired_difference, pool_seeds
+from agentq.evaluation.seeds import seed_difference
+from agentq.evaluation.stats import RungResult
 from agentq.policies.engine_names import embedded_base
 from agentq.store.files import write_json
 from agentq.store.run import RunStore
@@ -231,13 +233,17 @@ def report(out: Path, env: str, table: list[Row], seeds: list[int]) -> list[dict
                 continue
             own = {seed: {task: won > 0 for task, won in of_runs([measured[seed]]).items()} for seed in results}
             base |= {} if row.recipe else {(name, seed): won for seed, won in own.items()}
-            pooled = pool_seeds(list(results.values()))
-            figure[name] = {key: getattr(pooled, key) for key in ("successes", "n", "low", "high")}
-            figure[name]["seeds"] = sorted(results)
+            low, high = interval(list(results.values()))
+            rates = [result.rate for result in results.values()]
+            figure[name] = {"rate": fmean(rates), "low": low, "high": high, "seeds": sorted(results)}
             both = [(own[s], base[name, s]) for s in own if (name, s) in base]
-            pairs = [(won, first[task]) for mine, first in both for task, won in mine.items() if task in first]
-            if row.recipe and pairs:
-                figure[name]["less_base"] = asdict(paired_difference(*zip(*pairs, strict=True)))
+            if row.recipe and both:
+                tasks = [sorted(mine.keys() & first.keys()) for mine, first in both]
+                ours, theirs = (
+                    [[pair[side][task] for task in each] for pair, each in zip(both, tasks, strict=True)]
+                    for side in (0, 1)
+                )
+                figure[name]["less_base"] = asdict(seed_difference(ours, theirs))
         figures += [figure] if len(figure) > 1 else []
     return figures
 
@@ -260,12 +266,13 @@ def markdown(rows: list[dict[str, Any]]) -> str:
 
 
 def _rate(found: dict[str, Any]) -> list[str]:
-    """Percent with its interval, and the paired difference with its own."""
+    """Percent with its interval, and the difference with its own: over seeds if there are several, and over tasks."""
     low, high = 100 * found["low"], 100 * found["high"]
-    cells = [f"{100 * found['successes'] / found['n']:.1f} % ({low:.1f} - {high:.1f})", "-"]
+    cells = [f"{100 * found['rate']:.1f} % ({low:.1f} - {high:.1f})", "-"]
     if less := found.get("less_base"):
-        low, high = 100 * less["low"], 100 * less["high"]
-        cells[1] = f"{100 * less['diff']:+.1f} ({low:+.1f} to {high:+.1f}), p {less['p_value']:.2g}"
+        spans = [("low", "high"), ("low_tasks", "high_tasks")][len(less["by_seed"]) < 2 :]
+        told = "; ".join(f"{100 * less[a]:+.1f} to {100 * less[b]:+.1f}" for a, b in spans)
+        cells[1] = f"{100 * less['mean']:+.1f} ({told})"
     return cells
 
 

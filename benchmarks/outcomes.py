@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from agentq.evaluation.outcomes import of_episode, of_tree
+from agentq.evaluation.seeds import over_seeds
+from agentq.evaluation.stats import RungResult, wilson
 from agentq.store.files import write_json
 from agentq.store.run import RunStore
 
@@ -67,6 +69,14 @@ def of_runs(runs: Sequence[Path], stage: str = "") -> dict[str, float]:
             if not outcome.broken:
                 found.setdefault(seed, []).append(float(outcome.success))
     return {str(seed): sum(each) / len(each) for seed, each in sorted(found.items())}
+
+
+def interval(results: Sequence[RungResult]) -> tuple[float, float]:
+    """95 % interval of one rung, in [0, 1]: Student's t over training seeds; of one seed, Wilson's over its tasks."""
+    if len(results) == 1:
+        return wilson(results[0].successes, results[0].n)
+    found = over_seeds([result.rate for result in results])
+    return max(0.0, found.low), min(1.0, found.high)
 
 
 def keep(outcomes: Outcomes, folder: Path = RESULTS) -> Path:

@@ -113,7 +113,7 @@ def markdown(table: dict[str, Any]) -> str:
         gap = row.get("difference")
         tasks = f"; {_range(gap['low_tasks'], gap['high_tasks'], scale)}" if gap else ""
         said = f"{_figure(gap['mean'], scale)} ({_range(gap['low'], gap['high'], scale)}{tasks})" if gap else ""
-        mean = f"{_figure(row['mean'], scale).lstrip('+')} ({_range(row['low'], row['high'], scale)})"
+        mean = f"{scale * row['mean']:.{_places(scale)}f} ({_within(row['low'], row['high'], scale)})"
         lines.append(f"| {row['row']} | {len(row['rates'])} x {row['tasks']} | {mean} | {said} |")
     return "\n".join(lines)
 
@@ -122,8 +122,20 @@ def _range(low: float | None, high: float | None, scale: int) -> str:
     return "one seed" if low is None or high is None else f"{_figure(low, scale)} to {_figure(high, scale)}"
 
 
+def _within(low: float | None, high: float | None, scale: int) -> str:
+    """The range of a mean, which is not below 0; of success not above 100."""
+    if low is None or high is None:
+        return "one seed"
+    most = 100 if scale == 100 else scale * high
+    return f"{max(0, scale * low):.{_places(scale)}f} to {min(most, scale * high):.{_places(scale)}f}"
+
+
 def _figure(value: float, scale: int) -> str:
-    return f"{scale * value:+.{2 if scale == 1 else 1}f}"
+    return f"{scale * value:+.{_places(scale)}f}"
+
+
+def _places(scale: int) -> int:
+    return 2 if scale == 1 else 1
 
 
 def main() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,7 +12,6 @@ from agentq.evaluation.stats import (
     Share,
     mcnemar_p,
     paired_difference,
-    pool_seeds,
     wilson,
 )
 
@@ -153,7 +150,6 @@ def test_rung_result_counts_broken_tasks_as_not_solved_and_gives_the_rate_withou
     assert RungResult.from_dict(older) == rung(8, 10)
     lost = RungResult.from_outcomes("x", [False], [0.0], [0], [], [True], **cost)  # type: ignore[arg-type]
     assert lost.unbroken is None and lost.broken == 1 and lost.mean_steps == 0.0
-    assert pool_seeds([row, row]).broken == 2
 
 
 def test_paired_difference_leaves_out_tasks_broken_for_either() -> None:
@@ -172,15 +168,3 @@ def test_rung_result_counts_each_environment_where_there_are_several() -> None:
     one = RungResult.from_outcomes("sft", won, [1.0, 0.0, 1.0], [1] * 3, ["a"] * 3, **cost)  # type: ignore[arg-type]
     assert one.by_env == {}
     assert RungResult.from_dict({k: v for k, v in one.to_dict().items() if k != "by_env"}) == one, "an older run's"
-
-
-def test_pool_seeds_gives_mean_spread_and_pooled_interval() -> None:
-    pooled = pool_seeds([rung(8, 10), rung(6, 10), rung(10, 20)])
-    assert pooled.rates == (0.8, 0.6, 0.5)
-    assert pooled.mean_rate == pytest.approx(1.9 / 3)
-    assert pooled.std_rate == pytest.approx(math.sqrt(((0.5 / 3) ** 2 + (0.1 / 3) ** 2 + (0.4 / 3) ** 2) / 2))
-    assert (pooled.successes, pooled.n) == (24, 40)
-    assert (pooled.low, pooled.high) == wilson(24, 40)
-    assert math.isnan(pool_seeds([rung(8, 10)]).std_rate)
-    with pytest.raises(ValueError, match=r"one rung of several seeds; got \['a', 'b'\]"):
-        pool_seeds([rung(1, 2, "a"), rung(1, 2, "b")])

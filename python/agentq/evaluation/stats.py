@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from fractions import Fraction
-from statistics import NormalDist, fmean, stdev
+from statistics import NormalDist, fmean
 from typing import Any
 
 import numpy as np
@@ -254,40 +254,3 @@ def _by_env(successes: Sequence[bool], envs: Sequence[str], broken: Sequence[boo
         low, high = wilson(wins, n)
         rows[env] = {"successes": wins, "n": n, "low": low, "high": high, "broken": sum(lost for _, lost in mine)}
     return rows
-
-
-@dataclass(frozen=True, slots=True)
-class SeedSummary:
-    """One rung over several training seeds.
-
-    `mean_rate` and `std_rate` (n - 1 in the denominator; NaN for one seed) are over seeds: the spread between runs.
-    `low`, `high` are Wilson's of the pooled counts: they hold for these trained models on further tasks and do not
-    include the spread between seeds, so report both. `broken`: tasks that the world broke, among the n.
-    """
-
-    name: str
-    rates: tuple[float, ...]
-    mean_rate: float
-    std_rate: float
-    successes: int
-    n: int
-    low: float
-    high: float
-    broken: int = 0
-
-
-def pool_seeds(results: Sequence[RungResult]) -> SeedSummary:
-    """Join the same rung of several seeds.
-
-    Raises:
-        ValueError: if there is none, or the names differ.
-    """
-    names = sorted({result.name for result in results})
-    if len(names) != 1:
-        raise ValueError(f"results must be one rung of several seeds; got {names}")
-    rates = tuple(result.rate for result in results)
-    successes, n = sum(result.successes for result in results), sum(result.n for result in results)
-    low, high = wilson(successes, n)
-    std = stdev(rates) if len(rates) > 1 else math.nan
-    broken = sum(result.broken for result in results)
-    return SeedSummary(names[0], rates, fmean(rates), std, successes, n, low, high, broken)
