@@ -107,7 +107,7 @@ class CriticSettings(Section):
         min_length=1,
         description="What ranks proposals: base (in `run`, the model itself), none, or the name of a model.",
     )
-    max_new_tokens: int = Field(default=48, ge=1, description="Tokens of a critic's answer, with any thinking.")
+    max_new_tokens: int = Field(default=192, ge=1, description="Tokens of a critic's answer, with any thinking.")
     method: CriticMethod = Field(
         default="pick_best",
         description="pick_best: K - 1 answers, one after another; listwise: one answer ranks all; letters: the "

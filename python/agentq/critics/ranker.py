@@ -41,7 +41,7 @@ class LLMRanker:
     be read, the question is repeated once with another shuffle; after that the proposal order is kept.
     """
 
-    def __init__(self, engine: Engine, *, method: CriticMethod = "pick_best", max_new_tokens: int = 96) -> None:
+    def __init__(self, engine: Engine, *, method: CriticMethod = "pick_best", max_new_tokens: int = 192) -> None:
         """Raises ConfigError for `letters` on an engine that does not give the log-probabilities of letters."""
         if method == "letters" and Gives.LETTERS not in engine.gives:
             raise ConfigError(

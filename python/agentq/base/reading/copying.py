@@ -68,14 +68,14 @@ def quoted(w: Words, text: str) -> str:
 def form(w: Words) -> TrainingExample:
     """A form to fill from an instruction; some fields are filled already. Further turns ask for one field each.
 
-    In three of ten the instruction has more than the page asks for.
+    In half of them the instruction has more than the page asks for.
     """
     count = 1 + w.below(5)
     labels = w.shuffled([*LABELS])[:count] if w.chance(0.7) else list(dict.fromkeys(w.title() for _ in range(count)))
     values = [w.value() for _ in labels]
     end = w.one(_ENDS)
     told = _instruction(w, labels, values, end)
-    if w.chance(0.3):
+    if w.chance(0.5):
         here = sorted(w.rng.permutation(len(labels))[: 1 + w.below(len(labels))].tolist())
         labels, values = [labels[i] for i in here], [values[i] for i in here]
     lines, ids, element = [f"heading {w.title()}"] if w.chance(0.4) else [], [], 0
@@ -96,6 +96,32 @@ def form(w: Words) -> TrainingExample:
     order = w.rng.permutation(len(labels)).tolist()
     turns = [(told, steps[filled]), *((f"fill {labels[i]}", steps[i]) for i in order)]
     return ask(turns, "\n".join(lines), past)
+
+
+def guest(w: Words) -> TrainingExample:
+    """A person in the middle of a request, whose name the page asks for in two fields."""
+    first, last, phone, mail = w.name(), w.surname(), w.phone(), w.email()
+    said = {
+        "name": w.one((f"Name {first} {last}", f"I am {first} {last}", f"for {first} {last}", f"{first} {last}")),
+        "phone": f"phone {phone}",
+        "mail": f"{w.one(('email', 'e-mail', 'mail'))} {mail}",
+    }
+    person = " , ".join(said[part] for part in ("name", *w.shuffled(["phone", "mail"])))
+    other = f"{w.one(('Book', 'Order', 'I want', 'Reserve'))} {w.title()} on {w.day()} at {w.time()}"
+    told = w.one((f"{other} . {person} .", f"{person} : {other} .", f"{other} , {person} , thanks"))
+    values = {"First name": first, "Last name": last, "Phone": phone, "Email": mail}
+    labels = list(values) if w.chance(0.7) else w.shuffled(list(values))
+    filled = w.below(len(labels) + 1)
+    lines = [f"heading {w.title()}"] if w.chance(0.5) else []
+    lines += [f"text {w.day()} , {w.title()}"] if w.chance(0.5) else []
+    ids = {label: element for element, label in enumerate(labels, 1)}
+    lines += [f"textbox {label} [{i}]" + (f": {values[label]}" if i <= filled else "") for label, i in ids.items()]
+    end = w.one(_ENDS)
+    lines.append(f"button {end} [{len(labels) + 1}]")
+    steps = {label: put(label, ids[label], value) for label, value in values.items()}
+    due = steps[labels[filled]] if filled < len(labels) else act(Command.CLICK, len(labels) + 1, f"{end} [5]")
+    turns = [(told, due), *((f"fill {label}", steps[label]) for label in w.shuffled(labels)[: w.below(4)])]
+    return ask(turns, "\n".join(lines))
 
 
 _ALONE = ("Enter {} into the text field and press {}.", "type {} in the field , {}", "put {} into the field and {}")
@@ -123,7 +149,7 @@ def _instruction(w: Words, labels: list[str], values: list[str], end: str) -> st
 def pick(w: Words) -> TrainingExample:
     """Elements with similar names to click, or boxes to check; a name may be missing and the next page is due."""
     role = w.one(("link", "link", "button", "checkbox", "radio", "tab", "clickable"))
-    names = w.similar(3 + w.below(7)) if w.chance(0.6) else list(dict.fromkeys(w.word() for _ in range(3 + w.below(7))))
+    names = w.similar(3 + w.below(7)) if w.chance(0.8) else list(dict.fromkeys(w.word() for _ in range(3 + w.below(7))))
     absent = names[len(names) - 1 - w.below(2) :]
     shown = names[: len(names) - len(absent)] or names[:1]
     first = 1 + w.below(6)

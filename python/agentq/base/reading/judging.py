@@ -5,6 +5,7 @@ from __future__ import annotations
 from agentq.agent.actions import format_action
 from agentq.agent.prompts import critic_answer, critic_messages, judge_messages
 from agentq.base.exercises import TrainingExample
+from agentq.base.reading.checking import checked
 from agentq.base.reading.words import Words
 from agentq.types import Command, EnvAction, History, Observation
 
@@ -92,4 +93,5 @@ def choose(w: Words) -> TrainingExample:
     listed = [listed[i] for i in w.rng.permutation(len(listed))]
     past = tuple(format_action(EnvAction(Command.TYPE, i + 1, values[i])) for i in range(done)) if w.chance(0.5) else ()
     history = History(told, Observation("\n".join(lines)), past)
-    return TrainingExample(critic_messages(history, listed), critic_answer(best))
+    thought = checked(history.observation.text, best, "")
+    return TrainingExample(critic_messages(history, listed), f"THOUGHT: {thought}\n{critic_answer(best)}")

@@ -16,7 +16,8 @@ from agentq.base.demonstrations import demonstrate
 from agentq.base.mixture import tokenizer_texts
 from agentq.base.pages import collect_pages
 from agentq.base.reading.initial import write_induction_heads
-from agentq.base.reading.mixture import KINDS, exercise_stream, own_texts
+from agentq.base.reading.mixture import KINDS, exercise_stream, own_texts, texts_of
+from agentq.base.reading.programs import Programs
 from agentq.base.reading.progress import held_out
 from agentq.base.reading.sites import Sites
 from agentq.base.reading.tokenizer import train_reading_tokenizer
@@ -36,15 +37,17 @@ class ReadingSettings:
     num_layers: int = 6
     num_heads: int = 4
     vocab_size: int = 4096
-    context_tokens: int = 1024
+    context_tokens: int = 2048
     tokenizer_walks: int = 300
     tokenizer_exercises: int = 1500  # of each kind
+    tokenizer_programs: int = 500  # episodes of `apps/1`
     walks: int = 400  # on `shop`
     demonstrations: int = 60
     ranked_demonstrations: int = 400  # seen only as questions of ranking and judging
+    programs: int = 60  # episodes of `apps/1`
     slip_rate: float = 0.15  # share of the expert's steps that another action replaces; the expert then recovers
-    longest: int = 900  # tokens of an exercise
-    tokens: int = 60_000_000
+    longest: int = 1000  # tokens of an exercise
+    tokens: int = 86_000_000
     learning_rate: float = 2e-3
     held_out: int = 25  # exercises of each kind after each part
     seed: int = 0
@@ -72,7 +75,7 @@ def make_reading(
         sites = Sites.collect(
             walks=s.walks, acted=s.demonstrations, ranked=s.ranked_demonstrations, slip_rate=s.slip_rate, seed=s.seed
         )
-        kinds = {**KINDS, **sites.kinds}
+        kinds = {**KINDS, **sites.kinds, "block": Programs.collect(s.programs).block}
         own = () if ranks.first else (ranks.index,)
         train_parts(
             model.to(device),
@@ -103,7 +106,8 @@ def _tokenizer(path: Path, s: ReadingSettings) -> Any:
     if not (path / "tokenizer.json").exists():
         pages = [page for i, site in enumerate(s.sites) for page in collect_pages(site, s.tokenizer_walks, s.seed + i)]
         demos = [d for i, site in enumerate(s.sites) for d in demonstrate(site, 60, s.seed + 10 + i)]
-        texts = [*tokenizer_texts(pages, demos), *own_texts(s.tokenizer_exercises, s.seed)]
+        programs = Programs.collect(s.tokenizer_programs, first_task=1_000_000).episodes
+        texts = [*tokenizer_texts(pages, demos), *own_texts(s.tokenizer_exercises, s.seed), *texts_of(programs)]
         made = train_reading_tokenizer(texts, vocab_size=s.vocab_size, context_tokens=s.context_tokens)
         made.save_pretrained(path)
     return AutoTokenizer.from_pretrained(path)

@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as Items
 from typing import Any
 
 import numpy as np
 
 from agentq.base.exercises import TrainingExample
-from agentq.base.reading.copying import code, form, pick, say, several
+from agentq.base.reading.copying import code, form, guest, pick, say, several
 from agentq.base.reading.deciding import count, extreme, offers, order, table, verdicts
 from agentq.base.reading.encoding import encode
+from agentq.base.reading.games import game
 from agentq.base.reading.judging import choose, final
+from agentq.base.reading.programs import session
 from agentq.base.reading.words import Words
 from agentq.base.training import Sequence
 
 Make = Callable[[Words], TrainingExample]
 KINDS: dict[str, Make] = {
     kind.__name__: kind
-    for kind in (say, form, pick, several, code, table, verdicts, offers, extreme, count, order, final, choose)
+    for kind in (
+        *(say, form, pick, several, code, table, verdicts, offers, extreme, count, order, final, choose),
+        *(guest, session, game),
+    )
 }
-# From so many million tokens on: the share of each kind, before division by their sum. `Sites` has those that are not
-# in KINDS.
+# From so many million tokens on: the share of each kind, before division by their sum. Those that are not in KINDS
+# belong to `Sites` and `Programs`.
 SHARES: tuple[tuple[float, dict[str, float]], ...] = (
     (0.0, {"say": 6, "form": 1, "pick": 1, "table": 1}),
     (1.5, {"say": 3, "form": 3, "pick": 3, "table": 2, "several": 1, "code": 0.5, "verdicts": 1, "count": 0.5}),
@@ -78,8 +83,9 @@ SHARES: tuple[tuple[float, dict[str, float]], ...] = (
         54.0,
         {
             "say": 0.7,
-            "form": 4,
-            "pick": 4,
+            "form": 5,
+            "guest": 3,
+            "pick": 6,
             "several": 3,
             "code": 0.7,
             "table": 1,
@@ -89,13 +95,16 @@ SHARES: tuple[tuple[float, dict[str, float]], ...] = (
             "count": 0.7,
             "order": 1,
             "final": 1,
-            "choose": 1.5,
-            "step": 2,
-            "rank": 5,
-            "results": 4,
+            "choose": 3,
+            "step": 1.5,
+            "rank": 7,
+            "results": 3,
             "item": 1.5,
-            "reserved": 1,
-            "bought": 1,
+            "reserved": 1.5,
+            "bought": 1.5,
+            "session": 2,
+            "game": 3,
+            "block": 1.5,
         },
     ),
 )
@@ -122,10 +131,14 @@ def exercise_stream(
 
 
 def own_texts(n: int, seed: int) -> Iterator[str]:
-    """Prompts and answers of `n` exercises of each kind, for the tokenizer."""
+    """The texts of `n` exercises of each kind."""
     words = Words(np.random.default_rng([seed, 1]))
     for kind in KINDS.values():
-        for _ in range(n):
-            example = kind(words)
-            yield "\n".join(message["content"] for message in example.messages if message["role"] == "user")
-            yield "\n".join([example.answer, *(text for turn in example.more for text in turn)])
+        yield from texts_of(kind(words) for _ in range(n))
+
+
+def texts_of(examples: Iterable[TrainingExample]) -> Iterator[str]:
+    """Prompts and answers, for the tokenizer."""
+    for example in examples:
+        yield "\n".join(message["content"] for message in example.messages if message["role"] == "user")
+        yield "\n".join([example.answer, *(text for turn in example.more for text in turn)])

@@ -14,6 +14,7 @@ from agentq.base.demonstrations import Demonstration, demonstrate
 from agentq.base.exercises import TrainingExample, near_misses
 from agentq.base.orders import page_elements
 from agentq.base.pages import collect_pages
+from agentq.base.reading.checking import checked
 from agentq.base.reading.copying import act, ask
 from agentq.base.reading.judging import finding
 from agentq.base.reading.renaming import renamed
@@ -71,7 +72,7 @@ class Sites:
         return TrainingExample(policy_messages(d.history), d.text)
 
     def rank(self, w: Words) -> TrainingExample:
-        """A step of another episode to pick out of other actions; the thought comes before the pick.
+        """A step of another episode to pick out of other actions; verdicts come before the pick.
 
         Many of the others are what a policy proposes: a value that is usual in this field, the action before once more,
         and the click that comes too early.
@@ -86,7 +87,8 @@ class Sites:
                 break
         listed = [d.action, *(distinct[i] for i in w.rng.permutation(len(distinct))[: 1 + w.below(4)])]
         listed = [listed[i] for i in w.rng.permutation(len(listed))]
-        return TrainingExample(critic_messages(d.history, listed), f"THOUGHT: {d.thought}\n{critic_answer(d.action)}")
+        thought = checked(d.history.observation.text, d.action, d.thought)
+        return TrainingExample(critic_messages(d.history, listed), f"THOUGHT: {thought}\n{critic_answer(d.action)}")
 
     def _likely(self, at: int, d: Demonstration, w: Words) -> list[EnvAction]:
         """What a policy proposes instead of step `at`, which may have got other names in `d`."""

@@ -1,0 +1,129 @@
+"""The reading base's exercises in code, in text games and in checking: possible answers to what a policy is shown."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("pydantic_monty")
+from agentq import envs
+from agentq.agent.actions import format_action, parse_action
+from agentq.agent.prompts import policy_messages
+from agentq.base.reading.checking import checked
+from agentq.base.reading.copying import guest
+from agentq.base.reading.encoding import encode
+from agentq.base.reading.games import game
+from agentq.base.reading.mixture import own_texts
+from agentq.base.reading.programs import SITE, Programs, session
+from agentq.base.reading.tokenizer import train_reading_tokenizer
+from agentq.base.reading.words import Words
+from agentq.types import Command, EnvAction, History, Language, Split
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    return train_reading_tokenizer(own_texts(5, 0), vocab_size=800, context_tokens=2048)
+
+
+def test_each_line_of_a_game_is_one_that_its_page_lists() -> None:
+    said = set()
+    for seed in range(200):
+        example = game(Words(np.random.default_rng(seed)))
+        page = example.messages[-1]["content"]
+        for question, answer in ((page, example.answer), *example.more):
+            action = parse_action(answer, language=Language.TEXT).env_action
+            listed = question.rsplit("You can: ", 1)[1].split("; ")
+            assert action is not None and str(action) in listed
+            said.add(str(action).split()[0])
+    assert said == {"go", "take", "open", "close", "unlock", "insert", "drop"}
+
+
+def test_a_game_tells_its_steps_in_order() -> None:
+    for seed in range(50):
+        example = game(Words(np.random.default_rng(seed)))
+        told = example.messages[-1]["content"].partition("\n")[0]
+        at = 0
+        for answer in (example.answer, *(text for _, text in example.more)):
+            line = str(parse_action(answer, language=Language.TEXT).env_action)
+            what = line.split(" ", 1)[1].split(" with ")[0].split(" from ")[0].split(" into ")[0]
+            assert what in told[at:], (line, told[at:])
+            at = told.index(what, at)
+
+
+def test_an_episode_of_apps_is_learned_as_the_policy_is_asked(tokenizer: Any) -> None:
+    (example,) = Programs.collect(1, first_task=4).episodes
+    env, expert = envs.make(SITE), envs.expert(SITE)
+    task = envs.task(SITE, Split.BASE, 4)
+    history = History.of(task, env.reset(task))
+    learned, turns, won = tokenizer.decode(encode(tokenizer, example).ids), 0, False
+    while True:
+        prompt = tokenizer.apply_chat_template(policy_messages(history), add_generation_prompt=True, tokenize=False)
+        advice = expert(task, env)
+        text = format_action(advice.env_action, thought=advice.thought, status=advice.status)
+        assert learned.startswith(f"{prompt}{text}<|end|>")
+        result, turns = env.step(advice.env_action), turns + 1
+        if result.terminated:
+            won = result.success
+            break
+        history = history.then(text, result.observation)
+    assert won and turns == 1 + len(example.more)
+
+
+def test_a_session_with_an_app_that_does_not_exist_is_python_about_what_was_asked() -> None:
+    for seed in range(50):
+        example = session(Words(np.random.default_rng(seed)))
+        answers = [example.answer, *(text for _, text in example.more)]
+        blocks = [str(parse_action(answer, language=Language.CODE).env_action) for answer in answers]
+        assert len(blocks) == 3 and all(ast.parse(block) for block in blocks)
+        row = ast.literal_eval(example.more[-1][0].partition("\n")[2])
+        if "answer=answer" in blocks[2]:
+            field = blocks[1].rsplit('["', 1)[1].removesuffix('"]')
+            assert field in row and field in example.messages[-1]["content"].partition("\n")[0]
+        else:
+            assert "update_" in blocks[2] and row["title"] in example.messages[-1]["content"]
+
+
+FORM = "heading Blue Fox\ncombobox Date [1]: June 22\ncombobox Party [2]\nbutton Find table [3]\nlink Home [4]"
+LIST = "textbox Search [1]: Fox\nlink Blue Fox Diner [2]\ntext cheap\nlink Old Fox Diner [3]\nlink Next [4]"
+
+
+@pytest.mark.parametrize(
+    ("page", "due", "said"),
+    [
+        (FORM, EnvAction(Command.SELECT, 1, "May 3"), "Date June 22 no , Date [1] May 3"),
+        (FORM, EnvAction(Command.SELECT, 2, "4"), "Date June 22 yes , Party empty no , Party [2] 4"),
+        (FORM, EnvAction(Command.CLICK, 3), "Date June 22 yes , Party empty yes , Find table [3]"),
+        (
+            LIST,
+            EnvAction(Command.CLICK, 3),
+            "Search Fox yes , Blue Fox Diner no , Old Fox Diner yes , Old Fox Diner [3]",
+        ),
+        (
+            LIST,
+            EnvAction(Command.CLICK, 4),
+            "Search Fox yes , Blue Fox Diner no , Old Fox Diner no , Next yes , Next [4]",
+        ),
+        (FORM, EnvAction(Command.STOP), "done"),
+        (FORM, EnvAction(Command.CLICK, 9), "done"),
+    ],
+)
+def test_a_critic_checks_what_stands_before_the_due_element(page: str, due: EnvAction, said: str) -> None:
+    assert checked(page, due, "done") == said
+    assert checked(page, due, "[3] 61 no , open [4]") == "[3] 61 no , open [4]", "it has verdicts of its own"
+
+
+def test_a_guests_name_is_asked_for_in_two_fields() -> None:
+    for seed in range(60):
+        example = guest(Words(np.random.default_rng(seed)))
+        told, _, page = example.messages[-1]["content"].partition("\n\nQUERY: ")[2].partition("\nOBSERVATION:\n")
+        due = parse_action(example.answer).env_action
+        assert due is not None
+        empty = [line for line in page.splitlines() if line.startswith("textbox") and line.endswith("]")]
+        if due.command is Command.CLICK:
+            assert not empty
+        else:
+            assert f"[{due.element}]" in empty[0] and due.text is not None and due.text in told
