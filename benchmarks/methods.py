@@ -1,6 +1,6 @@
 """Methods compared at one budget of environment steps: held-out success with intervals, and paired.
 
-    python benchmarks/methods.py {loop,step_agent,all} [--seeds 0 ...] [--jobs 2] [--out runs/methods] [--report]
+    python benchmarks/methods.py {loop,step_agent,all,apps,...} [--base MODEL] [--seeds 0 ...] [--jobs 2] [--report]
 
 A row is one run of `agentq train` in its own directory. The same command resumes where an earlier one stopped, and
 tables share rows. --report runs nothing and shows the existing results. Prints a Markdown table, writes TABLE.json to
@@ -10,7 +10,9 @@ tables with intervals over seeds. The table here has the first attempt of four o
 All rows of a table have the same held-out tasks, seeds, base and budget. A row that starts from another row's model
 begins behind that row's training tasks. The policy gradients also share tasks and rounds. Each family has the learning
 rate that `rates.py` chose for it on validation tasks; one for which it has not run keeps those of its recipes, and the
-policy gradients 1e-4. All else are the settings of the recipes, sized to the budget.
+policy gradients 1e-4. All else are the settings of the recipes, sized to the budget. `apps` counts tasks and scenarios
+and is also measured on `apps/challenge`. `step_agent_textworld` needs `agentq env serve textworld/3.5.3 --python
+build/textworld/bin/python` beside it.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from statistics import fmean
 from typing import Any
 
 from machine import commit, machine
+from methods_rows import FAMILIES, TABLES, Row, Table
 from outcomes import Outcomes, interval, keep, of_runs
 
 from agentq.evaluation.seeds import seed_difference
@@ -36,94 +39,10 @@ from agentq.policies.engine_names import embedded_base
 from agentq.store.files import write_json
 from agentq.store.run import RunStore
 
-BUDGET = 10_000  # environment steps of training, at most; of demonstrations the expert's
-NUM_HELD_OUT = 200
 MEASURED = {"greedy": (0, 1), "sampled": (1, 4)}  # temperature; episodes per task, each a run with its own seed
-SHARED = ("--eval.measure_base=false", "--run.num_rounds=99", f"--run.max_env_steps={BUDGET}")
-GROUPS = (
-    *("--run.num_tasks=16", "--run.group_size=8", "--train.learning_rate=1e-4"),
-    *("--train.epochs=2", "--train.batch_size=32"),
-)
+SHARED = ("--eval.measure_base=false", "--run.num_rounds=99")
 EXPERT = ("sft", "step_agent_implicit", "step_agent_inverse")  # their rounds collect its successes
-# Strictly on-policy: one step per round. Small rounds, so that there are about as many updates as with GROUPS.
-STRICT = (*GROUPS, "--run.num_tasks=2", "--train.epochs=1", "--train.batch_size=16")
-
-
-FAMILIES = {  # recipes that share a learning rate; the first stands for its family in `rates.py`
-    "imitation": ("rft", "sft", "ei"),
-    "preferences": ("agent_q", "outcome_dpo", "step_agent_implicit"),
-    "strict": ("rloo", "reinforce"),
-    "clipped": (
-        *("grpo", "loop", "ppo", "dapo", "gspo", "gigpo", "arpo_replay", "arpo_entropy", "tree_grpo"),
-        *("tree_rl", "tree_po", "step_agent_inverse"),
-    ),
-}
 RATES = Path(__file__).parent / "rates.json"
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One run. `recipe` None is the base itself. `start` names the row whose model training begins with."""
-
-    name: str
-    recipe: str | None
-    words: tuple[str, ...] = ()
-    start: str | None = None
-
-
-CHANGES = {  # of LOOP's loss, one at a time
-    "": (),
-    ", std": ("--policy_gradient.divide_by_std=true",),
-    ", not clipped": ("--policy_gradient.clip_low=1", "--policy_gradient.clip_high=1e9"),
-    ", constant": ("--policy_gradient.average=constant",),
-}
-
-
-def _loop(ratio: str, change: str) -> Row:
-    unit = "trajectory" if ratio == "sequence" else ratio
-    words = (*GROUPS, f"--policy_gradient.ratio={ratio}", *CHANGES[change])
-    return Row(f"loop, ratio per {unit}{change}", "loop", words)
-
-
-LOOP = [
-    Row("base", None),
-    *(_loop(ratio, change) for change in CHANGES for ratio in ("token", "turn", "sequence")),
-    Row("rloo", "rloo", STRICT),
-    Row("grpo", "grpo", GROUPS),
-    Row("ppo", "ppo", GROUPS),
-]
-SHOWN, INSPECTED = 60, 300  # episodes of the expert that SFT is trained on; others whose states are inspected
-ONCE = ("--run.num_rounds=1", "--train.epochs=2")
-OTHERS = (f"--run.first_task={SHOWN}", f"--run.num_tasks={INSPECTED}")
-STEP_AGENT = [
-    Row("base", None),
-    Row("sft", "sft", (f"--run.num_tasks={SHOWN}", *ONCE)),
-    Row("sft, all", "sft", (f"--run.num_tasks={SHOWN + INSPECTED}", *ONCE)),
-    Row("step_agent_implicit", "step_agent_implicit", OTHERS, "sft"),
-    Row("step_agent_inverse", "step_agent_inverse", (*OTHERS, "--train.learning_rate=1e-4"), "sft"),
-    Row("ppo", "ppo", (*GROUPS, f"--run.first_task={SHOWN}"), "sft"),
-]
-ALL = [
-    Row("base", None),
-    Row("sft", "sft", ("--run.num_tasks=660", "--run.num_rounds=1")),
-    Row("rft", "rft", ("--run.num_tasks=130", "--run.num_rounds=1")),
-    Row("ei", "ei", ("--run.num_tasks=30",)),
-    Row("outcome_dpo", "outcome_dpo", ("--run.num_tasks=65", "--run.num_rounds=1")),
-    Row("agent_q", "agent_q", ("--run.num_tasks=105", "--run.num_rounds=1")),
-    Row("step_agent_implicit", "step_agent_implicit", ("--run.num_tasks=220", "--run.num_rounds=3")),
-    Row("step_agent_inverse", "step_agent_inverse", ("--run.num_tasks=220", "--run.num_rounds=3", *GROUPS[2:])),
-    Row("reinforce", "reinforce", (*STRICT, "--run.group_size=1", "--run.num_tasks=16")),
-    *(row for row in LOOP if row.name in ("rloo", "loop, ratio per token", "grpo", "ppo")),
-    *(
-        Row(name, name, GROUPS)
-        for name in ("dapo", "gspo", "gigpo", "arpo_replay", "tree_grpo", "arpo_entropy", "tree_rl", "tree_po")
-    ),
-]
-TABLES: dict[str, tuple[str, list[Row]]] = {
-    "loop": ("booking", LOOP),
-    "step_agent": ("booking", STEP_AGENT),
-    "all": ("booking", ALL),
-}
 
 
 def rate(recipe: str) -> tuple[str, ...]:
@@ -136,34 +55,50 @@ def rate(recipe: str) -> tuple[str, ...]:
     )
 
 
-def directory(out: Path, env: str, row: Row, seed: int) -> Path:
-    """The directory of a row's run. Tables over one site share rows of one name."""
-    return out / env / f"seed{seed}" / row.name.replace(", ", "-").replace(" ", "_")
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the runs of a table are, and the model that they begin with."""
+
+    out: Path
+    table: Table
+    base: Path
+
+    def run(self, row: Row, seed: int) -> Path:
+        """The directory of a row's run. Tables over one site and base share rows of one name."""
+        site = self.table.env.partition("@")[0]
+        site += "" if self.base == embedded_base() else f"-{self.base.name}"
+        return self.out / site / f"seed{seed}" / row.name.replace(", ", "-").replace(" ", "_")
+
+    def model(self, row: Row, seed: int) -> Path:
+        """The model of a row's run."""
+        return self.run(row, seed) / "checkpoints" / row.recipe if row.recipe else self.base
 
 
-def make(out: Path, env: str, row: Row, seed: int, table: list[Row], quick: bool) -> int:
+def make(place: Place, row: Row, seed: int, quick: bool) -> int:
     """Train and measure one row, or the missing part of it; return the exit code of what failed, or 0."""
-    path = directory(out, env, row, seed)
-    common = ["--json", f"--env={env}", f"--eval.num_tasks={5 if quick else NUM_HELD_OUT}"]
-    more = ("--run.num_rounds=1", "--run.num_tasks=2") if quick else ()
+    path, table = place.run(row, seed), place.table
+    common = ("--json", f"--eval.num_tasks={5 if quick else table.num_held_out}", *table.more)
     if row.recipe is not None and not summary(path):
-        start = next((r for r in table if r.name == row.start), None)
-        base = () if start is None else ("--base", str(checkpoint(directory(out, env, start, seed), start)))
-        told = (f"--out={path}", *SHARED, *row.words, *rate(row.recipe), *more)
-        if code := agentq(path, "train", row.recipe, *common, f"--seed={seed}", *told, *base):
+        start = next((r for r in table.rows if r.name == row.start), None)
+        base = place.base if start is None else place.model(start, seed)
+        more = ("--run.num_rounds=1", "--run.num_tasks=2") if quick else ()
+        told = (*SHARED, f"--run.max_env_steps={table.budget}", *row.words, *rate(row.recipe), *more, f"--base={base}")
+        words = (*common, f"--env={table.env}", f"--seed={seed}", f"--out={path}", *told)
+        if code := agentq(path, "train", row.recipe, *words):
             return code
-    for name, (temperature, _) in MEASURED.items():
+    for name in measures(table):
+        temperature, env = MEASURED.get(name, (0, name))[0], name if name in table.also else table.env
         for attempt, measured in enumerate(_measured(path, row, name)):
             words = (f"--out={measured}", f"--eval.temperature={temperature}", f"--seed={seed + 1000 * attempt}")
-            told = (str(checkpoint(path, row)), *common, *words)
+            told = (str(place.model(row, seed)), *common, f"--env={env}", *words)
             if not summary(measured) and (code := agentq(measured, "eval", *told)):
                 return code
     return 0
 
 
-def checkpoint(path: Path, row: Row) -> Path:
-    """The model of a row's run."""
-    return path / "checkpoints" / row.recipe if row.recipe else embedded_base()
+def measures(table: Table) -> tuple[str, ...]:
+    """How a table's models are measured: on its environment in two ways, and greedily on others."""
+    return (*MEASURED, *table.also)
 
 
 def summary(path: Path) -> RungResult | None:
@@ -177,21 +112,22 @@ def _measured(path: Path, row: Row, name: str) -> list[Path]:
     """The directories of a row's held-out episodes, one per attempt; a trained model's greedy ones are in its run."""
     if name == "greedy" and row.recipe:
         return [path]
-    first = path.with_name(f"{path.name}-{name}")
-    return [first, *(first.with_name(f"{first.name}-{n}") for n in range(2, MEASURED[name][1] + 1))]
+    first = path.with_name(f"{path.name}-{name.replace('/', '_')}")
+    attempts = MEASURED[name][1] if name in MEASURED else 1
+    return [first, *(first.with_name(f"{first.name}-{n}") for n in range(2, attempts + 1))]
 
 
-def keep_outcomes(out: Path, name: str, seeds: list[int]) -> None:
+def keep_outcomes(place: Place, name: str, seeds: list[int]) -> None:
     """Write the outcomes of all finished rows of a table to `benchmarks/results`."""
-    env, table = TABLES[name]
     command = f"python benchmarks/methods.py {name} --seeds {' '.join(map(str, seeds))}"
-    for row, seed, how in product(table, seeds, MEASURED):
-        path = directory(out, env, row, seed)
+    command += "" if place.base == embedded_base() else f" --base {place.base}"
+    for row, seed, how in product(place.table.rows, seeds, measures(place.table)):
+        path = place.run(row, seed)
         runs = _measured(path, row, how)
         if all(map(summary, runs)):
             steps = training(path, row.recipe)["env_steps"] if row.recipe else 0
-            tasks = of_runs(runs)
-            keep(Outcomes(f"methods-{name}", env, row.name, how, seed, command, commit(), tasks, steps))
+            env, told = (how, "greedy") if how in place.table.also else (place.table.env.partition("@")[0], how)
+            keep(Outcomes(f"methods-{name}", env, row.name, told, seed, command, commit(), of_runs(runs), steps))
 
 
 def agentq(path: Path, *words: str) -> int:
@@ -216,17 +152,17 @@ def training(path: Path, recipe: str) -> dict[str, Any]:
     }
 
 
-def report(out: Path, env: str, table: list[Row], seeds: list[int]) -> list[dict[str, Any]]:
+def report(place: Place, seeds: list[int]) -> list[dict[str, Any]]:
     """The existing results, one dictionary per row, in the table's order; the base comes first."""
     base: dict[tuple[str, int], dict[str, bool]] = {}  # held-out success by (greedy or sampled, seed), by task
     figures = []
-    for row in table:
-        paths = {seed: directory(out, env, row, seed) for seed in seeds}
+    for row in place.table.rows:
+        paths = {seed: place.run(row, seed) for seed in seeds}
         figure: dict[str, Any] = {"name": row.name}
         if row.recipe:
             runs = [training(path, row.recipe) for path in paths.values() if summary(path)]
             figure |= {key: [run[key] for run in runs] for key in (runs[0] if runs else ())}
-        for name in MEASURED:
+        for name in measures(place.table):
             measured = {seed: _measured(path, row, name)[0] for seed, path in paths.items()}
             results = {seed: found for seed, path in measured.items() if (found := summary(path))}
             if not results:
@@ -236,6 +172,8 @@ def report(out: Path, env: str, table: list[Row], seeds: list[int]) -> list[dict
             low, high = interval(list(results.values()))
             rates = [result.rate for result in results.values()]
             figure[name] = {"rate": fmean(rates), "low": low, "high": high, "seeds": sorted(results)}
+            if all(result.sgc for result in results.values()):
+                figure[name]["sgc"] = [result.sgc for result in results.values()]
             both = [(own[s], base[name, s]) for s in own if (name, s) in base]
             if row.recipe and both:
                 tasks = [sorted(mine.keys() & first.keys()) for mine, first in both]
@@ -279,6 +217,7 @@ def _rate(found: dict[str, Any]) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=TABLES)
+    parser.add_argument("--base", type=Path, metavar="MODEL", default=embedded_base(), help="where training starts")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--jobs", type=int, default=2, help="runs at once, one process with one thread each")
     parser.add_argument("--out", type=Path, default=Path("runs/methods"))
@@ -287,21 +226,21 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     parser.add_argument("--report", action="store_true", help="run nothing, show the existing results")
     args = parser.parse_args()
-    env, table = TABLES[args.table]
+    place = Place(args.out, TABLES[args.table], args.base)
     failed: list[str] = []
     if not args.report:
         # rows that others start from come first, so that no row runs twice at once
-        chosen = [r for r in table if args.only is None or r.name in args.only]
-        starts = {row.start for row in table}
+        chosen = [r for r in place.table.rows if args.only is None or r.name in args.only]
+        starts = {row.start for row in place.table.rows}
         for wave in ([r for r in chosen if r.name in starts], [r for r in chosen if r.name not in starts]):
             todo = [(row, seed) for seed in args.seeds for row in wave]
             with ThreadPoolExecutor(args.jobs) as pool:
-                codes = list(pool.map(lambda job: make(args.out, env, *job, table, args.quick), todo))
+                codes = list(pool.map(lambda job: make(place, *job, args.quick), todo))
             failed += [f"{row.name}, seed {seed}" for (row, seed), code in zip(todo, codes, strict=True) if code]
     if not args.quick:
-        keep_outcomes(args.out, args.table, args.seeds)
-    rows = report(args.out, env, table, args.seeds)
-    found = {"env": env, "figures": rows, "targets": {}, "machine": machine("torch"), "commit": commit()}
+        keep_outcomes(place, args.table, args.seeds)
+    rows = report(place, args.seeds)
+    found = {"env": place.table.env, "figures": rows, "targets": {}, "machine": machine("torch"), "commit": commit()}
     write_json(args.out / f"{args.table}.json", found)
     print(json.dumps(found) if args.json else markdown(rows))
     for name in failed:

@@ -17,7 +17,8 @@ from statistics import fmean
 from typing import Any
 
 from machine import commit
-from methods import ALL, FAMILIES, RATES, SHARED, Row, agentq, summary
+from methods import RATES, SHARED, agentq, summary
+from methods_rows import ALL, BUDGET, FAMILIES, Row
 
 from agentq.store.files import write_json
 
@@ -36,7 +37,9 @@ def measured(out: Path, family: str, rate: float, seed: int, num_tasks: int) -> 
     if not summary(path):
         held_out = ("--eval.split=validation", f"--eval.num_tasks={num_tasks}", "--eval.temperature=1")
         told = (f"--env={ENV}", f"--seed={seed}", f"--out={path}", f"--train.learning_rate={rate:g}")
-        agentq(path, "train", row.recipe, "--json", *SHARED, *row.words, *held_out, *told)
+        agentq(
+            path, "train", row.recipe, "--json", *SHARED, f"--run.max_env_steps={BUDGET}", *row.words, *held_out, *told
+        )
     found = summary(path)
     return None if found is None else found.rate
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import methods
+import methods_rows
 import miniwob_loop
 import pytest
 import rates
@@ -21,9 +22,11 @@ def first_and_last(recipe: str, words: Sequence[str]) -> tuple[int, int]:
     return run.first_task, run.first_task + run.num_tasks
 
 
-@pytest.mark.parametrize(("row", "table"), [(r, t) for _, t in methods.TABLES.values() for r in t if r.start])
+@pytest.mark.parametrize(
+    ("row", "table"), [(r, t.rows) for t in methods_rows.TABLES.values() for r in t.rows if r.start]
+)
 def test_rows_of_methods_begin_behind_the_tasks_of_the_row_they_start_from(
-    row: methods.Row, table: list[methods.Row]
+    row: methods_rows.Row, table: list[methods_rows.Row]
 ) -> None:
     start = next(r for r in table if r.name == row.start)
     assert row.recipe is not None and start.recipe is not None
@@ -51,9 +54,9 @@ def test_rungs_begin_behind_the_tasks_of_the_rung_they_start_from(rungs: Sequenc
 def test_every_recipe_is_of_one_family_whose_rate_is_chosen_on_validation(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    members = [recipe for family in methods.FAMILIES.values() for recipe in family]
+    members = [recipe for family in methods_rows.FAMILIES.values() for recipe in family]
     assert sorted(members) == sorted(RECIPES)
-    assert all(rates.represented(family).recipe == own[0] for family, own in methods.FAMILIES.items())
+    assert all(rates.represented(family).recipe == own[0] for family, own in methods_rows.FAMILIES.items())
     assert rates.chosen({"0.0001": [0.4, 0.6], "3e-05": [0.5, 0.5], "0.0003": [0.9, 0.0]}) == 3e-5  # a tie
     assert rates.chosen({"0.0001": [0.4, 0.7], "3e-05": [0.5, 0.5]}) == 1e-4
     monkeypatch.setattr(methods, "RATES", tmp_path / "rates.json")

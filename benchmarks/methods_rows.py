@@ -1,0 +1,111 @@
+"""The rows of methods.py: what is trained, with which settings, and which rows make a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BUDGET = 10_000  # environment steps of training, at most; of demonstrations the expert's
+GROUPS = (
+    *("--run.num_tasks=16", "--run.group_size=8", "--train.learning_rate=1e-4"),
+    *("--train.epochs=2", "--train.batch_size=32"),
+)
+# Strictly on-policy: one step per round. Small rounds, so that there are about as many updates as with GROUPS.
+STRICT = (*GROUPS, "--run.num_tasks=2", "--train.epochs=1", "--train.batch_size=16")
+
+
+FAMILIES = {  # recipes that share a learning rate; the first stands for its family in `rates.py`
+    "imitation": ("rft", "sft", "ei"),
+    "preferences": ("agent_q", "outcome_dpo", "step_agent_implicit"),
+    "strict": ("rloo", "reinforce"),
+    "clipped": (
+        *("grpo", "loop", "ppo", "dapo", "gspo", "gigpo", "arpo_replay", "arpo_entropy", "tree_grpo"),
+        *("tree_rl", "tree_po", "step_agent_inverse"),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One run. `recipe` None is the base itself. `start` names the row whose model training begins with."""
+
+    name: str
+    recipe: str | None
+    words: tuple[str, ...] = ()
+    start: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows over one environment. `more`: settings of training and measuring; `also`: environments measured greedily."""
+
+    env: str
+    rows: list[Row]
+    budget: int = BUDGET
+    num_held_out: int = 200
+    more: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
+
+
+CHANGES = {  # of LOOP's loss, one at a time
+    "": (),
+    ", std": ("--policy_gradient.divide_by_std=true",),
+    ", not clipped": ("--policy_gradient.clip_low=1", "--policy_gradient.clip_high=1e9"),
+    ", constant": ("--policy_gradient.average=constant",),
+}
+
+
+def _loop(ratio: str, change: str) -> Row:
+    unit = "trajectory" if ratio == "sequence" else ratio
+    words = (*GROUPS, f"--policy_gradient.ratio={ratio}", *CHANGES[change])
+    return Row(f"loop, ratio per {unit}{change}", "loop", words)
+
+
+LOOP = [
+    Row("base", None),
+    *(_loop(ratio, change) for change in CHANGES for ratio in ("token", "turn", "sequence")),
+    Row("rloo", "rloo", STRICT),
+    Row("grpo", "grpo", GROUPS),
+    Row("ppo", "ppo", GROUPS),
+]
+SHOWN, INSPECTED = 60, 300  # episodes of the expert that SFT is trained on; others whose states are inspected
+ONCE = ("--run.num_rounds=1", "--train.epochs=2")
+OTHERS = (f"--run.first_task={SHOWN}", f"--run.num_tasks={INSPECTED}")
+STEP_AGENT = [
+    Row("base", None),
+    Row("sft", "sft", (f"--run.num_tasks={SHOWN}", *ONCE)),
+    Row("sft, all", "sft", (f"--run.num_tasks={SHOWN + INSPECTED}", *ONCE)),
+    Row("step_agent_implicit", "step_agent_implicit", OTHERS, "sft"),
+    Row("step_agent_inverse", "step_agent_inverse", (*OTHERS, "--train.learning_rate=1e-4"), "sft"),
+    Row("ppo", "ppo", (*GROUPS, f"--run.first_task={SHOWN}"), "sft"),
+]
+ALL = [
+    Row("base", None),
+    Row("sft", "sft", ("--run.num_tasks=660", "--run.num_rounds=1")),
+    Row("rft", "rft", ("--run.num_tasks=130", "--run.num_rounds=1")),
+    Row("ei", "ei", ("--run.num_tasks=30",)),
+    Row("outcome_dpo", "outcome_dpo", ("--run.num_tasks=65", "--run.num_rounds=1")),
+    Row("agent_q", "agent_q", ("--run.num_tasks=105", "--run.num_rounds=1")),
+    Row("step_agent_implicit", "step_agent_implicit", ("--run.num_tasks=220", "--run.num_rounds=3")),
+    Row("step_agent_inverse", "step_agent_inverse", ("--run.num_tasks=220", "--run.num_rounds=3", *GROUPS[2:])),
+    Row("reinforce", "reinforce", (*STRICT, "--run.group_size=1", "--run.num_tasks=16")),
+    *(row for row in LOOP if row.name in ("rloo", "loop, ratio per token", "grpo", "ppo")),
+    *(
+        Row(name, name, GROUPS)
+        for name in ("dapo", "gspo", "gigpo", "arpo_replay", "tree_grpo", "arpo_entropy", "tree_rl", "tree_po")
+    ),
+]
+APPS = [
+    Row("base", None),
+    Row("sft", "sft", ("--run.num_tasks=600", *ONCE)),
+    Row("rft", "rft", ("--run.num_tasks=180", "--run.num_rounds=1")),
+    Row("agent_q", "agent_q", ("--run.num_tasks=100", "--run.num_rounds=1")),
+    *(row for row in LOOP if row.name in ("rloo", "grpo", "ppo") or row in LOOP[1:4]),
+]
+TABLES: dict[str, Table] = {
+    "loop": Table("booking", LOOP),
+    "step_agent": Table("booking", STEP_AGENT),
+    "step_agent_shop": Table("shop", STEP_AGENT),
+    "step_agent_textworld": Table("textworld/3.5.3@127.0.0.1:7007", STEP_AGENT),
+    "all": Table("booking", ALL),
+    "apps": Table("apps/1", APPS, 5_000, 201, ("--model.max_new_tokens=256",), ("apps/challenge",)),  # 67 scenarios
+}
