@@ -57,6 +57,7 @@ LINES: Lines = {
         ("and size <= SMALL", "and size < 0"),
     ],
     ("placement.py", "test_model_settings::test_devices_are_named_as_people_name_them "
+                     "test_model_settings::test_the_type_on_a_cpu_is_the_checkpoints_where_it_multiplies_bfloat16 "
                      "test_model_settings::test_the_type_on_a_gpu_is_bfloat16_unless_another_is_given "
                      "test_model_settings::test_threads_are_those_given_or_one_for_a_small_model "
                      "test_model_settings::test_several_devices_are_for_vllm"): [
