@@ -6,6 +6,7 @@ from itertools import product
 
 import pytest
 
+from agentq._core import Forest
 from tests.reference.builders import Twins, child, fan
 
 GRID = list(product((0.0, 0.5, 1.0, 3.0), (1, 2, 5), (1, 3), (1, 2, 4), (True, False)))
@@ -128,6 +129,16 @@ def test_a_critic_in_selection_takes_the_path_worked_by_hand():
         visited.append(node - child(forest, 0))
         forest.tell([ticket], [(0.0, 1.0, 0.5)[visited[-1]]])
     assert visited == [0, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("width", (3, 40))
+def test_a_critic_chooses_the_first_child_of_all(width):
+    forest = Forest(alpha=0.5)
+    forest.add_trees(1)
+    ticket, root = forest.ask_one(0)
+    forest.expand([ticket], [width], critic_values=[i / width for i in range(width)])
+    forest.cancel([ticket])
+    assert forest.ask_one(0)[1] == forest.children(root)[-1]
 
 
 def test_puct_takes_the_path_worked_by_hand():
