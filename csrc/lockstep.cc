@@ -92,7 +92,8 @@ void Lockstep::check(std::span<const double> values, std::span<const std::uint32
   const NodeId block = width > 0 ? f.claim(tree, width, width) : kNoNode;
   if (block != kNoNode) {
     // Where widths vary, the end of a loop over the children would be mispredicted. The cells after the block are free.
-    const bool varies = f.header(above).width != width && tree.end - block > kLaid;
+    const bool alone = ancestors == Forest::kEveryLevel;  // a tree alone would be slower
+    const bool varies = !alone && f.header(above).width != width && tree.end - block > kLaid;
     f.grow(leaf, block, width, varies ? kLaid : 0);
     f.fill_defaults(block + 1, width);
   } else if (width == 0) {
