@@ -41,8 +41,8 @@ def arrays(work: Work, evaluate: Callable[[np.ndarray], np.ndarray] = values_of)
     steps = ((np.arange(work.widest, dtype=np.uint64) + 1) * GOLDEN).astype(np.uint32)  # by rank
     rows = Lockstep(forest, every, work.simulations, work.batch)
     node, parent, rank, depth = rows.node, rows.parent, rows.rank, rows.depth
-    values, widths, full = rows.values, rows.widths, len(rows.node)
-    width, last = np.uint32(work.width), np.int32(DEPTH)
+    values, widths = rows.values, rows.widths
+    last, by_depth = np.int32(DEPTH), np.array([work.width] * DEPTH + [0], dtype=np.uint32)
 
     def answer(seeds: np.ndarray, size: int) -> int:
         hashes = mix_array(seeds)
@@ -52,16 +52,14 @@ def arrays(work: Work, evaluate: Callable[[np.ndarray], np.ndarray] = values_of)
             widths[:size] = 1 + hashes % np.uint32(work.widest)
             widths[:size] *= depth[:size] < last
         else:
-            np.multiply(depth[:size] < last, width, out=widths[:size])
+            by_depth.take(depth[:size], out=widths[:size], mode="clip")
         return rows.step()
 
     size = answer((1 + np.arange(work.trees, dtype=np.uint64) * GOLDEN).astype(np.uint32), work.trees)  # the roots
-    while size == full:
-        seeds = known.take(parent)
-        seeds += steps.take(rank)
-        size = answer(seeds, size)
     while size:
-        size = answer(known[parent[:size]] + steps[rank[:size]], size)
+        seeds = known.take(parent[:size])
+        seeds += steps.take(rank[:size])
+        size = answer(seeds, size)
     return _root_counts(forest, roots)
 
 

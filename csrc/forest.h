@@ -156,7 +156,7 @@ class Forest : public Memory {
  private:
   friend class SnapshotReader;
   friend class Lockstep;
-  static constexpr std::size_t kLanes = 32;  // trees that descend side by side
+  static constexpr std::size_t kLanes = 64;  // trees that descend side by side
 
   struct Tree : Chunks {
     NodeId root = kNoNode;      // kNoNode: dropped
@@ -246,9 +246,9 @@ class Forest : public Memory {
   void back_up(std::uint32_t rollout, double value) noexcept;
   std::vector<NodeId> leaves_of(std::span<const Ticket> tickets);
   /// Makes a claimed block the children of a leaf. Does not set their values.
-  void grow(NodeId leaf, NodeId block, std::uint32_t width) noexcept {
+  void grow(NodeId leaf, NodeId block, std::uint32_t width, std::uint32_t least = 0) noexcept {
     Slot& here = slot(leaf);
-    lay_block(block, leaf, here.link & link::kIndex, width, here.visits_started);
+    lay_block(block, leaf, here.link & link::kIndex, width, here.visits_started, least);
     here.link = block >> 1;
   }
   NodeId append(NodeId node, TreeId tree);

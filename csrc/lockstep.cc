@@ -9,6 +9,8 @@
 
 namespace agentq {
 
+constexpr std::uint32_t kLaid = 8;  // children written at least where widths vary
+
 Lockstep::Lockstep(Forest& forest, std::span<const TreeId> trees, std::uint32_t simulations, std::size_t n)
     : forest_(forest), n_(n), trees_(trees.begin(), trees.end()) {
   if (forest.is_walked()) throw std::invalid_argument("selection must be ucb1, uct or puct to search in lockstep");
@@ -89,7 +91,10 @@ void Lockstep::check(std::span<const double> values, std::span<const std::uint32
   here.link -= link::kPendingOne;
   const NodeId block = width > 0 ? f.claim(tree, width, width) : kNoNode;
   if (block != kNoNode) {
-    f.grow(leaf, block, width);
+    // Where widths vary, the end of a loop over the children would be mispredicted. The cells after the block are free.
+    const bool alone = ancestors == Forest::kEveryLevel;  // a tree alone would be slower
+    const bool varies = !alone && f.header(above).width != width && tree.end - block > kLaid;
+    f.grow(leaf, block, width, varies ? kLaid : 0);
     f.fill_defaults(block + 1, width);
   } else if (width == 0) {
     here.link |= link::kTerminal;

@@ -113,14 +113,15 @@ NodeId Memory::claim(Chunks& tree, std::uint32_t room, std::uint32_t width) {
   return block;
 }
 
-/// Writes a claimed block: its header and `width` leaves without visits.
+/// Writes a claimed block: its header and `width` leaves without visits, or `least` leaves if these are more.
 void Memory::lay_block(NodeId block, NodeId parent, std::uint32_t index, std::uint32_t width,
-                       std::uint32_t here) noexcept {
+                       std::uint32_t here, std::uint32_t least) noexcept {
   header(block) = {parent, here, 0, static_cast<std::uint16_t>(width), static_cast<std::uint16_t>(index)};
   Slot* const slots = &slot(block + 1);
   using Words [[gnu::vector_size(16)]] = std::uint32_t;
   Words fresh{0, 0, 0, link::kLeaf};
-  for (std::uint32_t i = 0; i < width; ++i, fresh += Words{0, 0, 0, 1}) std::memcpy(slots + i, &fresh, sizeof(Slot));
+  const std::uint32_t end = std::max(width, least);
+  for (std::uint32_t i = 0; i < end; ++i, fresh += Words{0, 0, 0, 1}) std::memcpy(slots + i, &fresh, sizeof(Slot));
   if (squares_) std::fill_n(squares_->as<double>() + block + 1, width, 0.0);
 }
 

@@ -68,7 +68,8 @@ class Memory {
 
   NodeId claim(Chunks& tree, std::uint32_t room, std::uint32_t width);
   void free_chunks(Chunks& tree) noexcept;
-  void lay_block(NodeId block, NodeId parent, std::uint32_t index, std::uint32_t width, std::uint32_t here) noexcept;
+  void lay_block(NodeId block, NodeId parent, std::uint32_t index, std::uint32_t width, std::uint32_t here,
+                 std::uint32_t least = 0) noexcept;
   void lay_slot(NodeId node, std::uint32_t index) noexcept;
 
   std::uint64_t bytes_per_cell() const noexcept {
@@ -77,10 +78,10 @@ class Memory {
   void make_critic_values() { make_column(critic_); }
   void make_priors() { make_column(prior_); }
   void make_squares() { squares_ = Reserve::make(max_bytes_ / sizeof(Cell) * sizeof(double)); }
-  /// Fetches the memory that the tree's next children will take.
+  /// Fetches the memory that the tree's next children will take, as far as the last call has not.
   void prefetch_room(const Chunks& tree) const noexcept {
-    __builtin_prefetch(cells_ + tree.bump, 1);
     __builtin_prefetch(cells_ + tree.bump + 4, 1);
+    __builtin_prefetch(cells_ + tree.bump + 8, 1);
   }
   /// Critic values and priors of new children that come without any: 0, and 1 / width.
   void fill_defaults(NodeId first, std::uint32_t width) noexcept {
