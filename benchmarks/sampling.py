@@ -2,7 +2,8 @@
 
     python benchmarks/sampling.py [--trees 32] [--rollouts 3] [--json]
     python benchmarks/sampling.py --beside /other/checkout/.venv/bin/python      also by another version of agentq
-    build/vllm/bin/python benchmarks/sampling.py --peers        also by vLLM and transformers, see sampling_peers.py
+    build/vllm/bin/python benchmarks/sampling.py --peers vllm   also by vLLM (make test-vllm), see sampling_peers.py
+    build/vllm/bin/python benchmarks/sampling.py --peers --trees 2 --rollouts 1 --repeats 1     by all: 9 minutes
 
 A search of `booking` with the embedded base, K = 5 and the critic is recorded: each tree's requests in their order.
 Every engine then gets the same requests, all trees at once, and last the whole search again. Before any time counts,
@@ -167,7 +168,13 @@ def main() -> None:
     parser.add_argument("--rollouts", type=int, default=3, help="rollouts per tree")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--beside", metavar="PYTHON", help="interpreter of another checkout of agentq")
-    parser.add_argument("--peers", action="store_true", help="vLLM, generate_batch and generate with the same requests")
+    parser.add_argument(
+        "--peers",
+        nargs="*",
+        choices=PEERS,
+        metavar="PEER",
+        help=f"the same requests by {', '.join(PEERS)}; default: all",
+    )
     parser.add_argument("--trace", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--peer", help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true")
@@ -186,7 +193,8 @@ def main() -> None:
         found = {"this": measured_by(sys.executable, given, args)}
         if args.beside:
             found["beside"] = measured_by(args.beside, given, args)
-        peers = {name: measured_by(sys.executable, given, args, "--peer", name) for name in PEERS if args.peers}
+        chosen = () if args.peers is None else args.peers or PEERS
+        peers = {name: measured_by(sys.executable, given, args, "--peer", name) for name in chosen}
     greedy = [found[name].pop("greedy") for name in found]
     if args.beside:
         found["equal_greedy_answers"] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,10 +11,11 @@ from typing import Any, cast
 import pytest
 
 from agentq.error_kinds import WORKER_LOST
-from agentq.errors import ModelError
+from agentq.errors import ModelError, StoreError
 from agentq.policies.usage import Usage
+from agentq.searching import collect as searching_collect
 from agentq.searching import worker
-from agentq.searching.collect import Collection, Item, finished
+from agentq.searching.collect import Collection, Item, collect, finished, inline
 from agentq.searching.faults import Broken
 from agentq.searching.rollout import broken_episode
 from agentq.searching.run import wait_for
@@ -21,6 +23,7 @@ from agentq.searching.workers import ALONE, Link, _Stage
 from agentq.store.packed import pack
 from agentq.store.records import decode_trajectory
 from agentq.store.run import TRAJECTORY, TREE, RunStore
+from agentq.types import Trajectory
 from tests.credit_factory import episode
 
 
@@ -39,6 +42,74 @@ def test_broken_items_are_held_until_a_first_page_is_shown(tmp_path: Path) -> No
             collection.keep(good, finished(whole))
             assert store.keys("x", TRAJECTORY) == {broken.key, good.key}
         assert told == [(1, True), (2, None)] and (store.note("x") or {})["done"] == 2
+
+
+def test_items_that_end_together_are_written_together_and_count_once_they_are_in_the_store(tmp_path: Path) -> None:
+    told: list[tuple[int, int, int]] = []  # items done, in the store, transactions
+    begun: list[str] = []
+    tasks = [episode(seed, "p", True, 7).task for seed in range(3)]
+
+    async def work(item: Item, resets: object) -> Trajectory:
+        await asyncio.sleep(0.01 if item.task.seed == 2 else 0)
+        return episode(item.task.seed, "p", True, 7)
+
+    with RunStore.open(tmp_path, {}) as store, RunStore.read(tmp_path) as reader:
+        store._database.set_trace_callback(lambda sql: begun.extend([sql] * sql.startswith("BEGIN")))
+        collect(
+            store,
+            "x",
+            [Item(task) for task in tasks],
+            inline(work),
+            in_flight=3,
+            on_item=lambda done, *_: told.append((done, reader.count("x", TRAJECTORY), len(begun))),
+        )
+    assert told == [(1, 2, 1), (2, 2, 1), (3, 3, 2)]
+
+
+def test_items_that_ended_are_kept_if_another_one_fails_in_the_same_turn(tmp_path: Path) -> None:
+    async def work(item: Item, resets: object) -> Trajectory:
+        await asyncio.sleep(0)
+        if not item.attempt:
+            raise ModelError("the engine stopped")
+        return episode(1, "p", True, 7)
+
+    told: list[int] = []
+    with RunStore.open(tmp_path, {}) as store:
+        with pytest.raises(ModelError, match="stopped"):
+            collect(store, "x", [FIRST, SECOND], inline(work), in_flight=2, on_item=lambda done, *_: told.append(done))
+        assert store.keys("x", TRAJECTORY) == {SECOND.key} and told == [1]
+
+
+def test_items_that_could_not_be_written_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(item: Item, resets: object) -> Trajectory:
+        return episode(1, "p", True, 7)
+
+    def full(*_: object) -> bool:
+        raise StoreError("the disk is full")
+
+    told: list[int] = []
+    with RunStore.open(tmp_path, {}) as store:
+        monkeypatch.setattr(store, "add", full)
+        with pytest.raises(StoreError, match="full"):
+            collect(store, "x", [FIRST], inline(work), in_flight=1, on_item=lambda done, *_: told.append(done))
+        assert store.keys("x", TRAJECTORY) == set() and told == [] and (store.note("x") or {})["done"] == 0
+
+
+def test_an_item_is_written_before_the_turn_ends_if_that_takes_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(searching_collect, "LONGEST_S", 0.0)
+    seen: list[int] = []
+
+    with RunStore.open(tmp_path, {}) as store:
+
+        async def work(item: Item, resets: object) -> Trajectory:
+            await asyncio.sleep(0)
+            seen.append(store.count("x", TRAJECTORY))
+            return episode(1, "p", True, 7)
+
+        collect(store, "x", [FIRST, SECOND], inline(work), in_flight=2, on_item=lambda *_: None)
+    assert seen == [0, 1]
 
 
 class Sent(Link):

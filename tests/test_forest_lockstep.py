@@ -301,3 +301,20 @@ def test_step_one_needs_one_row():
         rows.step_one(1.0, 2)
     with pytest.raises(ValueError, match=r"width must be in \[0, 65535\]; got -1"):
         rows.step_one(1.0, -1)
+
+
+def test_trees_of_varied_widths_side_by_side_also_choose_children_that_were_added_later():
+    together, alone = Forest(exhaust=False), Forest(exhaust=False)
+    trees = list(range(40))
+    for forest in (together, alone):
+        forest.add_trees(len(trees))
+    for round_ in range(30):
+        for ticket, node, tree, depth in zip(*(c.tolist() for c in together.ask(trees)[:4]), strict=True):
+            found = alone.ask_one(tree)
+            assert found is not None and found[1] == node
+            for forest, each in ((together, ticket), (alone, found[0])):
+                if depth < 2:
+                    forest.expand_one(each, 1 + (tree + depth) % 6)
+                    forest.widen([each])
+                forest.tell_one(each, mixed(round_, tree) % 100 / 100)
+    assert together.to_bytes() == alone.to_bytes()

@@ -241,6 +241,9 @@ def test_many_trees_are_collected_rarely_and_as_before_afterwards() -> None:
     with pytest.raises(RuntimeError):
         run_all([0], work, in_flight=1, on_done=lambda _: None)
     assert during == [(*before[:2], 10 * before[2])] and gc.get_threshold() == before
+    with pytest.raises(RuntimeError):
+        run_all([0], work, in_flight=1024, on_done=lambda _: None)
+    assert during[1:] == [(*before[:2], 64 * before[2])] and gc.get_threshold() == before
 
 
 def test_wait_for_does_not_print_the_result() -> None:

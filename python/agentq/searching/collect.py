@@ -36,6 +36,8 @@ from agentq.store.records import TreeRecord
 from agentq.store.run import TRAJECTORY, TREE, RunStore
 from agentq.types import Task, Trajectory
 
+LONGEST_S = 0.1  # that a finished item waits for others to be written with, if a turn of the event loop takes longer
+
 OnItem = Callable[[int, int, bool | None], None]
 """Receives the number of items done, the total, and whether this item succeeded (None if the world broke it)."""
 
@@ -93,7 +95,10 @@ def inline(work: Work) -> Execute:
             with at_home():
                 return item, finished(await work(item, to.resets), to.store.dictionaries)
 
-        run_all(items, one, in_flight=in_flight, calls=sessions, on_done=lambda done: to.keep(*done))
+        def keep(done: tuple[Item, Finished | None]) -> None:
+            to.keep(*done, soon=True)
+
+        run_all(items, one, in_flight=in_flight, calls=sessions, on_done=keep, settle=to.settle)
 
     return execute
 
@@ -231,23 +236,35 @@ class Collection(AbstractContextManager["Collection"]):
         self.note = store.note(stage) or {}
         self.resets = Resets(BROKEN_IN_A_ROW)
         self.held: list[tuple[Item, Finished]] = []
-        self.start = time.monotonic()
+        self.unsettled: list[tuple[Item, Finished]] = []
+        self.start = self.settled = time.monotonic()
 
-    def keep(self, item: Item, found: Finished | None) -> None:
-        """Keep an item, or hold it if the world broke it and has not shown a first page since."""
+    def keep(self, item: Item, found: Finished | None, *, soon: bool = False) -> None:
+        """Keep an item, or hold it if the world broke it and has not shown a first page since.
+
+        `soon`: it is in the store, and counts as done, by the next `settle`, which the caller promises.
+        """
         if found is None:
             self._count(False)
         elif self.resets.in_a_row and found.faulty:
             self.held.append((item, found))
         else:
-            self._store(item, found)
+            self.unsettled.append((item, found))
             if not self.resets.in_a_row:
                 self._let_go()
+            if not soon or time.monotonic() - self.settled > LONGEST_S:
+                self.settle()
 
-    def _store(self, item: Item, found: Finished) -> None:
-        key = item.key if found.kind == TRAJECTORY else str(item.task.seed)
-        self.store.add(self.stage, found.kind, key, found.packed)
-        self._count(found.success)
+    def settle(self) -> None:
+        """Write the items that ended since the last call in one transaction, then count them."""
+        written, self.unsettled, self.settled = self.unsettled, [], time.monotonic()
+        if written:
+            with self.store.transaction():
+                for item, found in written:
+                    key = item.key if found.kind == TRAJECTORY else str(item.task.seed)
+                    self.store.add(self.stage, found.kind, key, found.packed)
+        for _, found in written:
+            self._count(found.success)
 
     def _count(self, success: bool | None) -> None:
         self.done += 1
@@ -255,13 +272,15 @@ class Collection(AbstractContextManager["Collection"]):
 
     def _let_go(self) -> None:
         """Keep the held items."""
-        while self.held:
-            self._store(*self.held.pop(0))
+        self.unsettled += self.held
+        self.held.clear()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.settle()
         gone = kind is None and bool(self.held) and not self.done
         if kind is None and not gone:
             self._let_go()
+            self.settle()
         seconds = float(self.note.get("seconds", 0.0)) + time.monotonic() - self.start
         self.store.set_note(self.stage, {**self.note, "done": self.done, "total": self.total, "seconds": seconds})
         if gone:

@@ -61,15 +61,17 @@ async def ranked_children(
     that order, which it keeps where it cannot tell.
     """
     assert node.history is not None
-    unique: dict[object, Proposal] = {}
-    times: dict[object, int] = {}
-    for proposal in sampled:
-        key = action_key(proposal.action.env_action)
-        unique.setdefault(key, proposal)
-        times[key] = times.get(key, 0) + 1
-    by_key = {key: Node(node, proposal) for key, proposal in unique.items()}
-    first = next(iter(by_key.values()))
-    children = [by_key[key] for key in sorted(times, key=times.__getitem__, reverse=True)]  # equals keep their order
+    keys = [action_key(proposal.action.env_action) for proposal in sampled]
+    if len(set(keys)) == len(keys):
+        children = [Node(node, proposal) for proposal in sampled]
+        first = children[0]
+    else:
+        by_key: dict[tuple[str, str], Node] = {}
+        for key, proposal in zip(keys, sampled, strict=True):
+            if key not in by_key:
+                by_key[key] = Node(node, proposal)
+        first = by_key[keys[0]]
+        children = [by_key[key] for key in sorted(by_key, key=keys.count, reverse=True)]  # equals keep their order
     if critic is None or len(children) == 1:
         return children, first
     actions = [child.proposal.action.env_action for child in children if child.proposal is not None]

@@ -60,9 +60,11 @@ async def each(
     *,
     in_flight: int,
     on_done: Callable[[Result], None],
+    settle: Callable[[], None] = lambda: None,
 ) -> None:
     """Run `work(item)` for every item, `in_flight` at a time, and call `on_done` in order of completion.
 
+    `settle` is called soon after each `on_done`: once for all that end in one turn of the event loop after a wait.
     An exception in any item, or an interrupt, cancels the other items and is then raised. Cancelled items give their
     in-flight visits back. Results already passed to `on_done` remain valid.
     """
@@ -73,7 +75,10 @@ async def each(
     async def worker() -> None:
         for item in queue:
             await asyncio.sleep(0)  # lets others run and be cancelled, even if the policy never waits
+            settle()
             on_done(await work(item))
+        await asyncio.sleep(0)
+        settle()
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -84,13 +89,14 @@ async def each(
 
 
 @contextmanager
-def collected_rarely() -> Iterator[None]:
-    """Let ten times as many objects be made before the garbage collector visits all.
+def collected_rarely(in_flight: int) -> Iterator[None]:
+    """Let at least ten times as many objects be made before the garbage collector visits all.
 
-    Growing trees are all alive. At 1,024 trees in flight those visits were a quarter of the driver's CPU time.
+    Growing trees are all alive, so the number grows with the items in flight: at 1,024 trees, visits after ten times as
+    many objects took a quarter of the driver's CPU time. Garbage in cycles waits in proportion to what is alive.
     """
     often = gc.get_threshold()
-    gc.set_threshold(*often[:2], 10 * often[2])
+    gc.set_threshold(*often[:2], max(10, in_flight // 16) * often[2])
     try:
         yield
     finally:
@@ -104,13 +110,14 @@ def run_all(
     in_flight: int,
     calls: int = 1,
     on_done: Callable[[Result], None],
+    settle: Callable[[], None] = lambda: None,
 ) -> None:
     """`each`, in a new event loop. `calls`: number of environments that an item calls at once, each in a thread."""
 
     async def main() -> None:
         threads = ThreadPoolExecutor(max(in_flight, 0) * calls + 1)  # for the environments, and one for the model
         asyncio.get_running_loop().set_default_executor(threads)
-        await each(items, work, in_flight=in_flight, on_done=on_done)
+        await each(items, work, in_flight=in_flight, on_done=on_done, settle=settle)
 
-    with collected_rarely():
+    with collected_rarely(in_flight):
         wait_for(main())

@@ -7,7 +7,7 @@ from typing import Any
 
 from agentq.agent.actions import history_text
 from agentq.critics.protocol import Judge
-from agentq.envs.protocol import Env, can_restore
+from agentq.envs.protocol import Env, can_restore, is_blocking
 from agentq.error_kinds import REPLAY_MISMATCH, SESSION_LOST
 from agentq.errors import EnvError
 from agentq.searching.faults import Broken, Resets, ask, of_the_world, take
@@ -25,6 +25,7 @@ class SearchSession:
         self.env, self.task, self.resets, self.counts, self.judge = env, task, resets, counts, judge
         self.position: Node | None = None
         self.restorable = env if can_restore(env) else None
+        self.blocking = is_blocking(env)
 
     async def execute(self, node: Node) -> None:
         """Take the node's action at its parent's page, unless it is done already. A world fault is stored in `fault`.
@@ -38,7 +39,11 @@ class SearchSession:
         try:
             if self.position is not before:
                 await self._go_to(before)
-            result, node.snapshot = await call(self.env, self._take, node.proposal, before.history.observation)
+            page = before.history.observation
+            if self.blocking:
+                result, node.snapshot = await call(self.env, self._take, node.proposal, page)
+            else:
+                result, node.snapshot = self._take(node.proposal, page)
             self._count(result)
             self.position = None if result.terminated or result.truncated else node
             history = before.history.then(history_text(node.proposal.action), result.observation)

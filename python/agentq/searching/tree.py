@@ -242,7 +242,7 @@ class TreeSearch:
         rollout.sampled += 1
         sampled = await self.policy.propose(node.history, k, seed=seed, temperature=self.settings.temperature)
         self.counts["prompt_tokens"] += len(sampled[0].prompt_ids)
-        self.counts["generated_tokens"] += sum(len(p.token_ids) for p in sampled)
+        self.counts["generated_tokens"] += sum([len(p.token_ids) for p in sampled])
         return sampled, seed
 
     def _tell(self, rollout: _Rollout) -> None:
