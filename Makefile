@@ -9,6 +9,8 @@ export OMP_NUM_THREADS ?= 1
 
 # Tests and benchmarks open only their own pages, often as root in a container, where Chromium's sandbox does not work.
 test test-rest test-vllm bench bench-all: export AGENTQ_NO_SANDBOX ?= 1
+# The interpreter of `apps` is a program beside Python, which the Python of the peers does not have.
+bench bench-all: export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 CORE := CMakeLists.txt $(wildcard csrc/*) $(wildcard bindings/*)
 

@@ -62,7 +62,7 @@ SHORT = (
     Short("ladder", LADDER, 180),
     Short("methods", ("loop", "--only", "grpo", "--quick", "--out", OUT), 120),
     Short("miniwob_loop", ("--quick", "--out", OUT), 180, ("browser",)),
-    Short("browser", ("--rounds", "1", "--episodes", "1", "--sessions", "1", "--peer-sessions"), 120, ("browser",)),
+    Short("browser", ("--rounds", "1", "--episodes", "2", "--sessions", "1", "--peer-sessions"), 120, ("browser",)),
     Short("face", ("--trees", "100", "--searches", "1"), 60, ("browser",)),
     Short("worlds", ("--tasks", "10", "--trees", "8", "--hostile", "40"), 60),
     Short("hostile", ("--episodes", "20"), 90, ("browser",)),
