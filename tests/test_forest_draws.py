@@ -221,6 +221,22 @@ def test_thompson_can_always_go_wider():
     assert forest.ask_one(0)[1] == forest.root(0)
 
 
+def test_what_is_still_pending_does_not_count_in_the_end_of_a_child():
+    forest = Forest(selection="thompson_beta")
+    forest.add_trees(1)
+    waiting, root = forest.ask_one(0)
+    forest.expand_one(waiting, 2)
+    forest.tell_one(waiting, 0.5)
+    (first, _), (pending, _), (second, node) = (forest.ask_one(0) for _ in range(3))
+    assert node == root, "nothing is known of the children, so it goes wider"
+    forest.extend([first, pending, second], [0, 0, 1])
+    for ticket, value in ((first, 1.0), (second, 0.75)):
+        forest.set_terminal([ticket])
+        forest.tell_one(ticket, value)
+    assert forest.recommend([0]).tolist() == [forest.children(root)[0]]
+    forest.cancel([pending])
+
+
 def test_widening_reopens_what_was_exhausted():
     forest = Forest()
     forest.add_trees(1)

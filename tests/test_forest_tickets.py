@@ -79,20 +79,24 @@ def test_a_ticket_is_not_good_in_a_copy_of_its_forest():
 def test_a_child_process_has_the_tickets_so_far_and_gives_others():
     forest, tickets = busy()
     forest.tell(tickets[:20], [0.5] * 20)
+    saved = forest.to_bytes()
+
+    def asked() -> list[int]:  # for the same nodes in both processes, so that equal numbers are equal tickets
+        return [*Forest.from_bytes(saved).ask([0], 10)[0].tolist(), *forest.ask([0], 10)[0].tolist()]
+
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         try:
+            new = asked()
             forest.tell(tickets[20:30], [0.5] * 10)  # a copy of the parent's
-            new = forest.ask([0], 10)[0].tolist() + Forest.from_bytes(forest.to_bytes()).ask([0], 10)[0].tolist()
             os.write(write, struct.pack("<20Q", *new))
             os._exit(0)
         except BaseException:
             os._exit(1)
     theirs = struct.unpack("<20Q", os.read(read, 160))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    ours = forest.ask([0], 10)[0].tolist() + Forest.from_bytes(forest.to_bytes()).ask([0], 10)[0].tolist()
-    assert not set(theirs) & set(ours)
+    assert not set(theirs) & set(asked())
     for ticket in theirs:
         assert_refused(forest, ticket, int(tickets[20]))
 

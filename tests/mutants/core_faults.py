@@ -97,7 +97,6 @@ LINES: Lines = {
         ("deeper.add(wider, -1.0);", ""),
         ("|| link::is_exhausted(slot(child).link)) return;\n      const", ") return;\n      const"),
         ("if (pending != 0 && (!is_thompson()", "if (false && (!is_thompson()"),
-        ("++header(link::block(here.link)).here;", ""),
         ("for (;; ++depth)", "for (;;)"),
         ("const double end = config_.exhaust ? best_end(child) : 0.0;", "const double end = 0.0;"),
         ("config_.exhaust ? best_end(child) : 0.0", "best_end(child)"),
