@@ -64,13 +64,13 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[BrowserPool]:
     """One Chromium for all tests; they are skipped, with the install lines, where there is none."""
-    with BrowserPool() as pool:
+    with BrowserPool(deadline_s=120) as pool:  # a crowded machine has not broken a browser
         try:
             pool.open(["http://127.0.0.1"]).close()
         except MissingExtra as error:
             pytest.skip(str(error))
         yield pool
-        assert pool.replaced == [], "tests that break browsers must use a pool of their own"
+        assert pool.replaced == [], f"tests that break browsers must use a pool of their own; got {pool.replaced}"
 
 
 @pytest.fixture(autouse=True)
