@@ -181,7 +181,8 @@ def show(result: Result, verdict: dict[str, str]) -> None:
     for name, text in verdict.items():
         if text != "met":
             goal = result.targets[name]
-            print(f"    {text}: {name}: {goal['value']:.4g}, target {goal['target']:.4g}", flush=True)
+            value, aim = (f"{x:.4g}" if isinstance(x, int | float) else str(x) for x in (goal["value"], goal["target"]))
+            print(f"    {text}: {name}: {value}, target {aim}", flush=True)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

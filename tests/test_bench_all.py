@@ -46,12 +46,14 @@ def test_what_a_benchmark_started_ends_with_it(tmp_path: Path) -> None:
 
 def test_a_missed_target_that_was_met_before_is_a_regression(capsys: pytest.CaptureFixture) -> None:
     goals = {name: {"value": 1.5, "target": 1, "met": name == "a"} for name in ("a", "b", "c")}
+    goals["d"] = {"value": [0.2, 0.1], "target": ["base", "rft"], "met": False}
     result = bench.Result("forest", targets=goals)
     found = bench.verdicts(result, {"forest: b": True, "forest: c": False, "critic: c": True})
-    assert found == {"a": "met", "b": "REGRESSED", "c": "MISSED"}
+    assert found == {"a": "met", "b": "REGRESSED", "c": "MISSED", "d": "MISSED"}
     bench.show(result, found)
     printed = capsys.readouterr().out
-    assert "1 of 3 targets met" in printed and "REGRESSED: b: 1.5, target 1" in printed
+    assert "1 of 4 targets met" in printed and "REGRESSED: b: 1.5, target 1" in printed
+    assert "MISSED: d: [0.2, 0.1], target ['base', 'rft']" in printed
 
 
 @pytest.mark.parametrize(
