@@ -62,7 +62,7 @@ def test_the_kl_term_is_half_the_squared_log_ratio_to_the_start(average: str) ->
 def test_reference_logps_are_those_of_the_start_whatever_the_learner_learnt(lora_rank: int, base: Path) -> None:
     learner = Learner.from_checkpoint(base, learning_rate=1e-2, lora_rank=lora_rank)
     before = [s.logps for s in learner.recompute_logps(TURNS)]
-    for _ in range(3):
+    for _ in range(6):
         learner.step_sft(TURNS)
     found = reference_logps(learner, base, TURNS)
     for row, was, now in zip(found, before, learner.recompute_logps(TURNS), strict=True):
