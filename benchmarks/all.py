@@ -63,7 +63,7 @@ SHORT = (
     Short("methods", ("loop", "--only", "grpo", "--quick", "--out", OUT), 120),
     Short("miniwob_loop", ("--quick", "--out", OUT), 180, ("browser",)),
     Short("browser", ("--rounds", "1", "--episodes", "2", "--sessions", "1", "--peer-sessions"), 120, ("browser",)),
-    Short("face", ("--trees", "100", "--searches", "1"), 60, ("browser",)),
+    Short("face", ("--trees", "100", "--searches", "1"), 120, ("browser",)),
     Short("worlds", ("--tasks", "10", "--trees", "8", "--hostile", "40"), 60),
     Short("hostile", ("--episodes", "20"), 90, ("browser",)),
     Short("remote", ("--tasks", "2"), 60, (BROWSERGYM,)),
