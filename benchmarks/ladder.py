@@ -22,10 +22,9 @@ from typing import Any
 
 from machine import commit, machine
 from methods import agentq, summary
-from outcomes import RESULTS, Outcomes, interval, keep, of_runs
+from outcomes import RESULTS, Outcomes, difference, interval, keep, of_runs
 
 from agentq.evaluation.critic import CriticAccuracy, concordance
-from agentq.evaluation.seeds import seed_difference
 from agentq.evaluation.stats import RungResult
 from agentq.policies.engine_names import embedded_base
 from agentq.store.run import RunStore
@@ -154,13 +153,8 @@ def report(env: str, paths: list[Path]) -> dict[str, Any]:
     paired = {}
     for a, b in COMPARISONS:
         if a in rows and b in rows:
-            both = [(outcomes(store, a), outcomes(store, b)) for store in stores]
-            common = [sorted(x.keys() & y.keys()) for x, y in both]
-            ours, theirs = (
-                [[pair[side][task] for task in tasks] for pair, tasks in zip(both, common, strict=True)]
-                for side in (1, 0)
-            )
-            paired[f"{b} - {a}"] = asdict(seed_difference(ours, theirs))
+            both = [(outcomes(store, b), outcomes(store, a)) for store in stores]
+            paired[f"{b} - {a}"] = asdict(difference(both))
     critic = critic_of(stores)
     return {
         "figures": figures,

@@ -31,9 +31,8 @@ from typing import Any
 
 from machine import commit, machine
 from methods_rows import FAMILIES, TABLES, Row, Table
-from outcomes import Outcomes, interval, keep, of_runs
+from outcomes import Outcomes, difference, interval, keep, of_runs
 
-from agentq.evaluation.seeds import seed_difference
 from agentq.evaluation.stats import RungResult
 from agentq.policies.engine_names import embedded_base
 from agentq.store.files import write_json
@@ -176,12 +175,7 @@ def report(place: Place, seeds: list[int]) -> list[dict[str, Any]]:
                 figure[name]["sgc"] = [result.sgc for result in results.values()]
             both = [(own[s], base[name, s]) for s in own if (name, s) in base]
             if row.recipe and both:
-                tasks = [sorted(mine.keys() & first.keys()) for mine, first in both]
-                ours, theirs = (
-                    [[pair[side][task] for task in each] for pair, each in zip(both, tasks, strict=True)]
-                    for side in (0, 1)
-                )
-                figure[name]["less_base"] = asdict(seed_difference(ours, theirs))
+                figure[name]["less_base"] = asdict(difference(both))
         figures += [figure] if len(figure) > 1 else []
     return figures
 

@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from agentq.evaluation.outcomes import of_episode, of_tree
-from agentq.evaluation.seeds import over_seeds
+from agentq.evaluation.seeds import SeedDifference, over_seeds, seed_difference
 from agentq.evaluation.stats import RungResult, wilson
 from agentq.store.files import write_json
 from agentq.store.run import RunStore
@@ -77,6 +77,15 @@ def interval(results: Sequence[RungResult]) -> tuple[float, float]:
         return wilson(results[0].successes, results[0].n)
     found = over_seeds([result.rate for result in results])
     return max(0.0, found.low), min(1.0, found.high)
+
+
+def difference(pairs: Sequence[tuple[Mapping[str, float], Mapping[str, float]]]) -> SeedDifference:
+    """Success of the first minus that of the second of each pair, one pair per seed, on the tasks that both have."""
+    common = [sorted(a.keys() & b.keys()) for a, b in pairs]
+    ours, theirs = (
+        [[pair[side][task] for task in tasks] for pair, tasks in zip(pairs, common, strict=True)] for side in (0, 1)
+    )
+    return seed_difference(ours, theirs)
 
 
 def keep(outcomes: Outcomes, folder: Path = RESULTS) -> Path:

@@ -19,9 +19,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import outcomes
 from outcomes import RESULTS, Outcomes, read
 
-from agentq.evaluation.seeds import over_seeds, seed_difference
+from agentq.evaluation.seeds import over_seeds
 
 FIRST = ("base", "rft", "sft", "alpha 1")  # rows that others are compared with, the first that a table has
 TARGETS = (  # (table, env, better row, other row): the interval over seeds must lie above 0
@@ -74,11 +75,7 @@ def against(first: str, ones: dict[int, Outcomes], name: str, others: dict[int, 
 
 def difference(a: dict[int, Outcomes], b: dict[int, Outcomes], seeds: Sequence[int]) -> Any:
     """The difference of two rows; with several attempts a task's outcome is the share of those that succeeded."""
-    common = [sorted(a[seed].tasks.keys() & b[seed].tasks.keys()) for seed in seeds]
-    ours, theirs = (
-        [[row[seed].tasks[task] for task in tasks] for seed, tasks in zip(seeds, common, strict=True)] for row in (a, b)
-    )
-    return seed_difference(ours, theirs)
+    return outcomes.difference([(a[seed].tasks, b[seed].tasks) for seed in seeds])
 
 
 def targets(found: Sequence[Outcomes]) -> dict[str, dict[str, Any]]:

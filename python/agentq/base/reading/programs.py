@@ -10,6 +10,7 @@ from agentq.agent.prompts import Messages, policy_messages
 from agentq.base.exercises import TrainingExample
 from agentq.base.reading.copying import quoted
 from agentq.base.reading.words import Words
+from agentq.envs.apps.scenarios import ANSWER, DONE, start
 from agentq.envs.lexicon import words
 from agentq.types import EnvAction, History, Language, Observation, Split, Status, Verb
 
@@ -64,14 +65,14 @@ def session(w: Words) -> TrainingExample:
     if w.chance(0.5):
         asked = w.one(_ASKED).format(field=field, noun=noun, title=title, app=app)
         look += f'\nanswer = {noun}["{field}"]'
-        last = "apis.supervisor.complete_task(answer=answer)"
+        last = ANSWER
     else:
         asked = w.one(_CHANGED).format(field=field, noun=noun, title=title, app=app, new=quoted(w, new))
-        last = f'apis.{app}.update_{noun}(access_token={app}, {noun}_id={noun}["{noun}_id"], {field}="{new}")\n{_DONE}'
+        last = f'apis.{app}.update_{noun}(access_token={app}, {noun}_id={noun}["{noun}_id"], {field}="{new}")\n{DONE}'
     me = f"{w.name()} {w.surname()}"
     page = f"You act for {me}, {me.lower().replace(' ', '.')}@mail.com. Today is {w.date()}."
     history = History(asked, Observation(page), (), (), Language.CODE, True)
-    for thought, code, shown in (("log in", _login(app), NOTHING), ("look", look, repr(row))):
+    for thought, code, shown in (("log in", start(app), NOTHING), ("look", look, repr(row))):
         history = history.then(_said(thought, code), Observation(shown))
     return conversation(policy_messages(history), _said("complete the task", last, Status.DONE))
 
@@ -80,19 +81,10 @@ def _said(thought: str, code: str, status: Status = Status.CONTINUE) -> str:
     return format_action(EnvAction(Verb.RUN, text=code), thought=thought, status=status)
 
 
-def _login(app: str) -> str:
-    return (
-        "me = apis.supervisor.show_profile()\n"
-        'passwords = {each["app_name"]: each["password"] for each in apis.supervisor.show_account_passwords()}\n'
-        f'{app} = apis.{app}.login(username=me["email"], password=passwords["{app}"])["access_token"]'
-    )
-
-
 def _value(w: Words) -> str | int:
     return 1 + w.below(500) if w.chance(0.3) else w.value()
 
 
-_DONE = "apis.supervisor.complete_task()"
 _NOUNS = words("note event task song message item order file photo list card trip book plan")
 _FIELDS = words("date start end place price color owner size status city phone email number text folder length")
 _ASKED = (
