@@ -57,11 +57,13 @@ def refused(number: str, what: str, *words: str, says: str) -> None:
 
 
 refused("3.1", "train a misspelt recipe", "train", "lop", says="no recipe 'lop'; did you mean 'loop'?")
-refused(
-    *("3.3", "an environment that resembles none", "train", "loop", "--env", "nope"),
-    says="no environment 'nope'; known: booking, shop, chromium/booking, chromium/shop, miniwob/PAGE, "
-    "NAME@HOST:PORT, FILE.py:FUNCTION",
-)
+
+
+@attack("3.3", "an environment that resembles none", expected="1 of 1 refused in one line")
+def unknown_environment(folder: Path) -> str:
+    return refusals(folder, [["train", "loop", "--env", "nope"]], lambda line: "'nope'; known: booking, shop" in line)
+
+
 refused(
     *("3.4", "a misspelt site in Chromium", "train", "loop", "--env", "chromium/bookng"),
     says="no environment 'chromium/bookng'; did you mean 'chromium/booking'?",
@@ -217,7 +219,7 @@ def wrong_model(folder: Path) -> str:
 def wrong_urls(folder: Path) -> str:
     urls = [["run", "a goal", "--url", url, "--model", f"{DEAD}#m"] for url in ("nonsense", "ftp://a.test", "")]
     no_goal = ["run", " ", "--url", "http://a.test", "--model", f"{DEAD}#m"]
-    return refusals(folder, [*urls, no_goal], lambda line: "url must" in line or "GOAL must" in line)
+    return refusals(folder, [*urls, no_goal], lambda line: any(f"{word} must" in line for word in ("url", "--url or --mcp", "GOAL")))
 
 
 @attack("3.34", "a budget that is negative or no number", expected="2 of 2 refused in one line")

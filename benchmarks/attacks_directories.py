@@ -196,11 +196,17 @@ def directory_of_another(folder: Path) -> str:
 @attack(
     "3.28",
     "a finished run with more held-out tasks",
-    expected=f"exit 2: agentq: e was made with --eval.num_tasks 1; got 17: {REMEDY}",
+    expected="the first kept, 16 more: 17 of 17",
 )
 def extended(folder: Path) -> str:
     agentq("eval", base(folder), ONE, "--out=e", cwd=folder)
-    return said(folder, "eval", "base", "--eval.num_tasks=17", "--out=e")
+    first = (folder / "e" / "summary.json").read_text()
+    done = agentq("eval", "base", "--eval.num_tasks=17", "--out=e", "--json", cwd=folder)
+    found = json.loads((folder / "e" / "summary.json").read_text())[-1]
+    with RunStore.read(folder / "e") as store:
+        tasks = {t.task.seed for t in store.trajectories("eval")}
+    kept = "the first kept" if json.loads(first)[-1]["n"] == 1 and done.code == 0 else str(done)
+    return f"{kept}, 16 more: {len(tasks)} of {found['n']}"
 
 
 @attack(

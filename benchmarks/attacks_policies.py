@@ -15,7 +15,7 @@ from threading import Thread
 from typing import Any
 
 import numpy as np
-from architectures import ARCHITECTURES, plain_logps, sampled, worst, write_checkpoint
+from architectures import ARCHITECTURES, load_plain, plain_logps, sampled, worst, write_checkpoint
 from attack import attack
 from chat_families import FAMILIES, Family, history_of, make_tokenizer, spellings
 
@@ -37,7 +37,7 @@ def distribution(name: str, folder: Path) -> str:
     except ModelError:
         return EXACT
     samples = sampled(engine)
-    apart = worst([sample.logps for sample in samples], plain_logps(checkpoint, samples))
+    apart = worst([sample.logps for sample in samples], plain_logps(load_plain(checkpoint), samples))
     return EXACT if apart <= 1e-5 else f"{apart:.2g} nats"
 
 
