@@ -22,7 +22,7 @@ from typing import Any
 
 from machine import commit, machine
 from methods import agentq, summary
-from outcomes import RESULTS, Outcomes, difference, interval, keep, of_runs
+from outcomes import RESULTS, Outcomes, difference, interval, keep, of_runs, titled
 
 from agentq.evaluation.critic import CriticAccuracy, concordance
 from agentq.evaluation.stats import RungResult
@@ -106,18 +106,21 @@ def keep_outcomes(
     paths: list[Path],
     sampled: list[dict[str, list[Path]]],
     settings: list[str],
+    base: str,
     folder: Path,
 ) -> None:
     """Write the outcomes of all finished rungs to `folder`."""
-    command = " ".join(["python benchmarks/ladder.py --env", env, "--seeds", *map(str, seeds), *settings])
+    told = settings if base == str(embedded_base()) else [f"--base {base}", *settings]
+    command = " ".join(["python benchmarks/ladder.py --env", env, "--seeds", *map(str, seeds), *told])
+    table = titled("ladder", base)
     for seed, path, runs in zip(seeds, paths, sampled, strict=True):
         for row in map(RungResult.from_dict, json.loads((path / "summary.json").read_text())):
             how = "oracle" if row.name.endswith("_mcts") else "greedy"
             tasks = of_runs([path], f"{row.name}/eval")
-            keep(Outcomes("ladder", env, row.name, how, seed, command, commit(), tasks, row.env_steps), folder)
+            keep(Outcomes(table, env, row.name, how, seed, command, commit(), tasks, row.env_steps), folder)
             if several := of_runs(runs.get(row.name, ())):
                 about = (seed, command, commit(), several, row.env_steps)
-                keep(Outcomes("ladder", env, row.name, "sampled", *about), folder)
+                keep(Outcomes(table, env, row.name, "sampled", *about), folder)
 
 
 def critic_of(stores: list[RunStore]) -> CriticAccuracy | None:
@@ -237,8 +240,7 @@ def main() -> None:
         sampled = list(pool.map(lambda each: sample(each[0], args.env, each[1], args.base, args.attempts), made))
     result = report(args.env, paths)
     (args.out / f"{args.env.replace('/', '-')}.json").write_text(json.dumps(result, indent=1) + "\n")
-    told = settings if args.base == str(embedded_base()) else [f"--base {args.base}", *settings]
-    keep_outcomes(args.env, args.seeds, paths, sampled, told, args.results)
+    keep_outcomes(args.env, args.seeds, paths, sampled, settings, args.base, args.results)
     print(json.dumps(result) if args.json else table(result))
 
 

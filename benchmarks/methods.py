@@ -31,22 +31,29 @@ from typing import Any
 
 from machine import commit, machine
 from methods_rows import FAMILIES, TABLES, Row, Table
-from outcomes import Outcomes, difference, interval, keep, of_runs
+from outcomes import Outcomes, difference, interval, keep, of_runs, titled
 
 from agentq.evaluation.stats import RungResult
 from agentq.policies.engine_names import embedded_base
 from agentq.store.files import write_json
 from agentq.store.run import RunStore
 
-MEASURED = {"greedy": (0, 1), "sampled": (1, 4)}  # temperature; episodes per task, each a run with its own seed
+MEASURED = {"greedy": 0, "sampled": 1}  # temperature
+ATTEMPTS = 4  # sampled episodes per task, each a run with its own seed
 SHARED = ("--eval.measure_base=false", "--run.num_rounds=99")
 EXPERT = ("sft", "step_agent_implicit", "step_agent_inverse")  # their rounds collect its successes
 RATES = Path(__file__).parent / "rates.json"
 
 
-def rate(recipe: str) -> tuple[str, ...]:
-    """The word for the learning rate of a recipe's family, if one has been chosen."""
-    known = json.loads(RATES.read_text()) if RATES.exists() else {}
+def known_rates() -> dict[str, Any]:
+    """What `rates.py` has chosen, by environment and base, by family."""
+    found: dict[str, Any] = json.loads(RATES.read_text()) if RATES.exists() else {}
+    return found
+
+
+def rate(place: Place, recipe: str) -> tuple[str, ...]:
+    """The word for the learning rate of a recipe's family, if one has been chosen for this environment and base."""
+    known = known_rates().get(place.title, {})
     return tuple(
         f"--train.learning_rate={known[family]['learning_rate']:g}"
         for family, recipes in FAMILIES.items()
@@ -61,12 +68,16 @@ class Place:
     out: Path
     table: Table
     base: Path
+    attempts: int = ATTEMPTS
+
+    @property
+    def title(self) -> str:
+        """The environment, and the base unless it is the embedded one. Tables that have both in common share rows."""
+        return titled(self.table.env.partition("@")[0], self.base)
 
     def run(self, row: Row, seed: int) -> Path:
-        """The directory of a row's run. Tables over one site and base share rows of one name."""
-        site = self.table.env.partition("@")[0]
-        site += "" if self.base == embedded_base() else f"-{self.base.name}"
-        return self.out / site / f"seed{seed}" / row.name.replace(", ", "-").replace(" ", "_")
+        """The directory of a row's run."""
+        return self.out / self.title / f"seed{seed}" / row.name.replace(", ", "-").replace(" ", "_")
 
     def model(self, row: Row, seed: int) -> Path:
         """The model of a row's run."""
@@ -81,13 +92,20 @@ def make(place: Place, row: Row, seed: int, quick: bool) -> int:
         start = next((r for r in table.rows if r.name == row.start), None)
         base = place.base if start is None else place.model(start, seed)
         more = ("--run.num_rounds=1", "--run.num_tasks=2") if quick else ()
-        told = (*SHARED, f"--run.max_env_steps={table.budget}", *row.words, *rate(row.recipe), *more, f"--base={base}")
+        told = (
+            *SHARED,
+            f"--run.max_env_steps={table.budget}",
+            *row.words,
+            *rate(place, row.recipe),
+            *more,
+            f"--base={base}",
+        )
         words = (*common, f"--env={table.env}", f"--seed={seed}", f"--out={path}", *told)
         if code := agentq(path, "train", row.recipe, *words):
             return code
     for name in measures(table):
-        temperature, env = MEASURED.get(name, (0, name))[0], name if name in table.also else table.env
-        for attempt, measured in enumerate(_measured(path, row, name)):
+        temperature, env = MEASURED.get(name, 0), name if name in table.also else table.env
+        for attempt, measured in enumerate(_measured(place, path, row, name)):
             words = (f"--out={measured}", f"--eval.temperature={temperature}", f"--seed={seed + 1000 * attempt}")
             told = (str(place.model(row, seed)), *common, f"--env={env}", *words)
             if not summary(measured) and (code := agentq(measured, "eval", *told)):
@@ -107,12 +125,12 @@ def summary(path: Path) -> RungResult | None:
     return RungResult.from_dict(rows[-1]) if rows else None
 
 
-def _measured(path: Path, row: Row, name: str) -> list[Path]:
+def _measured(place: Place, path: Path, row: Row, name: str) -> list[Path]:
     """The directories of a row's held-out episodes, one per attempt; a trained model's greedy ones are in its run."""
     if name == "greedy" and row.recipe:
         return [path]
     first = path.with_name(f"{path.name}-{name.replace('/', '_')}")
-    attempts = MEASURED[name][1] if name in MEASURED else 1
+    attempts = place.attempts if name == "sampled" else 1
     return [first, *(first.with_name(f"{first.name}-{n}") for n in range(2, attempts + 1))]
 
 
@@ -122,11 +140,12 @@ def keep_outcomes(place: Place, name: str, seeds: list[int]) -> None:
     command += "" if place.base == embedded_base() else f" --base {place.base}"
     for row, seed, how in product(place.table.rows, seeds, measures(place.table)):
         path = place.run(row, seed)
-        runs = _measured(path, row, how)
+        runs = _measured(place, path, row, how)
         if all(map(summary, runs)):
             steps = training(path, row.recipe)["env_steps"] if row.recipe else 0
             env, told = (how, "greedy") if how in place.table.also else (place.table.env.partition("@")[0], how)
-            keep(Outcomes(f"methods-{name}", env, row.name, told, seed, command, commit(), of_runs(runs), steps))
+            table = titled(f"methods-{name}", place.base)
+            keep(Outcomes(table, env, row.name, told, seed, command, commit(), of_runs(runs), steps))
 
 
 def agentq(path: Path, *words: str) -> int:
@@ -162,7 +181,7 @@ def report(place: Place, seeds: list[int]) -> list[dict[str, Any]]:
             runs = [training(path, row.recipe) for path in paths.values() if summary(path)]
             figure |= {key: [run[key] for run in runs] for key in (runs[0] if runs else ())}
         for name in measures(place.table):
-            measured = {seed: _measured(path, row, name)[0] for seed, path in paths.items()}
+            measured = {seed: _measured(place, path, row, name)[0] for seed, path in paths.items()}
             results = {seed: found for seed, path in measured.items() if (found := summary(path))}
             if not results:
                 continue
@@ -214,13 +233,16 @@ def main() -> int:
     parser.add_argument("--base", type=Path, metavar="MODEL", default=embedded_base(), help="where training starts")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--jobs", type=int, default=2, help="runs at once, one process with one thread each")
+    parser.add_argument(
+        "--attempts", type=int, default=ATTEMPTS, help="sampled episodes per task; default: %(default)s"
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/methods"))
     parser.add_argument("--only", nargs="+", metavar="ROW", help="run these rows only")
     parser.add_argument("--quick", action="store_true", help="one round of two tasks, to see whether it runs")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     parser.add_argument("--report", action="store_true", help="run nothing, show the existing results")
     args = parser.parse_args()
-    place = Place(args.out, TABLES[args.table], args.base)
+    place = Place(args.out, TABLES[args.table], args.base, args.attempts)
     failed: list[str] = []
     if not args.report:
         # rows that others start from come first, so that no row runs twice at once

@@ -14,6 +14,7 @@ from typing import Any
 from agentq.evaluation.outcomes import of_episode, of_tree
 from agentq.evaluation.seeds import SeedDifference, over_seeds, seed_difference
 from agentq.evaluation.stats import RungResult, wilson
+from agentq.policies.engine_names import embedded_base
 from agentq.store.files import write_json
 from agentq.store.run import RunStore
 
@@ -25,7 +26,7 @@ class Outcomes:
     """The held-out success of one model by task.
 
     Attributes:
-        table: the table that the row belongs to, such as `ladder` or `methods-all`.
+        table: the table that the row belongs to, such as `ladder` or `methods-all`, by `titled`.
         row: the method or rung.
         measured: `greedy`, `sampled` (temperature 1), what told a search at test time (`oracle`, `judge`), or the rows'
             calls; or `rollouts`, until the first success.
@@ -51,6 +52,11 @@ class Outcomes:
         """The name of its file."""
         words = "-".join((self.table, self.env, self.row, self.measured, f"seed{self.seed}"))
         return "".join(c if c.isalnum() or c in "-_" else "_" for c in words.replace(", ", "-").replace(" ", "_"))
+
+
+def titled(table: str, base: Path | str) -> str:
+    """The name of a table whose rows begin with the model `base`: each base has its own tables."""
+    return table if Path(base) == embedded_base() else f"{table}-{Path(base).name}"
 
 
 def of_runs(runs: Sequence[Path], stage: str = "") -> dict[str, float]:

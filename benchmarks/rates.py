@@ -1,45 +1,47 @@
 """Chooses the learning rate of each family of methods by success on validation tasks. `methods.py` then uses it.
 
-    python benchmarks/rates.py [--families clipped strict ...] [--rates 3e-5 1e-4 3e-4] [--seeds 0] [--report]
+    python benchmarks/rates.py [--table all] [--base MODEL] [--families clipped strict ...] [--rates 3e-5 1e-4 3e-4]
 
-Each family is represented by one row of `methods.py`, with its budget and its number of updates. A run trains it at one
-rate and measures it sampled at temperature 1, which is what policy gradients optimise and is less a matter of one
+Each family is represented by one row of a table of `methods.py`, with its budget and its number of updates. A run
+trains it at one rate and measures it sampled at temperature 1, which is what policy gradients optimise and is less a matter of one
 decision than greedy success. The rate with the highest mean over seeds is chosen; of equal ones the smaller. The same
-command resumes where an earlier one stopped. Writes rates.json beside this file. Held-out tasks are not looked at.
+command resumes where an earlier one stopped. Writes rates.json beside this file: by environment and base, by family.
+Held-out tasks are not looked at. --report runs nothing.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from machine import commit
-from methods import RATES, SHARED, agentq, summary
-from methods_rows import ALL, BUDGET, FAMILIES, Row
+from methods import RATES, SHARED, Place, agentq, known_rates, summary
+from methods_rows import FAMILIES, TABLES, Row, Table
 
+from agentq.policies.engine_names import embedded_base
 from agentq.store.files import write_json
 
-ENV = "booking"
+
+def represented(family: str, table: Table) -> Row | None:
+    """The row that stands for a family in a table, if it has one."""
+    rows = {row.recipe: row for row in reversed(table.rows)}
+    return next((rows[recipe] for recipe in FAMILIES[family] if recipe in rows), None)
 
 
-def represented(family: str) -> Row:
-    """The row that stands for a family."""
-    return next(row for row in ALL if row.recipe == FAMILIES[family][0])
-
-
-def measured(out: Path, family: str, rate: float, seed: int, num_tasks: int) -> float | None:
+def measured(place: Place, row: Row, family: str, rate: float, seed: int, num_tasks: int) -> float | None:
     """Success of one run on validation tasks, which is made unless it exists; None if it fails."""
-    row, path = represented(family), out / ENV / f"seed{seed}" / f"rate-{family}-{rate:g}"
+    table, path = place.table, place.out / place.title / f"seed{seed}" / f"rate-{family}-{rate:g}"
     assert row.recipe is not None
     if not summary(path):
         held_out = ("--eval.split=validation", f"--eval.num_tasks={num_tasks}", "--eval.temperature=1")
-        told = (f"--env={ENV}", f"--seed={seed}", f"--out={path}", f"--train.learning_rate={rate:g}")
-        agentq(
-            path, "train", row.recipe, "--json", *SHARED, f"--run.max_env_steps={BUDGET}", *row.words, *held_out, *told
-        )
+        told = (f"--env={table.env}", f"--seed={seed}", f"--out={path}", f"--base={place.base}", *table.more)
+        words = (*SHARED, f"--run.max_env_steps={table.budget}", *row.words, f"--train.learning_rate={rate:g}")
+        agentq(path, "train", row.recipe, "--json", *words, *held_out, *told)
     found = summary(path)
     return None if found is None else found.rate
 
@@ -51,29 +53,39 @@ def chosen(success: dict[str, list[float]]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--table", choices=TABLES, default="all", help="default: %(default)s")
+    parser.add_argument("--base", type=Path, metavar="MODEL", default=embedded_base(), help="where training starts")
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
     parser.add_argument("--rates", type=float, nargs="+", default=[3e-5, 1e-4, 3e-4])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--tasks", type=int, default=200, help="validation tasks; default: %(default)s")
+    parser.add_argument("--jobs", type=int, default=2, help="runs at once, one process with one thread each")
     parser.add_argument("--out", type=Path, default=Path("runs/rates"))
     parser.add_argument("--report", action="store_true", help="run nothing, show what is chosen")
     args = parser.parse_args()
-    found: dict[str, Any] = json.loads(RATES.read_text()) if RATES.exists() else {}
+    place = Place(args.out, TABLES[args.table], args.base)
+    found: dict[str, Any] = known_rates()
     for family in [] if args.report else args.families:
-        runs = {
-            f"{rate:g}": [measured(args.out, family, rate, seed, args.tasks) for seed in args.seeds]
-            for rate in args.rates
-        }
-        success = {rate: [each for each in own if each is not None] for rate, own in runs.items()}
+        row = represented(family, place.table)
+        if row is None:
+            continue
+        todo = list(product(args.rates, args.seeds))
+        with ThreadPoolExecutor(args.jobs) as pool:
+            rates = list(pool.map(lambda job: measured(place, row, family, *job, args.tasks), todo))
+        success: dict[str, list[float]] = {}
+        for (rate, _), own in zip(todo, rates, strict=True):
+            success.setdefault(f"{rate:g}", []).extend([] if own is None else [own])
         success = {rate: own for rate, own in success.items() if own}
         if success:
-            row = represented(family).name
-            about = {"row": row, "env": ENV, "tasks": args.tasks, "seeds": args.seeds, "commit": commit()}
-            found[family] = {"learning_rate": chosen(success), "success": success, **about}
+            about = {"row": row.name, "tasks": args.tasks, "seeds": args.seeds, "commit": commit()}
+            known = {"learning_rate": chosen(success), "success": success, **about}
+            found = known_rates()
+            found.setdefault(place.title, {})[family] = known
             write_json(RATES, found)
-    for family, about in found.items():
-        tried = ", ".join(f"{rate}: {100 * fmean(own):.1f} %" for rate, own in about["success"].items())
-        print(f"{family} ({about['row']}): {about['learning_rate']:g} of {tried}")
+    for title, families in found.items():
+        for family, about in families.items():
+            tried = ", ".join(f"{rate}: {100 * fmean(own):.1f} %" for rate, own in about["success"].items())
+            print(f"{title}, {family} ({about['row']}): {about['learning_rate']:g} of {tried}")
 
 
 if __name__ == "__main__":

@@ -27,9 +27,15 @@ from agentq.evaluation.seeds import over_seeds
 FIRST = ("base", "rft", "sft", "alpha 1")  # rows that others are compared with, the first that a table has
 TARGETS = (  # (table, env, better row, other row): the interval over seeds must lie above 0
     ("ladder", "booking", "agent_q", "rft"),
-    ("ladder", "shop", "rft", "base"),
-    ("ladder", "shop", "agent_q", "rft"),
-    ("ladder", "shop", "agent_q", "outcome_dpo"),
+    ("ladder", "booking", "agent_q", "outcome_dpo"),
+    ("ladder", "booking", "agent_q", "agent_q_no_critic"),
+    ("ladder-reading", "shop", "rft", "base"),
+    ("ladder-reading", "shop", "agent_q", "rft"),
+    ("ladder-reading", "shop", "agent_q", "outcome_dpo"),
+    ("ladder-reading", "shop", "agent_q", "agent_q_no_critic"),
+    ("ladder-reading", "booking", "agent_q", "rft"),
+    ("ladder-reading", "booking", "agent_q", "outcome_dpo"),
+    ("ladder-reading", "booking", "agent_q", "agent_q_no_critic"),
     ("miniwob", "miniwob", "agent_q", "sft"),
 )
 Key = tuple[str, str, str]

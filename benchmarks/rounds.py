@@ -13,7 +13,7 @@ from pathlib import Path
 
 from machine import commit
 from methods import agentq, summary
-from outcomes import RESULTS, Outcomes, keep, of_runs
+from outcomes import RESULTS, Outcomes, keep, of_runs, titled
 
 from agentq.policies.engine_names import embedded_base
 from agentq.store.run import RunStore
@@ -60,7 +60,8 @@ def main() -> None:
         for number in range(args.rounds + 1):
             tasks = of_runs([path], stage_after(args.recipe, number, measured_rounds(path, args.recipe)))
             row = f"{args.recipe} after {number}" if number else "base"
-            keep(Outcomes("rounds", args.env, row, "greedy", seed, command, commit(), tasks), args.results)
+            table = titled("rounds", args.base)
+            keep(Outcomes(table, args.env, row, "greedy", seed, command, commit(), tasks), args.results)
             print(f"seed {seed}, {row}: {sum(tasks.values()) / len(tasks):.1%} of {len(tasks)}", flush=True)
 
 

@@ -17,12 +17,11 @@ from typing import get_args
 import results
 from machine import commit
 from methods import agentq, summary
-from outcomes import RESULTS, Outcomes, keep, of_runs
+from outcomes import RESULTS, Outcomes, keep, of_runs, titled
 
 from agentq.eval_settings import ChosenBy
 from agentq.policies.engine_names import embedded_base
 
-TABLE = "testtime"
 MOST_EPISODES = 1000  # the calls end first
 
 
@@ -61,7 +60,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, default=RESULTS, help="where outcomes go; default: %(default)s")
     args, settings = parser.parse_known_args()
     more = (*settings, "--base", args.judge or args.base)
-    at = commit()  # before anything is written
+    at, table = commit(), titled("testtime", args.base)  # before anything is written
     models = [] if args.base == str(embedded_base()) else ["--base", args.base]
     models += ["--judge", args.judge] if args.judge else []
     command = " ".join(
@@ -70,8 +69,8 @@ def main() -> None:
     for seed in args.seeds:
         for row, tasks in measure(args.out, args.env, seed, args.calls, args.tasks, args.base, more).items():
             how = f"{args.calls} calls"
-            keep(Outcomes(TABLE, args.env, row, how, seed, command, at, tasks), args.results)
-    found = [each for each in results.read(args.results) if each.table == TABLE and each.env == args.env]
+            keep(Outcomes(table, args.env, row, how, seed, command, at, tasks), args.results)
+    found = [each for each in results.read(args.results) if each.table == table and each.env == args.env]
     print("\n\n".join(map(results.markdown, results.tables(found))))
 
 

@@ -9,7 +9,9 @@ import pytest
 import results
 from outcomes import Outcomes, keep, read
 
-BASE = Outcomes("ladder", "shop", "base", "greedy", 0, "python x.py", "abc", {"1": 1.0, "2": 0.0, "3": 0.0, "4": 0.0})
+BASE = Outcomes(
+    "ladder-reading", "shop", "base", "greedy", 0, "python x.py", "abc", {"1": 1.0, "2": 0.0, "3": 0.0, "4": 0.0}
+)
 
 
 def gained(row: str, seed: int, *solved: int) -> Outcomes:
@@ -30,8 +32,8 @@ def kept(tmp_path: Path) -> list[Outcomes]:
 def test_rows_have_the_interval_over_seeds_and_pairs_those_over_seeds_and_tasks(kept: list[Outcomes]) -> None:
     greedy, sampled = results.tables(kept)
     assert [(t["table"], t["env"], t["measured"]) for t in (greedy, sampled)] == [
-        ("ladder", "shop", "greedy"),
-        ("ladder", "shop", "sampled"),
+        ("ladder-reading", "shop", "greedy"),
+        ("ladder-reading", "shop", "sampled"),
     ]
     base, rft = greedy["rows"]
     assert base["rates"] == [0.25] * 3 and "difference" not in base
@@ -46,7 +48,7 @@ def test_rows_have_the_interval_over_seeds_and_pairs_those_over_seeds_and_tasks(
 
 
 def test_a_target_is_met_only_if_the_interval_over_seeds_is_above_zero(kept: list[Outcomes]) -> None:
-    name = "ladder, shop: rft above base"
+    name = "ladder-reading, shop: rft above base"
     found = results.targets(kept)[name]
     assert found["seeds"] == 3 and found["met"] is False and found["value"] < 0
     sure = [replace(each, tasks=gained("rft", 0, 1, 2, 3).tasks) if each.row == "rft" else each for each in kept]

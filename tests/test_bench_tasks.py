@@ -11,6 +11,7 @@ import miniwob_loop
 import pytest
 import rates
 
+from agentq.policies.engine_names import embedded_base
 from agentq.recipes.ladder import DEMO_RUNGS, RUNGS, Rung, settings_of
 from agentq.recipes.settings import COMMANDS, RECIPES, Demo, Ladder
 from tests.reads import made
@@ -56,19 +57,25 @@ def test_every_recipe_is_of_one_family_whose_rate_is_chosen_on_validation(
 ) -> None:
     members = [recipe for family in methods_rows.FAMILIES.values() for recipe in family]
     assert sorted(members) == sorted(RECIPES)
-    assert all(rates.represented(family).recipe == own[0] for family, own in methods_rows.FAMILIES.items())
+    stand = {f: rates.represented(f, methods_rows.TABLES["all"]) for f in methods_rows.FAMILIES}
+    assert all(row and row.recipe == methods_rows.FAMILIES[family][0] for family, row in stand.items())
     assert rates.chosen({"0.0001": [0.4, 0.6], "3e-05": [0.5, 0.5], "0.0003": [0.9, 0.0]}) == 3e-5  # a tie
     assert rates.chosen({"0.0001": [0.4, 0.7], "3e-05": [0.5, 0.5]}) == 1e-4
     monkeypatch.setattr(methods, "RATES", tmp_path / "rates.json")
-    assert methods.rate("ppo") == ()
-    (tmp_path / "rates.json").write_text('{"clipped": {"learning_rate": 3e-05}}')
-    assert methods.rate("ppo") == ("--train.learning_rate=3e-05",) and methods.rate("rft") == ()
+    own = methods.Place(tmp_path, methods_rows.TABLES["loop"], embedded_base())
+    assert methods.rate(own, "ppo") == ()
+    (tmp_path / "rates.json").write_text('{"booking": {"clipped": {"learning_rate": 3e-05}}}')
+    assert methods.rate(own, "ppo") == ("--train.learning_rate=3e-05",) and methods.rate(own, "rft") == ()
+    other = methods.Place(tmp_path, methods_rows.TABLES["loop"], Path("models/other"))
+    assert methods.rate(other, "ppo") == ()  # each base has its own
 
 
 def test_a_rate_is_measured_on_validation_tasks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     told: list[tuple[str, ...]] = []
     monkeypatch.setattr(rates, "agentq", lambda path, *words: told.append(words))
-    assert rates.measured(tmp_path, "strict", 3e-5, 1, 50) is None  # it made nothing
+    place = methods.Place(tmp_path, methods_rows.TABLES["all"], embedded_base())
+    row = rates.represented("strict", place.table)
+    assert row is not None and rates.measured(place, row, "strict", 3e-5, 1, 50) is None  # it made nothing
     (words,) = told
     settings = made(RECIPES["rloo"], [word for word in words[2:] if "." in word and word != "--json"])
     assert words[:2] == ("train", "rloo") and settings.eval.split == "validation" and settings.eval.temperature == 1
