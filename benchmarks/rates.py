@@ -3,16 +3,15 @@
     python benchmarks/rates.py [--table all] [--base MODEL] [--families clipped strict ...] [--rates 3e-5 1e-4 3e-4]
 
 Each family is represented by one row of a table of `methods.py`, with its budget and its number of updates. A run
-trains it at one rate and measures it sampled at temperature 1, which is what policy gradients optimise and is less a matter of one
-decision than greedy success. The rate with the highest mean over seeds is chosen; of equal ones the smaller. The same
-command resumes where an earlier one stopped. Writes rates.json beside this file: by environment and base, by family.
-Held-out tasks are not looked at. --report runs nothing.
+trains it at one rate and measures it sampled at temperature 1, which is what policy gradients optimise and is less a
+matter of one decision than greedy success. The rate with the highest mean over seeds is chosen; of equal ones the
+smaller. The same command resumes where an earlier one stopped. Writes rates.json beside this file: by environment and
+base, by family. Held-out tasks are not looked at. --report runs nothing.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
@@ -71,7 +70,7 @@ def main() -> None:
             continue
         todo = list(product(args.rates, args.seeds))
         with ThreadPoolExecutor(args.jobs) as pool:
-            rates = list(pool.map(lambda job: measured(place, row, family, *job, args.tasks), todo))
+            rates = list(pool.map(lambda job, of=(row, family): measured(place, *of, *job, args.tasks), todo))
         success: dict[str, list[float]] = {}
         for (rate, _), own in zip(todo, rates, strict=True):
             success.setdefault(f"{rate:g}", []).extend([] if own is None else [own])
