@@ -146,11 +146,15 @@ def test_prompts_enter_in_steps_of_bounded_size(engine: TransformersEngine, monk
 
 
 def test_prefixes_are_bounded_by_bytes_and_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prefix, "MOST_BLOCKS", 3)
+    monkeypatch.setattr(prefix, "LEAST_BLOCKS", 3)
+    monkeypatch.setattr(prefix, "PROMPTS", 2)
     cache, states = PrefixCache(1 << 20), torch.zeros(1, 2, 1, 90, 4)
     cache.add(PROMPTS[2], states)
     assert cache.num_bytes == 3 * 2 * 16 * 4 * 4
     assert [block.shape for block in cache.find(PROMPTS[2])] == [(1, 2, 1, 16, 4)] * 3
+    for first in range(100):  # prompts of 5 blocks: room for two of them
+        cache.add(np.arange(first, first + 80, dtype=np.int32), states)
+    assert cache.num_bytes // (2 * 16 * 4 * 4) == 9  # 2 x 4.97, as the mean has not quite reached 5
 
 
 @pytest.mark.parametrize(("size", "groups"), [(32, 1), (16, 2), (64, 3), (128, 1), (20, 2), (48, 1)])

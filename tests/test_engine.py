@@ -228,10 +228,16 @@ def test_a_history_too_long_for_the_context_loses_its_oldest_actions(engine: Tra
     shortened = engine.render(long, policy_messages, max_new_tokens=8)
     cut = shortened.ids
     text = engine.renderer.tokenizer.decode(cut.tolist())
-    assert engine.renderer.context_tokens - 20 < len(cut) + 8 <= engine.renderer.context_tokens
+    action = len(engine.renderer.encode(policy_messages(long))) / 400  # tokens; four go at a time
+    assert engine.renderer.context_tokens - 4 * action - 20 < len(cut) + 8 <= engine.renderer.context_tokens
     assert "CLICK [399]" in text and "CLICK [0]" not in text and "link Blue [3]" in text
     kept = [f"CLICK [{i}]" for i in range(400) if f"CLICK [{i}]" in text]
-    assert shortened.shortened == 400 - len(kept) and kept[-1] == "CLICK [399]"
+    assert shortened.shortened == 400 - len(kept) and kept[-1] == "CLICK [399]" and shortened.shortened % 4 == 0
+    lost = {
+        engine.render(replace(long, actions=long.actions[:n]), policy_messages, max_new_tokens=8).shortened
+        for n in range(393, 401)
+    }
+    assert len(lost) in (2, 3)  # of eight steps in a row: their prompts begin alike four by four
     before = engine.usage.of("policy").shortened
     policy = ModelPolicy(engine, max_new_tokens=8)
     assert asyncio.run(policy.propose(long, 1, seed=0))[0].token_ids.size

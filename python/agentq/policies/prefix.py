@@ -1,7 +1,8 @@
 """Cache of keys and values for prompt prefixes, in blocks of tokens.
 
 An agent's next prompt is its last one with an action inserted before the page, so most of it has been computed already.
-The cache is a trie of blocks with a byte limit. The least recently used blocks are dropped first.
+The cache is a trie of blocks with a byte limit. The least recently used blocks are dropped first. It has room for the
+prompts of some 32 trees in flight, whatever their length: conversations that take turns would else drop one another's.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import numpy as np
 from torch import Tensor
 
 BLOCK = 16  # tokens; ours
-MOST_BLOCKS = 1024  # the size at which 32 trees of `booking` run as well as without a limit
+LEAST_BLOCKS = 1024  # room in any case; all these figures are ours
+PROMPTS = 48  # room for so many prompts of the mean length
+_SHARE = 0.05  # of each prompt in the running mean of their lengths
 _ROOTS = {True: 0, False: 1}  # of prompts with and without the adapter, whose keys and values differ
 
 
@@ -28,8 +31,9 @@ class PrefixCache:
     """Blocks by (previous block, tokens). Exact: tokens are compared, not only hashes."""
 
     def __init__(self, max_bytes: int) -> None:
-        """Keeps at most `max_bytes` of keys and values and at most `MOST_BLOCKS` blocks. 0 bytes disable the cache."""
+        """Keeps at most `max_bytes` of keys and values. 0 bytes disable the cache."""
         self.max_bytes, self.num_bytes = max_bytes, 0
+        self._mean_blocks = 0.0  # of the prompts that were added
         self._blocks: OrderedDict[tuple[int, bytes], _Block] = OrderedDict()
         self._next = len(_ROOTS)
 
@@ -71,7 +75,9 @@ class PrefixCache:
             before = block.number
         for key in reversed(keys):
             self._blocks.move_to_end(key)
-        while self.num_bytes > self.max_bytes or len(self._blocks) > MOST_BLOCKS:
+        self._mean_blocks += _SHARE * (len(keys) - self._mean_blocks)
+        most = max(LEAST_BLOCKS, PROMPTS * self._mean_blocks)
+        while self.num_bytes > self.max_bytes or len(self._blocks) > most:
             self.num_bytes -= self._blocks.popitem(last=False)[1].states.nbytes
 
     def clear(self) -> None:

@@ -21,6 +21,7 @@ from agentq.policies.protocol import Prompt
 from agentq.types import History, Sample
 
 NO_LIMIT = 1 << 30  # tokens of a context
+LEFT_OUT = 4  # actions at a time, where a history is too long; ours
 DATE = Date(2025, 1, 1)  # shown by templates that show the day, so that prompts are the same on every day
 
 
@@ -90,11 +91,13 @@ class Renderer:
         """See `Engine.render`. Contents never become an added token or a mark of the template.
 
         If the history is too long, its oldest actions are left out, so an agent that repeats itself cannot end a run.
+        They go four at a time: the prompts of the next steps then begin as this one does, and find it in a cache.
         """
         messages = self.fence.messages(compose(history))
         ids, actions = self.encode(messages), len(history.actions)
         while len(ids) + max_new_tokens > self.context_tokens and history.actions:
-            history = history.shortened()
+            for _ in history.actions[:LEFT_OUT]:
+                history = history.shortened()
             messages = self.fence.messages(compose(history))
             ids = self.encode(messages)
         return Prompt(messages, ids, actions - len(history.actions))

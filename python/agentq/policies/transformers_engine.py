@@ -58,7 +58,7 @@ class TransformersEngine:
             attention: implementation in transformers; "auto": its own choice.
             context: tokens of a prompt and its answer; 0: as many as the model supports.
             max_rows: number of prompts computed at once.
-            prefix_cache_bytes: size of the prefix cache, which also holds at most 16,384 tokens; 0 disables it.
+            prefix_cache_bytes: size of the prefix cache, which takes what some 48 prompts need; 0 disables it.
             rendering: `template` and `date`, see `Renderer`.
 
         Raises:
