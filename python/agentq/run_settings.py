@@ -50,6 +50,11 @@ class Run(Draws):
     track: Annotated[str, BeforeValidator(joined)] = Field(
         default="", description="Trackers that get the metrics, too: tensorboard, wandb, trackio, mlflow."
     )
+    max_unreadable: int = Field(
+        default=0,
+        ge=0,
+        description="Unreadable actions in a row after which an episode ends as out of steps; 0: never.",
+    )
     shard: str = Field(default="", description="Part of the tasks to collect, such as 3/16; empty: all.")
 
     def check(self, name: str) -> None:

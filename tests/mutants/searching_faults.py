@@ -97,6 +97,12 @@ LINES: Lines = {
         ("TRIES = 2", "TRIES = 3"),
         ("self.position, node.fault = None, fault", "node.fault = fault"),
     ],
+    ("unreadable.py", "test_unreadable"): [
+        ("history.actions[-most:]", "history.actions"),
+        ("or len(last) < most", ""),
+        ("readable or ", ""),
+        ("language=history.language", ""),
+    ],
     ("rollout.py", f"test_search_leaves {TREE}"): [
         ("settings.attempt, len(steps))", "len(steps))"),
         ("settings.attempt, len(steps))", "settings.attempt, 0)"),
@@ -147,7 +153,7 @@ LINES: Lines = {
     ("episodes.py", "test_choices"): [
         ('counts["env_steps"] + turns', "turns"),
         ('counts["env_steps"] + turns', 'counts["env_steps"]'),
-        ('attempt=counts["iterations"]', "attempt=0"),
+        ('settings.seed, counts["iterations"],', "settings.seed, 0,"),
         ("one = found[ends.index(choice(tree))]", "one = found[0]"),
         ("if answered and score]", "if score]"),
     ],

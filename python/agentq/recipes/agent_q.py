@@ -32,7 +32,7 @@ def collect(r: Round[AgentQ]) -> None:
     The stage's note tells by which settings pairs are taken.
     """
     s = r.settings.search
-    settings = search_settings(s, s.num_iterations, r.settings.run.seed)
+    settings = search_settings(s, s.num_iterations, r.settings.run.seed, max_unreadable=r.settings.run.max_unreadable)
     job = partial(searches, policy=r.policy, critic=r.settings.critic, settings=settings, stage=r.stage)
     r.pipeline.collect(r.stage, attempts(r.tasks()), job, kind=TREE, sessions=s.leaves_in_flight)
     r.store.set_note(r.stage, {**(r.store.note(r.stage) or {}), "pairs": pairing(r.settings)})

@@ -145,7 +145,8 @@ class Pipeline(Resources):
 
         A task with an environment fault counts as not solved. The row gives the number of such tasks.
         """
-        sampling = RolloutSettings(temperature=temperature, seed=self.settings.run.seed)
+        run = self.settings.run
+        sampling = RolloutSettings(temperature, run.seed, max_unreadable=run.max_unreadable)
         self._set_apart(stage, checkpoint)
         self.collect(stage, attempts(tasks), partial(episodes, policy=checkpoint, sampling=sampling))
         ended = [(of_episode(t), end_of_episode(t)) for t in self.store.trajectories(stage)]
@@ -170,7 +171,10 @@ class Pipeline(Resources):
         choose an episode do not know of the checker, which then decides about that episode alone.
         """
         oracle = chosen_by == "oracle"
-        settings = search_settings(search, measured.num_iterations, self.settings.run.seed, stop_on_success=oracle)
+        run = self.settings.run
+        settings = search_settings(
+            search, measured.num_iterations, run.seed, stop_on_success=oracle, max_unreadable=run.max_unreadable
+        )
         settings = replace(settings, max_calls=measured.max_calls)
         self._set_apart(stage, checkpoint)
         if chosen_by in ("majority", "best_of_n"):
@@ -284,7 +288,9 @@ class Pipeline(Resources):
         return self.usage + (self.workers.usage if self.workers is not None else Usage())
 
 
-def search_settings(s: Search, num_iterations: int, seed: int, *, stop_on_success: bool = False) -> SearchSettings:
+def search_settings(
+    s: Search, num_iterations: int, seed: int, *, stop_on_success: bool = False, max_unreadable: int = 0
+) -> SearchSettings:
     """Settings of a search with `num_iterations` rollouts, from the section `search`."""
     return SearchSettings(
         num_iterations=num_iterations,
@@ -296,4 +302,5 @@ def search_settings(s: Search, num_iterations: int, seed: int, *, stop_on_succes
         selection=s.selection,
         leaves_in_flight=s.leaves_in_flight,
         alpha=s.alpha,
+        max_unreadable=max_unreadable,
     )

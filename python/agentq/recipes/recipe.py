@@ -100,9 +100,14 @@ def stage_of(name: str, number: int, part: Literal["collect", "learn"] = "collec
     return f"{name}/round{number}/{part}"
 
 
+def sampling_of(r: Round[Training]) -> RolloutSettings:
+    """How the round's episodes are sampled."""
+    return RolloutSettings(r.settings.temperature, r.seed, max_unreadable=r.settings.run.max_unreadable)
+
+
 def collect_rollouts(r: Round[Training], tasks: Sequence[Task], n: int, cut: StragglerCut | None = None) -> None:
     """Collect `n` rollouts per task."""
-    items, sampling = attempts(tasks, n), RolloutSettings(temperature=r.settings.temperature, seed=r.seed)
+    items, sampling = attempts(tasks, n), sampling_of(r)
     job = partial(episodes, policy=r.policy, sampling=sampling)
     if cut is not None:
         job = partial(job, cut=cut, items=items, known=list(r.store.trajectories(r.stage)))
@@ -124,15 +129,14 @@ def collect_inspections(r: Round[Training], *, rollout: bool = False) -> None:
 
     With `rollout` also an episode of the policy per task.
     """
-    sampling = RolloutSettings(temperature=r.settings.temperature, seed=r.seed)
-    job = partial(inspections, policy=r.policy, sampling=sampling, rollout=rollout)
+    job = partial(inspections, policy=r.policy, sampling=sampling_of(r), rollout=rollout)
     r.pipeline.collect(r.stage, attempts(r.tasks(again=True)), job, kind=TREE)
 
 
 def collect_branches(r: Round[Any], initial: int, branching: Branching) -> None:
     """Collect `run.group_size` rollouts per task. All but `initial` of them branch off from earlier ones."""
-    sampling, total = RolloutSettings(temperature=r.settings.temperature, seed=r.seed), r.settings.run.group_size
-    job = partial(branches, policy=r.policy, sampling=sampling, initial=initial, total=total, branching=branching)
+    total = r.settings.run.group_size
+    job = partial(branches, policy=r.policy, sampling=sampling_of(r), initial=initial, total=total, branching=branching)
     r.pipeline.collect(r.stage, attempts(r.tasks()), job, kind=TREE)
 
 

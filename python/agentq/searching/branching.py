@@ -24,6 +24,7 @@ from agentq.policies.protocol import Policy
 from agentq.searching.faults import Broken, Resets, ask, broken_tree, take
 from agentq.searching.rollout import RolloutSettings
 from agentq.searching.run import call
+from agentq.searching.unreadable import ended_if_unreadable
 from agentq.seeds import Stream, task_seed
 from agentq.store.records import TERMINAL, TreeRecord
 from agentq.types import History, Proposal, StepResult, Task
@@ -214,6 +215,7 @@ async def _attempt(
         except Broken as fault:
             result = fault.result(page)
         history = node.history.then(history_text(proposal.action), result.observation)
+        result = ended_if_unreadable(result, history, settings.max_unreadable)
         node = BranchNode(history, state, depth=node.depth + 1, proposal=proposal, result=result)
         chain.append(node)
     return chain

@@ -43,7 +43,7 @@ async def chosen_of(
 
     env = make_env()
     while counts["iterations"] < settings.num_iterations and not spent(0):
-        sampling = RolloutSettings(settings.temperature, settings.seed, attempt=counts["iterations"])
+        sampling = RolloutSettings(settings.temperature, settings.seed, counts["iterations"], settings.max_unreadable)
         t = await rollout(env, task, policy, sampling, spent, resets=resets)
         if t is None:
             break

@@ -12,17 +12,22 @@ from agentq.envs.protocol import Env
 from agentq.policies.protocol import Policy
 from agentq.searching.faults import Broken, Resets, take
 from agentq.searching.run import call
+from agentq.searching.unreadable import ended_if_unreadable
 from agentq.seeds import task_seed
 from agentq.types import History, Step, Task, Trajectory
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutSettings:
-    """`temperature` 0 is greedy. `seed` is the run's; `attempt` distinguishes rollouts of one task."""
+    """`temperature` 0 is greedy. `seed` is the run's; `attempt` distinguishes rollouts of one task.
+
+    An episode ends after `max_unreadable` unreadable actions in a row; 0: never.
+    """
 
     temperature: float = 1.0
     seed: int = 0
     attempt: int = 0
+    max_unreadable: int = 0
 
 
 async def rollout(
@@ -84,6 +89,7 @@ async def _attempt(
         (proposal,) = await policy.propose(history, 1, seed=seed, temperature=settings.temperature)
         result = await call(env, take, env, proposal.action.env_action, history.observation)
         after = history.then(history_text(proposal.action), result.observation)
+        result = ended_if_unreadable(result, after, settings.max_unreadable)
         if judge is not None and result.terminated and not result.broken:
             result = await judge.settle(after, result)
         steps.append(Step(history.observation, proposal, result))

@@ -24,7 +24,8 @@ class SearchSettings:
     """`num_iterations` rollouts per tree; `stop_on_success` ends a tree at its first success (test-time search).
 
     `leaves_in_flight` rollouts of the tree run concurrently, each in its own session. A search ends before it would
-    sample more than `max_calls` actions; 0: no limit.
+    sample more than `max_calls` actions; 0: no limit. A path ends after `max_unreadable` unreadable actions in a row;
+    0: never.
 
     Raises:
         ConfigError: if a number is less than 1, or the selection rule cannot work with the other settings.
@@ -40,6 +41,7 @@ class SearchSettings:
     leaves_in_flight: int = 1
     alpha: float = 1.0
     max_calls: int = 0
+    max_unreadable: int = 0
 
     def __post_init__(self) -> None:
         for name in ("num_iterations", "num_proposals", "leaves_in_flight"):

@@ -13,6 +13,7 @@ from agentq.errors import EnvError
 from agentq.searching.faults import Broken, Resets, ask, of_the_world, take
 from agentq.searching.nodes import Node
 from agentq.searching.run import call
+from agentq.searching.unreadable import ended_if_unreadable
 from agentq.types import Observation, Proposal, StepResult, Task
 
 TRIES = 2  # a node is given up after this many broken rollouts (ours)
@@ -21,8 +22,17 @@ TRIES = 2  # a node is given up after this many broken rollouts (ours)
 class SearchSession:
     """An environment and the node whose page it shows. `counts` is shared with the search's other sessions."""
 
-    def __init__(self, env: Env, task: Task, resets: Resets, counts: Counter[str], judge: Judge | None) -> None:
+    def __init__(
+        self,
+        env: Env,
+        task: Task,
+        resets: Resets,
+        counts: Counter[str],
+        judge: Judge | None,
+        max_unreadable: int = 0,
+    ) -> None:
         self.env, self.task, self.resets, self.counts, self.judge = env, task, resets, counts, judge
+        self.max_unreadable = max_unreadable
         self.position: Node | None = None
         self.restorable = env if can_restore(env) else None
         self.blocking = is_blocking(env)
@@ -45,8 +55,9 @@ class SearchSession:
             else:
                 result, node.snapshot = self._take(node.proposal, page)
             self._count(result)
-            self.position = None if result.terminated or result.truncated else node
             history = before.history.then(history_text(node.proposal.action), result.observation)
+            result = ended_if_unreadable(result, history, self.max_unreadable)
+            self.position = None if result.terminated or result.truncated else node
             if self.judge is not None and result.terminated:
                 result = await self.judge.settle(history, result)
         except Broken as fault:

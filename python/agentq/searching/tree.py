@@ -161,7 +161,7 @@ class TreeSearch:
         del self.sessions[1:]
 
     def _session(self, env: Env) -> SearchSession:
-        return SearchSession(env, self.task, self.resets, self.counts, self.judge)
+        return SearchSession(env, self.task, self.resets, self.counts, self.judge, self.settings.max_unreadable)
 
     async def _further_env(self) -> Env:
         if self.make_env is not None:
