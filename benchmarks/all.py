@@ -72,7 +72,7 @@ SHORT = (
     Short("hostile", ("--episodes", "20"), 90, ("browser",)),
     Short("remote", ("--tasks", "2"), 60, (BROWSERGYM,)),
     Short("sampling", ("--trees", "4", "--rollouts", "1", "--repeats", "1"), 60),
-    Short("executor", ("--trees", "16", "--iterations", "3", "--repeats", "1"), 90),
+    Short("executor", ("--trees", "16", "--iterations", "3", "--repeats", "1"), 90, judged=False),
     Short("gpu", ("--shape", "tiny", "--device", "cpu", "--part", "gradients", "attention", "--out", OUT), 120),
     Short("attacks", (), 420, ("browser",)),
 )

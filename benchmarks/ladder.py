@@ -21,7 +21,7 @@ from statistics import fmean
 from typing import Any
 
 from machine import commit, machine
-from methods import agentq, summary
+from methods import INLINE, agentq, summary
 from outcomes import RESULTS, Outcomes, difference, interval, keep, of_runs, titled
 
 from agentq.evaluation.critic import CriticAccuracy, concordance
@@ -84,7 +84,7 @@ def sample(path: Path, env: str, seed: int, base: str, attempts: int) -> dict[st
         found[row.name] = []
         for attempt in range(attempts):
             out = path / "sampled" / f"{row.name}-{attempt + 1}"
-            told = ("--json", f"--env={env}", f"--out={out}", f"--seed={seed + 1000 * attempt}")
+            told = ("--json", INLINE, f"--env={env}", f"--out={out}", f"--seed={seed + 1000 * attempt}")
             how = (f"--eval.num_tasks={num_tasks}", "--eval.temperature=1")
             if not summary(out) and (code := agentq(out, "eval", model, *told, *how)):
                 raise SystemExit(code)

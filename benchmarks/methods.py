@@ -40,7 +40,8 @@ from agentq.store.run import RunStore
 
 MEASURED = {"greedy": 0, "sampled": 1}  # temperature
 ATTEMPTS = 4  # sampled episodes per task, each a run with its own seed
-SHARED = ("--eval.measure_base=false", "--run.num_rounds=99")
+SHARED = ("--eval.measure_base=false", "--run.num_rounds=99", "--train.devices=")
+INLINE = "--run.executor=inline"  # runs share the cores; each is one process
 EXPERT = ("sft", "step_agent_implicit", "step_agent_inverse")  # their rounds collect its successes
 RATES = Path(__file__).parent / "rates.json"
 
@@ -87,7 +88,7 @@ class Place:
 def make(place: Place, row: Row, seed: int, quick: bool) -> int:
     """Train and measure one row, or the missing part of it; return the exit code of what failed, or 0."""
     path, table = place.run(row, seed), place.table
-    common = ("--json", f"--eval.num_tasks={5 if quick else table.num_held_out}", *table.more)
+    common = ("--json", INLINE, f"--eval.num_tasks={5 if quick else table.num_held_out}", *table.more)
     if row.recipe is not None and not summary(path):
         start = next((r for r in table.rows if r.name == row.start), None)
         base = place.base if start is None else place.model(start, seed)

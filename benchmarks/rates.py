@@ -19,7 +19,7 @@ from statistics import fmean
 from typing import Any
 
 from machine import commit
-from methods import RATES, SHARED, Place, agentq, known_rates, summary
+from methods import INLINE, RATES, SHARED, Place, agentq, known_rates, summary
 from methods_rows import FAMILIES, TABLES, Row, Table
 
 from agentq.policies.engine_names import embedded_base
@@ -40,7 +40,7 @@ def measured(place: Place, row: Row, family: str, rate: float, seed: int, num_ta
         held_out = ("--eval.split=validation", f"--eval.num_tasks={num_tasks}", "--eval.temperature=1")
         told = (f"--env={table.env}", f"--seed={seed}", f"--out={path}", f"--base={place.base}", *table.more)
         words = (*SHARED, f"--run.max_env_steps={table.budget}", *row.words, f"--train.learning_rate={rate:g}")
-        agentq(path, "train", row.recipe, "--json", *words, *held_out, *told)
+        agentq(path, "train", row.recipe, "--json", INLINE, *words, *held_out, *told)
     found = summary(path)
     return None if found is None else found.rate
 

@@ -94,8 +94,10 @@ def targets(found: Sequence[Outcomes]) -> dict[str, dict[str, Any]]:
     for table, env, better, other in TARGETS:
         a, b = rows.get((table, env, better), {}), rows.get((table, env, other), {})
         seeds, name = sorted(a.keys() & b.keys()), f"{table}, {env}: {better} above {other}"
-        low = difference(a, b, seeds).low if len(seeds) > 1 else None
-        made[name] = {"value": low, "target": 0.0, "seeds": len(seeds), "met": None if low is None else low > 0}
+        found_gap = _finite(asdict(difference(a, b, seeds))) if seeds else {}
+        low = found_gap["low"] if len(seeds) > 1 else None
+        met = None if low is None else low > 0
+        made[name] = {"value": low, "target": 0.0, "seeds": len(seeds), "met": met, "difference": found_gap}
     return made
 
 
@@ -119,6 +121,16 @@ def markdown(table: dict[str, Any]) -> str:
         mean = f"{scale * row['mean']:.{_places(scale)}f} ({_within(row['low'], row['high'], scale)})"
         lines.append(f"| {row['row']} | {len(row['rates'])} x {row['tasks']} | {mean} | {said} |")
     return "\n".join(lines)
+
+
+def pairs(goals: dict[str, dict[str, Any]]) -> str:
+    """A table of the differences that the targets are about."""
+    lines = ["| better than | seeds | points (95 % over seeds; over tasks) |", "| --- | --- | --- |"]
+    for name, goal in goals.items():
+        if gap := goal["difference"]:
+            over = f"{_range(gap['low'], gap['high'], 100)}; {_range(gap['low_tasks'], gap['high_tasks'], 100)}"
+            lines.append(f"| {name} | {goal['seeds']} | {_figure(gap['mean'], 100)} ({over}) |")
+    return "\n".join(lines) if len(lines) > 2 else ""
 
 
 def _range(low: float | None, high: float | None, scale: int) -> str:
@@ -151,7 +163,8 @@ def main() -> None:
     if args.json:
         print(json.dumps({"tables": tables(found), "targets": targets(found)}))
         return
-    print("\n\n".join(map(markdown, tables(found))) or f"no outcomes in {args.results}")
+    parts = [*map(markdown, tables(found)), pairs(targets(found))]
+    print("\n\n".join(filter(None, parts)) or f"no outcomes in {args.results}")
 
 
 if __name__ == "__main__":
