@@ -52,9 +52,9 @@ def known_rates() -> dict[str, Any]:
     return found
 
 
-def rate(place: Place, recipe: str) -> tuple[str, ...]:
-    """The word for the learning rate of a recipe's family, if one has been chosen for this environment and base."""
-    known = known_rates().get(place.title, {})
+def rate(title: str, recipe: str) -> tuple[str, ...]:
+    """The word for the learning rate of a recipe's family, if one has been chosen for an environment and base."""
+    known = known_rates().get(title, {})
     return tuple(
         f"--train.learning_rate={known[family]['learning_rate']:g}"
         for family, recipes in FAMILIES.items()
@@ -97,14 +97,14 @@ def make(place: Place, row: Row, seed: int, quick: bool) -> int:
             *SHARED,
             f"--run.max_env_steps={table.budget}",
             *row.words,
-            *rate(place, row.recipe),
+            *rate(place.title, row.recipe),
             *more,
             f"--base={base}",
         )
         words = (*common, f"--env={table.env}", f"--seed={seed}", f"--out={path}", *told)
         if code := agentq(path, "train", row.recipe, *words):
             return code
-    for name in measures(table):
+    for name in measures(place):
         temperature, env = MEASURED.get(name, 0), name if name in table.also else table.env
         for attempt, measured in enumerate(_measured(place, path, row, name)):
             words = (f"--out={measured}", f"--eval.temperature={temperature}", f"--seed={seed + 1000 * attempt}")
@@ -114,9 +114,9 @@ def make(place: Place, row: Row, seed: int, quick: bool) -> int:
     return 0
 
 
-def measures(table: Table) -> tuple[str, ...]:
-    """How a table's models are measured: on its environment in two ways, and greedily on others."""
-    return (*MEASURED, *table.also)
+def measures(place: Place) -> tuple[str, ...]:
+    """How a table's models are measured: on its environment greedily and sampled, and greedily on others."""
+    return (*(name for name in MEASURED if name == "greedy" or place.attempts), *place.table.also)
 
 
 def summary(path: Path) -> RungResult | None:
@@ -139,7 +139,7 @@ def keep_outcomes(place: Place, name: str, seeds: list[int]) -> None:
     """Write the outcomes of all finished rows of a table to `benchmarks/results`."""
     command = f"python benchmarks/methods.py {name} --seeds {' '.join(map(str, seeds))}"
     command += "" if place.base == embedded_base() else f" --base {place.base}"
-    for row, seed, how in product(place.table.rows, seeds, measures(place.table)):
+    for row, seed, how in product(place.table.rows, seeds, measures(place)):
         path = place.run(row, seed)
         runs = _measured(place, path, row, how)
         if all(map(summary, runs)):
@@ -181,7 +181,7 @@ def report(place: Place, seeds: list[int]) -> list[dict[str, Any]]:
         if row.recipe:
             runs = [training(path, row.recipe) for path in paths.values() if summary(path)]
             figure |= {key: [run[key] for run in runs] for key in (runs[0] if runs else ())}
-        for name in measures(place.table):
+        for name in measures(place):
             measured = {seed: _measured(place, path, row, name)[0] for seed, path in paths.items()}
             results = {seed: found for seed, path in measured.items() if (found := summary(path))}
             if not results:
@@ -234,9 +234,7 @@ def main() -> int:
     parser.add_argument("--base", type=Path, metavar="MODEL", default=embedded_base(), help="where training starts")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--jobs", type=int, default=2, help="runs at once, one process with one thread each")
-    parser.add_argument(
-        "--attempts", type=int, default=ATTEMPTS, help="sampled episodes per task; default: %(default)s"
-    )
+    parser.add_argument("--attempts", type=int, default=ATTEMPTS, help="sampled episodes per task; 0: greedy only")
     parser.add_argument("--out", type=Path, default=Path("runs/methods"))
     parser.add_argument("--only", nargs="+", metavar="ROW", help="run these rows only")
     parser.add_argument("--quick", action="store_true", help="one round of two tasks, to see whether it runs")

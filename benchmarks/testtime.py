@@ -2,10 +2,11 @@
 
     python benchmarks/testtime.py [--env booking] [--base MODEL] [--calls 100] [--search.num_proposals 3]
 
-For each seed an RFT model is trained from the base with the recipe's settings and measured greedily. Then
-`agentq eval --search` measures it by each way to choose (`eval.chosen_by all`), each with so many sampled actions per
-task. Further words are settings of that command. The same command resumes where an earlier one stopped. Writes the
-outcomes of all tasks to benchmarks/results, from which `results.py` makes the table with intervals over seeds.
+For each seed an RFT model is trained from the base with the recipe's settings, at the rate that `rates.py` chose if it
+did, and measured greedily. Then `agentq eval --search` measures it by each way to choose (`eval.chosen_by all`), each
+with so many sampled actions per task. Further words are settings of that command. The same command resumes where an
+earlier one stopped. Writes the outcomes of all tasks to benchmarks/results, from which `results.py` makes the table with
+intervals over seeds.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import get_args
 
 import results
 from machine import commit
-from methods import agentq, summary
+from methods import INLINE, agentq, rate, summary
 from outcomes import RESULTS, Outcomes, keep, of_runs, titled
 
 from agentq.eval_settings import ChosenBy
@@ -29,11 +30,11 @@ def measure(
     out: Path, env: str, seed: int, calls: int, num_tasks: int, base: str, more: tuple[str, ...]
 ) -> dict[str, dict[str, float]]:
     """Success by task of each row, for one seed."""
-    trained, searched = out / f"{env}-rft-seed{seed}", out / f"{env}-calls{calls}-seed{seed}"
-    common = (f"--env={env}", f"--seed={seed}", f"--eval.num_tasks={num_tasks}", "--json")
-    if not summary(trained) and agentq(
-        trained, "train", "rft", *common, f"--base={base}", "--eval.measure_base=false", f"--out={trained}"
-    ):
+    title = titled(env, base)
+    trained, searched = out / f"{title}-rft-seed{seed}", out / f"{title}-calls{calls}-seed{seed}"
+    common = (f"--env={env}", f"--seed={seed}", f"--eval.num_tasks={num_tasks}", "--json", INLINE)
+    how = ("--eval.measure_base=false", "--train.devices=", *rate(title, "rft"))
+    if not summary(trained) and agentq(trained, "train", "rft", *common, f"--base={base}", *how, f"--out={trained}"):
         raise SystemExit(f"training failed; see {trained}.log")
     ways = (f"--eval.max_calls={calls}", f"--eval.num_iterations={MOST_EPISODES}", "--eval.chosen_by=all", *more)
     words = ("eval", str(trained / "checkpoints" / "rft"), "--search", *common, *ways, f"--out={searched}")

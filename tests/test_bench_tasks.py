@@ -62,11 +62,11 @@ def test_every_recipe_is_of_one_family_whose_rate_is_chosen_on_validation(
     assert rates.chosen({"0.0001": [0.4, 0.6], "3e-05": [0.5, 0.5], "0.0003": [0.9, 0.0]}) == 3e-5  # a tie
     assert rates.chosen({"0.0001": [0.4, 0.7], "3e-05": [0.5, 0.5]}) == 1e-4
     monkeypatch.setattr(methods, "RATES", tmp_path / "rates.json")
-    own = methods.Place(tmp_path, methods_rows.TABLES["loop"], embedded_base())
-    assert methods.rate(own, "ppo") == ()
+    own = methods.Place(tmp_path, methods_rows.TABLES["loop"], embedded_base()).title
+    assert own == "booking" and methods.rate(own, "ppo") == ()
     (tmp_path / "rates.json").write_text('{"booking": {"clipped": {"learning_rate": 3e-05}}}')
     assert methods.rate(own, "ppo") == ("--train.learning_rate=3e-05",) and methods.rate(own, "rft") == ()
-    other = methods.Place(tmp_path, methods_rows.TABLES["loop"], Path("models/other"))
+    other = methods.Place(tmp_path, methods_rows.TABLES["loop"], Path("models/other")).title
     assert methods.rate(other, "ppo") == ()  # each base has its own
 
 
