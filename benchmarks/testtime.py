@@ -5,8 +5,8 @@
 For each seed an RFT model is trained from the base with the recipe's settings, at the rate that `rates.py` chose if it
 did, and measured greedily. Then `agentq eval --search` measures it by each way to choose (`eval.chosen_by all`), each
 with so many sampled actions per task. Further words are settings of that command. The same command resumes where an
-earlier one stopped. Writes the outcomes of all tasks to benchmarks/results, from which `results.py` makes the table with
-intervals over seeds.
+earlier one stopped. Writes the outcomes of all tasks to benchmarks/results, from which `results.py` makes the table
+with intervals over seeds.
 """
 
 from __future__ import annotations
