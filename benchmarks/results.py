@@ -36,6 +36,9 @@ TARGETS = (  # (table, env, better row, other row): the interval over seeds must
     ("ladder-reading", "booking", "agent_q", "rft"),
     ("ladder-reading", "booking", "agent_q", "outcome_dpo"),
     ("ladder-reading", "booking", "agent_q", "agent_q_no_critic"),
+    ("methods-step_agent_shop-reading", "shop", "step_agent_implicit", "sft"),
+    ("methods-step_agent_shop-reading", "shop", "step_agent_implicit", "sft, all"),
+    ("methods-step_agent_shop-reading", "shop", "step_agent_inverse", "sft"),
     ("miniwob", "miniwob", "agent_q", "sft"),
 )
 Key = tuple[str, str, str]
