@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from agentq.cli import main
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.recipes.pipeline import search_settings
 from agentq.recipes.recipe import sampling_of
 from agentq.recipes.settings import RECIPES
 from agentq.searching.branching import at_random, branched
@@ -18,6 +19,7 @@ from agentq.searching.run import wait_for
 from agentq.searching.selection import SearchSettings
 from agentq.searching.tree import TreeSearch
 from agentq.searching.unreadable import ended_if_unreadable
+from agentq.store.run import RunStore
 from agentq.types import EnvAction, History, Language, Observation, Split, StepResult, Task
 from tests.reads import made
 
@@ -87,5 +89,36 @@ def test_the_setting_reaches_every_recipe_that_samples() -> None:
     assert all(made(settings, words).run.max_unreadable == 3 for settings in RECIPES.values())
     r: Any = SimpleNamespace(settings=made(RECIPES["loop"], words), seed=5)
     assert sampling_of(r) == RolloutSettings(1.0, 5, max_unreadable=3)
-    search = made(RECIPES["agent_q"], words).search  # type: ignore[attr-defined]
-    assert search_settings(search, 2, 0, max_unreadable=3).max_unreadable == 3
+
+
+@pytest.mark.parametrize("search", [False, True])
+def test_a_model_of_random_weights_ends_its_episodes_early(search: bool, base: Path, tmp_path: Path) -> None:
+    words = ["--eval.num_tasks=2", "--run.max_unreadable=2", "--model.max_new_tokens=4", f"--out={tmp_path / 'run'}"]
+    more = (
+        [
+            "--search",
+            "--eval.num_iterations=2",
+            "--critic.model=none",
+            "--search.num_proposals=1",
+            "--search.temperature=2",
+        ]
+        if search
+        else ["--eval.temperature=2"]
+    )
+    assert main(["eval", str(base), *words, *more]) == 0
+    with RunStore.read(tmp_path / "run") as store:
+        (stage,) = [stage for stage in store.stages() if stage.endswith("eval")]
+        paths = [[step.proposal for step in t.steps] for t in store.trajectories(stage)]
+        paths += [[t.proposal[node] for node in t.path(len(t) - 1)[1:]] for t in store.trees(stage)]
+    assert len(paths) == 2 and all(2 <= len(path) < 9 for path in paths)  # a site has 15 steps and more
+    assert all(proposal.action.env_action is None for path in paths for proposal in path[-2:])
+
+
+def test_the_search_of_agent_q_ends_paths_early(base: Path, tmp_path: Path) -> None:
+    out, words = tmp_path / "run", ["--run.num_tasks=2", "--search.num_iterations=3", "--eval.num_tasks=1"]
+    words += ["--run.max_unreadable=1", "--search.temperature=2", "--model.max_new_tokens=4", "--critic.model=none"]
+    main(["train", "agent_q", f"--base={base}", f"--out={out}", *words, "--eval.measure_base=false"])
+    with RunStore.read(out) as store:
+        trees = list(store.trees("agent_q/round1/collect"))
+    unread = [(t, n) for t in trees for n in range(1, len(t)) if t.proposal[n].action.env_action is None]
+    assert unread and not any(len(tree.children(node)) for tree, node in unread)

@@ -158,6 +158,11 @@ LINES: Lines = {
         ("s.num_iterations, r.settings.run.seed", "s.num_proposals, r.settings.run.seed"),
         ("kind=TREE, sessions", "sessions"),
     ],
+    ("agent_q.py", "test_unreadable"): [("max_unreadable=r.settings.run.max_unreadable", "")],
+    ("pipeline.py", "test_unreadable"): [
+        (", max_unreadable=self.settings.run.max_unreadable", ""),
+        (", max_unreadable=run.max_unreadable", ""),
+    ],
     ("agent_q.py", CREDIT): [("r.settings.train.logp_tolerance) and known:", "r.settings.train.logp_tolerance):")],
     ("agent_q.py", LOSS): [
         ("beta=train.beta", "beta=0.1"),

@@ -8,6 +8,7 @@ paths to success need, and a search cannot find again what the policy no longer 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,8 @@ def collect(r: Round[AgentQ]) -> None:
     The stage's note tells by which settings pairs are taken.
     """
     s = r.settings.search
-    settings = search_settings(s, s.num_iterations, r.settings.run.seed, max_unreadable=r.settings.run.max_unreadable)
+    settings = search_settings(s, s.num_iterations, r.settings.run.seed)
+    settings = replace(settings, max_unreadable=r.settings.run.max_unreadable)
     job = partial(searches, policy=r.policy, critic=r.settings.critic, settings=settings, stage=r.stage)
     r.pipeline.collect(r.stage, attempts(r.tasks()), job, kind=TREE, sessions=s.leaves_in_flight)
     r.store.set_note(r.stage, {**(r.store.note(r.stage) or {}), "pairs": pairing(r.settings)})

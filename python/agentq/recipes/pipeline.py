@@ -145,8 +145,7 @@ class Pipeline(Resources):
 
         A task with an environment fault counts as not solved. The row gives the number of such tasks.
         """
-        run = self.settings.run
-        sampling = RolloutSettings(temperature, run.seed, max_unreadable=run.max_unreadable)
+        sampling = RolloutSettings(temperature, self.settings.run.seed, max_unreadable=self.settings.run.max_unreadable)
         self._set_apart(stage, checkpoint)
         self.collect(stage, attempts(tasks), partial(episodes, policy=checkpoint, sampling=sampling))
         ended = [(of_episode(t), end_of_episode(t)) for t in self.store.trajectories(stage)]
@@ -172,10 +171,8 @@ class Pipeline(Resources):
         """
         oracle = chosen_by == "oracle"
         run = self.settings.run
-        settings = search_settings(
-            search, measured.num_iterations, run.seed, stop_on_success=oracle, max_unreadable=run.max_unreadable
-        )
-        settings = replace(settings, max_calls=measured.max_calls)
+        settings = search_settings(search, measured.num_iterations, run.seed, stop_on_success=oracle)
+        settings = replace(settings, max_calls=measured.max_calls, max_unreadable=run.max_unreadable)
         self._set_apart(stage, checkpoint)
         if chosen_by in ("majority", "best_of_n"):
             job: Job = partial(votes, policy=checkpoint, settings=settings, scored=chosen_by == "best_of_n")
@@ -288,9 +285,7 @@ class Pipeline(Resources):
         return self.usage + (self.workers.usage if self.workers is not None else Usage())
 
 
-def search_settings(
-    s: Search, num_iterations: int, seed: int, *, stop_on_success: bool = False, max_unreadable: int = 0
-) -> SearchSettings:
+def search_settings(s: Search, num_iterations: int, seed: int, *, stop_on_success: bool = False) -> SearchSettings:
     """Settings of a search with `num_iterations` rollouts, from the section `search`."""
     return SearchSettings(
         num_iterations=num_iterations,
@@ -302,5 +297,4 @@ def search_settings(
         selection=s.selection,
         leaves_in_flight=s.leaves_in_flight,
         alpha=s.alpha,
-        max_unreadable=max_unreadable,
     )
