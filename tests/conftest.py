@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import platform
+import signal
 from collections.abc import Generator, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,6 +17,9 @@ from agentq.errors import MissingExtra
 
 # Tests open pages of their own, often as root in a container, where Chromium cannot have its sandbox; 0 tests with it.
 os.environ.setdefault("AGENTQ_NO_SANDBOX", "1")
+
+# A shell's job in the background ignores Ctrl-C, and all that it starts; tests send it to programs that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 NAMES = ("agentq-search", "numpy", "pydantic", "torch", "transformers", "playwright", "hypothesis")
 
