@@ -22,7 +22,7 @@ from typing import Any
 
 from machine import commit, machine
 from methods import INLINE, agentq, summary
-from outcomes import RESULTS, Outcomes, difference, interval, keep, of_runs, titled
+from outcomes import RESULTS, Outcomes, base_words, difference, interval, keep, of_runs, titled
 
 from agentq.evaluation.critic import CriticAccuracy, concordance
 from agentq.evaluation.stats import RungResult
@@ -110,8 +110,8 @@ def keep_outcomes(
     folder: Path,
 ) -> None:
     """Write the outcomes of all finished rungs to `folder`."""
-    told = settings if base == str(embedded_base()) else [f"--base {base}", *settings]
-    command = " ".join(["python benchmarks/ladder.py --env", env, "--seeds", *map(str, seeds), *told])
+    words = [*map(str, seeds), *base_words(base), *settings]
+    command = " ".join(["python benchmarks/ladder.py --env", env, "--seeds", *words])
     table = titled("ladder", base)
     for seed, path, runs in zip(seeds, paths, sampled, strict=True):
         for row in map(RungResult.from_dict, json.loads((path / "summary.json").read_text())):

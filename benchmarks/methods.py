@@ -31,7 +31,7 @@ from typing import Any
 
 from machine import commit, machine
 from methods_rows import FAMILIES, TABLES, Row, Table
-from outcomes import Outcomes, difference, interval, keep, of_runs, titled
+from outcomes import Outcomes, base_words, difference, interval, keep, of_runs, titled
 
 from agentq.evaluation.stats import RungResult
 from agentq.policies.engine_names import embedded_base
@@ -137,8 +137,7 @@ def _measured(place: Place, path: Path, row: Row, name: str) -> list[Path]:
 
 def keep_outcomes(place: Place, name: str, seeds: list[int]) -> None:
     """Write the outcomes of all finished rows of a table to `benchmarks/results`."""
-    command = f"python benchmarks/methods.py {name} --seeds {' '.join(map(str, seeds))}"
-    command += "" if place.base == embedded_base() else f" --base {place.base}"
+    command = " ".join(["python benchmarks/methods.py", name, "--seeds", *map(str, seeds), *base_words(place.base)])
     for row, seed, how in product(place.table.rows, seeds, measures(place)):
         path = place.run(row, seed)
         runs = _measured(place, path, row, how)

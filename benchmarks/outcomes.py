@@ -59,6 +59,11 @@ def titled(table: str, base: Path | str) -> str:
     return table if Path(base) == embedded_base() else f"{table}-{Path(base).name}"
 
 
+def base_words(base: Path | str) -> list[str]:
+    """The words of a command that begins with the model `base`."""
+    return [] if Path(base) == embedded_base() else ["--base", str(base)]
+
+
 def of_runs(runs: Sequence[Path], stage: str = "") -> dict[str, float]:
     """Success by task seed: the mean over the runs, which measured the same model on the same tasks.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from machine import commit
 from methods import agentq, summary
-from outcomes import RESULTS, Outcomes, keep, of_runs, titled
+from outcomes import RESULTS, Outcomes, base_words, keep, of_runs, titled
 
 from agentq.policies.engine_names import embedded_base
 from agentq.store.run import RunStore
@@ -53,7 +53,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/rounds"))
     parser.add_argument("--results", type=Path, default=RESULTS, help="where outcomes go; default: %(default)s")
     args, settings = parser.parse_known_args()
-    command = " ".join(["python benchmarks/rounds.py --env", args.env, "--recipe", args.recipe, *settings])
+    command = " ".join(
+        ["python benchmarks/rounds.py --env", args.env, "--recipe", args.recipe, *base_words(args.base), *settings]
+    )
     for seed in args.seeds:
         path = args.out / f"{args.env.replace('/', '-')}-{args.recipe}-seed{seed}"
         grow(path, args.recipe, [f"--env={args.env}", f"--seed={seed}", f"--base={args.base}", *settings], args.rounds)

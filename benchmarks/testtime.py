@@ -18,7 +18,7 @@ from typing import get_args
 import results
 from machine import commit
 from methods import INLINE, agentq, rate, summary
-from outcomes import RESULTS, Outcomes, keep, of_runs, titled
+from outcomes import RESULTS, Outcomes, base_words, keep, of_runs, titled
 
 from agentq.eval_settings import ChosenBy
 from agentq.policies.engine_names import embedded_base
@@ -62,7 +62,7 @@ def main() -> None:
     args, settings = parser.parse_known_args()
     more = (*settings, "--base", args.judge or args.base)
     at, table = commit(), titled("testtime", args.base)  # before anything is written
-    models = [] if args.base == str(embedded_base()) else ["--base", args.base]
+    models = base_words(args.base)
     models += ["--judge", args.judge] if args.judge else []
     command = " ".join(
         ["python benchmarks/testtime.py --env", args.env, "--calls", str(args.calls), *models, *settings]
