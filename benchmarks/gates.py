@@ -5,7 +5,7 @@
 - `copy`: of 60 questions of each kind, how often it types, checks or clicks the right thing. All words are pseudo-words
   that its training never draws. At least 95 % of each kind.
 - `verdicts`: pages of results of `shop` from tasks that training never sees, where each "[4] 54 yes" is a verdict, and
-  lists of numbers beside a limit. At least 95 %.
+  lists of numbers beside a limit, "61 no , 54 yes". At least 95 % of verdicts; whole lists that are right have no aim.
 - `critic`: of two proposals of the model itself at a state of the expert's path, does it rank the better one higher? At
   least 80 % of pairs on both sites.
 - `judge`: of final pages of its own and the expert's episodes, how often it agrees with the checker. At least 90 % on
@@ -116,8 +116,13 @@ def verdicts(engine: Engine, n: int, _: int) -> dict[str, Any]:
     acted = share(sum(_same(a, e.answer) for a, e in zip(said, examples, strict=True)), n)
     limits = Words(np.random.default_rng(98), held_out=True)
     bare = [deciding.verdicts(limits) for _ in range(n)]
-    right = sum(a.strip() == e.answer for a, e in zip(answers(engine, bare), bare, strict=True))
-    return {"verdicts": share(hits, count), "actions": acted, "lists of numbers": share(right, n)}
+    numbers, lists = [0, 0], [0, n]
+    for answer, example in zip(answers(engine, bare), bare, strict=True):
+        wanted, given = example.answer.split(" , "), answer.strip().split(" , ")
+        lists[0] += answer.strip() == example.answer
+        numbers[0] += sum(a == b for a, b in zip(given, wanted, strict=False))
+        numbers[1] += len(wanted)
+    return {"verdicts": share(hits, count), "actions": acted, "numbers": share(*numbers), "whole lists": share(*lists)}
 
 
 def critic(engine: Engine, _: int, tasks: int) -> dict[str, Any]:
@@ -163,6 +168,7 @@ def main() -> None:
         f"{gate}: {name}": {"value": row["share"], "target": AT_LEAST[gate], "met": row["share"] >= AT_LEAST[gate]}
         for gate, rows in figures.items()
         for name, row in rows.items()
+        if name != "whole lists"
     }
     result = {"checkpoint": args.checkpoint, "tokens": _tokens(Path(args.checkpoint)), "figures": figures}
     result |= {"targets": targets, "machine": machine("torch"), "commit": commit()}

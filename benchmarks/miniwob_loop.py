@@ -1,29 +1,29 @@
-"""Agent Q on MiniWoB++ in Chromium: few demonstrations per page, then search and node DPO; success by page, paired.
+"""Agent Q on MiniWoB++ in Chromium: demonstrations, then search and node DPO; success by page, paired.
 
-    python benchmarks/miniwob_loop.py [--out runs/miniwob] [--report] [--json]
+    python benchmarks/miniwob_loop.py [--base MODEL] [--seeds 0 ...] [--jobs 1] [--out runs/miniwob] [--report] [--json]
 
-Two runs of `agentq train`, each resumable: sft from the embedded base, so short that acting stays weak, then agent_q
-from its checkpoint. Both are measured greedily on the same held-out tasks. Prints a Markdown table and writes
-miniwob.json to the output directory.
+Two runs of `agentq train` for each seed, each resumable: sft from the base, then agent_q from its checkpoint, behind
+its tasks. Both are measured greedily on the same held-out tasks. Prints a Markdown table, writes miniwob.json to the
+output directory and the outcomes of all tasks to benchmarks/results.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from machine import commit, machine
+from methods import agentq, rate, summary, training
+from outcomes import RESULTS, Outcomes, base_words, difference, interval, keep, of_runs, titled
 
 from agentq.envs.browser.experts import PAGES, PREFIX
-from agentq.evaluation.stats import RungResult, paired_difference
+from agentq.policies.engine_names import embedded_base
 from agentq.store.files import write_json
-from agentq.store.run import RunStore
 
 HELD_OUT = 5  # tasks per page
 SHARED = (
@@ -47,95 +47,110 @@ QUICK = {
 }
 
 
-def make(out: Path, more: dict[str, tuple[str, ...]]) -> int:
-    """Run the missing parts, with `more` settings by recipe; return the exit code of what failed, or 0."""
-    start: tuple[str, ...] = ()
-    out.mkdir(parents=True, exist_ok=True)
+def make(out: Path, base: Path, seed: int, more: dict[str, tuple[str, ...]]) -> int:
+    """Run the missing parts of a seed, with `more` settings by recipe; return the exit code of what failed, or 0."""
+    start = base
     for recipe, words in RUNS.items():
-        path = out / recipe
-        command = [
-            "-m",
-            "agentq",
-            "train",
-            recipe,
-            "--json",
-            f"--out={path}",
-            *SHARED,
-            *words,
-            *more.get(recipe, ()),
-            *start,
-        ]
-        with (out / f"{recipe}.log").open("a") as log:
-            one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
-            done = subprocess.run([sys.executable, *command], stdout=subprocess.DEVNULL, stderr=log, env=one_thread)
-        if done.returncode:
-            return done.returncode
-        start = ("--base", str(path / "checkpoints" / recipe))
+        path = run(out, base, seed, recipe)
+        chosen = (*SHARED, *words, *rate(titled("miniwob", base), recipe), *more.get(recipe, ()))
+        told = ("train", recipe, "--json", f"--out={path}", f"--seed={seed}", f"--base={start}", *chosen)
+        if not summary(path) and (code := agentq(path, *told)):
+            return code
+        start = path / "checkpoints" / recipe
     return 0
 
 
-def row(out: Path, recipe: str) -> dict[str, Any] | None:
-    """The results of a model's held-out episodes, or None if some are missing."""
-    file = out / recipe / "summary.json"
-    results = [RungResult.from_dict(found) for found in json.loads(file.read_text())] if file.exists() else []
-    if not results:
-        return None
-    with RunStore.read(out / recipe) as store:
-        won = {f"{t.task.env} {t.task.seed}": t.success for t in store.trajectories(f"{recipe}/eval") if not t.broken}
-        rounds = [line for line in store.metrics() if line["stage"] == recipe]
-    return {**asdict(results[-1]), "won": won, "rounds": rounds}
+def run(out: Path, base: Path, seed: int, recipe: str) -> Path:
+    """The directory of a run."""
+    return out / titled("miniwob", base) / f"seed{seed}" / recipe
 
 
-def report(out: Path) -> dict[str, Any]:
-    """The existing results: one row per model, and their paired difference."""
-    rows = {recipe: found for recipe in RUNS if (found := row(out, recipe))}
-    won = [found.pop("won") for found in rows.values()]
+def report(out: Path, base: Path, seeds: list[int]) -> dict[str, Any]:
+    """The existing results: one row per model, and the difference of those seeds that have both."""
+    rows, won = {}, dict[str, dict[int, dict[str, float]]]()
+    for recipe in RUNS:
+        paths = [(seed, path) for seed in seeds if (result := summary(path := run(out, base, seed, recipe)))]
+        results = [result for _, path in paths if (result := summary(path))]
+        if not results:
+            continue
+        low, high = interval(results)
+        won[recipe] = {seed: of_runs([path]) for seed, path in paths}
+        pages = {page: [r.by_env[page] for r in results if page in r.by_env] for page in PAGES}
+        rows[recipe] = {
+            "seeds": [seed for seed, _ in paths],
+            "rates": [result.rate for result in results],
+            "low": low,
+            "high": high,
+            "n": [result.n for result in results],
+            "by_page": {
+                page: [int(sum(f[key] for f in found)) for key in ("successes", "n")] for page, found in pages.items()
+            },
+            "training": [training(path, recipe) for _, path in paths],
+        }
     figures: dict[str, Any] = {"rows": rows}
-    if len(won) == len(RUNS):
-        before, after = ([each[task] for task in sorted(won[0].keys() & won[1].keys())] for each in won)
-        figures["paired"] = asdict(paired_difference(after, before))
+    first, second = (won.get(recipe, {}) for recipe in RUNS)
+    if both := [(second[seed], first[seed]) for seed in sorted(first.keys() & second.keys())]:
+        figures["paired"] = asdict(difference(both))
     return figures
 
 
+def keep_outcomes(out: Path, base: Path, seeds: list[int]) -> None:
+    """Write the outcomes of all finished runs to `benchmarks/results`."""
+    command = " ".join(["python benchmarks/miniwob_loop.py --seeds", *map(str, seeds), *base_words(base)])
+    for seed in seeds:
+        for recipe in RUNS:
+            if summary(path := run(out, base, seed, recipe)):
+                steps = training(path, recipe)["env_steps"]
+                table, tasks = titled("miniwob", base), of_runs([path])
+                keep(Outcomes(table, "miniwob", recipe, "greedy", seed, command, commit(), tasks, steps), RESULTS)
+
+
 def markdown(figures: dict[str, Any]) -> str:
-    """The table of docs/experiments.md."""
+    """The table of docs/experiments.md: successes of all seeds by page."""
     rows = figures["rows"]
     lines = [f"| page | {' | '.join(rows)} |", "|---" * (1 + len(rows)) + "|"]
     lines.append(f"| all | {' | '.join(_rate(found) for found in rows.values())} |")
     for page in PAGES:
-        cells = [_count(found["by_env"].get(page)) for found in rows.values()]
+        cells = ["{}/{}".format(*found["by_page"][page]) for found in rows.values()]
         lines.append(f"| {page.removeprefix(PREFIX)} | {' | '.join(cells)} |")
     if less := figures.get("paired"):
-        low, high = 100 * less["low"], 100 * less["high"]
-        lines.append(f"\n{100 * less['diff']:+.1f} points ({low:+.1f} to {high:+.1f}), p = {less['p_value']:.2g}")
+        spans = [("low", "high"), ("low_tasks", "high_tasks")][len(less["by_seed"]) < 2 :]
+        told = "; ".join(f"{100 * less[a]:+.1f} to {100 * less[b]:+.1f}" for a, b in spans)
+        lines.append(f"\n{100 * less['mean']:+.1f} points ({told})")
     return "\n".join(lines)
 
 
 def _rate(found: dict[str, Any]) -> str:
-    low, high = 100 * found["low"], 100 * found["high"]
-    return f"{100 * found['successes'] / found['n']:.1f} % ({low:.1f} - {high:.1f})"
-
-
-def _count(found: dict[str, Any] | None) -> str:
-    return f"{found['successes']}/{found['n']} ({100 * found['low']:.0f} - {100 * found['high']:.0f})" if found else "-"
+    mean = sum(found["rates"]) / len(found["rates"])
+    return f"{100 * mean:.1f} % ({100 * found['low']:.1f} - {100 * found['high']:.1f})"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--base", type=Path, metavar="MODEL", default=embedded_base(), help="where training starts")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--jobs", type=int, default=1, help="seeds at once; default: %(default)s")
     parser.add_argument("--out", type=Path, default=Path("runs/miniwob"))
     parser.add_argument("--report", action="store_true", help="run nothing, show the existing results")
     parser.add_argument("--quick", action="store_true", help="few tasks, to see whether it runs")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     args = parser.parse_args()
-    code = 0 if args.report else make(args.out, QUICK if args.quick else {})
-    figures = report(args.out)
+    failed: list[int] = []
+    if not args.report:
+        more = QUICK if args.quick else {}
+        with ThreadPoolExecutor(args.jobs) as pool:
+            codes = pool.map(lambda seed: make(args.out, args.base, seed, more), args.seeds)
+            failed = [seed for seed, code in zip(args.seeds, codes, strict=True) if code]
+    if not args.quick:
+        keep_outcomes(args.out, args.base, args.seeds)
+    figures = report(args.out, args.base, args.seeds)
     made = {"machine": machine("torch", "playwright", "miniwob"), "commit": commit()}
     found = {"figures": figures, "targets": {}, **made}
     write_json(args.out / "miniwob.json", found)
     print(json.dumps(found) if args.json else markdown(figures))
-    if code:
-        print(f"failed, see the logs in {args.out}", file=sys.stderr)
-    return code
+    if failed:
+        print(f"failed, see the logs in {args.out}: seed {', '.join(map(str, failed))}", file=sys.stderr)
+    return bool(failed)
 
 
 if __name__ == "__main__":

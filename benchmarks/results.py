@@ -36,6 +36,7 @@ TARGETS = (  # (table, env, better row, other row): the interval over seeds must
     ("ladder-reading", "booking", "agent_q", "rft"),
     ("ladder-reading", "booking", "agent_q", "outcome_dpo"),
     ("ladder-reading", "booking", "agent_q", "agent_q_no_critic"),
+    ("miniwob-reading", "miniwob", "agent_q", "sft"),
     ("methods-step_agent_shop-reading", "shop", "step_agent_implicit", "sft"),
     ("methods-step_agent_shop-reading", "shop", "step_agent_implicit", "sft, all"),
     ("methods-step_agent_shop-reading", "shop", "step_agent_inverse", "sft"),

@@ -22,6 +22,7 @@ from agentq.agent.verdicts import parse_judgement  # noqa: E402
 from agentq.base.demonstrations import Demonstration, demonstrate  # noqa: E402
 from agentq.base.exercises import TrainingExample  # noqa: E402
 from agentq.base.reading import deciding, judging, training  # noqa: E402
+from agentq.base.reading.copying import compared  # noqa: E402
 from agentq.base.reading.encoding import encode  # noqa: E402
 from agentq.base.reading.initial import write_induction_heads  # noqa: E402
 from agentq.base.reading.make import ReadingSettings, _config, make_reading  # noqa: E402
@@ -146,6 +147,41 @@ def test_numbers_that_are_sizes_get_other_numbers_and_prices_do_not() -> None:
     assert other.others == d.others
 
 
+def test_colors_are_known_after_the_products_page_was_opened() -> None:
+    episodes, corrected = list[list[Demonstration]](), 0
+    for d in demonstrate("shop", 60, 0, looks=True):
+        if not d.history.actions:
+            episodes.append([])
+        episodes[-1].append(d)
+    for episode in episodes:
+        opened = set[str]()
+        for d in episode:
+            page = d.history.observation.text
+            names = {int(i): name for name, i in re.findall(r"^link (.+) \[(\d+)\]$", page, re.MULTILINE)}
+            passed = {names[int(i)] for i in re.findall(r"\[(\d+)\] \d+ color no", d.thought)}
+            assert passed <= opened
+            corrected += bool(passed)
+            opened.add(names.get(d.action.element or 0, ""))
+        assert episode[-1].history.observation.text.startswith("heading Order complete")
+    assert corrected >= 3
+    assert any("color no" in d.thought for d in demonstrate("shop", 60, 0))  # the expert itself knows them
+
+
+def test_corrected_episodes_begin_where_a_product_proves_wrong() -> None:
+    plain, more = (Sites.collect(walks=1, acted=2, ranked=1, slip_rate=0.0, seed=0, corrected=n).acted for n in (0, 3))
+    added = more[len(plain) :]
+    wrong = [d for d in added if "is not here" in d.thought]
+    assert more[: len(plain)] == plain and len({d.history.instruction for d in added}) == 3
+    assert "is not here" in added[0].thought and len(wrong) >= 3
+    assert any("color no" in d.thought for d in added)
+
+
+def test_similar_names_are_compared_in_turn() -> None:
+    ids = {"Blue Fox Diner": 3, "Fox Diner": 4, "Old Fox Diner": 5, "Old Fox Bar": 6}
+    assert compared(ids, "Old Fox Diner") == ["[3] Blue no", "[4] Old no", "[5] Old Fox Diner yes"]
+    assert compared(ids, "Red Cat") == ["[3] Blue no", "[4] Fox no", "[5] Old no", "[6] Old no"]
+
+
 def test_a_ranking_lists_what_a_policy_proposes_beside_the_experts_action() -> None:
     sites = Sites.collect(walks=1, acted=1, ranked=6, slip_rate=0.0, seed=0)
     w = Words(np.random.default_rng(0))
@@ -171,7 +207,7 @@ def test_encoding_is_that_of_the_chat_template(tokenizer: Any) -> None:
 
 
 def test_new_models_look_at_the_token_before_and_at_what_followed_the_same_token(tokenizer: Any) -> None:
-    model = make_model(tokenizer, ReadingSettings(hidden_size=128, num_layers=2, vocab_size=800))
+    model = make_model(tokenizer, ReadingSettings(hidden_size=128, num_heads=4, num_layers=2, vocab_size=800))
     model.set_attn_implementation("eager")
     ids = torch.randperm(len(tokenizer))[:20].repeat(2)[None]
     with torch.no_grad():

@@ -147,7 +147,10 @@ def _instruction(w: Words, labels: list[str], values: list[str], end: str) -> st
 
 
 def pick(w: Words) -> TrainingExample:
-    """Elements with similar names to click, or boxes to check; a name may be missing and the next page is due."""
+    """Elements with similar names to click, or boxes to check; a name may be missing and the next page is due.
+
+    If names share words, the thought compares each with the wanted one, up to the right one.
+    """
     role = w.one(("link", "link", "button", "checkbox", "radio", "tab", "clickable"))
     names = w.similar(3 + w.below(7)) if w.chance(0.8) else list(dict.fromkeys(w.word() for _ in range(3 + w.below(7))))
     absent = names[len(names) - 1 - w.below(2) :]
@@ -163,15 +166,30 @@ def pick(w: Words) -> TrainingExample:
     last = first + len(shown)
     lines.append(f"{'link' if onward != 'Submit' else 'button'} {onward} [{last}]")
     verb, turns = w.one(("Click", "click on the", "Open", "Select", "choose", "press", "go to")), []
+    shared = len({word for name in shown for word in name.split()}) < sum(len(name.split()) for name in shown)
     for name in w.shuffled([*shown, *absent])[: 2 + w.below(5)]:
+        said = compared(ids, name) if shared else []
         if name in ids:
-            answer = act(Command.CLICK, ids[name], f"{name} [{ids[name]}]")
+            answer = act(Command.CLICK, ids[name], " , ".join(said) or f"{name} [{ids[name]}]")
         elif onward == "Submit":
-            answer = format_action(EnvAction(Command.STOP), thought=f"{name} is not here", status=Status.FAIL)
+            thought = " , ".join([*said, f"{name} is not here"])
+            answer = format_action(EnvAction(Command.STOP), thought=thought, status=Status.FAIL)
         else:
-            answer = act(Command.CLICK, last, f"{name} is not here , {onward} [{last}]")
+            answer = act(Command.CLICK, last, " , ".join([*said, f"{name} is not here , {onward} [{last}]"]))
         turns.append((f"{verb} {quoted(w, name)}", answer))
     return ask(turns, "\n".join(lines))
+
+
+def compared(ids: dict[str, int], wanted: str) -> list[str]:
+    """A verdict on each name up to the wanted one, "[3] Blue no", with the first word that one of the two lacks."""
+    said = list[str]()
+    for name, element in ids.items():
+        if name == wanted:
+            return [*said, f"[{element}] {name} yes"]
+        mine, its = wanted.split(), name.split()
+        odd = next((word for word in its if word not in mine), None) or next(word for word in mine if word not in its)
+        said.append(f"[{element}] {odd} no")
+    return said
 
 
 def several(w: Words) -> TrainingExample:

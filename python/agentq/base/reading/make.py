@@ -32,10 +32,10 @@ class ReadingSettings:
     """All ours. Numbers of walks and demonstrations are per site; token counts include padding."""
 
     sites: tuple[str, ...] = ("booking", "shop")
-    hidden_size: int = 128
-    intermediate_size: int = 336
+    hidden_size: int = 160
+    intermediate_size: int = 416
     num_layers: int = 6
-    num_heads: int = 4
+    num_heads: int = 5
     vocab_size: int = 4096
     context_tokens: int = 2048
     tokenizer_walks: int = 300
@@ -43,11 +43,12 @@ class ReadingSettings:
     tokenizer_programs: int = 500  # episodes of `apps/1`
     walks: int = 400  # on `shop`
     demonstrations: int = 60
+    corrected: int = 40  # episodes of `shop` after the first product has proved wrong
     ranked_demonstrations: int = 400  # seen only as questions of ranking and judging
     programs: int = 60  # episodes of `apps/1`
     slip_rate: float = 0.15  # share of the expert's steps that another action replaces; the expert then recovers
     longest: int = 1000  # tokens of an exercise
-    tokens: int = 86_000_000
+    tokens: int = 48_000_000
     learning_rate: float = 2e-3
     held_out: int = 25  # exercises of each kind after each part
     seed: int = 0
@@ -73,7 +74,12 @@ def make_reading(
         model = LlamaForCausalLM(_config(s, tokenizer))
         write_induction_heads(model)
         sites = Sites.collect(
-            walks=s.walks, acted=s.demonstrations, ranked=s.ranked_demonstrations, slip_rate=s.slip_rate, seed=s.seed
+            walks=s.walks,
+            acted=s.demonstrations,
+            ranked=s.ranked_demonstrations,
+            slip_rate=s.slip_rate,
+            seed=s.seed,
+            corrected=s.corrected,
         )
         kinds = {**KINDS, **sites.kinds, "block": Programs.collect(s.programs).block}
         own = () if ranks.first else (ranks.index,)

@@ -42,21 +42,37 @@ class Sites:
     values: dict[str, list[str]]  # what the expert enters or selects in `ranked`, by the field
 
     @classmethod
-    def collect(cls, *, walks: int, acted: int, ranked: int, slip_rate: float, seed: int, first_task: int = 0) -> Sites:
-        """Walks and episodes of BASE tasks from index `first_task`; numbers are per site."""
+    def collect(
+        cls,
+        *,
+        walks: int,
+        acted: int,
+        ranked: int,
+        slip_rate: float,
+        seed: int,
+        first_task: int = 0,
+        corrected: int = 0,
+    ) -> Sites:
+        """Walks and episodes of BASE tasks from index `first_task`; numbers are per site.
+
+        `corrected` more episodes on `shop` open a product that fits but for its colors, and go on with another.
+        """
         pages: dict[str, list[tuple[Observation, Task]]] = defaultdict(list)
         for page, task in collect_pages("shop", walks, seed, start=first_task + 1_000_000):
             pages[page.url.strip("/").partition("?")[0].partition("/")[0]].append((page, task))
 
         def shown(n: int, start: int) -> list[Demonstration]:
-            found = [demonstrate(x, n, seed + i, start=start, slip_rate=slip_rate) for i, x in enumerate(SITES)]
-            return [d for demos in found for d in demos if "color no" not in d.thought]  # which only the expert knows
+            found = [
+                demonstrate(x, n, seed + i, start=start, slip_rate=slip_rate, looks=True) for i, x in enumerate(SITES)
+            ]
+            return [d for demos in found for d in demos]
 
         found, values = shown(ranked, first_task + acted), defaultdict[str, list[str]](list)
         for d in found:
             if d.action.text is not None:
                 values[_field(d)].append(d.action.text)
-        return cls(dict(pages), shown(acted, first_task), found, first_task, dict(values))
+        mended = _corrected(corrected, first_task + 3_000_000, seed)
+        return cls(dict(pages), shown(acted, first_task) + mended, found, first_task, dict(values))
 
     @property
     def kinds(self) -> dict[str, Make]:
@@ -194,6 +210,19 @@ class Sites:
         if w.chance(0.12):
             page, url, answer = d.history.observation.text, d.history.observation.url, ["Done: yes / no: NO"]
         return TrainingExample(judge_messages(History(told, Observation(page, url), (*past, stop))), "\n".join(answer))
+
+
+def _corrected(n: int, start: int, seed: int) -> list[Demonstration]:
+    """`n` episodes of `shop` in which a product has another color than asked for: from its page to the end."""
+    found = list[Demonstration]()
+    while n:
+        episode = demonstrate("shop", 1, seed, start=start, looks=True)
+        start += 1
+        at = next((i for i, d in enumerate(episode) if " is not here" in d.thought), None)
+        if at is not None:
+            found += episode[at:]
+            n -= 1
+    return found
 
 
 def _field(d: Demonstration) -> str:
