@@ -24,7 +24,8 @@ from outcomes import RESULTS, Outcomes, read
 
 from agentq.evaluation.seeds import over_seeds
 
-FIRST = ("base", "rft", "sft", "alpha 1")  # rows that others are compared with, the first that a table has
+# Rows that others are compared with, the first that a table has.
+FIRST = ("base", "rft", "sft", "alpha 1", "clean", "T 0.8, K 5")
 TARGETS = (  # (table, env, better row, other row): the interval over seeds must lie above 0
     ("ladder", "booking", "agent_q", "rft"),
     ("ladder", "booking", "agent_q", "outcome_dpo"),
