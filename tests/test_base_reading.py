@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -22,12 +23,12 @@ from agentq.agent.verdicts import parse_judgement  # noqa: E402
 from agentq.base.demonstrations import Demonstration, demonstrate  # noqa: E402
 from agentq.base.exercises import TrainingExample  # noqa: E402
 from agentq.base.reading import deciding, judging, training  # noqa: E402
-from agentq.base.reading.copying import compared  # noqa: E402
 from agentq.base.reading.encoding import encode  # noqa: E402
 from agentq.base.reading.initial import write_induction_heads  # noqa: E402
 from agentq.base.reading.make import ReadingSettings, _config, make_reading  # noqa: E402
 from agentq.base.reading.mixture import KINDS, SHARES, exercise_stream, own_texts  # noqa: E402
 from agentq.base.reading.renaming import NAMES, renamed  # noqa: E402
+from agentq.base.reading.seeing import compared, seen  # noqa: E402
 from agentq.base.reading.sites import Sites  # noqa: E402
 from agentq.base.reading.tokenizer import train_reading_tokenizer  # noqa: E402
 from agentq.base.reading.words import Words, reserved  # noqa: E402
@@ -149,7 +150,7 @@ def test_numbers_that_are_sizes_get_other_numbers_and_prices_do_not() -> None:
 
 def test_colors_are_known_after_the_products_page_was_opened() -> None:
     episodes, corrected = list[list[Demonstration]](), 0
-    for d in demonstrate("shop", 60, 0, looks=True):
+    for d in demonstrate("shop", 60, 0, revise=seen):
         if not d.history.actions:
             episodes.append([])
         episodes[-1].append(d)
@@ -180,6 +181,21 @@ def test_similar_names_are_compared_in_turn() -> None:
     ids = {"Blue Fox Diner": 3, "Fox Diner": 4, "Old Fox Diner": 5, "Old Fox Bar": 6}
     assert compared(ids, "Old Fox Diner") == ["[3] Blue no", "[4] Old no", "[5] Old Fox Diner yes"]
     assert compared(ids, "Red Cat") == ["[3] Blue no", "[4] Fox no", "[5] Old no", "[6] Old no"]
+    said = Counter[str]()
+    for d in demonstrate("booking", 30, 0, revise=seen):
+        names = {i: name for name, i in re.findall(r"^link (.+) \[(\d+)\]$", d.history.observation.text, re.MULTILINE)}
+        taken = " is taken , take " in d.thought
+        for element, word, verdict in re.findall(r"\[(\d+)\] ([\w: ]+?) (yes|no)\b", d.thought):
+            due = d.action.element == int(element)
+            assert (
+                (names[element] == word and due)
+                if verdict == "yes"
+                else (word in names[element] and (taken or not due))
+            )
+            said[verdict] += 1
+        said["taken"] += taken
+        said["gone"] += " is not here , Next" in d.thought and d.thought.startswith("[")
+    assert min(said[kind] for kind in ("yes", "no", "taken", "gone")) > 3
 
 
 def test_a_ranking_lists_what_a_policy_proposes_beside_the_experts_action() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from agentq import envs
@@ -11,9 +11,9 @@ from agentq.agent.actions import format_action
 from agentq.base.orders import page_elements
 from agentq.envs.explore import random_action
 from agentq.envs.web_env import Advice
-from agentq.types import Command, EnvAction, History, Observation, Split, Status
+from agentq.types import EnvAction, History, Observation, Split
 
-_KNOWN_AHEAD = re.compile(r"\[(\d+)\] (\d+) color no")
+Revise = Callable[[Advice, Observation, set[str]], Advice]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +28,13 @@ class Demonstration:
 
 
 def demonstrate(
-    site: str, n: int, seed: int, *, start: int = 0, slip_rate: float = 0.0, looks: bool = False
+    site: str, n: int, seed: int, *, start: int = 0, slip_rate: float = 0.0, revise: Revise | None = None
 ) -> list[Demonstration]:
     """The expert's steps on `n` BASE tasks from index `start`, each with a few other actions that its page accepts.
 
     With probability `slip_rate` another action replaces the expert's, so that the next steps show how to recover
-    (Laskey et al. 2017, arXiv:1703.09327). The step to learn is always the expert's. With `looks` the expert of `shop`
-    knows a product's colors only after it has opened its page, as an agent does.
+    (Laskey et al. 2017, arXiv:1703.09327). The step to learn is always the expert's. `revise` may change its advice,
+    given the page and the names of the elements of the episode's actions so far.
     """
     env, expert, rng = envs.make(site), envs.expert(site), random.Random(seed)
     found = []
@@ -43,8 +43,8 @@ def demonstrate(
         history, opened = History.of(task, env.reset(task)), set[str]()
         while True:
             advice = expert(task, env)
-            if looks:
-                advice = _looked(advice, history.observation, opened)
+            if revise is not None:
+                advice = revise(advice, history.observation, opened)
             text = format_action(
                 advice.env_action,
                 plan="" if history.actions else expert.plan,
@@ -57,7 +57,7 @@ def demonstrate(
             action = advice.env_action
             if others[0] != action and rng.random() < slip_rate:
                 action, text = others[0], slip_text(history.observation, others[0])
-            opened.add(_name(history.observation, action))
+            opened.add(name_of(history.observation, action))
             result = env.step(action)
             if result.terminated or result.truncated:
                 break
@@ -67,19 +67,9 @@ def demonstrate(
 
 def slip_text(page: Observation, action: EnvAction) -> str:
     """A slip as the model would write it, with the element's name and id and the value."""
-    return format_action(action, thought=f"{_name(page, action)} [{action.element}] {action.text or ''}".strip())
+    return format_action(action, thought=f"{name_of(page, action)} [{action.element}] {action.text or ''}".strip())
 
 
-def _looked(advice: Advice, page: Observation, opened: set[str]) -> Advice:
-    """The advice, or a click on the first product that fits but for colors which nobody could have seen yet."""
-    for found in _KNOWN_AHEAD.finditer(advice.thought):
-        click = EnvAction(Command.CLICK, int(found[1]))
-        if _name(page, click) not in opened:
-            thought = f"{advice.thought[: found.start()]}[{found[1]}] {found[2]} yes"
-            return Advice(click, thought, "open product", Status.CONTINUE)
-    return advice
-
-
-def _name(page: Observation, action: EnvAction) -> str:
+def name_of(page: Observation, action: EnvAction) -> str:
     """The name of the element that an action is about, or nothing."""
     return next((name for _, element, name in page_elements(page.text) if element == action.element), "")

@@ -8,6 +8,7 @@ from itertools import pairwise
 from agentq.agent.actions import format_action
 from agentq.agent.prompts import policy_messages
 from agentq.base.exercises import TrainingExample
+from agentq.base.reading.seeing import compared
 from agentq.base.reading.words import Words
 from agentq.envs.lexicon import words
 from agentq.types import Command, EnvAction, History, Observation, Status
@@ -178,18 +179,6 @@ def pick(w: Words) -> TrainingExample:
             answer = act(Command.CLICK, last, " , ".join([*said, f"{name} is not here , {onward} [{last}]"]))
         turns.append((f"{verb} {quoted(w, name)}", answer))
     return ask(turns, "\n".join(lines))
-
-
-def compared(ids: dict[str, int], wanted: str) -> list[str]:
-    """A verdict on each name up to the wanted one, "[3] Blue no", with the first word that one of the two lacks."""
-    said = list[str]()
-    for name, element in ids.items():
-        if name == wanted:
-            return [*said, f"[{element}] {name} yes"]
-        mine, its = wanted.split(), name.split()
-        odd = next((word for word in its if word not in mine), None) or next(word for word in mine if word not in its)
-        said.append(f"[{element}] {odd} no")
-    return said
 
 
 def several(w: Words) -> TrainingExample:

@@ -18,6 +18,7 @@ from agentq.base.reading.checking import checked
 from agentq.base.reading.copying import act, ask
 from agentq.base.reading.judging import finding
 from agentq.base.reading.renaming import renamed
+from agentq.base.reading.seeing import seen
 from agentq.base.reading.words import Words
 from agentq.envs.booking import tasks as booking
 from agentq.envs.shop import tasks as shop
@@ -63,7 +64,7 @@ class Sites:
 
         def shown(n: int, start: int) -> list[Demonstration]:
             found = [
-                demonstrate(x, n, seed + i, start=start, slip_rate=slip_rate, looks=True) for i, x in enumerate(SITES)
+                demonstrate(x, n, seed + i, start=start, slip_rate=slip_rate, revise=seen) for i, x in enumerate(SITES)
             ]
             return [d for demos in found for d in demos]
 
@@ -216,7 +217,7 @@ def _corrected(n: int, start: int, seed: int) -> list[Demonstration]:
     """`n` episodes of `shop` in which a product has another color than asked for: from its page to the end."""
     found = list[Demonstration]()
     while n:
-        episode = demonstrate("shop", 1, seed, start=start, looks=True)
+        episode = demonstrate("shop", 1, seed, start=start, revise=seen)
         start += 1
         at = next((i for i, d in enumerate(episode) if " is not here" in d.thought), None)
         if at is not None:

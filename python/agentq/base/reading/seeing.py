@@ -1,0 +1,62 @@
+"""What an agent can know of a page, where the sites' experts know more or think less.
+
+An expert of `shop` knows a product's colors before it has seen its page. An expert of `booking` names the right one of
+several names that share words without comparing them, which a model of this size does not do in one step.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from agentq.base.demonstrations import name_of
+from agentq.base.orders import page_elements
+from agentq.envs.web_env import Advice
+from agentq.types import Command, EnvAction, Observation, Status
+
+_KNOWN_AHEAD = re.compile(r"\[(\d+)\] (\d+) color no")
+_NAMED = re.compile(r"(?:(?:(?P<first>.+) is taken , )?take )?(?P<name>.+?)(?P<gone> is not here , \w+)? \[\d+\]")
+
+
+def seen(advice: Advice, page: Observation, opened: set[str]) -> Advice:
+    """The advice of someone who knows the page and what was `opened`, and who compares names that share words."""
+    return _compared(_looked(advice, page, opened), page)
+
+
+def _looked(advice: Advice, page: Observation, opened: set[str]) -> Advice:
+    """The advice, or a click on the first product that fits but for colors which nobody could have seen yet."""
+    for found in _KNOWN_AHEAD.finditer(advice.thought):
+        click = EnvAction(Command.CLICK, int(found[1]))
+        if name_of(page, click) not in opened:
+            thought = f"{advice.thought[: found.start()]}[{found[1]}] {found[2]} yes"
+            return Advice(click, thought, "open product", Status.CONTINUE)
+    return advice
+
+
+def _compared(advice: Advice, page: Observation) -> Advice:
+    """A thought that names one of several links, or says that it is not there, begins with a verdict on each alike.
+
+    Alike are links that share a word: branches of a name, times. The times are compared with the first choice alone.
+    """
+    named = _NAMED.fullmatch(advice.thought)
+    if named is None or advice.env_action.command is not Command.CLICK:
+        return advice
+    wanted = named["first"] or named["name"]
+    links = {name: element for role, element, name in page_elements(page.text) if role == "link"}
+    alike = {name: element for name, element in links.items() if {*name.split()} & {*wanted.split()}}
+    if len(alike) < 2 or (wanted not in links) is not bool(named["first"] or named["gone"]):
+        return advice
+    rest = [advice.thought] if wanted not in links else []
+    return advice._replace(thought=" , ".join([*compared(alike, wanted), *rest]))
+
+
+def compared(ids: Mapping[str, int], wanted: str) -> list[str]:
+    """A verdict on each name up to the wanted one, "[3] Blue no", with the first word that one of the two lacks."""
+    said = list[str]()
+    for name, element in ids.items():
+        if name == wanted:
+            return [*said, f"[{element}] {name} yes"]
+        mine, its = wanted.split(), name.split()
+        odd = next((word for word in its if word not in mine), None) or next(word for word in mine if word not in its)
+        said.append(f"[{element}] {odd} no")
+    return said
