@@ -179,22 +179,18 @@ def test_corrected_episodes_begin_where_a_product_proves_wrong() -> None:
 
 def test_similar_names_are_compared_in_turn() -> None:
     ids = {"Blue Fox Diner": 3, "Fox Diner": 4, "Old Fox Diner": 5, "Old Fox Bar": 6}
-    assert compared(ids, "Old Fox Diner") == ["[3] Blue no", "[4] Old no", "[5] Old Fox Diner yes"]
-    assert compared(ids, "Red Cat") == ["[3] Blue no", "[4] Fox no", "[5] Old no", "[6] Old no"]
+    assert compared(ids, "Old Fox Diner") == ["Blue Fox Diner [3] no", "Fox Diner [4] no", "Old Fox Diner [5] yes"]
+    assert [verdict.rpartition(" ")[2] for verdict in compared(ids, "Red Cat")] == ["no"] * 4
     said = Counter[str]()
     for d in demonstrate("booking", 30, 0, revise=seen):
         names = {i: name for name, i in re.findall(r"^link (.+) \[(\d+)\]$", d.history.observation.text, re.MULTILINE)}
         taken = " is taken , take " in d.thought
-        for element, word, verdict in re.findall(r"\[(\d+)\] ([\w: ]+?) (yes|no)\b", d.thought):
+        for name, element, verdict in re.findall(r"([\w: ]+) \[(\d+)\] (yes|no)\b", d.thought):
             due = d.action.element == int(element)
-            assert (
-                (names[element] == word and due)
-                if verdict == "yes"
-                else (word in names[element] and (taken or not due))
-            )
+            assert names[element] == name.strip() and (due if verdict == "yes" else taken or not due)
             said[verdict] += 1
         said["taken"] += taken
-        said["gone"] += " is not here , Next" in d.thought and d.thought.startswith("[")
+        said["gone"] += " no , " in d.thought and " is not here , Next" in d.thought
     assert min(said[kind] for kind in ("yes", "no", "taken", "gone")) > 3
 
 

@@ -51,12 +51,10 @@ def _compared(advice: Advice, page: Observation) -> Advice:
 
 
 def compared(ids: Mapping[str, int], wanted: str) -> list[str]:
-    """A verdict on each name up to the wanted one, "[3] Blue no", with the first word that one of the two lacks."""
+    """A verdict on each name up to the wanted one, "Blue Fox [3] no": each line of the page is copied, with its id."""
     said = list[str]()
     for name, element in ids.items():
+        said.append(f"{name} [{element}] {'yes' if name == wanted else 'no'}")
         if name == wanted:
-            return [*said, f"[{element}] {name} yes"]
-        mine, its = wanted.split(), name.split()
-        odd = next((word for word in its if word not in mine), None) or next(word for word in mine if word not in its)
-        said.append(f"[{element}] {odd} no")
+            break
     return said
