@@ -23,6 +23,7 @@ from agentq.agent.verdicts import parse_judgement  # noqa: E402
 from agentq.base.demonstrations import Demonstration, demonstrate  # noqa: E402
 from agentq.base.exercises import TrainingExample  # noqa: E402
 from agentq.base.reading import deciding, judging, training  # noqa: E402
+from agentq.base.reading.copying import form  # noqa: E402
 from agentq.base.reading.encoding import encode  # noqa: E402
 from agentq.base.reading.initial import write_induction_heads  # noqa: E402
 from agentq.base.reading.make import ReadingSettings, _config, make_reading  # noqa: E402
@@ -192,6 +193,29 @@ def test_similar_names_are_compared_in_turn() -> None:
         said["taken"] += taken
         said["gone"] += " no , " in d.thought and " is not here , Next" in d.thought
     assert min(said[kind] for kind in ("yes", "no", "taken", "gone")) > 3
+
+
+def test_a_form_is_thought_through_in_the_order_of_the_instruction() -> None:
+    seen_states, w = Counter[str](), Words(np.random.default_rng(4))
+    for _ in range(200):
+        example = form(w)
+        told, _, page = example.messages[-1]["content"].partition("QUERY: ")[2].partition("\nOBSERVATION:\n")
+        fields = [line for line in page.splitlines() if line.startswith("textbox")]
+        empty = [line for line in fields if line.endswith("]")]
+        *states, due = example.answer.partition("\n")[0].removeprefix("THOUGHT: ").split(" , ")
+        action = parse_action(example.answer).env_action
+        assert action is not None and due.endswith(f"[{action.element}]")
+        if action.command is Command.TYPE:
+            assert f"[{action.element}]" in empty[0] and action.text is not None and action.text in told
+            assert action.text in due
+        else:
+            assert not empty
+        for state in states:
+            words, _, verdict = state.rpartition(" ")
+            filled = [line for line in fields if ": " in line and line.partition(": ")[2] in words]
+            assert verdict == ("yes" if filled else "no")
+            seen_states[verdict] += 1
+    assert min(seen_states["yes"], seen_states["no"]) > 20
 
 
 def test_a_ranking_lists_what_a_policy_proposes_beside_the_experts_action() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from agentq.agent.actions import format_action
@@ -69,33 +69,42 @@ def quoted(w: Words, text: str) -> str:
 def form(w: Words) -> TrainingExample:
     """A form to fill from an instruction; some fields are filled already. Further turns ask for one field each.
 
-    In half of them the instruction has more than the page asks for.
+    In half of them the instruction has more than the page asks for. The thought repeats what the instruction has, in
+    its order, each with its state, up to the field that is due.
     """
     count = 1 + w.below(5)
     labels = w.shuffled([*LABELS])[:count] if w.chance(0.7) else list(dict.fromkeys(w.title() for _ in range(count)))
-    values = [w.value() for _ in labels]
+    pairs = [(label, w.value()) for label in labels]
     end = w.one(_ENDS)
-    told = _instruction(w, labels, values, end)
+    told, said = _instruction(w, pairs, end)
+    shown = pairs
     if w.chance(0.5):
-        here = sorted(w.rng.permutation(len(labels))[: 1 + w.below(len(labels))].tolist())
-        labels, values = [labels[i] for i in here], [values[i] for i in here]
-    lines, ids, element = [f"heading {w.title()}"] if w.chance(0.4) else [], [], 0
-    filled = w.below(len(labels) + 1)
-    for i, (label, value) in enumerate(zip(labels, values, strict=True)):
+        shown = [pairs[i] for i in sorted(w.rng.permutation(len(pairs))[: 1 + w.below(len(pairs))].tolist())]
+    lines, ids, element = [f"heading {w.title()}"] if w.chance(0.4) else [], dict[str, int](), 0
+    filled = w.below(len(shown) + 1)
+    for i, (label, value) in enumerate(shown):
         if w.chance(0.2):
             element += 1
             lines.append(f"link {w.title()} [{element}]")
         element += 1
-        ids.append(element)
+        ids[label] = element
         named = w.chance(0.9)
         lines += [] if named else [f"text {label}"]
         lines.append(f"textbox {label + ' ' if named else ''}[{element}]" + (f": {value}" if i < filled else ""))
     lines.append(f"button {end} [{element + 1}]")
-    steps = [put(label, element, value) for label, element, value in zip(labels, ids, values, strict=True)]
-    steps.append(act(Command.CLICK, element + 1, f"{end} [{element + 1}]"))
-    past = tuple(steps[max(0, filled - w.below(4)) : filled]) if w.chance(0.5) else ()
-    order = w.rng.permutation(len(labels)).tolist()
-    turns = [(told, steps[filled]), *((f"fill {labels[i]}", steps[i]) for i in order)]
+
+    def step(done: int) -> str:
+        thought = list[str]()
+        for pair in pairs:
+            if pair in shown[done:]:
+                thought.append(f"{said(*pair)} [{ids[pair[0]]}]")
+                return act(Command.TYPE, ids[pair[0]], " , ".join(thought), pair[1])
+            thought.append(f"{said(*pair)} {'yes' if pair in shown else 'no'}")
+        return act(Command.CLICK, element + 1, " , ".join([*thought, f"{end} [{element + 1}]"]))
+
+    past = tuple(step(i) for i in range(max(0, filled - w.below(4)), filled)) if w.chance(0.5) else ()
+    more = [shown[i] for i in w.rng.permutation(len(shown)).tolist()]
+    turns = [(told, step(filled)), *((f"fill {label}", put(label, ids[label], value)) for label, value in more)]
     return ask(turns, "\n".join(lines), past)
 
 
@@ -128,23 +137,32 @@ def guest(w: Words) -> TrainingExample:
 _ALONE = ("Enter {} into the text field and press {}.", "type {} in the field , {}", "put {} into the field and {}")
 
 
-def _instruction(w: Words, labels: list[str], values: list[str], end: str) -> str:
-    kind, said = w.below(6), [quoted(w, value) for value in values]
-    pairs = list(zip(labels, said, strict=True))
+def _instruction(w: Words, pairs: list[tuple[str, str]], end: str) -> tuple[str, Callable[[str, str], str]]:
+    """What a person asks for, and how a label and its value are said in the same order."""
+    kind, said = w.below(6), [(label, quoted(w, value)) for label, value in pairs]
     if kind == 0:
-        named = " and ".join(f"the {label.lower()} {value}" for label, value in pairs)
-        return f"Enter {named} into the text fields and press {end.lower()} ."
+        named = " and ".join(f"the {label.lower()} {value}" for label, value in said)
+        return f"Enter {named} into the text fields and press {end.lower()} .", _label_first
     if kind == 1:
-        return " , ".join(f"{label} {value}" for label, value in pairs)
+        return " , ".join(f"{label} {value}" for label, value in said), _label_first
     if kind == 2:
-        return "Fill the form . " + " ; ".join(f"{label} : {value}" for label, value in pairs) + f" . Then {end} ."
+        listed = " ; ".join(f"{label} : {value}" for label, value in said)
+        return f"Fill the form . {listed} . Then {end} .", _label_first
     if kind == 3:
-        return " ".join(f"Type {value} into {label} ." for label, value in pairs)
-    if kind == 4 and len(values) == 1:
-        return w.one(_ALONE).format(said[0], end)
+        return " ".join(f"Type {value} into {label} ." for label, value in said), _value_first
+    if kind == 4 and len(pairs) == 1:
+        return w.one(_ALONE).format(said[0][1], end), _label_first
     if kind == 4:
-        return " and ".join(f"type {value} in {label}" for label, value in pairs)
-    return f"{end} with " + " , ".join(f"{value} as {label.lower()}" for label, value in pairs)
+        return " and ".join(f"type {value} in {label}" for label, value in said), _value_first
+    return f"{end} with " + " , ".join(f"{value} as {label.lower()}" for label, value in said), _value_first
+
+
+def _label_first(label: str, value: str) -> str:
+    return f"{label} {value}"
+
+
+def _value_first(label: str, value: str) -> str:
+    return f"{value} {label}"
 
 
 def pick(w: Words) -> TrainingExample:
