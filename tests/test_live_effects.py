@@ -58,11 +58,15 @@ def test_an_answer_is_for_one_request(browser: BrowserPool, name: str, says: boo
     with recording(pages_of(effect)) as site:
         env = open_at(site.url, browser, guard := Guard())
         act(env, effect)
-        if env.held is None:
+        if (held := env.held) is None:
             env.close()
             pytest.skip("this is never asked about")
-        env.carry_out(env.held, asked)
-        time.sleep(effect.late_s)
+        for _ in range(3):  # a window that opens after the act has ended asks nobody and sends nothing
+            env.carry_out(held, asked)
+            time.sleep(effect.late_s)
+            assert asked.steps or not site.sent
+            if asked.steps or effect.refused == 0:
+                break
         env.close()
     assert len(asked.steps) == (1 if says else effect.refused) and len(site.sent) == says
     assert (guard.counts["sent"], guard.counts["allowed_by_person"], len(guard.sent)) == (says, says, says)
