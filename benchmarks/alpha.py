@@ -32,7 +32,7 @@ from agentq.searching.collect import trees as searches
 from agentq.searching.selection import SearchSettings
 from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
-from agentq.types import Split
+from agentq.types import Split, Task
 
 TABLE = "alpha"
 
@@ -42,23 +42,43 @@ def search(args: argparse.Namespace, alpha: float, seed: int, policy: Any, criti
     settings = SearchSettings(args.iterations, PROPOSALS, TEMPERATURE, stop_on_success=True, seed=seed, alpha=alpha)
     identity = {"env": args.env, "alpha": alpha, "seed": seed, "budget": [args.iterations, PROPOSALS, TEMPERATURE]}
     tasks = envs.tasks(args.env, Split.VALIDATION, args.tasks)
-    with RunStore.open(args.out / f"{args.env}-{alpha:g}-{seed}", identity) as store:
-        work = searches(lambda: envs.make(args.env), policy, critic, settings)
-        collect(store, "search", attempts(tasks), inline(work), in_flight=32, on_item=lambda *_: None)
+    return searched(args.out / f"{args.env}-{alpha:g}-{seed}", identity, args.env, tasks, policy, critic, settings)
+
+
+def searched(
+    path: Path,
+    identity: dict[str, Any],
+    env: str,
+    tasks: list[Task],
+    policy: Any,
+    critic: Any,
+    settings: SearchSettings,
+) -> list[TreeRecord]:
+    """The trees of the run `path`, in the order of the tasks; with a policy, those that it lacks are searched first."""
+    with RunStore.open(path, identity) as store:
+        if policy is not None:
+            work = searches(lambda: envs.make(env), policy, critic, settings)
+            collect(store, "search", attempts(tasks), inline(work), in_flight=32, on_item=lambda *_: None)
         found = {tree.task.seed: tree for tree in store.trees("search")}
-    return [found[task.seed] for task in tasks]
+    return [found[task.seed] for task in tasks if task.seed in found]
+
+
+def by_task(trees: Sequence[TreeRecord], iterations: int) -> dict[str, dict[str, float]]:
+    """Success (`oracle`) and `rollouts` until then by task; a tree without a success counts its whole budget."""
+    infos = {str(tree.task.seed): tree.info for tree in trees}
+    return {
+        "oracle": {seed: float(info["succeeded"]) for seed, info in infos.items()},
+        "rollouts": {
+            seed: float(info["iterations"] if info["succeeded"] else iterations) for seed, info in infos.items()
+        },
+    }
 
 
 def keep_row(args: argparse.Namespace, alpha: float, seed: int, trees: Sequence[TreeRecord]) -> None:
     """Write which tasks a row solved, and after how many rollouts."""
-    solved = {str(tree.task.seed): float(tree.info["succeeded"]) for tree in trees}
-    rollouts = {
-        str(tree.task.seed): float(tree.info["iterations"] if tree.info["succeeded"] else args.iterations)
-        for tree in trees
-    }
     steps = sum(int(tree.info["env_steps"]) for tree in trees)
     command = f"python benchmarks/alpha.py --tasks {args.tasks} --iterations {args.iterations}"
-    for measured, tasks in (("oracle", solved), ("rollouts", rollouts)):
+    for measured, tasks in by_task(trees, args.iterations).items():
         row = f"alpha {alpha:g}"
         keep(Outcomes(TABLE, args.env, row, measured, seed, command, commit(), tasks, steps), args.results)
 

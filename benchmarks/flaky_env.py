@@ -15,7 +15,7 @@ FAILS = 0.05  # share of steps
 class Flaky:
     """`booking`, of which a share of steps fails; `told`: as a fault of the world, else as a failure of the agent."""
 
-    name, max_steps = "flaky", 30
+    name = "flaky"
 
     def __init__(self, fails: float, *, told: bool) -> None:
         self.env = envs.make("booking")

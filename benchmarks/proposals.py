@@ -20,6 +20,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+from alpha import by_task, searched
 from machine import commit, machine
 from outcomes import RESULTS, Outcomes, base_words, keep, titled
 from results import markdown, tables
@@ -27,11 +28,8 @@ from results import markdown, tables
 from agentq import envs
 from agentq.policies.engine_names import embedded_base, make_engine
 from agentq.policies.model_policy import ModelPolicy
-from agentq.searching.collect import attempts, collect, inline
-from agentq.searching.collect import trees as searches
 from agentq.searching.selection import SearchSettings
 from agentq.store.records import TreeRecord
-from agentq.store.run import RunStore
 from agentq.types import Split
 
 ROWS = ((0.8, 5), (0.5, 5), (1.0, 5), (1.2, 5), (0.8, 2), (0.8, 10))  # temperature, K; the first is that of training
@@ -46,29 +44,21 @@ def search(
     identity = {"env": args.env, "base": str(args.base), "seed": seed, "budget": budget}
     tasks = envs.tasks(args.env, Split.VALIDATION, args.tasks)
     name = f"{titled(args.env.replace('/', '-'), args.base)}-T{temperature:g}-K{num_proposals}-{seed}"
-    with RunStore.open(args.out / name, identity) as store:
-        if policy is not None:
-            work = searches(lambda: envs.make(args.env), policy, None, settings)
-            collect(store, "search", attempts(tasks), inline(work), in_flight=32, on_item=lambda *_: None)
-        found = {tree.task.seed: tree for tree in store.trees("search")}
-    return [found[task.seed] for task in tasks if task.seed in found]
+    return searched(args.out / name, identity, args.env, tasks, policy, None, settings)
 
 
 def measured(trees: Sequence[TreeRecord], iterations: int) -> dict[str, Any]:
     """The figures of a row, and success and rollouts by task."""
     children = np.concatenate([np.bincount(tree.parent[1:]) for tree in trees])
     children = children[children > 0]
-    solved = {str(tree.task.seed): float(tree.info["succeeded"]) for tree in trees}
-    rollouts = {
-        str(tree.task.seed): float(tree.info["iterations"] if tree.info["succeeded"] else iterations) for tree in trees
-    }
+    found = by_task(trees, iterations)
     return {
         "one distinct": float((children == 1).mean()),
         "distinct": float(children.mean()),
-        "solved": fmean(solved.values()),
-        "rollouts": fmean(rollouts.values()),
+        "solved": fmean(found["oracle"].values()),
+        "rollouts": fmean(found["rollouts"].values()),
         "tokens": fmean(tree.info["generated_tokens"] for tree in trees),
-        "by_task": {"oracle": solved, "rollouts": rollouts},
+        "by_task": found,
         "env_steps": sum(int(tree.info["env_steps"]) for tree in trees),
     }
 
@@ -98,7 +88,8 @@ def main() -> int:
             for how, tasks in seeds[-1].pop("by_task").items():
                 table, steps = titled("proposals", args.base), seeds[-1]["env_steps"]
                 kept.append(Outcomes(table, args.env, row, how, seed, command, commit(), tasks, steps))
-                keep(kept[-1], args.results)
+                if policy is not None:
+                    keep(kept[-1], args.results)
         if seeds:
             figures.append({"row": row, **{key: fmean(each[key] for each in seeds) for key in seeds[0]}})
             print(_line(figures[-1]), file=sys.stderr, flush=True)

@@ -61,7 +61,7 @@ def test_an_answer_is_for_one_request(browser: BrowserPool, name: str, says: boo
         if (held := env.held) is None:
             env.close()
             pytest.skip("this is never asked about")
-        for _ in range(3):  # a window that opens after the act has ended asks nobody and sends nothing
+        for _ in range(3):  # if its window opens too late, nobody is asked and nothing is sent: it is done again
             env.carry_out(held, asked)
             time.sleep(effect.late_s)
             assert asked.steps or not site.sent

@@ -24,7 +24,7 @@ def seen(advice: Advice, page: Observation, opened: set[str]) -> Advice:
 
 
 def _looked(advice: Advice, page: Observation, opened: set[str]) -> Advice:
-    """The advice, or a click on the first product that fits but for colors which nobody could have seen yet."""
+    """The advice; if it passes over a product for colors that nobody has seen yet, a click on that product."""
     for found in _KNOWN_AHEAD.finditer(advice.thought):
         click = EnvAction(Command.CLICK, int(found[1]))
         if name_of(page, click) not in opened:

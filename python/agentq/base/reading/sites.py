@@ -63,10 +63,11 @@ class Sites:
             pages[page.url.strip("/").partition("?")[0].partition("/")[0]].append((page, task))
 
         def shown(n: int, start: int) -> list[Demonstration]:
-            found = [
-                demonstrate(x, n, seed + i, start=start, slip_rate=slip_rate, revise=seen) for i, x in enumerate(SITES)
+            return [
+                d
+                for i, site in enumerate(SITES)
+                for d in demonstrate(site, n, seed + i, start=start, slip_rate=slip_rate, revise=seen)
             ]
-            return [d for demos in found for d in demos]
 
         found, values = shown(ranked, first_task + acted), defaultdict[str, list[str]](list)
         for d in found:
