@@ -258,6 +258,8 @@ class BrowserPool:
         try:
             future = worker.send(session, call, args)
             message = self._await(worker, future, deadline, call)
+            if "hangs" in message:
+                raise BrowserLost(f"{call} must answer within {self.deadline_s} s; it hangs in {message['hangs']}")
         except BrowserLost as lost:
             self._replace(worker, str(lost))
             raise

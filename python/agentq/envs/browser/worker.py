@@ -22,6 +22,7 @@ from agentq.envs.browser.context import Gone, Refusal, SessionSettings
 from agentq.envs.browser.session import CALLS, BrowserSession
 
 PICTURES = ("screenshot", "picture")  # calls whose reply has no text to mask
+_PATIENCE = 0.9  # share of the pool's deadline after which a call tells where it hangs
 ARGS = [
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",  # only proxy.py resolves names
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
@@ -75,20 +76,27 @@ class BrowserWorker:
 
     async def _serve(self, message: wire.Message) -> None:
         reply: wire.Message = {"id": message["id"]}
+        call = asyncio.create_task(self._call(message["session"], message["call"], message["args"]))
         try:
-            reply["result"] = await self._call(message["session"], message["call"], message["args"])
+            if not (await asyncio.wait({call}, timeout=self._patience_s(message)))[0]:
+                wire.write(self.output, reply | {"hangs": waits_in(call)})
+                return  # the pool ends this process
+            reply["result"] = call.result()
         except Refusal as error:
             reply["result"] = {"refused": (error.kind, str(error))}
         except Exception as error:  # the pool must learn of any failure before its deadline
             session = self.sessions.get(message["session"])
             gone = isinstance(error, Gone) or session is None or session.context.crashed
             reply |= {"error": str(error).split("\n", 1)[0], "gone": gone}
-        if message["session"] in self.sessions and message["call"] not in (
-            "screenshot",
-            "picture",
-        ):  # a picture has no text to mask
+        if message["session"] in self.sessions and message["call"] not in PICTURES:
             reply = self.sessions[message["session"]].context.secrets.mask(reply)
         wire.write(self.output, reply)
+
+    def _patience_s(self, message: wire.Message) -> float | None:
+        """When a call tells where it hangs; the pool gives it up a little later."""
+        session = self.sessions.get(message["session"])
+        deadline_s = message["args"].get("deadline_s") if session is None else session.context.settings.deadline_s
+        return None if deadline_s is None else _PATIENCE * float(deadline_s)
 
     async def _call(self, number: int, call: str, args: dict[str, Any]) -> Any:
         if call == "open":
@@ -99,6 +107,15 @@ class BrowserWorker:
         if call == "close":
             return await self.sessions.pop(number).close()
         return await getattr(self.sessions[number], call)(**args)
+
+
+def waits_in(task: asyncio.Task[Any]) -> str:
+    """The functions that a task is in, outermost first, each with its line."""
+    found, inner = [], task.get_coro()
+    while (frame := getattr(inner, "cr_frame", None)) is not None:
+        found.append(f"{frame.f_code.co_name}:{frame.f_lineno}")
+        inner = inner.cr_await  # type: ignore[union-attr]  # it has a frame, so it is a coroutine
+    return " > ".join(found[1:]) or "nothing"
 
 
 def _read(loop: asyncio.AbstractEventLoop, inbox: asyncio.Queue[wire.Message]) -> None:
