@@ -7,6 +7,7 @@ browser reports about a request (`Hint`) affects how it is counted, never whethe
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -78,6 +79,7 @@ class Gate:
         self.asked: list[tuple[dict[str, Any], asyncio.Future[bool]]] = []
         self.distrusted = ""  # the fault of a site's certificate
         self.number = 0  # number of the latest request that was asked about
+        self.before = 0  # the same when the present call began
         self.changed = asyncio.Event()  # there is a question
         self.hinted = asyncio.Event()
         self.own: set[tuple[str, str, str]] = set()  # requests that the page sends by itself: method, url, digest
@@ -89,9 +91,17 @@ class Gate:
         self.refuse_all()
         self.acts = self.acted = acts
         self.asks, self.wary = asks, wary
+        self.before = self.number
         self.moved = self.answered = False
         self.held, self.distrusted = None, ""
         self.hints.clear()
+
+    async def expect(self, patience_s: float) -> None:
+        """Wait for the first question of an act that a person has agreed to; a window or worker may send it late."""
+        if self.asks and self.number == self.before:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(patience_s):
+                    await self.changed.wait()
 
     def report(self) -> dict[str, Any]:
         """What was counted and kept back since the last report."""

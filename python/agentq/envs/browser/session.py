@@ -200,7 +200,10 @@ class BrowserSession:
     async def _look_after(self, doing: asyncio.Task[Any]) -> dict[str, Any]:
         """What the page shows once the act is done, or has opened a dialog, which holds it up."""
         await self.context.unless_dialog(doing)
-        return await look(self.context, refusal=doing.result() if doing.done() else None)
+        refusal = doing.result() if doing.done() else None
+        if self.gate is not None and doing.done() and refusal is None:
+            await self.gate.expect(self.context.cap_s)
+        return await look(self.context, refusal=refusal)
 
 
 async def _loaded(tab: Tab) -> None:
