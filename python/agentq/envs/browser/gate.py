@@ -97,7 +97,7 @@ class Gate:
         self.hints.clear()
 
     async def expect(self, patience_s: float) -> None:
-        """Wait for the first question of an act that a person has agreed to; a window or worker may send it late."""
+        """Wait for the first question of an act that a person is asked about; a window or worker may send it late."""
         if self.asks and self.number == self.before:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(patience_s):
