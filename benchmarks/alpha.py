@@ -1,11 +1,12 @@
 """What is the critic's share in selection worth? Rollouts to the first success by `search.alpha`.
 
-    python benchmarks/alpha.py [--tasks 100] [--seeds 0 1 2] [--alphas 1 0.75 0.5] [--iterations 16] [--report]
+    python benchmarks/alpha.py [--env booking] [--base MODEL] [--tasks 100] [--seeds 0 1 2] [--alphas 1 0.75 0.5]
+                               [--iterations 16] [--report]
 
-The embedded base with its critic searches the same validation tasks with each alpha and seed until a rollout succeeds.
-A tree without a success counts its whole budget, `--iterations`. With equal seeds the first rollout of a task is the
-same for every alpha. A row is a run directory, and the same command resumes where an earlier one stopped; each row's
-outcomes are written to `--results`. --report runs nothing and shows the outcomes that there are.
+The base, with itself as critic, searches the same validation tasks with each alpha and seed until a rollout succeeds,
+and once more without a critic. A tree without a success counts its whole budget, `--iterations`. With equal seeds the
+first rollout of a task is the same for every row. A row is a run directory, and the same command resumes where an
+earlier one stopped; each row's outcomes are written to `--results`. --report runs nothing and shows the outcomes.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from machine import commit, machine
-from outcomes import RESULTS, Outcomes, keep, read
+from outcomes import RESULTS, Outcomes, base_words, keep, read, titled
 from results import markdown, tables
 from selection import PROPOSALS, TEMPERATURE
 
@@ -37,12 +39,15 @@ from agentq.types import Split, Task
 TABLE = "alpha"
 
 
-def search(args: argparse.Namespace, alpha: float, seed: int, policy: Any, critic: Any) -> list[TreeRecord]:
+def search(args: argparse.Namespace, row: str, seed: int, policy: Any, critic: Any) -> list[TreeRecord]:
     """The trees of a row; those that its directory lacks are searched first."""
+    alpha = 1.0 if critic is None else float(row.removeprefix("alpha "))
     settings = SearchSettings(args.iterations, PROPOSALS, TEMPERATURE, stop_on_success=True, seed=seed, alpha=alpha)
-    identity = {"env": args.env, "alpha": alpha, "seed": seed, "budget": [args.iterations, PROPOSALS, TEMPERATURE]}
+    budget = [args.iterations, PROPOSALS, TEMPERATURE]
+    identity = {"env": args.env, "base": str(args.base), "row": row, "seed": seed, "budget": budget}
     tasks = envs.tasks(args.env, Split.VALIDATION, args.tasks)
-    return searched(args.out / f"{args.env}-{alpha:g}-{seed}", identity, args.env, tasks, policy, critic, settings)
+    path = args.out / titled(args.env.replace("/", "-"), args.base) / f"{row.replace(' ', '_')}-{seed}"
+    return searched(path, identity, args.env, tasks, policy, critic, settings)
 
 
 def searched(
@@ -74,13 +79,14 @@ def by_task(trees: Sequence[TreeRecord], iterations: int) -> dict[str, dict[str,
     }
 
 
-def keep_row(args: argparse.Namespace, alpha: float, seed: int, trees: Sequence[TreeRecord]) -> None:
+def keep_row(args: argparse.Namespace, row: str, seed: int, trees: Sequence[TreeRecord]) -> None:
     """Write which tasks a row solved, and after how many rollouts."""
     steps = sum(int(tree.info["env_steps"]) for tree in trees)
-    command = f"python benchmarks/alpha.py --tasks {args.tasks} --iterations {args.iterations}"
+    words = ["python benchmarks/alpha.py --env", args.env, *base_words(args.base)]
+    command = " ".join([*words, "--tasks", str(args.tasks), "--iterations", str(args.iterations)])
+    table = titled(TABLE, args.base)
     for measured, tasks in by_task(trees, args.iterations).items():
-        row = f"alpha {alpha:g}"
-        keep(Outcomes(TABLE, args.env, row, measured, seed, command, commit(), tasks, steps), args.results)
+        keep(Outcomes(table, args.env, row, measured, seed, command, commit(), tasks, steps), args.results)
 
 
 def main() -> int:
@@ -90,20 +96,22 @@ def main() -> int:
     parser.add_argument("--alphas", type=float, nargs="+", default=[1.0, 0.75, 0.5])
     parser.add_argument("--iterations", type=int, default=16, help="rollouts per tree at most")
     parser.add_argument("--env", default="booking")
+    parser.add_argument("--base", type=Path, metavar="MODEL", default=embedded_base())
     parser.add_argument("--out", type=Path, default=Path("runs/alpha"))
     parser.add_argument("--results", type=Path, default=RESULTS, help="default: %(default)s")
     parser.add_argument("--report", action="store_true", help="run nothing")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     if not args.report:
-        engine = make_engine(embedded_base())
-        policy, critic = ModelPolicy(engine), LLMRanker(engine)
-        for seed in args.seeds:
-            for alpha in args.alphas:
-                begun = time.monotonic()
-                keep_row(args, alpha, seed, search(args, alpha, seed, policy, critic))
-                print(f"alpha {alpha:g} seed {seed}: {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
-    found = [each for each in read(args.results) if each.table == TABLE and each.env == args.env]
+        engine = make_engine(args.base)
+        policy, ranker = ModelPolicy(engine), LLMRanker(engine)
+        rows = {**{f"alpha {alpha:g}": ranker for alpha in args.alphas}, "no critic": None}
+        for seed, (row, critic) in product(args.seeds, rows.items()):
+            begun = time.monotonic()
+            keep_row(args, row, seed, search(args, row, seed, policy, critic))
+            print(f"{row}, seed {seed}: {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
+    table = titled(TABLE, args.base)
+    found = [each for each in read(args.results) if each.table == table and each.env == args.env]
     if args.json:
         print(json.dumps({"tables": tables(found), "targets": {}, "machine": machine("torch"), "commit": commit()}))
     else:
