@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -10,6 +11,7 @@ from agentq import envs
 from agentq.envs.browser import miniwob
 from agentq.envs.browser.env import BrowserEnv
 from agentq.envs.browser.experts import PAGES
+from agentq.envs.browser.experts.look import Look
 from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.browser.states import Return
 from agentq.envs.check import check_env
@@ -53,6 +55,17 @@ def test_the_expert_gets_the_pages_own_reward(browser: BrowserPool, page: str, s
         assert [r.error_kind for r in results] == [None] * len(results), goal
         assert {(r.reward, r.success) for r in results[:-1]} <= {(0.0, False)}, goal
         assert results[-1].success and results[-1].reward > 0, goal
+    env.close()
+
+
+@pytest.mark.parametrize("missed", [lambda look: look.all("slider")[0], lambda look: next(iter(look.all("slider")))])
+def test_an_expert_that_misses_an_element_fails_its_episode_alone(
+    browser: BrowserPool, monkeypatch: pytest.MonkeyPatch, missed: Callable[[Look], int]
+) -> None:
+    env, goal = make("click-test", browser), task("click-test", 0)
+    env.reset(goal)
+    monkeypatch.setitem(PAGES, goal.env, lambda look: look.click(missed(look)))
+    assert env.step(envs.expert(goal.env)(goal, env).env_action).error_kind == "no_such_element"
     env.close()
 
 

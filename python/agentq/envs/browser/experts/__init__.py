@@ -29,7 +29,7 @@ class MiniwobExpert:
         look = Look(task.instruction, env.view, env.done)
         try:
             return PAGES[task.env](look)
-        except LookupError:  # the page lacks an expected element
+        except (LookupError, StopIteration):  # the page lacks an expected element
             return look.click(0)
 
 
