@@ -66,6 +66,23 @@ def test_requests_of_any_kind_are_computed_together_and_sampled_as_alone(
     assert max(sizes) == engine.max_rows and sum(size > 1 for size in sizes) > len(sizes) / 2
 
 
+def test_cached_tokens_are_counted_with_their_prompts(engine: TransformersEngine) -> None:
+    """At the end of a request: a status line in between neither shows more than 100 % cached nor a negative price."""
+    decoding, before = engine._decoding(), engine.usage.since(None)
+    new = SampleRequest(Prompt([], PROMPTS[2][::-1].copy()), max_new_tokens=12)
+    decoding.add(new, 0)
+    while not decoding.step():
+        pass
+    decoding.add(new, 0)
+    decoding.step()
+    once = engine.usage.since(before).total
+    assert (once.requests, once.prompt_tokens, once.cached_tokens) == (1, 90, 0)
+    while not decoding.step():
+        pass
+    twice = engine.usage.since(before).total
+    assert (twice.requests, twice.prompt_tokens) == (2, 180) and 0 < twice.cached_tokens < 90
+
+
 def test_a_cancelled_request_leaves_and_the_others_go_on(
     engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,7 +103,6 @@ class Decoding:
             self.rows.append(self.waiting.popleft())
             tally = self.usage.of(a.request.role)
             tally.queue_s += time.perf_counter() - a.arrived
-            tally.cached_tokens += a.row.num_cached
 
     def _draw(self, logits: Tensor) -> tuple[list[list[int]], list[list[float]]]:
         """The next tokens of all samples and their log-probabilities, from `[N, V]` logits, one row per branch."""
@@ -146,6 +145,7 @@ class Decoding:
         return any(stop in end for stop in a.request.stop)
 
     def _end(self, a: Answering) -> None:
+        assert a.row is not None
         for sample, (tokens, logps) in enumerate(zip(a.tokens, a.logps, strict=True)):
             ids, told = np.asarray(tokens, dtype=np.int32), np.asarray(logps, dtype=np.float32)
             reason = StopReason.EOS if self._over(a, sample) else StopReason.LENGTH
@@ -154,6 +154,7 @@ class Decoding:
         tally = self.usage.of(a.request.role)
         tally.requests += 1
         tally.prompt_tokens += len(a.request.prompt.ids)
+        tally.cached_tokens += a.row.num_cached
         tally.shortened += a.request.prompt.shortened > 0
         tally.generated_tokens += sum(map(len, a.tokens))
 
