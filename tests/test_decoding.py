@@ -69,7 +69,7 @@ def test_requests_of_any_kind_are_computed_together_and_sampled_as_alone(
 def test_cached_tokens_are_counted_with_their_prompts(engine: TransformersEngine) -> None:
     """At the end of a request: a status line in between neither shows more than 100 % cached nor a negative price."""
     decoding, before = engine._decoding(), engine.usage.since(None)
-    new = SampleRequest(Prompt([], PROMPTS[2][::-1].copy()), max_new_tokens=12)
+    new = SampleRequest(Prompt([], PROMPTS[2][::-1].copy()), temperature=0.0, max_new_tokens=12)
     decoding.add(new, 0)
     while not decoding.step():
         pass
