@@ -10,9 +10,8 @@ tables with intervals over seeds. The table here has the first attempt of four o
 All rows of a table have the same held-out tasks, seeds, base and budget. A row that starts from another row's model
 begins behind that row's training tasks. The policy gradients also share tasks and rounds. Each family has the learning
 rate that `rates.py` chose for it on validation tasks; one for which it has not run keeps those of its recipes, and the
-policy gradients 1e-4. All else are the settings of the recipes, sized to the budget. `apps` counts tasks and scenarios
-and is also measured on `apps/challenge`. `step_agent_textworld` needs `agentq env serve textworld/3.5.3 --python
-build/textworld/bin/python` beside it.
+policy gradients 1e-4. All else are the settings of the recipes, sized to the budget. `apps` counts tasks and scenarios.
+`step_agent_textworld` needs `agentq env serve textworld/3.5.3 --python build/textworld/bin/python` beside it.
 """
 
 from __future__ import annotations
