@@ -39,9 +39,8 @@ from agentq.types import Split, Task
 TABLE = "alpha"
 
 
-def search(args: argparse.Namespace, row: str, seed: int, policy: Any, critic: Any) -> list[TreeRecord]:
+def search(args: argparse.Namespace, row: str, alpha: float, seed: int, policy: Any, critic: Any) -> list[TreeRecord]:
     """The trees of a row; those that its directory lacks are searched first."""
-    alpha = 1.0 if critic is None else float(row.removeprefix("alpha "))
     settings = SearchSettings(args.iterations, PROPOSALS, TEMPERATURE, stop_on_success=True, seed=seed, alpha=alpha)
     budget = [args.iterations, PROPOSALS, TEMPERATURE]
     identity = {"env": args.env, "base": str(args.base), "row": row, "seed": seed, "budget": budget}
@@ -105,10 +104,10 @@ def main() -> int:
     if not args.report:
         engine = make_engine(args.base)
         policy, ranker = ModelPolicy(engine), LLMRanker(engine)
-        rows = {**{f"alpha {alpha:g}": ranker for alpha in args.alphas}, "no critic": None}
-        for seed, (row, critic) in product(args.seeds, rows.items()):
+        rows = [(f"alpha {alpha:g}", alpha, ranker) for alpha in args.alphas] + [("no critic", 1.0, None)]
+        for seed, (row, alpha, critic) in product(args.seeds, rows):
             begun = time.monotonic()
-            keep_row(args, row, seed, search(args, row, seed, policy, critic))
+            keep_row(args, row, seed, search(args, row, alpha, seed, policy, critic))
             print(f"{row}, seed {seed}: {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
     table = titled(TABLE, args.base)
     found = [each for each in read(args.results) if each.table == table and each.env == args.env]

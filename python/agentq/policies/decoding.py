@@ -145,7 +145,6 @@ class Decoding:
         return any(stop in end for stop in a.request.stop)
 
     def _end(self, a: Answering) -> None:
-        assert a.row is not None
         for sample, (tokens, logps) in enumerate(zip(a.tokens, a.logps, strict=True)):
             ids, told = np.asarray(tokens, dtype=np.int32), np.asarray(logps, dtype=np.float32)
             reason = StopReason.EOS if self._over(a, sample) else StopReason.LENGTH
@@ -154,7 +153,7 @@ class Decoding:
         tally = self.usage.of(a.request.role)
         tally.requests += 1
         tally.prompt_tokens += len(a.request.prompt.ids)
-        tally.cached_tokens += a.row.num_cached
+        tally.cached_tokens += a.growth.row.num_cached
         tally.shortened += a.request.prompt.shortened > 0
         tally.generated_tokens += sum(map(len, a.tokens))
 
