@@ -22,6 +22,7 @@ from agentq.envs.contract import from_file
 from agentq.envs.protocol import can_fork, can_restore
 from agentq.envs.remote.connection import Connection
 from agentq.envs.remote.env_server import EnvServer
+from agentq.envs.web_env import Advice
 from agentq.errors import ConfigError, EnvError
 from agentq.policies.engine_names import make_engine, read_name
 from agentq.policies.scripted import ScriptedPolicy
@@ -111,6 +112,20 @@ def test_an_expert_of_ones_own_demonstrates() -> None:
     assert shown.success and len(shown.steps) == 5 and "CLICK [1]" in shown.steps[0].proposal.action.text
     with pytest.raises(ConfigError, match=r"known for this; got mine, which has no method expert\(\)"):
         envs.expert(registered(Plain))
+
+
+def test_an_expert_that_raises_is_named_with_its_task_and_line() -> None:
+    class Lost:  # as a plug-in may bring one; what a class of one's own raises is told by its method
+        plan = ""
+
+        def __call__(self, task: object, env: object) -> Advice:
+            return next(iter(()))
+
+    name = registered(Count)
+    task = envs.task(name, "train", 2)
+    said = rf"the expert of mine .* on step 1 of task {task.seed} it raised StopIteration \(test_contract.py:\d+\)"
+    with pytest.raises(EnvError, match=said):
+        demonstrate(envs.make(name), Lost(), task, lambda history, text: pytest.fail("nothing to write"))
 
 
 GOOD = {

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
 from agentq.agent.actions import format_action, history_text
 from agentq.envs.protocol import SiteEnv
-from agentq.envs.web_env import Expert
+from agentq.envs.web_env import Advice, Expert
+from agentq.errors import AgentqError, EnvError
 from agentq.policies.protocol import Policy
 from agentq.searching.faults import Broken, Resets, broken_tree, take
 from agentq.searching.rollout import RolloutSettings, broken_episode, used
@@ -36,6 +39,9 @@ def demonstrate(
     """The expert's episode of `task`, with actions in the policy's tokens and unknown (NaN) log-probabilities.
 
     An attempt that the world broke is retried once, as in `searching.rollout.rollout`.
+
+    Raises:
+        EnvError: if the expert raises.
     """
     resets = resets or Resets()
     first = _attempt(env, expert, task, write, resets)
@@ -51,7 +57,7 @@ def _attempt(
         return broken_episode(task, fault, {})
     steps: list[Step] = []
     while not steps or not (steps[-1].result.terminated or steps[-1].result.truncated or steps[-1].result.broken):
-        advice = expert(task, env)
+        advice = _ask(expert, task, env, len(steps) + 1)
         text = format_action(
             advice.env_action,
             plan="" if steps else expert.plan,
@@ -65,6 +71,21 @@ def _attempt(
         history = history.then(text, result.observation)
     last = steps[-1].result
     return Trajectory(task, tuple(steps), sum(s.result.reward for s in steps), last.success and not last.broken, {})
+
+
+def _ask(expert: Expert, task: Task, env: SiteEnv, step: int) -> Advice:
+    """What the expert advises. Raises EnvError, with the line, if it raises: a plug-in's expert is the user's code."""
+    try:
+        return expert(task, env)
+    except AgentqError:
+        raise
+    except Exception as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{Path(frame.filename).name}:{frame.lineno}"
+        raise EnvError(
+            f"the expert of {task.env} must advise on every page; on step {step} of task {task.seed} it raised "
+            f"{traceback.format_exception_only(error)[-1].strip()} ({where})"
+        ) from error
 
 
 async def inspect(demonstration: Trajectory, policy: Policy, settings: RolloutSettings) -> TreeRecord:
