@@ -1,10 +1,11 @@
 """Every table of held-out success, from the outcomes per task that are committed in `benchmarks/results`.
 
-    python benchmarks/results.py [--table ladder] [--json]
+    python benchmarks/results.py [--table ladder] [--json] [--docs]
 
 A row is a method. A difference compares it with the first row of its table on the same tasks and seeds. The interval
 of a row, and the first of a difference, are Student's t over training seeds: they say what another training would give.
-The second of a difference is a bootstrap over tasks within seeds. It holds for these trained models only.
+The second of a difference is a bootstrap over tasks within seeds. It holds for these trained models only. --docs
+writes the tables of the pages (`results_docs.py`).
 """
 
 from __future__ import annotations
@@ -20,9 +21,15 @@ from statistics import fmean
 from typing import Any
 
 import outcomes
+import results_docs
 from outcomes import RESULTS, Outcomes, read
 
+from agentq import envs
+from agentq.evaluation.scenarios import scenario_completion
 from agentq.evaluation.seeds import over_seeds
+
+ROOT = Path(__file__).parents[1]
+PAGES = (ROOT / "README.md", ROOT / "docs" / "experiments.md")
 
 # Rows that others are compared with, the first that a table has.
 FIRST = ("base", "rft", "sft", "alpha 1", "clean", "T 0.8, K 5")
@@ -72,8 +79,18 @@ def row_of(name: str, seeds: dict[int, Outcomes]) -> dict[str, Any]:
     rates = [fmean(seeds[seed].tasks.values()) for seed in sorted(seeds)]
     found = over_seeds(rates)
     commits = sorted({each.commit for each in seeds.values()})
-    tasks = min(len(each.tasks) for each in seeds.values())
-    return {"row": name, "rates": rates, **_finite(asdict(found)), "tasks": tasks, "commits": commits}
+    own = [seeds[seed] for seed in sorted(seeds)]
+    about: dict[str, Any] = {"tasks": min(len(each.tasks) for each in own)}
+    about["env_steps"] = [each.env_steps for each in own]
+    if own[0].measured == "greedy" and own[0].env.startswith("apps"):
+        about["scenarios"] = [scenarios(each) for each in own]
+    return {"row": name, "rates": rates, **_finite(asdict(found)), **about, "commits": commits}
+
+
+def scenarios(of: Outcomes) -> dict[str, float] | None:
+    """Scenarios solved in all their variants (SGC)."""
+    names = [envs.task_from_seed(of.env, int(seed)).scenario for seed in of.tasks]
+    return scenario_completion(names, [share == 1 for share in of.tasks.values()])
 
 
 def against(first: str, ones: dict[int, Outcomes], name: str, others: dict[int, Outcomes]) -> dict[str, Any]:
@@ -128,14 +145,20 @@ def markdown(table: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def pairs(goals: dict[str, dict[str, Any]]) -> str:
-    """A table of the differences that the targets are about."""
+def pairs(goals: dict[str, dict[str, Any]], prefix: str = "") -> str:
+    """A table of the differences that the targets are about, of those whose names begin with `prefix`."""
     lines = ["| better than | seeds | points (95 % over seeds; over tasks) |", "| --- | --- | --- |"]
     for name, goal in goals.items():
-        if gap := goal["difference"]:
+        if name.startswith(prefix) and (gap := goal["difference"]):
             over = f"{_range(gap['low'], gap['high'], 100)}; {_range(gap['low_tasks'], gap['high_tasks'], 100)}"
             lines.append(f"| {name} | {goal['seeds']} | {_figure(gap['mean'], 100)} ({over}) |")
     return "\n".join(lines) if len(lines) > 2 else ""
+
+
+def written(page: str, found: Sequence[Outcomes]) -> str:
+    """A page with its tables made from the outcomes."""
+    goals = targets(found)
+    return results_docs.fill(page, tables(found), lambda prefix: pairs(goals, prefix))
 
 
 def _range(low: float | None, high: float | None, scale: int) -> str:
@@ -163,7 +186,13 @@ def main() -> None:
     parser.add_argument("--table", help="only this table")
     parser.add_argument("--results", type=Path, default=RESULTS, help="default: %(default)s")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--docs", action="store_true", help="write the tables of README.md and docs/experiments.md")
     args = parser.parse_args()
+    if args.docs:
+        found = read(args.results)
+        for page in PAGES:
+            page.write_text(written(page.read_text(), found))
+        return
     found = [each for each in read(args.results) if args.table in (None, each.table)]
     if args.json:
         print(json.dumps({"tables": tables(found), "targets": targets(found)}))

@@ -61,3 +61,29 @@ def test_differences_are_over_the_tasks_that_both_rows_have(kept: list[Outcomes]
     less = [replace(each, tasks={"1": 1.0, "9": 1.0}) if each.row == "rft" else each for each in kept]
     gap = results.tables(less)[0]["rows"][1]["difference"]
     assert gap["by_seed"] == (0.0, 0.0, 1.0)  # on task 1 alone
+
+
+def test_a_page_has_the_table_that_its_comment_asks_for(kept: list[Outcomes]) -> None:
+    block = "<!-- results: ladder-reading shop greedy, sampled | base; rft | seeds mean difference sampled -->"
+    page = f"Before.\n\n{block}\n| typed | in |\n<!-- /results -->\n\nAfter."
+    lines = results.written(page, kept).splitlines()
+    assert lines[:3] == ["Before.", "", block] and lines[-3:] == ["<!-- /results -->", "", "After."]
+    assert lines[4].startswith("| row | greedy by seed, 4 tasks each | mean")
+    assert lines[6] == "| base | 25.0, 25.0, 25.0 | 25.0 |  |  |"
+    rft = "| rft | 50.0, 75.0, 50.0 | 58.3 (22.5 to 94.2) | +33.3 (-2.5 to +69.2; +8.3 to +58.3) | 100.0 (51.0 to 100.0; one seed) |"
+    assert lines[7].partition("; +")[0] == rft.partition("; +")[0] and lines[7].endswith(rft.rpartition(" | ")[2])
+    assert results.written("\n".join(lines), kept).splitlines() == lines
+    with pytest.raises(SystemExit, match="ppo must be a row of ladder-reading, shop .*; known: base; rft"):
+        results.written(page.replace("base; rft", "ppo"), kept)
+
+
+def test_scenarios_count_where_all_variants_are_solved() -> None:
+    tasks = dict.fromkeys(map(str, range(2_000_000_000, 2_000_000_006)), 1.0) | {"2000000004": 0.0}
+    assert results.scenarios(replace(BASE, env="apps/1", tasks=tasks)) == pytest.approx(
+        {"successes": 1, "n": 2, "low": 0.0945, "high": 0.9055}, abs=1e-4
+    )
+
+
+@pytest.mark.parametrize("page", results.PAGES, ids=lambda page: page.name)
+def test_the_tables_of_the_pages_are_made_from_the_outcomes(page: Path) -> None:
+    assert results.written(page.read_text(), read()) == page.read_text(), "python benchmarks/results.py --docs"
