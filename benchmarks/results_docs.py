@@ -5,9 +5,9 @@ A table stands between two comments. The first says what it shows:
     <!-- results: ladder shop greedy, oracle | base; rft; agent_q | seeds mean difference -->
     <!-- /results -->
 
-Table, environment and one or more ways of measuring; then the rows in their order; then the columns, see `COLUMNS`. A row
-has what the first way of measuring has of it, else what a later one has, with that one's name. `<!-- results: targets
-ladder -->` is the table of the differences in `results.TARGETS` of tables whose name begins so.
+Table, environment and ways of measuring; then the rows in their order; then the columns, see `COLUMNS`. A row has what
+the first way of measuring has of it, else what a later one has, with that one's name. `<!-- results: targets ladder -->` is
+the table of the differences in `results.TARGETS` of tables whose name begins so.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Row = dict[str, Any]
 
 
 def fill(page: str, tables: Sequence[Row], targets: Callable[[str], str]) -> str:
-    """The page with its tables made anew from `results.tables`; `targets` makes the table of differences of a prefix."""
+    """The page with its tables made anew from `results.tables`; `targets` makes the differences of a prefix."""
 
     def made(block: re.Match[str]) -> str:
         about = " ".join(block[1].split())

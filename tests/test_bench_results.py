@@ -70,10 +70,10 @@ def test_a_page_has_the_table_that_its_comment_asks_for(kept: list[Outcomes]) ->
     assert lines[:3] == ["Before.", "", block] and lines[-3:] == ["<!-- /results -->", "", "After."]
     assert lines[4].startswith("| row | greedy by seed, 4 tasks each | mean")
     assert lines[6] == "| base | 25.0, 25.0, 25.0 | 25.0 |  |  |"
-    rft = "| rft | 50.0, 75.0, 50.0 | 58.3 (22.5 to 94.2) | +33.3 (-2.5 to +69.2; +8.3 to +58.3) | 100.0 (51.0 to 100.0; one seed) |"
-    assert lines[7].partition("; +")[0] == rft.partition("; +")[0] and lines[7].endswith(rft.rpartition(" | ")[2])
+    assert lines[7].startswith("| rft | 50.0, 75.0, 50.0 | 58.3 (22.5 to 94.2) | +33.3 (-2.5 to +69.2; ")
+    assert lines[7].endswith(" | 100.0 (51.0 to 100.0; one seed) |")
     assert results.written("\n".join(lines), kept).splitlines() == lines
-    with pytest.raises(SystemExit, match="ppo must be a row of ladder-reading, shop .*; known: base; rft"):
+    with pytest.raises(SystemExit, match=r"ppo must be a row of ladder-reading, shop .*; known: base; rft"):
         results.written(page.replace("base; rft", "ppo"), kept)
 
 
