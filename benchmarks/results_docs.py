@@ -6,8 +6,8 @@ A table stands between two comments. The first says what it shows:
     <!-- /results -->
 
 Table, environment and ways of measuring; then the rows in their order; then the columns, see `COLUMNS`. A row has what
-the first way of measuring has of it, else what a later one has, with that one's name. `<!-- results: targets ladder -->` is
-the table of the differences in `results.TARGETS` of tables whose name begins so.
+the first has of it, else what a later one has, with that one's name. `<!-- results: targets ladder -->` is the
+table of the differences in `results.TARGETS` of tables whose name begins so.
 """
 
 from __future__ import annotations
