@@ -48,6 +48,14 @@ TARGETS = (  # (table, env, better row, other row): the interval over seeds must
     ("methods-step_agent_shop-reading", "shop", "step_agent_implicit", "sft"),
     ("methods-step_agent_shop-reading", "shop", "step_agent_implicit", "sft, all"),
     ("methods-step_agent_shop-reading", "shop", "step_agent_inverse", "sft"),
+    ("methods-apps-reading", "apps/1", "sft", "base"),
+    ("methods-apps-reading", "apps/1", "rft", "sft"),
+    ("methods-apps-reading", "apps/1", "agent_q", "sft"),
+    ("methods-apps-reading", "apps/1", "loop, ratio per token", "sft"),
+    ("methods-apps-reading", "apps/1", "loop, ratio per token", "loop, ratio per trajectory"),
+    ("methods-apps-reading", "apps/1", "loop, ratio per token", "grpo"),
+    ("methods-apps-reading", "apps/1", "loop, ratio per token", "rloo"),
+    ("methods-apps-reading", "apps/1", "loop, ratio per token", "ppo"),
     ("miniwob", "miniwob", "agent_q", "sft"),
 )
 Key = tuple[str, str, str]
@@ -151,7 +159,8 @@ def pairs(goals: dict[str, dict[str, Any]], prefix: str = "") -> str:
     for name, goal in goals.items():
         if name.startswith(prefix) and (gap := goal["difference"]):
             over = f"{_range(gap['low'], gap['high'], 100)}; {_range(gap['low_tasks'], gap['high_tasks'], 100)}"
-            lines.append(f"| {name} | {goal['seeds']} | {_figure(gap['mean'], 100)} ({over}) |")
+            said = name.partition(": ")[2] if prefix else name
+            lines.append(f"| {said} | {goal['seeds']} | {_figure(gap['mean'], 100)} ({over}) |")
     return "\n".join(lines) if len(lines) > 2 else ""
 
 
