@@ -122,5 +122,5 @@ TABLES: dict[str, Table] = {
     "step_agent_shop": Table("shop", STEP_AGENT),
     "step_agent_textworld": Table("textworld/3.5.3@127.0.0.1:7007", STEP_AGENT),
     "all": Table("booking", ALL),
-    "apps": Table("apps/1", APPS, 2_500, 102, APPS_MORE),  # 34 scenarios
+    "apps": Table("apps/1", APPS, 2_500, 102, APPS_MORE, ("apps/challenge",)),  # 34 scenarios
 }
