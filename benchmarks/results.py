@@ -23,6 +23,7 @@ from typing import Any
 import outcomes
 import results_docs
 from outcomes import RESULTS, Outcomes, read
+from results_docs import between, figure
 
 from agentq import envs
 from agentq.evaluation.scenarios import scenario_completion
@@ -84,15 +85,16 @@ def tables(found: Sequence[Outcomes]) -> list[dict[str, Any]]:
 
 def row_of(name: str, seeds: dict[int, Outcomes]) -> dict[str, Any]:
     """A row's mean over seeds, with its interval, the rates of the seeds, and where they come from."""
-    rates = [fmean(seeds[seed].tasks.values()) for seed in sorted(seeds)]
-    found = over_seeds(rates)
-    commits = sorted({each.commit for each in seeds.values()})
     own = [seeds[seed] for seed in sorted(seeds)]
-    about: dict[str, Any] = {"tasks": min(len(each.tasks) for each in own)}
-    about["env_steps"] = [each.env_steps for each in own]
+    rates = [fmean(each.tasks.values()) for each in own]
+    about: dict[str, Any] = {
+        "tasks": min(len(each.tasks) for each in own),
+        "env_steps": [each.env_steps for each in own],
+        "commits": sorted({each.commit for each in own}),
+    }
     if own[0].measured == "greedy" and own[0].env.startswith("apps"):
         about["scenarios"] = [scenarios(each) for each in own]
-    return {"row": name, "rates": rates, **_finite(asdict(found)), **about, "commits": commits}
+    return {"row": name, "rates": rates, **_finite(asdict(over_seeds(rates))), **about}
 
 
 def scenarios(of: Outcomes) -> dict[str, float] | None:
@@ -137,18 +139,17 @@ def _finite(figures: dict[str, Any]) -> dict[str, Any]:
 
 def markdown(table: dict[str, Any]) -> str:
     """A table for docs/experiments.md: success in per cent, or rollouts until it."""
-    first, what = table["first"], "rollouts" if table["measured"] == "rollouts" else "success"
-    scale = 1 if what == "rollouts" else 100
+    how = table["measured"]
+    what = "rollouts" if how == "rollouts" else "success"
     lines = [
-        f"**{table['table']}, {table['env']}, {table['measured']}** ({'; '.join(table['made_by'])})\n",
-        f"| row | seeds | {what}, mean (95 % over seeds) | - {first} (95 % over seeds; over tasks) |",
+        f"**{table['table']}, {table['env']}, {how}** ({'; '.join(table['made_by'])})\n",
+        f"| row | seeds | {what}, mean (95 % over seeds) | - {table['first']} (95 % over seeds; over tasks) |",
         "| --- | --- | --- | --- |",
     ]
     for row in table["rows"]:
         gap = row.get("difference")
-        tasks = f"; {_range(gap['low_tasks'], gap['high_tasks'], scale)}" if gap else ""
-        said = f"{_figure(gap['mean'], scale)} ({_range(gap['low'], gap['high'], scale)}{tasks})" if gap else ""
-        mean = f"{scale * row['mean']:.{_places(scale)}f} ({_within(row['low'], row['high'], scale)})"
+        said = f"{figure(gap['mean'], how, '+')} ({_over(gap, how)})" if gap else ""
+        mean = f"{figure(row['mean'], how)} ({between(row['low'], row['high'], how)})"
         lines.append(f"| {row['row']} | {len(row['rates'])} x {row['tasks']} | {mean} | {said} |")
     return "\n".join(lines)
 
@@ -158,9 +159,8 @@ def pairs(goals: dict[str, dict[str, Any]], prefix: str = "") -> str:
     lines = ["| better than | seeds | points (95 % over seeds; over tasks) |", "| --- | --- | --- |"]
     for name, goal in goals.items():
         if name.startswith(prefix) and (gap := goal["difference"]):
-            over = f"{_range(gap['low'], gap['high'], 100)}; {_range(gap['low_tasks'], gap['high_tasks'], 100)}"
             said = name.partition(": ")[2] if prefix else name
-            lines.append(f"| {said} | {goal['seeds']} | {_figure(gap['mean'], 100)} ({over}) |")
+            lines.append(f"| {said} | {goal['seeds']} | {figure(gap['mean'], '', '+')} ({_over(gap)}) |")
     return "\n".join(lines) if len(lines) > 2 else ""
 
 
@@ -170,24 +170,10 @@ def written(page: str, found: Sequence[Outcomes]) -> str:
     return results_docs.fill(page, tables(found), lambda prefix: pairs(goals, prefix))
 
 
-def _range(low: float | None, high: float | None, scale: int) -> str:
-    return "one seed" if low is None or high is None else f"{_figure(low, scale)} to {_figure(high, scale)}"
-
-
-def _within(low: float | None, high: float | None, scale: int) -> str:
-    """The range of a mean, which is not below 0; of success not above 100."""
-    if low is None or high is None:
-        return "one seed"
-    most = 100 if scale == 100 else scale * high
-    return f"{max(0, scale * low):.{_places(scale)}f} to {min(most, scale * high):.{_places(scale)}f}"
-
-
-def _figure(value: float, scale: int) -> str:
-    return f"{scale * value:+.{_places(scale)}f}"
-
-
-def _places(scale: int) -> int:
-    return 2 if scale == 1 else 1
+def _over(gap: dict[str, Any], how: str = "") -> str:
+    """A difference's interval over seeds, and the one over tasks."""
+    seeds, tasks = (gap["low"], gap["high"]), (gap["low_tasks"], gap["high_tasks"])
+    return f"{between(*seeds, how, '+')}; {between(*tasks, how, '+')}"
 
 
 def main() -> None:

@@ -5,9 +5,9 @@ A table stands between two comments. The first says what it shows:
     <!-- results: ladder shop greedy, oracle | base; rft; agent_q | seeds mean difference -->
     <!-- /results -->
 
-Table, environment and ways of measuring; then the rows in their order; then the columns, see `COLUMNS`. A row has what
-the first has of it, else what a later one has, with that one's name. `<!-- results: targets ladder -->` is the
-table of the differences in `results.TARGETS` of tables whose name begins so.
+Table, environment and ways of measuring; then the rows in their order; then the columns, see `COLUMNS`. A row is taken
+from the first way of measuring that has it, and named after it unless that is the first of all. `<!-- results: targets
+ladder -->` is the table of the differences in `results.TARGETS` whose names begin so.
 """
 
 from __future__ import annotations
@@ -39,63 +39,57 @@ def fill(page: str, tables: Sequence[Row], targets: Callable[[str], str]) -> str
 def _table(about: str, tables: Sequence[Row]) -> str:
     key, names, columns = (part.strip() for part in about.split("|"))
     name, env, ways = key.split(maxsplit=2)
-    measured, rows = [way.strip() for way in ways.split(",")], []
+    measured = [way.strip() for way in ways.split(",")]
     groups = {t["measured"]: t for t in tables if (t["table"], t["env"]) == (name, env)}
+    known = {how: {row["row"]: row for row in group["rows"]} for how, group in groups.items()}
+    rows = []
     for row in (each.strip() for each in names.split(";")):
-        how = next((each for each in measured if row in _rows(groups, each)), None)
+        how = next((each for each in measured if row in known.get(each, {})), None)
         if how is None:
-            raise SystemExit(f"{row} must be a row of {name}, {env} ({', '.join(measured)}); known: {_known(groups)}")
-        found = _rows(groups, how)[row] | {"env": env, "sampled": _rows(groups, "sampled").get(row)}
+            those = "; ".join(sorted({row for rows in known.values() for row in rows}))
+            raise SystemExit(f"{row} must be a row of {name}, {env} ({', '.join(measured)}); known: {those}")
+        found = known[how][row] | {"how": how, "env": env, "sampled": known.get("sampled", {}).get(row)}
         if how != measured[0]:
             found.pop("difference", None)  # from another first row
         rows.append((row if how == measured[0] else f"{row}, {how}", found))
-    heads = [COLUMNS[column][0] for column in columns.split()]
-    first = groups[measured[0]]["first"]
-    titles = [head.format(first=first, tasks=rows[0][1]["tasks"], how=measured[0]) for head in heads]
+    shown = [COLUMNS[column] for column in columns.split()]
+    first, tasks = groups[measured[0]]["first"], rows[0][1]["tasks"]
+    titles = [title.format(first=first, tasks=tasks, how=measured[0]) for title, _ in shown]
     lines = [f"| row | {' | '.join(titles)} |", f"|{' --- |' * (len(titles) + 1)}"]
-    for title, row in rows:
-        lines.append(f"| {title} | {' | '.join(COLUMNS[column][1](row) for column in columns.split())} |")
+    lines += [f"| {title} | {' | '.join(cell(row) for _, cell in shown)} |" for title, row in rows]
     return "\n".join(lines)
 
 
-def _rows(groups: dict[str, Row], measured: str) -> dict[str, Row]:
-    return {row["row"]: row | {"how": measured} for row in groups.get(measured, {"rows": []})["rows"]}
+def figure(value: float, how: str, sign: str = "") -> str:
+    """A number of rollouts if that was measured, else a share in per cent; `sign` "+" for differences."""
+    return f"{value:{sign}.2f}" if how == "rollouts" else f"{100 * value:{sign}.1f}"
 
 
-def _known(groups: dict[str, Row]) -> str:
-    return "; ".join(sorted({row for measured in groups for row in _rows(groups, measured)}))
+def between(low: float | None, high: float | None, how: str, sign: str = "") -> str:
+    """`LOW to HIGH`, of a difference with its signs. A mean is not below 0, and a share not above 1."""
+    if low is None or high is None:
+        return "one seed"
+    if not sign:
+        low, high = max(0, low), high if how == "rollouts" else min(1, high)
+    return f"{figure(low, how, sign)} to {figure(high, how, sign)}"
 
 
-def _seeds(row: Row) -> str:
-    return ", ".join(_figure(row, rate) for rate in row["rates"])
-
-
-def _mean(row: Row | None) -> str:
-    """Of several seeds with Student's t over them, of one with Wilson's interval over its tasks."""
-    if row is None:
-        return ""
-    low, high, mean = row["low"], row["high"], _figure(row, row["mean"])
-    if row["how"] == "rollouts":
-        return mean if low is None else f"{mean} ({_figure(row, low)} to {_figure(row, high)})"
-    if low == high and low is not None:
-        return mean
-    told = "; one seed" if low is None else ""
-    if low is None:
+def _mean(row: Row, how: str) -> str:
+    """With the interval over seeds; of one seed's success with Wilson's interval over its tasks."""
+    low, high, told = row["low"], row["high"], ""
+    if low is None and how != "rollouts":
         low, high = wilson(round(row["mean"] * row["tasks"]), row["tasks"])
-    return f"{mean} ({_figure(row, max(0, low))} to {_figure(row, min(1, high))}{told})"
+        told = "; one seed"
+    mean = figure(row["mean"], how)
+    return mean if low == high else f"{mean} ({between(low, high, how)}{told})"
 
 
 def _difference(row: Row) -> str:
     if not (gap := row.get("difference")):
         return ""
     spans = [("low", "high"), ("low_tasks", "high_tasks")][gap["low"] is None :]
-    told = "; ".join(f"{_figure(row, gap[a], '+')} to {_figure(row, gap[b], '+')}" for a, b in spans)
-    return f"{_figure(row, gap['mean'], '+')} ({told})"
-
-
-def _figure(row: Row, value: float, sign: str = "") -> str:
-    """Per cent, or rollouts."""
-    return f"{value:{sign}.2f}" if row["how"] == "rollouts" else f"{100 * value:{sign}.1f}"
+    told = "; ".join(between(gap[low], gap[high], row["how"], "+") for low, high in spans)
+    return f"{figure(gap['mean'], row['how'], '+')} ({told})"
 
 
 def _scenarios(row: Row) -> str:
@@ -118,10 +112,13 @@ def _paper(row: Row) -> str:
 
 
 COLUMNS: dict[str, tuple[str, Callable[[Row], str]]] = {
-    "seeds": ("{how} by seed, {tasks} tasks each", _seeds),
-    "mean": ("mean (95 % over seeds)", _mean),
+    "seeds": (
+        "{how} by seed, {tasks} tasks each",
+        lambda row: ", ".join(figure(rate, row["how"]) for rate in row["rates"]),
+    ),
+    "mean": ("mean (95 % over seeds)", lambda row: _mean(row, row["how"])),
     "difference": ("- {first} (over seeds; over tasks)", _difference),
-    "sampled": ("sampled (95 % over seeds)", lambda row: _mean(row["sampled"])),
+    "sampled": ("sampled (95 % over seeds)", lambda row: _mean(row["sampled"], "sampled") if row["sampled"] else ""),
     "scenarios": ("scenarios by seed", _scenarios),
     "steps": ("env. steps", _steps),
     "paper": ("paper", _paper),

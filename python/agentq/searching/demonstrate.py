@@ -16,7 +16,7 @@ from agentq.envs.protocol import SiteEnv
 from agentq.envs.web_env import Advice, Expert
 from agentq.errors import AgentqError, EnvError
 from agentq.policies.protocol import Policy
-from agentq.searching.faults import Broken, Resets, broken_tree, take
+from agentq.searching.faults import Broken, Resets, broken_tree, of_the_world, take
 from agentq.searching.rollout import RolloutSettings, broken_episode, used
 from agentq.seeds import Stream, task_seed
 from agentq.store.records import TERMINAL, TreeRecord
@@ -77,14 +77,14 @@ def _ask(expert: Expert, task: Task, env: SiteEnv, step: int) -> Advice:
     """What the expert advises. Raises EnvError, with the line, if it raises: a plug-in's expert is the user's code."""
     try:
         return expert(task, env)
-    except AgentqError:
+    except (AgentqError, MemoryError):
         raise
     except Exception as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(frame.filename).name}:{frame.lineno}"
         raise EnvError(
             f"the expert of {task.env} must advise on every page; on step {step} of task {task.seed} it raised "
-            f"{traceback.format_exception_only(error)[-1].strip()} ({where})"
+            f"{of_the_world(error)} ({where})"
         ) from error
 
 
