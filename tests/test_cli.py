@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agentq.cli import FILES, main
+from agentq.cli import FILES, main, parser
 from agentq.model_settings import Section
 from agentq.recipes.load import settings
 from agentq.recipes.settings import COMMANDS, Ladder
@@ -239,6 +239,19 @@ def test_cli_help_of_a_command_lists_its_arguments_and_the_settings_it_reads(
     listed = [line for line in shown.splitlines() if line.startswith("--")]
     for line, setting in zip(listed, settings(model), strict=True):
         assert line.startswith(f"--{setting.key} {setting.default} ") and line.endswith(setting.description)
+
+
+def test_cli_help_of_a_command_says_of_each_argument_what_is_written(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--help"])  # the commands are known from now on
+    assert len(parser.COMMANDS) > 15
+    for name, command in parser.COMMANDS.items():
+        capsys.readouterr()
+        assert main([*name.split(), "--help"]) == 0
+        shown = "".join(capsys.readouterr().out.split())
+        assert "option_strings" not in shown  # argparse takes "60 % at" for a format
+        for _, words in command.arguments:
+            said = words.get("help", "").replace("%%", "%").replace("%(default)s", str(words.get("default")))
+            assert "".join(said.split()) in shown
 
 
 def test_cli_help_of_train_says_how_to_list_the_settings_of_a_recipe(capsys: pytest.CaptureFixture[str]) -> None:

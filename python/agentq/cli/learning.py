@@ -123,7 +123,7 @@ WHICH = argument(
 
 
 TOKENS = argument(
-    "--tokens", type=int, metavar="N", help="tokens to train reading for, the last 60 % at a falling rate"
+    "--tokens", type=int, metavar="N", help="tokens to train reading for, the last 60 %% at a falling rate"
 )
 
 
