@@ -138,6 +138,14 @@ def test_a_seed_that_does_not_start_is_a_task_that_breaks(frail: Callable[..., s
         client.tasks(name, [13] * BROKEN_IN_A_ROW, Split.TRAIN)
 
 
+def test_several_sessions_are_reset_at_once_to_learn_the_instructions(frail: Callable[..., str]) -> None:
+    assert [t.instruction for t in client.tasks(frail(), range(19, 22), Split.TRAIN)] == [
+        "Seed 19",
+        "Seed 20",
+        "Seed 21",
+    ]
+
+
 def test_a_reset_that_fails_is_tried_once_more(frail: Callable[..., str]) -> None:
     env = RemoteEnv(frail())
     env.reset(Task(env.name, 7, Split.TRAIN, "Seed 7"))

@@ -8,9 +8,11 @@ import random
 import pytest
 from rich.console import Console
 
-from agentq import status
+from agentq import envs, status
 from agentq.progress import ladder_table, show_table
+from agentq.recipes.asking import ask_for_tasks
 from agentq.status import Ahead, Pace, Planned, RichStatus, own_memory
+from agentq.types import Split, Task
 from tests.test_evaluation_stats import rung
 
 
@@ -63,6 +65,22 @@ def test_plain_lines_say_what_is_left_of_the_stage_and_of_the_run(monkeypatch: p
     lines = out.getvalue().splitlines()
     assert lines[-1] == "base/eval: 4/4 episodes, 0.10/s, 0 s left; 1 succeeded; 1 of 2 stages, about 1 min 20 s left"
     assert len(lines) == 4 and "begin" not in out.getvalue()
+
+
+def test_tasks_that_take_long_to_ask_for_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, out = [0.0], io.StringIO()
+
+    def slow(env: str, split: Split, n: int, start: int) -> list[Task]:
+        now[0] += 3.0
+        return [Task(env, start + i, split, "") for i in range(n)]
+
+    monkeypatch.setattr(status.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(envs, "tasks", slow)
+    shown = RichStatus(Console(file=out, width=200), every_s=0.0)
+    assert [t.seed for t in ask_for_tasks("far", Split.TRAIN, 40, 5, shown)] == list(range(5, 45))
+    lines = out.getvalue().splitlines()  # after 6 s and after 9 s
+    assert [line.partition(",")[0] for line in lines] == ["train tasks: 32/40 tasks", "train tasks: 40/40 tasks"]
+    assert lines[-1].endswith("0 s left")
 
 
 def test_a_terminal_shows_something_before_models_are_loaded() -> None:

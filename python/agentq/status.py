@@ -148,7 +148,7 @@ class RichStatus:
             if not self.console.is_terminal and (done == total or now - last >= self.every_s):
                 last = now
                 rate = (done - (pace.before or 0)) / max(now - begun, 1e-9)
-                said = f"{name}: {done}/{total} {unit}, {rate:.2f}/s, {duration(left)} left; {note}"
+                said = f"{name}: {done}/{total} {unit}, {rate:.2f}/s, {duration(left)} left{note and f'; {note}'}"
                 self.console.print(said + self._whole(name, left), highlight=False, soft_wrap=True)
 
         return show

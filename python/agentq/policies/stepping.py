@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from agentq.policies.decoding import Answering, Decoding
 from agentq.policies.protocol import SampledAnswer, SampleRequest
@@ -12,7 +13,9 @@ Future = asyncio.Future[list[SampledAnswer]]
 
 
 class Stepping:
-    """Runs decoding steps in a thread while there are requests.
+    """Runs decoding steps in a thread of its own while there are requests.
+
+    In the event loop's threads, which also wait for environments, each of them would keep what torch frees in it.
 
     A step begins once all coroutines wait and no further request can join it, so steps are as full as possible. A
     request whose caller was cancelled is removed.
@@ -20,6 +23,7 @@ class Stepping:
 
     def __init__(self, begin: Callable[[], Decoding]) -> None:
         self._begin = begin
+        self._thread = ThreadPoolExecutor(1, "decoding")
         self._new: list[tuple[SampleRequest, int, Future]] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -39,7 +43,7 @@ class Stepping:
                 if not futures:
                     continue
                 try:
-                    ended = await asyncio.to_thread(self._advance, decoding)
+                    ended = await asyncio.get_running_loop().run_in_executor(self._thread, self._advance, decoding)
                 except Exception as error:  # fails every request in the batch
                     for future in futures.values():
                         if not future.done():

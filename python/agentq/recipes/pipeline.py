@@ -27,6 +27,7 @@ from agentq.policies.protocol import Engine
 from agentq.policies.usage import Price, Usage
 from agentq.policies.weights import fingerprint
 from agentq.recipes.accounts import Cost, cost_of, first_prompt
+from agentq.recipes.asking import ask_for_tasks
 from agentq.recipes.resources import Name, Resources, episodes, searches, votes
 from agentq.run_settings import read_shard
 from agentq.searching.collect import Execute, Item, OnItem, attempts, collect, inline
@@ -94,7 +95,7 @@ class Pipeline(Resources):
 
     def tasks(self, split: Split, n: int, start: int = 0) -> list[Task]:
         """`n` tasks from a split of the run's environment."""
-        return envs.tasks(self.settings.run.env, split, n, start)
+        return ask_for_tasks(self.settings.run.env, split, n, start, self.status)
 
     def collect(
         self, stage: str, items: Sequence[Item], job: Job, *, kind: str = TRAJECTORY, sessions: int = 1
@@ -250,9 +251,8 @@ class Pipeline(Resources):
     @contextmanager
     def _stage(self, stage: str, total: int, unit: str) -> Iterator[OnItem]:
         """Show the progress of a stage, and add the engines' usage to its note."""
-        show, before = self.status.stage(stage, total, unit), self._usage()
+        show, before, begun = self.status.stage(stage, total, unit), self._usage(), time.monotonic()
         wins = broken = seen = 0
-        begun = time.monotonic()
 
         def used() -> Usage:
             return self._usage().since(before)

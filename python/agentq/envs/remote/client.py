@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache
 
 from agentq.envs.remote import address
@@ -21,6 +22,7 @@ from agentq.types import EnvAction, Split, StepResult, Task
 
 CLOSE_S = 5.0
 _ATTEMPTS = 2
+_RESETS = 8  # at once, to learn the instructions of tasks
 _idle: dict[str, list[Connection]] = {}
 
 
@@ -72,8 +74,14 @@ def make(name: str, browser: object = None) -> RemoteEnv:
 
 
 def tasks(name: str, seeds: Sequence[int], split: Split) -> list[Task]:
-    """Tasks by seed; see `agentq.envs.text_env.tasks_by_reset`."""
-    return tasks_by_reset(name, seeds, split, greet(name), lambda seed: instruction(name, seed))
+    """Tasks by seed; see `agentq.envs.text_env.tasks_by_reset`. Several sessions are reset at once."""
+    about = greet(name)
+    with ThreadPoolExecutor(max(1, min(_RESETS, about.sessions))) as pool:
+        begun = {seed: pool.submit(instruction, name, seed) for seed in seeds}
+        try:
+            return tasks_by_reset(name, seeds, split, about, lambda seed: begun[seed].result())
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def expert(name: str) -> EnvExpert:
