@@ -68,6 +68,16 @@ def worker_pid(pool: BrowserPool) -> int:
     return pool._workers[0].process.pid
 
 
+def kill(pool: BrowserPool, *, renderers: bool = True) -> None:
+    """Kill what renders the pages of a pool's browser, or the browser itself."""
+    wanted = "--type=renderer" if renderers else "--remote-debugging-pipe"
+    for each in processes.tree(worker_pid(pool), pool._workers[0].mark):
+        with suppress(OSError):  # it has ended meanwhile
+            line = (Path("/proc") / str(each) / "cmdline").read_text()
+            if wanted in line and ("--type=" in line) == renderers:
+                os.kill(each, signal.SIGKILL)
+
+
 def test_a_page_that_never_answers_is_data_and_the_episode_goes_on(frail: BrowserPool) -> None:
     with silence() as address:
         env = lab_env(
@@ -78,7 +88,7 @@ def test_a_page_that_never_answers_is_data_and_the_episode_goes_on(frail: Browse
         result = click(env, "Hang")
     assert (result.error_kind, result.error_message) == ("browser_lost", "the page does not answer")
     assert env.view == before
-    told = re.compile(r"act must answer within 5\.0 s; it hangs in (_?\w+:\d+( > )?)+")
+    told = re.compile(r"act must answer within 5\.0 s; it hangs in (_?\w+:\d+( > )?)+; http://\S+ does not answer .+")
     assert len(last(env).lost) == 2 and all(map(told.fullmatch, last(env).lost))
     assert tuple(frail.replaced) == last(env).lost
     assert click(env, "Fine").observation.text == "heading fine"
@@ -103,12 +113,7 @@ def test_a_death_between_steps_costs_nothing_but_time(frail: BrowserPool, victim
     if victim in ("worker", "stopped"):
         os.kill(pid, signal.SIGKILL if victim == "worker" else signal.SIGSTOP)
     else:
-        wanted = "--type=renderer" if victim == "renderer" else "--remote-debugging-pipe"
-        for each in processes.tree(pid, mark):
-            with suppress(FileNotFoundError):  # it has ended meanwhile
-                line = (Path("/proc") / str(each) / "cmdline").read_text()
-                if wanted in line and ("--type=" in line) == (victim == "renderer"):
-                    os.kill(each, signal.SIGKILL)
+        kill(frail, renderers=victim == "renderer")
     result = env.step(EnvAction(Command.SUBMIT, named(env, "Text")))
     assert result.error_kind == "wrong_role"  # refused before the browser is asked
     assert env.step(EnvAction(Command.TYPE, named(env, "Text"), "more")).error_kind is None
@@ -116,6 +121,18 @@ def test_a_death_between_steps_costs_nothing_but_time(frail: BrowserPool, victim
     assert len(last(env).lost) == 1
     if victim != "renderer":
         assert living(mark) == []
+
+
+def test_a_death_during_a_step_is_told_at_once(browser: BrowserPool) -> None:
+    with BrowserPool(deadline_s=24.0) as pool, silence() as address:  # a page is given 4 seconds to settle
+        pages = {**PAGES, "/once": [f"<h1>hangs</h1><script>{blocked(address)}</script>", "<h1>answers</h1>"]}
+        env = lab_env(pool, pages, allow=[address])
+        killer = threading.Timer(7.0, kill, (pool,))
+        killer.start()
+        result = env.step(EnvAction(Command.GOTO, text="/once"))
+        killer.join()
+        assert (result.error_kind, result.observation.text) == (None, "heading answers")
+        assert last(env).lost == ("the page crashed",) and pool.replaced == []  # not after the deadline
 
 
 def test_a_worker_past_its_memory_is_replaced_and_its_page_rebuilt(browser: BrowserPool) -> None:

@@ -92,7 +92,7 @@ class WatchedContext:
         self.last: dict[str, Any] = {}  # what was read last: a page with an open dialog cannot be read
         self.front: Tab | None = None  # the tab that the agent has switched to
         self.sockets = Sockets(self._moved)
-        self.crashed = False
+        self.crash = asyncio.Event()  # of a renderer
 
     async def open(self, browser: Any) -> None:
         """Make the context and its first tab."""
@@ -172,9 +172,14 @@ class WatchedContext:
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
-    def crash(self) -> None:
+    @property
+    def crashed(self) -> bool:
+        """Whether a renderer has died."""
+        return self.crash.is_set()
+
+    def crashes(self) -> None:
         """A renderer has died."""
-        self.crashed = True
+        self.crash.set()
         self._moved()
 
     def closed(self, tab: Tab) -> None:

@@ -62,7 +62,7 @@ class Tab:
         """A tab with its gate, isolated world and listeners in place."""
         tab = cls(context, page, await context.playwright.new_cdp_session(page))
         page.on("close", lambda _: context.closed(tab))
-        page.on("crash", lambda _: context.crash())
+        page.on("crash", lambda _: context.crashes())
         page.on("framenavigated", lambda frame: tab.outside.pop(frame, None))
         tab.cdp.on("Page.windowOpen", tab._opens)
         await tab.listen(tab.cdp)

@@ -23,6 +23,7 @@ from agentq.envs.browser.session import CALLS, BrowserSession
 
 PICTURES = ("screenshot", "picture")  # calls whose reply has no text to mask
 _PATIENCE = 0.9  # share of the pool's deadline after which a call tells where it hangs
+_ASK = 0.05  # share of it for the page to answer another question
 ARGS = [
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",  # only proxy.py resolves names
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
@@ -78,8 +79,8 @@ class BrowserWorker:
         reply: wire.Message = {"id": message["id"]}
         call = asyncio.create_task(self._call(message["session"], message["call"], message["args"]))
         try:
-            if not (await asyncio.wait({call}, timeout=self._patience_s(message)))[0]:
-                wire.write(self.output, reply | {"hangs": waits_in(call)})
+            if not await self._ends(call, message):
+                wire.write(self.output, reply | {"hangs": await self._hangs(call, message)})
                 return  # the pool ends this process
             reply["result"] = call.result()
         except Refusal as error:
@@ -91,6 +92,38 @@ class BrowserWorker:
         if message["session"] in self.sessions and message["call"] not in PICTURES:
             reply = self.sessions[message["session"]].context.secrets.mask(reply)
         wire.write(self.output, reply)
+
+    async def _ends(self, call: asyncio.Task[Any], message: wire.Message) -> bool:
+        """Whether a call ends in time.
+
+        Raises:
+            Gone: when a renderer of the session crashes. Chromium never answers what it was asked.
+        """
+        session = self.sessions.get(message["session"])
+        crashes = asyncio.Event() if session is None or message["call"] == "close" else session.context.crash
+        crash = asyncio.create_task(crashes.wait())
+        try:
+            await asyncio.wait({call, crash}, timeout=self._patience_s(message), return_when=asyncio.FIRST_COMPLETED)
+            if crash.done() and not call.done():
+                call.cancel()
+                raise Gone("the page crashed")
+        finally:
+            crash.cancel()
+        return call.done()
+
+    async def _hangs(self, call: asyncio.Task[Any], message: wire.Message) -> str:
+        """Where a call hangs, and whether its page answers at all."""
+        session = self.sessions.get(message["session"])
+        if session is None:
+            return waits_in(call)
+        context, where, answers = session.context, waits_in(call), "does not answer another question either"
+        page = context.current.page
+        with contextlib.suppress(TimeoutError, Error):
+            async with asyncio.timeout(_ASK * context.settings.deadline_s):
+                cdp = await context.playwright.new_cdp_session(page)
+                await cdp.send("Runtime.evaluate", {"expression": "0"})
+                answers = "answers another question"
+        return f"{where}; {context.secrets.mask(page.url)[:100]} {answers}"
 
     def _patience_s(self, message: wire.Message) -> float | None:
         """When a call tells where it hangs; the pool gives it up a little later."""
