@@ -58,7 +58,7 @@ def alfworld(games: int) -> dict[str, Any]:
 
 
 def _played(game: str, games: int) -> dict[str, Any]:
-    with EnvServer(game, str(PYTHON), "127.0.0.1:0", 2) as server:
+    with EnvServer(game, str(PYTHON), "127.0.0.1:0", 1) as server:  # one reset at a time
         name = f"{game}@{server.at}"
         begun = time.perf_counter()
         tasks = envs.tasks(name, "train", games)
