@@ -7,6 +7,7 @@ import json
 import re
 from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +35,26 @@ from agentq.base.reading.sites import Sites  # noqa: E402
 from agentq.base.reading.tokenizer import train_reading_tokenizer  # noqa: E402
 from agentq.base.reading.words import Words, reserved  # noqa: E402
 from agentq.base.training import CHOICE_WEIGHT, encode_example, weighted_loss  # noqa: E402
-from agentq.errors import StoreError  # noqa: E402
+from agentq.errors import ConfigError, StoreError  # noqa: E402
 from agentq.learn.sharding import join  # noqa: E402
 from agentq.store.directory import Lock  # noqa: E402
 from agentq.types import Command, EnvAction, History, Observation  # noqa: E402
 from tests.ranks_factory import two_ranks  # noqa: E402
 
 SMALL = ReadingSettings(hidden_size=32, intermediate_size=48, num_layers=2, num_heads=2, vocab_size=800)
+
+TINY = replace(
+    SMALL,
+    tokenizer_walks=2,
+    tokenizer_exercises=20,
+    tokenizer_programs=2,
+    walks=4,
+    demonstrations=2,
+    corrected=1,
+    ranked_demonstrations=2,
+    programs=2,
+    held_out=1,
+)
 
 
 @pytest.fixture(scope="module")
@@ -331,6 +345,29 @@ def test_processes_share_the_training_and_the_first_one_writes(tokenizer: Any, t
 def test_the_rate_rises_stays_and_falls() -> None:
     shares = [training.rate_share(done) for done in (0, 0.001, 0.01, 0.2, 0.4, 0.7, 1)]
     assert shares == pytest.approx([0.01, 0.21, 1, 1, 1, 0.5, 0.05])
+    assert [training.rate_share(done, 0.8) for done in (0.8, 0.801, 0.88)] == pytest.approx([0.01, 0.21, 0.2])
+
+
+def test_an_earlier_result_is_trained_on(tmp_path: Path) -> None:
+    start, first, more = tmp_path / "start", tmp_path / "first", tmp_path / "more"
+    make_reading(first, replace(TINY, tokens=3000))
+    first.rename(start)
+    before = {path.name: path.read_bytes() for path in start.iterdir() if path.is_file()}
+    steps: list[dict[str, Any]] = []
+    settings = replace(TINY, hidden_size=64, tokens=9000)  # the model is that of `start`
+    make_reading(more, settings, start=start, on_step=steps.append)
+    log = [json.loads(line) for line in (more / "training.jsonl").read_text().splitlines()]
+    old = json.loads(before["training.jsonl"].splitlines()[-1])
+    assert [line["tokens"] for line in log] == [old["tokens"], steps[-1]["tokens"]]
+    assert steps[0]["step"] == old["step"] + 1 and steps[0]["tokens"] > old["tokens"] >= 3000
+    assert steps[-1]["tokens"] >= 9000 > steps[-1]["tokens"] - 2 * training.BATCH_TOKENS
+    for name in ("tokenizer.json", "config.json"):
+        assert (more / name).read_bytes() == before[name]
+    assert (more / "model.safetensors").read_bytes() != before["model.safetensors"]
+    with pytest.raises(ConfigError, match=rf"--tokens must be more than the {old['tokens']} of .*start; got 3000"):
+        make_reading(more, replace(TINY, tokens=3000), start=start)
+    with pytest.raises(ConfigError, match=r"--start must be what agentq base reading made; got .* without its train"):
+        make_reading(more, TINY, start=tmp_path)
 
 
 def test_one_process_trains_in_a_directory(tmp_path: Path) -> None:

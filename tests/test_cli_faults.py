@@ -169,6 +169,22 @@ def test_base_replaces_no_other_directory(tmp_path: Path, capsys: pytest.Capture
     assert capsys.readouterr().err == f"agentq: {message}\n"
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--tokens", "9"], "--tokens must be at least 1, and is for reading; got 9 for small"),
+        (["--start", "here"], "--start is for reading; got here for small: leave it out"),
+        (["reading", "--start", "here"], "--start must be what agentq base reading made; got here without its"),
+    ],
+)
+def test_base_takes_tokens_and_a_start_for_reading(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["base", "--out", str(tmp_path / "base"), *words]) == 2
+    assert capsys.readouterr().err.startswith(f"agentq: {message}")
+    assert not (tmp_path / "base").exists()
+
+
 def test_base_is_trained_on_a_device_of_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["base", "--out", str(tmp_path / "base"), "--device", "99"]) == 2
     said = capsys.readouterr().err

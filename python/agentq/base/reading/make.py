@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from agentq.base.reading.progress import held_out
 from agentq.base.reading.sites import Sites
 from agentq.base.reading.tokenizer import train_reading_tokenizer
 from agentq.base.reading.training import Metrics, train_parts
+from agentq.errors import ConfigError
 from agentq.learn.sharding import join
 from agentq.store.directory import Lock
 from agentq.store.durable import make_directory, write_whole
@@ -55,24 +57,38 @@ class ReadingSettings:
 
 
 def make_reading(
-    out: Path, s: ReadingSettings, *, device: str = "cpu", on_step: Callable[[Metrics], None] = lambda _: None
+    out: Path,
+    s: ReadingSettings,
+    *,
+    start: Path | None = None,
+    device: str = "cpu",
+    on_step: Callable[[Metrics], None] = lambda _: None,
 ) -> None:
     """Train in `out`, or go on there. After each part it has a checkpoint that can be used.
 
+    `start`: an earlier result, whose model and tokenizer are trained on; its tokens count too. The optimiser is new.
     Under `torchrun` the processes share the training, on CPUs only.
 
     Raises:
+        ConfigError: if `start` has no log of its tokens, or no fewer than `s.tokens`.
         StoreError: if another process trains there.
     """
+    begun = _last(start, s.tokens) if start else {}
     torch.manual_seed(s.seed)
     make_directory(out)
     ranks = join(device)
     with closing(Lock(out)) if ranks.first else nullcontext():
+        if start and ranks.first and not (out / "tokenizer").exists():
+            write_whole(out / "training.jsonl", (start / "training.jsonl").read_bytes())
+            AutoTokenizer.from_pretrained(start).save_pretrained(out / "tokenizer")
         tokenizer = _tokenizer(out / "tokenizer", s) if ranks.first else None
         ranks.wait()
         tokenizer = tokenizer or _tokenizer(out / "tokenizer", s)
-        model = LlamaForCausalLM(_config(s, tokenizer))
-        write_induction_heads(model)
+        if start:
+            model = LlamaForCausalLM.from_pretrained(start, dtype=torch.float32)
+        else:
+            model = LlamaForCausalLM(_config(s, tokenizer))
+            write_induction_heads(model)
         sites = Sites.collect(
             walks=s.walks,
             acted=s.demonstrations,
@@ -94,7 +110,20 @@ def make_reading(
             ),
             on_step=on_step,
             ranks=ranks,
+            begun=begun,
         )
+
+
+def _last(start: Path, tokens: int) -> Metrics:
+    """The last line of an earlier result's log."""
+    log = start / "training.jsonl"
+    lines = log.read_text().splitlines() if log.exists() else []
+    if not lines:
+        raise ConfigError(f"--start must be what agentq base reading made; got {start} without its training.jsonl")
+    found: Metrics = json.loads(lines[-1])
+    if found["tokens"] >= tokens:
+        raise ConfigError(f"--tokens must be more than the {found['tokens']} of {start}; got {tokens}")
+    return found
 
 
 def _written(model: Any, tokenizer: Any, out: Path) -> Metrics:

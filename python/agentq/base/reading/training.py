@@ -1,6 +1,6 @@
 """The resumable training loop of the reading base. Its data follow from the seed and the part.
 
-A part is `PART_TOKENS` tokens. Each begins a new stream of exercises, is followed by a measurement on held-out
+A part is `PART_TOKENS` tokens, the last one perhaps fewer. Each begins a new stream of exercises, is followed by a measurement on held-out
 exercises and a checkpoint, and appends a line to `training.jsonl`. Under `torchrun` each process draws exercises of its
 own, a batch is shared between them, gradients are averaged, and tokens count over all processes; the first one measures
 and writes.
@@ -45,28 +45,30 @@ def train_parts(
     after_part: Callable[[], Metrics],
     on_step: Callable[[Metrics], None],
     ranks: Ranks = ALONE,
+    begun: Metrics | None = None,
 ) -> None:
     """Train for `num_tokens` tokens, or go on from the checkpoint in `out/state`.
 
     AdamW; the rate is constant but for warm-up and cool-down (Hu et al. 2024, arXiv:2404.06395), so a longer run
-    begins as a shorter one does.
+    begins as a shorter one does. `begun`: the steps, tokens and seconds that the model already has.
     """
     optimizer = adamw(list(model.parameters()), learning_rate, 0.05)
     parameters, state = dict(model.named_parameters()), out / "state"
     kept = load_position(state)
-    position: Metrics = {key: kept[key] if kept else 0 for key in ("step", "tokens", "seconds")}
+    first: Metrics = {"step": 0, "tokens": 0, "seconds": 0, **(begun or {})}
+    position: Metrics = {key: (kept or first)[key] for key in ("step", "tokens", "seconds")}
     if kept:
         load_state(state, parameters, optimizer)
     model.train()
     while position["tokens"] < num_tokens:
         part, before, losses = position["tokens"] // PART_TOKENS, time.process_time(), list[float]()
         for batch in batches(stream(part, position["tokens"]), BATCH_TOKENS // ranks.size):
-            rate = learning_rate * rate_share(position["tokens"] / num_tokens)
+            rate = learning_rate * rate_share(position["tokens"] / num_tokens, first["tokens"] / num_tokens)
             losses.append(_step(model, optimizer, batch, rate, ranks))
             position["step"] += 1
             position["tokens"] += sum(ranks.gather(sum(len(sequence.ids) for sequence in batch)))
             on_step({**position, "loss": losses[-1]})
-            if position["tokens"] // PART_TOKENS > part:
+            if position["tokens"] // PART_TOKENS > part or position["tokens"] >= num_tokens:
                 break
         position["seconds"] += time.process_time() - before
         if ranks.first:
@@ -129,9 +131,9 @@ def packed_loss(model: Any, batch: list[Sequence]) -> torch.Tensor:
     return (losses * weights[rows]).sum() / weights.sum()
 
 
-def rate_share(done: float) -> float:
-    """The share of the learning rate when a share `done` of the run is over."""
-    return min(1.0, done / WARM_UP + 0.01, max(0.05, (1 - done) / COOL_DOWN))
+def rate_share(done: float, begun: float = 0.0) -> float:
+    """The share of the learning rate when a share `done` of the run is over. `begun`: where its optimiser was new."""
+    return min(1.0, (done - begun) / WARM_UP + 0.01, max(0.05, (1 - done) / COOL_DOWN))
 
 
 def _rounded(value: Any) -> Any:
