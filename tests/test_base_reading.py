@@ -366,7 +366,7 @@ def test_an_earlier_result_is_trained_on(tmp_path: Path) -> None:
     assert (more / "model.safetensors").read_bytes() != before["model.safetensors"]
     with pytest.raises(ConfigError, match=rf"--tokens must be more than the {old['tokens']} of .*start; got 3000"):
         make_reading(more, replace(TINY, tokens=3000), start=start)
-    with pytest.raises(ConfigError, match=r"--start must be what agentq base reading made; got .* without its train"):
+    with pytest.raises(ConfigError, match=r"--base must be what agentq base reading made; got .* without its train"):
         make_reading(more, TINY, start=tmp_path)
 
 

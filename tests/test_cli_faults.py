@@ -173,8 +173,8 @@ def test_base_replaces_no_other_directory(tmp_path: Path, capsys: pytest.Capture
     ("words", "message"),
     [
         (["--tokens", "9"], "--tokens must be at least 1, and is for reading; got 9 for small"),
-        (["--start", "here"], "--start is for reading; got here for small: leave it out"),
-        (["reading", "--start", "here"], "--start must be what agentq base reading made; got here without its"),
+        (["--base", "here"], "--base is for reading; got here for small: leave it out"),
+        (["reading", "--base", "here"], "--base must be what agentq base reading made; got here without its"),
     ],
 )
 def test_base_takes_tokens_and_a_start_for_reading(

@@ -127,10 +127,10 @@ TOKENS = argument(
 )
 
 
-START = argument("--start", type=Path, metavar="DIR", help="an earlier reading base to train on; its tokens count, too")
+EARLIER = argument("--base", type=Path, metavar="DIR", help="an earlier reading base to train on; its tokens count, too")
 
 
-@command("base", "make a base model again, from its seed", WHICH, NEW, TOKENS, START, DEVICE, JSON)
+@command("base", "make a base model again, from its seed", WHICH, NEW, TOKENS, EARLIER, DEVICE, JSON)
 def base(args: Namespace) -> int:
     from agentq.recipes.find import require_train
 
@@ -142,8 +142,8 @@ def base(args: Namespace) -> int:
         raise ConfigError(f"--out must be a new directory, or one that agentq base made; got {out}, {what}")
     if args.tokens is not None and (args.name == "small" or args.tokens < 1):
         raise ConfigError(f"--tokens must be at least 1, and is for reading; got {args.tokens} for {args.name}")
-    if args.start is not None and args.name == "small":
-        raise ConfigError(f"--start is for reading; got {args.start} for small: leave it out")
+    if args.base is not None and args.name == "small":
+        raise ConfigError(f"--base is for reading; got {args.base} for small: leave it out")
     require_train("base")
     from agentq.base.make import BaseSettings, make_base
     from agentq.base.reading.make import ReadingSettings, make_reading
@@ -164,5 +164,5 @@ def base(args: Namespace) -> int:
         if args.name == "small":
             make_base(out, s, device=device, on_step=show)
         else:
-            make_reading(out, reading, start=args.start, device=device, on_step=partial(show, "reading"))
+            make_reading(out, reading, start=args.base, device=device, on_step=partial(show, "reading"))
     return say(args, {"checkpoint": str(out)}, f"checkpoint: {out}")

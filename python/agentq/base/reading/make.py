@@ -119,7 +119,7 @@ def _last(start: Path, tokens: int) -> Metrics:
     log = start / "training.jsonl"
     lines = log.read_text().splitlines() if log.exists() else []
     if not lines:
-        raise ConfigError(f"--start must be what agentq base reading made; got {start} without its training.jsonl")
+        raise ConfigError(f"--base must be what agentq base reading made; got {start} without its training.jsonl")
     found: Metrics = json.loads(lines[-1])
     if found["tokens"] >= tokens:
         raise ConfigError(f"--tokens must be more than the {found['tokens']} of {start}; got {tokens}")
