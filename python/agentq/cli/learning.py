@@ -127,7 +127,9 @@ TOKENS = argument(
 )
 
 
-EARLIER = argument("--base", type=Path, metavar="DIR", help="an earlier reading base to train on; its tokens count, too")
+EARLIER = argument(
+    "--base", type=Path, metavar="DIR", help="an earlier reading base to train on; its tokens count, too"
+)
 
 
 @command("base", "make a base model again, from its seed", WHICH, NEW, TOKENS, EARLIER, DEVICE, JSON)

@@ -1,9 +1,9 @@
 """The resumable training loop of the reading base. Its data follow from the seed and the part.
 
-A part is `PART_TOKENS` tokens, the last one perhaps fewer. Each begins a new stream of exercises, is followed by a measurement on held-out
-exercises and a checkpoint, and appends a line to `training.jsonl`. Under `torchrun` each process draws exercises of its
-own, a batch is shared between them, gradients are averaged, and tokens count over all processes; the first one measures
-and writes.
+A part is `PART_TOKENS` tokens, the last one perhaps fewer. Each begins a new stream of exercises, is followed by a
+measurement on held-out exercises and a checkpoint, and appends a line to `training.jsonl`. Under `torchrun` each
+process draws exercises of its own, a batch is shared between them, gradients are averaged, and tokens count over all
+processes; the first one measures and writes.
 """
 
 from __future__ import annotations
