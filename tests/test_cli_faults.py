@@ -177,7 +177,7 @@ def test_base_replaces_no_other_directory(tmp_path: Path, capsys: pytest.Capture
         (["reading", "--base", "here"], "--base must be what agentq base reading made; got here without its"),
     ],
 )
-def test_base_takes_tokens_and_a_start_for_reading(
+def test_base_takes_tokens_and_a_base_for_reading(
     words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["base", "--out", str(tmp_path / "base"), *words]) == 2

@@ -92,7 +92,7 @@ class WatchedContext:
         self.last: dict[str, Any] = {}  # what was read last: a page with an open dialog cannot be read
         self.front: Tab | None = None  # the tab that the agent has switched to
         self.sockets = Sockets(self._moved)
-        self.crash = asyncio.Event()  # of a renderer
+        self.crash = asyncio.Event()  # of a renderer; it ends the call (worker.py)
 
     async def open(self, browser: Any) -> None:
         """Make the context and its first tab."""
@@ -138,8 +138,8 @@ class WatchedContext:
 
     def shown(self) -> Tab:
         """The tab that is shown. Raises Gone if there is none any more."""
-        if self.crashed or self.tabs[0].page.is_closed():
-            raise Gone("the page crashed" if self.crashed else "the page closed itself")
+        if self.tabs[0].page.is_closed():
+            raise Gone("the page closed itself")
         return self.current
 
     @property
@@ -171,16 +171,6 @@ class WatchedContext:
         task = asyncio.create_task(quietly())
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
-
-    @property
-    def crashed(self) -> bool:
-        """Whether a renderer has died."""
-        return self.crash.is_set()
-
-    def crashes(self) -> None:
-        """A renderer has died."""
-        self.crash.set()
-        self._moved()
 
     def closed(self, tab: Tab) -> None:
         """A tab has closed; the one before it is shown."""

@@ -62,7 +62,7 @@ class Tab:
         """A tab with its gate, isolated world and listeners in place."""
         tab = cls(context, page, await context.playwright.new_cdp_session(page))
         page.on("close", lambda _: context.closed(tab))
-        page.on("crash", lambda _: context.crashes())
+        page.on("crash", lambda _: context.crash.set())
         page.on("framenavigated", lambda frame: tab.outside.pop(frame, None))
         tab.cdp.on("Page.windowOpen", tab._opens)
         await tab.listen(tab.cdp)
@@ -180,7 +180,7 @@ class Tab:
             if turn is None:
                 with contextlib.suppress(self.context.Error):  # the document was replaced while it was asked
                     turn = await self._turn(quiet_ms)
-            gone = self.context.crashed or self.page.is_closed()
+            gone = self.page.is_closed()
             if not gone and (self.loading or self.context.windows):
                 await self._until(lambda: not self.loading and not self.context.windows)
                 turn = None
@@ -210,7 +210,7 @@ class Tab:
                 await self._until(lambda: not self.context.open_requests)
 
     async def _until(self, holds: Any) -> None:
-        while not holds() and not self.context.crashed:
+        while not holds():
             self.moved.clear()
             await self.moved.wait()
 

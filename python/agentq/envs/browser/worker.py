@@ -87,7 +87,7 @@ class BrowserWorker:
             reply["result"] = {"refused": (error.kind, str(error))}
         except Exception as error:  # the pool must learn of any failure before its deadline
             session = self.sessions.get(message["session"])
-            gone = isinstance(error, Gone) or session is None or session.context.crashed
+            gone = isinstance(error, Gone) or session is None or session.context.crash.is_set()
             reply |= {"error": str(error).split("\n", 1)[0], "gone": gone}
         if message["session"] in self.sessions and message["call"] not in PICTURES:
             reply = self.sessions[message["session"]].context.secrets.mask(reply)

@@ -76,7 +76,7 @@ def make(name: str, browser: object = None) -> RemoteEnv:
 def tasks(name: str, seeds: Sequence[int], split: Split) -> list[Task]:
     """Tasks by seed; see `agentq.envs.text_env.tasks_by_reset`. Several sessions are reset at once."""
     about = greet(name)
-    with ThreadPoolExecutor(max(1, min(_RESETS, about.sessions))) as pool:
+    with ThreadPoolExecutor(min(_RESETS, about.sessions)) as pool:
         begun = {seed: pool.submit(instruction, name, seed) for seed in seeds}
         try:
             return tasks_by_reset(name, seeds, split, about, lambda seed: begun[seed].result())
