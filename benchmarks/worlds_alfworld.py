@@ -2,8 +2,9 @@
 
     build/textworld/bin/python benchmarks/worlds_alfworld.py FOLDER [N]
 
-Writes FOLDER/json_2.1.1/train/NUMBER/game.tw-pddl, where ALFWORLD_DATA=FOLDER finds them. Domain and grammar are those
-of the package alfworld (make textworld); rooms, things and goals are drawn here.
+Writes FOLDER/json_2.1.1/train/NUMBER/game.tw-pddl, where ALFWORLD_DATA=FOLDER finds them, and beside it traj_data.json
+with what ALFWorld's scripted expert reads. Domain and grammar are those of the package alfworld (make textworld).
+Rooms, things and goals are drawn here.
 """
 
 import importlib.util
@@ -35,12 +36,18 @@ THINGS = {  # kind: (its type, what can be done to it)
     "keychain": ("KeyChainType", ()),
 }
 WORDS = {"": "put a", "cleanable": "put a clean", "heatable": "put a hot", "coolable": "put a cool"}
+TASKS = {  # as ALFWorld calls them
+    "": "pick_and_place_simple",
+    "cleanable": "pick_clean_then_place_in_recep",
+    "heatable": "pick_heat_then_place_in_recep",
+    "coolable": "pick_cool_then_place_in_recep",
+}
 DONE = {"cleanable": "isClean", "heatable": "isHot", "coolable": "isCool"}
 KEPT = ("countertop", "diningtable", "shelf", "cabinet", "drawer", "garbagecan")  # where things are to be put
 
 
-def problem(seed: int) -> "tuple[str, str]":
-    """The PDDL of a problem, and its task in words."""
+def problem(seed: int) -> "tuple[str, str, dict[str, object]]":
+    """The PDDL of a problem, its task in words, and what the scripted expert is told."""
     rng = random.Random(f"alfworld {seed}")
     places = [(kind, n) for kind in PLACES for n in (1, 2)[: 1 + (kind in TWICE)]]
     ids = {place: f"{place[0]}_bar_{place[1]}{'_bar_sinkbasin' if place[0] == 'sink' else ''}" for place in places}
@@ -70,7 +77,9 @@ def problem(seed: int) -> "tuple[str, str]":
         f"(define (problem own_{seed})\n(:domain alfred)\n(:objects {' '.join(objects)})\n(:init {' '.join(facts)})\n"
         f"(:goal (and (exists (?o - object ?r - receptacle) (and {' '.join(wanted)})))))\n"
     )
-    return pddl, f"{WORDS[act]} {kind} in {goal}"
+    named = {"object_target": THINGS[kind][0], "parent_target": PLACES[goal][0]}
+    told = {"task_type": TASKS[act], "pddl_params": {key: each.removesuffix("Type") for key, each in named.items()}}
+    return pddl, f"{WORDS[act]} {kind} in {goal}", told
 
 
 def main() -> None:
@@ -81,11 +90,12 @@ def main() -> None:
     logic = Path(found.submodule_search_locations[0]) / "data"
     domain, grammar = (logic / "alfred.pddl").read_text(), (logic / "alfred.twl2").read_text()
     for seed in range(n):
-        pddl, task = problem(seed)
+        pddl, task, told = problem(seed)
         game = folder / f"{seed:04d}" / "game.tw-pddl"
         game.parent.mkdir(parents=True, exist_ok=True)
         made = {"pddl_domain": domain, "grammar": grammar.replace("UNKNOWN GOAL", task), "pddl_problem": pddl}
         game.write_text(json.dumps({**made, "solvable": True}))
+        game.with_name("traj_data.json").write_text(json.dumps(told))
 
 
 if __name__ == "__main__":

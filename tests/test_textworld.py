@@ -23,10 +23,13 @@ PYTHON = ROOT / "build" / "textworld" / "bin" / "python"
 STOP = EnvAction(Command.STOP)
 
 
-def played(expert: Expert, env: SiteEnv, task: Task) -> StepResult:
-    """The last step of an episode that the expert goes on with to its end."""
+def played(expert: Expert, env: SiteEnv, task: Task, said: list[str | None] | None = None) -> StepResult:
+    """The last step of an episode that the expert goes on with to its end. Its lines are added to `said`."""
     while True:
-        result = env.step(expert(task, env).env_action)
+        action = expert(task, env).env_action
+        if said is not None:
+            said.append(action.text)
+        result = env.step(action)
         if result.terminated or result.truncated:
             return result
 
@@ -107,6 +110,7 @@ def test_a_served_class_offers_its_expert(tmp_path: Path) -> None:
 def household(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     data = tmp_path_factory.mktemp("alfworld")
     subprocess.run([PYTHON, ROOT / "benchmarks" / "worlds_alfworld.py", data, "3"], check=True)
+    (data / "json_2.1.1" / "train" / "0002" / "traj_data.json").unlink()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ALFWORLD_DATA", str(data))
         with EnvServer("alfworld/train", str(PYTHON), "127.0.0.1:0", 4) as server:
@@ -115,7 +119,7 @@ def household(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.mark.rest
 @pytest.mark.skipif(not PYTHON.exists(), reason="ALFWorld needs TextWorld's Python: make textworld")
-def test_the_planner_does_household_tasks_and_stopping_does_not(household: str) -> None:
+def test_experts_do_household_tasks_and_stopping_does_not(household: str) -> None:
     expert, env = envs.expert(household), envs.make(household)
     instructions = set()
     for index in range(3):
@@ -129,6 +133,26 @@ def test_the_planner_does_household_tasks_and_stopping_does_not(household: str) 
         assert not env.step(STOP).success
     assert len(instructions) == 3
     assert envs.task(household, "train", 3).instruction == envs.task(household, "train", 0).instruction
+    env.close()
+
+
+@pytest.mark.rest
+@pytest.mark.skipif(not PYTHON.exists(), reason="ALFWorld needs TextWorld's Python: make textworld")
+def test_the_scripted_expert_finds_things_and_the_planner_knows_where_they_are(household: str) -> None:
+    expert, env = envs.expert(household), envs.make(household)
+    scripted, planned = (envs.task(household, "test", index) for index in (0, 2))
+    env.reset(scripted)
+    said: list[str | None] = []
+    assert played(expert, env, scripted, said).success
+    assert said[0] == "look"
+    env.reset(scripted)  # what it had seen before counts no more
+    again: list[str | None] = []
+    assert played(expert, env, scripted, again).success and again == said
+    env.reset(planned)  # a game without traj_data.json
+    known: list[str | None] = []
+    assert played(expert, env, planned, known).success
+    places = [line for line in known if line and line.startswith("go to")]
+    assert known[0] != "look" and len(places) <= 3  # to the thing, to what changes it, to where it is put
     env.close()
 
 

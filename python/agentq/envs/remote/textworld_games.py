@@ -7,14 +7,18 @@ takes seconds.
 `alfworld/SPLIT`, such as `alfworld/valid_seen`: the games of ALFWorld below
 `$ALFWORLD_DATA/json_2.1.1/SPLIT`, where `alfworld-download` puts them. A seed chooses one, counted around.
 
-The reward is 1 when the quest is done. The expert is TextWorld's own way to the end, for ALFWorld its planner's.
+The reward is 1 when the quest is done. The expert is TextWorld's own way to the end. For ALFWorld it is its scripted
+one, which looks for things as a player has to; where a game lacks its `traj_data.json` it is the planner, which knows
+where they are.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
+import random
 import re
 import shutil
 import tempfile
@@ -140,6 +144,11 @@ class AlfWorldEnv(_Games):
         found = sorted(folder.glob("**/game.tw-pddl"))
         self.games = [file for file in found if not re.search("movable|Sliced", str(file))]  # as in ALFWorld
         self._game: Path | None = None  # the one that is open
+        self._scripted: Any = None  # the class of ALFWorld's expert; None: it is not installed
+        with contextlib.suppress(ImportError):
+            scripted = importlib.import_module("alfworld.agents.expert.handcoded_expert_tw")
+            self._scripted = scripted.HandCodedTWAgent
+        self._lived: list[tuple[str, Any]] = []  # lines said since the reset, each with the state after it
         if not self.games:
             raise ConfigError(f"ALFWORLD_DATA must have games (alfworld-download); got none in {folder}")
 
@@ -154,19 +163,51 @@ class AlfWorldEnv(_Games):
         every = self.games[first:] + self.games[:first]
         game = next((each for each in every if json.loads(each.read_text()).get("solvable", True)), every[0])
         if game != self._game:  # reading one takes a second; search replays from reset
-            self._begin(game)
+            self._begin(game, *["facts"] * self._can_be_scripted(game))
             names = readable(self._env._entity_infos)
             for key, info in self._env._entity_infos.items():
                 info.name = names[key]
             self._game = game
         self._state = self._env.reset()
+        self._lived = [("", self._state)]
         room, _, task = self._state.feedback.partition("Your task is to:")
         return {"instruction": " ".join(task.split()), "text": self._page(room)}
 
+    def step(self, command: str, element: int | None, text: str | None) -> dict[str, Any]:
+        """Say a line."""
+        seen = super().step(command, element, text)
+        if command == "SAY":
+            self._lived.append((str(text), self._state))
+        return seen
+
     def expert(self) -> dict[str, Any]:
-        """The next line of the planner's way to the end. It plans anew at each call."""
-        way = self._env._pddl_state.replan(self._env._entity_infos)
-        return {"command": "SAY", "text": way[0]} if way else {"command": "STOP"}
+        """The next line of the scripted expert; without one, of the planner's way, which it plans anew at each call."""
+        if self._game is not None and self._can_be_scripted(self._game):
+            line = self._scripted_line(self._game)
+        else:
+            line = next(iter(self._env._pddl_state.replan(self._env._entity_infos)), "")
+        return {"command": "SAY", "text": line} if line else {"command": "STOP"}
+
+    def _can_be_scripted(self, game: Path) -> bool:
+        """Whether ALFWorld's expert is installed, and told what the game's task is about."""
+        return self._scripted is not None and game.with_name("traj_data.json").exists()
+
+    def _scripted_line(self, game: Path) -> str:
+        """What ALFWorld's expert says now, having seen all that was said since the reset; "" if it gives up."""
+        line, drawn = "look", random.getstate()  # its first line is this one
+        random.seed(game.parent.name)  # it chooses among equal things by Python's generator
+        try:
+            player = self._scripted(max_steps=200)  # as in ALFWorld
+            player.reset(str(game))
+            player.observe(self._lived[0][1].feedback)
+            for said, state in self._lived[1:]:
+                line = player.act(state, 0, state.won, said)
+            allowed = self._state.admissible_commands
+            return line if line in allowed else "look"
+        except (NameError, LookupError):  # its ways to say that time is up, or that it knows no further
+            return ""
+        finally:
+            random.setstate(drawn)
 
 
 def readable(ids: Iterable[str]) -> dict[str, str]:
