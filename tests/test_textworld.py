@@ -163,6 +163,28 @@ def test_household_games_keep_what_search_relies_on(household: str) -> None:
     assert findings and all(finding.holds is not False for finding in findings), findings
 
 
+PLANNERS = """
+import os, sys, types
+for name in ("agentq", "agentq.envs", "agentq.envs.browser", "agentq.envs.remote"):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = [os.path.join(sys.argv[1], *name.split("."))]
+from agentq.envs.remote.textworld_games import AlfWorldEnv
+env, loaded = AlfWorldEnv("alfworld/train"), []
+for seed in (0, 1, 2, 0, 1):
+    env.reset(seed)
+    with open("/proc/self/maps") as maps:
+        loaded.append(len({line.split()[4] for line in maps if "libdownward" in line}))  # by inode
+print(loaded)
+"""
+
+
+@pytest.mark.rest
+@pytest.mark.skipif(not PYTHON.exists(), reason="ALFWorld needs TextWorld's Python: make textworld")
+def test_a_games_planner_goes_with_it(household: str) -> None:
+    run = subprocess.run([PYTHON, "-c", PLANNERS, ROOT / "python"], capture_output=True, text=True, check=True)
+    assert run.stdout.split("\n")[-2] == "[1, 2, 2, 2, 2]", run.stdout  # not one per game
+
+
 def test_things_have_alfworlds_names() -> None:
     ids = ["apple_bar__minus_01", "apple_bar__plus_02", "sink_bar_1_bar_sinkbasin", "agent1", "loc_start"]
     names = {
