@@ -49,10 +49,10 @@ def train_parts(
 ) -> None:
     """Train for `num_tokens` tokens, or go on from the checkpoint in `out/state`.
 
-    AdamW; the rate is constant but for warm-up and cool-down (Hu et al. 2024, arXiv:2404.06395), so a longer run
-    begins as a shorter one does. `begun`: the steps, tokens and seconds that the model already has.
+    Muon and AdamW. The rate is constant but for warm-up and cool-down (Hu et al. 2024, arXiv:2404.06395), so a longer
+    run begins as a shorter one does. `begun`: the steps, tokens and seconds that the model already has.
     """
-    optimizer = adamw(list(model.parameters()), learning_rate, 0.05)
+    optimizer = MuonAdamW(model, learning_rate, 0.05)
     parameters, state = dict(model.named_parameters()), out / "state"
     kept = load_position(state)
     first: Metrics = {"step": 0, "tokens": 0, "seconds": 0, **(begun or {})}
@@ -77,6 +77,33 @@ def train_parts(
             with (out / "training.jsonl").open("a") as log:
                 log.write(json.dumps(_rounded(line)) + "\n")
         ranks.wait()
+
+
+class MuonAdamW(torch.optim.Optimizer):
+    """Muon (Jordan et al. 2024) for the matrices of the layers, AdamW for embeddings and norms, at one learning rate.
+
+    Muon's steps are scaled to the size of AdamW's (Liu et al. 2025, "Muon is scalable", arXiv:2502.16982).
+    """
+
+    def __init__(self, model: Any, learning_rate: float, weight_decay: float) -> None:
+        matrices = [p for p in model.get_decoder().layers.parameters() if p.ndim == 2]
+        ours = {id(p) for p in matrices}
+        others = [p for p in model.parameters() if id(p) not in ours]
+        muon = torch.optim.Muon(matrices, lr=learning_rate, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
+        self._parts = (muon, adamw(others, learning_rate, weight_decay))
+        super().__init__([group for part in self._parts for group in part.param_groups], {})  # the same groups
+        self.state = muon.state = self._parts[1].state  # one for both, as a checkpoint has it
+
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Step both."""
+        muon, rest = self._parts
+        muon.step()  # type: ignore[no-untyped-call]
+        rest.step()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drop all gradients."""
+        for part in self._parts:
+            part.zero_grad(set_to_none)
 
 
 def _step(model: Any, optimizer: torch.optim.Optimizer, batch: list[Sequence], rate: float, ranks: Ranks) -> float:
