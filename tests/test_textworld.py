@@ -158,6 +158,24 @@ def test_the_scripted_expert_finds_things_and_the_planner_knows_where_they_are(h
 
 @pytest.mark.rest
 @pytest.mark.skipif(not PYTHON.exists(), reason="ALFWorld needs TextWorld's Python: make textworld")
+def test_the_scripted_expert_says_which_things_it_needs(household: str) -> None:
+    expert, env, task = envs.expert(household), envs.make(household), envs.task(household, "test", 0)
+    env.reset(task)
+    wanted, verdicts, taken = task.instruction.rstrip("."), {}, set()
+    while not env.step((advice := expert(task, env)).env_action).terminated:
+        told, _, seen = advice.thought.partition(" : ")
+        assert told == wanted
+        verdicts |= dict(each.rsplit(" ", 1) for each in seen.split(" , ") if each)
+        line = advice.env_action.text or ""
+        taken |= {line.removeprefix("take ").partition(" from ")[0]} if line.startswith("take ") else set()
+    env.close()
+    assert taken and {thing for thing, verdict in verdicts.items() if verdict == "yes"} >= taken
+    for thing, verdict in verdicts.items():
+        assert verdict == ("yes" if thing.split()[0] in wanted.split() else "no"), verdicts
+
+
+@pytest.mark.rest
+@pytest.mark.skipif(not PYTHON.exists(), reason="ALFWorld needs TextWorld's Python: make textworld")
 def test_household_games_keep_what_search_relies_on(household: str) -> None:
     findings = list(check(household, 1))
     assert findings and all(finding.holds is not False for finding in findings), findings

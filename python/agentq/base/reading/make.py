@@ -50,7 +50,7 @@ class ReadingSettings:
     programs: int = 60  # episodes of `apps/1`
     slip_rate: float = 0.15  # share of the expert's steps that another action replaces; the expert then recovers
     longest: int = 1000  # tokens of an exercise
-    tokens: int = 86_000_000
+    tokens: int = 60_000_000
     learning_rate: float = 2e-3
     held_out: int = 25  # exercises of each kind after each part
     seed: int = 0

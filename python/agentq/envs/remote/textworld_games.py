@@ -31,6 +31,7 @@ from agentq.errors import ConfigError, MissingExtra
 
 _NAME = re.compile(r"textworld/([1-9]\d?)\.([1-9]\d?)\.([1-9]\d?)")
 _STATUS = re.compile(r"\n>[^\n]*(?:\n\s*)?(?:-=[^\n]*=-[^\n]*)?\s*$")  # the line of the interpreter at the end
+_IN_SIGHT = re.compile(r"\ba ([a-z]+ \d+)(?=[,.])")  # of ALFWorld: "On the shelf 1, you see a mug 2, and a book 1."
 _SPLIT_SIZE = 1_000_000_000  # seeds per split
 
 
@@ -144,6 +145,7 @@ class AlfWorldEnv(_Games):
         found = sorted(folder.glob("**/game.tw-pddl"))
         self.games = [file for file in found if not re.search("movable|Sliced", str(file))]  # as in ALFWorld
         self._game: Path | None = None  # the one that is open
+        self._task = ""
         self._scripted: Any = None  # the class of ALFWorld's expert; None: it is not installed
         with contextlib.suppress(ImportError):
             scripted = importlib.import_module("alfworld.agents.expert.handcoded_expert_tw")
@@ -173,7 +175,8 @@ class AlfWorldEnv(_Games):
         self._state = self._env.reset()
         self._lived = [("", self._state)]
         room, _, task = self._state.feedback.partition("Your task is to:")
-        return {"instruction": " ".join(task.split()), "text": self._page(room)}
+        self._task = " ".join(task.split())
+        return {"instruction": self._task, "text": self._page(room)}
 
     def step(self, command: str, element: int | None, text: str | None) -> dict[str, Any]:
         """Say a line."""
@@ -184,11 +187,12 @@ class AlfWorldEnv(_Games):
 
     def expert(self) -> dict[str, Any]:
         """The next line of the scripted expert; without one, of the planner's way, which it plans anew at each call."""
+        thought = ""
         if self._game is not None and self._can_be_scripted(self._game):
-            line = self._scripted_line(self._game)
+            line, thought = self._scripted_line(self._game), self._thought(self._game)
         else:
             line = next(iter(self._env._pddl_state.replan(self._env._entity_infos)), "")
-        return {"command": "SAY", "text": line} if line else {"command": "STOP"}
+        return {"command": "SAY", "text": line, "thought": thought} if line else {"command": "STOP"}
 
     def _can_be_scripted(self, game: Path) -> bool:
         """Whether ALFWorld's expert is installed, and told what the game's task is about."""
@@ -210,6 +214,17 @@ class AlfWorldEnv(_Games):
             return ""
         finally:
             random.setstate(drawn)
+
+    def _thought(self, game: Path) -> str:
+        """The task, and of each thing that came into sight whether it is sought: `cool mug : book 1 no , mug 2 yes`.
+
+        Ours: the expert has no thoughts, and a small model that is shown its lines alone takes any thing that it sees.
+        """
+        sought = json.loads(game.with_name("traj_data.json").read_text())["pddl_params"]["object_target"].lower()
+        things = _IN_SIGHT.findall(self._state.feedback) if len(self._lived) > 1 else []  # at first it sees places
+        seen = " , ".join(f"{thing} {'yes' if thing.split()[0] == sought else 'no'}" for thing in things)
+        task = self._task.rstrip(".")
+        return f"{task} : {seen}" if seen else task
 
 
 def readable(ids: Iterable[str]) -> dict[str, str]:
