@@ -1,10 +1,10 @@
 """ALFWorld's games of our own: household tasks from seeds, for its domain and grammar. Its data set is not needed.
 
-    build/textworld/bin/python benchmarks/worlds_alfworld.py FOLDER [N]
+    build/textworld/bin/python benchmarks/worlds_alfworld.py FOLDER [N] [two]
 
 Writes FOLDER/json_2.1.1/train/NUMBER/game.tw-pddl, where ALFWORLD_DATA=FOLDER finds them, and beside it traj_data.json
-with what ALFWorld's scripted expert reads. Domain and grammar are those of the package alfworld (make textworld).
-Rooms, things and goals are drawn here.
+with what ALFWorld's scripted expert reads. With `two`, tasks ask for two things where a room has two of a kind. Domain
+and grammar are those of the package alfworld (make textworld). Rooms, things and goals are drawn here.
 """
 
 import importlib.util
@@ -46,15 +46,16 @@ DONE = {"cleanable": "isClean", "heatable": "isHot", "coolable": "isCool"}
 KEPT = ("countertop", "diningtable", "shelf", "cabinet", "drawer", "garbagecan")  # where things are to be put
 
 
-def problem(seed: int) -> "tuple[str, str, dict[str, object]]":
+def problem(seed: int, two: bool = False) -> "tuple[str, str, dict[str, object]]":
     """The PDDL of a problem, its task in words, and what the scripted expert is told."""
     rng = random.Random(f"alfworld {seed}")
     places = [(kind, n) for kind in PLACES for n in (1, 2)[: 1 + (kind in TWICE)]]
     ids = {place: f"{place[0]}_bar_{place[1]}{'_bar_sinkbasin' if place[0] == 'sink' else ''}" for place in places}
     things = [(kind, n) for kind in rng.sample(sorted(THINGS), 6) for n in range(1, 1 + rng.randint(1, 2))]
     lies = {thing: rng.choice(places) for thing in things}
-    kind, _ = rng.choice(things)
-    act = rng.choice(["", *THINGS[kind][1]])
+    pairs = [thing for thing in things if two and thing[1] == 2]
+    kind, _ = rng.choice(pairs or things)
+    act = rng.choice(["", *THINGS[kind][1]]) if not pairs else ""
     goal = rng.choice([each for each in KEPT if all(lies[thing][0] != each for thing in things if thing[0] == kind)])
     facts = ["(atLocation agent1 loc_start)"]
     for place in places:
@@ -73,13 +74,16 @@ def problem(seed: int) -> "tuple[str, str, dict[str, object]]":
     objects += [f"loc_{kind}_{n} - location" for kind, n in places]
     wanted = [f"(objectType ?o {THINGS[kind][0]})", f"(receptacleType ?r {PLACES[goal][0]})", "(inReceptacle ?o ?r)"]
     wanted += [f"({DONE[act]} ?o)"] if act else []
+    other = f"(objectType ?p {THINGS[kind][0]}) (inReceptacle ?p ?r) (not (= ?o ?p))"
+    wanted += [f"(exists (?p - object) (and {other}))"] if pairs else []
     pddl = (
         f"(define (problem own_{seed})\n(:domain alfred)\n(:objects {' '.join(objects)})\n(:init {' '.join(facts)})\n"
         f"(:goal (and (exists (?o - object ?r - receptacle) (and {' '.join(wanted)})))))\n"
     )
     named = {"object_target": THINGS[kind][0], "parent_target": PLACES[goal][0]}
-    told = {"task_type": TASKS[act], "pddl_params": {key: each.removesuffix("Type") for key, each in named.items()}}
-    return pddl, f"{WORDS[act]} {kind} in {goal}", told
+    task_type = "pick_two_obj_and_place" if pairs else TASKS[act]
+    told = {"task_type": task_type, "pddl_params": {key: each.removesuffix("Type") for key, each in named.items()}}
+    return pddl, f"{'put two' if pairs else WORDS[act]} {kind} in {goal}", told
 
 
 def main() -> None:
@@ -90,7 +94,7 @@ def main() -> None:
     logic = Path(found.submodule_search_locations[0]) / "data"
     domain, grammar = (logic / "alfred.pddl").read_text(), (logic / "alfred.twl2").read_text()
     for seed in range(n):
-        pddl, task, told = problem(seed)
+        pddl, task, told = problem(seed, "two" in sys.argv[3:])
         game = folder / f"{seed:04d}" / "game.tw-pddl"
         game.parent.mkdir(parents=True, exist_ok=True)
         made = {"pddl_domain": domain, "grammar": grammar.replace("UNKNOWN GOAL", task), "pddl_problem": pddl}

@@ -176,6 +176,21 @@ def test_the_scripted_expert_says_which_things_it_needs(household: str) -> None:
 
 @pytest.mark.rest
 @pytest.mark.skipif(not PYTHON.exists(), reason="ALFWorld needs TextWorld's Python: make textworld")
+def test_the_scripted_expert_puts_two_things(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    subprocess.run([PYTHON, ROOT / "benchmarks" / "worlds_alfworld.py", tmp_path, "1", "two"], check=True)
+    monkeypatch.setenv("ALFWORLD_DATA", str(tmp_path))
+    with EnvServer("alfworld/train", str(PYTHON), "127.0.0.1:0", 2) as server:
+        name = f"alfworld/train@{server.at}"
+        env, task = envs.make(name), envs.task(name, "train", 0)
+        env.reset(task)
+        said: list[str | None] = []
+        assert task.instruction.startswith("put two ") and played(envs.expert(name), env, task, said).success
+        assert len([line for line in said if line and line.startswith("move ")]) == 2
+        env.close()
+
+
+@pytest.mark.rest
+@pytest.mark.skipif(not PYTHON.exists(), reason="ALFWorld needs TextWorld's Python: make textworld")
 def test_household_games_keep_what_search_relies_on(household: str) -> None:
     findings = list(check(household, 1))
     assert findings and all(finding.holds is not False for finding in findings), findings

@@ -206,8 +206,8 @@ class AlfWorldEnv(_Games):
             player = self._scripted(max_steps=200)  # as in ALFWorld
             player.reset(str(game))
             player.observe(self._lived[0][1].feedback)
-            for said, state in self._lived[1:]:
-                line = player.act(state, 0, state.won, said)
+            for said, state in self._lived[1:]:  # it counts on "put", which ALFWorld's games now call "move"
+                line = player.act(state, 0, state.won, re.sub("^move ", "put ", said))
             allowed = self._state.admissible_commands
             return line if line in allowed else "look"
         except (NameError, LookupError):  # its ways to say that time is up, or that it knows no further
