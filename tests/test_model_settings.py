@@ -27,7 +27,7 @@ from agentq.policies.engine_names import make_engine
 from agentq.policies.placement import only_devices, read_devices, training_devices, trains_where_it_samples, use_threads
 from agentq.policies.transformers_engine import TransformersEngine, load_checkpoint
 from agentq.policies.vllm_engine import arguments_of, check_arguments, share_of
-from agentq.recipes import memory, run
+from agentq.recipes import here, memory, run
 from agentq.recipes.learners import learner_of
 from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.prompted import policy_of
@@ -195,6 +195,21 @@ def test_threads_are_those_given_or_one_for_a_small_model(monkeypatch: pytest.Mo
     monkeypatch.setattr(placement, "SMALL", 10)
     use_threads(0, tiny_llama())
     assert chosen == [5, 1, 7, 64]
+
+
+def test_training_takes_the_threads_it_is_given_or_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", chosen.append)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    monkeypatch.setattr(here, "cores", lambda: 8)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # runs side by side, each with one core
+    with here._threads(0, 1):
+        pass
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    for wanted, num_ranks in ((0, 1), (3, 1), (0, 8)):
+        with here._threads(wanted, num_ranks):
+            pass
+    assert chosen[::2] == [1, 2, 3, 1] and chosen[1::2] == [1] * 4
 
 
 # vLLM's own arguments

@@ -138,12 +138,16 @@ def multiplies_bfloat16(device: str) -> bool:
     return any(found.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
 
 
+def told_threads() -> int:
+    """OMP_NUM_THREADS; 0 if it is not set."""
+    return int(os.environ.get("OMP_NUM_THREADS", "0").partition(",")[0])
+
+
 def use_threads(wanted: int, model: Any) -> None:
     """Set torch's threads for a model on a CPU. 0: OMP_NUM_THREADS, else 1 for a small model, else one per core."""
     import torch
 
-    if not wanted:
-        wanted = int(os.environ.get("OMP_NUM_THREADS", "0").partition(",")[0])
+    wanted = wanted or told_threads()
     if not wanted:
         small = sum(p.numel() for p in model.parameters()) < SMALL
         wanted = 1 if small else cores()

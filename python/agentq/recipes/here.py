@@ -17,7 +17,7 @@ from agentq.learn.learner import Metrics
 from agentq.learn.position import load_position, state_seal
 from agentq.learn.thinking import without_thinking
 from agentq.policies.adapters import base_of
-from agentq.policies.placement import cores, release, told
+from agentq.policies.placement import cores, release, told, told_threads
 from agentq.policies.weights import adapter_of
 from agentq.recipes.learners import learner_of
 from agentq.recipes.recipe import Recipe, Round, S, stage_of
@@ -121,12 +121,13 @@ def _learn(r: Round[S], recipe: Recipe[S], states: Path) -> None:
 
 @contextmanager
 def _threads(wanted: int, num_ranks: int) -> Iterator[None]:
-    """Threads for steps, `wanted` or two, where each process has two cores; sampling a small model is faster with one.
+    """Threads for steps: `wanted`, else OMP_NUM_THREADS, else two where each process has two cores.
 
-    Frees memory after. Weights are equal up to rounding, so the number does not follow from the executor.
+    Sampling a small model is faster with one. Frees memory after. Weights are equal up to rounding, so the number does
+    not follow from the executor.
     """
     before = torch.get_num_threads()
-    torch.set_num_threads(wanted or max(before, min(2, cores() // num_ranks)))
+    torch.set_num_threads(wanted or told_threads() or max(before, min(2, cores() // num_ranks)))
     try:
         yield
     finally:
