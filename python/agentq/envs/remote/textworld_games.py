@@ -220,9 +220,10 @@ class AlfWorldEnv(_Games):
 
         Ours: the expert has no thoughts, and a small model that is shown its lines alone takes any thing that it sees.
         """
-        sought = json.loads(game.with_name("traj_data.json").read_text())["pddl_params"]["object_target"].lower()
+        told = json.loads(game.with_name("traj_data.json").read_text())["pddl_params"]
+        sought = [told[key].lower() for key in ("object_target", "toggle_target") if told.get(key)]  # a lamp is toggled
         things = _IN_SIGHT.findall(self._state.feedback) if len(self._lived) > 1 else []  # at first it sees places
-        seen = " , ".join(f"{thing} {'yes' if thing.split()[0] == sought else 'no'}" for thing in things)
+        seen = " , ".join(f"{thing} {'yes' if thing.split()[0] in sought else 'no'}" for thing in things)
         task = self._task.rstrip(".")
         return f"{task} : {seen}" if seen else task
 
