@@ -84,6 +84,7 @@ WITHOUT = {  # a short form, and why
     "demo": "trains for minutes",
     "engines": "needs two vLLM servers",
     "flaky": "trains for minutes",
+    "games": "trains for an hour",
     "gates": "needs a checkpoint that is to pass",
     "rates": "trains for hours",
     "results": "reads what was measured",
