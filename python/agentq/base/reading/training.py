@@ -100,11 +100,6 @@ class MuonAdamW(torch.optim.Optimizer):
         muon.step()  # type: ignore[no-untyped-call]
         rest.step()
 
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop all gradients."""
-        for part in self._parts:
-            part.zero_grad(set_to_none)
-
 
 def _step(model: Any, optimizer: torch.optim.Optimizer, batch: list[Sequence], rate: float, ranks: Ranks) -> float:
     """One optimiser step; the loss of this process in nats per weighted token."""

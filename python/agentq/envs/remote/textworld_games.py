@@ -146,6 +146,7 @@ class AlfWorldEnv(_Games):
         self.games = [file for file in found if not re.search("movable|Sliced", str(file))]  # as in ALFWorld
         self._game: Path | None = None  # the one that is open
         self._task = ""
+        self._sought: list[str] | None = None  # kinds of things that its task needs; None: it has no scripted expert
         self._scripted: Any = None  # the class of ALFWorld's expert; None: it is not installed
         with contextlib.suppress(ImportError):
             scripted = importlib.import_module("alfworld.agents.expert.handcoded_expert_tw")
@@ -167,7 +168,8 @@ class AlfWorldEnv(_Games):
         every = self.games[first:] + self.games[:first]
         game = next((each for each in every if json.loads(each.read_text()).get("solvable", True)), every[0])
         if game != self._game:  # reading one takes a second; search replays from reset
-            self._begin(game, *["facts"] * self._can_be_scripted(game))
+            self._sought = self._sought_in(game)
+            self._begin(game, *["facts"] * (self._sought is not None))
             names = readable(self._env._entity_infos)
             for key, info in self._env._entity_infos.items():
                 info.name = names[key]
@@ -188,15 +190,21 @@ class AlfWorldEnv(_Games):
     def expert(self) -> dict[str, Any]:
         """The next line of the scripted expert; without one, of the planner's way, which it plans anew at each call."""
         thought = ""
-        if self._game is not None and self._can_be_scripted(self._game):
-            line, thought = self._scripted_line(self._game), self._thought(self._game)
+        if self._game is not None and self._sought is not None:
+            line, thought = self._scripted_line(self._game), self._thought(self._sought)
         else:
             line = next(iter(self._env._pddl_state.replan(self._env._entity_infos)), "")
         return {"command": "SAY", "text": line, "thought": thought} if line else {"command": "STOP"}
 
-    def _can_be_scripted(self, game: Path) -> bool:
-        """Whether ALFWorld's expert is installed, and told what the game's task is about."""
-        return self._scripted is not None and game.with_name("traj_data.json").exists()
+    def _sought_in(self, game: Path) -> list[str] | None:
+        """The kinds of things that a game's task needs; None if ALFWorld's expert is not installed or not told."""
+        told = game.with_name("traj_data.json")
+        if self._scripted is None or not told.exists():
+            return None
+        needed = json.loads(told.read_text())["pddl_params"]
+        return [
+            needed[key].lower() for key in ("object_target", "toggle_target") if needed.get(key)
+        ]  # a lamp is toggled
 
     def _scripted_line(self, game: Path) -> str:
         """What ALFWorld's expert says now, having seen all that was said since the reset; "" if it gives up."""
@@ -215,13 +223,11 @@ class AlfWorldEnv(_Games):
         finally:
             random.setstate(drawn)
 
-    def _thought(self, game: Path) -> str:
+    def _thought(self, sought: list[str]) -> str:
         """The task, and of each thing that came into sight whether it is sought: `cool mug : book 1 no , mug 2 yes`.
 
         Ours: the expert has no thoughts, and a small model that is shown its lines alone takes any thing that it sees.
         """
-        told = json.loads(game.with_name("traj_data.json").read_text())["pddl_params"]
-        sought = [told[key].lower() for key in ("object_target", "toggle_target") if told.get(key)]  # a lamp is toggled
         things = _IN_SIGHT.findall(self._state.feedback) if len(self._lived) > 1 else []  # at first it sees places
         seen = " , ".join(f"{thing} {'yes' if thing.split()[0] in sought else 'no'}" for thing in things)
         task = self._task.rstrip(".")
