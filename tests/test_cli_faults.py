@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -183,6 +185,19 @@ def test_base_takes_tokens_and_a_base_for_reading(
     assert main(["base", "--out", str(tmp_path / "base"), *words]) == 2
     assert capsys.readouterr().err.startswith(f"agentq: {message}")
     assert not (tmp_path / "base").exists()
+
+
+def test_base_tells_its_pace_from_where_it_went_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = list[tuple[int, str]]()
+
+    def two_steps(out: Path, settings: Any, *, on_step: Callable[[dict[str, float]], None], **_: Any) -> None:
+        on_step({"step": 10, "tokens": 1000, "loss": 3.0})
+        on_step({"step": 11, "tokens": 1110, "loss": 2.5})
+
+    monkeypatch.setattr("agentq.base.reading.make.make_reading", two_steps)
+    monkeypatch.setattr("agentq.status.RichStatus.stage", lambda *_: lambda done, note: told.append((done, note)))
+    assert main(["base", "reading", "--tokens", "1110", "--out", str(tmp_path / "base")]) == 0
+    assert told == [(900, ""), (1000, "loss 3.000"), (1110, "loss 2.500")]
 
 
 def test_base_is_trained_on_a_device_of_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from argparse import SUPPRESS, Namespace
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -157,12 +157,19 @@ def base(args: Namespace) -> int:
     stages = {"pretrain": s.pretrain_tokens, "demonstrate": s.demonstration_tokens}
     totals = stages if args.name == "small" else {"reading": reading.tokens}
     with RichStatus() as status:
-        shows = {stage: status.stage(stage, total, "tokens") for stage, total in totals.items()}
+        shows: dict[str, Callable[[int, str], None]] = {}
+        first = os.environ.get("RANK", "0") == "0"
 
         def show(stage: str, m: Mapping[str, Any]) -> None:
-            if os.environ.get("RANK", "0") == "0":
-                shows[stage](int(m["tokens"]), f"loss {m['loss']:.3f}")
+            if not first:
+                return
+            if stage not in shows:  # loading is over: the pace counts from here, and from what there was before
+                shows[stage] = status.stage(stage, totals[stage], "tokens")
+                shows[stage](int(m["tokens"] * (1 - 1 / max(1, m["step"]))), "")
+            shows[stage](int(m["tokens"]), f"loss {m['loss']:.3f}")
 
+        if first:  # what a terminal shows until the model and its exercises are there
+            status.begin(f"agentq base {args.name}: {out}")
         if args.name == "small":
             make_base(out, s, device=device, on_step=show)
         else:
