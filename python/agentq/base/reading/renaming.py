@@ -8,10 +8,11 @@ from dataclasses import replace
 from agentq.base.demonstrations import Demonstration
 from agentq.base.reading.words import Words
 from agentq.envs.booking import world as booking
-from agentq.envs.lexicon import FIRST_NAMES, LAST_NAMES
+from agentq.envs.lexicon import DATES, FIRST_NAMES, LAST_NAMES, TIMES
 from agentq.envs.shop import world as shop
 from agentq.types import EnvAction
 
+WHEN = re.compile(r"\b(?:\d{1,2}:\d\d|(?:May|June) \d{1,2})\b")
 _LISTS = (FIRST_NAMES, LAST_NAMES, booking.ADJECTIVES, booking.NOUNS, booking.AREAS, shop.BRANDS, shop.COLORS)
 _SHOP = {word for kinds, lists in shop.CATEGORIES.values() for some in (kinds, *lists) for word in some}
 NAMES = frozenset(word.lower() for word in {word for some in _LISTS for word in some} | _SHOP if word.isalpha())
@@ -23,9 +24,11 @@ _NUMBER = re.compile(r"(?<![\[\d])\d+(?![\]\d]| dollars)")
 def renamed(d: Demonstration, w: Words) -> Demonstration:
     """The same step where people, places, products, colours and sizes have other names, in all texts alike.
 
-    Numbers that are sizes become other numbers.
+    Numbers that are sizes become other numbers, dates and times other ones of the site's.
     """
     made: dict[str, str] = {}
+    hours = [time.removesuffix(" PM") for time in TIMES]
+    when = dict(zip([*DATES, *hours], w.shuffled([*DATES]) + w.shuffled(hours), strict=True))
 
     def new(name: str) -> str:
         while name not in made:
@@ -45,7 +48,7 @@ def renamed(d: Demonstration, w: Words) -> Demonstration:
     def other(text: str) -> str:
         if sized:
             text = _SIZES.sub(lambda line: _NUMBER.sub(lambda number: new(number[0]), line[0]), text)
-        return _WORD.sub(word, text)
+        return _WORD.sub(word, WHEN.sub(lambda at: when.get(at[0], at[0]), text))
 
     def action(a: EnvAction) -> EnvAction:
         return a if a.text is None else replace(a, text=other(f"SELECT [0] {a.text}").partition("] ")[2])

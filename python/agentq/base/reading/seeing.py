@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import takewhile
 
 from agentq.base.demonstrations import name_of
 from agentq.base.orders import page_elements
@@ -51,10 +52,14 @@ def _compared(advice: Advice, page: Observation) -> Advice:
 
 
 def compared(ids: Mapping[str, int], wanted: str) -> list[str]:
-    """A verdict on each name up to the wanted one, "Blue Fox [3] no": each line of the page is copied, with its id."""
-    said = list[str]()
+    """A verdict on each name up to the wanted one: "Blue [3] no , Old Fox Diner [5] yes".
+
+    A name is copied as far as it is the wanted one, and one word more, so that each verdict is about the last word.
+    """
+    said, words = list[str](), wanted.split()
     for name, element in ids.items():
-        said.append(f"{name} [{element}] {'yes' if name == wanted else 'no'}")
         if name == wanted:
-            break
+            return [*said, f"{name} [{element}] yes"]
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(name.split(), words, strict=False)))
+        said.append(f"{' '.join(name.split()[: same + 1])} [{element}] no")
     return said

@@ -21,10 +21,12 @@ from agentq.base.reading.renaming import renamed
 from agentq.base.reading.seeing import seen
 from agentq.base.reading.words import Words
 from agentq.envs.booking import tasks as booking
+from agentq.envs.lexicon import TIMES
 from agentq.envs.shop import tasks as shop
 from agentq.envs.shop.expert import scan
 from agentq.envs.shop.world import COLORS, Product, products
-from agentq.types import Command, EnvAction, History, Observation, Split, Task
+from agentq.envs.web_env import Advice
+from agentq.types import Command, EnvAction, History, Observation, Split, Status, Task
 
 SITES = ("booking", "shop")
 Make = Callable[[Words], TrainingExample]
@@ -79,9 +81,8 @@ class Sites:
     @property
     def kinds(self) -> dict[str, Make]:
         """The exercises by name."""
-        return {
-            make.__name__: make for make in (self.step, self.rank, self.results, self.item, self.reserved, self.bought)
-        }
+        sites = (self.step, self.rank, self.results, self.item, self.slots, self.reserved, self.bought)
+        return {make.__name__: make for make in sites}
 
     def step(self, w: Words) -> TrainingExample:
         """A step of the expert to take, mostly with other names."""
@@ -159,11 +160,32 @@ class Sites:
             turns.append((f"{shop.request(goal)} choose the color", answer))
         return ask(turns, page.text)
 
+    def slots(self, w: Words) -> TrainingExample:
+        """The free times of an evening and several requests: the first choice, else the second, else the way back."""
+        here = booking.facts(base_seed(self.first_task, w))
+        free = [TIMES[i] for i in sorted(w.rng.permutation(len(TIMES))[: 1 + w.below(6)])]
+        ids = {name: i for i, name in enumerate((*free, "Change", "Home"), 1)}
+        lines = ["heading Choose a time", f"text {here.place.title}", f"text {here.date} , party of {here.party}"]
+        page, turns = "\n".join([*lines, *(f"link {name} [{i}]" for name, i in ids.items())]), []
+        for _ in range(2 + w.below(4)):
+            first, *rest = w.shuffled([*TIMES])
+            second = next((time for time in rest if time in ids), rest[0]) if w.chance(0.7) else rest[0]
+            due = first if first in ids else second if second in ids else "Change"
+            said = {first: f"take {first}", "Change": f"change to {here.date} at {first} , Change"}
+            thought = said.get(due, f"{first} is taken , take {second}")
+            click = Advice(EnvAction(Command.CLICK, ids[due]), f"{thought} [{ids[due]}]", "", Status.CONTINUE)
+            other = booking.facts(base_seed(self.first_task, w))
+            asked = replace(other, place=here.place, date=here.date, party=here.party)
+            asked = replace(asked, first_choice=first, second_choice=second)
+            answer = act(Command.CLICK, ids[due], seen(click, Observation(page), set()).thought)
+            turns.append((booking.request(asked), answer))
+        return ask(turns, page)
+
     def reserved(self, w: Words) -> TrainingExample:
         """The final page of `booking` beside the request: as asked, or with some facts of another request."""
         want = booking.facts(base_seed(self.first_task, w))
         other = booking.facts(base_seed(self.first_task, w))
-        wrong = set(w.shuffled([*_BOOKED])[: 1 + w.below(2)]) if w.chance(0.55) else set()
+        wrong = set(w.shuffled([*_BOOKED, "Time", "Time"])[: 1 + w.below(2)]) if w.chance(0.6) else set()
         got = {name: _BOOKED[name](other if name in wrong else want) for name in _BOOKED}
         asked = {name: of(want) for name, of in _BOOKED.items()}
         if not got["Seating"] or not asked["Seating"]:
