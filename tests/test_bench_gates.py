@@ -1,4 +1,4 @@
-"""The reading base that is kept in `benchmarks/reading`, and the log of its gates."""
+"""The reading bases that are kept in `benchmarks`, and the logs of their gates."""
 
 from __future__ import annotations
 
@@ -17,14 +17,19 @@ from agentq.policies.engine_names import make_engine
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 
+KEPT = ("reading", "reading-72")
+
+
 @pytest.mark.rest
-def test_the_kept_base_types_words_that_its_training_never_drew() -> None:
-    found = copy(make_engine(str(BENCHMARKS / "reading")), 20, 0)
+@pytest.mark.parametrize("name", KEPT)
+def test_a_kept_base_types_words_that_its_training_never_drew(name: str) -> None:
+    found = copy(make_engine(str(BENCHMARKS / name)), 20, 0)
     assert min(found["quoted"]["hits"], found["plain"]["hits"]) >= 18
 
 
-def test_the_log_has_every_gate_of_the_kept_base() -> None:
-    last = json.loads((BENCHMARKS / "results/gates-reading.jsonl").read_text().splitlines()[-1])
-    trained = json.loads((BENCHMARKS / "reading/training.jsonl").read_text().splitlines()[-1])
-    assert (last["checkpoint"], last["tokens"]) == ("benchmarks/reading", trained["tokens"])
+@pytest.mark.parametrize("name", KEPT)
+def test_the_log_has_every_gate_of_a_kept_base(name: str) -> None:
+    last = json.loads((BENCHMARKS / f"results/gates-{name}.jsonl").read_text().splitlines()[-1])
+    trained = json.loads((BENCHMARKS / name / "training.jsonl").read_text().splitlines()[-1])
+    assert (last["checkpoint"], last["tokens"]) == (f"benchmarks/{name}", trained["tokens"])
     assert last["figures"].keys() == GATES.keys() == AT_LEAST.keys()
