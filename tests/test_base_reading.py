@@ -215,6 +215,22 @@ def test_similar_names_are_compared_in_turn() -> None:
     assert min(said[kind] for kind in ("yes", "no", "taken", "gone")) > 3
 
 
+def test_fields_that_hold_a_value_from_the_start_are_looked_at() -> None:
+    said = Counter[str]()
+    for d in demonstrate("booking", 30, 0, slip_rate=0.2, revise=seen):
+        page = dict(re.findall(r"^combobox (\w+) \[\d\]: (.+)$", d.history.observation.text, re.MULTILINE))
+        looked = re.findall(r"(Date|Time|Party) ([\w: ]+?) (yes|no)\b", d.thought)
+        if "Find table" not in d.history.observation.text or d.action.command is Command.GOTO:
+            assert not looked
+            continue
+        for field, value, verdict in looked:
+            asked = re.findall(r"\b(?:May|June) \d+|\d:\d\d PM|(?<=for )\d\b|(?<=of )\d\b", d.history.instruction)
+            assert page[field] == value and (value in asked) >= (verdict == "yes")
+            said[verdict] += 1
+        said["found"] += d.thought.endswith(" yes , Find table [4]")
+    assert min(said[kind] for kind in ("yes", "no", "found")) > 10
+
+
 def test_free_times_are_compared_with_the_first_choice_and_then_the_second_is_taken() -> None:
     sites = Sites.collect(walks=1, acted=1, ranked=1, slip_rate=0.0, seed=0)
     w, met = Words(np.random.default_rng(0)), Counter[str]()

@@ -1,7 +1,8 @@
 """What an agent can know of a page, where the sites' experts know more or think less.
 
 An expert of `shop` knows a product's colors before it has seen its page. An expert of `booking` names the right one of
-several names that share words without comparing them, which a model of this size does not do in one step.
+several names that share words, or the field whose value is wrong, without comparing them, which a model of this size
+does not do in one step.
 """
 
 from __future__ import annotations
@@ -12,16 +13,21 @@ from itertools import takewhile
 
 from agentq.base.demonstrations import name_of
 from agentq.base.orders import page_elements
+from agentq.base.reading.checking import checked
 from agentq.envs.web_env import Advice
 from agentq.types import Command, EnvAction, Observation, Status
 
+_BOXES = re.compile(r"^(?:combobox .*\[\d+\](?:: (.*))?|textbox.*)$", re.MULTILINE)  # "" if a box has no value
 _KNOWN_AHEAD = re.compile(r"\[(\d+)\] (\d+) color no")
 _NAMED = re.compile(r"(?:(?:(?P<first>.+) is taken , )?take )?(?P<name>.+?)(?P<gone> is not here , \w+)? \[\d+\]")
 
 
 def seen(advice: Advice, page: Observation, opened: set[str]) -> Advice:
-    """The advice of someone who knows the page and what was `opened`, and who compares names that share words."""
-    return _compared(_looked(advice, page, opened), page)
+    """The advice of someone who knows the page and what was `opened`.
+
+    Names that share words are compared, and fields that hold a value from the start are looked at.
+    """
+    return _verified(_compared(_looked(advice, page, opened), page), page)
 
 
 def _looked(advice: Advice, page: Observation, opened: set[str]) -> Advice:
@@ -49,6 +55,15 @@ def _compared(advice: Advice, page: Observation) -> Advice:
         return advice
     rest = [advice.thought] if wanted not in links else []
     return advice._replace(thought=" , ".join([*compared(alike, wanted), *rest]))
+
+
+def _verified(advice: Advice, page: Observation) -> Advice:
+    """If all fields are comboboxes with a value, a thought begins with a verdict on each, up to the one that is due."""
+    action, boxes = advice.env_action, _BOXES.findall(page.text)
+    pressed = re.search(rf"^button .*\[{action.element}\]$", page.text, re.MULTILINE)
+    if not boxes or "" in boxes or not (action.command is Command.SELECT or pressed):
+        return advice
+    return advice._replace(thought=checked(page.text, action, advice.thought))
 
 
 def compared(ids: Mapping[str, int], wanted: str) -> list[str]:

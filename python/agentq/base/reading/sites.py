@@ -251,7 +251,7 @@ def _corrected(n: int, start: int, seed: int) -> list[Demonstration]:
 
 def _field(d: Demonstration) -> str:
     """The name of the field that a step fills, from its thought."""
-    return d.thought.partition(" [")[0]
+    return d.thought.rpartition(" , ")[2].partition(" [")[0]
 
 
 _RENAMED = 0.6  # share of steps with other names
