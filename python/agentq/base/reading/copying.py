@@ -140,6 +140,8 @@ _ALONE = ("Enter {} into the text field and press {}.", "type {} in the field , 
 def _instruction(w: Words, pairs: list[tuple[str, str]], end: str) -> tuple[str, Callable[[str, str], str]]:
     """What a person asks for, and how a label and its value are said in the same order."""
     kind, said = w.below(6), [(label, quoted(w, value)) for label, value in pairs]
+    if len(pairs) == 1 and w.chance(0.4):
+        return w.one(_ALONE).format(said[0][1], end), _value_first
     if kind == 0:
         named = " and ".join(f"the {label.lower()} {value}" for label, value in said)
         return f"Enter {named} into the text fields and press {end.lower()} .", _label_first
@@ -150,8 +152,6 @@ def _instruction(w: Words, pairs: list[tuple[str, str]], end: str) -> tuple[str,
         return f"Fill the form . {listed} . Then {end} .", _label_first
     if kind == 3:
         return " ".join(f"Type {value} into {label} ." for label, value in said), _value_first
-    if kind == 4 and len(pairs) == 1:
-        return w.one(_ALONE).format(said[0][1], end), _label_first
     if kind == 4:
         return " and ".join(f"type {value} in {label}" for label, value in said), _value_first
     return f"{end} with " + " , ".join(f"{value} as {label.lower()}" for label, value in said), _value_first
