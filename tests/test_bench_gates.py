@@ -15,8 +15,6 @@ from gates import AT_LEAST, GATES, copy
 from agentq.policies.engine_names import make_engine
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-
-
 KEPT = ("reading", "reading-72")
 
 

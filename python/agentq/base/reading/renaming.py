@@ -8,11 +8,12 @@ from dataclasses import replace
 from agentq.base.demonstrations import Demonstration
 from agentq.base.reading.words import Words
 from agentq.envs.booking import world as booking
-from agentq.envs.lexicon import DATES, FIRST_NAMES, LAST_NAMES, TIMES
+from agentq.envs.lexicon import DATES, FIRST_NAMES, LAST_NAMES, MONTHS, TIMES
 from agentq.envs.shop import world as shop
 from agentq.types import EnvAction
 
-WHEN = re.compile(r"\b(?:\d{1,2}:\d\d|(?:May|June) \d{1,2})\b")
+WHEN = re.compile(rf"\b(?:\d{{1,2}}:\d\d|(?:{'|'.join(month for month, _ in MONTHS)}) \d{{1,2}})\b")
+_HOURS = tuple(time.removesuffix(" PM") for time in TIMES)
 _LISTS = (FIRST_NAMES, LAST_NAMES, booking.ADJECTIVES, booking.NOUNS, booking.AREAS, shop.BRANDS, shop.COLORS)
 _SHOP = {word for kinds, lists in shop.CATEGORIES.values() for some in (kinds, *lists) for word in some}
 NAMES = frozenset(word.lower() for word in {word for some in _LISTS for word in some} | _SHOP if word.isalpha())
@@ -27,8 +28,7 @@ def renamed(d: Demonstration, w: Words) -> Demonstration:
     Numbers that are sizes become other numbers, dates and times other ones of the site's.
     """
     made: dict[str, str] = {}
-    hours = [time.removesuffix(" PM") for time in TIMES]
-    when = dict(zip([*DATES, *hours], w.shuffled([*DATES]) + w.shuffled(hours), strict=True))
+    when = dict(zip([*DATES, *_HOURS], w.shuffled([*DATES]) + w.shuffled([*_HOURS]), strict=True))
 
     def new(name: str) -> str:
         while name not in made:

@@ -60,7 +60,7 @@ def _compared(advice: Advice, page: Observation) -> Advice:
 def _verified(advice: Advice, page: Observation) -> Advice:
     """If all fields are comboboxes with a value, a thought begins with a verdict on each, up to the one that is due."""
     action, boxes = advice.env_action, _BOXES.findall(page.text)
-    pressed = re.search(rf"^button .*\[{action.element}\]$", page.text, re.MULTILINE)
+    pressed = any(role == "button" and i == action.element for role, i, _ in page_elements(page.text))
     if not boxes or "" in boxes or not (action.command is Command.SELECT or pressed):
         return advice
     return advice._replace(thought=checked(page.text, action, advice.thought))
@@ -71,10 +71,11 @@ def compared(ids: Mapping[str, int], wanted: str) -> list[str]:
 
     A name is copied as far as it is the wanted one, and one word more, so that each verdict is about the last word.
     """
-    said, words = list[str](), wanted.split()
+    said = list[str]()
     for name, element in ids.items():
         if name == wanted:
             return [*said, f"{name} [{element}] yes"]
-        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(name.split(), words, strict=False)))
-        said.append(f"{' '.join(name.split()[: same + 1])} [{element}] no")
+        words = name.split()
+        same = takewhile(lambda pair: pair[0] == pair[1], zip(words, wanted.split(), strict=False))
+        said.append(f"{' '.join(words[: len([*same]) + 1])} [{element}] no")
     return said
