@@ -1,6 +1,6 @@
 """Methods compared at one budget of environment steps: held-out success with intervals, and paired.
 
-    python benchmarks/methods.py {loop,step_agent,all,apps,...} [--base MODEL] [--seeds 0 ...] [--jobs 2] [--report]
+    python benchmarks/methods.py {loop,all,apps,several,...} [--base MODEL] [--seeds 0 ...] [--jobs 2] [--report]
 
 A row is one run of `agentq train` in its own directory. The same command resumes where an earlier one stopped, and
 tables share rows. --report runs nothing and shows the existing results. Prints a Markdown table, writes TABLE.json to
@@ -95,7 +95,7 @@ def make(place: Place, row: Row, seed: int, quick: bool) -> int:
         told = (
             *SHARED,
             f"--run.max_env_steps={table.budget}",
-            *row.words,
+            *(word.replace("{base}", str(place.base)) for word in row.words),
             *rate(place.title, row.recipe),
             *more,
             f"--base={base}",
