@@ -3,10 +3,10 @@
     python benchmarks/testtime.py [--env booking] [--base MODEL] [--calls 100] [--search.num_proposals 3]
 
 For each seed an RFT model is trained from the base with the recipe's settings, at the rate that `rates.py` chose if it
-did, and measured greedily. Then `agentq eval --search` measures it by each way to choose (`eval.chosen_by all`), each
-with so many sampled actions per task. Further words are settings of that command. The same command resumes where an
-earlier one stopped. Writes the outcomes of all tasks to benchmarks/results, from which `results.py` makes the table
-with intervals over seeds.
+did, and measured greedily; with --untrained the base itself is. Then `agentq eval --search` measures it by each way to
+choose (`eval.chosen_by all`), each with so many sampled actions per task. Further words are settings of that command.
+The same command resumes where an earlier one stopped. Writes the outcomes of all tasks to benchmarks/results, from
+which `results.py` makes the table with intervals over seeds.
 """
 
 from __future__ import annotations
@@ -27,21 +27,23 @@ MOST_EPISODES = 1000  # the calls end first
 
 
 def measure(
-    out: Path, env: str, seed: int, calls: int, num_tasks: int, base: str, more: tuple[str, ...]
+    out: Path, env: str, seed: int, calls: int, num_tasks: int, base: str, first: str, more: tuple[str, ...]
 ) -> dict[str, dict[str, float]]:
-    """Success by task of each row, for one seed."""
+    """Success by task of each row, for one seed. `first` is the row that does not search, rft or base."""
     title = titled(env, base)
-    trained, searched = out / f"{title}-rft-seed{seed}", out / f"{title}-calls{calls}-seed{seed}"
+    greedy, searched = (out / f"{title}-{what}-seed{seed}" for what in (first, f"{first}-calls{calls}"))
     common = (f"--env={env}", f"--seed={seed}", f"--eval.num_tasks={num_tasks}", "--json", INLINE)
     how = ("--eval.measure_base=false", "--train.devices=", *rate(title, "rft"))
-    if not summary(trained) and agentq(trained, "train", "rft", *common, f"--base={base}", *how, f"--out={trained}"):
-        raise SystemExit(f"training failed; see {trained}.log")
+    train = ("train", "rft", *common, f"--base={base}", *how)
+    words = ("eval", base, *common) if first == "base" else train
+    if not summary(greedy) and agentq(greedy, *words, f"--out={greedy}"):
+        raise SystemExit(f"{first} failed; see {greedy}.log")
+    model = base if first == "base" else str(greedy / "checkpoints" / first)
     ways = (f"--eval.max_calls={calls}", f"--eval.num_iterations={MOST_EPISODES}", "--eval.chosen_by=all", *more)
-    words = ("eval", str(trained / "checkpoints" / "rft"), "--search", *common, *ways, f"--out={searched}")
-    if not summary(searched) and agentq(searched, *words):
+    if not summary(searched) and agentq(searched, "eval", model, "--search", *common, *ways, f"--out={searched}"):
         raise SystemExit(f"search failed; see {searched}.log")
     rows = {way: of_runs([searched], f"{way}/eval") for way in get_args(ChosenBy)}
-    return {"rft": of_runs([trained]), **rows}
+    return {first: of_runs([greedy]), **rows}
 
 
 def main() -> None:
@@ -56,6 +58,7 @@ def main() -> None:
         default=str(embedded_base()),
         help="where training starts; default: the embedded base",
     )
+    parser.add_argument("--untrained", action="store_true", help="measure the base itself, without RFT")
     parser.add_argument("--judge", metavar="MODEL", help="the judge and critic; default: the base")
     parser.add_argument("--out", type=Path, default=Path("runs/testtime"))
     parser.add_argument("--results", type=Path, default=RESULTS, help="where outcomes go; default: %(default)s")
@@ -64,11 +67,13 @@ def main() -> None:
     at, table = commit(), titled("testtime", args.base)  # before anything is written
     models = base_words(args.base)
     models += ["--judge", args.judge] if args.judge else []
+    models += ["--untrained"] if args.untrained else []
     command = " ".join(
         ["python benchmarks/testtime.py --env", args.env, "--calls", str(args.calls), *models, *settings]
     )
+    first = "base" if args.untrained else "rft"
     for seed in args.seeds:
-        for row, tasks in measure(args.out, args.env, seed, args.calls, args.tasks, args.base, more).items():
+        for row, tasks in measure(args.out, args.env, seed, args.calls, args.tasks, args.base, first, more).items():
             how = f"{args.calls} calls"
             keep(Outcomes(table, args.env, row, how, seed, command, at, tasks), args.results)
     found = [each for each in results.read(args.results) if each.table == table and each.env == args.env]
