@@ -120,12 +120,12 @@ APPS = [
 ]
 # On `booking/several` no base acts, so all rows follow `sft`. The critic is the base, which was taught to rank.
 BEHIND_SHOWN = f"--run.first_task={SHOWN}"
-SEARCHED = (BEHIND_SHOWN, "--run.num_tasks=85", "--run.num_rounds=1")
+SEARCHED = (BEHIND_SHOWN, "--run.num_tasks=42", "--run.num_rounds=1")
 SEVERAL = [
     Row("base", None),
     Row("sft", "sft", (f"--run.num_tasks={SHOWN}", *ONCE, "--train.learning_rate=3e-4")),
-    Row("rft", "rft", (BEHIND_SHOWN, "--run.num_tasks=130", *ONCE, "--train.learning_rate=1e-4"), "sft"),
-    Row("outcome_dpo", "outcome_dpo", (BEHIND_SHOWN, "--run.num_tasks=65", "--run.num_rounds=1"), "sft"),
+    Row("rft", "rft", (BEHIND_SHOWN, "--run.num_tasks=65", *ONCE, "--train.learning_rate=1e-4"), "sft"),
+    Row("outcome_dpo", "outcome_dpo", (BEHIND_SHOWN, "--run.num_tasks=32", "--run.num_rounds=1"), "sft"),
     Row("agent_q", "agent_q", (*SEARCHED, "--critic.model={base}"), "sft"),
     Row("agent_q, no critic", "agent_q", (*SEARCHED, "--critic.model=none"), "sft"),
 ]
@@ -137,5 +137,5 @@ TABLES: dict[str, Table] = {
     "step_agent_textworld": Table("textworld/3.5.3@127.0.0.1:7007", STEP_AGENT),
     "all": Table("booking", ALL),
     "apps": Table("apps/1", APPS, 2_500, 102, APPS_MORE, ("apps/challenge",)),  # 34 scenarios
-    "several": Table("booking/several", SEVERAL, 20_000, more=("--run.max_unreadable=3",)),
+    "several": Table("booking/several", SEVERAL, more=("--run.max_unreadable=3", "--model.context=1000")),
 }

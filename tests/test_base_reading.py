@@ -231,6 +231,22 @@ def test_fields_that_hold_a_value_from_the_start_are_looked_at() -> None:
     assert min(said[kind] for kind in ("yes", "no", "found")) > 10
 
 
+def test_of_several_reservations_the_one_that_is_due_is_repeated() -> None:
+    sites = Sites.collect(walks=1, acted=6, ranked=1, slip_rate=0.0, seed=0)
+    due = Counter[int]()
+    for d in sites.errands:
+        wants = re.findall(r"(?:First|Second|Third) : .+? or else \S+ PM", d.history.instruction)
+        made = sum("Complete [" in past for past in d.history.actions)
+        if re.search("EXPLANATION: (?:fill date|fill time|fill party|find table|pick time)", d.text):
+            assert d.thought.startswith(f"{wants[made]} , ")
+            due[made] += 1
+        else:
+            assert not any(want in d.thought for want in wants)
+    assert len(due) == 3
+    words = Words(np.random.default_rng(0))
+    past = [sites.errand(words).messages[-1]["content"].count("COMMANDS: ") for _ in range(200)]
+    assert max(past) == 19  # of 26 to 50 steps, so that they fit into a short context
+
 def test_free_times_are_compared_with_the_first_choice_and_then_the_second_is_taken() -> None:
     sites = Sites.collect(walks=1, acted=1, ranked=1, slip_rate=0.0, seed=0)
     w, met = Words(np.random.default_rng(0)), Counter[str]()

@@ -13,7 +13,7 @@ from agentq.envs.explore import random_action
 from agentq.envs.web_env import Advice
 from agentq.types import EnvAction, History, Observation, Split
 
-Revise = Callable[[Advice, Observation, set[str]], Advice]
+Revise = Callable[[Advice, History, set[str]], Advice]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ def demonstrate(
 
     With probability `slip_rate` another action replaces the expert's, so that the next steps show how to recover
     (Laskey et al. 2017, arXiv:1703.09327). The step to learn is always the expert's. `revise` may change its advice,
-    given the page and the names of the elements of the episode's actions so far.
+    given the history and the names of the elements of the episode's actions so far.
     """
     env, expert, rng = envs.make(site), envs.expert(site), random.Random(seed)
     found = []
@@ -44,7 +44,7 @@ def demonstrate(
         while True:
             advice = expert(task, env)
             if revise is not None:
-                advice = revise(advice, history.observation, opened)
+                advice = revise(advice, history, opened)
             text = format_action(
                 advice.env_action,
                 plan="" if history.actions else expert.plan,

@@ -98,6 +98,7 @@ SHARES: tuple[tuple[float, dict[str, float]], ...] = (
             "final": 1,
             "choose": 3,
             "step": 1.5,
+            "errand": 3,
             "rank": 7,
             "results": 4,
             "item": 1.5,

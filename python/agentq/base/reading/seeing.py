@@ -15,19 +15,23 @@ from agentq.base.demonstrations import name_of
 from agentq.base.orders import page_elements
 from agentq.base.reading.checking import checked
 from agentq.envs.web_env import Advice
-from agentq.types import Command, EnvAction, Observation, Status
+from agentq.types import Command, EnvAction, History, Observation, Status
 
 _BOXES = re.compile(r"^(?:combobox .*\[\d+\](?:: (.*))?|textbox.*)$", re.MULTILINE)  # "" if a box has no value
 _KNOWN_AHEAD = re.compile(r"\[(\d+)\] (\d+) color no")
 _NAMED = re.compile(r"(?:(?:(?P<first>.+) is taken , )?take )?(?P<name>.+?)(?P<gone> is not here , \w+)? \[\d+\]")
+_TURN = re.compile(r"(?:First|Second|Third) : (.+?) in (.+?) for .+? or else \S+ [AP]M")
+_TIMES = "heading Choose a time\ntext "
 
 
-def seen(advice: Advice, page: Observation, opened: set[str]) -> Advice:
+def seen(advice: Advice, history: History, opened: set[str]) -> Advice:
     """The advice of someone who knows the page and what was `opened`.
 
-    Names that share words are compared, and fields that hold a value from the start are looked at.
+    Names that share words are compared, fields that hold a value from the start are looked at, and of several
+    reservations the one that is due is repeated.
     """
-    return _verified(_compared(_looked(advice, page, opened), page), page)
+    page = history.observation
+    return _in_turn(_verified(_compared(_looked(advice, page, opened), page), page), history)
 
 
 def _looked(advice: Advice, page: Observation, opened: set[str]) -> Advice:
@@ -64,6 +68,14 @@ def _verified(advice: Advice, page: Observation) -> Advice:
     if not boxes or "" in boxes or not (action.command is Command.SELECT or pressed):
         return advice
     return advice._replace(thought=checked(page.text, action, advice.thought))
+
+
+def _in_turn(advice: Advice, history: History) -> Advice:
+    """If several reservations are asked for, a thought on when and for how many begins with the page's one."""
+    text = history.observation.text
+    about = text.removeprefix(_TIMES if text.startswith(_TIMES) else "heading ").partition("\n")[0]
+    wants = [found[0] for found in _TURN.finditer(history.instruction) if f"{found[1]} {found[2]}" == about]
+    return advice._replace(thought=" , ".join([*wants, advice.thought]))
 
 
 def compared(ids: Mapping[str, int], wanted: str) -> list[str]:

@@ -40,6 +40,7 @@ class Sites:
 
     pages: dict[str, list[tuple[Observation, Task]]]  # by the first word of the path, of `shop` alone
     acted: list[Demonstration]
+    errands: list[Demonstration]  # to act on, with two or three reservations each
     ranked: list[Demonstration]
     first_task: int
     values: dict[str, list[str]]  # what the expert enters or selects in `ranked`, by the field
@@ -56,7 +57,7 @@ class Sites:
         first_task: int = 0,
         corrected: int = 0,
     ) -> Sites:
-        """Walks and episodes of BASE tasks from index `first_task`; numbers are per site.
+        """Walks and episodes of BASE tasks from index `first_task`; numbers are per site, `booking/several` is one.
 
         `corrected` more episodes on `shop` open a product that fits but for its colors, and go on with another.
         """
@@ -64,10 +65,10 @@ class Sites:
         for page, task in collect_pages("shop", walks, seed, start=first_task + 1_000_000):
             pages[page.url.strip("/").partition("?")[0].partition("/")[0]].append((page, task))
 
-        def shown(n: int, start: int) -> list[Demonstration]:
+        def shown(n: int, start: int, sites: tuple[str, ...] = SITES) -> list[Demonstration]:
             return [
                 d
-                for i, site in enumerate(SITES)
+                for i, site in enumerate(sites)
                 for d in demonstrate(site, n, seed + i, start=start, slip_rate=slip_rate, revise=seen)
             ]
 
@@ -76,19 +77,22 @@ class Sites:
             if d.action.text is not None:
                 values[_field(d)].append(d.action.text)
         mended = _corrected(corrected, first_task + 3_000_000, seed)
-        return cls(dict(pages), shown(acted, first_task) + mended, found, first_task, dict(values))
+        errands = shown(acted, first_task, ("booking/several",))
+        return cls(dict(pages), shown(acted, first_task) + mended, errands, found, first_task, dict(values))
 
     @property
     def kinds(self) -> dict[str, Make]:
         """The exercises by name."""
-        sites = (self.step, self.rank, self.results, self.item, self.slots, self.reserved, self.bought)
+        sites = (self.step, self.errand, self.rank, self.results, self.item, self.slots, self.reserved, self.bought)
         return {make.__name__: make for make in sites}
 
     def step(self, w: Words) -> TrainingExample:
         """A step of the expert to take, mostly with other names."""
-        d = self.acted[w.below(len(self.acted))]
-        d = renamed(d, w) if w.chance(_RENAMED) else d
-        return TrainingExample(policy_messages(d.history), d.text)
+        return _acted(self.acted, w)
+
+    def errand(self, w: Words) -> TrainingExample:
+        """The same of a task with two or three reservations. The oldest actions are left out, as in a short context."""
+        return _acted(self.errands, w, 12 + w.below(8))
 
     def rank(self, w: Words) -> TrainingExample:
         """A step of another episode to pick out of other actions; verdicts come before the pick.
@@ -177,7 +181,7 @@ class Sites:
             other = booking.facts(base_seed(self.first_task, w))
             asked = replace(other, place=here.place, date=here.date, party=here.party)
             asked = replace(asked, first_choice=first, second_choice=second)
-            answer = act(Command.CLICK, ids[due], seen(click, Observation(page), set()).thought)
+            answer = act(Command.CLICK, ids[due], seen(click, History("", Observation(page)), set()).thought)
             turns.append((booking.request(asked), answer))
         return ask(turns, page)
 
@@ -234,6 +238,16 @@ class Sites:
         if w.chance(0.12):
             page, url, answer = d.history.observation.text, d.history.observation.url, ["Done: yes / no: NO"]
         return TrainingExample(judge_messages(History(told, Observation(page, url), (*past, stop))), "\n".join(answer))
+
+
+def _acted(steps: list[Demonstration], w: Words, most: int = 1000) -> TrainingExample:
+    """One of the steps, after at most `most` actions."""
+    d = steps[w.below(len(steps))]
+    d = renamed(d, w) if w.chance(_RENAMED) else d
+    history = d.history
+    while len(history.actions) > most:
+        history = history.shortened()
+    return TrainingExample(policy_messages(history), d.text)
 
 
 def _corrected(n: int, start: int, seed: int) -> list[Demonstration]:
