@@ -79,6 +79,10 @@ class Place:
         """The directory of a row's run."""
         return self.out / self.title / f"seed{seed}" / row.name.replace(", ", "-").replace(" ", "_")
 
+    def words(self, row: Row) -> tuple[str, ...]:
+        """A row's settings, with this place's base."""
+        return tuple(word.replace("{base}", str(self.base)) for word in row.words)
+
     def model(self, row: Row, seed: int) -> Path:
         """The model of a row's run."""
         return self.run(row, seed) / "checkpoints" / row.recipe if row.recipe else self.base
@@ -95,7 +99,7 @@ def make(place: Place, row: Row, seed: int, quick: bool) -> int:
         told = (
             *SHARED,
             f"--run.max_env_steps={table.budget}",
-            *(word.replace("{base}", str(place.base)) for word in row.words),
+            *place.words(row),
             *rate(place.title, row.recipe),
             *more,
             f"--base={base}",

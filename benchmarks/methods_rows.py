@@ -72,14 +72,15 @@ LOOP = [
 ]
 SHOWN, INSPECTED = 60, 300  # episodes of the expert that SFT is trained on; others whose states are inspected
 ONCE = ("--run.num_rounds=1", "--train.epochs=2")
-OTHERS = (f"--run.first_task={SHOWN}", f"--run.num_tasks={INSPECTED}")
+BEHIND_SHOWN = f"--run.first_task={SHOWN}"
+OTHERS = (BEHIND_SHOWN, f"--run.num_tasks={INSPECTED}")
 STEP_AGENT = [
     Row("base", None),
     Row("sft", "sft", (f"--run.num_tasks={SHOWN}", *ONCE)),
     Row("sft, all", "sft", (f"--run.num_tasks={SHOWN + INSPECTED}", *ONCE)),
     Row("step_agent_implicit", "step_agent_implicit", OTHERS, "sft"),
     Row("step_agent_inverse", "step_agent_inverse", (*OTHERS, "--train.learning_rate=1e-4"), "sft"),
-    Row("ppo", "ppo", (*GROUPS, f"--run.first_task={SHOWN}"), "sft"),
+    Row("ppo", "ppo", (*GROUPS, BEHIND_SHOWN), "sft"),
 ]
 ALL = [
     Row("base", None),
@@ -119,7 +120,6 @@ APPS = [
     ),
 ]
 # On `booking/several` no base acts, so all rows follow `sft`. The critic is the base, which was taught to rank.
-BEHIND_SHOWN = f"--run.first_task={SHOWN}"
 SEARCHED = (BEHIND_SHOWN, "--run.num_tasks=42", "--run.num_rounds=1")
 SEVERAL = [
     Row("base", None),

@@ -39,7 +39,7 @@ def measured(place: Place, row: Row, family: str, rate: float, seed: int, num_ta
     if not summary(path):
         held_out = ("--eval.split=validation", f"--eval.num_tasks={num_tasks}", "--eval.temperature=1")
         told = (f"--env={table.env}", f"--seed={seed}", f"--out={path}", f"--base={place.base}", *table.more)
-        words = (*SHARED, f"--run.max_env_steps={table.budget}", *row.words, f"--train.learning_rate={rate:g}")
+        words = (*SHARED, f"--run.max_env_steps={table.budget}", *place.words(row), f"--train.learning_rate={rate:g}")
         agentq(path, "train", row.recipe, "--json", INLINE, *words, *held_out, *told)
     found = summary(path)
     return None if found is None else found.rate

@@ -33,12 +33,13 @@ def measure(
     title = titled(env, base)
     greedy, searched = (out / f"{title}-{what}-seed{seed}" for what in (first, f"{first}-calls{calls}"))
     common = (f"--env={env}", f"--seed={seed}", f"--eval.num_tasks={num_tasks}", "--json", INLINE)
-    how = ("--eval.measure_base=false", "--train.devices=", *rate(title, "rft"))
-    train = ("train", "rft", *common, f"--base={base}", *how)
-    words = ("eval", base, *common) if first == "base" else train
-    if not summary(greedy) and agentq(greedy, *words, f"--out={greedy}"):
+    if first == "base":
+        words, model = ("eval", base), base
+    else:
+        how = ("--eval.measure_base=false", "--train.devices=", *rate(title, "rft"))
+        words, model = ("train", "rft", f"--base={base}", *how), str(greedy / "checkpoints" / "rft")
+    if not summary(greedy) and agentq(greedy, *words, *common, f"--out={greedy}"):
         raise SystemExit(f"{first} failed; see {greedy}.log")
-    model = base if first == "base" else str(greedy / "checkpoints" / first)
     ways = (f"--eval.max_calls={calls}", f"--eval.num_iterations={MOST_EPISODES}", "--eval.chosen_by=all", *more)
     if not summary(searched) and agentq(searched, "eval", model, "--search", *common, *ways, f"--out={searched}"):
         raise SystemExit(f"search failed; see {searched}.log")

@@ -247,6 +247,7 @@ def test_of_several_reservations_the_one_that_is_due_is_repeated() -> None:
     past = [sites.errand(words).messages[-1]["content"].count("COMMANDS: ") for _ in range(200)]
     assert max(past) == 19  # of 26 to 50 steps, so that they fit into a short context
 
+
 def test_free_times_are_compared_with_the_first_choice_and_then_the_second_is_taken() -> None:
     sites = Sites.collect(walks=1, acted=1, ranked=1, slip_rate=0.0, seed=0)
     w, met = Words(np.random.default_rng(0)), Counter[str]()

@@ -88,11 +88,17 @@ class Sites:
 
     def step(self, w: Words) -> TrainingExample:
         """A step of the expert to take, mostly with other names."""
-        return _acted(self.acted, w)
+        d = _mostly_renamed(self.acted[w.below(len(self.acted))], w)
+        return TrainingExample(policy_messages(d.history), d.text)
 
     def errand(self, w: Words) -> TrainingExample:
         """The same of a task with two or three reservations. The oldest actions are left out, as in a short context."""
-        return _acted(self.errands, w, 12 + w.below(8))
+        most = 12 + w.below(8)
+        d = _mostly_renamed(self.errands[w.below(len(self.errands))], w)
+        history = d.history
+        while len(history.actions) > most:
+            history = history.shortened()
+        return TrainingExample(policy_messages(history), d.text)
 
     def rank(self, w: Words) -> TrainingExample:
         """A step of another episode to pick out of other actions; verdicts come before the pick.
@@ -102,7 +108,7 @@ class Sites:
         """
         while True:
             at = w.below(len(self.ranked))
-            d = renamed(self.ranked[at], w) if w.chance(_RENAMED) else self.ranked[at]
+            d = _mostly_renamed(self.ranked[at], w)
             likely = self._likely(at, d, w)
             others = [*d.others, *near_misses(w.rng, d.history.observation.text, d.action, [d.history.instruction])]
             distinct = [o for o in dict.fromkeys(likely if w.chance(0.6) else likely + others) if o != d.action]
@@ -240,14 +246,8 @@ class Sites:
         return TrainingExample(judge_messages(History(told, Observation(page, url), (*past, stop))), "\n".join(answer))
 
 
-def _acted(steps: list[Demonstration], w: Words, most: int = 1000) -> TrainingExample:
-    """One of the steps, after at most `most` actions."""
-    d = steps[w.below(len(steps))]
-    d = renamed(d, w) if w.chance(_RENAMED) else d
-    history = d.history
-    while len(history.actions) > most:
-        history = history.shortened()
-    return TrainingExample(policy_messages(history), d.text)
+def _mostly_renamed(d: Demonstration, w: Words) -> Demonstration:
+    return renamed(d, w) if w.chance(_RENAMED) else d
 
 
 def _corrected(n: int, start: int, seed: int) -> list[Demonstration]:
