@@ -233,16 +233,20 @@ def test_fields_that_hold_a_value_from_the_start_are_looked_at() -> None:
 
 def test_of_several_reservations_the_one_that_is_due_is_repeated() -> None:
     sites = Sites.collect(walks=1, acted=6, ranked=1, slip_rate=0.0, seed=0)
-    due = Counter[int]()
+    due = Counter[tuple[int, str]]()
     for d in sites.errands:
-        wants = re.findall(r"(?:First|Second|Third) : .+? or else \S+ PM", d.history.instruction)
+        wants = re.findall(r"(?:First|Second|Third) : .+? or else \S+ PM(?: . Seating \w+)?", d.history.instruction)
         made = sum("Complete [" in past for past in d.history.actions)
-        if re.search("EXPLANATION: (?:fill date|fill time|fill party|find table|pick time)", d.text):
+        about = re.search("EXPLANATION: (.+)", d.text)
+        if about and about[1] in ("fill date", "fill time", "fill party", "find table", "pick time", "fill seating"):
             assert d.thought.startswith(f"{wants[made]} , ")
-            due[made] += 1
+            due[made, "when"] += 1
+        elif about and about[1] in ("search name", "run search", "open restaurant", "next page", "go home"):
+            assert d.thought.startswith(f"{wants[made].partition(' for ')[0]} , ")
+            due[made, "where"] += 1
         else:
-            assert not any(want in d.thought for want in wants)
-    assert len(due) == 3
+            assert not any(want.partition(" in ")[0] in d.thought for want in wants)
+    assert len(due) == 6
     words = Words(np.random.default_rng(0))
     past = [sites.errand(words).messages[-1]["content"].count("COMMANDS: ") for _ in range(200)]
     assert max(past) == 19  # of 26 to 50 steps, so that they fit into a short context

@@ -98,7 +98,7 @@ SHARES: tuple[tuple[float, dict[str, float]], ...] = (
             "final": 1,
             "choose": 3,
             "step": 1.5,
-            "errand": 3,
+            "errand": 5,
             "rank": 7,
             "results": 4,
             "item": 1.5,

@@ -14,14 +14,18 @@ from itertools import takewhile
 from agentq.base.demonstrations import name_of
 from agentq.base.orders import page_elements
 from agentq.base.reading.checking import checked
+from agentq.envs.booking.expert import num_reserved
 from agentq.envs.web_env import Advice
 from agentq.types import Command, EnvAction, History, Observation, Status
 
 _BOXES = re.compile(r"^(?:combobox .*\[\d+\](?:: (.*))?|textbox.*)$", re.MULTILINE)  # "" if a box has no value
 _KNOWN_AHEAD = re.compile(r"\[(\d+)\] (\d+) color no")
 _NAMED = re.compile(r"(?:(?:(?P<first>.+) is taken , )?take )?(?P<name>.+?)(?P<gone> is not here , \w+)? \[\d+\]")
-_TURN = re.compile(r"(?:First|Second|Third) : (.+?) in (.+?) for .+? or else \S+ [AP]M")
-_TIMES = "heading Choose a time\ntext "
+_TURN = re.compile(
+    r"(?P<where>(?:First|Second|Third) : (?P<name>.+?) in .+?) for (?P<party>\d+) on (?P<date>.+?) at (?P<first>.+?) "
+    r"or else (?P<second>\S+ [AP]M)(?: \. Seating (?P<seating>\w+))?"
+)
+_ASKED = ("name", "party", "date", "first", "second", "seating")
 
 
 def seen(advice: Advice, history: History, opened: set[str]) -> Advice:
@@ -31,7 +35,8 @@ def seen(advice: Advice, history: History, opened: set[str]) -> Advice:
     reservations the one that is due is repeated.
     """
     page = history.observation
-    return _in_turn(_verified(_compared(_looked(advice, page, opened), page), page), history)
+    advice = _verified(_compared(_looked(advice, page, opened), page), page)
+    return advice._replace(thought=in_turn(advice.thought, history))
 
 
 def _looked(advice: Advice, page: Observation, opened: set[str]) -> Advice:
@@ -70,12 +75,24 @@ def _verified(advice: Advice, page: Observation) -> Advice:
     return advice._replace(thought=checked(page.text, action, advice.thought))
 
 
-def _in_turn(advice: Advice, history: History) -> Advice:
-    """If several reservations are asked for, a thought on when and for how many begins with the page's one."""
-    text = history.observation.text
-    about = text.removeprefix(_TIMES if text.startswith(_TIMES) else "heading ").partition("\n")[0]
-    wants = [found[0] for found in _TURN.finditer(history.instruction) if f"{found[1]} {found[2]}" == about]
-    return advice._replace(thought=" , ".join([*wants, advice.thought]))
+def in_turn(thought: str, history: History) -> str:
+    """If several reservations are asked for, a thought on one of them begins with the one that is due after those made.
+
+    Without this key in front, what is due would have to be looked up in one step.
+    """
+    made = num_reserved(name for _, _, name in page_elements(history.observation.text))
+    for due in [*_TURN.finditer(history.instruction)][made : made + 1]:
+        named = due["name"] in thought
+        if named or "Seating [" in thought or any(due[of] in thought for of in ("date", "first", "second")):
+            return f"{due['where'] if named else due[0]} , {thought}"
+    return thought
+
+
+def asked_elsewhere(text: str, instruction: str) -> list[str]:
+    """What the other reservations of an instruction have where one has `text`."""
+    turns = [*_TURN.finditer(instruction)]
+    values = [turn[of] for of in _ASKED if text in [turn[of] for turn in turns] for turn in turns]
+    return [value for value in values if value and value != text]
 
 
 def compared(ids: Mapping[str, int], wanted: str) -> list[str]:

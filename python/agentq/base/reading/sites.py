@@ -18,7 +18,7 @@ from agentq.base.reading.checking import checked
 from agentq.base.reading.copying import act, ask
 from agentq.base.reading.judging import finding
 from agentq.base.reading.renaming import renamed
-from agentq.base.reading.seeing import seen
+from agentq.base.reading.seeing import asked_elsewhere, in_turn, seen
 from agentq.base.reading.words import Words
 from agentq.envs.booking import tasks as booking
 from agentq.envs.lexicon import TIMES
@@ -28,7 +28,7 @@ from agentq.envs.shop.world import COLORS, Product, products
 from agentq.envs.web_env import Advice
 from agentq.types import Command, EnvAction, History, Observation, Split, Status, Task
 
-SITES = ("booking", "shop")
+SITES, _ERRANDS = ("booking", "shop"), ("booking/several",)
 Make = Callable[[Words], TrainingExample]
 HELD_OUT_FROM = 500_000_000  # BASE index of the tasks of the gates, far behind those of training
 _PRICE = re.compile(r"link ([^\n]+) \[(\d+)\]\ntext (\d+) dollars")
@@ -72,13 +72,13 @@ class Sites:
                 for d in demonstrate(site, n, seed + i, start=start, slip_rate=slip_rate, revise=seen)
             ]
 
-        found, values = shown(ranked, first_task + acted), defaultdict[str, list[str]](list)
+        found = shown(ranked, first_task + acted) + shown(acted, first_task + acted, _ERRANDS)
+        values = defaultdict[str, list[str]](list)
         for d in found:
             if d.action.text is not None:
                 values[_field(d)].append(d.action.text)
-        mended = _corrected(corrected, first_task + 3_000_000, seed)
-        errands = shown(acted, first_task, ("booking/several",))
-        return cls(dict(pages), shown(acted, first_task) + mended, errands, found, first_task, dict(values))
+        acts = shown(acted, first_task) + _corrected(corrected, first_task + 3_000_000, seed)
+        return cls(dict(pages), acts, shown(acted, first_task, _ERRANDS), found, first_task, dict(values))
 
     @property
     def kinds(self) -> dict[str, Make]:
@@ -93,12 +93,8 @@ class Sites:
 
     def errand(self, w: Words) -> TrainingExample:
         """The same of a task with two or three reservations. The oldest actions are left out, as in a short context."""
-        most = 12 + w.below(8)
         d = _mostly_renamed(self.errands[w.below(len(self.errands))], w)
-        history = d.history
-        while len(history.actions) > most:
-            history = history.shortened()
-        return TrainingExample(policy_messages(history), d.text)
+        return TrainingExample(policy_messages(_recent(d.history, w)), d.text)
 
     def rank(self, w: Words) -> TrainingExample:
         """A step of another episode to pick out of other actions; verdicts come before the pick.
@@ -116,8 +112,10 @@ class Sites:
                 break
         listed = [d.action, *(distinct[i] for i in w.rng.permutation(len(distinct))[: 1 + w.below(4)])]
         listed = [listed[i] for i in w.rng.permutation(len(listed))]
-        thought = checked(d.history.observation.text, d.action, d.thought)
-        return TrainingExample(critic_messages(d.history, listed), f"THOUGHT: {thought}\n{critic_answer(d.action)}")
+        said = checked(d.history.observation.text, d.action, d.thought)
+        said = said if said == d.thought else in_turn(said, d.history)
+        asked = critic_messages(_recent(d.history, w), listed)
+        return TrainingExample(asked, f"THOUGHT: {said}\n{critic_answer(d.action)}")
 
     def _likely(self, at: int, d: Demonstration, w: Words) -> list[EnvAction]:
         """What a policy proposes instead of step `at`, which may have got other names in `d`."""
@@ -126,7 +124,8 @@ class Sites:
             found += [last] * (last.text is not None)
         if d.action.text is not None:
             usual = self.values[_field(self.ranked[at])]
-            texts = [*(w.one(usual) for _ in range(4)), w.name(), f"{d.action.text} {w.name()}"]
+            texts = asked_elsewhere(d.action.text, d.history.instruction)
+            texts += [*(w.one(usual) for _ in range(4)), w.name(), f"{d.action.text} {w.name()}"]
             found += [replace(d.action, text=text) for text in texts]
             early = [i + 1 for i, name in enumerate(names) if name in ("Find table", "Buy now", "Complete", "Find")]
             found += [EnvAction(Command.CLICK, element) for element in early]
@@ -239,11 +238,19 @@ class Sites:
     def _judged(self, w: Words, told: str, page: str, url: str, answer: list[str]) -> TrainingExample:
         """The question about a final page, after the commands of a recorded episode; one in ten ends elsewhere."""
         d = self.ranked[w.below(len(self.ranked))]
-        past = d.history.actions[-w.below(12) - 1 :] if w.chance(0.5) else d.history.actions
+        past = _recent(d.history, w).actions[-w.below(12) - 1 if w.chance(0.5) else 0 :]
         stop = format_action(EnvAction(Command.STOP))
         if w.chance(0.12):
             page, url, answer = d.history.observation.text, d.history.observation.url, ["Done: yes / no: NO"]
         return TrainingExample(judge_messages(History(told, Observation(page, url), (*past, stop))), "\n".join(answer))
+
+
+def _recent(history: History, w: Words) -> History:
+    """The history with 12 to 19 actions at most, as in a short context."""
+    most = 12 + w.below(8)
+    while len(history.actions) > most:
+        history = history.shortened()
+    return history
 
 
 def _mostly_renamed(d: Demonstration, w: Words) -> Demonstration:
