@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from agentq.policies.usage import Price, Tally, Usage
 from agentq.progress import ladder_table, main_console
 from agentq.recipes.accounts import cost_of, first_prompt
 from agentq.recipes.pipeline import Pipeline, search_settings
-from agentq.recipes.resources import searches
+from agentq.recipes.resources import Resources, searches
 from agentq.report import write_report
 from agentq.searching import collect
 from agentq.store.run import TREE, RunStore
@@ -281,3 +282,22 @@ def test_a_vllm_server_without_transformers_here_gives_text(tokenizer: object, t
         words = ["eval", fake.url, "--out", str(tmp_path / "run"), "--eval.num_tasks=1", "--json"]
         done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+class AtWork(SimpleNamespace):
+    """An engine that has computed for some time."""
+
+    __hash__ = object.__hash__
+
+
+def test_the_busy_share_is_of_engines_that_compute(tmp_path: Path) -> None:
+    settings = Settings.model_validate({"run": {"out": str(tmp_path)}})
+    idle, busy = (AtWork(usage=Usage(seconds=s)) for s in (3.0, 5.0))
+    resources = Resources(settings, "", {"base": idle, "policy": busy})
+    then = resources.computed()
+    assert resources.num_computing(then, None) == 1  # nothing yet
+    busy.usage.seconds += 1
+    assert resources.num_computing(then, None) == 1
+    idle.usage.seconds += 1
+    assert resources.num_computing(then, None) == 2
+    assert Resources(settings, "", {}).num_computing({}, SimpleNamespace(num_workers=3)) == 3

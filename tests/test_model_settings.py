@@ -22,7 +22,7 @@ from agentq.critics.ranker import LLMRanker
 from agentq.errors import ConfigError
 from agentq.learn.learner import Learner
 from agentq.model_settings import CriticSettings, ModelSettings
-from agentq.policies import placement
+from agentq.policies import llama, placement
 from agentq.policies.engine_names import make_engine
 from agentq.policies.placement import only_devices, read_devices, training_devices, trains_where_it_samples, use_threads
 from agentq.policies.transformers_engine import TransformersEngine, load_checkpoint
@@ -81,6 +81,34 @@ def test_the_type_on_a_cpu_is_the_checkpoints_where_it_multiplies_bfloat16(
 def test_the_type_on_a_gpu_is_bfloat16_unless_another_is_given() -> None:
     assert placement.dtype_on("cuda:0", "auto") is placement.dtype_on("mps", "auto") is torch.bfloat16
     assert placement.dtype_on("cuda:0", "float32") is torch.float32
+
+
+@pytest.mark.parametrize(
+    ("own", "most", "instruction", "dtype"),
+    [
+        (torch.float16, llama.SMALL, "amx_bf16", torch.float32),
+        (torch.bfloat16, llama.SMALL, "amx_bf16", torch.float32),
+        (torch.float16, 0, "amx_bf16", torch.bfloat16),
+        (torch.float16, 0, "avx2", torch.float16),
+        (torch.bfloat16, 0, "amx_bf16", torch.bfloat16),
+        (torch.float32, 0, "amx_bf16", torch.float32),
+    ],
+)
+def test_on_a_cpu_a_small_model_runs_in_float32_and_no_large_one_in_float16_where_bfloat16_is_fast(
+    own: torch.dtype, most: int, instruction: str, dtype: torch.dtype, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, _ = load_checkpoint(base, device="cpu", dtype=own)
+    monkeypatch.setattr(llama, "SMALL", most)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {instruction: True})
+    assert llama.type_on_cpu(model) == dtype
+
+
+def test_a_small_checkpoint_in_half_precision_is_computed_by_the_core(base: Path, tmp_path: Path) -> None:
+    model, tokenizer = load_checkpoint(base, device="cpu", dtype=torch.float16)
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "half")
+    assert TransformersEngine(tmp_path / "half").told["dtype"] == "float32"
+    assert TransformersEngine(tmp_path / "half", dtype=torch.float16).told["dtype"] == "float16"
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

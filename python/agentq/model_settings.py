@@ -48,8 +48,8 @@ class ModelSettings(Section):
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         default="auto",
-        description="Type of the weights; auto: bfloat16 on a GPU, float32 on a CPU without instructions for bfloat16, "
-        "else the checkpoint's.",
+        description="Type of the weights; auto: bfloat16 on a GPU; on a CPU float32 for a small model and without "
+        "instructions for bfloat16, else the checkpoint's, with bfloat16 for float16.",
     )
     attention: str = Field(
         default="auto",

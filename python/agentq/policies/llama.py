@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from agentq import _core
 from agentq.policies import attention
+from agentq.policies.placement import multiplies_bfloat16
 
 SMALL = 1 << 23  # weights up to which one thread is faster than torch: they fit a processor's cache
 
@@ -28,9 +29,26 @@ def decoder_of(model: Any) -> LlamaDecoder | SmallLlama | None:
     plain = plain and not hasattr(model, "peft_config")  # adapters are not part of the weights
     if type(model).__name__ != "LlamaForCausalLM" or not plain or config.hidden_act != "silu":
         return None
-    size = sum(p.numel() for p in model.get_decoder().layers.parameters())
-    small = weight.device.type == "cpu" and weight.dtype == torch.float32 and size <= SMALL
+    small = weight.device.type == "cpu" and weight.dtype == torch.float32 and is_small(model)
     return SmallLlama(model) if small else LlamaDecoder(model)
+
+
+def type_on_cpu(model: Any) -> torch.dtype:
+    """The type in which a model runs fastest on a CPU: float32 for a small one, which the core computes.
+
+    A larger one keeps its own, but bfloat16 replaces float16, which torch multiplies on a CPU at the pace of float32.
+    """
+    own: torch.dtype = model.dtype
+    if is_small(model):
+        return torch.float32
+    return torch.bfloat16 if own == torch.float16 and multiplies_bfloat16("cpu") else own
+
+
+def is_small(model: Any) -> bool:
+    """Whether a transformers model is a Llama with at most `SMALL` weights in its layers."""
+    if type(model).__name__ != "LlamaForCausalLM":
+        return False
+    return sum(p.numel() for p in model.get_decoder().layers.parameters()) <= SMALL
 
 
 class SmallLlama:

@@ -17,6 +17,7 @@ from agentq.errors import ModelError, says_no_memory
 from agentq.policies.adapters import Switch, load_adapter, read_adapter, with_adapters
 from agentq.policies.decoding import Decoding
 from agentq.policies.head import context_of
+from agentq.policies.llama import type_on_cpu
 from agentq.policies.masks import Vocabulary
 from agentq.policies.placement import told
 from agentq.policies.prefix import PrefixCache
@@ -54,7 +55,7 @@ class TransformersEngine:
 
         Args:
             device: where it runs, as torch names it.
-            dtype: type of the weights; "auto": the checkpoint's own.
+            dtype: type of the weights; "auto": the checkpoint's own, on a CPU that of `type_on_cpu`.
             attention: implementation in transformers; "auto": its own choice.
             context: tokens of a prompt and its answer; 0: as many as the model supports.
             max_rows: number of prompts computed at once.
@@ -65,6 +66,8 @@ class TransformersEngine:
             ModelError: if the checkpoint cannot be loaded, or decoding does not give the model's own logits.
         """
         self.model, tokenizer = load_checkpoint(model, device=device, dtype=dtype, attention=attention)
+        if device == "cpu" and dtype == "auto":
+            self.model = self.model.to(type_on_cpu(self.model))
         self.model.eval()
         self.name = f"hf:{model}"
         self.device = torch.device(device)

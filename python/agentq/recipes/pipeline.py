@@ -252,7 +252,7 @@ class Pipeline(Resources):
     def _stage(self, stage: str, total: int, unit: str) -> Iterator[OnItem]:
         """Show the progress of a stage, and add the engines' usage to its note."""
         show, before, begun = self.status.stage(stage, total, unit), self._usage(), time.monotonic()
-        wins = broken = seen = 0
+        then, wins, broken, seen = self.computed(), 0, 0, 0
 
         def used() -> Usage:
             return self._usage().since(before)
@@ -260,7 +260,8 @@ class Pipeline(Resources):
         def on_item(done: int, _: int, success: bool | None) -> None:
             nonlocal wins, broken, seen
             wins, broken, seen = wins + bool(success), broken + (success is None), seen + 1
-            show(done, ", ".join(filter(None, self._told(wins, broken, seen, used(), time.monotonic() - begun))))
+            seconds = (time.monotonic() - begun) * self.num_computing(then, self.workers)
+            show(done, ", ".join(filter(None, self._told(wins, broken, seen, used(), seconds))))
 
         try:
             yield on_item
@@ -274,8 +275,7 @@ class Pipeline(Resources):
         yield f"{wins} of {seen} succeeded ({100 * low:.0f} - {100 * high:.0f} %)"
         yield f"{broken} broken by the world" if broken else ""
         yield str(used)
-        engines = max(1, len(self.engines) or getattr(self.workers, "num_workers", 1))
-        yield f"engines busy {min(1.0, used.seconds / max(seconds, 1e-9) / engines):.0%}" if used.seconds else ""
+        yield f"engines busy {min(1.0, used.seconds / max(seconds, 1e-9)):.0%}" if used.seconds else ""
         money = Price(*self.settings.price.of_tokens()).of(used.total)
         yield f"cost {money:.4g}" if money else ""
         yield f"{own_memory() / 1e6:.0f} MB" if own_memory() else ""

@@ -131,6 +131,15 @@ class Resources:
         """Usage of all engines so far, as a copy."""
         return sum((engine.usage.since(None) for engine in set(self.engines.values())), self.closed + Usage())
 
+    def computed(self) -> dict[Engine, float]:
+        """The seconds that each loaded engine has computed."""
+        return {engine: engine.usage.seconds for engine in self.engines.values()}
+
+    def num_computing(self, then: dict[Engine, float], workers: object) -> int:
+        """How many engines have computed since `computed()` was `then`; each worker has one."""
+        own = len(self.computed().items() - then.items())
+        return own or int(getattr(workers, "num_workers", 1))
+
     def close(self) -> None:
         """Close the engines."""
         for engine in self.engines.values():

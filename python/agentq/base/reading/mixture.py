@@ -26,6 +26,34 @@ KINDS: dict[str, Make] = {
         *(guest, session, game),
     )
 }
+# The last shares: more of what fails for long, names that share their end, boxes, two proposals that both look right.
+_LAST: dict[str, float] = {
+    "say": 0.7,
+    "form": 6,
+    "guest": 3,
+    "pick": 4,
+    "several": 3,
+    "code": 0.7,
+    "table": 1,
+    "verdicts": 5,
+    "offers": 2,
+    "extreme": 1,
+    "count": 0.7,
+    "order": 1,
+    "final": 1,
+    "choose": 3,
+    "step": 1.5,
+    "errand": 3,
+    "rank": 7,
+    "results": 4,
+    "item": 1.5,
+    "slots": 3,
+    "reserved": 3,
+    "bought": 1.5,
+    "session": 2,
+    "game": 3,
+    "block": 1.5,
+}
 # From so many million tokens on: the share of each kind, before division by their sum. Those that are not in KINDS
 # belong to `Sites` and `Programs`.
 SHARES: tuple[tuple[float, dict[str, float]], ...] = (
@@ -80,36 +108,8 @@ SHARES: tuple[tuple[float, dict[str, float]], ...] = (
             "bought": 1,
         },
     ),
-    (  # and of what still fails: names that share their end, boxes, two proposals that both look right
-        24.0,
-        {
-            "say": 0.7,
-            "form": 6,
-            "guest": 3,
-            "pick": 4,
-            "several": 3,
-            "code": 0.7,
-            "table": 1,
-            "verdicts": 5,
-            "offers": 2,
-            "extreme": 1,
-            "count": 0.7,
-            "order": 1,
-            "final": 1,
-            "choose": 3,
-            "step": 1.5,
-            "errand": 5,
-            "rank": 7,
-            "results": 4,
-            "item": 1.5,
-            "slots": 3,
-            "reserved": 3,
-            "bought": 1.5,
-            "session": 2,
-            "game": 3,
-            "block": 1.5,
-        },
-    ),
+    (24.0, _LAST),
+    (90.0, {**_LAST, "step": 3, "errand": 20}),  # errands are long, and were too few to act on
 )
 
 
