@@ -151,7 +151,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_bfloat16_samples_are_recorded_with_the_log_probabilities_they_were_drawn_with(checkpoint: Path) -> None:
-    engine = TransformersEngine(checkpoint)
+    engine = TransformersEngine(checkpoint, dtype=torch.bfloat16)
     assert engine.told == {"device": "cpu", "dtype": "bfloat16", "attention": "sdpa", "threads": 1}
     prompt = np.arange(5, 40, dtype=np.int32)
     (answers,) = engine.generate([prompt], 4, seeds=[1], max_new_tokens=12)

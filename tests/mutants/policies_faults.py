@@ -54,7 +54,13 @@ LINES: Lines = {
         ("silu(gate).mul_(up)", "silu(up).mul_(gate)"),
         ("return self._normed(x, self.norm)[pieces.last]", "return x[pieces.last]"),
         ("_joined(a.q_proj, a.k_proj, a.v_proj)", "_joined(a.q_proj, a.v_proj, a.k_proj)"),
-        ("and size <= SMALL", "and size < 0"),
+        ("and is_small(model)", "and not is_small(model)"),
+    ],
+    ("llama.py", "test_model_settings::test_on_a_cpu_a_small_model_runs_in_float32_and_no_large_one_in_float16_where_"
+                 "bfloat16_is_fast"): [
+        ("        return torch.float32\n", "        return own\n"),
+        ("if own == torch.float16 and", "if"),
+        ('multiplies_bfloat16("cpu") else own', "True else own"),
     ],
     ("placement.py", "test_model_settings::test_devices_are_named_as_people_name_them "
                      "test_model_settings::test_the_type_on_a_cpu_is_the_checkpoints_where_it_multiplies_bfloat16 "
