@@ -48,7 +48,8 @@ def is_small(model: Any) -> bool:
     """Whether a transformers model is a Llama with at most `SMALL` weights in its layers."""
     if type(model).__name__ != "LlamaForCausalLM":
         return False
-    return sum(p.numel() for p in model.get_decoder().layers.parameters()) <= SMALL
+    size: int = sum(p.numel() for p in model.get_decoder().layers.parameters())
+    return size <= SMALL
 
 
 class SmallLlama:
