@@ -64,6 +64,8 @@ TARGETS = (  # (table, env, better row, other row): the interval over seeds must
     ("methods-apps-reading", "apps/1", "loop, ratio per token", "grpo"),
     ("methods-apps-reading", "apps/1", "loop, ratio per token", "rloo"),
     ("methods-apps-reading", "apps/1", "loop, ratio per token", "ppo"),
+    ("methods-several-reading-100", "booking/several", "agent_q", "outcome_dpo"),
+    ("methods-several-reading-100", "booking/several", "agent_q", "agent_q, no critic"),
     ("miniwob", "miniwob", "agent_q", "sft"),
 )
 Key = tuple[str, str, str]
