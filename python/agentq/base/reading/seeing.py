@@ -14,7 +14,7 @@ from itertools import takewhile
 from agentq.base.demonstrations import name_of
 from agentq.base.orders import page_elements
 from agentq.base.reading.checking import checked
-from agentq.envs.booking.expert import num_reserved
+from agentq.envs.booking.expert import told_reserved
 from agentq.envs.web_env import Advice
 from agentq.types import Command, EnvAction, History, Observation, Status
 
@@ -80,7 +80,7 @@ def in_turn(thought: str, history: History) -> str:
 
     Without this key in front, what is due would have to be looked up in one step.
     """
-    made = num_reserved(name for _, _, name in page_elements(history.observation.text))
+    made = told_reserved(name for role, _, name in page_elements(history.observation.text) if role == "link")
     for due in [*_TURN.finditer(history.instruction)][made : made + 1]:
         named = due["name"] in thought
         if named or "Seating [" in thought or any(due[of] in thought for of in ("date", "first", "second")):

@@ -18,14 +18,19 @@ PLAN = "find the restaurant , set date time party , pick a time , fill details ,
 
 def advise(task: Task, view: View) -> Advice:
     """The next step for `task` from what the tab shows."""
-    if num_reserved(control.name for control in view.page.controls):
+    if num_reserved(view):
         return Advice(EnvAction(Command.STOP), "reservation complete", "stop", Status.DONE)
     return toward(facts(task.seed), view)
 
 
-def num_reserved(names: Iterable[str]) -> int:
-    """How many reservations the visitor has made, as a link on each page says; `names` are those of its elements."""
-    return next((int(said[1] or 1) for name in names if (said := _RESERVED.fullmatch(name))), 0)
+def num_reserved(view: View) -> int:
+    """How many reservations the visitor has made, as each page says."""
+    return told_reserved(control.name for control in view.page.controls if control.role == "link")
+
+
+def told_reserved(links: Iterable[str]) -> int:
+    """The same from the names of a page's links."""
+    return next((int(said[1] or 1) for name in links if (said := _RESERVED.fullmatch(name))), 0)
 
 
 def toward(want: Facts, view: View) -> Advice:

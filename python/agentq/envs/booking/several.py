@@ -83,8 +83,7 @@ def answer(task: Task, question: str) -> str:
 
 def advise(task: Task, view: View) -> Advice:
     """The next step for `task` from what the tab shows. Reservations made count as right."""
-    wants = facts(task.seed)
-    made = num_reserved(control.name for control in view.page.controls)
+    wants, made = facts(task.seed), num_reserved(view)
     if made >= len(wants):
         return Advice(EnvAction(Command.STOP), "all reservations complete", "stop", Status.DONE)
     return toward(wants[made], view)
