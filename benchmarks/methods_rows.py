@@ -14,7 +14,8 @@ STRICT = (*GROUPS, "--run.num_tasks=2", "--train.epochs=1", "--train.batch_size=
 
 
 FAMILIES = {  # recipes that share a learning rate; the first stands for its family in `rates.py`
-    "imitation": ("rft", "sft", "ei"),
+    "demonstrations": ("sft",),
+    "imitation": ("rft", "ei"),
     "preferences": ("agent_q", "outcome_dpo", "step_agent_implicit"),
     "strict": ("rloo", "reinforce"),
     "clipped": (
@@ -83,14 +84,11 @@ STEP_AGENT = [
     Row("ppo", "ppo", (*GROUPS, BEHIND_SHOWN), "sft"),
 ]
 ALL = [
-    Row("base", None),
-    Row("sft", "sft", ("--run.num_tasks=660", "--run.num_rounds=1")),
+    *STEP_AGENT[:5],
     Row("rft", "rft", ("--run.num_tasks=130", "--run.num_rounds=1")),
     Row("ei", "ei", ("--run.num_tasks=30",)),
     Row("outcome_dpo", "outcome_dpo", ("--run.num_tasks=65", "--run.num_rounds=1")),
     Row("agent_q", "agent_q", ("--run.num_tasks=105", "--run.num_rounds=1")),
-    Row("step_agent_implicit", "step_agent_implicit", ("--run.num_tasks=220", "--run.num_rounds=3")),
-    Row("step_agent_inverse", "step_agent_inverse", ("--run.num_tasks=220", "--run.num_rounds=3", *GROUPS[2:])),
     Row("reinforce", "reinforce", (*STRICT, "--run.group_size=1", "--run.num_tasks=16")),
     *(row for row in LOOP if row.name in ("rloo", "loop, ratio per token", "grpo", "ppo")),
     *(

@@ -63,28 +63,24 @@ def main() -> None:
     parser.add_argument("--report", action="store_true", help="run nothing, show what is chosen")
     args = parser.parse_args()
     place = Place(args.out, TABLES[args.table], args.base)
-    found: dict[str, Any] = known_rates()
-    for family in [] if args.report else args.families:
-        row = represented(family, place.table)
-        if row is None:
-            continue
-        todo = list(product(args.rates, args.seeds))
-        with ThreadPoolExecutor(args.jobs) as pool:
-            rates = list(pool.map(lambda job, of=(row, family): measured(place, *of, *job, args.tasks), todo))
-        success: dict[str, list[float]] = {}
-        for (rate, _), own in zip(todo, rates, strict=True):
-            success.setdefault(f"{rate:g}", []).extend([] if own is None else [own])
-        success = {rate: own for rate, own in success.items() if own}
-        if success:
-            about = {"row": row.name, "tasks": args.tasks, "seeds": args.seeds, "commit": commit()}
-            known = {"learning_rate": chosen(success), "success": success, **about}
-            found = known_rates()
-            found.setdefault(place.title, {})[family] = known
-            write_json(RATES, found)
-    for title, families in found.items():
+    rows = {family: row for family in args.families if (row := represented(family, place.table))}
+    todo = [] if args.report else list(product(rows, args.rates, args.seeds))
+    with ThreadPoolExecutor(args.jobs) as pool:
+        found = list(pool.map(lambda job: measured(place, rows[job[0]], *job, args.tasks), todo))
+    success: dict[str, dict[str, list[float]]] = {}
+    for (family, rate, _), own in zip(todo, found, strict=True):
+        if own is not None:
+            success.setdefault(family, {}).setdefault(f"{rate:g}", []).append(own)
+    known: dict[str, Any] = known_rates()
+    for family, tried in success.items():
+        about = {"row": rows[family].name, "tasks": args.tasks, "seeds": args.seeds, "commit": commit()}
+        known.setdefault(place.title, {})[family] = {"learning_rate": chosen(tried), "success": tried, **about}
+    if success:
+        write_json(RATES, known)
+    for title, families in known.items():
         for family, about in families.items():
-            tried = ", ".join(f"{rate}: {100 * fmean(own):.1f} %" for rate, own in about["success"].items())
-            print(f"{title}, {family} ({about['row']}): {about['learning_rate']:g} of {tried}")
+            each = ", ".join(f"{rate}: {100 * fmean(own):.1f} %" for rate, own in about["success"].items())
+            print(f"{title}, {family} ({about['row']}): {about['learning_rate']:g} of {each}")
 
 
 if __name__ == "__main__":

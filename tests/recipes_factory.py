@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.transformers_engine import TransformersEngine
 from agentq.policies.usage import Usage
 from agentq.recipes.pipeline import Pipeline
+from agentq.status import Show
 from agentq.types import Command, EnvAction, History, Proposal, Sample, Split, Status, StopReason, Task
 
 STOP = format_action(EnvAction(Command.STOP), status=Status.DONE)
@@ -149,8 +150,8 @@ class PrefersTheLongest:
 class Quiet:
     """`StageDisplay` that shows nothing."""
 
-    def stage(self, name: str, total: int, unit: str) -> Callable[[int, str], None]:
-        return lambda done, note: None
+    def stage(self, name: str, total: int, unit: str) -> Show:
+        return lambda done, note, grown=0.0, /: None
 
     def plan(self, stages: Any, in_flight: int) -> None: ...
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,7 @@ from agentq.recipes.pipeline import Pipeline, search_settings
 from agentq.recipes.resources import Resources, searches
 from agentq.report import write_report
 from agentq.searching import collect
+from agentq.status import Show
 from agentq.store.run import TREE, RunStore
 from agentq.types import Split
 from tests.openai_factory import FakeOpenAI, fake_openai
@@ -83,8 +84,8 @@ class Shown(Quiet):
 
     note = ""
 
-    def stage(self, name: str, total: int, unit: str) -> Callable[[int, str], None]:
-        def show(done: int, note: str) -> None:
+    def stage(self, name: str, total: int, unit: str) -> Show:
+        def show(done: int, note: str, grown: float = 0.0, /) -> None:
             self.note = note
 
         return show

@@ -120,6 +120,15 @@ def episodes_of(
     return found
 
 
+@pytest.mark.parametrize("s", [settings(episodes=4), settings(max_calls=12)])
+def test_episodes_tell_what_share_of_them_is_done(s: SearchSettings) -> None:
+    told: list[float] = []
+    (item,) = attempts([TASK])
+    resets = Resets(on_growth=lambda seed, rollouts, share: told.append(share))
+    asyncio.run(choices(Lock, ScriptedPolicy(_click), s, by_majority)(item, resets))  # type: ignore[arg-type]
+    assert told == [0.25, 0.5, 0.75, 1.0]
+
+
 def test_episodes_stop_where_the_calls_end_and_the_checker_sees_the_chosen_one_alone() -> None:
     found = episodes_of(settings(max_calls=20), by_majority)
     # three clicks an episode: the seventh would need the 21st call, and is left out with its two

@@ -32,7 +32,7 @@ def test_broken_items_are_held_until_a_first_page_is_shown(tmp_path: Path) -> No
     whole = episode(1, "p", True, 7)
     broken, good = Item(whole.task, 0), Item(whole.task, 1)
     with RunStore.open(tmp_path, {}) as store:
-        with Collection(store, "x", 2, 0, lambda done, total, won: told.append((done, won))) as collection:
+        with Collection(store, "x", 2, 0, lambda done, _, won: told.append((done, won)), print) as collection:
             collection.resets.failed("booking", "no route")
             collection.keep(
                 broken, finished(broken_episode(whole.task, Broken("reset_failed", "no route"), {"attempt": 0}))

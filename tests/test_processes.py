@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,27 @@ def test_any_number_of_workers_fills_the_same_store(
         processes = started(Lab(tmp_path / "log"), n)
         assert filled(tmp_path / str(n), processes.stage(job, kind), kind) == expected
         assert requests(processes) == alone.usage.total.requests > 0
+
+
+def test_the_run_hears_of_every_rollout_of_trees_that_have_not_ended(
+    tmp_path: Path, started: Callable[[Lab, int], Processes]
+) -> None:
+    job, _ = KINDS[TREE]
+    with RunStore.open(tmp_path / "unused", {}) as unused:
+        in_one = inline(job(Lab(tmp_path / "log"), unused))
+        for where, execute in {"inline": in_one, "workers": started(Lab(tmp_path / "log"), 2).stage(job, TREE)}.items():
+            told: dict[int, list[tuple[float, int]]] = {task.seed: [] for task in TASKS}
+            unfinished: list[int] = []
+
+            def on_growth(growing: Mapping[int, tuple[float, int]], told: Any = told, n: Any = unfinished) -> None:
+                n.append(len(growing))
+                for seed, grown in growing.items():
+                    told[seed] += [grown] if [grown] != told[seed][-1:] else []
+
+            with RunStore.open(tmp_path / where, {}) as store:
+                collect(store, "x", attempts(TASKS), execute, in_flight=4, on_item=print, on_growth=on_growth)
+            assert all(of == [(n / 4, n) for n in (1, 2, 3, 4)] for of in told.values()), (where, told)
+            assert max(unfinished) <= 4  # those that ended are forgotten
 
 
 def test_workers_that_rest_are_gone_and_work_again(tmp_path: Path, started: Callable[[Lab, int], Processes]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agentq.errors import BudgetSpent
 from agentq.policies.scripted import ScriptedPolicy
+from agentq.searching.faults import Resets
 from agentq.searching.run import wait_for
 from agentq.searching.selection import SearchSettings
 from agentq.searching.steps import search_steps
@@ -32,6 +33,17 @@ def test_no_rollout_follows_a_known_success_if_the_search_stops_there() -> None:
     tree = wait_for(search_steps(search))
     assert ends.count(True) == 1 and ends[-1] and tree.info["iterations"] == len(ends)
     assert tree.info["succeeded"] and tree.success[-1] and len(tree) == 4
+
+
+def test_a_search_at_each_step_tells_of_all_its_rollouts_and_of_a_share_only_by_its_calls() -> None:
+    for max_calls in (0, 100):
+        told: list[tuple[int, float]] = []
+        resets = Resets(on_growth=lambda seed, rollouts, share, told=told: told.append((rollouts, share)))  # type: ignore[misc]
+        settings = SearchSettings(num_iterations=3, num_proposals=12, max_calls=max_calls)
+        tree = wait_for(search_steps(TreeSearch(Lock(), TASK, ScriptedPolicy(_click), settings, resets=resets)))
+        assert [n for n, _ in told] == [*range(1, tree.info["iterations"] + 1)] and len(told) > 3
+        shares = [share for _, share in told]
+        assert shares == sorted(shares) and shares[-1] == (tree.info["calls"] / max_calls if max_calls else 0.0)
 
 
 def test_an_episode_that_ends_before_the_success_it_knows_has_not_succeeded() -> None:

@@ -9,8 +9,12 @@ import pytest
 from rich.console import Console
 
 from agentq import envs, status
+from agentq.config import Settings
+from agentq.policies.usage import Price
 from agentq.progress import ladder_table, show_table
 from agentq.recipes.asking import ask_for_tasks
+from agentq.recipes.resources import Resources
+from agentq.recipes.stage_line import StageLine
 from agentq.status import Ahead, Pace, Planned, RichStatus, own_memory
 from agentq.types import Split, Task
 from tests.test_evaluation_stats import rung
@@ -43,6 +47,14 @@ def test_a_stage_that_goes_on_counts_only_what_it_did_itself() -> None:
     assert pace.left(95, 1010.0) == pytest.approx(10.0 * 5 / 5)
 
 
+def test_what_is_known_of_unfinished_items_counts() -> None:
+    pace = Pace(10, 4, begun=0.0)
+    assert pace.left(0, 60.0, 0.5) == pytest.approx(60 * 9.5 / 0.5)
+    assert pace.left(2, 120.0, 1.0) == pytest.approx(120 * 7 / 3)
+    assert pace.left(8, 120.0, 2.0) == 0.0  # nothing but their ends
+    assert Pace(100, 4, begun=0.0).left(90, 10.0, 1.0) == pytest.approx(10.0 * 9)  # it went on with 90 done
+
+
 def test_stages_to_come_take_what_the_last_of_their_kind_took() -> None:
     planned = [Planned("base/eval", 10, 20.0), Planned("q/round1/collect", 4), Planned("q/round1/learn", 0)]
     ahead = Ahead([*planned, Planned("q/eval", 30)])
@@ -65,6 +77,30 @@ def test_plain_lines_say_what_is_left_of_the_stage_and_of_the_run(monkeypatch: p
     lines = out.getvalue().splitlines()
     assert lines[-1] == "base/eval: 4/4 episodes, 0.10/s, 0 s left; 1 succeeded; 1 of 2 stages, about 1 min 20 s left"
     assert len(lines) == 4 and "begin" not in out.getvalue()
+
+
+def test_a_search_shows_its_rollouts_before_its_first_tree_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, out = [0.0], io.StringIO()
+    monkeypatch.setattr(status.time, "monotonic", lambda: now[0])
+    resources = Resources(Settings(), "none", {})
+    growing: dict[int, tuple[float, int]] = {}
+    with RichStatus(Console(file=out, width=200), every_s=10.0) as shown:
+        line = StageLine(shown.stage("q/collect", 3, "trees"), resources, None, Price())
+        for n in range(1, 6):
+            now[0] += 6.0
+            growing[n % 2] = 0.1 * n, n
+            line.on_growth(growing)
+            line.on_growth(growing)  # too soon to be told
+        del growing[0]
+        line.on_item(1, 3, True)
+        now[0] += 10.0
+        line.on_growth(growing)
+    told = [line.partition(", ")[2].rpartition(", ")[0] for line in out.getvalue().splitlines()]
+    assert told == [
+        "0.03/s, 1 min 48 s left; 3 rollouts of unfinished trees",
+        "0.03/s, 1 min 19 s left; 7 rollouts of unfinished trees",
+        "0.04/s, 40 s left; 1 of 1 succeeded (21 - 100 %), 5 rollouts of unfinished trees",
+    ]
 
 
 def test_tasks_that_take_long_to_ask_for_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -30,11 +30,17 @@ class Planned(NamedTuple):
         return self.name.rpartition("/")[2]
 
 
+class Show(Protocol):
+    """Shows how far a stage is: its finished units, a short note, and the parts of unfinished units, if known."""
+
+    def __call__(self, done: int, note: str, grown: float = 0.0, /) -> None: ...
+
+
 class StageDisplay(Protocol):
     """Shows the progress of stages to the user."""
 
-    def stage(self, name: str, total: int, unit: str) -> Callable[[int, str], None]:
-        """Start showing a stage. Call the returned function with the number of finished units and a short note."""
+    def stage(self, name: str, total: int, unit: str) -> Show:
+        """Start showing a stage, of which the returned function then shows how far it is."""
         ...
 
     def plan(self, stages: Sequence[Planned], in_flight: int) -> None:
@@ -47,7 +53,7 @@ class StageDisplay(Protocol):
 
 
 class Pace:
-    """How long a stage still takes. The work done so far includes half of each item in flight.
+    """How long a stage still takes. The work done so far includes half of each item in flight, or what is known.
 
     Without that, a stage whose first 32 items end together would seem 32 times as long until they do. The work left
     includes five sixths of each: half is left of items that all take as long, and most of the longest, which end last.
@@ -57,13 +63,15 @@ class Pace:
         self.total, self.in_flight, self.begun = total, in_flight, begun
         self.before: int | None = None  # items that were done when the stage went on
 
-    def left(self, done: int, now: float) -> float:
-        """Seconds, from the number of items that are done."""
+    def left(self, done: int, now: float, grown: float = 0.0) -> float:
+        """Seconds, from the number of items that are done, and the parts of others that are known to be."""
         if self.before is None:
-            self.before = max(0, done - 1)
+            self.before = done if grown else max(0, done - 1)
         rest = self.total - done
         if not rest:
             return 0.0
+        if grown:
+            return (now - self.begun) * max(0.0, rest - grown) / (done - self.before + grown)
         in_flight = min(self.in_flight, rest)
         worked = max(done - self.before + in_flight / 2, 0.5)
         return (now - self.begun) * (rest - in_flight / 6) / worked
@@ -130,24 +138,24 @@ class RichStatus:
         self.ahead, self.in_flight = Ahead(stages), in_flight
         self._show_whole("", 0.0)
 
-    def stage(self, name: str, total: int, unit: str) -> Callable[[int, str], None]:
+    def stage(self, name: str, total: int, unit: str) -> Show:
         """See `StageDisplay`."""
         begun = last = time.monotonic()
         pace = Pace(total, 0 if unit == "steps" else self.in_flight, begun)
         bar = self.progress.add_task(name, total=total, unit=unit, left="", note="")
         self.ahead.planned[name] = Planned(name, total)
 
-        def show(done: int, note: str) -> None:
+        def show(done: int, note: str, grown: float = 0.0, /) -> None:
             nonlocal last
             now = time.monotonic()
-            left = pace.left(done, now)
+            left = pace.left(done, now, grown)
             self.progress.update(bar, completed=done, note=note, left=f"{duration(left)} left" if done < total else "")
             if done == total:
                 self.ahead.ended(name, total, max(now - begun, 1e-9))
             self._show_whole(name, left)
             if not self.console.is_terminal and (done == total or now - last >= self.every_s):
                 last = now
-                rate = (done - (pace.before or 0)) / max(now - begun, 1e-9)
+                rate = (done + grown - (pace.before or 0)) / max(now - begun, 1e-9)
                 said = f"{name}: {done}/{total} {unit}, {rate:.2f}/s, {duration(left)} left{note and f'; {note}'}"
                 self.console.print(said + self._whole(name, left), highlight=False, soft_wrap=True)
 

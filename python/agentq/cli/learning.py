@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from argparse import SUPPRESS, Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -150,14 +150,14 @@ def base(args: Namespace) -> int:
     from agentq.base.make import BaseSettings, make_base
     from agentq.base.reading.make import ReadingSettings, make_reading
     from agentq.policies.placement import one_device
-    from agentq.status import RichStatus
+    from agentq.status import RichStatus, Show
 
     device = one_device(args.device, "--device", instead="the base is small")
     s, reading = BaseSettings(), ReadingSettings(**{} if args.tokens is None else {"tokens": args.tokens})
     stages = {"pretrain": s.pretrain_tokens, "demonstrate": s.demonstration_tokens}
     totals = stages if args.name == "small" else {"reading": reading.tokens}
     with RichStatus() as status:
-        shows: dict[str, Callable[[int, str], None]] = {}
+        shows: dict[str, Show] = {}
         first = os.environ.get("RANK", "0") == "0"
 
         def show(stage: str, m: Mapping[str, Any]) -> None:

@@ -26,6 +26,7 @@ from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.recipe import Recipe, Round
 from agentq.recipes.settings import Training
 from agentq.searching.processes import python_path
+from agentq.status import Show
 from agentq.store.durable import remove
 from agentq.store.files import note_model, write_json
 from agentq.store.system import end_group
@@ -52,7 +53,7 @@ class Told:
         self.heard = 0
         self.error: errors.AgentqError | None = None
         self.raised = ""
-        self._show: Callable[[int, str], None] | None = None
+        self._show: Show | None = None
 
     def hear(self) -> None:
         """Follow what is new. A line that a killed process left incomplete is no line."""

@@ -5,7 +5,6 @@ A finished stage is not repeated. An interrupted stage continues with the missin
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from agentq.eval_settings import ChosenBy, EvalSearch
 from agentq.evaluation.endings import Ending, end_of_episode, end_of_tree
 from agentq.evaluation.outcomes import TaskOutcome, of_episode, of_tree
 from agentq.evaluation.scenarios import scenario_completion
-from agentq.evaluation.stats import RungResult, paired_difference, wilson
+from agentq.evaluation.stats import RungResult, paired_difference
 from agentq.model_settings import CriticSettings
 from agentq.policies.engine_names import checkpoint_to_train
 from agentq.policies.protocol import Engine
@@ -29,13 +28,14 @@ from agentq.policies.weights import fingerprint
 from agentq.recipes.accounts import Cost, cost_of, first_prompt
 from agentq.recipes.asking import ask_for_tasks
 from agentq.recipes.resources import Name, Resources, episodes, searches, votes
+from agentq.recipes.stage_line import StageLine
 from agentq.run_settings import read_shard
-from agentq.searching.collect import Execute, Item, OnItem, attempts, collect, inline
+from agentq.searching.collect import Execute, Item, attempts, collect, inline
 from agentq.searching.rollout import RolloutSettings
 from agentq.searching.selection import SearchSettings
 from agentq.searching.worker import Job
 from agentq.searching.workers import Workers, can_be_sent
-from agentq.status import Planned, StageDisplay, own_memory
+from agentq.status import Planned, StageDisplay
 from agentq.store.durable import sealed
 from agentq.store.files import note_model
 from agentq.store.run import TRAJECTORY, TREE, RunStore
@@ -107,9 +107,17 @@ class Pipeline(Resources):
         items = self._own(items)
         if (self.store.note(stage) or {}).get("done") == len(items):
             return
-        with self._stage(stage, len(items), {TRAJECTORY: "episodes", TREE: "trees"}[kind]) as on_item:
-            execute = self._execute(job, kind)
-            collect(self.store, stage, items, execute, in_flight=self.in_flight, sessions=sessions, on_item=on_item)
+        with self._stage(stage, len(items), {TRAJECTORY: "episodes", TREE: "trees"}[kind]) as line:
+            collect(
+                self.store,
+                stage,
+                items,
+                self._execute(job, kind),
+                in_flight=self.in_flight,
+                sessions=sessions,
+                on_item=line.on_item,
+                on_growth=line.on_growth,
+            )
 
     def _own(self, items: Sequence[Item]) -> Sequence[Item]:
         """The items of the run's shard, by the seeds of their tasks; all items of a run without one.
@@ -249,40 +257,15 @@ class Pipeline(Resources):
         return sum((cost_of(self.store, stage, price) for stage in stages), Cost())
 
     @contextmanager
-    def _stage(self, stage: str, total: int, unit: str) -> Iterator[OnItem]:
+    def _stage(self, stage: str, total: int, unit: str) -> Iterator[StageLine]:
         """Show the progress of a stage, and add the engines' usage to its note."""
-        show, before, begun = self.status.stage(stage, total, unit), self._usage(), time.monotonic()
-        then, wins, broken, seen = self.computed(), 0, 0, 0
-
-        def used() -> Usage:
-            return self._usage().since(before)
-
-        def on_item(done: int, _: int, success: bool | None) -> None:
-            nonlocal wins, broken, seen
-            wins, broken, seen = wins + bool(success), broken + (success is None), seen + 1
-            seconds = (time.monotonic() - begun) * self.num_computing(then, self.workers)
-            show(done, ", ".join(filter(None, self._told(wins, broken, seen, used(), seconds))))
-
+        price = Price(*self.settings.price.of_tokens())
+        line = StageLine(self.status.stage(stage, total, unit), self, self.workers, price)
         try:
-            yield on_item
+            yield line
         finally:
             note = self.store.note(stage) or {}
-            self.store.set_note(stage, {**note, **(Usage.from_note(note) + used()).to_note()})
-
-    def _told(self, wins: int, broken: int, seen: int, used: Usage, seconds: float) -> Iterator[str]:
-        """A status line: successes of the items done now with a 95 % interval, faults, tokens, time, money, memory."""
-        low, high = wilson(wins, seen)
-        yield f"{wins} of {seen} succeeded ({100 * low:.0f} - {100 * high:.0f} %)"
-        yield f"{broken} broken by the world" if broken else ""
-        yield str(used)
-        yield f"engines busy {min(1.0, used.seconds / max(seconds, 1e-9)):.0%}" if used.seconds else ""
-        money = Price(*self.settings.price.of_tokens()).of(used.total)
-        yield f"cost {money:.4g}" if money else ""
-        yield f"{own_memory() / 1e6:.0f} MB" if own_memory() else ""
-        yield str(self.workers or "")
-
-    def _usage(self) -> Usage:
-        return self.usage + (self.workers.usage if self.workers is not None else Usage())
+            self.store.set_note(stage, {**note, **(Usage.from_note(note) + line.used).to_note()})
 
 
 def search_settings(s: Search, num_iterations: int, seed: int, *, stop_on_success: bool = False) -> SearchSettings:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentq.errors import AgentqError
-from agentq.status import Planned
+from agentq.status import Planned, Show
 from agentq.store.codec import jsonable
 from agentq.store.database import connect
 from agentq.store.files import Lines, read_json
@@ -69,10 +69,10 @@ class Display:
     def __init__(self, tell: Tell) -> None:
         self.tell = tell
 
-    def stage(self, name: str, total: int, unit: str) -> Callable[[int, str], None]:
+    def stage(self, name: str, total: int, unit: str) -> Show:
         """See `StageDisplay.stage`."""
         self.tell("stage", name, total, unit)
-        return lambda done, note: self.tell("shown", done, note)
+        return lambda done, note, grown=0.0, /: self.tell("shown", done, note)
 
     def plan(self, stages: Sequence[Planned], in_flight: int) -> None:
         """See `StageDisplay.plan`."""

@@ -42,6 +42,10 @@ OnItem = Callable[[int, int, bool | None], None]
 """Receives the number of items done, the total, and whether this item succeeded (None if the world broke it)."""
 
 
+OnGrowth = Callable[[Mapping[int, tuple[float, int]]], None]
+"""Receives the unfinished searches by seed when one has grown: the share of each that is done, and its rollouts."""
+
+
 class Item(NamedTuple):
     """One unit of work of a stage: a task and an attempt number."""
 
@@ -117,12 +121,12 @@ def collect(
     in_flight: int,
     sessions: int = 1,
     on_item: OnItem,
+    on_growth: OnGrowth = lambda growing: None,
 ) -> None:
     """Do the items that the stage does not have yet, and keep their results.
 
     Args:
-        in_flight: number of concurrent environment sessions.
-        sessions: number of sessions per item.
+        in_flight: number of concurrent environment sessions, of which each item has `sessions`.
 
     Raises:
         ConfigError: if an item needs more sessions than there are.
@@ -135,7 +139,7 @@ def collect(
         )
     kept = store.keys(stage, TRAJECTORY) | {f"{key}/0" for key in store.keys(stage, TREE)}
     todo = [item for item in items if item.key not in kept]
-    with Collection(store, stage, len(items), len(items) - len(todo), on_item) as collection:
+    with Collection(store, stage, len(items), len(items) - len(todo), on_item, on_growth) as collection:
         execute(todo, collection, in_flight=in_flight // sessions, sessions=sessions)
 
 
@@ -231,13 +235,20 @@ class Collection(AbstractContextManager["Collection"]):
     Broken items wait in `held` until a first page shows that the world still works.
     """
 
-    def __init__(self, store: RunStore, stage: str, total: int, done: int, on_item: OnItem) -> None:
-        self.store, self.stage, self.total, self.done, self.on_item = store, stage, total, done, on_item
+    def __init__(self, store: RunStore, stage: str, total: int, done: int, on_item: OnItem, on_growth: OnGrowth):
+        self.store, self.stage, self.total, self.done = store, stage, total, done
+        self.on_item, self.on_growth = on_item, on_growth
         self.note = store.note(stage) or {}
-        self.resets = Resets(BROKEN_IN_A_ROW)
+        self.resets = Resets(BROKEN_IN_A_ROW, self.grew)
+        self.growing: dict[int, tuple[float, int]] = {}  # see `OnGrowth`
         self.held: list[tuple[Item, Finished]] = []
         self.unsettled: list[tuple[Item, Finished]] = []
         self.start = self.settled = time.monotonic()
+
+    def grew(self, seed: int, rollouts: int, share: float) -> None:
+        """See `Resets.grew`."""
+        self.growing[seed] = share, rollouts
+        self.on_growth(self.growing)
 
     def keep(self, item: Item, found: Finished | None, *, soon: bool = False) -> None:
         """Keep an item, or hold it if the world broke it and has not shown a first page since.
@@ -245,7 +256,7 @@ class Collection(AbstractContextManager["Collection"]):
         `soon`: it is in the store, and counts as done, by the next `settle`, which the caller promises.
         """
         if found is None:
-            self._count(False)
+            self._count(item, False)
         elif self.resets.in_a_row and found.faulty:
             self.held.append((item, found))
         else:
@@ -263,10 +274,11 @@ class Collection(AbstractContextManager["Collection"]):
                 for item, found in written:
                     key = item.key if found.kind == TRAJECTORY else str(item.task.seed)
                     self.store.add(self.stage, found.kind, key, found.packed)
-        for _, found in written:
-            self._count(found.success)
+        for item, found in written:
+            self._count(item, found.success)
 
-    def _count(self, success: bool | None) -> None:
+    def _count(self, item: Item, success: bool | None) -> None:
+        self.growing.pop(item.task.seed, None)
         self.done += 1
         self.on_item(self.done, self.total, success)
 

@@ -56,6 +56,8 @@ async def chosen_of(
         counts["iterations"] += 1
         counts.update(used(t))
         counts.update(t.info.get("retried", {}))
+        share = settings.share(counts["iterations"], counts["env_steps"])
+        resets.grew(task.seed, counts["iterations"], share)
         if t.fault is not None:
             faults[t.fault] += 1
         else:

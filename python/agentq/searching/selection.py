@@ -54,6 +54,10 @@ class SearchSettings:
                 "since it divides them among the first actions; got gumbel"
             )
 
+    def share(self, rollouts: int, calls: int) -> float:
+        """The share of a search's rollouts or calls that is done, whichever is larger, between 0 and 1."""
+        return min(1.0, max(rollouts / self.num_iterations, calls / self.max_calls if self.max_calls else 0.0))
+
 
 def forest_for(settings: SearchSettings, task: Task | None = None) -> Forest:
     """A forest with the settings' selection rule. The seed and the task determine the draws of gumbel and thompson.

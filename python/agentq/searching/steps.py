@@ -29,7 +29,7 @@ async def search_steps(search: TreeSearch) -> TreeRecord:
         return broken_tree(search.task, fault)
     try:
         while not search.root.ended:
-            going_on = await search.grow()
+            going_on = await search.grow(whole=False)
             if not search.taken:
                 search.taken.append(_told(search, search.root))
             (best,) = search.forest.recommend([search.tree]).tolist()

@@ -97,10 +97,8 @@ class TreeSearch:
         self.nodes = {self.forest.root(self.tree): self.root}
         self.counts: Counter[str] = Counter(dict.fromkeys(COUNTS, 0))
         self.sessions = [self._session(env)]
-        self.faults: Counter[str] = Counter()
-        self.expansions = 0
+        self.faults, self.expansions, self.succeeded = Counter[str](), 0, False
         self.left = settings.num_iterations  # rollouts from the present root
-        self.succeeded = False
         self.begun = time.perf_counter()  # minus the time that earlier processes took
         self.taken: list[tuple[int, float]] = []  # N and W of each action taken, see `searching.steps`
         self.ends: list[Node] = []  # where each rollout below the present root ended, in order
@@ -141,8 +139,8 @@ class TreeSearch:
         if self.partials is not None:
             self.partials.resume(self)
 
-    async def grow(self) -> bool:
-        """Make the `left` rollouts from the present root, or fewer as in `run`; False if the budget is spent."""
+    async def grow(self, whole: bool = True) -> bool:
+        """Make the `left` rollouts of the `whole` search, or of a step, or fewer as in `run`; False if over budget."""
         while self.left > 0 and not (self.succeeded and self.settings.stop_on_success):
             tickets, leaves, *_ = self.forest.ask([self.tree], min(self.left, self.settings.leaves_in_flight))
             if len(tickets) == 0:
@@ -150,6 +148,8 @@ class TreeSearch:
             self.left -= len(tickets)
             if not await self._batch(tickets.tolist(), leaves.tolist()):
                 return False
+            done = self.settings.share((self.settings.num_iterations - self.left) * whole, self.counts["calls"])
+            self.resets.grew(self.task.seed, self.counts["iterations"], done)
             if self.partials is not None:
                 self.partials.keep(self)
         return True

@@ -67,7 +67,7 @@ Job = Callable[[Any, KeepsPartials], Work]
 
 
 class _Told(Resets):
-    """Tells the run's own `Resets`, which count the first pages of all workers."""
+    """Tells the run's own `Resets`, which count the first pages and rollouts of all workers."""
 
     def __init__(self, send: Callable[..., None]) -> None:
         super().__init__()
@@ -78,6 +78,9 @@ class _Told(Resets):
 
     def failed(self, env: str, said: str) -> None:
         self.send("page", (env, said))
+
+    def grew(self, seed: int, rollouts: int, share: float) -> None:
+        self.send("grew", seed, rollouts, share)
 
 
 class _Kept:

@@ -213,6 +213,8 @@ class _Stage:
             raise RuntimeError(f"a worker without items must say nothing; got {what}")
         elif what == "page":
             self.to.resets.shown() if values[0] is None else self.to.resets.failed(*values[0])
+        elif what == "grew":
+            self.to.grew(*values)
         elif what == "partial":
             (packed,) = values
             self.to.store.add(self.to.stage, PARTIAL, str(packed.seed), packed)
