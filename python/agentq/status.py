@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import NamedTuple, Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 EVERY_S = 15.0  # between two plain lines of a stage
 
@@ -110,7 +110,7 @@ class RichStatus:
         self.progress = Progress(
             TextColumn("{task.description:<28}"),
             BarColumn(bar_width=24),
-            MofNCompleteColumn(),
+            TextColumn("{task.fields[of]:>7}"),
             TextColumn("{task.fields[unit]:<9}"),
             TimeElapsedColumn(),
             TextColumn("{task.fields[left]}"),
@@ -131,7 +131,7 @@ class RichStatus:
         """Show at once what is begun, before models are loaded. A log needs no such line."""
         if self.console.is_terminal:
             self.say(what)
-            self.whole = self.progress.add_task("loading", total=None, unit="stages", left="", note="")
+            self.whole = self.progress.add_task("loading", total=None, of="", unit="stages", left="", note="")
 
     def plan(self, stages: Sequence[Planned], in_flight: int) -> None:
         """See `StageDisplay`."""
@@ -142,14 +142,15 @@ class RichStatus:
         """See `StageDisplay`."""
         begun = last = time.monotonic()
         pace = Pace(total, 0 if unit == "steps" else self.in_flight, begun)
-        bar = self.progress.add_task(name, total=total, unit=unit, left="", note="")
+        bar = self.progress.add_task(name, total=total, of=f"0/{total}", unit=unit, left="", note="")
         self.ahead.planned[name] = Planned(name, total)
 
         def show(done: int, note: str, grown: float = 0.0, /) -> None:
             nonlocal last
             now = time.monotonic()
             left = pace.left(done, now, grown)
-            self.progress.update(bar, completed=done, note=note, left=f"{duration(left)} left" if done < total else "")
+            told = f"{duration(left)} left" if done < total else ""
+            self.progress.update(bar, completed=done + grown, of=f"{done}/{total}", note=note, left=told)
             if done == total:
                 self.ahead.ended(name, total, max(now - begun, 1e-9))
             self._show_whole(name, left)
@@ -175,6 +176,7 @@ class RichStatus:
             description="all stages",
             total=len(self.ahead.planned),
             completed=self.ahead.done,
+            of=f"{self.ahead.done}/{len(self.ahead.planned)}",
             left=f"about {duration(left + seconds)}{more} left" if self.ahead.done < len(self.ahead.planned) else "",
         )
 
