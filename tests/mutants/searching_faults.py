@@ -32,6 +32,11 @@ DEAD = (
 GROWING = "test_processes::test_a_half_grown_tree_goes_from_worker_to_worker"
 PAGES = "test_processes::test_first_pages_are_counted_over_all_workers"
 BEGUN = "test_processes::test_a_job_that_cannot_begin_and_a_worker_that_dies_of_it_end_the_stage"
+GROWTH = (
+    "test_processes::test_the_run_hears_of_every_rollout_of_trees_that_have_not_ended "
+    "test_search_steps::test_a_search_at_each_step_tells_of_all_its_rollouts_and_of_a_share_only_by_its_calls "
+    "test_choices::test_episodes_tell_what_share_of_them_is_done"
+)
 CUT = "test_train::test_the_straggler_cut_keeps_the_same_rollouts_in_any_order"
 
 LINES: Lines = {
@@ -52,6 +57,19 @@ LINES: Lines = {
         ("if node.broke < TRIES:", "if False:"),
         ("self.faults[fault.kind] += 1", "pass"),
         ('self.counts["iterations"] += 1', "pass"),
+    ],
+    ("tree.py", GROWTH): [
+        ("(self.settings.num_iterations - self.left) * whole", "(self.settings.num_iterations - self.left)"),
+        ('self.resets.grew(self.task.seed, self.counts["iterations"], done)', "pass"),
+    ],
+    ("collect.py", GROWTH): [("self.growing.pop(item.task.seed, None)", "pass")],
+    ("worker.py", GROWTH): [('self.send("grew", seed, rollouts, share)', "pass")],
+    ("episodes.py", GROWTH): [
+        ('settings.share(counts["iterations"], counts["env_steps"])', 'settings.share(counts["iterations"], 0)'),
+    ],
+    ("selection.py", GROWTH): [
+        ("max(rollouts / self.num_iterations,", "max(0,"),
+        ("calls / self.max_calls if self.max_calls else 0.0", "0.0"),
     ],
     ("tree.py", LEAVES): [
         ("min(self.left, self.settings.leaves_in_flight)", "1"),
