@@ -16,7 +16,9 @@ STRICT = (*GROUPS, "--run.num_tasks=2", "--train.epochs=1", "--train.batch_size=
 FAMILIES = {  # recipes that share a learning rate; the first stands for its family in `rates.py`
     "demonstrations": ("sft",),
     "imitation": ("rft", "ei"),
-    "preferences": ("agent_q", "outcome_dpo", "step_agent_implicit"),
+    "preferences": ("agent_q",),
+    "outcomes": ("outcome_dpo",),
+    "inspections": ("step_agent_implicit",),
     "strict": ("rloo", "reinforce"),
     "clipped": (
         *("grpo", "loop", "ppo", "dapo", "gspo", "gigpo", "arpo_replay", "arpo_entropy", "tree_grpo"),

@@ -27,8 +27,8 @@ from agentq.store.files import write_json
 
 
 def represented(family: str, table: Table) -> Row | None:
-    """The row that stands for a family in a table, if it has one."""
-    rows = {row.recipe: row for row in reversed(table.rows)}
+    """The row that stands for a family in a table, if it has one that begins with the base."""
+    rows = {row.recipe: row for row in reversed(table.rows) if not row.start}
     return next((rows[recipe] for recipe in FAMILIES[family] if recipe in rows), None)
 
 

@@ -58,7 +58,8 @@ def test_every_recipe_is_of_one_family_whose_rate_is_chosen_on_validation(
     members = [recipe for family in methods_rows.FAMILIES.values() for recipe in family]
     assert sorted(members) == sorted(RECIPES)
     stand = {f: rates.represented(f, methods_rows.TABLES["all"]) for f in methods_rows.FAMILIES}
-    assert all(row and row.recipe == methods_rows.FAMILIES[family][0] for family, row in stand.items())
+    assert [family for family, row in stand.items() if row is None] == ["inspections"]  # it begins with SFT's model
+    assert all(not row or row.recipe == methods_rows.FAMILIES[family][0] for family, row in stand.items())
     assert rates.chosen({"0.0001": [0.4, 0.6], "3e-05": [0.5, 0.5], "0.0003": [0.9, 0.0]}) == 3e-5  # a tie
     assert rates.chosen({"0.0001": [0.4, 0.7], "3e-05": [0.5, 0.5]}) == 1e-4
     monkeypatch.setattr(methods, "RATES", tmp_path / "rates.json")
