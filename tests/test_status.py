@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import random
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -16,7 +18,9 @@ from agentq.recipes.asking import ask_for_tasks
 from agentq.recipes.resources import Resources
 from agentq.recipes.stage_line import StageLine
 from agentq.status import Ahead, Pace, Planned, RichStatus, own_memory
+from agentq.store.run import RunStore
 from agentq.types import Split, Task
+from tests.credit_factory import episode
 from tests.test_evaluation_stats import rung
 
 
@@ -103,17 +107,31 @@ def test_a_search_shows_its_rollouts_before_its_first_tree_ends(monkeypatch: pyt
     ]
 
 
-def test_tasks_that_take_long_to_ask_for_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_that_take_long_to_ask_for_are_counted_and_those_with_a_record_are_not_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     now, out = [0.0], io.StringIO()
+    asked: list[tuple[int, int]] = []
+    made = episode(0, "p", True, 7)
 
     def slow(env: str, split: Split, n: int, start: int) -> list[Task]:
         now[0] += 3.0
-        return [Task(env, start + i, split, "") for i in range(n)]
+        asked.append((start, n))
+        return [Task(env, seed, split, "") for seed in envs.seeds_of(split, n, start)]
 
     monkeypatch.setattr(status.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(envs, "tasks", slow)
     shown = RichStatus(Console(file=out, width=200), every_s=0.0)
-    assert [t.seed for t in ask_for_tasks("far", Split.TRAIN, 40, 5, shown)] == list(range(5, 45))
+    seeds = envs.seeds_of(Split.TRAIN, 40, 5)
+    with RunStore.open(tmp_path, {}) as store:
+        found = ask_for_tasks("far", Split.TRAIN, 40, 5, shown, store)
+        assert [t.seed - seeds.start for t in found] == list(range(40)) and asked == [(5, 16), (21, 16), (37, 8)]
+        for seed in [*seeds[:16], *seeds[17:]]:
+            known = Task("far", seed, Split.TRAIN, "known")
+            store.add_trajectory("eval", f"{seed}/0", replace(made, task=known))
+        again = ask_for_tasks("far", Split.TRAIN, 40, 5, shown, store)
+        assert asked[3:] == [(21, 1)] and [t.seed for t in again] == [t.seed for t in found]
+        assert [t.instruction for t in again] == ["known"] * 16 + [""] + ["known"] * 23
     lines = out.getvalue().splitlines()  # after 6 s and after 9 s
     assert [line.partition(",")[0] for line in lines] == ["train tasks: 32/40 tasks", "train tasks: 40/40 tasks"]
     assert lines[-1].endswith("0 s left")

@@ -157,6 +157,11 @@ def tasks(name: str | Callable[[], Any], split: Split | str, n: int, start: int 
     Raises:
         ConfigError: for an unknown name or split, or an index outside [0, 1e9).
     """
+    return _family(name).tasks(name, seeds_of(split, n, start), Split(str(split)))
+
+
+def seeds_of(split: Split | str, n: int, start: int = 0) -> range:
+    """The seeds of `n` tasks of a split from index `start` on. Raises ConfigError as `tasks` does."""
     known = {member.value: member for member in Split}
     if str(split) not in known:
         raise ConfigError(f"no split '{split}'{did_you_mean(str(split), known)}")
@@ -164,7 +169,7 @@ def tasks(name: str | Callable[[], Any], split: Split | str, n: int, start: int 
         if not 0 <= index < SPLIT_SIZE:
             raise ConfigError(f"task index must be in [0, {SPLIT_SIZE}); got {index}")
     first = _ORDER.index(known[str(split)]) * SPLIT_SIZE + start
-    return _family(name).tasks(name, range(first, first + n), known[str(split)])
+    return range(first, first + n)
 
 
 def task(name: str | Callable[[], Any], split: Split | str, index: int) -> Task:

@@ -95,7 +95,7 @@ class Pipeline(Resources):
 
     def tasks(self, split: Split, n: int, start: int = 0) -> list[Task]:
         """`n` tasks from a split of the run's environment."""
-        return ask_for_tasks(self.settings.run.env, split, n, start, self.status)
+        return ask_for_tasks(self.settings.run.env, split, n, start, self.status, self.store)
 
     def collect(
         self, stage: str, items: Sequence[Item], job: Job, *, kind: str = TRAJECTORY, sessions: int = 1

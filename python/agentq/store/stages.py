@@ -1,8 +1,12 @@
-"""Renaming and forgetting stages of a run."""
+"""Renaming and forgetting stages of a run, and what all stages know of its tasks."""
 
 from __future__ import annotations
 
+from agentq.store.codec import unpack
+from agentq.store.database import damage_named
+from agentq.store.records import task_of
 from agentq.store.run import RunStore
+from agentq.types import Task
 
 
 def rename_stage(store: RunStore, stage: str, new: str) -> None:
@@ -16,3 +20,14 @@ def drop_stage(store: RunStore, stage: str) -> None:
     with store.transaction():
         store._execute("DELETE FROM items WHERE stage IN (SELECT id FROM stages WHERE name = ?)", (stage,))
         store._execute("DELETE FROM stages WHERE name = ?", (stage,))
+
+
+def known_tasks(store: RunStore, seeds: range) -> dict[int, Task]:
+    """Those of the tasks with these seeds of which the run has a record, by seed."""
+    between = "SELECT seed, min(rowid) FROM items WHERE seed >= ? AND seed < ? GROUP BY seed"
+    found = {}
+    for seed, row in store._execute(between, (seeds.start, seeds.stop)):
+        ((record,),) = store._execute("SELECT record FROM items WHERE rowid = ?", (row,))
+        with damage_named(store.path / "run.sqlite"):
+            found[seed] = task_of(unpack(record)[0]["task"])
+    return found
