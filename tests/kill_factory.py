@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from multiprocessing import get_context, set_start_method
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 from agentq.learn import checkpoint
 from agentq.recipes import here
+from agentq.status import Show
 from tests.train_factory import recipe_of, run
 
 FORKS = get_context("forkserver")  # forked from a process that has imported everything and computed nothing
@@ -45,8 +46,8 @@ class _Dies:
 
     def plan(self, stages: Any, in_flight: int) -> None: ...
 
-    def stage(self, name: str, total: int, unit: str) -> Callable[[int, str], None]:
-        def show(done: int, note: str) -> None:
+    def stage(self, name: str, total: int, unit: str) -> Show:
+        def show(done: int, note: str, grown: float = 0.0, /) -> None:
             if name == self.where and done == self.at:
                 _die()
 

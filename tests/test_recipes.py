@@ -196,8 +196,8 @@ from agentq.cli import main
 shown = status.RichStatus.stage
 
 def stage(self, name, total, unit):
-    def show(done, note, show=shown(self, name, total, unit)):
-        show(done, note)
+    def show(*told, show=shown(self, name, total, unit)):
+        show(*told)
         if name == "rft/round1/collect":
             os.kill(os.getpid(), signal.SIGINT)
     return show
