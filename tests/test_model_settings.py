@@ -103,12 +103,17 @@ def test_on_a_cpu_a_small_model_runs_in_float32_and_no_large_one_in_float16_wher
     assert llama.type_on_cpu(model) == dtype
 
 
-def test_a_small_checkpoint_in_half_precision_is_computed_by_the_core(base: Path, tmp_path: Path) -> None:
+def test_a_small_checkpoint_in_half_precision_is_computed_by_the_core(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model, tokenizer = load_checkpoint(base, device="cpu", dtype=torch.float16)
     for part in (model, tokenizer):
         part.save_pretrained(tmp_path / "half")
     assert TransformersEngine(tmp_path / "half").told["dtype"] == "float32"
     assert TransformersEngine(tmp_path / "half", dtype=torch.float16).told["dtype"] == "float16"
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True})  # else all is float32
+    learner = learner_of(Training(train=Train(lora_rank=2)), tmp_path / "half")
+    assert {p.dtype for p in learner.model.parameters()} == {torch.float32}  # as it samples
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -66,8 +66,6 @@ class TransformersEngine:
             ModelError: if the checkpoint cannot be loaded, or decoding does not give the model's own logits.
         """
         self.model, tokenizer = load_checkpoint(model, device=device, dtype=dtype, attention=attention)
-        if device == "cpu" and dtype == "auto":
-            self.model = self.model.to(type_on_cpu(self.model))
         self.model.eval()
         self.name = f"hf:{model}"
         self.device = torch.device(device)
@@ -211,12 +209,15 @@ class TransformersEngine:
 def load_checkpoint(
     path: str | Path, *, device: str, dtype: torch.dtype | str, attention: str = "auto"
 ) -> tuple[Any, Any]:
-    """Model and tokenizer of a Hugging Face checkpoint. Raises ModelError if one is missing or they do not match."""
+    """Model and tokenizer of a Hugging Face checkpoint, on a CPU with dtype "auto" in the type of `type_on_cpu`.
+
+    Raises ModelError if one is missing or they do not match.
+    """
     chosen = {} if attention == "auto" else {"attn_implementation": attention}
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
         model, info = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, output_loading_info=True, **chosen)
-        model = model.to(device)
+        model = model.to(device, type_on_cpu(model) if device == "cpu" and dtype == "auto" else None)
     except Exception as error:  # damaged files raise bare exceptions of safetensors and tokenizers
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         if says_no_memory(error):
