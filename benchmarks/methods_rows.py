@@ -91,6 +91,8 @@ ALL = [
     Row("ei", "ei", ("--run.num_tasks=30",)),
     Row("outcome_dpo", "outcome_dpo", ("--run.num_tasks=65", "--run.num_rounds=1")),
     Row("agent_q", "agent_q", ("--run.num_tasks=105", "--run.num_rounds=1")),
+    Row("agent_q, no critic", "agent_q", ("--run.num_tasks=105", "--run.num_rounds=1", "--critic.model=none")),
+    Row("agent_q, no replay", "agent_q", ("--run.num_tasks=105", "--run.num_rounds=1", "--train.sft_weight=0")),
     Row("reinforce", "reinforce", (*STRICT, "--run.group_size=1", "--run.num_tasks=16")),
     *(row for row in LOOP if row.name in ("rloo", "loop, ratio per token", "grpo", "ppo")),
     *(
