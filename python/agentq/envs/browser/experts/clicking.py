@@ -38,9 +38,7 @@ def _find_in_tabs(look: Look) -> Advice:
     """Sections and tabs: open the next one until the link is shown."""
     link = next((e for e in look.all(name=look.quoted[0]) if look.role(e) != "tab"), 0)
     closed = [e for e in look.all("tab") if not look.value(e) and not look.did(Command.CLICK, e)]
-    if link:
-        return look.click(link)
-    return look.because(f"{look.quoted[0]} is not here", look.click(closed[0] if closed else 0, "open it"))
+    return look.click(link) if link else look.click(closed[0] if closed else 0, "open it")
 
 
 def _expand(look: Look) -> Advice:
@@ -50,23 +48,19 @@ def _expand(look: Look) -> Advice:
 
 def _tree(look: Look) -> Advice:
     named, closed = look.find(look.quoted[0]), [e for e in look.all() if "expandable" in look.name(e)]
-    if named:
-        return look.click(named)
-    return look.because(f"{look.quoted[0]} is not here", look.click(closed[0] if closed else 0, "open it"))
+    return look.click(named) if named else look.click(closed[0] if closed else 0, "open it")
 
 
 def _shape(look: Look) -> Advice:
     drawn = look.name(look.all("clickable")[0]).split(" , ")[-1].split()[0]
     kinds = {"rect": "Rectangle", "circle": "Circle", "polygon": "Triangle"}
     kind = kinds.get(drawn, "Number" if drawn.isdigit() else "Letter")
-    return look.because(f"{drawn} is a {kind}", look.click(look.find(kind, "button")))
+    return look.click(look.find(kind, "button"))
 
 
 def _greatest(look: Look) -> Advice:
     cards = look.all("clickable")
-    best = max(cards, key=lambda e: int(look.name(e)))
-    numbers = " ".join(look.name(e) for e in cards)
-    return look.because(f"{numbers} : {look.name(best)}", look.clicks([best]))
+    return look.clicks([max(cards, key=lambda e: int(look.name(e)))])
 
 
 def _ticket(look: Look) -> Advice:
@@ -78,32 +72,23 @@ def _ticket(look: Look) -> Advice:
     else:
         keys = [int(look.name(e).partition("$")[2]) for e in offers]
     best = max if re.search("most expensive|longest", look.said) else min
-    reason = f"{' '.join(map(str, keys))} : {best(keys)}"
-    return look.because(reason, look.click(offers[keys.index(best(keys))]))
+    return look.click(offers[keys.index(best(keys))])
 
 
 def _shades(look: Look) -> Advice:
     wanted = ("red", "green", "blue").index(look.words(r"shades of (\w+)")[0])
     boxes = {e: [int(n) for n in re.findall(r"\d+", look.name(e))] for e in look.all("clickable")}
     chosen = [e for e, rgb in boxes.items() if max(rgb) == rgb[wanted] and "selected" not in look.name(e)]
-    told = " ".join(str(n) for n in boxes[chosen[0]]) if chosen else ""
-    return (
-        look.because(f"{told} is {look.words('shades of (.+?)[ .]')[0]}", look.click(chosen[0]))
-        if chosen
-        else look.submit()
-    )
+    return look.click(chosen[0]) if chosen else look.submit()
 
 
 def _parity(look: Look) -> Advice:
     """Rows of `Odd`, the number, `Even`."""
-    buttons, parity = [], {}
+    buttons = []
     for before, line, after in zip(look.lines, look.lines[1:], look.lines[2:], strict=False):
         if isinstance(before, int) and isinstance(line, str) and isinstance(after, int):
-            odd = int(look.line(line)) % 2
-            buttons.append(before if odd else after)
-            parity[buttons[-1]] = f"{look.line(line)} is {'odd' if odd else 'even'}"
-    left = next((e for e in buttons if not look.did(Command.CLICK, e)), 0)
-    return look.because(parity.get(left, ""), look.clicks(buttons))
+            buttons.append(before if int(look.line(line)) % 2 else after)
+    return look.clicks(buttons)
 
 
 def _posts(look: Look) -> Advice:
@@ -114,9 +99,8 @@ def _posts(look: Look) -> Advice:
         if look.line(line).endswith(f" {user}"):
             found += [e for e in lines[i:] if isinstance(e, int) and look.name(e).split()[0] == name.lower()][:1]
     left = [e for e in found if not look.did(Command.CLICK, e)]
-    done = len(look.done) - look.count(Command.SCROLL)
-    if left and (many == "all" or done < int(many)):
-        return look.because(f"{user} , {done} of {many}", look.click(left[0]))
+    if left and (many == "all" or len(look.done) - look.count(Command.SCROLL) < int(many)):
+        return look.click(left[0])
     return look.submit()
 
 
@@ -130,15 +114,15 @@ def _generate(look: Look) -> Advice:
             right = number < int(bounds[1]) if bounds[0] == "less" else number > int(bounds[1])
         if right:
             return look.submit()
-    return look.because(f"{shown} no", look.click(look.find("Generate"), "generate"))
+    return look.click(look.find("Generate"), "generate")
 
 
 def _contact(look: Look) -> Advice:
     """Turn pages until the heading has the name; then take the text below `Phone:`, `Email:` or `Address:`."""
     name, field = look.words(r"Find (.+) in the contact book and click on their (phone|email|address)")
     if look.line(look.lines[0]) != name:
-        return look.because(f"{look.line(look.lines[0])} , not {name}", look.click(look.find(">"), "next page"))
-    return look.because(f"{name} , {field}", look.click(look.after(f"{field.title()}:")))
+        return look.click(look.find(">"), "next page")
+    return look.click(look.after(f"{field.title()}:"))
 
 
 def _order(look: Look) -> Advice:
@@ -147,18 +131,12 @@ def _order(look: Look) -> Advice:
     if names := look.words(r"each item: (.+), (.+)"):
         found = [look.after(name, "+") for name in names]
         left = [e for e in found if e and not look.did(Command.CLICK, e)]
-        if clicked == 2:
-            return look.submit("Order!")
-        first = min(left, default=0)
-        return look.because(names[found.index(first)] if first else "", look.click(first))
+        return look.click(min(left, default=0)) if clicked < 2 else look.submit("Order!")
     number, kind = look.words(r"Order (\d+) items? that (?:is|are) (.+)")
     lines = look.lines
     fits = [i for i, line in enumerate(lines) if isinstance(line, str) and kind in line.split()]
     plus = [e for i in fits for e in lines[i : i + 4] if isinstance(e, int) and look.name(e) == "+"]
-    if clicked == int(number):
-        return look.submit("Order!")
-    dish = look.line(lines[fits[0] - 1]) if fits else ""
-    return look.because(f"{dish} {kind} , {clicked} of {number}", look.click(plus[0] if plus else 0))
+    return look.click(plus[0] if plus else 0) if clicked < int(number) else look.submit("Order!")
 
 
 def _ascending(look: Look) -> Advice:
@@ -177,12 +155,11 @@ def _menu_of(look: Look) -> Advice:
     """A button below a user's post, or an item of the menu behind the last, which changes under the mouse."""
     user, name = look.words(r'user (@\w+), click on the "(.+)" button')
     if name.lower() in ("reply", "retweet", "like"):
-        return look.because(user, look.click(look.below(user, name.lower())))
+        return look.click(look.below(user, name.lower()))
     if look.did(Command.CLICK):
         return look.click(next((e for e in look.all() if look.name(e).startswith(name)), 0))
     more = look.below(user, "more")
-    there = look.did(Command.HOVER)
-    return look.because(user, look.click(more, "open it") if there else look.act(Command.HOVER, more, "go there"))
+    return look.click(more, "open it") if look.did(Command.HOVER) else look.act(Command.HOVER, more, "go there")
 
 
 EXPERTS: dict[str, PageExpert] = {

@@ -38,8 +38,7 @@ def _enter(look: Look) -> Advice:
 
 def _case(look: Look) -> Advice:
     text = look.quoted[0]
-    changed = text.upper() if "upper" in look.said else text.lower()
-    return look.because(f"{' '.join(text)} : {' '.join(changed)}", look.fill({look.all("textbox")[0]: changed}))
+    return look.fill({look.all("textbox")[0]: text.upper() if "upper" in look.said else text.lower()})
 
 
 def _password(look: Look) -> Advice:
@@ -54,15 +53,12 @@ def _login(look: Look) -> Advice:
 
 def _date(look: Look) -> Advice:
     month, day, year = look.words(r"(\d+)/(\d+)/(\d+)")
-    return look.because(
-        f"year {year} month {month} day {day}", look.fill({look.all("textbox")[0]: f"{year}-{month}-{day}"})
-    )
+    return look.fill({look.all("textbox")[0]: f"{year}-{month}-{day}"})
 
 
 def _time(look: Look) -> Advice:
     hour, minute, half = look.words(r"(\d+):(\d+) (AM|PM)")
-    of_day = int(hour) % 12 + 12 * (half == "PM")
-    return look.because(f"{hour} {half} is {of_day:02}", look.fill({look.all("textbox")[0]: f"{of_day:02}:{minute}"}))
+    return look.fill({look.all("textbox")[0]: f"{int(hour) % 12 + 12 * (half == 'PM'):02}:{minute}"})
 
 
 def _number(look: Look) -> Advice:
@@ -96,7 +92,7 @@ def _copy(look: Look) -> Advice:
 def _sum(look: Look) -> Advice:
     a, sign, b = look.line(look.lines[0]).removesuffix("=").split()
     result = {"+": int(a) + int(b), "-": int(a) - int(b), "x": int(a) * int(b)}[sign]
-    return look.because(f"{a} {sign} {b} = {result}", look.fill({look.all("textbox")[0]: str(result)}))
+    return look.fill({look.all("textbox")[0]: str(result)})
 
 
 def _equation(look: Look) -> Advice:
@@ -106,8 +102,7 @@ def _equation(look: Look) -> Advice:
         x = int(c) - int(b) if sign == "+" else int(c) + int(b)
     else:
         x = int(c) - int(a) if sign == "+" else int(a) - int(c)
-    solved = f"{a} {sign} {b} = {c}".replace("x", str(x))
-    return look.because(solved, look.fill({look.all("textbox")[0]: str(x)}))
+    return look.fill({look.all("textbox")[0]: str(x)})
 
 
 def _table(look: Look) -> Advice:
@@ -115,10 +110,8 @@ def _table(look: Look) -> Advice:
     texts = [look.line(line) for line in look.lines if isinstance(line, str)]
     row = dict(zip(texts[0:10:2], texts[1:10:2], strict=True))
     if asked := look.words(r"value of (.+) into"):
-        return look.because(f"{asked[0]} {row[asked[0]]}", look.fill({look.all("textbox")[0]: row[asked[0]]}))
-    labels = {field: look.line(_above(look, field)).removesuffix(":") for field in look.all("textbox")}
-    left = next((label for field, label in labels.items() if look.value(field) != row[label]), "")
-    return look.because(f"{left} {row.get(left)}", look.fill({field: row[label] for field, label in labels.items()}))
+        return look.fill({look.all("textbox")[0]: row[asked[0]]})
+    return look.fill({field: row[look.line(_above(look, field)).removesuffix(":")] for field in look.all("textbox")})
 
 
 def _above(look: Look, element: int) -> str | int:
@@ -131,14 +124,12 @@ def _movies(look: Look) -> Advice:
     lines = look.lines
     fields = [i for i, line in enumerate(lines) if isinstance(line, int) and look.role(line) == "textbox"]
     step = 1 if isinstance(lines[fields[0] - 1], int) or fields[0] == 0 else -1
-    values, labels = {}, {}
+    values = {}
     for i in fields:
         label = look.line(lines[i + step])
-        labels[int(lines[i])] = label
         values[int(lines[i])] = director if "Dir" in label else genre if "Genre" in label else year
     button = next(e for e in look.all() if look.role(e) != "textbox")
-    left = next((field for field, value in values.items() if look.value(field) != value), 0)
-    return look.because(f"{labels.get(left)} {values.get(left)}", look.fill(values, look.name(button)))
+    return look.fill(values, look.name(button))
 
 
 def _checkboxes(look: Look) -> Advice:
@@ -190,8 +181,8 @@ def _search(look: Look) -> Advice:
     if turned == 0:
         return look.fill({field: look.quoted[0]}, "Search")
     if turned <= nth // 3:
-        return look.because(f"{nth + 1} is on page {nth // 3 + 1}", look.click(look.find(">"), "next page"))
-    return look.because(f"{nth % 3 + 1} of this page", look.click(look.all("link")[nth % 3]))
+        return look.click(look.find(">"), "next page")
+    return look.click(look.all("link")[nth % 3])
 
 
 def _complete(look: Look) -> Advice:
@@ -203,9 +194,44 @@ def _complete(look: Look) -> Advice:
     return look.submit() if look.value(field) else look.act(Command.TYPE, field, "enter it", start)
 
 
+def _mail(look: Look) -> Advice:
+    """An inbox with star and bin, an open message, a form for a text."""
+    by, verb, rest = _mail_words(look.said)
+    if look.find("send-reply") or look.find("send-forward"):
+        text = rest.strip('"')
+        field = look.all("textbox")[0]
+        return look.fill({field: text}, "send-reply" if look.find("send-reply") else "send-forward")
+    message = look.find("Reply")
+    if message:
+        return look.click(look.find({"reply": "Reply", "forward": "Forward"}[verb]))
+    thread = next((e for e in look.all() if look.name(e).startswith(f"{by} ")), 0)
+    if verb in ("reply", "forward"):
+        return look.click(thread, "open it")
+    return look.click(look.after(f"{by} ", {"delete": "trash", "star": "star"}[verb]))
+
+
 def _complete_later(look: Look) -> Advice:
     """The same where the options take a moment to appear."""
     return look.wait(1) if look.done and look.done[-1].command is Command.TYPE else _complete(look)
+
+
+_VERBS = ("Find", "Locate", "Look", "Forward", "Send", "Go", "Please", "The", "Give", "I", "Navigate", "Search", "It")
+
+
+def _mail_words(said: str) -> tuple[str, str, str]:
+    if found := re.search(
+        r"\b(?:to|^Send|^Give|^Forward) (?!you)([A-Z][\w-]+)|^([A-Z][\w-]+) (?:wants the|is waiting)", said
+    ):
+        to = found[1] or found[2]
+        others = [name for name in re.findall(r"\b[A-Z][\w-]+", said) if name not in (to, *_VERBS)]
+        return others[-1], "forward", to
+    by = re.search(r"email by ([\w-]+)", said)
+    assert by is not None
+    if found := re.search(r"forward that email to ([\w-]+)", said):
+        return by[1], "forward", found[1]
+    if found := re.search(r'reply to them with the text ("[^"]*")', said):
+        return by[1], "reply", found[1]
+    return by[1], "delete" if "delete" in said else "star", ""
 
 
 def _calendar(look: Look) -> Advice:
@@ -219,10 +245,9 @@ def _calendar(look: Look) -> Advice:
     if not look.find("Prev"):
         return look.click(field, "open it")
     shown = next(look.line(line).split()[0] for line in look.lines if str(line).endswith(" 2016"))
-    told = f"month {month} is {calendar.month_name[month]} , here is {shown}"
     if list(calendar.month_name).index(shown) > month:
-        return look.because(told, look.click(look.find("Prev"), "previous month"))
-    return look.because(f"{told} , day {day}", look.click(look.find(str(day), "link")))
+        return look.click(look.find("Prev"), "previous month")
+    return look.click(look.find(str(day), "link"))
 
 
 def _color(look: Look) -> Advice:
@@ -246,6 +271,11 @@ EXPERTS: dict[str, PageExpert] = {
     **dict.fromkeys(("multi-layouts", "multi-orderings"), _movies),
     **dict.fromkeys(("click-checkboxes", "click-checkboxes-large", "click-checkboxes-transfer"), _checkboxes),
     **dict.fromkeys(("choose-list", "click-scroll-list"), _list),
+    **dict.fromkeys(
+        ("email-inbox", "email-inbox-delete", "email-inbox-forward", "email-inbox-important", "email-inbox-forward-nl"),
+        _mail,
+    ),
+    **dict.fromkeys(("email-inbox-noscroll", "email-inbox-reply", "email-inbox-star-reply"), _mail),
     **dict.fromkeys(("choose-date", "choose-date-nodelay", "choose-date-easy", "choose-date-medium"), _calendar),
     "enter-text-2": _case,
     "enter-password": _password,

@@ -97,12 +97,6 @@ class Look:
         thought = f"{self.name(element) or self.role(element)} [{element}] {text or ''}".strip()
         return Advice(EnvAction(command, element, text), thought, why, Status.CONTINUE)
 
-    def because(self, reason: str, advice: Advice) -> Advice:
-        """The same step with what it follows from before its thought; submitting needs no reason."""
-        if advice.explanation == "submit" or advice.env_action.command in (Command.SCROLL, Command.STOP):
-            return advice
-        return advice._replace(thought=f"{reason} , {advice.thought}")
-
     def click(self, element: int, why: str = "click it") -> Advice:
         return self.act(Command.CLICK, element, why)
 
