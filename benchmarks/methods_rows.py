@@ -85,14 +85,15 @@ STEP_AGENT = [
     Row("step_agent_inverse", "step_agent_inverse", (*OTHERS, "--train.learning_rate=1e-4"), "sft"),
     Row("ppo", "ppo", (*GROUPS, BEHIND_SHOWN), "sft"),
 ]
+SEARCHED = ("--run.num_tasks=105", "--run.num_rounds=1")
 ALL = [
     *STEP_AGENT[:5],
     Row("rft", "rft", ("--run.num_tasks=130", "--run.num_rounds=1")),
     Row("ei", "ei", ("--run.num_tasks=30",)),
     Row("outcome_dpo", "outcome_dpo", ("--run.num_tasks=65", "--run.num_rounds=1")),
-    Row("agent_q", "agent_q", ("--run.num_tasks=105", "--run.num_rounds=1")),
-    Row("agent_q, no critic", "agent_q", ("--run.num_tasks=105", "--run.num_rounds=1", "--critic.model=none")),
-    Row("agent_q, no replay", "agent_q", ("--run.num_tasks=105", "--run.num_rounds=1", "--train.sft_weight=0")),
+    Row("agent_q", "agent_q", SEARCHED),
+    Row("agent_q, no critic", "agent_q", (*SEARCHED, "--critic.model=none")),
+    Row("agent_q, no replay", "agent_q", (*SEARCHED, "--train.sft_weight=0")),
     Row("reinforce", "reinforce", (*STRICT, "--run.group_size=1", "--run.num_tasks=16")),
     *(row for row in LOOP if row.name in ("rloo", "loop, ratio per token", "grpo", "ppo")),
     *(

@@ -124,7 +124,7 @@ def episodes_of(
 def test_episodes_tell_what_share_of_them_is_done(s: SearchSettings) -> None:
     told: list[float] = []
     (item,) = attempts([TASK])
-    resets = Resets(on_growth=lambda seed, rollouts, share: told.append(share))
+    resets = Resets(grew=lambda seed, rollouts, share: told.append(share))
     asyncio.run(choices(Lock, ScriptedPolicy(_click), s, by_majority)(item, resets))  # type: ignore[arg-type]
     assert told == [0.25, 0.5, 0.75, 1.0]
 

@@ -38,7 +38,7 @@ def test_no_rollout_follows_a_known_success_if_the_search_stops_there() -> None:
 def test_a_search_at_each_step_tells_of_all_its_rollouts_and_of_a_share_only_by_its_calls() -> None:
     for max_calls in (0, 100):
         told: list[tuple[int, float]] = []
-        resets = Resets(on_growth=lambda seed, rollouts, share, told=told: told.append((rollouts, share)))  # type: ignore[misc]
+        resets = Resets(grew=lambda seed, rollouts, share, told=told: told.append((rollouts, share)))  # type: ignore[misc]
         settings = SearchSettings(num_iterations=3, num_proposals=12, max_calls=max_calls)
         tree = wait_for(search_steps(TreeSearch(Lock(), TASK, ScriptedPolicy(_click), settings, resets=resets)))
         assert [n for n, _ in told] == [*range(1, tree.info["iterations"] + 1)] and len(told) > 3

@@ -131,8 +131,10 @@ def test_tasks_that_take_long_to_ask_for_are_counted_and_those_with_a_record_are
             store.add_trajectory("eval", f"{seed}/0", replace(made, task=known))
         again = ask_for_tasks("far", Split.TRAIN, 40, 5, shown, store)
         assert asked[3:] == [(21, 1)] and [t.seed for t in again] == [t.seed for t in found]
+        lines = out.getvalue().splitlines()  # after 6 s and after 9 s
+        store._execute("UPDATE items SET record = ? WHERE seed = ?", (b"damaged", seeds[3]))
+        assert ask_for_tasks("far", Split.TRAIN, 40, 5, shown, store)[3].instruction == "" and asked[4] == (8, 1)
         assert [t.instruction for t in again] == ["known"] * 16 + [""] + ["known"] * 23
-    lines = out.getvalue().splitlines()  # after 6 s and after 9 s
     assert [line.partition(",")[0] for line in lines] == ["train tasks: 32/40 tasks", "train tasks: 40/40 tasks"]
     assert lines[-1].endswith("0 s left")
 

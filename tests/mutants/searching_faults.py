@@ -63,7 +63,7 @@ LINES: Lines = {
         ('self.resets.grew(self.task.seed, self.counts["iterations"], done)', "pass"),
     ],
     ("collect.py", GROWTH): [("self.growing.pop(item.task.seed, None)", "pass")],
-    ("worker.py", GROWTH): [('self.send("grew", seed, rollouts, share)', "pass")],
+    ("worker.py", GROWTH): [('grew=partial(send, "grew")', "")],
     ("episodes.py", GROWTH): [
         ('settings.share(counts["iterations"], counts["env_steps"])', 'settings.share(counts["iterations"], 0)'),
     ],

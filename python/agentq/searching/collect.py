@@ -246,7 +246,7 @@ class Collection(AbstractContextManager["Collection"]):
         self.start = self.settled = time.monotonic()
 
     def grew(self, seed: int, rollouts: int, share: float) -> None:
-        """See `Resets.grew`."""
+        """See `Resets`."""
         self.growing[seed] = share, rollouts
         self.on_growth(self.growing)
 

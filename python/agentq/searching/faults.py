@@ -37,11 +37,12 @@ class Resets:
     """First pages of a stage's tasks, and how far its searches are.
 
     `most_in_a_row`: end the run after this many consecutive tasks without a first page; 0 disables.
-    `on_growth`: receives what `grew` is told.
+    `grew`: told that a search of a task, by its seed, has made so many rollouts, and that share of its work; 0 if no
+    one knows.
     """
 
     most_in_a_row: int = 0
-    on_growth: Callable[[int, int, float], None] = lambda seed, rollouts, share: None
+    grew: Callable[[int, int, float], None] = lambda seed, rollouts, share: None
     in_a_row: int = 0
     latest: tuple[str, str] = ("", "")  # environment and message of the latest failure
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -74,10 +75,6 @@ class Resets:
             self.in_a_row, self.latest = self.in_a_row + 1, (env, said)
             if 0 < self.most_in_a_row <= self.in_a_row:
                 raise self.gone()
-
-    def grew(self, seed: int, rollouts: int, share: float) -> None:
-        """A search of a task has made so many rollouts, and that share of its work; 0 if no one knows."""
-        self.on_growth(seed, rollouts, share)
 
     async def first_page(self, env: Env, task: Task) -> Observation:
         """`begin`, in a thread if the environment waits for another process."""

@@ -8,8 +8,8 @@ socket is closed, so they end with the run however it dies.
 
 A connection brings ("resources", them) once, then ("begin", job) for each stage, ("do", item, its half-grown tree) for
 each item, ("dictionaries", by kind) when the store has new ones, and ("rest",) at the end. The worker answers with
-("begun",), then with any number of ("page", None or the failure), ("partial", packed tree) and ("drop", seed), and with
-("done", key, what is `finished`, usage) for each item.
+("begun",), then with any number of ("page", None or the failure), ("grew", what `Resets` is told), ("partial", packed
+tree) and ("drop", seed), and with ("done", key, what is `finished`, usage) for each item.
 ("failed", error) ends the run.
 """
 
@@ -28,6 +28,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
@@ -70,7 +71,7 @@ class _Told(Resets):
     """Tells the run's own `Resets`, which count the first pages and rollouts of all workers."""
 
     def __init__(self, send: Callable[..., None]) -> None:
-        super().__init__()
+        super().__init__(grew=partial(send, "grew"))
         self.send = send
 
     def shown(self) -> None:
@@ -78,9 +79,6 @@ class _Told(Resets):
 
     def failed(self, env: str, said: str) -> None:
         self.send("page", (env, said))
-
-    def grew(self, seed: int, rollouts: int, share: float) -> None:
-        self.send("grew", seed, rollouts, share)
 
 
 class _Kept:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from agentq.errors import StoreError
 from agentq.store.codec import unpack
 from agentq.store.database import damage_named
 from agentq.store.records import task_of
@@ -23,11 +26,11 @@ def drop_stage(store: RunStore, stage: str) -> None:
 
 
 def known_tasks(store: RunStore, seeds: range) -> dict[int, Task]:
-    """Those of the tasks with these seeds of which the run has a record, by seed."""
+    """Those of the tasks with these seeds of which the run has a record that can be read, by seed."""
     between = "SELECT seed, min(rowid) FROM items WHERE seed >= ? AND seed < ? GROUP BY seed"
     found = {}
     for seed, row in store._execute(between, (seeds.start, seeds.stop)):
         ((record,),) = store._execute("SELECT record FROM items WHERE rowid = ?", (row,))
-        with damage_named(store.path / "run.sqlite"):
+        with suppress(StoreError, ValueError, TypeError, IndexError), damage_named(store.path / "run.sqlite"):
             found[seed] = task_of(unpack(record)[0]["task"])
     return found
