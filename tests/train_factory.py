@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from agentq.recipes.again import GROWS
 from agentq.recipes.ladder import climb, rungs_of
 from agentq.recipes.recipe import Recipe
 from agentq.recipes.settings import Training
+from agentq.status import Show
 from agentq.store.run import RunStore
 from tests.reads import made
 from tests.recipes_factory import Quiet, Schooled, Teacher
@@ -34,8 +35,8 @@ class Interrupts:
 
     def plan(self, stages: Any, in_flight: int) -> None: ...
 
-    def stage(self, name: str, total: int, unit: str) -> Callable[[int, str], None]:
-        def show(done: int, note: str) -> None:
+    def stage(self, name: str, total: int, unit: str) -> Show:
+        def show(done: int, note: str, grown: float = 0.0, /) -> None:
             if name == self.where and done == self.at:
                 raise KeyboardInterrupt
 
