@@ -41,7 +41,7 @@ from agentq.store.directory import Lock  # noqa: E402
 from agentq.types import Command, EnvAction, History, Observation  # noqa: E402
 from tests.ranks_factory import two_ranks  # noqa: E402
 
-SMALL = ReadingSettings(hidden_size=32, intermediate_size=48, num_layers=2, num_heads=2, vocab_size=800)
+SMALL = ReadingSettings(hidden_size=64, num_layers=2, vocab_size=800)
 
 TINY = replace(
     SMALL,
@@ -317,7 +317,7 @@ def test_encoding_is_that_of_the_chat_template(tokenizer: Any) -> None:
 
 
 def test_new_models_look_at_the_token_before_and_at_what_followed_the_same_token(tokenizer: Any) -> None:
-    model = make_model(tokenizer, ReadingSettings(hidden_size=128, num_heads=4, num_layers=2, vocab_size=800))
+    model = make_model(tokenizer, ReadingSettings(hidden_size=128, num_layers=2, vocab_size=800))
     model.set_attn_implementation("eager")
     ids = torch.randperm(len(tokenizer))[:20].repeat(2)[None]
     with torch.no_grad():
@@ -354,10 +354,11 @@ def test_training_goes_on_where_it_was_stopped(tokenizer: Any, tmp_path: Path, m
 
         training.train_parts(
             model,
-            lambda part, tokens: exercise_stream(tokenizer, KINDS, (0, part), tokens, 400),
+            lambda part, tokens, maker: exercise_stream(tokenizer, KINDS, (0, part, maker), tokens, 400),
             out,
             num_tokens=4500,
             learning_rate=1e-3,
+            batch_tokens=900,
             after_part=lambda: {"say": 0.5},
             on_step=on_step,
         )
@@ -381,10 +382,11 @@ def shared_training(out: Path, tokenizer: Any) -> tuple[list[Any], int]:
     model = make_model(tokenizer)
     training.train_parts(
         model,
-        lambda part, tokens: exercise_stream(tokenizer, KINDS, (0, part, ranks.index), tokens, 400),
+        lambda part, tokens, maker: exercise_stream(tokenizer, KINDS, (0, part, ranks.index), tokens, 400),
         out,
         num_tokens=4500,
         learning_rate=1e-3,
+        batch_tokens=900,
         after_part=lambda: {"say": 0.5},
         on_step=seen.append,
         ranks=ranks,

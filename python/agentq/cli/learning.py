@@ -127,12 +127,25 @@ TOKENS = argument(
 )
 
 
+WIDTH = argument(
+    "--width", type=int, metavar="N", help="hidden size of reading, a multiple of 32 (default: 160, 2.5 M parameters)"
+)
+
+
+BATCH = argument(
+    "--batch",
+    type=int,
+    metavar="N",
+    help="tokens of reading's batches (default: 6144); its exercises change later in proportion",
+)
+
+
 EARLIER = argument(
     "--base", type=Path, metavar="DIR", help="an earlier reading base to train on; its tokens count, too"
 )
 
 
-@command("base", "make a base model again, from its seed", WHICH, NEW, TOKENS, EARLIER, DEVICE, JSON)
+@command("base", "make a base model again, from its seed", WHICH, NEW, TOKENS, WIDTH, BATCH, EARLIER, DEVICE, JSON)
 def base(args: Namespace) -> int:
     from agentq.recipes.find import require_train
 
@@ -142,8 +155,14 @@ def base(args: Namespace) -> int:
     if (out.exists() and not out.is_dir()) or (held and not (out / kept).is_dir()):
         what = f"which holds {held[0]}" if held else "a file"
         raise ConfigError(f"--out must be a new directory, or one that agentq base made; got {out}, {what}")
-    if args.tokens is not None and (args.name == "small" or args.tokens < 1):
-        raise ConfigError(f"--tokens must be at least 1, and is for reading; got {args.tokens} for {args.name}")
+    words = {"tokens": ("--tokens", 1), "hidden_size": ("--width", 32), "batch_tokens": ("--batch", 1)}
+    given = {field: getattr(args, word[2:]) for field, (word, _) in words.items()}
+    given = {field: value for field, value in given.items() if value is not None}
+    for field, value in given.items():
+        word, least = words[field]
+        if args.name == "small" or value < least or value % least:
+            must = "at least 1" if least == 1 else f"a multiple of {least}"
+            raise ConfigError(f"{word} must be {must}, and is for reading; got {value} for {args.name}")
     if args.base is not None and args.name == "small":
         raise ConfigError(f"--base is for reading; got {args.base} for small: leave it out")
     require_train("base")
@@ -153,7 +172,7 @@ def base(args: Namespace) -> int:
     from agentq.status import RichStatus, Show
 
     device = one_device(args.device, "--device", instead="the base is small")
-    s, reading = BaseSettings(), ReadingSettings(**{} if args.tokens is None else {"tokens": args.tokens})
+    s, reading = BaseSettings(), ReadingSettings(**given)
     stages = {"pretrain": s.pretrain_tokens, "demonstrate": s.demonstration_tokens}
     totals = stages if args.name == "small" else {"reading": reading.tokens}
     with RichStatus() as status:

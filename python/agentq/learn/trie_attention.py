@@ -134,9 +134,11 @@ def flex(query: Tensor, key: Tensor, value: Tensor, tree: TreePlan, scale: float
 def _flex_kernel(device: str) -> Callable[..., Any]:
     from torch.nn.attention.flex_attention import flex_attention
 
-    # dynamic, since batches differ in length and each would be compiled again
+    # Dynamic, since batches differ in length and each would be compiled again. Some lengths, types and models need a
+    # kernel of their own all the same. Beyond the limit, 8 by default, torch would attend unfused, with all scores.
+    torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)
     kernel: Callable[..., Any] = flex_attention
-    return kernel if device == "cpu" else torch.compile(kernel, dynamic=True)
+    return kernel if device == "cpu" else torch.compile(kernel, dynamic=True, fullgraph=True)
 
 
 class _Cascade(torch.autograd.Function):

@@ -1,14 +1,14 @@
 """Attention during decoding: the tokens of a row attend to the keys and values that the row stores.
 
-On a CPU in float32 the core computes rows with few new tokens in one call, without copying keys or a dense mask. Torch
-computes the rest: prompts, accelerators and other types.
+Rows with few new tokens are computed in one call: on a CPU in float32 by the core, without copying keys or a dense
+mask, and on accelerators over slots (`slots.py`). Torch computes the rest row by row: prompts; other types on a CPU.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -19,13 +19,16 @@ from transformers import AttentionInterface
 
 from agentq import _core
 from agentq.errors import ModelError
+from agentq.policies.slots import Batch, Slots
 
 NAME = "agentq_pieces"
-FEW = 16  # new tokens per row up to which the core is faster than torch
+FEW = 16  # new tokens per row up to which one call for all rows is faster
 
 
 class Keeper(Protocol):
     """Storage for the keys and values of one row."""
+
+    slot: int  # in `Slots`
 
     def states(self, like: Tensor) -> Tensor:
         """`[layers, 2, heads, room, d]` keys and values, with room for new tokens. `like`: `[heads, T, d]`."""
@@ -66,16 +69,36 @@ class Piece:
 class Pieces:
     """A batch of rows. `last` are the tokens whose last hidden states are needed.
 
-    Layers whose attention mask is `marker` use the window; if `marker` is None, all layers do.
+    Layers whose attention mask is `marker` use the window; if `marker` is None, all layers do. `slots`: what stores the
+    rows' keys and values, if they have slots.
     """
 
     pieces: Sequence[Piece]
     last: Sequence[int]
     marker: Tensor | None
+    slots: Slots | None = None
+    _batches: dict[bool, Batch] = field(default_factory=dict)
+    _masks: dict[tuple[int, bool], Tensor | None] = field(default_factory=dict)
+
+    def batch(self, windowed: bool, query: Tensor, key: Tensor) -> Batch:
+        """The pieces in `few` as a batch over the slots; the same for all layers."""
+        if windowed not in self._batches:
+            assert self.slots is not None
+            self._batches[windowed] = Batch(self.slots, self.few, windowed, query, key)
+        return self._batches[windowed]
+
+    def mask(self, p: Piece, windowed: bool, device: torch.device) -> Tensor | None:
+        """`Piece.mask` on a device, the same for all layers."""
+        if (p.start, windowed) not in self._masks:
+            mask, count = p.mask(windowed), p.stop - p.start
+            if mask is None and 1 < count < p.length:
+                mask = np.tri(count, p.length, p.length - count, dtype=bool)
+            self._masks[p.start, windowed] = None if mask is None else torch.from_numpy(mask).to(device)
+        return self._masks[p.start, windowed]
 
     @cached_property
     def few(self) -> list[Piece]:
-        """Pieces that the core computes on a CPU in float32."""
+        """Pieces that are computed in one call."""
         return [p for p in self.pieces if p.stop - p.start <= FEW]
 
     @cached_property
@@ -110,13 +133,16 @@ def attend_pieces(
 ) -> Tensor:
     """`[T, heads, d]` from `[heads, T, d]`. `windowed`: whether the layer has a window."""
     simple = query.device.type == "cpu" and query.dtype == key.dtype == value.dtype == torch.float32
-    few, many = (pieces.few, pieces.many) if simple else ([], pieces.pieces)
-    if few:
+    few, many = (pieces.few, pieces.many) if simple or pieces.slots is not None else ([], pieces.pieces)
+    if few and pieces.slots is not None:
+        out = pieces.batch(windowed, query, key).attend(layer, query, key, value, scale)
+    elif few:
         out = _attend_few(few, [p.mask(windowed) for p in few], layer, query, key, value, scale)
     else:
         out = query.new_empty(query.shape[1], query.shape[0], value.shape[2])
     for p in many:
-        out[p.start : p.stop] = _attend_many(p, p.mask(windowed), layer, query, key, value, scale)
+        mask = pieces.mask(p, windowed, query.device)
+        out[p.start : p.stop] = _attend_many(p, mask, layer, query, key, value, scale)
     return out
 
 
@@ -145,19 +171,17 @@ def _attend_few(
 
 
 def _attend_many(
-    p: Piece, mask: np.ndarray | None, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float
+    p: Piece, mask: Tensor | None, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float
 ) -> Tensor:
     """`[stop - start, heads, d]` of one piece."""
     buffer, count = p.row.states(key)[layer], p.stop - p.start
     for kept, states in zip(buffer, (key, value), strict=True):
         kept[:, p.length - count : p.length] = states[:, p.start : p.stop]
-    if mask is None and 1 < count < p.length:
-        mask = np.tri(count, p.length, p.length - count, dtype=bool)
     found = torch.nn.functional.scaled_dot_product_attention(
         query[None, :, p.start : p.stop],
         buffer[None, 0, :, : p.length],
         buffer[None, 1, :, : p.length],
-        attn_mask=None if mask is None else torch.from_numpy(mask).to(query.device),
+        attn_mask=mask,
         is_causal=mask is None and count > 1,
         scale=scale,
         enable_gqa=query.shape[0] != key.shape[0],

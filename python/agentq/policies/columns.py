@@ -9,7 +9,8 @@ and its branches. Rows may begin and end at any step.
     branch:    sees the prompt   | its ancestor        | its ancestor         | itself
 
 A prefix shared with an earlier prompt comes from the prefix cache, and only the rest is computed. All rows go through
-the model as one sequence without padding. Each row attends to its own keys only.
+the model as one sequence without padding. Each row attends to its own keys only. On accelerators rows have slots of one
+tensor.
 
 `PlainColumns` serves all other models. It computes one row at a time, with the branches as a batch in the model's own
 cache.
@@ -21,6 +22,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
+from weakref import finalize
 
 import numpy as np
 import torch
@@ -31,6 +33,7 @@ from agentq.policies.adapters import Switch
 from agentq.policies.head import head_of
 from agentq.policies.llama import SmallLlama, decoder_of
 from agentq.policies.prefix import PrefixCache
+from agentq.policies.slots import Slots
 
 FULL, SLIDING = "full_attention", "sliding_attention"  # transformers' names
 ROOM = 64  # tokens by which a row's buffers grow
@@ -85,6 +88,7 @@ class SharedColumns:
         kinds = set(getattr(config, "layer_types", None) or ())
         self.window = getattr(config, "sliding_window", None) if SLIDING in kinds or not kinds else None
         self.llama = decoder_of(model)
+        self.slots = None if self.device.type == "cpu" else Slots()
         self.mixed = SLIDING in kinds  # such models take one mask per kind of layer, others one mask for all layers
 
     @staticmethod
@@ -100,7 +104,8 @@ class SharedColumns:
 
     def begin(self, prompt: np.ndarray, *, adapted: bool = True) -> SharedRow:
         """See `Columns.begin`."""
-        return SharedRow(prompt, self.prefixes.find(prompt, adapted=adapted), self.num_layers, adapted)
+        known = self.prefixes.find(prompt, adapted=adapted)
+        return SharedRow(prompt, known, self.num_layers, adapted, self.slots)
 
     def forward(self, rows: Sequence[Growth]) -> Tensor:
         """See `Columns.forward`."""
@@ -120,7 +125,8 @@ class SharedColumns:
         marker = torch.empty(0) if self.mixed else None
         counts, adapted = [p.stop - p.start for p in pieces], [growth.row.adapted for growth in rows]
         with nullcontext() if self.switch is None else self.switch.on(counts, adapted, self.device):
-            hidden = self._hidden(self._tensor(ids), self._tensor(positions), attention.Pieces(pieces, last, marker))
+            batch = attention.Pieces(pieces, last, marker, self.slots)
+            hidden = self._hidden(self._tensor(ids), self._tensor(positions), batch)
         for row in new:
             row.keep(self.prefixes)
         return self.head(hidden).float()
@@ -152,8 +158,13 @@ class SharedColumns:
 class SharedRow:
     """`PromptRow` that stores the keys and values of its prompt and of its branches' tokens."""
 
-    def __init__(self, prompt: np.ndarray, known: list[Tensor], num_layers: int, adapted: bool) -> None:
-        """`known`: keys and values of a cached prefix, in blocks `[layers, 2, heads, tokens, d]`."""
+    def __init__(
+        self, prompt: np.ndarray, known: list[Tensor], num_layers: int, adapted: bool, slots: Slots | None = None
+    ) -> None:
+        """`known`: keys and values of a cached prefix, in blocks `[layers, 2, heads, tokens, d]`. `slots`: of all rows.
+
+        A row keeps its slot until nothing refers to the row.
+        """
         self.prompt, self.known, self.adapted = prompt, known, adapted
         self.num_cached = sum(block.shape[3] for block in known)
         self.num_new = len(prompt) - self.num_cached
@@ -162,6 +173,7 @@ class SharedRow:
         self.own: np.ndarray | None = None  # [C, length - P]: keys after the prompt that each branch sees; None: all
         self.num_layers, self._states = num_layers, torch.empty(0)  # [layers, 2, heads, room, d]
         self._array: np.ndarray | None = None  # the same memory
+        self.slots, self.slot = slots, -1
 
     @property
     def positions(self) -> np.ndarray:
@@ -176,7 +188,9 @@ class SharedRow:
             self.own = np.concatenate([before[list(parents)], np.eye(count, dtype=bool)], axis=1)
         self.depths += [depth] * count
         self.length += count
-        if self.length > self._states.shape[3]:
+        if self.slots is not None:
+            self.slots.reserve(self.length)
+        elif self.length > self._states.shape[3]:
             self._states, self._array = _with_room(self._states, self.length), None
         return len(self.prompt) + depth
 
@@ -184,16 +198,27 @@ class SharedRow:
         """Give the computed prompt to the prefix cache."""
         self.known = []  # the states contain them
         if prefixes.max_bytes:
-            prefixes.add(self.prompt, self._states, adapted=self.adapted)
+            states = self._states if self.slots is None else self.slots.states[:, :, self.slot]
+            prefixes.add(self.prompt, states, adapted=self.adapted)
 
     def states(self, like: Tensor) -> Tensor:
         """See `attention.Keeper.states`."""
+        if self.slots is not None:
+            if self.slot < 0:
+                self.slot = self.slots.take(self.length + ROOM, self.num_layers, like)
+                finalize(self, self.slots.give_back, self.slot).atexit = False
+                self._begin(self.slots.states[:, :, self.slot])
+            return self.slots.states[:, :, self.slot]
         if not self._states.numel():
             heads, _, size = like.shape
             self._states = like.new_empty(self.num_layers, 2, heads, self.length + ROOM, size)
-            if self.known:
-                torch.cat(self.known, dim=3, out=self._states[:, :, :, : self.num_cached])
+            self._begin(self._states)
         return self._states
+
+    def _begin(self, states: Tensor) -> None:
+        """Copy what was known."""
+        if self.known:
+            torch.cat(self.known, dim=3, out=states[:, :, :, : self.num_cached])
 
     def array(self, like: Tensor) -> np.ndarray:
         """See `attention.Keeper.array`."""

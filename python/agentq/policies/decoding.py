@@ -156,6 +156,7 @@ class Decoding:
         tally.cached_tokens += a.growth.row.num_cached
         tally.shortened += a.request.prompt.shortened > 0
         tally.generated_tokens += sum(map(len, a.tokens))
+        del a.row, a.growth  # with the last reference to a row, its keys and values are freed
 
 
 def draw(logits: Tensor, allowed: Tensor, uniforms: Tensor, temperatures: Tensor) -> tuple[Tensor, Tensor]:
@@ -170,13 +171,14 @@ def draw(logits: Tensor, allowed: Tensor, uniforms: Tensor, temperatures: Tensor
     Returns:
         Tokens `[N, M]` and log-probabilities `[N, M]` in nats.
     """
+    some_warm, all_warm = bool((temperatures > 0).any()), bool((temperatures > 0).all())  # before they leave the CPU
     uniforms = uniforms.float().clamp_max_(1 - 2**-24).to(logits.device)  # the largest float32 below 1
     temperatures = temperatures.to(logits.device)
     warm = (temperatures > 0)[:, None]
-    if warm.any():
+    if some_warm:
         cumulative = torch.softmax(allowed / torch.where(warm, temperatures[:, None], 1.0), dim=-1).cumsum(dim=-1)
         tokens = torch.searchsorted(cumulative, uniforms * cumulative[:, -1:], right=True)
-    if not warm.all():
+    if not all_warm:
         likeliest = allowed.argmax(dim=-1, keepdim=True).expand_as(uniforms)
-        tokens = torch.where(warm, tokens, likeliest) if warm.any() else likeliest
+        tokens = torch.where(warm, tokens, likeliest) if some_warm else likeliest
     return tokens, torch.log_softmax(logits, dim=-1).gather(-1, tokens)

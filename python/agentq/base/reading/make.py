@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +22,14 @@ from agentq.base.reading.programs import Programs
 from agentq.base.reading.progress import held_out
 from agentq.base.reading.sites import Sites
 from agentq.base.reading.tokenizer import train_reading_tokenizer
-from agentq.base.reading.training import Metrics, train_parts
+from agentq.base.reading.training import BATCH_TOKENS, Metrics, train_parts
+from agentq.base.training import Sequence
 from agentq.errors import ConfigError
 from agentq.learn.sharding import join
 from agentq.store.directory import Lock
 from agentq.store.durable import make_directory, write_whole
+
+HEAD = 32  # size of a head
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +37,8 @@ class ReadingSettings:
     """All ours. Numbers of walks and demonstrations are per site; token counts include padding."""
 
     sites: tuple[str, ...] = ("booking", "shop")
-    hidden_size: int = 160
-    intermediate_size: int = 416
+    hidden_size: int = 160  # a multiple of HEAD
     num_layers: int = 6
-    num_heads: int = 5
     vocab_size: int = 4096
     context_tokens: int = 2048
     tokenizer_walks: int = 300
@@ -51,6 +52,7 @@ class ReadingSettings:
     slip_rate: float = 0.15  # share of the expert's steps that another action replaces; the expert then recovers
     longest: int = 1000  # tokens of an exercise
     tokens: int = 60_000_000
+    batch_tokens: int = BATCH_TOKENS
     learning_rate: float = 2e-3
     held_out: int = 25  # exercises of each kind after each part
     seed: int = 0
@@ -98,13 +100,18 @@ def make_reading(
             corrected=s.corrected,
         )
         kinds = {**KINDS, **sites.kinds, "block": Programs.collect(s.programs).block}
-        own = () if ranks.first else (ranks.index,)
+
+        def stream(part: int, tokens: float, maker: int) -> Iterator[Sequence]:
+            own = (maker or ranks.index,) if maker or not ranks.first else ()  # there are several of one kind alone
+            return exercise_stream(tokenizer, kinds, (s.seed, 3, part, *own), tokens, s.longest)
+
         train_parts(
             model.to(device),
-            lambda part, tokens: exercise_stream(tokenizer, kinds, (s.seed, 3, part, *own), tokens, s.longest),
+            stream,
             out,
             num_tokens=s.tokens,
             learning_rate=s.learning_rate,
+            batch_tokens=s.batch_tokens,
             after_part=lambda: (
                 _written(model, tokenizer, out) | held_out(model, tokenizer, kinds, n=s.held_out, seed=s.seed)
             ),
@@ -152,10 +159,10 @@ def _config(s: ReadingSettings, tokenizer: Any) -> LlamaConfig:
     return LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=s.hidden_size,
-        intermediate_size=s.intermediate_size,
+        intermediate_size=round(2.6 * s.hidden_size / HEAD) * HEAD,
         num_hidden_layers=s.num_layers,
-        num_attention_heads=s.num_heads,
-        num_key_value_heads=s.num_heads,
+        num_attention_heads=s.hidden_size // HEAD,
+        num_key_value_heads=s.hidden_size // HEAD,
         max_position_embeddings=s.context_tokens,
         tie_word_embeddings=True,
         bos_token_id=None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Sequence as Items
 from typing import Any
 
 import numpy as np
@@ -10,21 +11,24 @@ import torch
 
 from agentq.base.reading.encoding import encode
 from agentq.base.reading.mixture import Make
+from agentq.base.reading.training import packed_logits
 from agentq.base.reading.words import Words
 from agentq.base.training import Sequence
 
 
 @torch.no_grad()
-def answered(model: Any, sequence: Sequence) -> list[bool]:
-    """For each turn whether a greedy model gives the whole answer, and its end."""
-    ids = torch.from_numpy(sequence.ids.astype(np.int64))[None].to(model.device)
-    asked = sequence.weights[1:] > 0
-    (places,) = np.nonzero(asked)
-    logits = model(input_ids=ids[:, :-1], logits_to_keep=torch.from_numpy(places).to(model.device)).logits[0]
-    right = np.zeros_like(asked)
-    right[places] = logits.argmax(-1).cpu().numpy() == sequence.ids[1:][places]
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], asked.astype(int), [0]])))
-    return [bool(right[a:b].all()) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+def answered(model: Any, sequences: Items[Sequence]) -> list[list[bool]]:
+    """For each sequence and turn, whether a greedy model gives the whole answer, and its end."""
+    logits, wanted = packed_logits(model, list(sequences))
+    right, at, found = (logits.argmax(-1) == wanted).cpu().numpy(), 0, list[list[bool]]()
+    for sequence in sequences:
+        asked = sequence.weights[1:] != 0
+        hits, n = np.zeros_like(asked), int(asked.sum())
+        hits[asked] = right[at : at + n]
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], asked.astype(int), [0]])))
+        found.append([bool(hits[a:b].all()) for a, b in zip(edges[::2], edges[1::2], strict=True)])
+        at += n
+    return found
 
 
 def held_out(model: Any, tokenizer: Any, kinds: Mapping[str, Make], *, n: int, seed: int) -> dict[str, float]:
@@ -32,9 +36,8 @@ def held_out(model: Any, tokenizer: Any, kinds: Mapping[str, Make], *, n: int, s
     rng, found = np.random.default_rng([seed, 2]), {}
     model.eval()
     for name, kind in kinds.items():
-        hits: list[bool] = []
-        for _ in range(n):
-            hits += answered(model, encode(tokenizer, kind(Words(rng, held_out=True))))
+        asked = [encode(tokenizer, kind(Words(rng, held_out=True))) for _ in range(n)]
+        hits = [hit for each in answered(model, asked) for hit in each]
         found[name] = sum(hits) / len(hits)
     model.train()
     return found

@@ -1,21 +1,24 @@
 """The resumable training loop of the reading base. Its data follow from the seed and the part.
 
-A part is `PART_TOKENS` tokens, the last one perhaps fewer. Each begins a new stream of exercises, is followed by a
-measurement on held-out exercises and a checkpoint, and appends a line to `training.jsonl`. Under `torchrun` each
-process draws exercises of its own, a batch is shared between them, gradients are averaged, and tokens count over all
-processes; the first one measures and writes.
+A part is some 326 batches, 2 million tokens of the usual ones; the last one perhaps fewer. Each begins a new stream of
+exercises, is followed by a measurement on held-out exercises and a checkpoint, and appends a line to `training.jsonl`.
+Under `torchrun` each process draws exercises of its own, a batch is shared between them, gradients are averaged, and
+tokens count over all processes; the first one measures and writes. On a GPU processes of their own make the exercises.
 """
 
 from __future__ import annotations
 
 import json
 import time
+import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from agentq.base.training import Sequence, average_gradients
 from agentq.learn.adamw import adamw
@@ -28,10 +31,11 @@ from agentq.policies.placement import multiplies_bfloat16
 
 PART_TOKENS = 2_000_000  # long beside the measurement after it
 BATCH_TOKENS = 6144  # over all processes
+MAKERS = 4  # processes that make exercises for a GPU; each makes some 500,000 tokens a second
 MULTIPLE = 256  # sizes are multiples of it, since kernels are compiled, and kept, for each size
 WARM_UP, COOL_DOWN = 0.005, 0.6  # shares of the run: the rate rises, stays, and falls to a twentieth at the end
 
-Stream = Callable[[int, float], Iterator[Sequence]]  # of a part, from so many tokens on
+Stream = Callable[[int, float, int], Iterator[Sequence]]  # of a part, from so many tokens on, for one of the makers
 Metrics = dict[str, Any]
 
 
@@ -42,6 +46,7 @@ def train_parts(
     *,
     num_tokens: int,
     learning_rate: float,
+    batch_tokens: int = BATCH_TOKENS,
     after_part: Callable[[], Metrics],
     on_step: Callable[[Metrics], None],
     ranks: Ranks = ALONE,
@@ -50,7 +55,8 @@ def train_parts(
     """Train for `num_tokens` tokens, or go on from the checkpoint in `out/state`.
 
     Muon and AdamW. The rate is constant but for warm-up and cool-down (Hu et al. 2024, arXiv:2404.06395), so a longer
-    run begins as a shorter one does. `begun`: the steps, tokens and seconds that the model already has.
+    run begins as a shorter one does. `begun`: the steps, tokens and seconds that the model already has. Parts and what
+    the stream takes for tokens stretch with `batch_tokens`.
     """
     optimizer = MuonAdamW(model, learning_rate, 0.05)
     parameters, state = dict(model.named_parameters()), out / "state"
@@ -60,15 +66,18 @@ def train_parts(
     if kept:
         load_state(state, parameters, optimizer)
     model.train()
+    scale, makers = batch_tokens / BATCH_TOKENS, 0 if model.device.type == "cpu" else MAKERS
+    part_tokens = int(PART_TOKENS * scale)
     while position["tokens"] < num_tokens:
-        part, before, losses = position["tokens"] // PART_TOKENS, time.process_time(), list[float]()
-        for batch in batches(stream(part, position["tokens"]), BATCH_TOKENS // ranks.size):
+        part, before, losses = position["tokens"] // part_tokens, time.process_time(), list[float]()
+        source = partial(stream, part, position["tokens"] / scale)
+        for batch in made_batches(source, batch_tokens // ranks.size, makers):
             rate = learning_rate * rate_share(position["tokens"] / num_tokens, first["tokens"] / num_tokens)
             losses.append(_step(model, optimizer, batch, rate, ranks))
             position["step"] += 1
             position["tokens"] += sum(ranks.gather(sum(len(sequence.ids) for sequence in batch)))
             on_step({**position, "loss": losses[-1]})
-            if position["tokens"] // PART_TOKENS > part or position["tokens"] >= num_tokens:
+            if position["tokens"] // part_tokens > part or position["tokens"] >= num_tokens:
                 break
         position["seconds"] += time.process_time() - before
         if ranks.first:
@@ -126,31 +135,61 @@ def batches(source: Iterator[Sequence], tokens_each: int = BATCH_TOKENS) -> Iter
             batch, tokens = [], 0
 
 
-def packed_loss(model: Any, batch: list[Sequence]) -> torch.Tensor:
-    """Mean negative log-likelihood over the batch's weights, in nats.
+def made_batches(
+    source: Callable[[int], Iterator[Sequence]], tokens_each: int, makers: int
+) -> Iterator[list[Sequence]]:
+    """Batches of exercises of `source(0)`, or of `source(0 .. makers - 1)` in turn, each in a process of its own."""
+    if not makers:
+        return batches(source(0), tokens_each)
+    source_of = _Source(source, tokens_each)
+    with warnings.catch_warnings():  # so many whatever the number of cores: the exercises depend on it
+        warnings.filterwarnings("ignore", message="This DataLoader will create", category=UserWarning)
+        return iter(DataLoader(source_of, None, num_workers=makers, prefetch_factor=8, multiprocessing_context="fork"))
 
-    The sequences are one row, a trie of roots, so that each attends to itself alone. The head runs on weighted
-    positions only.
+
+class _Source(IterableDataset[list[Sequence]]):
+    def __init__(self, source: Callable[[int], Iterator[Sequence]], tokens_each: int) -> None:
+        self.source, self.tokens_each = source, tokens_each
+
+    def __iter__(self) -> Iterator[list[Sequence]]:
+        maker = get_worker_info()
+        assert maker is not None
+        return batches(self.source(maker.id), self.tokens_each)
+
+
+def packed_loss(model: Any, batch: list[Sequence]) -> torch.Tensor:
+    """Mean negative log-likelihood over the batch's weights, in nats."""
+    logits, wanted = packed_logits(model, batch)
+    given = np.concatenate([s.weights[1:] for s in batch])
+    weights = torch.from_numpy(given[given != 0]).to(model.device)
+    losses = torch.nn.functional.cross_entropy(logits.float(), wanted, reduction="none")
+    loss: torch.Tensor = (losses * weights).sum() / weights.sum()
+    return loss
+
+
+def packed_logits(model: Any, batch: list[Sequence]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits `[N, V]` and tokens `[N]` of the positions with a weight, sequence by sequence.
+
+    The sequences are one row, a trie of roots, so that each attends to itself alone. The head runs on these positions
+    only.
     """
     missing = -sum(len(s.ids) - 1 for s in batch) % MULTIPLE
     if missing:
         batch = [*batch, Sequence(np.zeros(missing + 1, dtype=np.int32), np.zeros(missing + 1, dtype=np.float32))]
     ids, targets = (np.concatenate([s.ids[cut] for s in batch]).astype(np.int64) for cut in (slice(-1), slice(1, None)))
-    weights = torch.from_numpy(np.concatenate([s.weights[1:] for s in batch])).to(model.device)
+    (rows,) = np.nonzero(np.concatenate([s.weights[1:] for s in batch]))
     lengths = np.array([len(s.ids) - 1 for s in batch])
     bounds = np.concatenate([[0], np.cumsum(lengths)])
     positions = np.arange(bounds[-1]) - np.repeat(bounds[:-1], lengths)
     roots = Trie(ids, positions, [], bounds, np.full(len(batch), -1))
     inputs, places = (torch.from_numpy(x)[None].to(model.device) for x in (ids, positions))
-    plan, rows = TreePlan(roots, model.device), weights.nonzero()[:, 0]
-    filled = torch.cat([rows, rows[:1].expand(-len(rows) % MULTIPLE)])
+    plan = TreePlan(roots, model.device)
+    filled = torch.from_numpy(np.concatenate([rows, np.repeat(rows[:1], -len(rows) % MULTIPLE)])).to(model.device)
     bf16 = multiplies_bfloat16(model.device.type)
     with torch.autocast(model.device.type, torch.bfloat16, enabled=bf16), tree_attention_of(model):
         hidden = model.get_decoder()(input_ids=inputs, position_ids=places, tree=plan, use_cache=False)
         logits = model.get_output_embeddings()(hidden.last_hidden_state[0].index_select(0, filled))[: len(rows)]
-    wanted = torch.from_numpy(targets).to(model.device).index_select(0, rows)
-    losses = torch.nn.functional.cross_entropy(logits.float(), wanted, reduction="none")
-    return (losses * weights[rows]).sum() / weights.sum()
+    return logits, torch.from_numpy(targets[rows]).to(model.device)
 
 
 def rate_share(done: float, begun: float = 0.0) -> float:
