@@ -85,16 +85,17 @@ def test_cascade_computes_each_visible_pair_once_and_nothing_else() -> None:
     trie = forked(scale=90)
     plan = TreePlan(trie)
     seen = np.zeros((len(trie.token_ids),) * 2, dtype=int)
-    for start, end in plan.segments:
+    segments, crossings = plan.cascade
+    for start, end in segments:
         seen[start:end, start:end] += np.tril(np.ones((end - start,) * 2, dtype=int))
-    for queries, keys in plan.crossings:
+    for queries, keys in crossings:
         for q in queries:
             for k in keys:
                 seen[slice(*q), slice(*k)] += 1
     place = np.arange(len(seen))
     visible = (place[None] <= place[:, None]) & (place[:, None] < trie.subtree_end[None])
     np.testing.assert_array_equal(seen, visible)
-    assert len({keys for _, keys in plan.crossings}) == len(plan.crossings)  # siblings attend together
+    assert len({keys for _, keys in crossings}) == len(crossings)  # siblings attend together
 
 
 @pytest.mark.parametrize("scale", [30, 90])  # all segments short; some long
@@ -121,6 +122,26 @@ def test_flex_forward_equals_the_cascade() -> None:
     with torch.no_grad():
         found = flex(*inputs, TreePlan(trie), 0.7)  # type: ignore[call-arg]
     torch.testing.assert_close(found, packed(*inputs, trie, 0.7), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [1, 5, 18, 30, 90])
+def test_the_block_mask_is_that_of_all_entries(scale: int) -> None:
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    trie = forked(scale)
+    end, size = torch.from_numpy(trie.subtree_end), len(trie.token_ids)
+    want = create_block_mask(lambda b, h, q, k: (k <= q) & (q < end[k]), None, None, size, size, device="cpu")
+    found = TreePlan(trie).block_mask
+    assert found.shape == want.shape and torch.equal(found.to_dense(), want.to_dense())
+    assert torch.equal(found.full_kv_num_blocks, want.full_kv_num_blocks)
+    for kind in ("kv", "full_kv", "q", "full_q"):
+        counts, ours, theirs = (
+            getattr(found, f"{kind}_num_blocks"),
+            *(getattr(mask, f"{kind}_indices")[0, 0] for mask in (found, want)),
+        )
+        assert torch.equal(counts, getattr(want, f"{kind}_num_blocks"))
+        assert all(torch.equal(a[:n], b[:n]) for n, a, b in zip(counts.flatten(), ours, theirs, strict=True))
+    assert scale < 90 or int(found.full_kv_num_blocks.sum()) > 5
 
 
 @pytest.mark.gpu

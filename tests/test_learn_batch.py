@@ -148,7 +148,7 @@ def test_plan_step_merges_a_conversation_that_is_only_appended_to() -> None:
     assert batch.targets.tolist() == [t for s in samples for t in s.token_ids.tolist()]
     assert part.action_mask.sum() == 4 * 3
     assert batch.tree is not None
-    assert batch.tree.crossings == []  # plain causal attention
+    assert batch.tree.cascade[1] == []  # plain causal attention
 
 
 @pytest.mark.parametrize("max_tokens", [30, 64, 200, 10_000])

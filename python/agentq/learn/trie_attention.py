@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, cached_property
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import AttentionInterface
@@ -25,6 +26,7 @@ from agentq.errors import ModelError
 from agentq.learn.trie import Trie
 
 NAME = "agentq_trie"
+BLOCK = 128  # tokens of FlexAttention's blocks
 LONG = 512  # tokens of a segment from which the backward kernel is faster in bfloat16 than in float32
 
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -37,21 +39,49 @@ class TreePlan:
     """The attention plan of one trie, the same for every layer."""
 
     def __init__(self, trie: Trie, device: torch.device | str = "cpu") -> None:
-        self.segments, self.crossings = _cascade(trie)
-        self.subtree_end = torch.from_numpy(trie.subtree_end).to(device)
-        self._block_mask: Any = None
+        self._trie, self._device = trie, device
 
-    @property
+    @cached_property
+    def cascade(self) -> tuple[list[tuple[int, int]], list[tuple[Slices, Slices]]]:
+        """Segments and crossings, see `_cascade`."""
+        return _cascade(self._trie)
+
+    @cached_property
     def block_mask(self) -> Any:
-        """FlexAttention's block mask of the ancestor test, made once."""
-        if self._block_mask is None:
-            from torch.nn.attention.flex_attention import create_block_mask
+        """FlexAttention's block mask of the ancestor test.
 
-            end = self.subtree_end
-            self._block_mask = create_block_mask(
-                lambda b, h, q, k: (k <= q) & (q < end[k]), None, None, len(end), len(end), device=end.device
-            )
-        return self._block_mask
+        `create_block_mask` finds it from all T x T entries. Here it follows from the blocks' ends: queries of a later
+        block see something of a key block if its largest subtree end is beyond their first one, and all of it if its
+        smallest is not before their last one. A block that T cuts off is never full.
+        """
+        from torch.nn.attention.flex_attention import BlockMask
+
+        ends = self._trie.subtree_end
+        size = len(ends)
+        starts = np.arange(0, size, BLOCK)
+        last = np.minimum(starts + BLOCK, size)
+        later = np.tri(len(starts), k=-1, dtype=bool)
+        full = later & (np.minimum.reduceat(ends, starts) >= last[:, None]) & (last - starts == BLOCK)[:, None]
+        partial = later & (np.maximum.reduceat(ends, starts) > starts[:, None]) & ~full
+        np.fill_diagonal(partial, True)
+        end, some, which, whole, those = (
+            torch.from_numpy(x).to(self._device) for x in (ends, *_listed(partial), *_listed(full))
+        )
+        return BlockMask.from_kv_blocks(
+            some,
+            which,
+            whole,
+            those,
+            BLOCK_SIZE=BLOCK,
+            mask_mod=lambda b, h, q, k: (k <= q) & (q < end[k]),
+            seq_lengths=(size, size),
+        )
+
+
+def _listed(blocks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`[1, 1, n]` number of true entries in each row of `[n, n]`, and `[1, 1, n, n]` their columns first."""
+    columns = np.argsort(~blocks, axis=1, kind="stable").astype(np.int32)
+    return blocks.sum(axis=1, dtype=np.int32)[None, None], columns[None, None]
 
 
 def _cascade(trie: Trie) -> tuple[list[tuple[int, int]], list[tuple[Slices, Slices]]]:
@@ -150,10 +180,11 @@ class _Cascade(torch.autograd.Function):
         q, k, v = _wide(query, key, value)
         own, path = torch.empty_like(q), torch.zeros_like(q)
         own_lse, path_lse = q.new_empty(q.shape[:-1]), q.new_full(q.shape[:-1], -torch.inf)
-        for start, end in tree.segments:
+        segments, crossings = tree.cascade
+        for start, end in segments:
             at = (slice(None), slice(None), slice(start, end))
             own[at], own_lse[at] = _flash(q[at], k[at], v[at], 0.0, True, scale=scale)
-        for queries, keys in tree.crossings:
+        for queries, keys in crossings:
             out, lse = _flash(_take(q, queries), _take(k, keys), _take(v, keys), 0.0, False, scale=scale)
             _put(path, queries, out)
             _put(path_lse, queries, lse)
@@ -168,14 +199,15 @@ class _Cascade(torch.autograd.Function):
         own = grad, *saved
         wide = _wide(*own)
         found = [torch.empty_like(x) for x in wide[1:4]]
-        for start, end in ctx.tree.segments:
+        segments, crossings = ctx.tree.cascade
+        for start, end in segments:
             at = (slice(None), slice(None), slice(start, end))
             inputs = (x[at] for x in (own if end - start >= LONG else wide))
             parts = _flash_backward(*inputs, lse[at], 0.0, True, scale=ctx.scale)
             for total, part in zip(found, parts, strict=True):
                 total[at] = part
         query, key, value, merged = saved
-        for queries, keys in ctx.tree.crossings:
+        for queries, keys in crossings:
             # Query heads of one key head become further queries, which is the same if nothing is masked.
             of_queries = [_take(x, queries) for x in (grad, query, merged, lse)]
             gq, qq, oq, lq = (x.reshape(1, key.shape[1], -1, *x.shape[3:]) for x in of_queries)

@@ -214,6 +214,9 @@ def load_checkpoint(
     Raises ModelError if one is missing or they do not match.
     """
     chosen = {} if attention == "auto" else {"attn_implementation": attention}
+    if torch.device(device).type == "cuda":
+        # On Hopper GPUs torch prefers cuDNN's attention, which builds a kernel for each new length, for up to 0.4 s.
+        torch.backends.cuda.enable_cudnn_sdp(False)
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
         model, info = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, output_loading_info=True, **chosen)
