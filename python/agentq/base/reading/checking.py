@@ -13,6 +13,9 @@ from agentq.types import EnvAction
 _ELEMENT = re.compile(r"^(\w+) (?:(.*?) )?\[(\d+)\](?:: (.*))?$", re.MULTILINE)
 _FIELDS = ("textbox", "combobox", "checkbox", "radio", "switch")
 _STATED = re.compile(r" (?:yes|no)\b")
+_LEAVING = ("Change", "Home", "Back")
+_CHOSEN = re.compile(r"^heading (?:Your details|Choose a time)\ntext (?P<place>.+)\ntext (?P<when>.+)$", re.MULTILINE)
+_PLACE = re.compile(r"^heading (?P<place>.+)\ntext .+\ncombobox Date ", re.MULTILINE)
 
 
 def checked(page: str, due: EnvAction, thought: str) -> str:
@@ -35,6 +38,26 @@ def checked(page: str, due: EnvAction, thought: str) -> str:
         said += [f"{other} no" for other in before] + [f"{name} yes"] * bool(before)
     text = [due.text] if due.text is not None else []
     return " , ".join([*said, " ".join(filter(None, [name, f"[{element}]", *text]))])
+
+
+def leaves(page: str, due: EnvAction) -> bool:
+    """Whether `due` leaves the page for an earlier one. The reason is not in its fields, which may all be right."""
+    return any(element == str(due.element) and name in _LEAVING for _, name, element, _ in _ELEMENT.findall(page))
+
+
+def chosen(page: str, thought: str) -> list[str]:
+    """Verdicts on what a page of `booking` says was chosen on earlier ones, as the expert's `thought` has it.
+
+    "Blue Fox Diner Marina yes", "May 4 at 7:30 PM , party of 2 no".
+    """
+    found = _CHOSEN.search(page) or _PLACE.search(page)
+    if found is None:
+        return []
+    if "go back to find" in thought:
+        return [f"{found['place']} no"]
+    when = found.groupdict().get("when")
+    verdict = "no" if thought.startswith("change to") else "yes"
+    return [f"{found['place']} yes", *([f"{when} {verdict}"] if when else [])]
 
 
 def _verdict(name: str, value: str, verdict: str) -> str:

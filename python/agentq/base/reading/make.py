@@ -34,7 +34,7 @@ HEAD = 32  # size of a head
 
 @dataclass(frozen=True, slots=True)
 class ReadingSettings:
-    """All ours. Numbers of walks and demonstrations are per site; token counts include padding."""
+    """All ours. Numbers of walks and demonstrations are per site and 60 M tokens; token counts include padding."""
 
     sites: tuple[str, ...] = ("booking", "shop")
     hidden_size: int = 160  # a multiple of HEAD
@@ -91,15 +91,16 @@ def make_reading(
         else:
             model = LlamaForCausalLM(_config(s, tokenizer))
             write_induction_heads(model)
+        times = max(1, round(s.tokens / 60e6))  # what comes too often is remembered instead of read
         sites = Sites.collect(
-            walks=s.walks,
-            acted=s.demonstrations,
-            ranked=s.ranked_demonstrations,
+            walks=times * s.walks,
+            acted=times * s.demonstrations,
+            ranked=times * s.ranked_demonstrations,
             slip_rate=s.slip_rate,
             seed=s.seed,
-            corrected=s.corrected,
+            corrected=times * s.corrected,
         )
-        kinds = {**KINDS, **sites.kinds, "block": Programs.collect(s.programs).block}
+        kinds = {**KINDS, **sites.kinds, "block": Programs.collect(times * s.programs).block}
 
         def stream(part: int, tokens: float, maker: int) -> Iterator[Sequence]:
             own = (maker or ranks.index,) if maker or not ranks.first else ()  # there are several of one kind alone

@@ -88,6 +88,11 @@ def in_turn(thought: str, history: History) -> str:
     return thought
 
 
+def asks_several(instruction: str) -> bool:
+    """Whether an instruction asks for several reservations."""
+    return bool(_TURN.search(instruction))
+
+
 def asked_elsewhere(text: str, instruction: str) -> list[str]:
     """What the other reservations of an instruction have where one has `text`."""
     turns = [*_TURN.finditer(instruction)]

@@ -8,17 +8,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from agentq import envs
-from agentq.agent.actions import format_action, parse_action
+from agentq.agent.actions import format_action
 from agentq.agent.prompts import critic_answer, critic_messages, judge_messages, policy_messages
 from agentq.base.demonstrations import Demonstration, demonstrate
 from agentq.base.exercises import TrainingExample, near_misses
 from agentq.base.orders import page_elements
 from agentq.base.pages import collect_pages
-from agentq.base.reading.checking import checked
+from agentq.base.reading.checking import checked, chosen, leaves
 from agentq.base.reading.copying import act, ask
 from agentq.base.reading.judging import finding
+from agentq.base.reading.proposing import likely_instead
 from agentq.base.reading.renaming import renamed
-from agentq.base.reading.seeing import asked_elsewhere, in_turn, seen
+from agentq.base.reading.seeing import asks_several, in_turn, seen
 from agentq.base.reading.words import Words
 from agentq.envs.booking import tasks as booking
 from agentq.envs.lexicon import TIMES
@@ -99,37 +100,26 @@ class Sites:
     def rank(self, w: Words) -> TrainingExample:
         """A step of another episode to pick out of other actions; verdicts come before the pick.
 
-        Many of the others are what a policy proposes: a value that is usual in this field, the action before once more,
-        and the click that comes too early.
+        Many of the others are what a policy proposes. Of a page of `booking` the thought says first whether what was
+        chosen on earlier pages is right.
         """
         while True:
             at = w.below(len(self.ranked))
             d = _mostly_renamed(self.ranked[at], w)
-            likely = self._likely(at, d, w)
+            likely = likely_instead(d, self.values, _field(self.ranked[at]), w)
             others = [*d.others, *near_misses(w.rng, d.history.observation.text, d.action, [d.history.instruction])]
             distinct = [o for o in dict.fromkeys(likely if w.chance(0.6) else likely + others) if o != d.action]
             if distinct:
                 break
         listed = [d.action, *(distinct[i] for i in w.rng.permutation(len(distinct))[: 1 + w.below(4)])]
         listed = [listed[i] for i in w.rng.permutation(len(listed))]
-        said = checked(d.history.observation.text, d.action, d.thought)
+        page = d.history.observation.text
+        said = d.thought if leaves(page, d.action) else checked(page, d.action, d.thought)
         said = said if said == d.thought else in_turn(said, d.history)
+        if not asks_several(d.history.instruction):
+            said = " , ".join([*chosen(page, d.thought), said])
         asked = critic_messages(_recent(d.history, w), listed)
         return TrainingExample(asked, f"THOUGHT: {said}\n{critic_answer(d.action)}")
-
-    def _likely(self, at: int, d: Demonstration, w: Words) -> list[EnvAction]:
-        """What a policy proposes instead of step `at`, which may have got other names in `d`."""
-        found, names = [], [name for _, _, name in page_elements(d.history.observation.text)]
-        if d.history.actions and (last := parse_action(d.history.actions[-1]).env_action) is not None:
-            found += [last] * (last.text is not None)
-        if d.action.text is not None:
-            usual = self.values[_field(self.ranked[at])]
-            texts = asked_elsewhere(d.action.text, d.history.instruction)
-            texts += [*(w.one(usual) for _ in range(4)), w.name(), f"{d.action.text} {w.name()}"]
-            found += [replace(d.action, text=text) for text in texts]
-            early = [i + 1 for i, name in enumerate(names) if name in ("Find table", "Buy now", "Complete", "Find")]
-            found += [EnvAction(Command.CLICK, element) for element in early]
-        return found
 
     def results(self, w: Words) -> TrainingExample:
         """A page of results and several wishes: verdicts one by one, then the first that fits or the next page."""

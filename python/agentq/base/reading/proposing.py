@@ -1,0 +1,45 @@
+"""What a policy proposes instead of the step that is due, for exercises of ranking."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from agentq.agent.actions import parse_action
+from agentq.base.demonstrations import Demonstration
+from agentq.base.orders import page_elements
+from agentq.base.reading.seeing import asked_elsewhere
+from agentq.base.reading.words import Words
+from agentq.types import Command, EnvAction
+
+Values = Mapping[str, Sequence[str]]  # what the expert enters or selects, by the field
+_EARLY, _AWAY = ("Find table", "Buy now", "Complete", "Find"), ("Change", "Home", "Back")
+
+
+def likely_instead(d: Demonstration, values: Values, field: str, w: Words) -> list[EnvAction]:
+    """Wrong values of the `field` that is due, the last action once more, clicks that come too early or leave the page.
+
+    If the page should be left, entries for its fields, too: else a click that leaves would be right whenever offered.
+    """
+    found, names = [], [name for _, _, name in page_elements(d.history.observation.text)]
+    if d.history.actions and (last := parse_action(d.history.actions[-1]).env_action) is not None:
+        found += [last] * (last.text is not None)
+    if d.action.text is not None:
+        texts = asked_elsewhere(d.action.text, d.history.instruction)
+        texts += [*(w.one(values[field]) for _ in range(4)), w.name(), f"{d.action.text} {w.name()}"]
+        found += [replace(d.action, text=text) for text in texts]
+        found += [EnvAction(Command.CLICK, i + 1) for i, name in enumerate(names) if name in (*_EARLY, *_AWAY)]
+    elif d.action.element and names[d.action.element - 1] in _AWAY:
+        found += _filled(d, values, w)
+    return found
+
+
+def _filled(d: Demonstration, values: Values, w: Words) -> list[EnvAction]:
+    """An entry for each field of a page, with the instruction's value if it has a usual one."""
+    found = list[EnvAction]()
+    for role, element, name in page_elements(d.history.observation.text):
+        if role in ("textbox", "combobox") and (usual := values.get(name)):
+            told = [value for value in usual if value in d.history.instruction]
+            command = Command.TYPE if role == "textbox" else Command.SELECT
+            found.append(EnvAction(command, element, w.one(told or usual)))
+    return found
