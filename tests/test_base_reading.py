@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +35,7 @@ from agentq.base.reading.seeing import compared, seen  # noqa: E402
 from agentq.base.reading.sites import Sites  # noqa: E402
 from agentq.base.reading.tokenizer import train_reading_tokenizer  # noqa: E402
 from agentq.base.reading.words import Words, reserved  # noqa: E402
-from agentq.base.training import CHOICE_WEIGHT, encode_example, weighted_loss  # noqa: E402
+from agentq.base.training import CHOICE_WEIGHT, Sequence, encode_example, weighted_loss  # noqa: E402
 from agentq.errors import ConfigError, StoreError  # noqa: E402
 from agentq.learn.sharding import join  # noqa: E402
 from agentq.store.directory import Lock  # noqa: E402
@@ -373,6 +374,40 @@ def test_training_goes_on_where_it_was_stopped(tokenizer: Any, tmp_path: Path, m
     lines = [(tmp_path / name / "training.jsonl").read_text().splitlines() for name in ("whole", "stopped")]
     logs = [[json.loads(line) | {"seconds": 0} for line in each] for each in lines]
     assert logs[0] == logs[1] and len(logs[0]) >= 2 and logs[0][0]["right"] == {"say": 0.5}
+
+
+def test_makers_take_turns_with_batches_of_their_own() -> None:
+    def source(maker: int) -> Iterator[Sequence]:
+        while True:
+            yield Sequence(np.full(4, maker, dtype=np.int32), np.ones(4, dtype=np.float32))
+
+    made = training.made_batches(source, 10, 3)
+    assert [{int(s.ids[0]) for s in next(made)} for _ in range(7)] == [{0}, {1}, {2}, {0}, {1}, {2}, {0}]
+    alone = training.made_batches(source, 10, 0)
+    assert [len(next(alone)) for _ in range(2)] == [3, 3]
+
+
+def test_larger_batches_stretch_parts_and_what_is_due(tokenizer: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(training, "PART_TOKENS", 1000)
+    monkeypatch.setattr(training, "BATCH_TOKENS", 450)
+    asked = []
+
+    def stream(part: int, tokens: float, maker: int) -> Iterator[Sequence]:
+        asked.append((part, tokens))
+        return exercise_stream(tokenizer, KINDS, (0, part), tokens, 400)
+
+    training.train_parts(
+        make_model(tokenizer),
+        stream,
+        tmp_path,
+        num_tokens=4500,
+        learning_rate=1e-3,
+        batch_tokens=900,
+        after_part=dict,
+        on_step=lambda _: None,
+    )
+    ends = [json.loads(line)["tokens"] for line in (tmp_path / "training.jsonl").read_text().splitlines()]
+    assert asked == [(end // 2000, end / 2) for end in [0, *ends[:-1]]] and len(asked) > 1 and ends[0] >= 2000
 
 
 def shared_training(out: Path, tokenizer: Any) -> tuple[list[Any], int]:

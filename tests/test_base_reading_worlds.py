@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -13,12 +15,13 @@ pytest.importorskip("pydantic_monty")
 from agentq import envs
 from agentq.agent.actions import format_action, parse_action
 from agentq.agent.prompts import policy_messages
-from agentq.base.reading.checking import checked
+from agentq.base.reading.checking import checked, chosen, leaves
 from agentq.base.reading.copying import guest
 from agentq.base.reading.encoding import encode
 from agentq.base.reading.games import game
 from agentq.base.reading.mixture import own_texts
 from agentq.base.reading.programs import SITE, Programs, session
+from agentq.base.reading.sites import Sites
 from agentq.base.reading.tokenizer import train_reading_tokenizer
 from agentq.base.reading.words import Words
 from agentq.types import Command, EnvAction, History, Language, Split
@@ -114,6 +117,46 @@ LIST = "textbox Search [1]: Fox\nlink Blue Fox Diner [2]\ntext cheap\nlink Old F
 def test_a_critic_checks_what_stands_before_the_due_element(page: str, due: EnvAction, said: str) -> None:
     assert checked(page, due, "done") == said
     assert checked(page, due, "[3] 61 no , open [4]") == "[3] 61 no , open [4]", "it has verdicts of its own"
+
+
+DETAILS = """heading Your details
+text Blue Fox Diner Marina
+text May 4 at 7:30 PM , party of 2
+textbox First name [1]
+combobox Seating [2]
+link Change [3]
+link Home [4]"""
+
+
+@pytest.mark.parametrize(
+    ("thought", "said"),
+    [
+        ("change to May 4 at 8:00 PM , Change [3]", ["Blue Fox Diner Marina yes", "May 4 at 7:30 PM , party of 2 no"]),
+        ("go back to find Old Fox Diner , Home [4]", ["Blue Fox Diner Marina no"]),
+        ("First name [1] Ann", ["Blue Fox Diner Marina yes", "May 4 at 7:30 PM , party of 2 yes"]),
+    ],
+)
+def test_a_critic_checks_first_what_was_chosen_on_earlier_pages(thought: str, said: list[str]) -> None:
+    assert chosen(DETAILS, thought) == said
+    form = "heading Blue Fox Diner Marina\ntext Thai , cheap\ncombobox Date [1]: May 4\nlink Home [2]"
+    assert chosen(form, thought) == said[:1] and chosen(FORM, thought) == []
+    assert [leaves(DETAILS, EnvAction(Command.CLICK, i)) for i in range(1, 6)] == [False, False, True, True, False]
+
+
+def test_clicks_that_leave_and_entries_are_offered_beside_each_other() -> None:
+    sites = Sites.collect(walks=1, acted=1, ranked=40, slip_rate=0.3, seed=0)
+    words, due = Words(np.random.default_rng(0)), Counter[str]()
+    for _ in range(3000):
+        example = sites.rank(words)
+        page, _, offered = example.messages[-1]["content"].rpartition("OBSERVATION:")[2].partition("PROPOSALS:")
+        best = parse_action(f"COMMANDS: {example.answer.rpartition('BEST: ')[2]}").env_action
+        away = re.findall(r"^link (?:Change|Home|Back) \[(\d+)\]", page, re.MULTILINE)
+        if best is not None and re.search(r"^(?:TYPE|SELECT)", offered, re.MULTILINE):
+            if any(f"CLICK [{i}]" in offered for i in away):
+                due["leave" if str(best.element) in away else "stay"] += 1
+            if leaves(page, best):
+                assert not re.search(r"(?:First name|Date|Color|Size) .*yes", example.answer.partition("BEST")[0])
+    assert due["stay"] > due["leave"] > 20
 
 
 def test_a_guests_name_is_asked_for_in_two_fields() -> None:

@@ -175,6 +175,9 @@ def test_base_replaces_no_other_directory(tmp_path: Path, capsys: pytest.Capture
     ("words", "message"),
     [
         (["--tokens", "9"], "--tokens must be at least 1, and is for reading; got 9 for small"),
+        (["reading", "--width", "100"], "--width must be a multiple of 32, and is for reading; got 100 for reading"),
+        (["reading", "--batch", "0"], "--batch must be at least 1, and is for reading; got 0 for reading"),
+        (["reading", "--base", "here", "--width", "64"], "--width must be left out with --base, whose width stays"),
         (["--base", "here"], "--base is for reading; got here for small: leave it out"),
         (["reading", "--base", "here"], "--base must be what agentq base reading made; got here without its"),
     ],

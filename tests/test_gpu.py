@@ -168,6 +168,13 @@ def test_a_stage_gives_the_learners_memory_back(base: Path, tmp_path: Path, rank
     assert memory() - before < 1 << 20
 
 
+@pytest.mark.gpu
+def test_attention_that_builds_a_kernel_for_each_length_is_off(base: Path) -> None:
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    TransformersEngine(base, device="cuda")
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
+
+
 def memory() -> int:
     """Bytes of tensors on the GPU. The matrix library keeps a workspace of 32 MiB for each thread that has used it."""
     gc.collect()

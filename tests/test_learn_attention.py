@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch._dynamo
 from torch import Tensor
 
 from agentq.errors import ModelError
+from agentq.learn import trie_attention
 from agentq.learn.trie import Trie, build_trie
 from agentq.learn.trie_attention import NAME, TreePlan, flex, tree_attention, tree_attention_of
 from tests.learn_factory import tiny_llama
@@ -142,6 +144,12 @@ def test_the_block_mask_is_that_of_all_entries(scale: int) -> None:
         assert torch.equal(counts, getattr(want, f"{kind}_num_blocks"))
         assert all(torch.equal(a[:n], b[:n]) for n, a, b in zip(counts.flatten(), ours, theirs, strict=True))
     assert scale < 90 or int(found.full_kv_num_blocks.sum()) > 5
+
+
+def test_flex_attention_may_be_compiled_for_many_shapes_before_torch_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch._dynamo.config, "recompile_limit", 8)
+    trie_attention._flex_kernel.__wrapped__("cpu")
+    assert torch._dynamo.config.recompile_limit == 64
 
 
 @pytest.mark.gpu

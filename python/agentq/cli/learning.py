@@ -163,6 +163,8 @@ def base(args: Namespace) -> int:
         if args.name == "small" or value < least or value % least:
             must = "at least 1" if least == 1 else f"a multiple of {least}"
             raise ConfigError(f"{word} must be {must}, and is for reading; got {value} for {args.name}")
+    if args.base is not None and args.width is not None:
+        raise ConfigError(f"--width must be left out with --base, whose width stays; got {args.width}")
     if args.base is not None and args.name == "small":
         raise ConfigError(f"--base is for reading; got {args.base} for small: leave it out")
     require_train("base")

@@ -1,0 +1,116 @@
+"""Rows in slots of one tensor, as on accelerators, computed here on the CPU: logits, room, and what is given back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from architectures import make_model
+
+from agentq.policies import columns, llama, slots, trial
+from agentq.policies.columns import Growth, SharedColumns
+from agentq.policies.prefix import PrefixCache
+from agentq.policies.slots import Slots
+from agentq.policies.transformers_engine import TransformersEngine
+from agentq.policies.trial import choose_columns, plain_logits
+from tests.test_small_llama import SHAPES, model_of
+
+
+class InSlots(SharedColumns):
+    """Its rows have slots on a CPU, too."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.slots = Slots()
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Little room at first, and no decoder in the core, which has no slots."""
+    monkeypatch.setattr(llama, "SMALL", 0)
+    monkeypatch.setattr(slots, "LEAST", 2)
+    monkeypatch.setattr(slots, "ROOM", 8)
+    monkeypatch.setattr(columns, "ROOM", 2)
+
+
+@pytest.mark.usefixtures("narrow")
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@torch.inference_mode()
+def test_rows_in_slots_have_the_logits_of_a_plain_forward_pass(shape: tuple[int, int, int, int, int]) -> None:
+    model, rng = model_of(*shape), np.random.default_rng(0)
+    shared = InSlots(model, PrefixCache(1 << 30))
+    prompts = [rng.integers(0, 90, n).astype(np.int32) for n in (100, 600, 1, 40)]
+    prompts.append(np.concatenate([prompts[1][:300], prompts[3][:4]]))  # its new tokens are few
+
+    def near(found: torch.Tensor, *rows: np.ndarray) -> None:
+        want = torch.stack([plain_logits(model, row)[-1] for row in rows])
+        torch.testing.assert_close(found, want, atol=2e-5, rtol=2e-5)
+
+    rows = [shared.begin(prompt) for prompt in prompts[:4]]
+    near(shared.forward([Growth(row) for row in rows]), *prompts[:4])
+    rows.append(shared.begin(prompts[4]))
+    assert rows[4].num_cached == 288
+    branches = [[p] for p in prompts]
+    for widths in (
+        (3, 1, 2, 9, 0),
+        (3, 2, 2, 20, 1),
+        (1, 2, 1, 9, 1),
+        (2, 2, 2, 2, 2),
+        (2, 1, 3, 2, 2),
+        (1, 1, 1, 1, 1),
+    ):
+        grown = []
+        for i, (row, width) in enumerate(zip(rows, widths, strict=True)):
+            tokens = rng.integers(0, 90, width).tolist()
+            parents = rng.integers(0, len(branches[i]), width).tolist()
+            branches[i] = [np.append(branches[i][parent], token) for token, parent in zip(tokens, parents, strict=True)]
+            branches[i] = branches[i] or [prompts[i]]
+            grown.append(Growth(row, tokens, parents))
+        near(shared.forward(grown), *(branch for each in branches for branch in each))
+
+
+@pytest.mark.usefixtures("narrow")
+@torch.inference_mode()
+def test_a_slot_is_free_when_its_row_is_gone_and_without_rows_there_is_no_memory() -> None:
+    shared = InSlots(model_of(*SHAPES[0]), PrefixCache(0))
+    rows = [shared.begin(np.arange(n, dtype=np.int32)) for n in (5, 20, 9)]
+    shared.forward([Growth(row) for row in rows])
+    assert {row.slot for row in rows} == {0, 1, 2} and shared.slots is not None
+    assert shared.slots.states.shape[2:5] == (4, 4, 24)  # slots doubled, room for 20 + 2 in eights
+    free = rows.pop(1).slot
+    rows.append(shared.begin(np.arange(7, dtype=np.int32)))
+    shared.forward([Growth(rows[2])])
+    assert rows[2].slot == free
+    rows.clear()
+    assert not shared.slots.states.numel()
+
+
+@pytest.mark.parametrize("name", ["Mistral", "Qwen3", "Gemma3Text", "Phi3"])
+def test_the_trial_takes_slots_of_other_models_with_windows_and_without(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial, "SharedColumns", InSlots)
+    assert choose_columns(make_model(name))[1]
+    monkeypatch.setattr(slots.Batch, "attend", lambda self, layer, query, key, value, scale: torch.zeros_like(query[0]))
+    assert not choose_columns(make_model(name))[1]
+
+
+def test_an_engine_answers_many_requests_in_few_slots(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prompts = [np.arange(4, 10 + i, dtype=np.int32) for i in range(30)]
+
+    def answers(engine: TransformersEngine) -> list[list[int]]:
+        found = engine.generate(prompts, 3, seeds=range(30), max_new_tokens=12)
+        return [sample.token_ids.tolist() for some in found for sample in some]
+
+    want = answers(TransformersEngine(base))
+    engine = TransformersEngine(base, max_rows=5)
+    shared = InSlots(engine.model, engine.prefixes)
+    shared.llama, engine._columns = None, shared
+    most = list[int]()
+    take = Slots.take
+    monkeypatch.setattr(Slots, "take", lambda self, *given: most.append(take(self, *given)) or most[-1])
+    assert answers(engine) == want and len(most) == 30 and max(most) < 5
+    assert shared.slots is not None and not shared.slots.states.numel()
