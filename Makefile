@@ -168,12 +168,12 @@ bench-setup: setup browsergym
 	$(PEERS)/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt -r benchmarks/peers.txt
 	$(PEERS)/bin/python -m pip --disable-pip-version-check install -q --no-deps llm-reasoners==1.0.2 lits-llm==0.4.0
 
-# What benchmarks/gpu_machine.sh installs on a machine with Python 3.12 and a GPU but without network: 39 MiB of wheels.
+# What benchmarks/gpu_machine.sh installs on a machine with Python 3.12 and a GPU but without network: 59 MiB of wheels.
 GPU_WHEELS := build/gpu-wheels
 gpu-wheels: setup
 	$(PIP) download -q -d $(GPU_WHEELS) --no-deps --only-binary=:all: --python-version 3.12 \
 	    $(foreach glibc,31 28 17,--platform manylinux_2_$(glibc)_x86_64) --platform manylinux2014_x86_64 \
-	    -c constraints.txt -r benchmarks/gpu.txt
+	    -c constraints.txt -r benchmarks/gpu.txt -r benchmarks/gpu_peers.txt
 	@du -sh $(GPU_WHEELS)
 
 # Tests the core with random calls and forged snapshots, and the bindings with random arguments, under sanitizers.

@@ -56,7 +56,6 @@ LINES: Lines = {
         ("grown[:, :, :before, :, :filled] = self.states", "pass"),
         ("self._taken[slot] = False\n", "pass\n"),
         ("if not any(self._taken):", "if False:"),
-        ("seen[:, :, 0] = True", "pass"),
         ("np.tri(n, p.length, p.length - n, dtype=bool) if mask is None", "True if mask is None"),
         ("p.length - n + i, slot * width + i", "p.length - 1, slot * width + i"),
         ("query.new_zeros(hidden.shape).masked_fill_(hidden, -torch.inf)", "query.new_zeros(hidden.shape)"),
