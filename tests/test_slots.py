@@ -79,13 +79,13 @@ def test_a_slot_is_free_when_its_row_is_gone_and_without_rows_there_is_no_memory
     rows = [shared.begin(np.arange(n, dtype=np.int32)) for n in (5, 20, 9)]
     shared.forward([Growth(row) for row in rows])
     assert {row.slot for row in rows} == {0, 1, 2} and shared.slots is not None
-    assert shared.slots.states.shape[2:5] == (4, 4, 24)  # slots doubled, room for 20 + 2 in eights
+    assert shared.slots.layers[2].shape[1:4] == (4, 4, 24)  # slots doubled, room for 20 + 2 in eights
     free = rows.pop(1).slot
     rows.append(shared.begin(np.arange(7, dtype=np.int32)))
     shared.forward([Growth(rows[2])])
     assert rows[2].slot == free
     rows.clear()
-    assert not shared.slots.states.numel()
+    assert not shared.slots.layers
 
 
 @pytest.mark.parametrize("name", ["Mistral", "Qwen3", "Gemma3Text", "Phi3"])
@@ -113,4 +113,4 @@ def test_an_engine_answers_many_requests_in_few_slots(base: Path, monkeypatch: p
     take = Slots.take
     monkeypatch.setattr(Slots, "take", lambda self, *given: most.append(take(self, *given)) or most[-1])
     assert answers(engine) == want and len(most) == 30 and max(most) < 5
-    assert shared.slots is not None and not shared.slots.states.numel()
+    assert shared.slots is not None and not shared.slots.layers

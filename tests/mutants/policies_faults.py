@@ -38,14 +38,14 @@ LINES: Lines = {
         ("self.depths[-1] + 1 if self.depths else 0", "len(self.depths)"),
         ("self.depths += [depth] * count", "self.depths += [0] * count"),
         ("buffer[:, :, :, :filled] = held", "pass"),
-        ("torch.cat(self.known, dim=3, out=states[:, :, :, : self.num_cached])", "pass"),
+        ("torch.cat(self.known, dim=3, out=self._states[:, :, :, : self.num_cached])", "pass"),
     ],
     ("columns.py", "test_slots"): [
         ("self.slots.reserve(self.length)", "pass"),
         ("finalize(self, self.slots.give_back, self.slot).atexit = False", "pass"),
         ("self.slot = self.slots.take(self.length + ROOM", "self.slot = self.slots.take(ROOM"),
-        ("self.slots is None else self.slots.states[:, :, self.slot]",
-         "self.slots is None else self.slots.states[:, :, 0]"),
+        ("layer[:, self.slot, :, : len(self.prompt)]", "layer[:, 0, :, : len(self.prompt)]"),
+        ("states[:, self.slot, :, : self.num_cached] = known", "pass"),
     ],
     ("attention.py", "test_slots"): [
         ("mask = np.tri(count, p.length, p.length - count, dtype=bool)", "pass"),
@@ -53,7 +53,9 @@ LINES: Lines = {
         ("if (p.start, windowed) not in self._masks:", "if True not in [w for _, w in self._masks]:"),
     ],
     ("slots.py", "test_slots"): [
-        ("grown[:, :, :before, :, :filled] = self.states", "pass"),
+        ("grown[:, :before, :, :filled] = layer", "pass"),
+        ("2 * slots if all(self._taken) else slots", "2 * slots"),
+        ("max(room, _rounded(length, ROOM)))\n        slot", "room)\n        slot"),
         ("self._taken[slot] = False\n", "pass\n"),
         ("if not any(self._taken):", "if False:"),
         ("np.tri(n, p.length, p.length - n, dtype=bool) if mask is None", "True if mask is None"),

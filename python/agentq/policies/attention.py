@@ -30,12 +30,12 @@ class Keeper(Protocol):
 
     slot: int  # in `Slots`
 
-    def states(self, like: Tensor) -> Tensor:
-        """`[layers, 2, heads, room, d]` keys and values, with room for new tokens. `like`: `[heads, T, d]`."""
+    def states(self, layer: int, like: Tensor) -> Tensor:
+        """`[2, heads, room, d]` keys and values of a layer, with room for new tokens. `like`: `[heads, T, d]`."""
         ...
 
     def array(self, like: Tensor) -> np.ndarray:
-        """The same memory as a NumPy array."""
+        """The memory of a row without a slot as a NumPy array `[layers, 2, heads, room, d]`."""
         ...
 
 
@@ -174,7 +174,7 @@ def _attend_many(
     p: Piece, mask: Tensor | None, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float
 ) -> Tensor:
     """`[stop - start, heads, d]` of one piece."""
-    buffer, count = p.row.states(key)[layer], p.stop - p.start
+    buffer, count = p.row.states(layer, key), p.stop - p.start
     for kept, states in zip(buffer, (key, value), strict=True):
         kept[:, p.length - count : p.length] = states[:, p.start : p.stop]
     found = torch.nn.functional.scaled_dot_product_attention(

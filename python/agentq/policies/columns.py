@@ -197,34 +197,39 @@ class SharedRow:
     def keep(self, prefixes: PrefixCache) -> None:
         """Give the computed prompt to the prefix cache."""
         self.known = []  # the states contain them
-        if prefixes.max_bytes:
-            states = self._states if self.slots is None else self.slots.states[:, :, self.slot]
-            prefixes.add(self.prompt, states, adapted=self.adapted)
-
-    def states(self, like: Tensor) -> Tensor:
-        """See `attention.Keeper.states`."""
+        if not prefixes.max_bytes:
+            return
+        states = self._states
         if self.slots is not None:
-            if self.slot < 0:
-                self.slot = self.slots.take(self.length + ROOM, self.num_layers, like)
-                finalize(self, self.slots.give_back, self.slot).atexit = False
-                self._begin(self.slots.states[:, :, self.slot])
-            return self.slots.states[:, :, self.slot]
-        if not self._states.numel():
-            heads, _, size = like.shape
-            self._states = like.new_empty(self.num_layers, 2, heads, self.length + ROOM, size)
-            self._begin(self._states)
-        return self._states
+            states = torch.stack([layer[:, self.slot, :, : len(self.prompt)] for layer in self.slots.layers])
+        prefixes.add(self.prompt, states, adapted=self.adapted)
 
-    def _begin(self, states: Tensor) -> None:
-        """Copy what was known."""
-        if self.known:
-            torch.cat(self.known, dim=3, out=states[:, :, :, : self.num_cached])
+    def states(self, layer: int, like: Tensor) -> Tensor:
+        """See `attention.Keeper.states`."""
+        if self.slots is None:
+            return self._own(like)[layer]
+        if self.slot < 0:
+            self.slot = self.slots.take(self.length + ROOM, self.num_layers, like)
+            finalize(self, self.slots.give_back, self.slot).atexit = False
+            if self.known:
+                for states, known in zip(self.slots.layers, torch.cat(self.known, dim=3), strict=True):
+                    states[:, self.slot, :, : self.num_cached] = known
+        return self.slots.layers[layer][:, self.slot]
 
     def array(self, like: Tensor) -> np.ndarray:
         """See `attention.Keeper.array`."""
         if self._array is None:
-            self._array = self.states(like).numpy()
+            self._array = self._own(like).numpy()
         return self._array
+
+    def _own(self, like: Tensor) -> Tensor:
+        """`[layers, 2, heads, room, d]` states of a row without a slot."""
+        if not self._states.numel():
+            heads, _, size = like.shape
+            self._states = like.new_empty(self.num_layers, 2, heads, self.length + ROOM, size)
+            if self.known:
+                torch.cat(self.known, dim=3, out=self._states[:, :, :, : self.num_cached])
+        return self._states
 
 
 def _with_room(held: Tensor, length: int) -> Tensor:

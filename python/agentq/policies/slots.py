@@ -1,6 +1,6 @@
-"""Keys and values of all rows in one tensor, so that one attention per layer serves them. For accelerators.
+"""Keys and values of all rows in one tensor per layer, so that one attention serves them all. For accelerators.
 
-    states:    layers | keys, values | slots 0 .. S - 1, one per row | heads | tokens | size of a head
+    layers[i]:    keys, values | slots 0 .. S - 1, one per row | heads | tokens | size of a head
 
 Rows with few new tokens are one batch: queries are padded to the longest row's, keys to the longest row, and a mask
 says which keys each query sees. Nothing is copied but the new keys and values. The query heads of a key head are
@@ -23,40 +23,44 @@ LEAST, ROOM = 8, 256  # slots at first; tokens by which they grow
 
 
 class Slots:
-    """Slots of equal room. Without rows it holds no memory."""
+    """Slots of equal room. Without rows they hold no memory; they grow layer by layer, so that little is there twice."""
 
     def __init__(self) -> None:
-        self.states, self._taken = torch.empty(0), list[bool]()
+        self.layers, self._taken = list[Tensor](), list[bool]()
 
     def take(self, length: int, num_layers: int, like: Tensor) -> int:
         """The number of a free slot with room for `length` tokens. `like`: keys `[heads, T, d]`."""
-        if not self.states.numel():
-            heads, _, size = like.shape
-            self.states = like.new_zeros(num_layers, 2, LEAST, heads, _rounded(length, ROOM), size)
-            self._taken = [False] * LEAST
-        if all(self._taken):
-            self._grow(2 * len(self._taken), self.states.shape[4])
-        self.reserve(length)
+        if not self.layers:
+            shape = (2, LEAST, len(like), _rounded(length, ROOM), like.shape[2])
+            self.layers, self._taken = [like.new_zeros(shape) for _ in range(num_layers)], [False] * LEAST
+        slots, room = len(self._taken), self._room
+        self._grow(2 * slots if all(self._taken) else slots, max(room, _rounded(length, ROOM)))
         slot = self._taken.index(False)
         self._taken[slot] = True
         return slot
 
     def reserve(self, length: int) -> None:
         """Make room for `length` tokens in each slot."""
-        if length > self.states.shape[4]:
-            self._grow(len(self._taken), _rounded(length, ROOM))
+        self._grow(len(self._taken), max(self._room, _rounded(length, ROOM)))
 
     def give_back(self, slot: int) -> None:
         """Free a slot."""
         self._taken[slot] = False
         if not any(self._taken):
-            self.states = torch.empty(0)
+            self.layers = []
+
+    @property
+    def _room(self) -> int:
+        return self.layers[0].shape[3]
 
     def _grow(self, slots: int, room: int) -> None:
-        layers, two, before, heads, filled, size = self.states.shape
-        grown = self.states.new_zeros(layers, two, slots, heads, room, size)  # masked keys must be finite, too
-        grown[:, :, :before, :, :filled] = self.states
-        self.states = grown
+        two, before, heads, filled, size = self.layers[0].shape
+        if (slots, room) == (before, filled):
+            return
+        for i, layer in enumerate(self.layers):
+            grown = layer.new_zeros(two, slots, heads, room, size)  # masked keys must be finite, too
+            grown[:, :before, :, :filled] = layer
+            self.layers[i] = grown
         self._taken += [False] * (slots - before)
 
 
@@ -66,12 +70,12 @@ class Batch:
     def __init__(self, slots: Slots, pieces: Sequence[Piece], windowed: bool, query: Tensor, key: Tensor) -> None:
         """`query` and `key`: `[heads, T, d]` of any layer."""
         for p in pieces:
-            p.row.states(key)  # takes the slot of a new row
+            p.row.states(0, key)  # takes the slot of a new row
         width, length = max(p.stop - p.start for p in pieces), _rounded(max(p.length for p in pieces), 8)
         count, groups = 1 + max(p.row.slot for p in pieces), query.shape[0] // key.shape[0]
         source = np.zeros((count, width), dtype=np.int64)  # the token of each query
         seen = np.zeros((count, width, length), dtype=bool)
-        seen[:, :, 0] = True  # padding must see something, else its result, which nobody reads, is NaN
+        seen[:, :, 0] = True  # else the results of padding, which nobody reads, would be NaN
         places = []  # of each new token: token, slot, position, query
         for p in pieces:
             n, slot, mask = p.stop - p.start, p.row.slot, p.mask(windowed)
@@ -90,7 +94,7 @@ class Batch:
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """`[T, heads, d]`, filled only for the tokens of the pieces."""
-        keys, values = self._slots.states[layer]
+        keys, values = self._slots.layers[layer]
         for kept, states in ((keys, key), (values, value)):
             kept[self.slot_of, :, self.position_of] = states.transpose(0, 1)[self.tokens]
         (count, width), heads, length = self.source.shape, len(key), self.bias.shape[-1]
