@@ -23,7 +23,7 @@ LEAST, ROOM = 8, 256  # slots at first; tokens by which they grow
 
 
 class Slots:
-    """Slots of equal room. Without rows they hold no memory; they grow layer by layer, so that little is there twice."""
+    """Slots of equal room. Without rows they hold no memory; they grow layer by layer, so little is there twice."""
 
     def __init__(self) -> None:
         self.layers, self._taken = list[Tensor](), list[bool]()
