@@ -30,6 +30,7 @@ from agentq.base.reading.encoding import encode  # noqa: E402
 from agentq.base.reading.initial import write_induction_heads  # noqa: E402
 from agentq.base.reading.make import ReadingSettings, _config, make_reading  # noqa: E402
 from agentq.base.reading.mixture import KINDS, SHARES, exercise_stream, own_texts  # noqa: E402
+from agentq.base.reading.progress import answered  # noqa: E402
 from agentq.base.reading.renaming import NAMES, WHEN, renamed  # noqa: E402
 from agentq.base.reading.seeing import compared, seen  # noqa: E402
 from agentq.base.reading.sites import Sites  # noqa: E402
@@ -336,6 +337,24 @@ def test_a_row_of_several_sequences_has_the_loss_of_each_alone(tokenizer: Any) -
         together = training.packed_loss(model, batch).item()
         alone = [(weighted_loss(model, [s]).item(), float(s.weights[1:].sum())) for s in batch]
     assert together == pytest.approx(sum(a * b for a, b in alone) / sum(b for _, b in alone), rel=1e-3)
+
+
+def test_held_out_answers_of_several_sequences_are_those_of_each_alone(
+    tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "multiplies_bfloat16", lambda _: False)  # where two tokens may be equally likely
+    model = make_model(tokenizer)
+    words = Words(np.random.default_rng(0))
+    batch = [encode(tokenizer, KINDS[name](words)) for name in ("say", "table", "form", "session", "count", "offers")]
+    with torch.no_grad():
+        guesses = [training.packed_logits(model, [s])[0].argmax(-1).numpy() for s in batch]
+    for s, guess in zip(batch[::2], guesses[::2], strict=True):  # these are answered as the model would
+        s.ids[1:][s.weights[1:] != 0] = guess
+    found = answered(model, batch)
+    assert found == [answered(model, [s])[0] for s in batch]
+    turns = [int((np.diff((s.weights != 0).astype(int)) == 1).sum()) for s in batch]
+    assert [len(each) for each in found] == turns and max(turns) > 1
+    assert not any(any(each) for each in found[1::2])
 
 
 def test_training_goes_on_where_it_was_stopped(tokenizer: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

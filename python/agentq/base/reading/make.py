@@ -103,7 +103,7 @@ def make_reading(
         kinds = {**KINDS, **sites.kinds, "block": Programs.collect(times * s.programs).block}
 
         def stream(part: int, tokens: float, maker: int) -> Iterator[Sequence]:
-            own = (maker or ranks.index,) if maker or not ranks.first else ()  # there are several of one kind alone
+            own = (maker or ranks.index,) if maker or not ranks.first else ()  # either makers or ranks are several
             return exercise_stream(tokenizer, kinds, (s.seed, 3, part, *own), tokens, s.longest)
 
         train_parts(

@@ -110,7 +110,7 @@ SHARES: tuple[tuple[float, dict[str, float]], ...] = (
     ),
     (24.0, _LAST),
     (90.0, {**_LAST, "step": 3, "errand": 20}),  # errands are long, and were too few to act on
-    (200.0, {**_LAST, "step": 3, "errand": 10, "rank": 20}),  # whose thoughts are others now
+    (200.0, {**_LAST, "step": 3, "errand": 10, "rank": 20}),  # the thoughts of ranking changed after 205 M tokens
 )
 
 

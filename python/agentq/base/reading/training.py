@@ -9,6 +9,7 @@ tokens count over all processes; the first one measures and writes. On a GPU pro
 from __future__ import annotations
 
 import json
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -66,7 +67,8 @@ def train_parts(
     if kept:
         load_state(state, parameters, optimizer)
     model.train()
-    scale, makers = batch_tokens / BATCH_TOKENS, 0 if model.device.type == "cpu" else MAKERS
+    scale = batch_tokens / BATCH_TOKENS
+    makers = MAKERS if model.device.type == "cuda" and hasattr(os, "fork") else 0  # they share the exercises' parts
     part_tokens = int(PART_TOKENS * scale)
     while position["tokens"] < num_tokens:
         part, before, losses = position["tokens"] // part_tokens, time.process_time(), list[float]()
