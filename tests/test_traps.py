@@ -95,7 +95,7 @@ def trained_on(samples: list[Sample]) -> list[tuple[list[int], list[int]]]:
     for i, (row,) in zip(part.items, part.samples, strict=True):
         own = batch.samples == row
         ends = batch.predictors[batch.predicted_by[own]]
-        end = batch.tree.subtree_end
+        end = torch.from_numpy(batch.tree.trie.subtree_end)
         last = int(ends.max())
         path = [k for k in range(last + 1) if k <= last < int(end[k])]
         found[i] = batch.input_ids[0, path].tolist(), batch.targets[own][batch.columns[own].argsort()].tolist()

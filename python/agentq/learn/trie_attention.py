@@ -39,12 +39,12 @@ class TreePlan:
     """The attention plan of one trie, the same for every layer."""
 
     def __init__(self, trie: Trie, device: torch.device | str = "cpu") -> None:
-        self._trie, self._device = trie, device
+        self.trie, self._device = trie, device
 
     @cached_property
     def cascade(self) -> tuple[list[tuple[int, int]], list[tuple[Slices, Slices]]]:
         """Segments and crossings, see `_cascade`."""
-        return _cascade(self._trie)
+        return _cascade(self.trie)
 
     @cached_property
     def block_mask(self) -> Any:
@@ -56,7 +56,7 @@ class TreePlan:
         """
         from torch.nn.attention.flex_attention import BlockMask
 
-        ends = self._trie.subtree_end
+        ends = self.trie.subtree_end
         size = len(ends)
         starts = np.arange(0, size, BLOCK)
         last = np.minimum(starts + BLOCK, size)
