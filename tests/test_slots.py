@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from agentq.policies.columns import Growth, SharedColumns
 from agentq.policies.prefix import PrefixCache
 from agentq.policies.slots import Slots
 from agentq.policies.transformers_engine import TransformersEngine
-from agentq.policies.trial import choose_columns, plain_logits
-from tests.test_small_llama import SHAPES, model_of
+from agentq.policies.trial import choose_columns
+from tests.test_small_llama import SHAPES, check_logits, model_of
 
 
 class InSlots(SharedColumns):
@@ -45,10 +46,7 @@ def test_rows_in_slots_have_the_logits_of_a_plain_forward_pass(shape: tuple[int,
     prompts = [rng.integers(0, 90, n).astype(np.int32) for n in (100, 600, 1, 40)]
     prompts.append(np.concatenate([prompts[1][:300], prompts[3][:4]]))  # its new tokens are few
 
-    def near(found: torch.Tensor, *rows: np.ndarray) -> None:
-        want = torch.stack([plain_logits(model, row)[-1] for row in rows])
-        torch.testing.assert_close(found, want, atol=2e-5, rtol=2e-5)
-
+    near = partial(check_logits, model)
     rows = [shared.begin(prompt) for prompt in prompts[:4]]
     near(shared.forward([Growth(row) for row in rows]), *prompts[:4])
     rows.append(shared.begin(prompts[4]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -33,6 +35,12 @@ def model_of(width: int, heads: int, key_heads: int, size: int, hidden: int) -> 
     return LlamaForCausalLM(config).eval()
 
 
+def check_logits(model: LlamaForCausalLM, found: torch.Tensor, *rows: np.ndarray) -> None:
+    """`found` `[N, V]` are the logits after each row `[T]` by a plain forward pass."""
+    want = torch.stack([plain_logits(model, row)[-1] for row in rows])
+    torch.testing.assert_close(found, want, atol=2e-5, rtol=2e-5)
+
+
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("most", [llama.SMALL, 0], ids=["core", "torch"])
 @torch.inference_mode()
@@ -47,10 +55,7 @@ def test_rows_of_any_length_and_branches_give_the_logits_of_a_plain_forward_pass
     prompts = [rng.integers(0, 90, n).astype(np.int32) for n in (100, 600, 1, 40)]
     prompts.append(np.concatenate([prompts[1][:300], prompts[3]]))
 
-    def near(found: torch.Tensor, *rows: np.ndarray) -> None:
-        want = torch.stack([plain_logits(model, row)[-1] for row in rows])
-        torch.testing.assert_close(found, want, atol=2e-5, rtol=2e-5)
-
+    near = partial(check_logits, model)
     rows = [columns.begin(prompt) for prompt in prompts[:4]]
     near(columns.forward([Growth(row) for row in rows]), *prompts[:4])
     rows.append(columns.begin(prompts[4]))

@@ -9,8 +9,8 @@ and its branches. Rows may begin and end at any step.
     branch:    sees the prompt   | its ancestor        | its ancestor         | itself
 
 A prefix shared with an earlier prompt comes from the prefix cache, and only the rest is computed. All rows go through
-the model as one sequence without padding. Each row attends to its own keys only. On accelerators rows have slots of one
-tensor.
+the model as one sequence without padding. Each row attends to its own keys only. On accelerators rows have slots in one
+tensor per layer.
 
 `PlainColumns` serves all other models. It computes one row at a time, with the branches as a batch in the model's own
 cache.

@@ -171,10 +171,10 @@ def draw(logits: Tensor, allowed: Tensor, uniforms: Tensor, temperatures: Tensor
     Returns:
         Tokens `[N, M]` and log-probabilities `[N, M]` in nats.
     """
-    some_warm, all_warm = bool((temperatures > 0).any()), bool((temperatures > 0).all())  # before they leave the CPU
+    warm = temperatures > 0
+    some_warm, all_warm = bool(warm.any()), bool(warm.all())  # while they are on the CPU
     uniforms = uniforms.float().clamp_max_(1 - 2**-24).to(logits.device)  # the largest float32 below 1
-    temperatures = temperatures.to(logits.device)
-    warm = (temperatures > 0)[:, None]
+    temperatures, warm = temperatures.to(logits.device), warm.to(logits.device)[:, None]
     if some_warm:
         cumulative = torch.softmax(allowed / torch.where(warm, temperatures[:, None], 1.0), dim=-1).cumsum(dim=-1)
         tokens = torch.searchsorted(cumulative, uniforms * cumulative[:, -1:], right=True)

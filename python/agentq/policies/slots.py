@@ -75,7 +75,7 @@ class Batch:
         count, groups = 1 + max(p.row.slot for p in pieces), query.shape[0] // key.shape[0]
         source = np.zeros((count, width), dtype=np.int64)  # the token of each query
         seen = np.zeros((count, width, length), dtype=bool)
-        seen[:, :, 0] = True  # else the results of padding, which nobody reads, would be NaN
+        seen[:, :, 0] = True  # otherwise the unused results of padding would be NaN
         places = []  # of each new token: token, slot, position, query
         for p in pieces:
             n, slot, mask = p.stop - p.start, p.row.slot, p.mask(windowed)

@@ -13,7 +13,7 @@ from agentq.types import EnvAction
 _ELEMENT = re.compile(r"^(\w+) (?:(.*?) )?\[(\d+)\](?:: (.*))?$", re.MULTILINE)
 _FIELDS = ("textbox", "combobox", "checkbox", "radio", "switch")
 _STATED = re.compile(r" (?:yes|no)\b")
-_LEAVING = ("Change", "Home", "Back")
+LEAVING = ("Change", "Home", "Back")  # names of links that leave a page for an earlier one
 _CHOSEN = re.compile(r"^heading (?:Your details|Choose a time)\ntext (?P<place>.+)\ntext (?P<when>.+)$", re.MULTILINE)
 _PLACE = re.compile(r"^heading (?P<place>.+)\ntext .+\ncombobox Date ", re.MULTILINE)
 
@@ -42,7 +42,7 @@ def checked(page: str, due: EnvAction, thought: str) -> str:
 
 def leaves(page: str, due: EnvAction) -> bool:
     """Whether `due` leaves the page for an earlier one. The reason is not in its fields, which may all be right."""
-    return any(element == str(due.element) and name in _LEAVING for _, name, element, _ in _ELEMENT.findall(page))
+    return any(element == str(due.element) and name in LEAVING for _, name, element, _ in _ELEMENT.findall(page))
 
 
 def chosen(page: str, thought: str) -> list[str]:

@@ -8,12 +8,13 @@ from dataclasses import replace
 from agentq.agent.actions import parse_action
 from agentq.base.demonstrations import Demonstration
 from agentq.base.orders import page_elements
+from agentq.base.reading.checking import LEAVING, leaves
 from agentq.base.reading.seeing import asked_elsewhere
 from agentq.base.reading.words import Words
 from agentq.types import Command, EnvAction
 
 Values = Mapping[str, Sequence[str]]  # what the expert enters or selects, by the field
-_EARLY, _AWAY = ("Find table", "Buy now", "Complete", "Find"), ("Change", "Home", "Back")
+_EARLY = ("Find table", "Buy now", "Complete", "Find")
 
 
 def likely_instead(d: Demonstration, values: Values, field: str, w: Words) -> list[EnvAction]:
@@ -28,8 +29,8 @@ def likely_instead(d: Demonstration, values: Values, field: str, w: Words) -> li
         texts = asked_elsewhere(d.action.text, d.history.instruction)
         texts += [*(w.one(values[field]) for _ in range(4)), w.name(), f"{d.action.text} {w.name()}"]
         found += [replace(d.action, text=text) for text in texts]
-        found += [EnvAction(Command.CLICK, i + 1) for i, name in enumerate(names) if name in (*_EARLY, *_AWAY)]
-    elif d.action.element and names[d.action.element - 1] in _AWAY:
+        found += [EnvAction(Command.CLICK, i + 1) for i, name in enumerate(names) if name in (*_EARLY, *LEAVING)]
+    elif leaves(d.history.observation.text, d.action):
         found += _filled(d, values, w)
     return found
 

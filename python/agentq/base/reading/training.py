@@ -68,7 +68,9 @@ def train_parts(
         load_state(state, parameters, optimizer)
     model.train()
     scale = batch_tokens / BATCH_TOKENS
-    makers = MAKERS if model.device.type == "cuda" and hasattr(os, "fork") else 0  # they share the exercises' parts
+    makers = (
+        MAKERS if model.device.type == "cuda" and hasattr(os, "fork") else 0
+    )
     part_tokens = int(PART_TOKENS * scale)
     while position["tokens"] < num_tokens:
         part, before, losses = position["tokens"] // part_tokens, time.process_time(), list[float]()
