@@ -68,9 +68,7 @@ def train_parts(
         load_state(state, parameters, optimizer)
     model.train()
     scale = batch_tokens / BATCH_TOKENS
-    makers = (
-        MAKERS if model.device.type == "cuda" and hasattr(os, "fork") else 0
-    )
+    makers = MAKERS if model.device.type == "cuda" and hasattr(os, "fork") else 0
     part_tokens = int(PART_TOKENS * scale)
     while position["tokens"] < num_tokens:
         part, before, losses = position["tokens"] // part_tokens, time.process_time(), list[float]()
