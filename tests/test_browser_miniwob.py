@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 
@@ -55,6 +56,31 @@ def test_the_expert_gets_the_pages_own_reward(browser: BrowserPool, page: str, s
         assert [r.error_kind for r in results] == [None] * len(results), goal
         assert {(r.reward, r.success) for r in results[:-1]} <= {(0.0, False)}, goal
         assert results[-1].success and results[-1].reward > 0, goal
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("page", "thought"),
+    [
+        ("read-table", r"(.+) (\S+) , textbox \[1\] \2"),
+        ("enter-time", r"\d+ (AM|PM) is \d\d , textbox \[1\] \d\d:\d\d"),
+        ("simple-arithmetic", r"-?\d+ [-+x] -?\d+ = (-?\d+) , textbox \[1\] \1"),
+        ("email-inbox-delete", r"by \S+ \[(\d+)\] , trash \[\d+\]"),
+        ("identify-shape", r"\S+ is a (\w+) , \1 \[\d\]"),
+        ("odd-or-even", r"-?\d+ is (odd|even) , \S+ \[\d+\]"),
+    ],
+)
+def test_an_expert_says_what_its_step_follows_from_but_not_why_it_submits(
+    browser: BrowserPool, page: str, thought: str
+) -> None:
+    env, expert = make(page, browser), envs.expert(f"miniwob/{page}")
+    goal = task(page, 0)
+    env.reset(goal)
+    first = expert(goal, env)
+    assert re.fullmatch(thought, first.thought), first.thought
+    while (advice := expert(goal, env)).explanation != "submit" and not env.step(advice.env_action).terminated:
+        pass
+    assert advice.explanation != "submit" or re.fullmatch(r"\w+ \[\d+\]", advice.thought)
     env.close()
 
 

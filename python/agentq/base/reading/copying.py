@@ -22,7 +22,7 @@ LABELS = tuple(
         "User_ID Topic"
     )
 )
-_ENDS = ("Submit", "Login", "Search", "OK", "Send", "Save", "Next", "Enter", "Sign in", "Find", "Done", "Order")
+ENDS = ("Submit", "Login", "Search", "OK", "Send", "Save", "Next", "Enter", "Sign in", "Find", "Done", "Order")
 
 
 def ask(turns: Turns, page: str = "", past: tuple[str, ...] = ()) -> TrainingExample:
@@ -75,8 +75,8 @@ def form(w: Words) -> TrainingExample:
     count = 1 + w.below(5)
     labels = w.shuffled([*LABELS])[:count] if w.chance(0.7) else list(dict.fromkeys(w.title() for _ in range(count)))
     pairs = [(label, w.value()) for label in labels]
-    end = w.one(_ENDS)
-    told, said = _instruction(w, pairs, end)
+    end = w.one(ENDS)
+    told, said = instruction(w, pairs, end)
     shown = pairs
     if w.chance(0.5):
         shown = [pairs[i] for i in sorted(w.rng.permutation(len(pairs))[: 1 + w.below(len(pairs))].tolist())]
@@ -126,7 +126,7 @@ def guest(w: Words) -> TrainingExample:
     lines += [f"text {w.day()} , {w.title()}"] if w.chance(0.5) else []
     ids = {label: element for element, label in enumerate(labels, 1)}
     lines += [f"textbox {label} [{i}]" + (f": {values[label]}" if i <= filled else "") for label, i in ids.items()]
-    end = w.one(_ENDS)
+    end = w.one(ENDS)
     lines.append(f"button {end} [{len(labels) + 1}]")
     steps = {label: put(label, ids[label], value) for label, value in values.items()}
     due = steps[labels[filled]] if filled < len(labels) else act(Command.CLICK, len(labels) + 1, f"{end} [5]")
@@ -137,7 +137,7 @@ def guest(w: Words) -> TrainingExample:
 _ALONE = ("Enter {} into the text field and press {}.", "type {} in the field , {}", "put {} into the field and {}")
 
 
-def _instruction(w: Words, pairs: list[tuple[str, str]], end: str) -> tuple[str, Callable[[str, str], str]]:
+def instruction(w: Words, pairs: list[tuple[str, str]], end: str) -> tuple[str, Callable[[str, str], str]]:
     """What a person asks for, and how a label and its value are said in the same order."""
     kind, said = w.below(6), [(label, quoted(w, value)) for label, value in pairs]
     if len(pairs) == 1 and w.chance(0.4):
@@ -207,7 +207,7 @@ def several(w: Words) -> TrainingExample:
     names = list(dict.fromkeys(w.value() for _ in range(3 + w.below(5))))
     wanted = [name for name in names if w.chance(0.5)] or names[:1]
     done = w.below(len(wanted) + 1)
-    end, ids = w.one(_ENDS), {name: element for element, name in enumerate(names, 1)}
+    end, ids = w.one(ENDS), {name: element for element, name in enumerate(names, 1)}
     lines = [f"checkbox {name} [{i}]" + (": checked" if name in wanted[:done] else "") for name, i in ids.items()]
     lines.append(f"button {end} [{len(names) + 1}]")
     told = w.shuffled(wanted) if w.chance(0.3) else wanted

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from agentq.base.exercises import TrainingExample
 from agentq.base.reading.copying import act, ask, put
-from agentq.base.reading.words import Words
+from agentq.base.reading.words import Words, ordinal
+from agentq.envs.browser.experts.thoughts import best
 from agentq.envs.lexicon import DATES
 from agentq.envs.shop.expert import scan
 from agentq.types import Command
@@ -123,15 +124,8 @@ def extreme(w: Words) -> TrainingExample:
     turns = []
     for names, better in _EXTREMES:
         name = w.one(names)
-        best, said = numbers[0], [f"[1] {values[0]}"]
-        for element, n in enumerate(numbers[1:], 2):
-            won = better(n, best) == n
-            said.append(f"[{element}] {values[element - 1]} {'yes' if won else 'no'}")
-            best = n if won else best
-        at = numbers.index(best) + 1
-        turns.append(
-            (f"{w.one(('Click', 'Find', 'Book', 'open'))} the {name} .", act(Command.CLICK, at, " , ".join(said)))
-        )
+        thought, at = best([*enumerate(values, 1)], numbers, better)
+        turns.append((f"{w.one(('Click', 'Find', 'Book', 'open'))} the {name} .", act(Command.CLICK, at, thought)))
     return ask(turns if w.chance(0.5) else turns[::-1], "\n".join(lines))
 
 
@@ -167,6 +161,5 @@ def order(w: Words) -> TrainingExample:
             words = list(dict.fromkeys(w.word() for _ in range(3 + w.below(6))))
             nth = w.below(len(words))
             counted = " , ".join(f"{i} {word}" for i, word in enumerate(words[: nth + 1], 1))
-            ordinal = f"{nth + 1}{('st', 'nd', 'rd')[nth] if nth < 3 else 'th'}"
-            turns.append((f"the {ordinal} of {' '.join(words)}", counted))
+            turns.append((f"the {ordinal(nth + 1)} of {' '.join(words)}", counted))
     return ask(turns)

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from agentq.base.exercises import TrainingExample
+from agentq.base.reading.converting import convert, parity, sums
 from agentq.base.reading.copying import code, form, guest, pick, say, several
 from agentq.base.reading.deciding import count, extreme, offers, order, table, verdicts
 from agentq.base.reading.encoding import encode
 from agentq.base.reading.games import game
 from agentq.base.reading.judging import choose, final
+from agentq.base.reading.places import calendar, labelled, nth, passage, posts, record, rows, word_at
 from agentq.base.reading.programs import session
 from agentq.base.reading.words import Words
 from agentq.base.training import Sequence
@@ -24,6 +26,7 @@ KINDS: dict[str, Make] = {
     for kind in (
         *(say, form, pick, several, code, table, verdicts, offers, extreme, count, order, final, choose),
         *(guest, session, game),
+        *(labelled, rows, posts, nth, word_at, passage, calendar, record, convert, sums, parity),
     )
 }
 # The last shares: more of what fails for long, names that share their end, boxes, two proposals that both look right.
@@ -53,6 +56,20 @@ _LAST: dict[str, float] = {
     "session": 2,
     "game": 3,
     "block": 1.5,
+}
+# Finding by place, and writing in another form: more than half of what is trained on after 213 M tokens.
+_PLACES: dict[str, float] = {
+    "labelled": 20,
+    "rows": 16,
+    "posts": 8,
+    "nth": 8,
+    "word_at": 6,
+    "passage": 6,
+    "calendar": 8,
+    "record": 4,
+    "convert": 6,
+    "sums": 6,
+    "parity": 3,
 }
 # From so many million tokens on: the share of each kind, before division by their sum. Those that are not in KINDS
 # belong to `Sites` and `Programs`.
@@ -111,6 +128,7 @@ SHARES: tuple[tuple[float, dict[str, float]], ...] = (
     (24.0, _LAST),
     (90.0, {**_LAST, "step": 3, "errand": 20}),  # errands are long, and were too few to act on
     (200.0, {**_LAST, "step": 3, "errand": 10, "rank": 20}),  # the thoughts of ranking changed after 205 M tokens
+    (213.0, {**_LAST, "step": 3, "errand": 5, "rank": 12, **_PLACES}),
 )
 
 

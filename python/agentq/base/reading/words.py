@@ -149,6 +149,11 @@ class Words:
         return found
 
 
+def ordinal(n: int) -> str:
+    """1st, 2nd, 3rd, 4th and so on, up to 20th."""
+    return f"{n}{('st', 'nd', 'rd')[n - 1] if n < 4 else 'th'}"
+
+
 def reserved(word: str) -> bool:
     """Whether a pseudo-word is kept for the gates: one in ten, by a fixed hash."""
     return fixed_hash("reserved", word.lower()) % 10 == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentq.envs.browser.env import BrowserEnv
-from agentq.envs.browser.experts import clicking, drawings, forms, gestures
+from agentq.envs.browser.experts import clicking, drawings, forms, gestures, mail
 from agentq.envs.browser.experts.look import Look, PageExpert
 from agentq.envs.protocol import SiteEnv
 from agentq.envs.web_env import Advice, Expert
@@ -11,7 +11,7 @@ from agentq.errors import ConfigError, did_you_mean
 from agentq.types import Task
 
 PREFIX = "miniwob/"
-_KINDS = (clicking, drawings, forms, gestures)
+_KINDS = (clicking, drawings, forms, gestures, mail)
 PAGES: dict[str, PageExpert] = dict(
     sorted((PREFIX + name, page) for kind in _KINDS for name, page in kind.EXPERTS.items())
 )

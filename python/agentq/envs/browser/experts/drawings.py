@@ -53,7 +53,8 @@ def _shape(look: Look) -> Advice:
 def _count(look: Look) -> Advice:
     wanted = look.words(r"How many (.+)s are there")[0]
     shapes = _shapes(look.name(look.all("clickable")[0]))[1:]  # the first is the canvas
-    return look.click(look.find(str(sum(shape.fits(wanted) for shape in shapes)), "button"))
+    found = [f"{shape.kind} {shape.color}" for shape in shapes if shape.fits(wanted)]
+    return look.because(f"{' '.join(found) or 'none'} : {len(found)}", look.click(look.find(str(len(found)), "button")))
 
 
 def _into_boxes(look: Look) -> Advice:
@@ -65,7 +66,8 @@ def _into_boxes(look: Look) -> Advice:
         named = wanted == shape.color or shape.fits(wanted)
         box = boxes[0] if named else boxes[-1]
         if (named or len(boxes) > 1) and not shape.inside(box):
-            return look.drag_by(element, box.x - shape.x, box.y - shape.y)
+            told = f"{box.x} - {shape.x} , {box.y} - {shape.y}"
+            return look.because(told, look.drag_by(element, box.x - shape.x, box.y - shape.y))
     return look.submit()
 
 
@@ -75,7 +77,8 @@ def _coordinate(look: Look) -> Advice:
     points = _drawn(look)
     columns, rows = sorted({shape.x for shape in points.values()}), sorted({shape.y for shape in points.values()})
     at = columns[len(columns) // 2 + x], rows[len(rows) // 2 - y]
-    return look.click(next(e for e, shape in points.items() if (shape.x, shape.y) == at))
+    told = f"{at[0]} , {at[1]}"
+    return look.because(told, look.click(next(e for e, shape in points.items() if (shape.x, shape.y) == at)))
 
 
 def _point(look: Look) -> Advice:

@@ -6,6 +6,7 @@ import calendar
 import re
 
 from agentq.envs.browser.experts.look import Look, PageExpert
+from agentq.envs.browser.experts.thoughts import beside, counted, in_month, numbered
 from agentq.envs.web_env import Advice
 from agentq.types import Command
 
@@ -42,23 +43,27 @@ def _case(look: Look) -> Advice:
 
 
 def _password(look: Look) -> Advice:
-    return look.fill(dict.fromkeys(look.all("textbox"), look.quoted[0]))
+    return look.fill(dict.fromkeys(look.all("textbox"), look.quoted[0]), labelled=True)
 
 
 def _login(look: Look) -> Advice:
     if cancel := look.find("Cancel"):  # a dialog that offers to leave
         return look.click(cancel, "stay here")
-    return look.fill(dict(zip(look.all("textbox"), look.quoted, strict=True)), look.name(look.all("button")[0]))
+    values = dict(zip(look.all("textbox"), look.quoted, strict=True))
+    return look.fill(values, look.name(look.all("button")[0]), labelled=True)
 
 
 def _date(look: Look) -> Advice:
     month, day, year = look.words(r"(\d+)/(\d+)/(\d+)")
-    return look.fill({look.all("textbox")[0]: f"{year}-{month}-{day}"})
+    return look.because(
+        f"year {year} month {month} day {day}", look.fill({look.all("textbox")[0]: f"{year}-{month}-{day}"})
+    )
 
 
 def _time(look: Look) -> Advice:
     hour, minute, half = look.words(r"(\d+):(\d+) (AM|PM)")
-    return look.fill({look.all("textbox")[0]: f"{int(hour) % 12 + 12 * (half == 'PM'):02}:{minute}"})
+    of_day = int(hour) % 12 + 12 * (half == "PM")
+    return look.because(f"{hour} {half} is {of_day:02}", look.fill({look.all("textbox")[0]: f"{of_day:02}:{minute}"}))
 
 
 def _number(look: Look) -> Advice:
@@ -66,13 +71,17 @@ def _number(look: Look) -> Advice:
 
 
 def _nth_word(look: Look) -> Advice:
-    word = look.line(look.lines[0]).split()[look.nth()]
-    return look.fill({look.all("textbox")[0]: word.strip(".,")})
+    said = look.line(look.lines[0]).split()[: look.nth() + 1]
+    word = said[-1].strip(".,")
+    advice = look.fill({look.all("textbox")[0]: word})
+    return advice if advice.explanation == "submit" else look.thinking(f"{numbered(said)} , {word}", advice)
 
 
 def _last_word(look: Look) -> Advice:
     text, field = look.all("textbox")
-    return look.fill({field: look.value(text).split()[-1].strip(".,")})
+    said = look.value(text).split()[-2:]
+    word, advice = said[-1].strip(".,"), look.fill({field: said[-1].strip(".,")})
+    return advice if advice.explanation == "submit" else look.thinking(f"{' '.join(said)} , {word}", advice)
 
 
 def _transform(look: Look) -> Advice:
@@ -86,23 +95,25 @@ def _copy(look: Look) -> Advice:
     text = look.value(texts[look.nth() if len(texts) > 1 else 0])
     if text.strip() == look.value(field).strip() and text != text.strip() and not look.did(Command.PRESS):
         return look.press("Space", why="the space at its end")
-    return look.fill({field: text})
+    upto = texts[: texts.index(next(e for e in texts if look.value(e) == text)) + 1]
+    return look.because(counted("textbox", upto), look.fill({field: text}))
 
 
 def _sum(look: Look) -> Advice:
     a, sign, b = look.line(look.lines[0]).removesuffix("=").split()
     result = {"+": int(a) + int(b), "-": int(a) - int(b), "x": int(a) * int(b)}[sign]
-    return look.fill({look.all("textbox")[0]: str(result)})
+    return look.because(f"{a} {sign} {b} = {result}", look.fill({look.all("textbox")[0]: str(result)}))
 
 
 def _equation(look: Look) -> Advice:
     """`a + x = c`, `x - b = c` and so on."""
     a, sign, b, _, c = look.line(look.lines[0]).split()
     if a == "x":
-        x = int(c) - int(b) if sign == "+" else int(c) + int(b)
+        first, back, second = c, "-" if sign == "+" else "+", b
     else:
-        x = int(c) - int(a) if sign == "+" else int(a) - int(c)
-    return look.fill({look.all("textbox")[0]: str(x)})
+        first, back, second = (c, "-", a) if sign == "+" else (a, "-", c)
+    x = int(first) + int(second) if back == "+" else int(first) - int(second)
+    return look.because(f"{first} {back} {second} = {x}", look.fill({look.all("textbox")[0]: str(x)}))
 
 
 def _table(look: Look) -> Advice:
@@ -110,12 +121,10 @@ def _table(look: Look) -> Advice:
     texts = [look.line(line) for line in look.lines if isinstance(line, str)]
     row = dict(zip(texts[0:10:2], texts[1:10:2], strict=True))
     if asked := look.words(r"value of (.+) into"):
-        return look.fill({look.all("textbox")[0]: row[asked[0]]})
-    return look.fill({field: row[look.line(_above(look, field)).removesuffix(":")] for field in look.all("textbox")})
-
-
-def _above(look: Look, element: int) -> str | int:
-    return look.lines[look.lines.index(element) - 1]
+        field, value = look.all("textbox")[0], row[asked[0]]
+        advice = look.fill({field: value})
+        return advice if advice.explanation == "submit" else look.thinking(f"{asked[0]} [{field}] {value}", advice)
+    return look.fill({field: row[look.label(field).removesuffix(":")] for field in look.all("textbox")}, labelled=True)
 
 
 def _movies(look: Look) -> Advice:
@@ -124,17 +133,21 @@ def _movies(look: Look) -> Advice:
     lines = look.lines
     fields = [i for i, line in enumerate(lines) if isinstance(line, int) and look.role(line) == "textbox"]
     step = 1 if isinstance(lines[fields[0] - 1], int) or fields[0] == 0 else -1
-    values = {}
+    values, labels = {}, {}
     for i in fields:
         label = look.line(lines[i + step])
+        labels[int(lines[i])] = label
         values[int(lines[i])] = director if "Dir" in label else genre if "Genre" in label else year
     button = next(e for e in look.all() if look.role(e) != "textbox")
-    return look.fill(values, look.name(button))
+    left = next((field for field, value in values.items() if look.value(field) != value), 0)
+    advice = look.fill(values, look.name(button))
+    return look.thinking(beside("textbox", left, labels[left], values[left]), advice) if left else advice
 
 
 def _checkboxes(look: Look) -> Advice:
     names = look.words(r"Select (.+) and click Submit")[0].split(", ")
-    return look.check([e for e in look.all("checkbox") if look.name(e) in names])
+    boxes = {look.name(e): e for e in look.all("checkbox")}
+    return look.check([boxes[name] for name in names if name in boxes])
 
 
 def _option(look: Look) -> Advice:
@@ -168,10 +181,11 @@ def _guess(look: Look) -> Advice:
 
 def _radio_and_text(look: Look) -> Advice:
     radio, number, field = look.words(r'the (\w+) radio button and enter the number "(-?\d+)" into the (\w+) textbox')
-    box = look.all("radio")[int(radio[0]) - 1]
-    if not look.value(box):
-        return look.click(box, "check it")
-    return look.fill({look.all("textbox")[int(field[0]) - 1]: number})
+    boxes, fields = look.all("radio")[: int(radio[0])], look.all("textbox")[: int(field[0])]
+    if not look.value(boxes[-1]):
+        return look.thinking(counted("radio", boxes), look.click(boxes[-1], "check it"))
+    advice = look.fill({fields[-1]: number})
+    return advice if advice.explanation == "submit" else look.thinking(f"{counted('textbox', fields)} {number}", advice)
 
 
 def _search(look: Look) -> Advice:
@@ -181,8 +195,9 @@ def _search(look: Look) -> Advice:
     if turned == 0:
         return look.fill({field: look.quoted[0]}, "Search")
     if turned <= nth // 3:
-        return look.click(look.find(">"), "next page")
-    return look.click(look.all("link")[nth % 3])
+        return look.because(f"{nth + 1} is on page {nth // 3 + 1}", look.click(look.find(">"), "next page"))
+    links = look.all("link")[: nth % 3 + 1]
+    return look.thinking(f"{nth % 3 + 1} here , {counted('link', links)}", look.click(links[-1]))
 
 
 def _complete(look: Look) -> Advice:
@@ -194,44 +209,9 @@ def _complete(look: Look) -> Advice:
     return look.submit() if look.value(field) else look.act(Command.TYPE, field, "enter it", start)
 
 
-def _mail(look: Look) -> Advice:
-    """An inbox with star and bin, an open message, a form for a text."""
-    by, verb, rest = _mail_words(look.said)
-    if look.find("send-reply") or look.find("send-forward"):
-        text = rest.strip('"')
-        field = look.all("textbox")[0]
-        return look.fill({field: text}, "send-reply" if look.find("send-reply") else "send-forward")
-    message = look.find("Reply")
-    if message:
-        return look.click(look.find({"reply": "Reply", "forward": "Forward"}[verb]))
-    thread = next((e for e in look.all() if look.name(e).startswith(f"{by} ")), 0)
-    if verb in ("reply", "forward"):
-        return look.click(thread, "open it")
-    return look.click(look.after(f"{by} ", {"delete": "trash", "star": "star"}[verb]))
-
-
 def _complete_later(look: Look) -> Advice:
     """The same where the options take a moment to appear."""
     return look.wait(1) if look.done and look.done[-1].command is Command.TYPE else _complete(look)
-
-
-_VERBS = ("Find", "Locate", "Look", "Forward", "Send", "Go", "Please", "The", "Give", "I", "Navigate", "Search", "It")
-
-
-def _mail_words(said: str) -> tuple[str, str, str]:
-    if found := re.search(
-        r"\b(?:to|^Send|^Give|^Forward) (?!you)([A-Z][\w-]+)|^([A-Z][\w-]+) (?:wants the|is waiting)", said
-    ):
-        to = found[1] or found[2]
-        others = [name for name in re.findall(r"\b[A-Z][\w-]+", said) if name not in (to, *_VERBS)]
-        return others[-1], "forward", to
-    by = re.search(r"email by ([\w-]+)", said)
-    assert by is not None
-    if found := re.search(r"forward that email to ([\w-]+)", said):
-        return by[1], "forward", found[1]
-    if found := re.search(r'reply to them with the text ("[^"]*")', said):
-        return by[1], "reply", found[1]
-    return by[1], "delete" if "delete" in said else "star", ""
 
 
 def _calendar(look: Look) -> Advice:
@@ -245,9 +225,10 @@ def _calendar(look: Look) -> Advice:
     if not look.find("Prev"):
         return look.click(field, "open it")
     shown = next(look.line(line).split()[0] for line in look.lines if str(line).endswith(" 2016"))
-    if list(calendar.month_name).index(shown) > month:
-        return look.click(look.find("Prev"), "previous month")
-    return look.click(look.find(str(day), "link"))
+    here = list(calendar.month_name).index(shown)
+    if here > month:
+        return look.because(in_month(month, here), look.click(look.find("Prev"), "previous month"))
+    return look.because(in_month(month, here), look.click(look.find(str(day), "link")))
 
 
 def _color(look: Look) -> Advice:
@@ -271,11 +252,6 @@ EXPERTS: dict[str, PageExpert] = {
     **dict.fromkeys(("multi-layouts", "multi-orderings"), _movies),
     **dict.fromkeys(("click-checkboxes", "click-checkboxes-large", "click-checkboxes-transfer"), _checkboxes),
     **dict.fromkeys(("choose-list", "click-scroll-list"), _list),
-    **dict.fromkeys(
-        ("email-inbox", "email-inbox-delete", "email-inbox-forward", "email-inbox-important", "email-inbox-forward-nl"),
-        _mail,
-    ),
-    **dict.fromkeys(("email-inbox-noscroll", "email-inbox-reply", "email-inbox-star-reply"), _mail),
     **dict.fromkeys(("choose-date", "choose-date-nodelay", "choose-date-easy", "choose-date-medium"), _calendar),
     "enter-text-2": _case,
     "enter-password": _password,

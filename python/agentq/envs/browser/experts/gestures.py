@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from agentq.envs.browser.experts.look import Look, PageExpert
+from agentq.envs.browser.experts.thoughts import counted
 from agentq.envs.web_env import Advice
 from agentq.types import Command
 
@@ -31,7 +32,8 @@ def _reorder(look: Look) -> Advice:
     places = {"top": 0, "bottom": len(items) - 1, "up": at - 1, "down": at + 1}
     said = next((place for word, place in places.items() if word in where.split()[0:3] or f"{word}." in where), None)
     to = said if said is not None else look.nth()
-    return look.act(Command.DRAG, items[at], "drag it", f"BY 0 {_ROW * (to - at) + (6 if to > at else -6)}")
+    drag = look.act(Command.DRAG, items[at], "drag it", f"BY 0 {_ROW * (to - at) + (6 if to > at else -6)}")
+    return look.because(f"from {at + 1} to {to + 1}", drag)
 
 
 def _sort(look: Look) -> Advice:
@@ -39,7 +41,7 @@ def _sort(look: Look) -> Advice:
     items = look.all("clickable")
     for place, item in enumerate(sorted(items, key=lambda e: int(look.name(e)))):
         if items[place] != item:
-            return look.drag(item, items[place])
+            return look.because(f"{look.name(item)} is number {place + 1}", look.drag(item, items[place]))
     return look.submit()
 
 
@@ -54,9 +56,11 @@ def _sliders(look: Look) -> Advice:
             return look.click(slider, "focus it")
         if shown != number:
             key = "ArrowRight" if number > shown else "ArrowLeft"
-            return look.press(key, min(100, abs(number - shown)), "move it")
+            return look.because(f"{shown} to {number}", look.press(key, min(100, abs(number - shown)), "move it"))
     if boxes := look.all("checkbox"):
-        return look.check([boxes[look.nth()]])
+        upto = boxes[: look.nth() + 1]
+        advice = look.check(upto[-1:])
+        return advice if advice.explanation == "submit" else look.thinking(counted("checkbox", upto), advice)
     return look.submit()
 
 

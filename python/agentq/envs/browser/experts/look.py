@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 
+from agentq.envs.browser.experts.thoughts import beside
 from agentq.envs.tab import VIEWPORT_LINES, View
 from agentq.envs.web_env import Advice
 from agentq.types import Command, EnvAction, Status
@@ -47,6 +49,32 @@ class Look:
     def find(self, name: str, role: str = "") -> int:
         """The first of `all`; 0 if there is none."""
         return next(iter(self.all(role, name)), 0)
+
+    def label(self, element: int) -> str:
+        """The text above an element, or below it if there is none above."""
+        at = self.lines.index(element)
+        near = [line for line in (*self.lines[:at][-1:], *self.lines[at + 1 : at + 2]) if isinstance(line, str)]
+        return self.line(near[0]) if near else ""
+
+    def group(self, text: str) -> list[tuple[str, int]]:
+        """The names and ids of the controls from the first line with the word or beginning `text` to the next text."""
+        lines = iter(self.lines)
+        for line in lines:
+            said = self.line(line)
+            if said.startswith(text) or text in said.split():
+                own = [(text, line)] if isinstance(line, int) else []
+                return own + self._controls(lines)
+        return []
+
+    def _controls(self, lines: Iterator[str | int]) -> list[tuple[str, int]]:
+        """The next controls of these lines, up to a text."""
+        found = list[tuple[str, int]]()
+        for line in lines:
+            if isinstance(line, int):
+                found.append((self.name(line), line))
+            elif found:
+                break
+        return found
 
     def after(self, text: str, name: str = "") -> int:
         """The first control below the first line that begins with `text`, with a given name if any; else 0."""
@@ -97,6 +125,18 @@ class Look:
         thought = f"{self.name(element) or self.role(element)} [{element}] {text or ''}".strip()
         return Advice(EnvAction(command, element, text), thought, why, Status.CONTINUE)
 
+    def because(self, reason: str, advice: Advice) -> Advice:
+        """The same step with what it follows from before its thought; submitting needs no reason."""
+        if advice.explanation == "submit" or advice.env_action.command in (Command.SCROLL, Command.STOP):
+            return advice
+        return advice._replace(thought=f"{reason} , {advice.thought}")
+
+    def thinking(self, thought: str, advice: Advice) -> Advice:
+        """The same step with a thought of its own, unless it scrolls or gives up."""
+        if advice.env_action.command in (Command.SCROLL, Command.STOP):
+            return advice
+        return advice._replace(thought=thought)
+
     def click(self, element: int, why: str = "click it") -> Advice:
         return self.act(Command.CLICK, element, why)
 
@@ -129,14 +169,19 @@ class Look:
 
     def check(self, elements: list[int]) -> Advice:
         """Check each box, then submit."""
-        missing = [e for e in elements if not self.value(e)]
-        return self.click(missing[0], "check it") if missing else self.submit()
+        done = list(takewhile(self.value, elements))
+        left = elements[len(done) :]
+        advice = self.click(left[0], "check it") if left else self.submit()
+        said = [f"{self.name(e)} [{e}] checked" for e in done if self.name(e)]
+        return self.thinking(" , ".join([*said, advice.thought]), advice)
 
-    def fill(self, values: dict[int, str], submit: str = "Submit") -> Advice:
-        """Put each value into its field, then submit."""
+    def fill(self, values: dict[int, str], submit: str = "Submit", *, labelled: bool = False) -> Advice:
+        """Put each value into its field, then submit. `labelled`: fields have no name, but a label beside them."""
         for element, value in values.items():
             if not element or self.value(element).strip() != value.strip():
-                return self.act(Command.TYPE, element, "enter it", value)
+                advice = self.act(Command.TYPE, element, "enter it", value)
+                label = self.label(element) if labelled and element else ""
+                return self.thinking(beside("textbox", element, label, value), advice) if label else advice
         return self.submit(submit)
 
 
