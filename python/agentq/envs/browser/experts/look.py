@@ -62,7 +62,7 @@ class Look:
         for line in lines:
             said = self.line(line)
             if said.startswith(text) or text in said.split():
-                own = [(text, line)] if isinstance(line, int) else []
+                own = [(text.strip(), line)] if isinstance(line, int) else []
                 return own + self._controls(lines)
         return []
 
