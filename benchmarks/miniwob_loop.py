@@ -33,7 +33,7 @@ SHARED = (
 RUNS = {
     "sft": (
         f"--run.num_tasks={10 * len(PAGES)}",
-        *("--run.num_rounds=1", "--train.learning_rate=1e-3", "--train.epochs=6", "--train.batch_size=16"),
+        *("--run.num_rounds=1", "--train.learning_rate=3e-4", "--train.epochs=6", "--train.batch_size=16"),
     ),
     "agent_q": (
         *("--run.num_rounds=2", f"--run.num_tasks={2 * len(PAGES)}", "--search.num_iterations=8"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from agentq.base.exercises import TrainingExample
-from agentq.base.reading.copying import act, ask
+from agentq.base.reading.copying import ALONE, LABELS, act, ask, quoted
 from agentq.base.reading.words import Words
 from agentq.types import Command
 
@@ -13,15 +13,14 @@ Draw = Callable[[Words], tuple[str, str, str]]  # what is shown or said, the tho
 
 
 def convert(w: Words) -> TrainingExample:
-    """Values to type in another form than they have in the instruction, or on the page: letters there to join."""
-    letters, turns = w.code(), []
+    """Values to type as they are, or in another form than they have in the instruction or on the page."""
+    letters, turns, label = w.code(), [], w.one(LABELS) if w.chance(0.4) else ""
     for _ in range(1 + w.below(4)):
-        said, thought, text = w.one(_DRAWS)(w) if w.chance(0.75) else (_BELOW, "", letters)
-        turns.append(
-            (said, act(Command.TYPE, 1, f"{thought} , textbox [1] {text}" if thought else f"textbox [1] {text}", text))
-        )
+        said, thought, text = w.one(_DRAWS)(w) if w.chance(0.8) else (_BELOW, "", letters)
+        told = f"{label or 'textbox'} [1] {text}"
+        turns.append((said, act(Command.TYPE, 1, f"{thought} , {told}" if thought else told, text)))
     shown = f"text {' '.join(letters)}\n" if any(said == _BELOW for said, _ in turns) else ""
-    return ask(turns, f"{shown}textbox [1]\nbutton Submit [2]")
+    return ask(turns, f"{shown}textbox {label + ' ' if label else ''}[1]\nbutton Submit [2]")
 
 
 _BELOW = "Type the text below into the text field and press Submit."
@@ -102,4 +101,9 @@ def _case(w: Words) -> tuple[str, str, str]:
     return f'Type "{shown}" in all {kind} case letters in the text input and press Submit.', "", wanted
 
 
-_DRAWS: tuple[Draw, ...] = (_date, _time, _case)
+def _same(w: Words) -> tuple[str, str, str]:
+    text = w.value()
+    return w.one(ALONE).format(quoted(w, text), "Submit"), "", text
+
+
+_DRAWS: tuple[Draw, ...] = (_date, _time, _case, _same, _same)

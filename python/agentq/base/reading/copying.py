@@ -134,14 +134,14 @@ def guest(w: Words) -> TrainingExample:
     return ask(turns, "\n".join(lines))
 
 
-_ALONE = ("Enter {} into the text field and press {}.", "type {} in the field , {}", "put {} into the field and {}")
+ALONE = ("Enter {} into the text field and press {}.", "type {} in the field , {}", "put {} into the field and {}")
 
 
 def instruction(w: Words, pairs: list[tuple[str, str]], end: str) -> tuple[str, Callable[[str, str], str]]:
     """What a person asks for, and how a label and its value are said in the same order."""
     kind, said = w.below(6), [(label, quoted(w, value)) for label, value in pairs]
     if len(pairs) == 1 and w.chance(0.4):
-        return w.one(_ALONE).format(said[0][1], end), _label_first
+        return w.one(ALONE).format(said[0][1], end), _label_first
     if kind == 0:
         named = " and ".join(f"the {label.lower()} {value}" for label, value in said)
         return f"Enter {named} into the text fields and press {end.lower()} .", _label_first

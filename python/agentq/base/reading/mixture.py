@@ -129,6 +129,7 @@ SHARES: tuple[tuple[float, dict[str, float]], ...] = (
     (90.0, {**_LAST, "step": 3, "errand": 20}),  # errands are long, and were too few to act on
     (200.0, {**_LAST, "step": 3, "errand": 10, "rank": 20}),  # the thoughts of ranking changed after 205 M tokens
     (213.0, {**_LAST, "step": 3, "errand": 5, "rank": 12, **_PLACES}),
+    (230.0, {**_LAST, **_PLACES, "say": 3, "form": 30, "pick": 12, "step": 6, "errand": 10, "rank": 16, "convert": 20}),
 )
 
 
