@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from calendar import month_name
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -134,24 +135,11 @@ def test_a_word_is_counted_in_its_text() -> None:
 
 
 def test_a_day_is_reached_through_its_month() -> None:
-    names = [
-        "January",
-        "February",
-        "March",
-        "April",
-        "May",
-        "June",
-        "July",
-        "August",
-        "September",
-        "October",
-        "November",
-        "December",
-    ]
+    names = list(month_name)
     ways = set()
     for turn in turns("calendar"):
         month, day, _ = (int(n) for n in re.findall(r"(\d+)/(\d+)/(\d+)", turn.said)[0])
-        here = next(names.index(line.split()[1]) + 1 for line in turn.page if line.split()[1] in names)
+        here = next(names.index(line.split()[1]) for line in turn.page if line.split()[1] in names)
         links = {line.split()[1]: line for line in turn.page if line.startswith("link ")}
         wanted = str(day) if here == month else "Prev" if month < here else "Next"
         if wanted in links:

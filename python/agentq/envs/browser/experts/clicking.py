@@ -120,7 +120,7 @@ def _posts(look: Look) -> Advice:
         due = f"{name.lower()} [{left[0]}]"
         return look.thinking(f"{user} , {pressed(name.lower(), done, due)}", look.click(left[0]))
     advice = look.submit()
-    return look.thinking(pressed(name.lower(), done, advice.thought), advice)
+    return look.thinking(pressed(name.lower(), done, advice.thought), advice, submitting=True)
 
 
 def _generate(look: Look) -> Advice:
@@ -132,7 +132,8 @@ def _generate(look: Look) -> Advice:
         if bounds:
             right = number < int(bounds[1]) if bounds[0] == "less" else number > int(bounds[1])
         if right:
-            return look.thinking(f"{shown} yes , {look.submit().thought}", look.submit())
+            advice = look.submit()
+            return look.thinking(f"{shown} yes , {advice.thought}", advice, submitting=True)
     return look.because(f"{shown} no", look.click(look.find("Generate"), "generate"))
 
 

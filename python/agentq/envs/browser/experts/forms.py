@@ -74,14 +74,14 @@ def _nth_word(look: Look) -> Advice:
     said = look.line(look.lines[0]).split()[: look.nth() + 1]
     word = said[-1].strip(".,")
     advice = look.fill({look.all("textbox")[0]: word})
-    return advice if advice.explanation == "submit" else look.thinking(f"{numbered(said)} , {word}", advice)
+    return look.thinking(f"{numbered(said)} , {word}", advice)
 
 
 def _last_word(look: Look) -> Advice:
     text, field = look.all("textbox")
     said = look.value(text).split()[-2:]
     word, advice = said[-1].strip(".,"), look.fill({field: said[-1].strip(".,")})
-    return advice if advice.explanation == "submit" else look.thinking(f"{' '.join(said)} , {word}", advice)
+    return look.thinking(f"{' '.join(said)} , {word}", advice)
 
 
 def _transform(look: Look) -> Advice:
@@ -123,7 +123,7 @@ def _table(look: Look) -> Advice:
     if asked := look.words(r"value of (.+) into"):
         field, value = look.all("textbox")[0], row[asked[0]]
         advice = look.fill({field: value})
-        return advice if advice.explanation == "submit" else look.thinking(f"{asked[0]} [{field}] {value}", advice)
+        return look.thinking(f"{asked[0]} [{field}] {value}", advice)
     return look.fill({field: row[look.label(field).removesuffix(":")] for field in look.all("textbox")}, labelled=True)
 
 
@@ -185,7 +185,7 @@ def _radio_and_text(look: Look) -> Advice:
     if not look.value(boxes[-1]):
         return look.thinking(counted("radio", boxes), look.click(boxes[-1], "check it"))
     advice = look.fill({fields[-1]: number})
-    return advice if advice.explanation == "submit" else look.thinking(f"{counted('textbox', fields)} {number}", advice)
+    return look.thinking(f"{counted('textbox', fields)} {number}", advice)
 
 
 def _search(look: Look) -> Advice:

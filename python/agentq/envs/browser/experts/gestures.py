@@ -60,7 +60,7 @@ def _sliders(look: Look) -> Advice:
     if boxes := look.all("checkbox"):
         upto = boxes[: look.nth() + 1]
         advice = look.check(upto[-1:])
-        return advice if advice.explanation == "submit" else look.thinking(counted("checkbox", upto), advice)
+        return look.thinking(counted("checkbox", upto), advice)
     return look.submit()
 
 

@@ -126,14 +126,13 @@ class Look:
         return Advice(EnvAction(command, element, text), thought, why, Status.CONTINUE)
 
     def because(self, reason: str, advice: Advice) -> Advice:
-        """The same step with what it follows from before its thought; submitting needs no reason."""
-        if advice.explanation == "submit" or advice.env_action.command in (Command.SCROLL, Command.STOP):
-            return advice
-        return advice._replace(thought=f"{reason} , {advice.thought}")
+        """The same step with what it follows from before its thought; see `thinking`."""
+        return self.thinking(f"{reason} , {advice.thought}", advice)
 
-    def thinking(self, thought: str, advice: Advice) -> Advice:
-        """The same step with a thought of its own, unless it scrolls or gives up."""
-        if advice.env_action.command in (Command.SCROLL, Command.STOP):
+    def thinking(self, thought: str, advice: Advice, *, submitting: bool = False) -> Advice:
+        """The same step with a thought of its own, unless it scrolls or gives up, or submits and not `submitting`."""
+        submits = advice.explanation == "submit" and not submitting
+        if submits or advice.env_action.command in (Command.SCROLL, Command.STOP):
             return advice
         return advice._replace(thought=thought)
 
@@ -173,7 +172,7 @@ class Look:
         left = elements[len(done) :]
         advice = self.click(left[0], "check it") if left else self.submit()
         said = [f"{self.name(e)} [{e}] checked" for e in done if self.name(e)]
-        return self.thinking(" , ".join([*said, advice.thought]), advice)
+        return self.thinking(" , ".join([*said, advice.thought]), advice, submitting=True)
 
     def fill(self, values: dict[int, str], submit: str = "Submit", *, labelled: bool = False) -> Advice:
         """Put each value into its field, then submit. `labelled`: fields have no name, but a label beside them."""

@@ -34,7 +34,7 @@ def counted(role: str, ids: list[int]) -> str:
 
 def pressed(button: str, ids: list[int], due: str) -> str:
     """A button that is pressed several times: those that have been, numbered, and what is due."""
-    return " , ".join([*(f"{n} {button} [{i}]" for n, i in enumerate(ids, 1)), due])
+    return f"{counted(button, ids)} , {due}" if ids else due
 
 
 def numbered(words: list[str]) -> str:
