@@ -18,27 +18,27 @@ from pathlib import Path
 from typing import Any
 
 from machine import commit, machine
-from methods import agentq, rate, summary, training
+from methods import INLINE, agentq, rate, summary, training
 from outcomes import RESULTS, Outcomes, base_words, difference, interval, keep, of_runs, titled
 
 from agentq.envs.browser.experts import PAGES, PREFIX
 from agentq.policies.engine_names import embedded_base
 from agentq.store.files import write_json
 
-HELD_OUT = 5  # tasks per page
+HELD_OUT, SHOWN, SEARCHED = 5, 6, 5  # tasks per page: to measure on, with a demonstration, with a tree
 SHARED = (
     *("--env=miniwob", "--eval.measure_base=false", f"--eval.num_tasks={HELD_OUT * len(PAGES)}"),
     "--search.num_trees_in_flight=8",
 )
 RUNS = {
     "sft": (
-        f"--run.num_tasks={10 * len(PAGES)}",
-        *("--run.num_rounds=1", "--train.learning_rate=3e-4", "--train.epochs=6", "--train.batch_size=16"),
+        f"--run.num_tasks={SHOWN * len(PAGES)}",
+        *("--run.num_rounds=1", "--train.learning_rate=3e-4", "--train.epochs=5", "--train.batch_size=16"),
     ),
     "agent_q": (
-        *("--run.num_rounds=2", f"--run.num_tasks={2 * len(PAGES)}", "--search.num_iterations=8"),
-        f"--run.first_task={10 * len(PAGES)}",  # behind those of sft
-        *("--train.learning_rate=3e-4", "--train.epochs=3"),
+        *("--run.num_rounds=1", f"--run.num_tasks={SEARCHED * len(PAGES)}", "--search.num_iterations=8"),
+        f"--run.first_task={SHOWN * len(PAGES)}",  # behind those of sft
+        *("--critic.model=none", "--search.temperature=1.0", "--train.learning_rate=1e-4", "--train.epochs=3"),
     ),
 }
 QUICK = {
@@ -138,6 +138,8 @@ def main() -> int:
     failed: list[int] = []
     if not args.report:
         more = QUICK if args.quick else {}
+        if args.jobs > 1:  # seeds share the cores; each is one process
+            more = {recipe: (*more.get(recipe, ()), INLINE) for recipe in RUNS}
         with ThreadPoolExecutor(args.jobs) as pool:
             codes = pool.map(lambda seed: make(args.out, args.base, seed, more), args.seeds)
             failed = [seed for seed, code in zip(args.seeds, codes, strict=True) if code]

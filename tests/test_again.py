@@ -137,6 +137,66 @@ def test_a_fork_keeps_finished_rounds_and_applies_settings_to_the_next(made: Pat
     assert words == ["train", "agent_q", "--train.learning_rate=1e-6", "--run.num_rounds=3"]
 
 
+def test_a_fork_that_learns_again_keeps_what_the_first_round_collected(made: Path, tmp_path: Path) -> None:
+    with RunStore.open(made, CONFIG) as store:
+        store.set_note("base/eval", {"finished": True})
+        store.set_note("agent_q/eval", {"finished": True})
+        store.set_note("agent_q/warmup", {"warmup_steps": 2})
+    fork(made, tmp_path / "new", {"pairs": {"alpha": "0.5"}, "run": {"num_rounds": "1"}}, learn_again=True)
+    with RunStore.read(tmp_path / "new") as store, RunStore.read(made) as parent:
+        assert set(store.stages()) == {COMMAND, "base/eval", "agent_q/round1/collect", FORK}
+        assert store.note("agent_q/round1/collect") == parent.note("agent_q/round1/collect")
+        assert store.config["pairs"]["alpha"] == 0.5 and not store.metrics()
+        assert not (store.note(COMMAND) or {})["finished"]
+    assert not list((tmp_path / "new" / "checkpoints").iterdir())
+
+
+def test_a_fork_that_learns_again_ends_as_a_run_that_learnt_so(base: Path, tmp_path: Path) -> None:
+    words = ["train", "sft", f"--base={base}", *(w for w in WORDS if "group_size" not in w)]
+    parent, fork, new = (tmp_path / name for name in ("parent", "fork", "new"))
+    assert main([*words, "--run.num_rounds=2", "--train.learning_rate=1e-4", f"--out={parent}"]) == 0
+    assert main(["fork", str(parent), "--learn-again", "--run.num_rounds=1", "--train.epochs=2", f"--out={fork}"]) == 0
+    with RunStore.read(fork) as store:
+        collected = store.count("sft/round1/collect", "trajectory")
+    assert main(["resume", str(fork)]) == 0
+    assert main([*words, "--train.learning_rate=1e-4", "--train.epochs=2", f"--out={new}"]) == 0
+    assert collected == 2 and same(weights(fork, "sft"), weights(new, "sft"))
+    assert not same(weights(fork, "sft"), weights(parent, "sft"))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"search": {"c_exp": "2"}},
+            "settings of a fork that learns again must be .*train, policy_gradient, rft; got search",
+        ),
+        ({"eval": {"num_tasks": "1"}}, "eval.num_tasks must be at least 200 in a fork; got 1"),
+    ],
+)
+def test_a_fork_that_learns_again_refuses_other_rollouts(
+    given: dict[str, dict[str, str]], message: str, made: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        fork(made, tmp_path / "new", given, learn_again=True)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("train agent_q", "a run with rollouts of a round; got .*, which has none"),
+        ("eval", "a run of train; got one of eval"),
+    ],
+)
+def test_what_has_no_rollouts_cannot_be_learnt_again(command: str, message: str, tmp_path: Path) -> None:
+    with RunStore.open(tmp_path / "run", CONFIG | {"command": command}) as store:
+        note_words(store, command.split())
+    with pytest.raises(ConfigError, match=f"--learn-again needs {message}"):
+        fork(tmp_path / "run", tmp_path / "new", learn_again=True)
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

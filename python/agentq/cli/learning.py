@@ -77,16 +77,23 @@ def resume(args: Namespace) -> int:
     return made.run(made.parse(words[1:]))
 
 
-FORKED = argument("--out", type=Path, required=True, metavar="DIR", help="the new directory")
+FORKED = (
+    argument("--out", type=Path, required=True, metavar="DIR", help="the new directory"),
+    argument(
+        "--learn-again",
+        action="store_true",
+        help="keep what the first round collected, and learn from it again with other settings of learning",
+    ),
+)
 
 
 @command(
-    "fork", "copy a run to go on in two ways; settings apply to rounds to come", RUN_TO, FORKED, JSON, settings=True
+    "fork", "copy a run to go on in two ways; settings apply to rounds to come", RUN_TO, *FORKED, JSON, settings=True
 )
 def fork_run(args: Namespace) -> int:
     from agentq.recipes.again import fork
 
-    fork(args.run, args.out, args.settings)
+    fork(args.run, args.out, args.settings, learn_again=args.learn_again)
     return say(args, {"run": str(args.out)}, f"{args.out}; go on with: {go_on(args.out)}")
 
 

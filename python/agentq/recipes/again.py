@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,8 @@ from agentq.store.stages import drop_stage
 
 FORK = "fork"  # the note of a fork: of which run, and how many rounds were learnt with other settings
 GROWS = ("run.num_rounds", "eval.num_tasks")  # settings that may be raised in a run that has begun
-FREE = ("search", "critic", "pairs", "train", "policy_gradient", "rft")  # sections that a fork may change
+LEARN = ("pairs", "train", "policy_gradient", "rft")  # sections that say how a round learns from its rollouts
+FREE = ("search", "critic", *LEARN)  # sections that a fork may change
 
 
 def words_of(command: str, s: Given, reads: Mapping[str, Path | str], base: str | None, file: Path | None) -> list[str]:
@@ -72,14 +73,18 @@ def command_of(run: Path) -> tuple[list[str], Path]:
     return list(note["words"]), Path(note["folder"])
 
 
-def fork(run: Path, out: Path, given: Given = NOTHING) -> None:
+def fork(run: Path, out: Path, given: Given = NOTHING, *, learn_again: bool = False) -> None:
     """Copy a run to the new directory `out`, where it goes on by itself.
 
     Finished rounds stay as they are. The settings `given` apply to the rounds to come, so an unfinished round is left
     out if they change any.
 
+    Args:
+        learn_again: keep only what the first round collected, which no learning has touched, and learn from it again.
+            Later rounds were collected by what was learnt before, so they are left out.
+
     Raises:
-        ConfigError: if `out` is not empty, or a setting cannot be changed.
+        ConfigError: if `out` is not empty, a setting cannot be changed, or there is nothing to learn from again.
         StoreError: if `run` is no run directory or is being written, or `out` cannot be written.
     """
     words, folder = command_of(run)
@@ -87,62 +92,85 @@ def fork(run: Path, out: Path, given: Given = NOTHING) -> None:
     if out.exists() and any(out.iterdir()):
         raise ConfigError(f"--out must be a new directory; got {out}, which is not empty")
     with closing(Lock(run)), RunStore.read(run) as source:
-        config = _with(source.config, words, given)
-        _copy(run, out)
+        config = _with(source.config, words, given, learn_again)
+        if learn_again and not _rounds(source):
+            raise ConfigError(f"--learn-again needs a run with rollouts of a round; got {run}, which has none")
+        _copy(run, out, without=("checkpoints", "metrics.jsonl", "summary.json") if learn_again else ())
         write_json(out / "config.json", config)
     with RunStore.open(out, config) as store:
-        learnt = _keep_finished(store) if first_difference(source.config, config, GROWS) else 0
+        learnt = 0
+        if learn_again:
+            _keep_collected(store)
+        elif first_difference(source.config, config, GROWS):
+            learnt = _keep_finished(store)
         store.set_note(FORK, {"of": str(run.resolve()), "rounds": learnt})
         changes = [f"--{section}.{name}={value}" for section, table in given.items() for name, value in table.items()]
-        finished = not changes and bool((store.note(COMMAND) or {}).get("finished"))
+        finished = not changes and not learn_again and bool((store.note(COMMAND) or {}).get("finished"))
         store.set_note(COMMAND, {"words": words + changes, "folder": str(folder), "finished": finished})
 
 
-def _with(config: Mapping[str, Any], words: Sequence[str], given: Given) -> dict[str, Any]:
+def _with(config: Mapping[str, Any], words: Sequence[str], given: Given, learn_again: bool) -> dict[str, Any]:
     """A run's settings with those `given`. Raises ConfigError if one cannot be changed."""
     from agentq.recipes.find import find_recipe
 
     command = config["command"]
+    if learn_again and not command.startswith("train "):
+        raise ConfigError(f"--learn-again needs a run of train; got one of {command}")
     model = COMMANDS[command] if command in COMMANDS else find_recipe(words[1])[1]
+    free = LEARN if learn_again else FREE
     for key in (f"{section}.{name}" for section, table in given.items() for name in table):
-        if key not in GROWS and (key.partition(".")[0] not in FREE or not command.startswith("train ")):
+        if key not in GROWS and (key.partition(".")[0] not in free or not command.startswith("train ")):
+            told = " that learns again" if learn_again else ""
             raise ConfigError(
-                f"settings of a fork must be {', '.join(GROWS)}, or with train of {', '.join(FREE)}; got {key}"
+                f"settings of a fork{told} must be {', '.join(GROWS)}, or with train of {', '.join(free)}; got {key}"
             )
     stored = {section: values for section, values in config.items() if isinstance(values, dict)}
     merged = {section: {**stored.get(section, {}), **given.get(section, {})} for section in {**stored, **given}}
     found = load(model, command, None, merged, "agentq fork")
     assert isinstance(found, Settings)
     new = {**config, **found.to_dict()}
-    for key, now in ((key, now) for key, now in flatten(new) if key in GROWS):
+    shrinks = ("run.num_rounds",) if learn_again else ()
+    for key, now in ((key, now) for key, now in flatten(new) if key in GROWS and key not in shrinks):
         if now < (was := dict(flatten(config))[key]):
             raise ConfigError(f"{key} must be at least {was} in a fork; got {now}")
     return new
 
 
-def _copy(run: Path, out: Path) -> None:
-    """Copy all but config.json, which marks a complete directory."""
+def _copy(run: Path, out: Path, without: Collection[str] = ()) -> None:
+    """Copy all but config.json, which marks a complete directory, and what is `without`."""
     make_directory(out)
     with closing(sqlite3.connect(out / "run.sqlite")) as to, closing(connect(run / "run.sqlite", writable=False)) as of:
         of.backup(to)
     for name in ("metrics.jsonl", "env.json", "summary.json"):
-        if (run / name).exists():
+        if name not in without and (run / name).exists():
             shutil.copyfile(run / name, out / name)
-    if (run / "checkpoints").exists():
+    if "checkpoints" not in without and (run / "checkpoints").exists():
         shutil.copytree(run / "checkpoints", out / "checkpoints")
     sync_tree(out)
+
+
+def _rounds(store: RunStore) -> list[tuple[str, int]]:
+    """The name and number of each round of which the run has rollouts."""
+    found = (re.fullmatch(r"(.+)/round(\d+)/collect", stage) for stage in store.stages())
+    return [(each[1], int(each[2])) for each in found if each]
 
 
 def _keep_finished(store: RunStore) -> int:
     """Leave out rounds that have not finished. Returns the number of those that have."""
     learnt = 0
-    for stage in store.stages():
-        if found := re.fullmatch(r"(.+)/round(\d+)/collect", stage):
-            name, number = found[1], int(found[2])
-            if (store.note(f"{name}/round{number}/learn") or {}).get("finished"):
-                learnt = max(learnt, number)
-                continue
-            for part in (stage, f"{name}/round{number}/learn"):
-                drop_stage(store, part)
-            remove(store.path / "checkpoints" / f"{name}.states" / f"round{number}")
+    for name, number in _rounds(store):
+        if (store.note(f"{name}/round{number}/learn") or {}).get("finished"):
+            learnt = max(learnt, number)
+            continue
+        for part in ("collect", "learn"):
+            drop_stage(store, f"{name}/round{number}/{part}")
+        remove(store.path / "checkpoints" / f"{name}.states" / f"round{number}")
     return learnt
+
+
+def _keep_collected(store: RunStore) -> None:
+    """Leave out all that followed from learning. What the first round collected stays, and the measure of the base."""
+    for name in {name for name, _ in _rounds(store)}:
+        for stage in store.stages():
+            if stage.startswith(f"{name}/") and stage != f"{name}/round1/collect":
+                drop_stage(store, stage)
