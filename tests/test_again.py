@@ -142,13 +142,16 @@ def test_a_fork_that_learns_again_keeps_what_the_first_round_collected(made: Pat
         store.set_note("base/eval", {"finished": True})
         store.set_note("agent_q/eval", {"finished": True})
         store.set_note("agent_q/warmup", {"warmup_steps": 2})
+        note_finished(store)
     fork(made, tmp_path / "new", {"pairs": {"alpha": "0.5"}, "run": {"num_rounds": "1"}}, learn_again=True)
     with RunStore.read(tmp_path / "new") as store, RunStore.read(made) as parent:
         assert set(store.stages()) == {COMMAND, "base/eval", "agent_q/round1/collect", FORK}
         assert store.note("agent_q/round1/collect") == parent.note("agent_q/round1/collect")
         assert store.config["pairs"]["alpha"] == 0.5 and not store.metrics()
-        assert not (store.note(COMMAND) or {})["finished"]
     assert not list((tmp_path / "new" / "checkpoints").iterdir())
+    fork(made, tmp_path / "same", learn_again=True)
+    with RunStore.read(tmp_path / "same") as store:
+        assert not (store.note(COMMAND) or {})["finished"]
 
 
 def test_a_fork_that_learns_again_ends_as_a_run_that_learnt_so(base: Path, tmp_path: Path) -> None:

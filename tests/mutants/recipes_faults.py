@@ -219,6 +219,12 @@ LINES: Lines = {
         ("self.growing = growing", "pass"),
         ("if time.monotonic() - self.shown >= EVERY_S:", "if False:"),
     ],
+    ("again.py", "test_again"): [
+        (' and stage != f"{name}/round1/collect"', ""),
+        ('if stage.startswith(f"{name}/")', 'if stage.startswith(f"{name}/round")'),
+        ("free = LEARN if learn_again else FREE", "free = FREE"),
+        ("finished = not changes and not learn_again and", "finished = not changes and"),
+    ],
     ("rounds.py", COLLECT): [
         ("sum(before) * r.number <= limit", "sum(before) <= limit"),
         ("return not limit or not before or", "return not before or"),
