@@ -72,6 +72,7 @@ TARGETS = (  # (table, env, better row, other row): the interval over seeds must
     ("methods-several-reading-100", "booking/several", "agent_q", "outcome_dpo"),
     ("methods-several-reading-100", "booking/several", "agent_q", "agent_q, no critic"),
     ("miniwob", "miniwob", "agent_q", "sft"),
+    ("miniwob-reading-236", "miniwob", "agent_q", "sft"),
 )
 Key = tuple[str, str, str]
 
