@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import sqlite3
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -93,14 +93,15 @@ def fork(run: Path, out: Path, given: Given = NOTHING, *, learn_again: bool = Fa
         raise ConfigError(f"--out must be a new directory; got {out}, which is not empty")
     with closing(Lock(run)), RunStore.read(run) as source:
         config = _with(source.config, words, given, learn_again)
-        if learn_again and not _rounds(source):
+        trained = source.config["command"].removeprefix("train ")  # the name of its stages
+        if learn_again and f"{trained}/round1/collect" not in source.stages():
             raise ConfigError(f"--learn-again needs a run with rollouts of a round; got {run}, which has none")
-        _copy(run, out, without=("checkpoints", "metrics.jsonl", "summary.json") if learn_again else ())
+        _copy(run, out, learnt=not learn_again)
         write_json(out / "config.json", config)
     with RunStore.open(out, config) as store:
         learnt = 0
         if learn_again:
-            _keep_collected(store)
+            _keep_collected(store, trained)
         elif first_difference(source.config, config, GROWS):
             learnt = _keep_finished(store)
         store.set_note(FORK, {"of": str(run.resolve()), "rounds": learnt})
@@ -136,41 +137,36 @@ def _with(config: Mapping[str, Any], words: Sequence[str], given: Given, learn_a
     return new
 
 
-def _copy(run: Path, out: Path, without: Collection[str] = ()) -> None:
-    """Copy all but config.json, which marks a complete directory, and what is `without`."""
+def _copy(run: Path, out: Path, *, learnt: bool) -> None:
+    """Copy all but config.json, which marks a complete directory; what was learnt and measured only if asked for."""
     make_directory(out)
     with closing(sqlite3.connect(out / "run.sqlite")) as to, closing(connect(run / "run.sqlite", writable=False)) as of:
         of.backup(to)
-    for name in ("metrics.jsonl", "env.json", "summary.json"):
-        if name not in without and (run / name).exists():
+    for name in ("env.json", "metrics.jsonl", "summary.json") if learnt else ("env.json",):
+        if (run / name).exists():
             shutil.copyfile(run / name, out / name)
-    if "checkpoints" not in without and (run / "checkpoints").exists():
+    if learnt and (run / "checkpoints").exists():
         shutil.copytree(run / "checkpoints", out / "checkpoints")
     sync_tree(out)
-
-
-def _rounds(store: RunStore) -> list[tuple[str, int]]:
-    """The name and number of each round of which the run has rollouts."""
-    found = (re.fullmatch(r"(.+)/round(\d+)/collect", stage) for stage in store.stages())
-    return [(each[1], int(each[2])) for each in found if each]
 
 
 def _keep_finished(store: RunStore) -> int:
     """Leave out rounds that have not finished. Returns the number of those that have."""
     learnt = 0
-    for name, number in _rounds(store):
-        if (store.note(f"{name}/round{number}/learn") or {}).get("finished"):
-            learnt = max(learnt, number)
-            continue
-        for part in ("collect", "learn"):
-            drop_stage(store, f"{name}/round{number}/{part}")
-        remove(store.path / "checkpoints" / f"{name}.states" / f"round{number}")
+    for stage in store.stages():
+        if found := re.fullmatch(r"(.+)/round(\d+)/collect", stage):
+            name, number = found[1], int(found[2])
+            if (store.note(f"{name}/round{number}/learn") or {}).get("finished"):
+                learnt = max(learnt, number)
+                continue
+            for part in (stage, f"{name}/round{number}/learn"):
+                drop_stage(store, part)
+            remove(store.path / "checkpoints" / f"{name}.states" / f"round{number}")
     return learnt
 
 
-def _keep_collected(store: RunStore) -> None:
+def _keep_collected(store: RunStore, name: str) -> None:
     """Leave out all that followed from learning. What the first round collected stays, and the measure of the base."""
-    for name in {name for name, _ in _rounds(store)}:
-        for stage in store.stages():
-            if stage.startswith(f"{name}/") and stage != f"{name}/round1/collect":
-                drop_stage(store, stage)
+    for stage in store.stages():
+        if stage.startswith(f"{name}/") and stage != f"{name}/round1/collect":
+            drop_stage(store, stage)
