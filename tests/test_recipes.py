@@ -161,7 +161,7 @@ def test_a_rung_and_a_run_of_its_recipe_end_with_the_same_weights(
     more = {
         "outcome_dpo": ["--run.group_size=4"],
         "agent_q": [f"--critic.model={base}"],
-        "agent_q_no_critic": ["--critic.model=none", "--pairs.alpha=1"],
+        "agent_q_no_critic": ["--critic.model=none"],
     }[rung]
     settings = made(RECIPES[recipe], [*SMALL.split(), "--run.first_task=2", "--eval.measure_base=false", *more])
     with RunStore.open(tmp_path / "run", settings.to_dict()) as store:

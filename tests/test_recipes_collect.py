@@ -54,6 +54,7 @@ def searched() -> TreeRecord:
         (["--pairs.threshold=0.55"], [(1, 3)], [1, 4]),
         (["--pairs.min_visits=2"], [(1, 2)], [1, 4]),
         (["--pairs.max_pairs_per_node=1"], [(1, 3)], [1, 4]),
+        (["--critic.model=none", "--pairs.threshold=0.9"], [(1, 2), (1, 3)], [1, 4]),  # W / N alone: 1, 0, 0
         (["--train.sft_weight=0"], [(1, 3), (1, 2)], []),
     ],
 )

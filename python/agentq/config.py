@@ -91,7 +91,10 @@ class Pairs(Section):
     """Which siblings in a tree become a preference pair."""
 
     alpha: float = Field(
-        default=0.75, ge=0, le=1, description="Weight of the search value against the critic's; 1 ignores the critic."
+        default=0.75,
+        ge=0,
+        le=1,
+        description="Weight of the search value against the critic's; 1 ignores the critic, as does a run without one.",
     )
     threshold: float = Field(default=0.5, ge=0, description="Minimum gap between blended values, in reward units.")
     max_pairs_per_node: int = Field(

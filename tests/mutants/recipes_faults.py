@@ -150,6 +150,7 @@ LINES: Lines = {
     ("metrics.py", CREDIT): [("same = [same_action(", "same = [not same_action(")],
     ("agent_q.py", COLLECT): [
         ('"alpha": p.alpha', '"alpha": 1.0'),
+        (' if settings.critic.model != "none" else 1.0', ""),
         ('"threshold": p.threshold', '"threshold": 0.0'),
         ('"min_visits": p.min_visits', '"min_visits": 1'),
         ('"max_pairs_per_node": p.max_pairs_per_node', '"max_pairs_per_node": 4'),

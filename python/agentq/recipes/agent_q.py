@@ -51,10 +51,10 @@ def credit(r: Round[AgentQ]) -> list[PreferencePair | Sample]:
 
 
 def pairing(settings: AgentQ) -> dict[str, Any]:
-    """The arguments of `node_pairs`."""
+    """The arguments of `node_pairs`. Without a critic, values are the search's alone."""
     p = settings.pairs
     return {
-        "alpha": p.alpha,
+        "alpha": p.alpha if settings.critic.model != "none" else 1.0,
         "threshold": p.threshold,
         "min_visits": p.min_visits,
         "max_pairs_per_node": p.max_pairs_per_node,
