@@ -30,14 +30,18 @@ from typing import Any
 
 from machine import commit, machine
 from methods_rows import FAMILIES, TABLES, Row, Table
-from outcomes import Outcomes, base_words, difference, interval, keep, of_runs, titled
+from outcomes import Outcomes, base_words, difference, interval, keep, of_runs, repeats_of, titled
 
 from agentq.evaluation.stats import RungResult
 from agentq.policies.engine_names import embedded_base
 from agentq.store.files import write_json
 from agentq.store.run import RunStore
 
-MEASURED = {"greedy": 0, "sampled": 1}  # temperature
+MEASURED = {  # settings of `agentq eval`
+    "greedy": (),
+    "sampled": ("--eval.temperature=1",),
+    "resampled": ("--eval.repeat_temperature=1",),  # greedy, but for actions that repeat the one before
+}
 ATTEMPTS = 4  # sampled episodes per task, each a run with its own seed
 SHARED = ("--eval.measure_base=false", "--run.num_rounds=99", "--train.devices=")
 INLINE = "--run.executor=inline"  # runs share the cores; each is one process
@@ -108,9 +112,9 @@ def make(place: Place, row: Row, seed: int, quick: bool) -> int:
         if code := agentq(path, "train", row.recipe, *words):
             return code
     for name in measures(place):
-        temperature, env = MEASURED.get(name, 0), name if name in table.also else table.env
+        env = name if name in table.also else table.env
         for attempt, measured in enumerate(_measured(place, path, row, name)):
-            words = (f"--out={measured}", f"--eval.temperature={temperature}", f"--seed={seed + 1000 * attempt}")
+            words = (*MEASURED.get(name, ()), f"--out={measured}", f"--seed={seed + 1000 * attempt}")
             told = (str(place.model(row, seed)), *common, f"--env={env}", *words)
             if not summary(measured) and (code := agentq(measured, "eval", *told)):
                 return code
@@ -118,7 +122,7 @@ def make(place: Place, row: Row, seed: int, quick: bool) -> int:
 
 
 def measures(place: Place) -> tuple[str, ...]:
-    """How a table's models are measured: on its environment greedily and sampled, and greedily on others."""
+    """How a table's models are measured: on its environment in all ways, and greedily on others."""
     return (*(name for name in MEASURED if name == "greedy" or place.attempts), *place.table.also)
 
 
@@ -148,7 +152,9 @@ def keep_outcomes(place: Place, name: str, seeds: list[int]) -> None:
             steps = training(path, row.recipe)["env_steps"] if row.recipe else 0
             env, told = (how, "greedy") if how in place.table.also else (place.table.env.partition("@")[0], how)
             table = titled(f"methods-{name}", place.base)
-            keep(Outcomes(table, env, row.name, told, seed, command, commit(), of_runs(runs), steps))
+            kept = {told: of_runs(runs)} | ({"repeats": repeats_of(runs[0])} if told == "greedy" else {})
+            for how_told, tasks in kept.items():
+                keep(Outcomes(table, env, row.name, how_told, seed, command, commit(), tasks, steps))
 
 
 def agentq(path: Path, *words: str) -> int:
@@ -204,9 +210,10 @@ def report(place: Place, seeds: list[int]) -> list[dict[str, Any]]:
 
 def markdown(rows: list[dict[str, Any]]) -> str:
     """The table of docs/experiments.md."""
+    measured = " | ".join(f"{name} | minus base" for name in MEASURED)
     lines = [
-        "| method | greedy | minus base | sampled | minus base | training rounds | env. steps | updates |",
-        "|---|---|---|---|---|---|---|---|",
+        f"| method | {measured} | training rounds | env. steps | updates |",
+        f"|{'---|' * (4 + 2 * len(MEASURED))}",
     ]
     for row in rows:
         cells = [row["name"]]

@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from agentq.agent.actions import history_text
 from agentq.evaluation.outcomes import of_episode, of_tree
 from agentq.evaluation.seeds import SeedDifference, over_seeds, seed_difference
 from agentq.evaluation.stats import RungResult, wilson
@@ -28,8 +30,9 @@ class Outcomes:
     Attributes:
         table: the table that the row belongs to, such as `ladder` or `methods-all`, by `titled`.
         row: the method or rung.
-        measured: `greedy`, `sampled` (temperature 1), what told a search at test time (`oracle`, `judge`), or the rows'
-            calls; or `rollouts`, until the first success.
+        measured: `greedy`, `sampled` (temperature 1), `resampled` (greedy, but an action that repeats the one before is
+            sampled again), what told a search at test time (`oracle`, `judge`), or the rows' calls; or `rollouts`,
+            until the first success; or `repeats`, the share of greedy steps that repeat the one before.
         seed: of the training, or of the search if nothing was trained.
         command: the command that makes the table's runs.
         commit: of the code that measured.
@@ -72,14 +75,30 @@ def of_runs(runs: Sequence[Path], stage: str = "") -> dict[str, float]:
     found: dict[int, list[float]] = {}
     for run in runs:
         with RunStore.read(run) as store:
-            own = [s for s in store.stages() if s == "eval" or (s.endswith("/eval") and s != "base/eval")]
-            (name,) = [stage] if stage else own
+            (name,) = [stage] if stage else held_out(store)
             ended = [(t.task.seed, of_episode(t)) for t in store.trajectories(name)]
             ended += [(tree.task.seed, of_tree(tree)) for tree in store.trees(name)]
         for seed, outcome in ended:
             if not outcome.broken:
                 found.setdefault(seed, []).append(float(outcome.success))
     return {str(seed): sum(each) / len(each) for seed, each in sorted(found.items())}
+
+
+def repeats_of(run: Path) -> dict[str, float]:
+    """By task seed, the share of an episode's steps whose action is the one before, word for word."""
+    found = {}
+    with RunStore.read(run) as store:
+        (name,) = held_out(store)
+        for t in store.trajectories(name):
+            texts = [history_text(step.proposal.action) for step in t.steps]
+            if not t.broken:
+                found[str(t.task.seed)] = sum(a == b for a, b in pairwise(texts)) / max(1, len(texts))
+    return dict(sorted(found.items(), key=lambda each: int(each[0])))
+
+
+def held_out(store: RunStore) -> list[str]:
+    """The stages of a run that measured a model on held-out tasks, the base's apart."""
+    return [s for s in store.stages() if s == "eval" or (s.endswith("/eval") and s != "base/eval")]
 
 
 def interval(results: Sequence[RungResult]) -> tuple[float, float]:

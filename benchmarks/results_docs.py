@@ -22,6 +22,7 @@ from agentq.evaluation.stats import wilson
 
 BLOCK = re.compile(r"<!-- results: (.*?) -->\n.*?<!-- /results -->", re.S)
 Row = dict[str, Any]
+OTHERS = ("sampled", "resampled", "repeats")  # ways of measuring that have a column in the table of another
 
 
 def fill(page: str, tables: Sequence[Row], targets: Callable[[str], str]) -> str:
@@ -48,7 +49,8 @@ def _table(about: str, tables: Sequence[Row]) -> str:
         if how is None:
             those = "; ".join(sorted({row for rows in known.values() for row in rows}))
             raise SystemExit(f"{row} must be a row of {name}, {env} ({', '.join(measured)}); known: {those}")
-        found = known[how][row] | {"how": how, "env": env, "sampled": known.get("sampled", {}).get(row)}
+        others = {way: known.get(way, {}).get(row) for way in OTHERS}
+        found = known[how][row] | {"how": how, "env": env, **others}
         if how != measured[0]:
             found.pop("difference", None)  # from another first row
         rows.append((row if how == measured[0] else f"{row}, {how}", found))
@@ -119,6 +121,14 @@ COLUMNS: dict[str, tuple[str, Callable[[Row], str]]] = {
     "mean": ("mean (95 % over seeds)", lambda row: _mean(row, row["how"])),
     "difference": ("- {first} (over seeds; over tasks)", _difference),
     "sampled": ("sampled (95 % over seeds)", lambda row: _mean(row["sampled"], "sampled") if row["sampled"] else ""),
+    "resampled": (
+        "repeats sampled again (95 % over seeds)",
+        lambda row: _mean(row["resampled"], "resampled") if row["resampled"] else "",
+    ),
+    "repeats": (
+        "repeated steps by seed",
+        lambda row: ", ".join(figure(share, "repeats") for share in row["repeats"]["rates"]) if row["repeats"] else "",
+    ),
     "scenarios": ("scenarios by seed", _scenarios),
     "steps": ("env. steps", _steps),
     "paper": ("paper", _paper),

@@ -20,6 +20,7 @@ from transformers import AutoTokenizer
 
 from agentq.cli import main
 from agentq.config import Search, Settings
+from agentq.eval_settings import Eval
 from agentq.evaluation.stats import RungResult
 from agentq.model_settings import CriticSettings
 from agentq.policies import patience
@@ -200,7 +201,7 @@ def test_a_stage_counts_what_was_asked_for_it(server: FakeOpenAI, tmp_path: Path
         p = Pipeline(store, Settings(), engine.name, Quiet())
         p.engines[engine.name] = engine
         for stage, num_tasks in (("one", 1), ("two", 2)):
-            p.evaluate(stage, stage, engine.name, p.tasks(Split.TRAIN, num_tasks), 1.0)
+            p.evaluate(stage, stage, engine.name, p.tasks(Split.TRAIN, num_tasks), Eval(temperature=1.0))
         p.close()
         used = [Usage.from_note(store.note(stage) or {}).total.requests for stage in ("one", "two")]
     assert min(used) > 0 and sum(used) == engine.usage.total.requests
@@ -233,6 +234,19 @@ def test_a_text_only_server_counts_tokens_and_the_table_tells_their_price(
         assert main(["eval", fake.url, *words, "--price.generated=1e6"]) == 0  # the same run, priced
     assert f"{7 * used.requests} " in capsys.readouterr().out.replace("│", " ")
     assert "cost" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_actions_that_are_sampled_again_count(
+    server: FakeOpenAI, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--out", str(tmp_path / "run"), "--eval.num_tasks=6", "--eval.repeat_temperature=0.7", "--json"]
+    assert main(["eval", server.url, *words]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rungs"]
+    with RunStore.read(tmp_path / "run") as store:
+        used = (store.note("eval") or {})["usage"]["policy"]
+        again = sum(t.info.get("repeats", {}).get("steps", 0) for t in store.trajectories("eval"))
+    assert again == sum(body["temperature"] == 0.7 for body in server.asked) > 0
+    assert (row["prompt_tokens"], row["generated_tokens"]) == (used["prompt_tokens"], used["generated_tokens"])
 
 
 def test_the_table_has_a_cost_where_there_is_one() -> None:

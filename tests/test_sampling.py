@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from agentq import envs
@@ -54,6 +56,24 @@ def test_every_turn_of_a_rollout_has_a_seed_of_its_own() -> None:
     policy = Noted()
     wait_for(rollout(Lock(), TASK, policy, SAMPLING))
     assert policy.asked == [(1, task_seed(5, TASK, 2, t), 0.3) for t in range(3)]
+
+
+def test_an_action_that_is_the_last_one_is_sampled_again_with_the_seed_of_its_turn() -> None:
+    said = iter(["COMMANDS: CLICK [1]", "COMMANDS: CLICK [2]", "COMMANDS: CLICK [2]", "COMMANDS: CLICK [2]"])
+    policy = Noted(lambda history, rng: (next(said), -1.0))
+    episode = wait_for(rollout(Lock(), TASK, policy, replace(SAMPLING, temperature=0.0, repeat_temperature=0.7)))
+    assert episode is not None
+    assert [str(step.proposal.action.env_action) for step in episode.steps] == [f"CLICK [{n}]" for n in (1, 2, 2)]
+    turns = [(0, 0.0), (1, 0.0), (2, 0.0), (2, 0.7)]  # what it says again is taken
+    assert policy.asked == [(1, task_seed(5, TASK, 2, t), temperature) for t, temperature in turns]
+    read = len(episode.steps[-1].proposal.prompt_ids)
+    assert episode.info["repeats"] == {"steps": 1, "prompt_tokens": read, "generated_tokens": 1}
+
+
+def test_without_a_temperature_for_them_actions_are_repeated() -> None:
+    policy = Noted(lambda history, rng: ("COMMANDS: CLICK [1]", -1.0))
+    episode = wait_for(rollout(Lock(), TASK, policy, SAMPLING))
+    assert episode is not None and len(policy.asked) == len(episode.steps) == 3 and "repeats" not in episode.info
 
 
 def test_every_turn_of_a_branch_has_a_seed_of_its_own() -> None:

@@ -126,6 +126,7 @@ async def evaluate_async(
     *,
     split: Split | str = Split.TEST,
     temperature: float = 0.0,
+    repeat_temperature: float = 0.0,
     seed: int = 0,
     in_flight: int = 32,
 ) -> Evaluation:
@@ -137,6 +138,8 @@ async def evaluate_async(
         n: number of tasks, at least 1: the first n of the split.
         split: "test", "validation" or "train".
         temperature: sampling temperature; 0 is greedy.
+        repeat_temperature: temperature at which an action is sampled again that is the last one, word for word; 0:
+            never.
         seed: seed of all random choices.
         in_flight: largest number of concurrent episodes; the environment's sessions limit it further.
 
@@ -147,7 +150,7 @@ async def evaluate_async(
     """
     if n < 1:
         raise ConfigError(f"n must be at least 1; got {n}")
-    world, settings = _World.of(env), RolloutSettings(temperature=temperature, seed=seed)
+    world, settings = _World.of(env), RolloutSettings(temperature, seed, repeat_temperature=repeat_temperature)
     tasks, resets, found = envs.tasks(world.what, split, n), Resets(BROKEN_IN_A_ROW), dict[int, Trajectory]()
 
     async def work(task: Task) -> Trajectory | None:

@@ -26,6 +26,12 @@ class Eval(HeldOut):
     """Measuring an agent without search."""
 
     temperature: float = Field(default=0.0, ge=0, description="Sampling temperature in evaluation; 0 is greedy.")
+    repeat_temperature: float = Field(
+        default=0.0,
+        ge=0,
+        description="Temperature at which an action is sampled again that is the last one, word for word; 0: never. A "
+        "greedy policy can repeat an action that does nothing until its steps are used up.",
+    )
 
 
 class EvalBoth(Eval):

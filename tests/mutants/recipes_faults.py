@@ -160,8 +160,10 @@ LINES: Lines = {
         ("kind=TREE, sessions", "sessions"),
     ],
     ("agent_q.py", "test_unreadable"): [("max_unreadable=r.settings.run.max_unreadable", "")],
+    ("pipeline.py", "test_accounts"): [("0, run.max_unreadable, how.repeat_temperature)", "0, run.max_unreadable)")],
+    ("accounts.py", "test_accounts"): [(', t.info.get("repeats", {})', "")],
     ("pipeline.py", "test_unreadable"): [
-        (", max_unreadable=self.settings.run.max_unreadable", ""),
+        ("run.seed, 0, run.max_unreadable,", "run.seed, 0, 0,"),
         (", max_unreadable=run.max_unreadable", ""),
     ],
     ("agent_q.py", CREDIT): [("r.settings.train.logp_tolerance) and known:", "r.settings.train.logp_tolerance):")],

@@ -121,6 +121,12 @@ LINES: Lines = {
         ("readable or ", ""),
         ("language=history.language", ""),
     ],
+    ("rollout.py", "test_sampling"): [
+        ("if settings.repeat_temperature and history", "if history"),
+        ("history.actions[-1:] == ", "history.actions[:1] == "),
+        ("temperature=settings.repeat_temperature)", "temperature=settings.temperature)"),
+        ("repeats.append(proposal)", "pass"),
+    ],
     ("rollout.py", f"test_search_leaves {TREE}"): [
         ("settings.attempt, len(steps))", "len(steps))"),
         ("settings.attempt, len(steps))", "settings.attempt, 0)"),

@@ -32,7 +32,8 @@ def cost_of(store: RunStore, stage: str, price: Price) -> Cost:
     """
     note = store.note(stage) or {}
     usage, spent = Usage.from_note(note), [tree.info for tree in store.trees(stage)]
-    spent += [each for t in store.trajectories(stage) for each in (used(t), t.info.get("retried", {}))]
+    for t in store.trajectories(stage):
+        spent += [used(t), t.info.get("retried", {}), t.info.get("repeats", {})]
     actions, prompt, generated = (
         sum(int(each.get(name, 0)) for each in spent) for name in ("env_steps", "prompt_tokens", "generated_tokens")
     )

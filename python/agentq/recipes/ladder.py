@@ -99,7 +99,7 @@ def climb(p: Pipeline, settings: Training | Demo, rungs: Sequence[Rung] = RUNGS)
                 checkpoint, spent = made[rung.name] = train(p, rung.recipe, own, rung.name, checkpoint)
                 if own.run.shard:
                     break
-            row = p.evaluate(rung.name, stage, checkpoint, held_out, settings.eval.temperature, spent)
+            row = p.evaluate(rung.name, stage, checkpoint, held_out, settings.eval, spent)
         rows.append(row)
         write_json(p.store.path / "summary.json", [row.to_dict() for row in rows])
     return rows

@@ -19,7 +19,7 @@ def first_look(p: Pipeline, settings: Demo) -> None:
     base, sampled, searched = p.start, "base/eval", "base_mcts/look"
     tasks = p.tasks(Split(settings.eval.split), min(TASKS, settings.eval.num_tasks))
     if p.store.count(sampled, TRAJECTORY) < len(tasks):
-        p.evaluate("base", sampled, base, tasks, settings.eval.temperature)
+        p.evaluate("base", sampled, base, tasks, settings.eval)
     by = settings.search, settings.critic, settings.eval, settings.eval.chosen_by
     row = p.evaluate_search("base_mcts", searched, base, tasks, *by)
     alone = {t.task.seed: t.success for t in p.store.trajectories(sampled)}

@@ -15,7 +15,7 @@ from pathlib import Path
 from agentq import envs
 from agentq.config import Search, Settings
 from agentq.errors import ConfigError
-from agentq.eval_settings import ChosenBy, EvalSearch
+from agentq.eval_settings import ChosenBy, Eval, EvalSearch
 from agentq.evaluation.endings import Ending, end_of_episode, end_of_tree
 from agentq.evaluation.outcomes import TaskOutcome, of_episode, of_tree
 from agentq.evaluation.scenarios import scenario_completion
@@ -147,14 +147,15 @@ class Pipeline(Resources):
         stage: str,
         checkpoint: Name,
         tasks: Sequence[Task],
-        temperature: float,
+        how: Eval,
         spent: Cost | None = None,
     ) -> RungResult:
         """Success of one episode per task. The row's costs include those `spent` before.
 
         A task with an environment fault counts as not solved. The row gives the number of such tasks.
         """
-        sampling = RolloutSettings(temperature, self.settings.run.seed, max_unreadable=self.settings.run.max_unreadable)
+        run = self.settings.run
+        sampling = RolloutSettings(how.temperature, run.seed, 0, run.max_unreadable, how.repeat_temperature)
         self._set_apart(stage, checkpoint)
         self.collect(stage, attempts(tasks), partial(episodes, policy=checkpoint, sampling=sampling))
         ended = [(of_episode(t), end_of_episode(t)) for t in self.store.trajectories(stage)]

@@ -115,7 +115,7 @@ def evaluate(checkpoint: str, search: Literal["tree", "step"] | None, inputs: In
         p.check_base()
         held_out = p.tasks(Split(s.eval.split), s.eval.num_tasks)
         if not isinstance(s, EvalSearchCommand):
-            rows = [p.evaluate(_called(name), "eval", name, held_out, s.eval.temperature)]
+            rows = [p.evaluate(_called(name), "eval", name, held_out, s.eval)]
         else:
             by = name, held_out, s.search, s.critic, s.eval
             if s.eval.chosen_by == "all":

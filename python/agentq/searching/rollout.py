@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,20 +14,22 @@ from agentq.searching.faults import Broken, Resets, take
 from agentq.searching.run import call
 from agentq.searching.unreadable import ended_if_unreadable
 from agentq.seeds import task_seed
-from agentq.types import History, Step, Task, Trajectory
+from agentq.types import History, Proposal, Step, Task, Trajectory
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutSettings:
     """`temperature` 0 is greedy. `seed` is the run's; `attempt` distinguishes rollouts of one task.
 
-    An episode ends after `max_unreadable` unreadable actions in a row; 0: never.
+    An episode ends after `max_unreadable` unreadable actions in a row; 0: never. With a `repeat_temperature` above 0,
+    an action that is the last one, word for word, is sampled again at that temperature (ours).
     """
 
     temperature: float = 1.0
     seed: int = 0
     attempt: int = 0
     max_unreadable: int = 0
+    repeat_temperature: float = 0.0
 
 
 async def rollout(
@@ -45,7 +47,8 @@ async def rollout(
     judge's verdict replaces the environment's reward.
 
     An attempt that the world broke is retried once with the same seed; `info` has its cost under `retried`. A broken
-    episode ends with the broken step, or has no steps and the `error_kind` of its reset in `info`.
+    episode ends with the broken step, or has no steps and the `error_kind` of its reset in `info`. The tokens of
+    actions that were sampled again are there under `repeats`.
     """
     resets = resets or Resets()
     first = await _attempt(env, task, policy, settings, give_up, judge, resets)
@@ -57,10 +60,13 @@ async def rollout(
 
 def used(t: Trajectory) -> dict[str, int]:
     """Steps and tokens used by an episode."""
+    return {"env_steps": len(t.steps), **_tokens([step.proposal for step in t.steps])}
+
+
+def _tokens(proposals: Sequence[Proposal]) -> dict[str, int]:
     return {
-        "env_steps": len(t.steps),
-        "prompt_tokens": sum(len(step.proposal.prompt_ids) for step in t.steps),
-        "generated_tokens": sum(len(step.proposal.token_ids) for step in t.steps),
+        "prompt_tokens": sum(len(p.prompt_ids) for p in proposals),
+        "generated_tokens": sum(len(p.token_ids) for p in proposals),
     }
 
 
@@ -78,15 +84,18 @@ async def _attempt(
     judge: Judge | None,
     resets: Resets,
 ) -> Trajectory | None:
-    info = {"attempt": settings.attempt}
+    info: dict[str, Any] = {"attempt": settings.attempt}
     try:
         history = History.of(task, await resets.first_page(env, task))
     except Broken as fault:
         return broken_episode(task, fault, info)
-    steps: list[Step] = []
+    steps, repeats = list[Step](), list[Proposal]()
     while not give_up(len(steps)):
         seed = task_seed(settings.seed, task, settings.attempt, len(steps))
         (proposal,) = await policy.propose(history, 1, seed=seed, temperature=settings.temperature)
+        if settings.repeat_temperature and history.actions[-1:] == (history_text(proposal.action),):
+            repeats.append(proposal)
+            (proposal,) = await policy.propose(history, 1, seed=seed, temperature=settings.repeat_temperature)
         result = await call(env, take, env, proposal.action.env_action, history.observation)
         after = history.then(history_text(proposal.action), result.observation)
         result = ended_if_unreadable(result, after, settings.max_unreadable)
@@ -95,6 +104,8 @@ async def _attempt(
         steps.append(Step(history.observation, proposal, result))
         if result.terminated or result.truncated or result.broken:
             total = sum(step.result.reward for step in steps)
+            if repeats:
+                info["repeats"] = {"steps": len(repeats), **_tokens(repeats)}
             return Trajectory(task, tuple(steps), total, result.success and not result.broken, info)
         history = after
     return None
