@@ -14,10 +14,10 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from itertools import groupby
+from itertools import combinations, groupby
 from math import isfinite
 from pathlib import Path
-from statistics import fmean
+from statistics import correlation, fmean
 from typing import Any
 
 import outcomes
@@ -182,7 +182,35 @@ def pairs(goals: dict[str, dict[str, Any]], prefix: str = "") -> str:
 def written(page: str, found: Sequence[Outcomes]) -> str:
     """A page with its tables made from the outcomes."""
     goals = targets(found)
-    return results_docs.fill(page, tables(found), lambda prefix: pairs(goals, prefix))
+    return results_docs.fill(
+        page,
+        tables(found),
+        targets=lambda prefix: pairs(goals, prefix),
+        correlations=lambda key: correlations(found, key),
+    )
+
+
+def correlations(found: Sequence[Outcomes], key: str) -> str:
+    """Spearman's rank correlation of the success of trained models, by two ways of measuring each.
+
+    `key`: table, environment and ways of measuring, as in `results_docs`.
+    """
+    table, env, ways = key.split(maxsplit=2)
+    means: dict[str, dict[tuple[str, int], float]] = {way.strip(): {} for way in ways.split(",")}
+    for each in found:
+        if (each.table, each.env) == (table, env) and each.row != "base" and each.measured in means:
+            means[each.measured][each.row, each.seed] = fmean(each.tasks.values())
+    lines = ["| measured | models | rank correlation |", "| --- | --- | --- |"]
+    for one, other in combinations(means, 2):
+        models = sorted(means[one].keys() & means[other].keys())
+        rho = correlation(*(_ranks([means[way][model] for model in models]) for way in (one, other)))
+        lines.append(f"| {one}, {other} | {len(models)} | {rho:+.2f} |")
+    return "\n".join(lines)
+
+
+def _ranks(values: Sequence[float]) -> list[float]:
+    """From 0; equal values share the mean of their ranks."""
+    return [sum(other < v for other in values) + (sum(other == v for other in values) - 1) / 2 for v in values]
 
 
 def _over(gap: dict[str, Any], how: str = "") -> str:

@@ -7,7 +7,8 @@ A table stands between two comments. The first says what it shows:
 
 Table, environment and ways of measuring; then the rows in their order; then the columns, see `COLUMNS`. A row is taken
 from the first way of measuring that has it, and named after it unless that is the first of all. `<!-- results: targets
-ladder -->` is the table of the differences in `results.TARGETS` whose names begin so.
+ladder -->` is the table of the differences in `results.TARGETS` whose names begin so, and `<!-- results: correlations
+methods-all booking greedy, sampled -->` that of the rank correlations between ways of measuring.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ Row = dict[str, Any]
 OTHERS = ("sampled", "resampled", "repeats")  # ways of measuring that have a column in the table of another
 
 
-def fill(page: str, tables: Sequence[Row], targets: Callable[[str], str]) -> str:
-    """The page with its tables made anew from `results.tables`; `targets` makes the differences of a prefix."""
+def fill(page: str, tables: Sequence[Row], **made_by: Callable[[str], str]) -> str:
+    """The page with its tables made anew from `results.tables`; `made_by` makes those of other kinds."""
 
     def made(block: re.Match[str]) -> str:
         about = " ".join(block[1].split())
-        kind, _, prefix = about.partition(" ")
-        table = targets(prefix) if kind == "targets" else _table(about, tables)
+        kind, _, rest = about.partition(" ")
+        table = made_by[kind](rest) if kind in made_by else _table(about, tables)
         return f"<!-- results: {block[1]} -->\n\n{table}\n\n<!-- /results -->"
 
     return BLOCK.sub(made, page)

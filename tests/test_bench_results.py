@@ -77,6 +77,21 @@ def test_a_page_has_the_table_that_its_comment_asks_for(kept: list[Outcomes]) ->
         results.written(page.replace("base; rft", "ppo"), kept)
 
 
+def test_ways_of_measuring_are_correlated_over_trained_models(kept: list[Outcomes]) -> None:
+    more = [replace(gained("rft", seed, 1, *more), measured="sampled") for seed, more in ((1, []), (2, [2]))]
+    block = "<!-- results: correlations ladder-reading shop greedy, sampled -->"
+    lines = results.written(f"{block}\n<!-- /results -->", kept + more).splitlines()
+    # greedy 50, 75, 50: ranks 0.5, 2, 0.5; sampled 100, 25, 50: ranks 2, 0, 1; -1.5 / sqrt(1.5 * 2)
+    assert lines[4:-2] == ["| greedy, sampled | 3 | -0.87 |"]
+
+
+def test_a_column_can_show_another_way_of_measuring(kept: list[Outcomes]) -> None:
+    more = [replace(gained("rft", seed, *won), measured="repeats") for seed, won in ((0, [1]), (1, [1, 2, 3]), (2, []))]
+    block = "<!-- results: ladder-reading shop greedy | base; rft | repeats resampled -->"
+    lines = results.written(f"{block}\n<!-- /results -->", kept + more).splitlines()
+    assert lines[4:-2] == ["| base |  |  |", "| rft | 25.0, 75.0, 0.0 |  |"]
+
+
 def test_scenarios_count_where_all_variants_are_solved() -> None:
     tasks = dict.fromkeys(map(str, range(2_000_000_000, 2_000_000_006)), 1.0) | {"2000000004": 0.0}
     assert results.scenarios(replace(BASE, env="apps/1", tasks=tasks)) == pytest.approx(
