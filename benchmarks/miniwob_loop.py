@@ -3,7 +3,8 @@
     python benchmarks/miniwob_loop.py [--base MODEL] [--seeds 0 ...] [--jobs 1] [--out runs/miniwob] [--report] [--json]
 
 Two runs of `agentq train` for each seed, each resumable: sft from the base, then agent_q from its checkpoint, behind
-its tasks. Both are measured greedily on the same held-out tasks. Prints a Markdown table, writes miniwob.json to the
+its tasks. Both are measured on the same held-out tasks: greedily, and greedily but for actions that repeat the one
+before, which are sampled again (`resampled`). Prints a Markdown table, writes miniwob.json to the
 output directory and the outcomes of all tasks to benchmarks/results.
 """
 
@@ -18,18 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from machine import commit, machine
-from methods import INLINE, agentq, rate, summary, training
-from outcomes import RESULTS, Outcomes, base_words, difference, interval, keep, of_runs, titled
+from methods import INLINE, MEASURED, agentq, rate, summary, training
+from outcomes import RESULTS, Outcomes, base_words, difference, interval, keep, of_runs, repeats_of, titled
 
 from agentq.envs.browser.experts import PAGES, PREFIX
 from agentq.policies.engine_names import embedded_base
 from agentq.store.files import write_json
 
 HELD_OUT, SHOWN, SEARCHED = 5, 6, 5  # tasks per page: to measure on, with a demonstration, with a tree
-SHARED = (
-    *("--env=miniwob", "--eval.measure_base=false", f"--eval.num_tasks={HELD_OUT * len(PAGES)}"),
-    "--search.num_trees_in_flight=8",
-)
+EVAL = ("--env=miniwob", f"--eval.num_tasks={HELD_OUT * len(PAGES)}")
+SHARED = (*EVAL, "--eval.measure_base=false", "--search.num_trees_in_flight=8")
 RUNS = {
     "sft": (
         f"--run.num_tasks={SHOWN * len(PAGES)}",
@@ -44,6 +43,7 @@ RUNS = {
 QUICK = {
     "sft": ("--run.num_tasks=8", "--eval.num_tasks=4", "--train.epochs=1"),
     "agent_q": ("--run.num_tasks=4", "--eval.num_tasks=4", "--run.num_rounds=1", "--search.num_iterations=2"),
+    "eval": ("--eval.num_tasks=4",),
 }
 
 
@@ -56,13 +56,21 @@ def make(out: Path, base: Path, seed: int, more: dict[str, tuple[str, ...]]) -> 
         told = ("train", recipe, "--json", f"--out={path}", f"--seed={seed}", f"--base={start}", *chosen)
         if not summary(path) and (code := agentq(path, *told)):
             return code
-        start = path / "checkpoints" / recipe
+        start, again = path / "checkpoints" / recipe, resampled(path)
+        words = ("--json", *MEASURED["resampled"], f"--out={again}", f"--seed={seed}", *EVAL, *more.get("eval", ()))
+        if not summary(again) and (code := agentq(again, "eval", str(start), *words)):
+            return code
     return 0
 
 
 def run(out: Path, base: Path, seed: int, recipe: str) -> Path:
     """The directory of a run."""
     return out / titled("miniwob", base) / f"seed{seed}" / recipe
+
+
+def resampled(path: Path) -> Path:
+    """The directory of the second measurement of a run's model."""
+    return path.with_name(f"{path.name}-resampled")
 
 
 def report(out: Path, base: Path, seeds: list[int]) -> dict[str, Any]:
@@ -101,8 +109,12 @@ def keep_outcomes(out: Path, base: Path, seeds: list[int]) -> None:
         for recipe in RUNS:
             if summary(path := run(out, base, seed, recipe)):
                 steps = training(path, recipe)["env_steps"]
-                table, tasks = titled("miniwob", base), of_runs([path])
-                keep(Outcomes(table, "miniwob", recipe, "greedy", seed, command, commit(), tasks, steps), RESULTS)
+                kept = {"greedy": of_runs([path]), "repeats": repeats_of(path)}
+                if summary(resampled(path)):
+                    kept["resampled"] = of_runs([resampled(path)])
+                table = titled("miniwob", base)
+                for how, tasks in kept.items():
+                    keep(Outcomes(table, "miniwob", recipe, how, seed, command, commit(), tasks, steps), RESULTS)
 
 
 def markdown(figures: dict[str, Any]) -> str:
@@ -139,7 +151,7 @@ def main() -> int:
     if not args.report:
         more = QUICK if args.quick else {}
         if args.jobs > 1:  # seeds share the cores; each is one process
-            more = {recipe: (*more.get(recipe, ()), INLINE) for recipe in RUNS}
+            more = {name: (*more.get(name, ()), INLINE) for name in (*RUNS, "eval")}
         with ThreadPoolExecutor(args.jobs) as pool:
             codes = pool.map(lambda seed: make(args.out, args.base, seed, more), args.seeds)
             failed = [seed for seed, code in zip(args.seeds, codes, strict=True) if code]
