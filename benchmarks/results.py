@@ -30,7 +30,7 @@ from agentq.evaluation.scenarios import scenario_completion
 from agentq.evaluation.seeds import over_seeds
 
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "README.md", ROOT / "docs" / "experiments.md")
+PAGES = (ROOT / "README.md", ROOT / "docs" / "experiments.md", ROOT / "docs" / "methods.md")
 
 # Rows that others are compared with, the first that a table has.
 FIRST = ("base", "rft", "sft", "alpha 1", "clean", "T 0.8, K 5")
@@ -224,7 +224,7 @@ def main() -> None:
     parser.add_argument("--table", help="only this table")
     parser.add_argument("--results", type=Path, default=RESULTS, help="default: %(default)s")
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--docs", action="store_true", help="write the tables of README.md and docs/experiments.md")
+    parser.add_argument("--docs", action="store_true", help="write the tables of README.md and docs")
     args = parser.parse_args()
     if args.docs:
         found = read(args.results)

@@ -11,8 +11,8 @@ from agentq.evaluation.outcomes import of_episode
 from agentq.evaluation.stats import paired_difference
 from agentq.recipes.pipeline import BASE_STAGE, Pipeline
 from agentq.store import RunStore
-from agentq.types import Command, EnvAction, Trajectory
-from tests.records_factory import make_proposal, make_task, make_trajectory, make_tree
+from agentq.types import Command, EnvAction, Observation, Proposal, Step, StepResult, Trajectory
+from tests.records_factory import click, make_proposal, make_task, make_trajectory, make_tree
 from tests.view_factory import looped, lost
 
 
@@ -33,6 +33,24 @@ def test_an_episodes_stop_is_what_ended_it() -> None:
         *("", "ended by the agent", "ended by the site", "out of steps", "loop", "network", "reset_failed")
     ]
     assert end_of_episode(looped()).errors == ["timeout", "loop"]  # the second step's is not what ended it
+
+
+def test_a_step_that_is_repeated_in_vain_is_an_error() -> None:
+    t = make_trajectory(4, success=False)
+    page, other = Observation("page"), Observation("other")
+    one, two = (make_proposal(n, env_action=click(n)) for n in (1, 2))
+
+    def took(proposal: Proposal, after: Observation, before: Observation = page, kind: str | None = None) -> Step:
+        return Step(before, proposal, StepResult(after, error_kind=kind))
+
+    def vain(*steps: Step) -> list[str]:
+        return end_of_episode(replace(t, steps=steps)).errors
+
+    again = took(one, page)
+    assert vain(again, again, again) == ["repeated in vain"] * 2
+    assert vain(again, took(two, page), again) == []  # another action between them
+    assert vain(took(one, other), took(one, page, other)) == vain(again, took(one, other)) == []  # the page changes
+    assert vain(again, took(one, page, kind="disabled")) == ["disabled"]
 
 
 def test_a_search_without_success_says_so_or_names_the_fault() -> None:

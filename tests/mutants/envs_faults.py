@@ -90,6 +90,13 @@ LINES: Lines = {
         ("made >= len(wants)", "made > 1"),
         ("toward(wants[made], view)", "toward(wants[0], view)"),
     ],
+    ("evaluation/endings.py", "test_evaluation_endings"): [
+        ("step.proposal.action.text == before.proposal.action.text\n        and ", ""),
+        ("step.observation.text == step.result.observation.text == page", "step.observation.text == page"),
+        ("step.observation.text == step.result.observation.text == page", "step.result.observation.text == page"),
+        ("and step.result.error_kind is None", ""),
+        ("errors + [IN_VAIN]", "[IN_VAIN]"),
+    ],
     ("evaluation/correction.py", "test_evaluation_correction"): [
         ("after >= before and result.observation != page", "after >= before"),
         ("after >= before and", "after > before and"),

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 from agentq.store.records import TreeRecord
-from agentq.types import Command, Trajectory
+from agentq.types import Command, Step, Trajectory
 
 BY_AGENT, BY_SITE, OUT_OF_STEPS = "ended by the agent", "ended by the site", "out of steps"
 NOT_FOUND = "no success found"  # by a search
+IN_VAIN = "repeated in vain"  # the action of the step before, on a page that it had left and leaves as it was
 TAKEN_FOR = "taken for a success"  # by the judge that told the search
 NOT_CHOSEN = "solved by an episode that was not chosen"  # by a vote, or as the best of n
 
 
 class Ending(NamedTuple):
-    """`stop`: why a task was not solved, empty if it was; `errors`: the error kind of each step that met one."""
+    """`stop`: why a task was not solved, empty if it was; `errors`: the error kind of each step that met one.
+
+    Errors of episodes include the steps without an error kind that were repeated in vain.
+    """
 
     stop: str
     errors: list[str]
@@ -22,7 +27,18 @@ class Ending(NamedTuple):
 
 def end_of_episode(t: Trajectory) -> Ending:
     """The ending of an episode. `stop` is an error kind if an error ended it, such as `loop`."""
-    return Ending(_stop(t), [step.result.error_kind for step in t.steps if step.result.error_kind])
+    errors = [step.result.error_kind for step in t.steps if step.result.error_kind]
+    return Ending(_stop(t), errors + [IN_VAIN] * sum(in_vain(before, step) for before, step in pairwise(t.steps)))
+
+
+def in_vain(before: Step, step: Step) -> bool:
+    """Whether a step does again, word for word, what had no effect and has none, and meets no error."""
+    page = before.observation.text
+    return (
+        step.proposal.action.text == before.proposal.action.text
+        and step.observation.text == step.result.observation.text == page
+        and step.result.error_kind is None
+    )
 
 
 def end_of_tree(tree: TreeRecord) -> Ending:
