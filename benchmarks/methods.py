@@ -42,6 +42,7 @@ MEASURED = {  # settings of `agentq eval`
     "sampled": ("--eval.temperature=1",),
     "resampled": ("--eval.repeat_temperature=1",),  # greedy, but for actions that repeat the one before
 }
+REPEATS = {"greedy": "repeats", "sampled": "sampled repeats"}  # names of the shares of steps that are repeats
 ATTEMPTS = 4  # sampled episodes per task, each a run with its own seed
 SHARED = ("--eval.measure_base=false", "--run.num_rounds=99", "--train.devices=")
 INLINE = "--run.executor=inline"  # runs share the cores; each is one process
@@ -152,9 +153,11 @@ def keep_outcomes(place: Place, name: str, seeds: list[int]) -> None:
             steps = training(path, row.recipe)["env_steps"] if row.recipe else 0
             env, told = (how, "greedy") if how in place.table.also else (place.table.env.partition("@")[0], how)
             table = titled(f"methods-{name}", place.base)
-            kept = {told: of_runs(runs)} | ({"repeats": repeats_of(runs[0])} if told == "greedy" else {})
-            for how_told, tasks in kept.items():
-                keep(Outcomes(table, env, row.name, how_told, seed, command, commit(), tasks, steps))
+            kept = {told: of_runs(runs)}
+            if told in REPEATS:
+                kept[REPEATS[told]] = repeats_of(runs[0])
+            for measured, tasks in kept.items():
+                keep(Outcomes(table, env, row.name, measured, seed, command, commit(), tasks, steps))
 
 
 def agentq(path: Path, *words: str) -> int:

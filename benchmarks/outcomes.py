@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ class Outcomes:
         row: the method or rung.
         measured: `greedy`, `sampled` (temperature 1), `resampled` (greedy, but an action that repeats the one before is
             sampled again), what told a search at test time (`oracle`, `judge`), or the rows' calls; or `rollouts`,
-            until the first success; or `repeats`, the share of greedy steps that repeat the one before.
+            until the first success; or `repeats` and `sampled repeats`, the share of steps that repeat the one before.
         seed: of the training, or of the search if nothing was trained.
         command: the command that makes the table's runs.
         commit: of the code that measured.
@@ -119,9 +119,13 @@ def difference(pairs: Sequence[tuple[Mapping[str, float], Mapping[str, float]]])
 
 
 def keep(outcomes: Outcomes, folder: Path = RESULTS) -> Path:
-    """Write the file of some outcomes; return its path."""
+    """Write the file of some outcomes; return its path. A file with the same outcomes stays as it is."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{outcomes.name}.json"
+    if path.exists():
+        known = Outcomes(**json.loads(path.read_text()))
+        if outcomes == replace(known, command=outcomes.command, commit=outcomes.commit):
+            return path
     write_json(path, asdict(outcomes))
     return path
 

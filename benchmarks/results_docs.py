@@ -23,7 +23,12 @@ from agentq.evaluation.stats import wilson
 
 BLOCK = re.compile(r"<!-- results: (.*?) -->\n.*?<!-- /results -->", re.S)
 Row = dict[str, Any]
-OTHERS = ("sampled", "resampled", "repeats")  # ways of measuring that have a column in the table of another
+OTHERS = (
+    "sampled",
+    "resampled",
+    "repeats",
+    "sampled repeats",
+)  # ways of measuring that have a column in the table of another
 
 
 def fill(page: str, tables: Sequence[Row], **made_by: Callable[[str], str]) -> str:
@@ -77,6 +82,10 @@ def between(low: float | None, high: float | None, how: str, sign: str = "") -> 
     return f"{figure(low, how, sign)} to {figure(high, how, sign)}"
 
 
+def _by_seed(row: Row | None) -> str:
+    return ", ".join(figure(share, "repeats") for share in row["rates"]) if row else ""
+
+
 def _mean(row: Row, how: str) -> str:
     """With the interval over seeds; of one seed's success with Wilson's interval over its tasks."""
     low, high, told = row["low"], row["high"], ""
@@ -126,10 +135,9 @@ COLUMNS: dict[str, tuple[str, Callable[[Row], str]]] = {
         "repeats sampled again (95 % over seeds)",
         lambda row: _mean(row["resampled"], "resampled") if row["resampled"] else "",
     ),
-    "repeats": (
-        "repeated steps by seed",
-        lambda row: ", ".join(figure(share, "repeats") for share in row["repeats"]["rates"]) if row["repeats"] else "",
-    ),
+    "resampled_seeds": ("repeats sampled again, by seed", lambda row: _by_seed(row["resampled"])),
+    "repeats": ("repeated steps by seed", lambda row: _by_seed(row["repeats"])),
+    "sampled_repeats": ("repeated steps, sampled", lambda row: _by_seed(row["sampled repeats"])),
     "scenarios": ("scenarios by seed", _scenarios),
     "steps": ("env. steps", _steps),
     "paper": ("paper", _paper),

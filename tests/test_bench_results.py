@@ -29,6 +29,13 @@ def kept(tmp_path: Path) -> list[Outcomes]:
     return read(tmp_path)
 
 
+def test_outcomes_that_were_the_same_before_keep_their_file(tmp_path: Path) -> None:
+    path = keep(BASE, tmp_path)
+    keep(replace(BASE, commit="def", command="python y.py"), tmp_path)
+    assert read(tmp_path) == [BASE]
+    assert keep(other := replace(BASE, commit="def", tasks={"1": 0.0}), tmp_path) == path and read(tmp_path) == [other]
+
+
 def test_rows_have_the_interval_over_seeds_and_pairs_those_over_seeds_and_tasks(kept: list[Outcomes]) -> None:
     greedy, sampled = results.tables(kept)
     assert [(t["table"], t["env"], t["measured"]) for t in (greedy, sampled)] == [
