@@ -3,9 +3,10 @@
     python benchmarks/methods.py {loop,all,apps,several,...} [--base MODEL] [--seeds 0 ...] [--jobs 2] [--report]
 
 A row is one run of `agentq train` in its own directory. The same command resumes where an earlier one stopped, and
-tables share rows. --report runs nothing and shows the existing results. Prints a Markdown table, writes TABLE.json to
-the output directory and the outcomes of all tasks to benchmarks/results, from which `benchmarks/results.py` makes the
-tables with intervals over seeds. The table here has the first attempt of four only.
+tables share rows. Each model is measured greedily, sampled, and greedily but for actions that repeat the one before,
+which are sampled again (`resampled`). --report runs nothing and shows the existing results. Prints a Markdown table,
+writes TABLE.json to the output directory and the outcomes of all tasks to benchmarks/results, from which
+`benchmarks/results.py` makes the tables with intervals over seeds. The table here has the first attempt of four only.
 
 All rows of a table have the same held-out tasks, seeds, base and budget. A row that starts from another row's model
 begins behind that row's training tasks. The policy gradients also share tasks and rounds. Each family has the learning

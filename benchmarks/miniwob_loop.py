@@ -4,8 +4,8 @@
 
 Two runs of `agentq train` for each seed, each resumable: sft from the base, then agent_q from its checkpoint, behind
 its tasks. Both are measured on the same held-out tasks: greedily, and greedily but for actions that repeat the one
-before, which are sampled again (`resampled`). Prints a Markdown table, writes miniwob.json to the
-output directory and the outcomes of all tasks to benchmarks/results.
+before, which are sampled again (`resampled`). Prints a Markdown table, writes miniwob.json to the output directory and
+the outcomes of all tasks to benchmarks/results.
 """
 
 from __future__ import annotations
