@@ -23,12 +23,8 @@ from agentq.evaluation.stats import wilson
 
 BLOCK = re.compile(r"<!-- results: (.*?) -->\n.*?<!-- /results -->", re.S)
 Row = dict[str, Any]
-OTHERS = (
-    "sampled",
-    "resampled",
-    "repeats",
-    "sampled repeats",
-)  # ways of measuring that have a column in the table of another
+# Ways of measuring that have a column in the table of another.
+OTHERS = ("sampled", "resampled", "repeats", "sampled repeats")
 
 
 def fill(page: str, tables: Sequence[Row], **made_by: Callable[[str], str]) -> str:
@@ -82,12 +78,14 @@ def between(low: float | None, high: float | None, how: str, sign: str = "") -> 
     return f"{figure(low, how, sign)} to {figure(high, how, sign)}"
 
 
-def _by_seed(row: Row | None) -> str:
-    return ", ".join(figure(share, "repeats") for share in row["rates"]) if row else ""
+def _by_seed(row: Row | None, how: str) -> str:
+    return ", ".join(figure(rate, how) for rate in row["rates"]) if row else ""
 
 
-def _mean(row: Row, how: str) -> str:
+def _mean(row: Row | None, how: str) -> str:
     """With the interval over seeds; of one seed's success with Wilson's interval over its tasks."""
+    if not row:
+        return ""
     low, high, told = row["low"], row["high"], ""
     if low is None and how != "rollouts":
         low, high = wilson(round(row["mean"] * row["tasks"]), row["tasks"])
@@ -124,20 +122,14 @@ def _paper(row: Row) -> str:
 
 
 COLUMNS: dict[str, tuple[str, Callable[[Row], str]]] = {
-    "seeds": (
-        "{how} by seed, {tasks} tasks each",
-        lambda row: ", ".join(figure(rate, row["how"]) for rate in row["rates"]),
-    ),
+    "seeds": ("{how} by seed, {tasks} tasks each", lambda row: _by_seed(row, row["how"])),
     "mean": ("mean (95 % over seeds)", lambda row: _mean(row, row["how"])),
     "difference": ("- {first} (over seeds; over tasks)", _difference),
-    "sampled": ("sampled (95 % over seeds)", lambda row: _mean(row["sampled"], "sampled") if row["sampled"] else ""),
-    "resampled": (
-        "repeats sampled again (95 % over seeds)",
-        lambda row: _mean(row["resampled"], "resampled") if row["resampled"] else "",
-    ),
-    "resampled_seeds": ("repeats sampled again, by seed", lambda row: _by_seed(row["resampled"])),
-    "repeats": ("repeated steps by seed", lambda row: _by_seed(row["repeats"])),
-    "sampled_repeats": ("repeated steps, sampled", lambda row: _by_seed(row["sampled repeats"])),
+    "sampled": ("sampled (95 % over seeds)", lambda row: _mean(row["sampled"], "sampled")),
+    "resampled": ("repeats sampled again (95 % over seeds)", lambda row: _mean(row["resampled"], "resampled")),
+    "resampled_seeds": ("repeats sampled again, by seed", lambda row: _by_seed(row["resampled"], "resampled")),
+    "repeats": ("repeated steps by seed", lambda row: _by_seed(row["repeats"], "repeats")),
+    "sampled_repeats": ("repeated steps, sampled", lambda row: _by_seed(row["sampled repeats"], "repeats")),
     "scenarios": ("scenarios by seed", _scenarios),
     "steps": ("env. steps", _steps),
     "paper": ("paper", _paper),
