@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from agentq.credit.pairs import node_pairs
+from agentq.evaluation.comparison import Comparison, compare
 from agentq.evaluation.outcomes import best_end
 from agentq.evaluation.stats import RungResult, wilson
 from agentq.notebook import evaluation_table, rung_table
@@ -97,6 +98,14 @@ class Evaluation:
     def interval(self) -> tuple[float, float]:
         """95 % interval of the rate (Wilson)."""
         return wilson(self.successes, self.n)
+
+    def compare(self, other: Evaluation) -> Comparison:
+        """What `other` does better or worse in the same tasks, and what each leaves out. `print` shows it.
+
+        Raises:
+            ValueError: if no task is shared.
+        """
+        return compare(self.episodes, other.episodes)
 
     def __str__(self) -> str:
         low, high = self.interval

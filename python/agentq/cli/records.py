@@ -1,4 +1,4 @@
-"""Commands on run directories: report, view, export, runs, check, replay, merge."""
+"""Commands on run directories: report, view, compare, export, runs, check, replay, merge."""
 
 from __future__ import annotations
 
@@ -43,6 +43,23 @@ def view(args: Namespace) -> int:
         say(args, {"view": server.url}, f"view: {server.url} (Ctrl-C ends)")
         until_interrupted()
     return DONE
+
+
+COMPARED = argument(
+    "runs", nargs="+", metavar="RUN[:RUNG]", help="two runs, or one: its first and last rung; default of RUNG: the last"
+)
+
+
+@command("compare", "compare two models task by task: the difference, and what one leaves out", COMPARED, JSON)
+def compare(args: Namespace) -> int:
+    from agentq.report.compare import compare_runs
+
+    first, second, found = compare_runs(args.runs)
+    text = f"first   {first}\nsecond  {second}\n\n{found}"
+    left_out = {
+        name: [each._asdict() for each in getattr(found, name)] for name in ("first_leaves_out", "second_leaves_out")
+    }
+    return say(args, {"first": first.name, "second": second.name, **asdict(found), **left_out}, text)
 
 
 FORMATS = ("trl-preference", "trl-prompt-completion", "sharegpt", "hf-traces", "parquet")

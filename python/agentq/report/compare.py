@@ -1,0 +1,82 @@
+"""`agentq compare`: what two models did in the same held-out tasks, from one run or from two."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from agentq.errors import ConfigError
+from agentq.evaluation.comparison import Comparison, compare
+from agentq.evaluation.outcomes import of_tree
+from agentq.evaluation.stats import wilson
+from agentq.results import SearchResult
+from agentq.store.run import RunStore
+from agentq.types import Trajectory
+
+_MEASURED = re.compile(r"(.*/)?eval(/round\d+)?")
+
+
+class Measured(NamedTuple):
+    """A model as a stage of a run measured it, with the episode of each task that counts. `known`: all such stages."""
+
+    run: str
+    known: list[str]
+    rung: str
+    episodes: list[Trajectory]
+
+    @property
+    def name(self) -> str:
+        """As it is given: `RUN:RUNG`."""
+        return f"{self.run}:{self.rung}"
+
+    def __str__(self) -> str:
+        won, n = sum(t.success for t in self.episodes), len(self.episodes)
+        low, high = wilson(won, n)
+        return f"{self.name}: {100 * won / n:.1f} % of {n} ({100 * low:.1f} - {100 * high:.1f})"
+
+
+def compare_runs(words: Sequence[str]) -> tuple[Measured, Measured, Comparison]:
+    """Two measurements and their comparison.
+
+    Args:
+        words: `RUN` or `RUN:RUNG` of each. A rung is a row of the run's table, or a stage of the run; without it, the
+            last one. If there is only one word, the first is the first rung of its run.
+
+    Raises:
+        ConfigError: if a run has no such rung, a single one has no two, or the two share no task.
+        StoreError: if a run is none, or is damaged.
+    """
+    if len(words) > 2:
+        raise ConfigError(f"agentq compare takes one run or two; got {len(words)}")
+    second = _read(words[-1])
+    first = _read(words[0] if len(words) == 2 else f"{second.run}:{second.known[0]}")
+    if first.name == second.name:
+        found = ", ".join(map(_rung, second.known))
+        raise ConfigError(f"agentq compare: two rungs must be given; {second.run} has {found}: name another run too")
+    try:
+        return first, second, compare(first.episodes, second.episodes)
+    except ValueError as error:
+        raise ConfigError(f"agentq compare: {first.name} and {second.name}: {error}") from error
+
+
+def _read(word: str) -> Measured:
+    run, _, rung = (word, "", "") if Path(word).is_dir() or ":" not in word else word.rpartition(":")
+    with RunStore.read(Path(run)) as store:
+        known = [stage for stage in store.stages() if _MEASURED.fullmatch(stage)]
+        named = [stage for stage in store.stages() if rung in (stage, _rung(stage))] if rung else known
+        if not named or not known:
+            rungs = ", ".join(map(_rung, known)) or "none"
+            raise ConfigError(f"{run} must have measured {rung or 'a model'}; it has {rungs}")
+        episodes = list(store.trajectories(named[-1]))
+        episodes += [replace(SearchResult(t).trajectory, success=of_tree(t).success) for t in store.trees(named[-1])]
+        if not episodes:
+            raise ConfigError(f"{run} must have episodes of {_rung(named[-1])}; it has none yet")
+    return Measured(run, known, _rung(named[-1]), episodes)
+
+
+def _rung(stage: str) -> str:
+    """The row of the run's table that a stage makes."""
+    return stage.removesuffix("/eval")

@@ -1,0 +1,177 @@
+"""Two models in the same tasks: the paired difference, what one leaves out, and `agentq compare`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agentq.cli import main
+from agentq.evaluation.comparison import LeftOut, compare, deed
+from agentq.evaluation.outcomes import of_tree
+from agentq.evaluation.stats import paired_difference
+from agentq.results import Evaluation
+from agentq.store.run import RunStore
+from agentq.types import Command, EnvAction, Observation, Step, StepResult, Trajectory
+from agentq.verbs import Verb
+from tests.records_factory import make_proposal, make_task, make_tree
+from tests.view_factory import lost
+
+FORM = Observation("text pick a table [2]\ncombobox Party [2]: 4\ncombobox Time [3]: 7:30 PM\nbutton Find [4]")
+PARTY, OTHER_PARTY = EnvAction(Command.SELECT, 2, "3"), EnvAction(Command.SELECT, 2, "5")
+TIME, FIND = EnvAction(Command.SELECT, 3, "8:00 PM"), EnvAction(Command.CLICK, 4)
+
+
+def step(action: EnvAction | None, page: Observation = FORM) -> Step:
+    return Step(page, make_proposal(1, env_action=action), StepResult(page))
+
+
+def episode(seed: int, success: bool, *actions: EnvAction | None, env: str = "booking") -> Trajectory:
+    return Trajectory(make_task(seed, env), tuple(map(step, actions)), float(success), success)
+
+
+def test_a_step_is_named_by_its_element_as_the_page_shows_it() -> None:
+    page = Observation("- combobox Party [3]: 2\nrow Ann | 5 | link Mail [4] | button Remove [5]\nlink [6] Blue Harbor")
+
+    def named(element: int) -> str:
+        return deed(step(EnvAction(Command.CLICK, element), page))[0]
+
+    assert [named(n) for n in (3, 4, 5, 6, 7)] == [
+        "CLICK combobox Party",
+        "CLICK link Mail",
+        "CLICK button Remove",
+        "CLICK link",
+        "CLICK",
+    ]
+    assert deed(step(PARTY)) == ("SELECT combobox Party", "3")  # not the text that has [2] in it, too
+    assert deed(step(EnvAction(Command.SCROLL, None, "DOWN"))) == ("SCROLL", "DOWN")
+    assert deed(step(EnvAction(Verb("SAY"), None, "take the\nlamp"))) == ("take the lamp", "")
+    assert deed(step(None)) == ("", "")
+
+
+def test_what_is_left_out_is_counted_where_one_fails_and_where_both_succeed() -> None:
+    first = [
+        *(episode(seed, False, TIME, FIND) for seed in (0, 1, 2)),  # without the party
+        episode(3, False, OTHER_PARTY, TIME, FIND),
+        episode(4, False, OTHER_PARTY, TIME, FIND),
+        episode(5, True, TIME, FIND),
+        episode(6, True, PARTY, FIND),
+        episode(7, True, PARTY, TIME, FIND),
+        episode(8, False, FIND),
+    ]
+    second = [
+        *(episode(seed, True, PARTY, TIME, FIND) for seed in range(7)),
+        episode(7, False, PARTY, FIND, None),
+        episode(8, False, PARTY, FIND),
+        episode(9, True, FIND),  # the first did not try it
+    ]
+    found = compare(first, second)
+    assert (found.n, found.both, found.only_first, found.only_second) == (9, 2, 1, 5)
+    before = [False] * 5 + [True] * 3 + [False]
+    assert found.difference == paired_difference([True] * 7 + [False] * 2, before)
+    # party: 3 of 5 against 1 of 2; its text: 2 of 5 against none; time: as often where both succeed, so not told
+    assert found.first_leaves_out == (
+        LeftOut("SELECT combobox Party, the same text", 2, 0),
+        LeftOut("SELECT combobox Party", 3, 1),
+    )
+    assert found.second_leaves_out == () and found.by_env == {}  # one task alone may be chance
+    assert str(found) == (
+        "second - first: +44.4 points (-4.7 to +73.3), p 0.22; of 9 tasks both solve 2\n\n"
+        "5 tasks only the second solves; there the first leaves out\n"
+        "     2 of 5  SELECT combobox Party, the same text  (0 of 2)\n"
+        "     3 of 5  SELECT combobox Party  (1 of 2)\n\n"
+        "1 task only the first solves\n\n"
+        "In brackets: in how many of the tasks that both solve."
+    )
+    turned = compare(second, first)
+    assert turned.second_leaves_out == found.first_leaves_out and turned.difference.diff == -found.difference.diff
+
+
+def test_what_is_rare_is_not_told_and_ties_go_to_what_comes_first() -> None:
+    won = [episode(seed, True, TIME, PARTY, FIND) for seed in range(30)]
+    failed = [episode(seed, False, *([FIND] if seed < 28 else [TIME, PARTY])) for seed in range(30)]
+    names = [each.what for each in compare(failed, won).first_leaves_out]
+    assert names == ["SELECT combobox Time", "SELECT combobox Party"]  # CLICK button Find: in 2 of 30 only
+
+
+def test_tasks_that_the_world_broke_and_other_environments_stand_apart() -> None:
+    whole = [episode(0, True, PARTY), episode(1, False), episode(2, True, PARTY, env="shop")]
+    found = compare([lost(0), episode(1, True, FIND), episode(2, False, env="shop")], whole)
+    assert (found.n, found.only_first, found.only_second) == (2, 1, 1)
+    assert found.by_env == {"shop": 1, "booking": -1}
+    assert "tasks won and lost by environment: +1 shop, -1 booking" in str(found)
+    with pytest.raises(ValueError, match="episodes of the same tasks; got 1 and 1"):
+        compare([episode(0, True)], [episode(1, True)])
+    with pytest.raises(ValueError, match="several of booking, 0"):
+        compare([episode(0, True)] * 2, [episode(0, True)])
+
+
+def test_evaluations_are_compared_too() -> None:
+    before, after = (Evaluation((episode(0, won, FIND),)) for won in (False, True))
+    assert before.compare(after) == compare(before.episodes, after.episodes)
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """`trained` measured its base and a model; `searched` measured a search, and collected two episodes of a task."""
+    tree = make_tree(2)
+    with RunStore.open(tmp_path / "trained", {}) as store:
+        for stage, won in {"base/eval": False, "rft/eval": True}.items():
+            for seed in range(3):
+                actions = (PARTY, FIND) if won else (FIND,)
+                store.add_trajectory(stage, f"{seed}/0", episode(seed, won and seed < 2, *actions))
+    with RunStore.open(tmp_path / "searched", {}) as store:
+        for n in range(2):
+            store.add_trajectory("rft/round1/collect", f"0/{n}", episode(0, True, FIND))
+        tree.info["checked"] = {"success": False, "return": 0.0, "steps": 2, "broken": False}
+        store.add_tree("eval", tree)
+    assert not of_tree(tree).success and tree.success.any()
+    RunStore.open(tmp_path / "begun", {}).close()
+    return tmp_path
+
+
+def test_the_command_compares_the_rungs_of_runs(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trained, searched = str(runs / "trained"), str(runs / "searched")
+    assert main(["compare", trained]) == 0
+    shown = capsys.readouterr().out
+    assert f"first   {trained}:base: 0.0 % of 3" in shown and f"second  {trained}:rft: 66.7 % of 3" in shown
+    assert "2 of 2  SELECT combobox Party  (0 of 0)" in shown
+    assert main(["compare", f"{trained}:rft"]) == 0 and capsys.readouterr().out == shown
+    assert main(["compare", trained, f"{trained}:base", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["second"] == f"{trained}:base" and found["only_first"] == 2
+    assert found["second_leaves_out"] == [{"what": "SELECT combobox Party", "lost": 2, "solved": 0}]
+    assert main(["compare", searched, f"{trained}:rft", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)  # what was chosen counts, and not what the search met
+    assert (found["first"], found["n"], found["both"], found["only_second"]) == (f"{searched}:eval", 1, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["searched"], "two rungs must be given; searched has eval: name another run too"),
+        (["trained:base"], "two rungs must be given; trained has base, rft: name another run too"),
+        (["trained:rtf"], "trained must have measured rtf; it has base, rft"),
+        (["begun"], "begun must have measured a model; it has none"),
+        (
+            ["trained", "searched:rft/round1/collect"],
+            "an agent must have one episode per task; got several of booking, 0",
+        ),
+        (["trained"] * 3, "takes one run or two; got 3"),
+        (["nowhere"], "nowhere must be a run directory"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_with_one_line(
+    runs: Path, words: list[str], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(runs)
+    assert main(["compare", *words]) == 2
+    shown = capsys.readouterr().err
+    assert told in shown and shown.count("\n") == 1
+
+
+def test_what_is_shared_of_an_unfinished_measurement_is_compared() -> None:
+    some = [episode(seed, True, FIND) for seed in range(3)]
+    assert compare(some[:2], [replace(t, success=False) for t in some]).n == 2
