@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentq.cli import main
+from agentq.errors import ConfigError
 from agentq.evaluation.comparison import LeftOut, compare, deed
 from agentq.evaluation.outcomes import of_tree
 from agentq.evaluation.stats import paired_difference
@@ -89,11 +90,29 @@ def test_what_is_left_out_is_counted_where_one_fails_and_where_both_succeed() ->
     assert turned.second_leaves_out == found.first_leaves_out and turned.difference.diff == -found.difference.diff
 
 
-def test_what_is_rare_is_not_told_and_ties_go_to_what_comes_first() -> None:
+def test_what_is_rare_or_follows_from_another_is_not_told() -> None:
     won = [episode(seed, True, TIME, PARTY, FIND) for seed in range(30)]
     failed = [episode(seed, False, *([FIND] if seed < 28 else [TIME, PARTY])) for seed in range(30)]
     names = [each.what for each in compare(failed, won).first_leaves_out]
-    assert names == ["SELECT combobox Time", "SELECT combobox Party"]  # CLICK button Find: in 2 of 30 only
+    assert names == ["SELECT combobox Time"]  # the party in the same 28; the button in 2 of 30
+    failed[:8] = [episode(seed, False, TIME, FIND) for seed in range(8)]
+    names = [each.what for each in compare(failed, won).first_leaves_out]
+    assert names == ["SELECT combobox Party", "SELECT combobox Time"]  # 28 and 20: not nearly the same
+
+
+def test_names_that_differ_from_task_to_task_are_told_as_one() -> None:
+    page = Observation("\n".join(f"link At {n} [{n}]" for n in range(1, 9)))
+
+    def clicks(seed: int, success: bool, element: int) -> Trajectory:
+        link = step(EnvAction(Command.CLICK, element), page)
+        return Trajectory(make_task(seed), (link,), float(success), success)
+
+    won = [clicks(seed, True, 1 + seed // 2) for seed in range(12)]
+    found = compare([clicks(seed, seed > 9, 7 if seed < 10 else 6) for seed in range(12)], won)
+    assert found.first_leaves_out == (LeftOut("CLICK link, the same one", 10, 0),)
+    won = [clicks(seed, True, 1 + seed // 6) for seed in range(12)]
+    found = compare([clicks(seed, False, 7) for seed in range(12)], won)
+    assert [each.what for each in found.first_leaves_out] == ["CLICK link At 1", "CLICK link At 2"]
 
 
 def test_tasks_that_the_world_broke_and_other_environments_stand_apart() -> None:
@@ -102,9 +121,9 @@ def test_tasks_that_the_world_broke_and_other_environments_stand_apart() -> None
     assert (found.n, found.only_first, found.only_second) == (2, 1, 1)
     assert found.by_env == {"shop": 1, "booking": -1}
     assert "tasks won and lost by environment: +1 shop, -1 booking" in str(found)
-    with pytest.raises(ValueError, match="episodes of the same tasks; got 1 and 1"):
+    with pytest.raises(ConfigError, match="episodes of the same tasks; got 1 and 1"):
         compare([episode(0, True)], [episode(1, True)])
-    with pytest.raises(ValueError, match="several of booking, 0"):
+    with pytest.raises(ConfigError, match="several of booking, 0"):
         compare([episode(0, True)] * 2, [episode(0, True)])
 
 

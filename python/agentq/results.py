@@ -103,7 +103,7 @@ class Evaluation:
         """What `other` does better or worse in the same tasks, and what each leaves out. `print` shows it.
 
         Raises:
-            ValueError: if no task is shared.
+            ConfigError: if no task is shared.
         """
         return compare(self.episodes, other.episodes)
 

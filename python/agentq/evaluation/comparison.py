@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from statistics import median
 from typing import NamedTuple
 
+from agentq.errors import ConfigError
 from agentq.evaluation.stats import PairedResult, paired_difference
 from agentq.types import Command, Step, Trajectory
 
 SHOWN = 5  # of what an agent leaves out
+ALIKE = 0.8  # tasks that two things share, of those that have one of them, for the second not to be shown
+CLOSE = 0.5  # excess, as a share of the other's, for what is done before it to be told in its place
+NAMED = 0.5  # of the tasks in which a role's element is left out, those of one name for names to be told
 LEAST, SHARE = 2, 0.1  # tasks in which it must, and their share: else it is chance, or the name of something in a few
 _SAYS = re.compile(r"^ *(?:- )?(?:text|heading|alert|status) ")  # lines that are no element
 _ENDS = re.compile(r"[|\]]")  # what ends the element before in a row
@@ -25,7 +30,8 @@ class LeftOut(NamedTuple):
     """Something that an agent leaves out, and the other does in the same task.
 
     `what`: a command with its element, such as `SELECT combobox Party`; with `, the same text` if the agent does that
-    with other texts only. `lost`: in how many of the tasks that only the other solves; `solved`: of those that both do.
+    with other texts only; `CLICK link, the same one` stands for links of any name. `lost`: in how many of the tasks
+    that only the other solves; `solved`: of those that both do.
     """
 
     what: str
@@ -84,12 +90,12 @@ def compare(first: Iterable[Trajectory], second: Iterable[Trajectory]) -> Compar
     fails, and the more seldom where both succeed, the likelier it is the reason.
 
     Raises:
-        ValueError: if no task is left, or an agent has several episodes of a task.
+        ConfigError: if no task is left, or an agent has several episodes of a task.
     """
     mine, theirs = _by_task(first), _by_task(second)
     tasks = [task for task in mine if task in theirs and not mine[task].broken and not theirs[task].broken]
     if not tasks:
-        raise ValueError(f"both must have episodes of the same tasks; got {len(mine)} and {len(theirs)}, none shared")
+        raise ConfigError(f"both must have episodes of the same tasks; got {len(mine)} and {len(theirs)}, none shared")
     pairs = [(mine[task], theirs[task]) for task in tasks]
     difference = paired_difference([b.success for _, b in pairs], [a.success for a, _ in pairs])
     both = [(a, b) for a, b in pairs if a.success and b.success]
@@ -111,7 +117,7 @@ def _by_task(episodes: Iterable[Trajectory]) -> dict[tuple[str, int], Trajectory
     found: dict[tuple[str, int], Trajectory] = {}
     for t in episodes:
         if (task := (t.task.env, t.task.seed)) in found:
-            raise ValueError(f"an agent must have one episode per task; got several of {t.task.env}, {t.task.seed}")
+            raise ConfigError(f"an agent must have one episode per task; got several of {t.task.env}, {t.task.seed}")
         found[task] = t
     return found
 
@@ -127,34 +133,52 @@ def _left_out(
 ) -> tuple[LeftOut, ...]:
     """What the second of two episodes leaves out: commoner in `lost` than in `solved`, the largest excess first.
 
-    Ties: what comes first in the episodes.
+    Of what is left out in nearly the same tasks, only what is done first is told.
     """
-    missed, of_all = Counter[str](), Counter(what for pair in solved for what in _missing(*pair))
-    at: dict[str, int] = {}
-    for pair in lost:
-        for place, what in enumerate(_missing(*pair)):
-            missed[what] += 1
-            at[what] = min(place, at.get(what, place))
-    excess = {what: n / len(lost) - of_all[what] / max(1, len(solved)) for what, n in missed.items()}
-    common = [what for what, n in missed.items() if n >= max(LEAST, SHARE * len(lost)) and excess[what] > 0]
-    ranked = sorted(common, key=lambda what: (-excess[what], at[what]))
-    return tuple(LeftOut(what, missed[what], of_all[what]) for what in ranked[:SHOWN])
+    missed, of_all = defaultdict[str, set[int]](set), Counter[str]()
+    places, names = defaultdict[str, list[int]](list), defaultdict[str, set[str]](set)
+    for i, pair in enumerate(lost):
+        for place, (what, role) in enumerate(_missing(*pair)):
+            for each in {what, role}:
+                missed[each].add(i)
+                places[each].append(place)
+            names[role].add(what)
+    for pair in solved:
+        of_all.update({each for two in _missing(*pair) for each in two})
+    for role, named in names.items():
+        alone = max(len(missed[what]) for what in named) >= NAMED * len(missed[role])
+        for what in {role} - named if alone else named - {role}:
+            missed.pop(what, None)
+    first = {what: median(found) for what, found in places.items()}
+    excess = {what: len(tasks) / len(lost) - of_all[what] / max(1, len(solved)) for what, tasks in missed.items()}
+    kept: list[str] = []
+    for what in sorted(missed, key=lambda what: (-excess[what], first[what])):
+        if len(missed[what]) < max(LEAST, SHARE * len(lost)) or excess[what] <= 0:
+            continue
+        alike = [i for i, shown in enumerate(kept) if _alike(missed[what], missed[shown])]
+        if not alike:
+            kept.append(what)
+        elif first[what] < first[kept[alike[0]]] and excess[what] >= CLOSE * excess[kept[alike[0]]]:
+            kept[alike[0]] = what
+    return tuple(LeftOut(what, len(missed[what]), of_all[what]) for what in kept[:SHOWN])
 
 
-def _missing(done: Trajectory, other: Trajectory) -> dict[str, None]:
-    """What is done in one episode and not in the other, in the order in which it is done."""
+def _alike(some: set[int], others: set[int]) -> bool:
+    return len(some & others) >= ALIKE * len(some | others)
+
+
+def _missing(done: Trajectory, other: Trajectory) -> Iterator[tuple[str, str]]:
+    """What is done in one episode and not in the other, in order, each with what stands for any name of its role."""
     theirs = defaultdict[str, set[str]](set)
     for step in other.steps:
         what, text = deed(step)
         theirs[what].add(text)
-    found: dict[str, None] = {}
     for step in done.steps:
         what, text = deed(step)
-        if what and what not in theirs:
-            found[what] = None
-        elif what and text not in theirs[what]:
-            found[f"{what}, the same text"] = None
-    return found
+        if what and text not in theirs.get(what, ()):
+            command, role, name = (*what.split(" ", 2), "", "")[:3]
+            told = f"{what}, the same text" if what in theirs else what
+            yield told, f"{command} {role}, the same one" if name and told == what else told
 
 
 def deed(step: Step) -> tuple[str, str]:

@@ -58,7 +58,7 @@ def compare_runs(words: Sequence[str]) -> tuple[Measured, Measured, Comparison]:
         raise ConfigError(f"agentq compare: two rungs must be given; {second.run} has {found}: name another run too")
     try:
         return first, second, compare(first.episodes, second.episodes)
-    except ValueError as error:
+    except ConfigError as error:
         raise ConfigError(f"agentq compare: {first.name} and {second.name}: {error}") from error
 
 
