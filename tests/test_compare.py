@@ -12,8 +12,10 @@ from agentq.cli import main
 from agentq.errors import ConfigError
 from agentq.evaluation.comparison import LeftOut, compare, deed
 from agentq.evaluation.outcomes import of_tree
-from agentq.evaluation.stats import paired_difference
+from agentq.evaluation.stats import RungResult, paired_difference
+from agentq.report import write_report
 from agentq.results import Evaluation
+from agentq.store.files import write_json
 from agentq.store.run import RunStore
 from agentq.types import Command, EnvAction, Observation, Step, StepResult, Trajectory
 from agentq.verbs import Verb
@@ -22,6 +24,7 @@ from tests.view_factory import lost
 
 FORM = Observation("text pick a table [2]\ncombobox Party [2]: 4\ncombobox Time [3]: 7:30 PM\nbutton Find [4]")
 PARTY, OTHER_PARTY = EnvAction(Command.SELECT, 2, "3"), EnvAction(Command.SELECT, 2, "5")
+DOWN = EnvAction(Command.SCROLL, None, "DOWN")
 TIME, FIND = EnvAction(Command.SELECT, 3, "8:00 PM"), EnvAction(Command.CLICK, 4)
 
 
@@ -47,7 +50,7 @@ def test_a_step_is_named_by_its_element_as_the_page_shows_it() -> None:
         "CLICK",
     ]
     assert deed(step(PARTY)) == ("SELECT combobox Party", "3")  # not the text that has [2] in it, too
-    assert deed(step(EnvAction(Command.SCROLL, None, "DOWN"))) == ("SCROLL", "DOWN")
+    assert deed(step(DOWN)) == ("SCROLL", "DOWN")
     assert deed(step(EnvAction(Verb("SAY"), None, "take the\nlamp"))) == ("take the lamp", "")
     assert deed(step(None)) == ("", "")
 
@@ -63,7 +66,7 @@ def test_what_is_left_out_is_counted_where_one_fails_and_where_both_succeed() ->
         episode(8, False, FIND),
     ]
     second = [
-        *(episode(seed, True, PARTY, TIME, FIND) for seed in range(7)),
+        *(episode(seed, True, PARTY, TIME, DOWN, FIND) for seed in range(7)),
         episode(7, False, PARTY, FIND, None),
         episode(8, False, PARTY, FIND),
         episode(9, True, FIND),  # the first did not try it
@@ -72,7 +75,7 @@ def test_what_is_left_out_is_counted_where_one_fails_and_where_both_succeed() ->
     assert (found.n, found.both, found.only_first, found.only_second) == (9, 2, 1, 5)
     before = [False] * 5 + [True] * 3 + [False]
     assert found.difference == paired_difference([True] * 7 + [False] * 2, before)
-    # party: 3 of 5 against 1 of 2; its text: 2 of 5 against none; time: as often where both succeed, so not told
+    # party: 3 of 5 against 1 of 2; its text: 2 of 5 against none; scrolling: as often where both succeed, so not told
     assert found.first_leaves_out == (
         LeftOut("SELECT combobox Party, the same text", 2, 0),
         LeftOut("SELECT combobox Party", 3, 1),
@@ -115,6 +118,22 @@ def test_names_that_differ_from_task_to_task_are_told_as_one() -> None:
     assert [each.what for each in found.first_leaves_out] == ["CLICK link At 1", "CLICK link At 2"]
 
 
+def test_what_is_done_first_goes_before_what_follows_from_it() -> None:
+    page = Observation(FORM.text + "".join(f"\nlink At {n} [{5 + n}]" for n in range(7)))
+
+    def acts(seed: int, success: bool, *actions: EnvAction) -> Trajectory:
+        return Trajectory(make_task(seed), tuple(step(each, page) for each in actions), float(success), success)
+
+    def link(n: int) -> EnvAction:
+        return EnvAction(Command.CLICK, 5 + n)
+
+    # without the time the agent comes to another link; once it took another one before, too
+    won = [acts(seed, True, link(seed % 2), TIME, link(2 + seed % 4)) for seed in range(10)]
+    failed = [acts(seed, False, link(6 if seed == 0 else seed % 2), link(6)) for seed in range(8)]
+    failed += [acts(8, True, link(0), TIME, link(2)), acts(9, True, link(1), link(3))]
+    assert compare(failed, won).first_leaves_out == (LeftOut("SELECT combobox Time", 8, 1),)
+
+
 def test_tasks_that_the_world_broke_and_other_environments_stand_apart() -> None:
     whole = [episode(0, True, PARTY), episode(1, False), episode(2, True, PARTY, env="shop")]
     found = compare([lost(0), episode(1, True, FIND), episode(2, False, env="shop")], whole)
@@ -146,6 +165,9 @@ def runs(tmp_path: Path) -> Path:
             store.add_trajectory("rft/round1/collect", f"0/{n}", episode(0, True, FIND))
         tree.info["checked"] = {"success": False, "return": 0.0, "steps": 2, "broken": False}
         store.add_tree("eval", tree)
+        broken = make_tree(1)
+        broken.visit_count[0], broken.info["faults"] = 0, {"network": 2}
+        store.add_tree("eval", broken)
     assert not of_tree(tree).success and tree.success.any()
     RunStore.open(tmp_path / "begun", {}).close()
     return tmp_path
@@ -164,7 +186,17 @@ def test_the_command_compares_the_rungs_of_runs(runs: Path, capsys: pytest.Captu
     assert found["second_leaves_out"] == [{"what": "SELECT combobox Party", "lost": 2, "solved": 0}]
     assert main(["compare", searched, f"{trained}:rft", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)  # what was chosen counts, and not what the search met
-    assert (found["first"], found["n"], found["both"], found["only_second"]) == (f"{searched}:eval", 1, 0, 0)
+    assert (found["first"], found["n"], found["only_first"], found["only_second"]) == (f"{searched}:eval", 1, 0, 0)
+
+
+def test_the_report_compares_the_first_and_the_last_rung(runs: Path) -> None:
+    counts = {"env_steps": 1, "prompt_tokens": 1, "generated_tokens": 1, "seconds": 1.0}
+    for name in ("trained", "searched"):
+        row = RungResult.from_outcomes("rft", [True, False], [1.0, 0.0], [1, 1], **counts)
+        write_json(runs / name / "summary.json", [row.to_dict()])
+    page = write_report(runs / "trained").read_text()
+    assert "First: base. Second: rft." in page and "2 of 2  SELECT combobox Party  (0 of 0)" in page
+    assert "Task by task" not in write_report(runs / "searched").read_text()  # measured one model only
 
 
 @pytest.mark.parametrize(

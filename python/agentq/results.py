@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 from agentq.credit.pairs import node_pairs
 from agentq.evaluation.comparison import Comparison, compare
-from agentq.evaluation.outcomes import best_end
+from agentq.evaluation.outcomes import best_episode
 from agentq.evaluation.stats import RungResult, wilson
 from agentq.notebook import evaluation_table, rung_table
 from agentq.report.picture import svg_picture, text_picture
-from agentq.store.records import TERMINAL, TreeRecord
-from agentq.types import PreferencePair, Step, StepResult, Trajectory
+from agentq.store.records import TreeRecord
+from agentq.types import PreferencePair, Trajectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +28,7 @@ class SearchResult:
     @property
     def trajectory(self) -> Trajectory:
         """The best episode: a success, then the highest return; the most visited path if no episode ended."""
-        tree, path = self.tree, self.tree.path(best_end(self.tree))
-        steps = []
-        for before, node in pairwise(path):
-            page, proposal, after = tree.observation[before], tree.proposal[node], tree.observation[node]
-            assert page is not None and proposal is not None and after is not None  # it was executed
-            result = StepResult(
-                after,
-                float(tree.reward[node]),
-                terminated=bool(tree.flags[node] & TERMINAL),
-                success=bool(tree.success[node]),
-                error_kind=tree.error_kind[node],
-            )
-            steps.append(Step(page, proposal, result))
-        return Trajectory(tree.task, tuple(steps), sum(step.result.reward for step in steps), self.success)
+        return best_episode(self.tree)
 
     def pairs(
         self, *, alpha: float = 0.75, threshold: float = 0.5, max_pairs_per_node: int = 4, min_visits: int = 1

@@ -97,6 +97,20 @@ LINES: Lines = {
         ("and step.result.error_kind is None", ""),
         ("errors + [IN_VAIN]", "[IN_VAIN]"),
     ],
+    ("evaluation/comparison.py", "test_compare"): [
+        ("not mine[task].broken and ", ""),
+        ("SHARE * len(lost)", "0"),
+        ("excess[what] <= 0", "excess[what] < 0"),
+        (" - of_all[what] / max(1, len(solved))", ""),
+        ("median(found)", "min(found)"),
+        ("if alone else named - {role}", "if not alone else named - {role}"),
+        ("and excess[what] >= CLOSE * excess[kept[alike[0]]]", "and False"),
+        ("if what and text not in theirs.get(what, ())", "if what and what not in theirs"),
+    ],
+    ("report/compare.py", "test_compare"): [
+        ("if not of_tree(tree).broken", ""),
+        ("success=of_tree(t).success", "success=True"),
+    ],
     ("evaluation/correction.py", "test_evaluation_correction"): [
         ("after >= before and result.observation != page", "after >= before"),
         ("after >= before and", "after > before and"),

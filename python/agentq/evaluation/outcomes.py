@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from agentq.store.records import TERMINAL, TreeRecord
-from agentq.types import Trajectory
+from agentq.types import Step, StepResult, Trajectory
 
 
 class TaskOutcome(NamedTuple):
@@ -55,6 +56,24 @@ def best_end(tree: TreeRecord) -> int:
     while tried := [child for child in tree.children(node).tolist() if tree.visit_count[child]]:
         node = max(tried, key=lambda child: (int(tree.visit_count[child]), -child))
     return node
+
+
+def best_episode(tree: TreeRecord) -> Trajectory:
+    """The episode that ends at `best_end`. Its success is whether any episode of the tree solved the task."""
+    path = tree.path(best_end(tree))
+    steps = []
+    for before, node in pairwise(path):
+        page, proposal, after = tree.observation[before], tree.proposal[node], tree.observation[node]
+        assert page is not None and proposal is not None and after is not None  # it was executed
+        result = StepResult(
+            after,
+            float(tree.reward[node]),
+            terminated=bool(tree.flags[node] & TERMINAL),
+            success=bool(tree.success[node]),
+            error_kind=tree.error_kind[node],
+        )
+        steps.append(Step(page, proposal, result))
+    return Trajectory(tree.task, tuple(steps), sum(step.result.reward for step in steps), bool(tree.success.any()))
 
 
 def _return(tree: TreeRecord, end: int) -> float:

@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 from agentq.errors import ConfigError
 from agentq.evaluation.comparison import Comparison, compare
-from agentq.evaluation.outcomes import of_tree
+from agentq.evaluation.outcomes import best_episode, of_tree
 from agentq.evaluation.stats import wilson
-from agentq.results import SearchResult
 from agentq.store.run import RunStore
 from agentq.types import Trajectory
 
@@ -62,19 +61,41 @@ def compare_runs(words: Sequence[str]) -> tuple[Measured, Measured, Comparison]:
         raise ConfigError(f"agentq compare: {first.name} and {second.name}: {error}") from error
 
 
+def within(store: RunStore) -> tuple[str, str, Comparison] | None:
+    """The first and the last rung of a run, and their comparison; None if no two are measured on shared tasks."""
+    stages = _measured(store)
+    if len(stages) < 2:
+        return None
+    try:
+        found = compare(*(_episodes(store, stage) for stage in (stages[0], stages[-1])))
+    except ConfigError:
+        return None
+    return _rung(stages[0]), _rung(stages[-1]), found
+
+
 def _read(word: str) -> Measured:
     run, _, rung = (word, "", "") if Path(word).is_dir() or ":" not in word else word.rpartition(":")
     with RunStore.read(Path(run)) as store:
-        known = [stage for stage in store.stages() if _MEASURED.fullmatch(stage)]
+        known = _measured(store)
         named = [stage for stage in store.stages() if rung in (stage, _rung(stage))] if rung else known
         if not named or not known:
             rungs = ", ".join(map(_rung, known)) or "none"
             raise ConfigError(f"{run} must have measured {rung or 'a model'}; it has {rungs}")
-        episodes = list(store.trajectories(named[-1]))
-        episodes += [replace(SearchResult(t).trajectory, success=of_tree(t).success) for t in store.trees(named[-1])]
-        if not episodes:
-            raise ConfigError(f"{run} must have episodes of {_rung(named[-1])}; it has none yet")
+        episodes = _episodes(store, named[-1])
+    if not episodes:
+        raise ConfigError(f"{run} must have episodes of {_rung(named[-1])}; it has none yet")
     return Measured(run, known, _rung(named[-1]), episodes)
+
+
+def _measured(store: RunStore) -> list[str]:
+    """The stages that measured a model."""
+    return [stage for stage in store.stages() if _MEASURED.fullmatch(stage)]
+
+
+def _episodes(store: RunStore, stage: str) -> list[Trajectory]:
+    """The episodes of a stage; of a search that the world did not break, the one that counts."""
+    trees = [tree for tree in store.trees(stage) if not of_tree(tree).broken]
+    return [*store.trajectories(stage), *(replace(best_episode(t), success=of_tree(t).success) for t in trees)]
 
 
 def _rung(stage: str) -> str:

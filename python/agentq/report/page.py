@@ -15,6 +15,7 @@ from agentq.errors import StoreError
 from agentq.evaluation.stats import RungResult
 from agentq.policies.usage import Tally, Usage, count
 from agentq.progress import by_count, first_prompts
+from agentq.report import compare
 from agentq.report.charts import finite_points, histogram, line_plot, success_bars
 from agentq.report.examples import Example, Examples
 from agentq.store.durable import write_whole
@@ -63,6 +64,7 @@ def write_report(run_dir: Path | str, out: Path | None = None) -> Path:
             environment=read_json(path / "env.json") if (path / "env.json").exists() else {},
             rungs=rungs,
             prompts=first_prompts(rungs),
+            compared=compare.within(store),
             live=(store.note("result") or {}).get("live"),
             paid=any(rung.money for rung in rungs),
             broken=any(rung.broken for rung in rungs),
