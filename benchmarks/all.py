@@ -81,6 +81,7 @@ MOST_S = 40 * 60
 WITHOUT = {  # a short form, and why
     "chaos": "a fault takes a whole training",
     "correction": "reads what was measured",
+    "deeds": "reads what was measured",
     "demo": "trains for minutes",
     "engines": "needs two vLLM servers",
     "flaky": "trains for minutes",

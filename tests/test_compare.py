@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import deeds
 import pytest
 
 from agentq.cli import main
@@ -197,6 +198,13 @@ def test_the_report_compares_the_first_and_the_last_rung(runs: Path) -> None:
     page = write_report(runs / "trained").read_text()
     assert "First: base. Second: rft." in page and "2 of 2  SELECT combobox Party  (0 of 0)" in page
     assert "Task by task" not in write_report(runs / "searched").read_text()  # measured one model only
+
+
+def test_success_with_and_without_a_deed_is_counted(runs: Path) -> None:
+    row = deeds.figures(f"{runs / 'trained'}:rft", ["SELECT combobox Party", "STOP"])
+    assert (row["n"], row["solved"]) == (3, 2)
+    assert row["deeds"] == {"SELECT combobox Party": [3, 2, 0], "STOP": [0, 0, 2]}
+    assert deeds.table([row], ["STOP"]).endswith("| 2 of 3 | 3 | 2 of 3 | 0 of 0 | 0 | 0 of 0 | 2 of 3 |")
 
 
 @pytest.mark.parametrize(

@@ -50,8 +50,8 @@ def compare_runs(words: Sequence[str]) -> tuple[Measured, Measured, Comparison]:
     """
     if len(words) > 2:
         raise ConfigError(f"agentq compare takes one run or two; got {len(words)}")
-    second = _read(words[-1])
-    first = _read(words[0] if len(words) == 2 else f"{second.run}:{second.known[0]}")
+    second = read_measured(words[-1])
+    first = read_measured(words[0] if len(words) == 2 else f"{second.run}:{second.known[0]}")
     if first.name == second.name:
         found = ", ".join(map(_rung, second.known))
         raise ConfigError(f"agentq compare: two rungs must be given; {second.run} has {found}: name another run too")
@@ -73,7 +73,8 @@ def within(store: RunStore) -> tuple[str, str, Comparison] | None:
     return _rung(stages[0]), _rung(stages[-1]), found
 
 
-def _read(word: str) -> Measured:
+def read_measured(word: str) -> Measured:
+    """A measurement by `RUN` or `RUN:RUNG`. Raises ConfigError if there is none, StoreError if the run is none."""
     run, _, rung = (word, "", "") if Path(word).is_dir() or ":" not in word else word.rpartition(":")
     with RunStore.read(Path(run)) as store:
         known = _measured(store)
