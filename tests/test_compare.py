@@ -11,8 +11,9 @@ import pytest
 
 from agentq.cli import main
 from agentq.errors import ConfigError
-from agentq.evaluation.comparison import LeftOut, compare, deed
+from agentq.evaluation.comparison import LeftOut, compare, compare_seeds, deed
 from agentq.evaluation.outcomes import of_tree
+from agentq.evaluation.seeds import seed_difference
 from agentq.evaluation.stats import RungResult, paired_difference
 from agentq.report import write_report
 from agentq.results import Evaluation
@@ -183,11 +184,11 @@ def test_the_command_compares_the_rungs_of_runs(runs: Path, capsys: pytest.Captu
     assert main(["compare", f"{trained}:rft"]) == 0 and capsys.readouterr().out == shown
     assert main(["compare", trained, f"{trained}:base", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["second"] == f"{trained}:base" and found["only_first"] == 2
+    assert found["second"] == [f"{trained}:base"] and found["only_first"] == 2
     assert found["second_leaves_out"] == [{"what": "SELECT combobox Party", "lost": 2, "solved": 0}]
     assert main(["compare", searched, f"{trained}:rft", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)  # what was chosen counts, and not what the search met
-    assert (found["first"], found["n"], found["only_first"], found["only_second"]) == (f"{searched}:eval", 1, 0, 0)
+    assert (found["first"], found["n"], found["only_first"], found["only_second"]) == ([f"{searched}:eval"], 1, 0, 0)
 
 
 def test_the_report_compares_the_first_and_the_last_rung(runs: Path) -> None:
@@ -198,6 +199,24 @@ def test_the_report_compares_the_first_and_the_last_rung(runs: Path) -> None:
     page = write_report(runs / "trained").read_text()
     assert "First: base. Second: rft." in page and "2 of 2  SELECT combobox Party  (0 of 0)" in page
     assert "Task by task" not in write_report(runs / "searched").read_text()  # measured one model only
+
+
+def test_methods_are_compared_over_their_seeds(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    firsts = [[episode(0, False, FIND), episode(1, False, FIND)], [episode(0, True, FIND), episode(1, False, FIND)]]
+    seconds = [[episode(seed, True, PARTY, FIND) for seed in range(2)] for _ in range(2)]
+    found = compare_seeds(firsts, seconds)
+    assert found.difference == seed_difference([[1, 1], [1, 1]], [[0, 0], [1, 0]])
+    assert (found.n, found.both, found.only_second) == (4, 1, 3)  # a task counts for each seed
+    assert "+75.0 points (-242.7 to +392.7 over 2 seeds; " in str(found) and "by seed +100.0, +50.0;" in str(found)
+    with pytest.raises(ConfigError, match="a model of each seed; got 2 and 1"):
+        compare_seeds(firsts, seconds[:1])
+    base, rft = f"{runs / 'trained'}:base", f"{runs / 'trained'}:rft"
+    assert main(["compare", base, base, "--with", rft, rft]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("first   ") == shown.count("second  ") == 2
+    assert "by seed +66.7, +66.7; of 6 tasks both solve 0" in shown and "4 of 4  SELECT combobox Party" in shown
+    assert main(["compare", base, base, "--with", rft]) == 2
+    assert "must have a model of each seed; got 2 and 1" in capsys.readouterr().err
 
 
 def test_success_with_and_without_a_deed_is_counted(runs: Path) -> None:

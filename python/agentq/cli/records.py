@@ -50,16 +50,21 @@ COMPARED = argument(
 )
 
 
-@command("compare", "compare two models task by task: the difference, and what one leaves out", COMPARED, JSON)
+WITH = argument(
+    "--with", nargs="+", dest="others", default=[], metavar="RUN[:RUNG]",
+    help="runs of a second method with as many training seeds; RUN are the first's then, in the same order",
+)  # fmt: skip
+
+
+@command("compare", "compare two models task by task: the difference, and what one leaves out", COMPARED, WITH, JSON)
 def compare(args: Namespace) -> int:
     from agentq.report.compare import compare_runs
 
-    first, second, found = compare_runs(args.runs)
-    text = f"first   {first}\nsecond  {second}\n\n{found}"
-    left_out = {
-        name: [each._asdict() for each in getattr(found, name)] for name in ("first_leaves_out", "second_leaves_out")
-    }
-    return say(args, {"first": first.name, "second": second.name, **asdict(found), **left_out}, text)
+    first, second, found = compare_runs(args.runs, args.others)
+    names = {"first": [each.name for each in first], "second": [each.name for each in second]}
+    lists = {key: [each._asdict() for each in getattr(found, key)] for key in ("first_leaves_out", "second_leaves_out")}
+    lines = [f"{side:<8}{each}" for side, each in [*(("first", m) for m in first), *(("second", m) for m in second)]]
+    return say(args, {**names, **asdict(found), **lists}, "\n".join([*lines, "", str(found)]))
 
 
 FORMATS = ("trl-preference", "trl-prompt-completion", "sharegpt", "hf-traces", "parquet")

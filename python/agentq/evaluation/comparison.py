@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import NamedTuple
 
 from agentq.errors import ConfigError
+from agentq.evaluation.seeds import SeedDifference, seed_difference
 from agentq.evaluation.stats import PairedResult, paired_difference
 from agentq.types import Command, Step, Trajectory
 
@@ -24,6 +25,8 @@ LEAST, SHARE = 2, 0.1  # tasks in which it must, and their share: else it is cha
 _SAYS = re.compile(r"^ *(?:- )?(?:text|heading|alert|status) ")  # lines that are no element
 _ENDS = re.compile(r"[|\]]")  # what ends the element before in a row
 _LONG = 60  # letters of an action that is a text
+
+Pair = tuple[Trajectory, Trajectory]  # of one task: the first agent's, the second's
 
 
 class LeftOut(NamedTuple):
@@ -44,8 +47,8 @@ class Comparison:
     """Two agents on the tasks that both tried and the world broke for neither.
 
     Attributes:
-        n: number of the tasks. `both`, `only_first`, `only_second`: how many of them are solved by whom.
-        difference: success of the second minus that of the first, paired by task.
+        n: number of the tasks, counted for each seed. `both`, `only_first`, `only_second`: how many are solved by whom.
+        difference: success of the second minus that of the first, paired by task; of several seeds, over these too.
         by_env: tasks that only the second solves minus those that only the first does, of each environment where they
             are not as many, the largest gain first; empty for a single environment.
         first_leaves_out: what the first leaves out where only the second succeeds, and less often where both do.
@@ -56,17 +59,13 @@ class Comparison:
     both: int
     only_first: int
     only_second: int
-    difference: PairedResult
+    difference: PairedResult | SeedDifference
     by_env: dict[str, int]
     first_leaves_out: tuple[LeftOut, ...]
     second_leaves_out: tuple[LeftOut, ...]
 
     def __str__(self) -> str:
-        diff, low, high = (100 * share for share in (self.difference.diff, self.difference.low, self.difference.high))
-        lines = [
-            f"second - first: {diff:+.1f} points ({low:+.1f} to {high:+.1f}), p {self.difference.p_value:.2g}; "
-            f"of {self.n} tasks both solve {self.both}"
-        ]
+        lines = [f"second - first: {_points(self.difference)}; of {self.n} tasks both solve {self.both}"]
         if self.by_env:
             rows = [f"{n:+d} {env}" for env, n in self.by_env.items()]
             shown = rows if len(rows) <= 2 * SHOWN else [*rows[:SHOWN], "..", *rows[-SHOWN:]]
@@ -92,12 +91,38 @@ def compare(first: Iterable[Trajectory], second: Iterable[Trajectory]) -> Compar
     Raises:
         ConfigError: if no task is left, or an agent has several episodes of a task.
     """
+    pairs = _shared(first, second)
+    return _of_pairs(pairs, paired_difference([b.success for _, b in pairs], [a.success for a, _ in pairs]))
+
+
+def compare_seeds(first: Sequence[Iterable[Trajectory]], second: Sequence[Iterable[Trajectory]]) -> Comparison:
+    """Compare two methods by their models of several training seeds, in the same order of seeds, as `compare` does.
+
+    The difference is that of `agentq.evaluation.seeds.seed_difference`, which has an interval over seeds: what another
+    training would give.
+
+    Raises:
+        ConfigError: if the numbers of models differ, or as `compare` does.
+    """
+    if len(first) != len(second):
+        raise ConfigError(f"both methods must have a model of each seed; got {len(first)} and {len(second)}")
+    seeds = [_shared(a, b) for a, b in zip(first, second, strict=True)]
+    difference = seed_difference(
+        [[b.success for _, b in pairs] for pairs in seeds], [[a.success for a, _ in pairs] for pairs in seeds]
+    )
+    return _of_pairs([pair for pairs in seeds for pair in pairs], difference)
+
+
+def _shared(first: Iterable[Trajectory], second: Iterable[Trajectory]) -> list[Pair]:
+    """Both episodes of each task that both tried and the world broke for neither."""
     mine, theirs = _by_task(first), _by_task(second)
     tasks = [task for task in mine if task in theirs and not mine[task].broken and not theirs[task].broken]
     if not tasks:
         raise ConfigError(f"both must have episodes of the same tasks; got {len(mine)} and {len(theirs)}, none shared")
-    pairs = [(mine[task], theirs[task]) for task in tasks]
-    difference = paired_difference([b.success for _, b in pairs], [a.success for a, _ in pairs])
+    return [(mine[task], theirs[task]) for task in tasks]
+
+
+def _of_pairs(pairs: Sequence[Pair], difference: PairedResult | SeedDifference) -> Comparison:
     both = [(a, b) for a, b in pairs if a.success and b.success]
     only_first = [(a, b) for a, b in pairs if a.success and not b.success]
     only_second = [(a, b) for a, b in pairs if b.success and not a.success]
@@ -107,10 +132,21 @@ def compare(first: Iterable[Trajectory], second: Iterable[Trajectory]) -> Compar
         len(only_first),
         len(only_second),
         difference,
-        _by_env(only_first, only_second) if len({env for env, _ in tasks}) > 1 else {},
+        _by_env(only_first, only_second) if len({a.task.env for a, _ in pairs}) > 1 else {},
         _left_out([(b, a) for a, b in only_second], [(b, a) for a, b in both]),
         _left_out(only_first, both),
     )
+
+
+def _points(difference: PairedResult | SeedDifference) -> str:
+    def points(*shares: float) -> str:
+        return " to ".join(f"{100 * share:+.1f}" for share in shares)
+
+    d = difference
+    if isinstance(d, PairedResult):
+        return f"{points(d.diff)} points ({points(d.low, d.high)}), p {d.p_value:.2g}"
+    over = f"{points(d.low, d.high)} over {len(d.by_seed)} seeds; {points(d.low_tasks, d.high_tasks)} over tasks"
+    return f"{points(d.mean)} points ({over}), by seed {', '.join(map(points, d.by_seed))}"
 
 
 def _by_task(episodes: Iterable[Trajectory]) -> dict[tuple[str, int], Trajectory]:
@@ -122,15 +158,13 @@ def _by_task(episodes: Iterable[Trajectory]) -> dict[tuple[str, int], Trajectory
     return found
 
 
-def _by_env(lost: list[tuple[Trajectory, Trajectory]], won: list[tuple[Trajectory, Trajectory]]) -> dict[str, int]:
+def _by_env(lost: list[Pair], won: list[Pair]) -> dict[str, int]:
     found = Counter(a.task.env for a, _ in won)
     found.subtract(a.task.env for a, _ in lost)
     return {env: n for env, n in sorted(found.items(), key=lambda each: (-each[1], each[0])) if n}
 
 
-def _left_out(
-    lost: list[tuple[Trajectory, Trajectory]], solved: list[tuple[Trajectory, Trajectory]]
-) -> tuple[LeftOut, ...]:
+def _left_out(lost: list[Pair], solved: list[Pair]) -> tuple[LeftOut, ...]:
     """What the second of two episodes leaves out: commoner in `lost` than in `solved`, the largest excess first.
 
     Of what is left out in nearly the same tasks, only what is done first is told.

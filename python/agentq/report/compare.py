@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from agentq.errors import ConfigError
-from agentq.evaluation.comparison import Comparison, compare
+from agentq.evaluation.comparison import Comparison, compare, compare_seeds
 from agentq.evaluation.outcomes import best_episode, of_tree
 from agentq.evaluation.stats import wilson
 from agentq.store.run import RunStore
@@ -37,28 +37,35 @@ class Measured(NamedTuple):
         return f"{self.name}: {100 * won / n:.1f} % of {n} ({100 * low:.1f} - {100 * high:.1f})"
 
 
-def compare_runs(words: Sequence[str]) -> tuple[Measured, Measured, Comparison]:
-    """Two measurements and their comparison.
+def compare_runs(words: Sequence[str], others: Sequence[str] = ()) -> tuple[list[Measured], list[Measured], Comparison]:
+    """The measurements of two models, or of two methods with several training seeds, and their comparison.
 
     Args:
         words: `RUN` or `RUN:RUNG` of each. A rung is a row of the run's table, or a stage of the run; without it, the
             last one. If there is only one word, the first is the first rung of its run.
+        others: of several seeds, the second method's runs; then `words` are the first's, in the same order of seeds.
 
     Raises:
-        ConfigError: if a run has no such rung, a single one has no two, or the two share no task.
+        ConfigError: if a run has no such rung, a single one has no two, the two share no task, or seeds are missing.
         StoreError: if a run is none, or is damaged.
     """
-    if len(words) > 2:
-        raise ConfigError(f"agentq compare takes one run or two; got {len(words)}")
-    second = read_measured(words[-1])
-    first = read_measured(words[0] if len(words) == 2 else f"{second.run}:{second.known[0]}")
-    if first.name == second.name:
-        found = ", ".join(map(_rung, second.known))
-        raise ConfigError(f"agentq compare: two rungs must be given; {second.run} has {found}: name another run too")
+    if len(words) > 2 and not others:
+        raise ConfigError(
+            f"agentq compare takes one run or two; got {len(words)}: name the second method's after --with"
+        )
+    second = [read_measured(word) for word in others or words[-1:]]
+    first = [read_measured(word) for word in (words if others else words[:-1])]
+    first = first or [read_measured(f"{second[0].run}:{second[0].known[0]}")]
+    if first[0].name == second[0].name:
+        found = ", ".join(map(_rung, second[0].known))
+        raise ConfigError(f"agentq compare: two rungs must be given; {second[0].run} has {found}: name another run too")
     try:
-        return first, second, compare(first.episodes, second.episodes)
+        if len(first) == len(second) == 1:
+            return first, second, compare(first[0].episodes, second[0].episodes)
+        return first, second, compare_seeds([m.episodes for m in first], [m.episodes for m in second])
     except ConfigError as error:
-        raise ConfigError(f"agentq compare: {first.name} and {second.name}: {error}") from error
+        names = " and ".join(", ".join(m.name for m in side) for side in (first, second))
+        raise ConfigError(f"agentq compare: {names}: {error}") from error
 
 
 def within(store: RunStore) -> tuple[str, str, Comparison] | None:
