@@ -20,7 +20,7 @@ from agentq.report.compare import read_measured
 def figures(run: str, deeds: Sequence[str]) -> dict[str, Any]:
     """Success and n of a measurement, and for each deed `[with it, solved with it, solved without it]`."""
     measured = read_measured(run)
-    found = [({deed(step)[0] for step in t.steps}, t.success) for t in measured.episodes if not t.broken]
+    found = [({deed(step).what for step in t.steps}, t.success) for t in measured.episodes if not t.broken]
     counts = {}
     for what in deeds:
         own = [won for done, won in found if what in done]

@@ -105,7 +105,8 @@ LINES: Lines = {
         ("median(found)", "min(found)"),
         ("if alone else named - {role}", "if not alone else named - {role}"),
         ("and excess[what] >= CLOSE * excess[kept[alike[0]]]", "and False"),
-        ("if what and text not in theirs.get(what, ())", "if what and what not in theirs"),
+        ("elif it.what and it.text not in", "elif it.what and it.text in"),
+        ("if it.what and it.what not in theirs", "if it.what not in theirs"),
     ],
     ("report/compare.py", "test_compare"): [
         ("if not of_tree(tree).broken", ""),

@@ -173,7 +173,7 @@ def _left_out(lost: list[Pair], solved: list[Pair]) -> tuple[LeftOut, ...]:
     places, names = defaultdict[str, list[int]](list), defaultdict[str, set[str]](set)
     for i, pair in enumerate(lost):
         for place, (what, role) in enumerate(_missing(*pair)):
-            for each in {what, role}:
+            for each in dict.fromkeys((what, role)):
                 missed[each].add(i)
                 places[each].append(place)
             names[role].add(what)
@@ -186,7 +186,7 @@ def _left_out(lost: list[Pair], solved: list[Pair]) -> tuple[LeftOut, ...]:
     first = {what: median(found) for what, found in places.items()}
     excess = {what: len(tasks) / len(lost) - of_all[what] / max(1, len(solved)) for what, tasks in missed.items()}
     kept: list[str] = []
-    for what in sorted(missed, key=lambda what: (-excess[what], first[what])):
+    for what in sorted(missed, key=lambda what: (-excess[what], first[what], what)):
         if len(missed[what]) < max(LEAST, SHARE * len(lost)) or excess[what] <= 0:
             continue
         alike = [i for i, shown in enumerate(kept) if _alike(missed[what], missed[shown])]
@@ -205,28 +205,38 @@ def _missing(done: Trajectory, other: Trajectory) -> Iterator[tuple[str, str]]:
     """What is done in one episode and not in the other, in order, each with what stands for any name of its role."""
     theirs = defaultdict[str, set[str]](set)
     for step in other.steps:
-        what, text = deed(step)
-        theirs[what].add(text)
+        theirs[(it := deed(step)).what].add(it.text)
     for step in done.steps:
-        what, text = deed(step)
-        if what and text not in theirs.get(what, ()):
-            command, role, name = (*what.split(" ", 2), "", "")[:3]
-            told = f"{what}, the same text" if what in theirs else what
-            yield told, f"{command} {role}, the same one" if name and told == what else told
+        it = deed(step)
+        if it.what and it.what not in theirs:
+            yield it.what, it.of_role or it.what
+        elif it.what and it.text not in theirs[it.what]:
+            yield (other_text := f"{it.what}, the same text"), other_text
 
 
-def deed(step: Step) -> tuple[str, str]:
-    """A step's command with the element's role and name as the page shows them, and its text; empty if unreadable.
+class Deed(NamedTuple):
+    """What a step does. An unreadable action does nothing, and all its texts are empty.
 
-    An action that is a text, such as a line of a game, is the first of the two.
+    `what`: the command with the element's role and name, as the page shows them; an action that is a text, such as a
+    line of a game, is this text. `text`: what is written or chosen. `of_role`: `what` for any name, if it has one.
     """
+
+    what: str
+    text: str
+    of_role: str
+
+
+def deed(step: Step) -> Deed:
+    """What a step does."""
     action = step.proposal.action.env_action
     if action is None:
-        return "", ""
+        return Deed("", "", "")
     if not isinstance(action.command, Command):
-        return " ".join(str(action).split())[:_LONG], ""
-    name = _name(step.observation.text, action.element) if action.element is not None else ""
-    return f"{action.command} {name}".strip(), action.text or ""
+        return Deed(" ".join(str(action).split())[:_LONG], "", "")
+    element = _name(step.observation.text, action.element) if action.element is not None else ""
+    role, _, name = element.partition(" ")
+    what = f"{action.command} {element}".strip()
+    return Deed(what, action.text or "", f"{action.command} {role}, the same one" if name else "")
 
 
 def _name(page: str, element: int) -> str:
