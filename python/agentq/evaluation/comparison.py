@@ -24,7 +24,7 @@ NAMED = 0.5  # of the tasks in which a role's element is left out, those of one 
 LEAST, SHARE = 2, 0.1  # tasks in which it must, and their share: else it is chance, or the name of something in a few
 _SAYS = re.compile(r"^ *(?:- )?(?:text|heading|alert|status) ")  # lines that are no element
 _ENDS = re.compile(r"[|\]]")  # what ends the element before in a row
-_LONG = 60  # letters of an action that is a text
+_LONG = 60  # letters of an element's name, and of an action that is a text
 
 Pair = tuple[Trajectory, Trajectory]  # of one task: the first agent's, the second's
 
@@ -244,5 +244,5 @@ def _name(page: str, element: int) -> str:
     for line in page.split("\n"):
         before, found, _ = line.partition(f"[{element}]")
         if found and not _SAYS.match(line):
-            return _ENDS.split(before)[-1].strip(" -,")
+            return _ENDS.split(before)[-1].strip(" -,")[:_LONG]
     return ""
