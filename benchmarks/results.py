@@ -57,6 +57,8 @@ TARGETS = (  # (table, env, better row, other row): the interval over seeds must
     ("methods-step_agent-reading", "booking", "step_agent_implicit", "sft, all"),
     ("methods-step_agent-reading", "booking", "step_agent_inverse", "sft"),
     ("methods-all", "booking", "rft", "base"),
+    ("methods-all", "booking", "step_agent_implicit", "sft"),
+    ("methods-all", "booking", "step_agent_inverse", "sft"),
     ("methods-all", "booking", "agent_q", "rft"),
     ("methods-all", "booking", "agent_q", "outcome_dpo"),
     ("methods-all", "booking", "agent_q", "agent_q, no critic"),
