@@ -199,12 +199,19 @@ def written(page: str, found: Sequence[Outcomes]) -> str:
 def correlations(found: Sequence[Outcomes], key: str) -> str:
     """Spearman's rank correlation of the success of trained models, by two ways of measuring each.
 
-    `key`: table, environment and ways of measuring, as in `results_docs`.
+    `key`: table, environment, ways of measuring, and the rows behind `|` if not all, as in `results_docs`.
     """
-    table, env, ways = key.split(maxsplit=2)
+    about, _, rows = key.partition("|")
+    table, env, ways = about.split(maxsplit=2)
+    only = {row.strip() for row in rows.split(";") if row.strip()}
     means: dict[str, dict[tuple[str, int], float]] = {way.strip(): {} for way in ways.split(",")}
     for each in found:
-        if (each.table, each.env) == (table, env) and each.row != "base" and each.measured in means:
+        if (
+            (each.table, each.env) == (table, env)
+            and each.row != "base"
+            and each.measured in means
+            and (not only or each.row in only)
+        ):
             means[each.measured][each.row, each.seed] = fmean(each.tasks.values())
     lines = ["| measured | models | rank correlation |", "| --- | --- | --- |"]
     for one, other in combinations(means, 2):

@@ -8,7 +8,8 @@ A table stands between two comments. The first says what it shows:
 Table, environment and ways of measuring; then the rows in their order; then the columns, see `COLUMNS`. A row is taken
 from the first way of measuring that has it, and named after it unless that is the first of all. `<!-- results: targets
 ladder -->` is the table of the differences in `results.TARGETS` whose names begin so, and `<!-- results: correlations
-methods-all booking greedy, sampled -->` that of the rank correlations between ways of measuring.
+methods-all booking greedy, sampled | grpo; ppo -->` that of the rank correlations between ways of measuring, over the
+models of these rows, or of all.
 """
 
 from __future__ import annotations

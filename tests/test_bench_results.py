@@ -90,6 +90,9 @@ def test_ways_of_measuring_are_correlated_over_trained_models(kept: list[Outcome
     lines = results.written(f"{block}\n<!-- /results -->", kept + more).splitlines()
     # greedy 50, 75, 50: ranks 0.5, 2, 0.5; sampled 100, 25, 50: ranks 2, 0, 1; -1.5 / sqrt(1.5 * 2)
     assert lines[4:-2] == ["| greedy, sampled | 3 | -0.87 |"]
+    other = [replace(each, row="ei", tasks=dict.fromkeys(each.tasks, 1.0)) for each in kept + more if each.row == "rft"]
+    block = "<!-- results: correlations ladder-reading shop greedy, sampled | rft; none -->"
+    assert results.written(f"{block}\n<!-- /results -->", kept + more + other).splitlines()[4:-2] == lines[4:-2]
 
 
 def test_a_column_can_show_another_way_of_measuring(kept: list[Outcomes]) -> None:
