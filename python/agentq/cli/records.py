@@ -62,9 +62,8 @@ def compare(args: Namespace) -> int:
 
     first, second, found = compare_runs(args.runs, args.others)
     names = {"first": [each.name for each in first], "second": [each.name for each in second]}
-    lists = {key: [each._asdict() for each in getattr(found, key)] for key in ("first_leaves_out", "second_leaves_out")}
-    lines = [f"{side:<8}{each}" for side, each in [*(("first", m) for m in first), *(("second", m) for m in second)]]
-    return say(args, {**names, **asdict(found), **lists}, "\n".join([*lines, "", str(found)]))
+    lines = [*(f"first   {each}" for each in first), *(f"second  {each}" for each in second)]
+    return say(args, names | asdict(found), "\n".join([*lines, "", str(found)]))
 
 
 FORMATS = ("trl-preference", "trl-prompt-completion", "sharegpt", "hf-traces", "parquet")

@@ -29,7 +29,8 @@ _LONG = 60  # letters of an element's name, and of an action that is a text
 Pair = tuple[Trajectory, Trajectory]  # of one task: the first agent's, the second's
 
 
-class LeftOut(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class LeftOut:
     """Something that an agent leaves out, and the other does in the same task.
 
     `what`: a command with its element, such as `SELECT combobox Party`; with `, the same text` if the agent does that
@@ -47,7 +48,8 @@ class Comparison:
     """Two agents on the tasks that both tried and the world broke for neither.
 
     Attributes:
-        n: number of the tasks, counted for each seed. `both`, `only_first`, `only_second`: how many are solved by whom.
+        n: number of tasks; with several seeds, a task counts once per seed.
+        both, only_first, only_second: how many of them both agents solve, only the first, and only the second.
         difference: success of the second minus that of the first, paired by task; of several seeds, over these too.
         by_env: tasks that only the second solves minus those that only the first does, of each environment where they
             are not as many, the largest gain first; empty for a single environment.
