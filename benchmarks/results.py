@@ -77,6 +77,9 @@ TARGETS = (  # (table, env, better row, other row): the interval over seeds must
     ("methods-apps-reading", "apps/1", "loop, ratio per token", "ppo"),
     ("methods-several-reading-100", "booking/several", "agent_q", "outcome_dpo"),
     ("methods-several-reading-100", "booking/several", "agent_q", "agent_q, no critic"),
+    ("methods-several-reading-213", "booking/several", "rft", "base"),
+    ("methods-several-reading-213", "booking/several", "agent_q", "outcome_dpo"),
+    ("methods-several-reading-213", "booking/several", "agent_q", "agent_q, no critic"),
     ("miniwob", "miniwob", "agent_q", "sft"),
     ("miniwob-reading-236", "miniwob", "agent_q", "sft"),
 )

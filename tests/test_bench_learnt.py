@@ -1,0 +1,51 @@
+"""A trained model on its own training tasks: which tasks a run's first round solved, and success counted by that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import learnt
+import pytest
+
+from agentq.store.run import RunStore
+from agentq.types import Observation, Step, StepResult, Trajectory
+from tests.records_factory import make_proposal, make_task, make_tree
+
+
+def episode(seed: int, success: bool) -> Trajectory:
+    page = Observation("button Find [1]")
+    return Trajectory(make_task(seed), (Step(page, make_proposal(1), StepResult(page)),), float(success), success)
+
+
+def test_a_task_counts_as_solved_if_any_rollout_of_the_first_round_succeeds(tmp_path: Path) -> None:
+    with RunStore.open(tmp_path / "rft", {}) as store:
+        for seed, outcomes in ((5, (False, True)), (3, (False, False))):
+            for attempt, success in enumerate(outcomes):
+                store.add_trajectory("rft/round1/collect", f"{seed}-{attempt}", episode(seed, success))
+        store.add_trajectory("rft/round2/collect", "3-0", episode(3, True))
+        assert {task.seed: won for task, won in learnt.first_round(store).items()} == {5: True, 3: False}
+    with RunStore.open(tmp_path / "agent_q", {}) as store:
+        store.add_tree("agent_q/round1/collect", make_tree())
+        assert list(learnt.first_round(store).values()) == [True]
+
+
+def test_success_is_told_apart_by_what_training_solved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "run"
+    with RunStore.open(run, {"run": {}, "model": {}}) as store:
+        store.set_note("base", {"name": "before"})
+        for seed in range(6):
+            store.add_trajectory("rft/round1/collect", str(seed), episode(seed, seed < 4))
+        store.add_trajectory("base/eval", "0", episode(900, False))
+        for seed, success in ((900, True), (901, False)):
+            store.add_trajectory("rft/eval", str(seed), episode(seed, success))
+    won = {"before": {0, 4}, str(run / "checkpoints/rft"): {0, 1, 2}}
+    monkeypatch.setattr(
+        learnt, "greedy", lambda path, model, tasks, config: {t.seed: t.seed in won[model] for t in tasks}
+    )
+    assert learnt.figures(run, 0, tmp_path)["rows"] == {
+        "before": {"solved": [1, 4], "unsolved": [1, 2]},
+        "after": {"solved": [3, 4], "unsolved": [0, 2], "held out": [1, 2]},
+    }
+    halved = learnt.figures(run, 3, tmp_path)  # every second task: 0, 2, 4
+    assert halved["rows"]["after"] == {"solved": [2, 2], "unsolved": [0, 1], "held out": [1, 2]}
+    assert "| after | 66.7 % of 3" in learnt.table([halved])
