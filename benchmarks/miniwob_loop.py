@@ -1,11 +1,12 @@
 """Agent Q on MiniWoB++ in Chromium: demonstrations, then search and node DPO; success by page, paired.
 
-    python benchmarks/miniwob_loop.py [--base MODEL] [--seeds 0 ...] [--jobs 1] [--out runs/miniwob] [--report] [--json]
+    python benchmarks/miniwob_loop.py [--base MODEL] [--seeds 0 ...] [--rounds 1] [--jobs 1] [--report] [--json]
 
 Two runs of `agentq train` for each seed, each resumable: sft from the base, then agent_q from its checkpoint, behind
-its tasks. Both are measured on the same held-out tasks: greedily, and greedily but for actions that repeat the one
-before, which are sampled again (`resampled`). Prints a Markdown table, writes miniwob.json to the output directory and
-the outcomes of all tasks to benchmarks/results.
+its tasks. Further rounds go on from a copy of the run before, on other tasks. All are measured on the same held-out
+tasks: greedily, and the first two also greedily but for actions that repeat the one before, which are sampled again
+(`resampled`). Prints a Markdown table, writes miniwob.json to the output directory and the outcomes of all tasks to
+benchmarks/results.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 from machine import commit, machine
 from methods import INLINE, MEASURED, agentq, rate, summary, training
 from outcomes import RESULTS, Outcomes, base_words, difference, interval, keep, of_runs, repeats_of, titled
+from rounds import measured_rounds
 
 from agentq.envs.browser.experts import PAGES, PREFIX
 from agentq.policies.engine_names import embedded_base
@@ -47,7 +49,7 @@ QUICK = {
 }
 
 
-def make(out: Path, base: Path, seed: int, more: dict[str, tuple[str, ...]]) -> int:
+def make(out: Path, base: Path, seed: int, rounds: int, more: dict[str, tuple[str, ...]]) -> int:
     """Run the missing parts of a seed, with `more` settings by recipe; return the exit code of what failed, or 0."""
     start = base
     for recipe, words in RUNS.items():
@@ -60,12 +62,24 @@ def make(out: Path, base: Path, seed: int, more: dict[str, tuple[str, ...]]) -> 
         words = ("--json", *MEASURED["resampled"], f"--out={again}", f"--seed={seed}", *EVAL, *more.get("eval", ()))
         if not summary(again) and (code := agentq(again, "eval", str(start), *words)):
             return code
+    for number in range(2, rounds + 1):
+        before, path = (run(out, base, seed, after(n)) for n in (number - 1, number))
+        if not path.exists() and (code := agentq(path, "fork", str(before), f"--out={path}")):
+            return code
+        told = ("resume", str(path), "--json", f"--run.num_rounds={number}")
+        if measured_rounds(path, "agent_q") < number and (code := agentq(path, *told)):
+            return code
     return 0
 
 
-def run(out: Path, base: Path, seed: int, recipe: str) -> Path:
-    """The directory of a run."""
-    return out / titled("miniwob", base) / f"seed{seed}" / recipe
+def after(rounds: int) -> str:
+    """The row of Agent Q after so many rounds."""
+    return "agent_q" if rounds == 1 else f"agent_q, {rounds} rounds"
+
+
+def run(out: Path, base: Path, seed: int, row: str) -> Path:
+    """The directory of a row's run."""
+    return out / titled("miniwob", base) / f"seed{seed}" / row.replace(", ", "-").removesuffix(" rounds")
 
 
 def resampled(path: Path) -> Path:
@@ -73,18 +87,24 @@ def resampled(path: Path) -> Path:
     return path.with_name(f"{path.name}-resampled")
 
 
-def report(out: Path, base: Path, seeds: list[int]) -> dict[str, Any]:
+def rows_of(rounds: int) -> dict[str, tuple[str, int]]:
+    """By row, its recipe and number of rounds."""
+    return {"sft": ("sft", 1), **{after(number): ("agent_q", number) for number in range(1, rounds + 1)}}
+
+
+def report(out: Path, base: Path, seeds: list[int], rounds: int) -> dict[str, Any]:
     """The existing results: one row per model, and the difference of those seeds that have both."""
     rows, won = {}, dict[str, dict[int, dict[str, float]]]()
-    for recipe in RUNS:
-        paths = [(seed, path) for seed in seeds if (result := summary(path := run(out, base, seed, recipe)))]
+    for row, (recipe, number) in rows_of(rounds).items():
+        paths = [(seed, run(out, base, seed, row)) for seed in seeds]
+        paths = [(seed, path) for seed, path in paths if measured_rounds(path, recipe) >= number]
         results = [result for _, path in paths if (result := summary(path))]
         if not results:
             continue
         low, high = interval(results)
-        won[recipe] = {seed: of_runs([path]) for seed, path in paths}
+        won[row] = {seed: of_runs([path]) for seed, path in paths}
         pages = {page: [r.by_env[page] for r in results if page in r.by_env] for page in PAGES}
-        rows[recipe] = {
+        rows[row] = {
             "seeds": [seed for seed, _ in paths],
             "rates": [result.rate for result in results],
             "low": low,
@@ -96,25 +116,26 @@ def report(out: Path, base: Path, seeds: list[int]) -> dict[str, Any]:
             "training": [training(path, recipe) for _, path in paths],
         }
     figures: dict[str, Any] = {"rows": rows}
-    first, second = (won.get(recipe, {}) for recipe in RUNS)
+    first, second = (won.get(row, {}) for row in ("sft", after(rounds)))
     if both := [(second[seed], first[seed]) for seed in sorted(first.keys() & second.keys())]:
         figures["paired"] = asdict(difference(both))
     return figures
 
 
-def keep_outcomes(out: Path, base: Path, seeds: list[int]) -> None:
+def keep_outcomes(out: Path, base: Path, seeds: list[int], rounds: int) -> None:
     """Write the outcomes of all finished runs to `benchmarks/results`."""
-    command = " ".join(["python benchmarks/miniwob_loop.py --seeds", *map(str, seeds), *base_words(base)])
+    more = ["--rounds", str(rounds)] if rounds > 1 else []
+    command = " ".join(["python benchmarks/miniwob_loop.py --seeds", *map(str, seeds), *base_words(base), *more])
     for seed in seeds:
-        for recipe in RUNS:
-            if summary(path := run(out, base, seed, recipe)):
+        for row, (recipe, number) in rows_of(rounds).items():
+            if measured_rounds(path := run(out, base, seed, row), recipe) >= number:
                 steps = training(path, recipe)["env_steps"]
                 kept = {"greedy": of_runs([path]), "repeats": repeats_of(path)}
                 if summary(resampled(path)):
                     kept["resampled"] = of_runs([resampled(path)])
                 table = titled("miniwob", base)
                 for how, tasks in kept.items():
-                    keep(Outcomes(table, "miniwob", recipe, how, seed, command, commit(), tasks, steps), RESULTS)
+                    keep(Outcomes(table, "miniwob", row, how, seed, command, commit(), tasks, steps), RESULTS)
 
 
 def markdown(figures: dict[str, Any]) -> str:
@@ -141,6 +162,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", type=Path, metavar="MODEL", default=embedded_base(), help="where training starts")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--rounds", type=int, default=1, help="rounds of Agent Q; default: %(default)s")
     parser.add_argument("--jobs", type=int, default=1, help="seeds at once; default: %(default)s")
     parser.add_argument("--out", type=Path, default=Path("runs/miniwob"))
     parser.add_argument("--report", action="store_true", help="run nothing, show the existing results")
@@ -153,11 +175,11 @@ def main() -> int:
         if args.jobs > 1:  # seeds share the cores; each is one process
             more = {name: (*more.get(name, ()), INLINE) for name in (*RUNS, "eval")}
         with ThreadPoolExecutor(args.jobs) as pool:
-            codes = pool.map(lambda seed: make(args.out, args.base, seed, more), args.seeds)
+            codes = pool.map(lambda seed: make(args.out, args.base, seed, args.rounds, more), args.seeds)
             failed = [seed for seed, code in zip(args.seeds, codes, strict=True) if code]
     if not args.quick:
-        keep_outcomes(args.out, args.base, args.seeds)
-    figures = report(args.out, args.base, args.seeds)
+        keep_outcomes(args.out, args.base, args.seeds, args.rounds)
+    figures = report(args.out, args.base, args.seeds, args.rounds)
     made = {"machine": machine("torch", "playwright", "miniwob"), "commit": commit()}
     found = {"figures": figures, "targets": {}, **made}
     write_json(args.out / "miniwob.json", found)

@@ -12,11 +12,11 @@ import argparse
 from pathlib import Path
 
 from machine import commit
-from methods import agentq, summary
+from methods import agentq
 from outcomes import RESULTS, Outcomes, base_words, keep, of_runs, titled
 
 from agentq.policies.engine_names import embedded_base
-from agentq.store.run import RunStore
+from agentq.store.run import TRAJECTORY, RunStore
 
 
 def grow(path: Path, recipe: str, words: list[str], rounds: int) -> None:
@@ -27,11 +27,13 @@ def grow(path: Path, recipe: str, words: list[str], rounds: int) -> None:
 
 
 def measured_rounds(path: Path, recipe: str) -> int:
-    """Number of rounds after which the run has been measured."""
-    if not summary(path):
+    """Number of rounds after which the run has been measured, each time on as many tasks.""" ""
+    if not (path / "summary.json").exists():
         return 0
+    stage = f"{recipe}/eval"
     with RunStore.read(path) as store:
-        return int((store.note(f"{recipe}/train") or {"rounds": 0})["rounds"])
+        sizes = [store.count(s, TRAJECTORY) for s in store.stages() if s == stage or s.startswith(f"{stage}/")]
+    return sizes.count(max(sizes))
 
 
 def stage_after(recipe: str, number: int, rounds: int) -> str:

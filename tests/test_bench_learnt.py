@@ -1,4 +1,4 @@
-"""A trained model on its own training tasks: which tasks a run's first round solved, and success counted by that."""
+"""Rounds of a run: which tasks the first one solved, success on these, and which rounds have been measured."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from pathlib import Path
 
 import learnt
 import pytest
+import rounds
 
+from agentq.store.files import write_json
 from agentq.store.run import RunStore
 from agentq.types import Observation, Step, StepResult, Trajectory
 from tests.records_factory import make_proposal, make_task, make_tree
@@ -49,3 +51,15 @@ def test_success_is_told_apart_by_what_training_solved(tmp_path: Path, monkeypat
     halved = learnt.figures(run, 3, tmp_path)  # every second task: 0, 2, 4
     assert halved["rows"]["after"] == {"solved": [2, 2], "unsolved": [0, 1], "held out": [1, 2]}
     assert "| after | 66.7 % of 3" in learnt.table([halved])
+
+
+def test_a_round_counts_once_its_measurement_has_as_many_tasks_as_the_others(tmp_path: Path) -> None:
+    assert rounds.measured_rounds(tmp_path, "agent_q") == 0
+    with RunStore.open(tmp_path, {}) as store:
+        write_json(tmp_path / "summary.json", [])
+        for stage, seeds in (("agent_q/eval/round1", (7, 8)), ("agent_q/eval", (7,)), ("base/eval", (7, 8))):
+            for seed in seeds:
+                store.add_trajectory(stage, str(seed), episode(seed, True))
+        assert rounds.measured_rounds(tmp_path, "agent_q") == 1
+        store.add_trajectory("agent_q/eval", "8", episode(8, False))
+        assert rounds.measured_rounds(tmp_path, "agent_q") == 2

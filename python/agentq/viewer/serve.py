@@ -9,15 +9,15 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
-import sys
 import threading
 import time
 from collections.abc import Sequence
 from functools import lru_cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
+from agentq.envs.browser.site_server import LocalServer
 from agentq.errors import ConfigError, StoreError
 from agentq.store.run import PARTIAL
 from agentq.viewer.data import row, token_data, tree_data, weigh
@@ -26,15 +26,6 @@ from agentq.viewer.page import about, live_page
 
 EVERY_S = 1.0  # least time between two looks at the run directories
 KEPT_BYTES = 32_000_000  # of trees and tokens as they were answered last
-
-
-class _Http(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A tab that was closed while it was answered is no error."""
-        if not isinstance(sys.exception(), ConnectionError):
-            super().handle_error(request, client_address)
 
 
 class ViewServer:
@@ -66,7 +57,7 @@ class ViewServer:
                 """A terminal shows no requests."""
 
         try:
-            self._http = _Http(("127.0.0.1", port), ViewHandler)
+            self._http = LocalServer(("127.0.0.1", port), ViewHandler)
         except OSError as error:
             self._items.close()
             raise ConfigError(f"--port must be free; got {port}: {error.strerror}") from error

@@ -12,7 +12,7 @@ import re
 import threading
 from collections.abc import Sequence
 from functools import cache, lru_cache, partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from agentq.envs.browser.env import BrowserEnv
 from agentq.envs.browser.experts import PAGES, PREFIX, miniwob_expert
 from agentq.envs.browser.hosts import Start, Verdict, WithoutMemory
 from agentq.envs.browser.pool import BrowserPool, RemoteSession, default_browser
+from agentq.envs.browser.site_server import LocalServer
 from agentq.envs.tab import ActionError, View
 from agentq.envs.web_env import Expert
 from agentq.errors import ConfigError, EnvError, MissingExtra, did_you_mean
@@ -89,8 +90,7 @@ class _Quiet(SimpleHTTPRequestHandler):
 @cache
 def _origin() -> str:
     """The server of the pages: one per process, on a loopback port."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(_folder())))
-    server.daemon_threads = True
+    server = LocalServer(("127.0.0.1", 0), partial(_Quiet, directory=str(_folder())))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return f"http://127.0.0.1:{server.server_address[1]}"
 

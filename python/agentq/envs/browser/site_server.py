@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 import socketserver
+import sys
 import threading
 from http.cookies import SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -31,7 +32,7 @@ class SiteServer:
         class Handler(_Handler):
             owner = self
 
-        self._server = _Server(("127.0.0.1", 0), Handler)
+        self._server = LocalServer(("127.0.0.1", 0), Handler)
         self.origin = f"http://127.0.0.1:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
@@ -65,7 +66,9 @@ class SiteServer:
         self._server.server_close()
 
 
-class _Server(ThreadingHTTPServer):
+class LocalServer(ThreadingHTTPServer):
+    """A server for browsers of this machine, which reset connections when they close."""
+
     daemon_threads = True
     request_queue_size = 128
 
@@ -73,7 +76,9 @@ class _Server(ThreadingHTTPServer):
         socketserver.TCPServer.server_bind(self)  # without HTTPServer's look-up of the host name
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore broken connections."""
+        """A connection that the browser dropped is no error."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
