@@ -82,6 +82,8 @@ TARGETS = (  # (table, env, better row, other row): the interval over seeds must
     ("methods-several-reading-213", "booking/several", "agent_q", "agent_q, no critic"),
     ("miniwob", "miniwob", "agent_q", "sft"),
     ("miniwob-reading-236", "miniwob", "agent_q", "sft"),
+    ("miniwob-reading-236", "miniwob", "agent_q, 2 rounds", "sft"),
+    ("miniwob-reading-236", "miniwob", "agent_q, 2 rounds", "agent_q"),
 )
 Key = tuple[str, str, str]
 
