@@ -11,12 +11,13 @@ from agentq.credit.pairs import (
     blended_value,
     node_pairs,
     success_samples,
+    success_steps,
     trajectory_pairs,
     tree_success_samples,
 )
 from agentq.critics.ranker import linear_rank_values
 from agentq.store.records import TreeRecord
-from agentq.types import Observation, PreferencePair
+from agentq.types import Observation, PreferencePair, Step, StepResult, Trajectory
 from tests.records_factory import click, make_proposal, make_task, make_trajectory, make_tree
 
 
@@ -189,6 +190,27 @@ def test_success_samples_leave_out_what_was_done_before_on_the_same_page() -> No
     assert [len(s.token_ids) for s in success_samples([repeated])] == [1, 3]
     moved = dataclasses.replace(win, steps=(*win.steps[:3], elsewhere))
     assert [len(s.token_ids) for s in success_samples([moved])] == [1, 3, 1]
+
+
+def test_success_samples_leave_out_detours_but_not_the_way_back() -> None:
+    pages = {name: Observation(f"page {name}", "/") for name in "ABCD"}
+
+    def won(*steps: tuple[str, str], keeps_pages: bool = False) -> list[str]:
+        """What is kept of a success of these (page, action)."""
+        taken = [
+            Step(pages[page], make_proposal(i, env_action=click(ord(action))), StepResult(pages[page]))
+            for i, (page, action) in enumerate(steps)
+        ]
+        task = dataclasses.replace(make_task(), keeps_pages=keeps_pages)
+        return ["".join(steps[i]) for i in success_steps(Trajectory(task, tuple(taken), 1.0, True))]
+
+    there_and_back = (("A", "x"), ("B", "y"), ("A", "z"), ("C", "v"))
+    assert won(*there_and_back) == ["By", "Az", "Cv"]  # y is the way back from a wrong step
+    assert won(*there_and_back, keeps_pages=True) == ["Ax", "By", "Az", "Cv"]
+    again = (("A", "x"), ("B", "y"), ("A", "x"), ("B", "z"), ("C", "v"))
+    assert won(*again) == ["Ax", "Bz", "Cv"]  # x led on in the end
+    in_place = (("A", "x"), ("A", "y"), ("B", "z"))
+    assert won(*in_place) == ["Ax", "Ay", "Bz"]  # a page that shows nothing of an action is not left
 
 
 def test_success_samples_tell_tasks_of_two_environments_apart() -> None:

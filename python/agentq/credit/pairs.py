@@ -187,8 +187,10 @@ def trajectory_pairs(
 def success_samples(trajectories: Sequence[Trajectory], max_per_task: int = 0) -> list[Sample]:
     """The actions of successful episodes, for rejection-sampling fine-tuning (RFT).
 
-    Unreadable actions, and actions taken before on the same page, are left out. Success did not need them, and a policy
-    trained on its repetitions soon only repeats.
+    Unreadable actions, actions taken before on the same page, and detours are left out. Success did not need them, and
+    a policy trained on its repetitions soon only repeats. A detour (ours) is an action that led away from a page to
+    which the episode came back, to do something else there. The way back counts: it is how an agent takes a wrong step
+    back. Where prompts keep former pages, a page is an event and not a state, so there are no detours.
 
     Args:
         trajectories: episodes of any tasks; an episode with the same tokens as an earlier one of its task is left out.
@@ -213,7 +215,7 @@ def success_steps(trajectory: Trajectory) -> list[int]:
     """The steps of an episode that `success_samples` takes; none of a failure or of a broken episode."""
     if trajectory.broken or not trajectory.success:
         return []
-    return _new_actions((step.observation, step.proposal) for step in trajectory.steps)
+    return _needed(trajectory.task, ((step.observation, step.proposal) for step in trajectory.steps))
 
 
 def tree_success_samples(tree: TreeRecord) -> list[Sample]:
@@ -231,18 +233,23 @@ def tree_success_nodes(tree: TreeRecord) -> list[int]:
     broken = set(np.flatnonzero(tree.broken).tolist())
     for end in np.flatnonzero(tree.success).tolist():
         path = tree.path(end)
-        new = _new_actions((tree.observation[before], _proposal(tree, node)) for before, node in pairwise(path))
-        kept |= {path[i + 1] for i in new}
+        needed = _needed(
+            tree.task, ((tree.observation[before], _proposal(tree, node)) for before, node in pairwise(path))
+        )
+        kept |= {path[i + 1] for i in needed}
     return sorted(kept - broken)
 
 
-def _new_actions(episode: Iterable[tuple[Observation | None, Proposal]]) -> list[int]:
-    """Indices of an episode's (page, action) entries that are readable and not taken before on the same page."""
+def _needed(task: Task, episode: Iterable[tuple[Observation | None, Proposal]]) -> list[int]:
+    """Indices of a success's (page, action) entries that it may have needed, see `success_samples`."""
+    steps = [(page.fingerprint if page else None, proposal.action.env_action) for page, proposal in episode]
+    led_on = {page: action for page, action in steps if action is not None}  # the last action on each page
     first: dict[tuple[str, EnvAction], int] = {}
-    for i, (page, proposal) in enumerate(episode):
-        action = proposal.action.env_action
+    for i, (page, action) in enumerate(steps):
         if page is not None and action is not None:
-            first.setdefault((page.fingerprint, action), i)
+            detour = not task.keeps_pages and led_on[page] != action and steps[i + 1][0] != page
+            if not detour:
+                first.setdefault((page, action), i)
     return list(first.values())
 
 
