@@ -16,6 +16,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from outcomes import held_out
+
 from agentq import envs
 from agentq.evaluation.stats import wilson
 from agentq.model_settings import ModelSettings
@@ -43,14 +45,14 @@ def greedy(path: Path, model: str, tasks: list[Task], config: dict[str, Any]) ->
     """Success of a model by task seed, with a run's settings of model and episodes."""
     how, run = ModelSettings(**config["model"]), config["run"]
     settings = RolloutSettings(0.0, run["seed"], max_unreadable=run["max_unreadable"])
+    wanted = {task.seed for task in tasks}
     with RunStore.open(path, {"model": model, "run": run}) as store:
-        if missing := [task for task in tasks if task.seed not in store.done("episodes")]:
+        if wanted - store.done("episodes"):
             engine = make_engine(model, how)
             policy = ModelPolicy(engine, max_new_tokens=how.max_new_tokens, constrained=run["constrained"])
             work = inline(rollouts(lambda: envs.make(run["env"]), policy, settings))
-            collect(store, "episodes", attempts(missing), work, in_flight=32, on_item=lambda *_: None)
+            collect(store, "episodes", attempts(tasks), work, in_flight=32, on_item=lambda *_: None)
             engine.close()
-        wanted = {task.seed for task in tasks}
         return {
             t.task.seed: t.success for t in store.trajectories("episodes") if t.task.seed in wanted and not t.broken
         }
@@ -61,8 +63,8 @@ def figures(run: Path, most: int, out: Path) -> dict[str, Any]:
     with RunStore.read(run) as store:
         solved = first_round(store)
         began = (store.note("base") or {})["name"]
-        last = [name for name in store.stages() if name.endswith("/eval") and name != "base/eval"][-1]
-        held_out = [t.success for t in store.trajectories(last) if not t.broken]
+        (last,) = held_out(store)
+        others = [t.success for t in store.trajectories(last) if not t.broken]
         config = store.config
     tasks = list(solved)[:: max(1, len(solved) // most) if most else 1]
     recipe = last.removesuffix("/eval")
@@ -77,7 +79,7 @@ def figures(run: Path, most: int, out: Path) -> dict[str, Any]:
             ]
             for part, had in (("solved", True), ("unsolved", False))
         }
-    rows["after"]["held out"] = [sum(held_out), len(held_out)]
+    rows["after"]["held out"] = [sum(others), len(others)]
     return {"run": str(run), "recipe": recipe, "rows": rows}
 
 

@@ -1,6 +1,7 @@
 """Agent Q on MiniWoB++ in Chromium: demonstrations, then search and node DPO; success by page, paired.
 
-    python benchmarks/miniwob_loop.py [--base MODEL] [--seeds 0 ...] [--rounds 1] [--jobs 1] [--report] [--json]
+    python benchmarks/miniwob_loop.py [--base MODEL] [--seeds 0 ...] [--rounds 1] [--jobs 1] [--out runs/miniwob]
+                                      [--report] [--json]
 
 Two runs of `agentq train` for each seed, each resumable: sft from the base, then agent_q from its checkpoint, behind
 its tasks. Further rounds go on from a copy of the run before, on other tasks. All are measured on the same held-out

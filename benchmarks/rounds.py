@@ -27,7 +27,7 @@ def grow(path: Path, recipe: str, words: list[str], rounds: int) -> None:
 
 
 def measured_rounds(path: Path, recipe: str) -> int:
-    """Number of rounds after which the run has been measured, each time on as many tasks.""" ""
+    """Number of rounds after which the run has been measured, each time on as many tasks."""
     if not (path / "summary.json").exists():
         return 0
     stage = f"{recipe}/eval"
