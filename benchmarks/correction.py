@@ -1,15 +1,17 @@
 """Self-correction by rung: the share of episodes that take a wrong step and still succeed.
 
-    python benchmarks/correction.py RUN [RUN ...] [--json]
+    python benchmarks/correction.py RUN [RUN ...] [--first N] [--json]
 
 RUN is a run directory on `booking`, `booking/several` or `shop`, such as `benchmarks/ladder.py` makes. Each held-out
-episode is done again in process; the expert says how far each of its states is from the end.
+episode is done again in process; the expert says how far each of its states is from the end. --first adds what the N
+most frequent first wrong steps of the failures did.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +49,15 @@ def row(own: list[Correction]) -> dict[str, Any]:
         "high": high,
         "lost": sum(c.lost for c in own),
         "wrong_steps": sum(c.steps for c in own),
+        "circled": sum(c.circled for c in own),
+        "first": dict(Counter(c.first[seed] for c in own for seed, won in c.strayed.items() if not won).most_common()),
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
+    parser.add_argument("--first", type=int, default=0, metavar="N", help="first wrong steps to show per rung")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     by_rung: dict[str, list[Correction]] = {}
@@ -63,11 +68,18 @@ def main() -> None:
     if args.json:
         print(json.dumps(rows))
         return
-    print("| rung | episodes | with a wrong step | of these succeeded, 95 % interval | beyond repair | wrong steps |")
-    print("|---|---|---|---|---|---|")
+    print(
+        "| rung | episodes | with a wrong step | of these succeeded, 95 % interval | beyond repair | wrong steps "
+        "| failed in circles |"
+    )
+    print(f"|{'---|' * 7}")
     for rung, r in rows.items():
         share = "-" if r["share"] is None else f"{r['share']:.1%} ({100 * r['low']:.0f} - {100 * r['high']:.0f})"
-        print(f"| {rung} | {r['episodes']} | {r['strayed']} | {share} | {r['lost']} | {r['wrong_steps']} |")
+        cells = (rung, r["episodes"], r["strayed"], share, r["lost"], r["wrong_steps"], r["circled"])
+        print(f"| {' | '.join(map(str, cells))} |")
+    for rung, r in rows.items() if args.first else ():
+        shown = list(r["first"].items())[: args.first]
+        print(f"\n{rung}, first wrong steps of failures: {'; '.join(f'{what} {n}' for what, n in shown)}")
 
 
 if __name__ == "__main__":

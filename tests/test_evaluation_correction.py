@@ -10,7 +10,7 @@ from agentq import envs
 from agentq.agent.commands import parse_env_action
 from agentq.envs.web_env import WebEnv
 from agentq.errors import EnvError
-from agentq.evaluation.correction import distance, self_correction, wrong_steps
+from agentq.evaluation.correction import circles, distance, self_correction, wrong_steps
 from agentq.types import EnvAction, Split, Step, Trajectory
 from tests.records_factory import make_proposal
 
@@ -58,6 +58,7 @@ def test_a_detour_is_wrong_and_corrected() -> None:
     found = self_correction(site(), EXPERT, [done, episode({})])
     assert (found.episodes, found.strayed, found.corrected, found.lost) == (2, {TASK.seed: True}, 1, 0)
     assert found.steps == len(wrong)
+    assert found.first == {TASK.seed: "GOTO"} and found.circled == 0
 
 
 def test_to_choose_what_is_chosen_is_not_wrong() -> None:
@@ -73,7 +74,9 @@ def test_to_stop_early_is_beyond_repair_and_the_limit_of_steps_is_not_a_wrong_st
     assert not stopped.success and wrong_steps(site(), EXPERT, stopped) == {3: None}
     found = self_correction(site(), EXPERT, [stopped])
     assert (found.strayed, found.corrected, found.lost, found.steps) == ({TASK.seed: False}, 0, 1, 1)
+    assert found.first == {TASK.seed: "STOP"} and found.circled == 0
     idle = episode(dict.fromkeys(range(2, 25), "SCROLL DOWN"))
+    assert self_correction(site(), EXPERT, [idle, episode({})]).circled == 1
     assert idle.steps[-1].result.truncated and set(wrong_steps(site(), EXPERT, idle)) <= {2}
 
 
@@ -85,3 +88,10 @@ def test_an_episode_that_ends_differently_is_refused() -> None:
 def test_broken_episodes_do_not_count() -> None:
     broken = Trajectory(TASK, (), 0.0, False, {"error_kind": "reset_failed", "error_message": "x"})
     assert self_correction(site(), EXPERT, [broken]).episodes == 0
+
+
+def test_an_episode_in_circles_takes_an_action_again_on_the_same_page() -> None:
+    again = episode({2: "SCROLL DOWN", 3: "SCROLL DOWN"})
+    assert again.success and circles(again) and not circles(episode({}))
+    assert not circles(episode({2: "SCROLL DOWN", 8: "SCROLL DOWN"}))  # on two pages
+    assert self_correction(site(), EXPERT, [again]).circled == 0  # it succeeds

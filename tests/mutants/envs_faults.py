@@ -123,6 +123,9 @@ LINES: Lines = {
         ("lost += None in wrong.values()", "lost += 1"),
         ("if success != episode.success:", "if False:"),
         ("other = env.fork()", "other = env"),
+        ("episode.steps[min(wrong)]", "episode.steps[max(wrong)]"),
+        ("not episode.success and circles", "circles"),
+        ("(step.observation.fingerprint, ", "("),
     ],
     ("evaluation/scenarios.py", SGC): [
         ("all(wins) for wins", "any(wins) for wins"),

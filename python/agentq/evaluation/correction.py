@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from agentq.agent.actions import history_text
 from agentq.envs.web_env import Expert, WebEnv
 from agentq.errors import EnvError
+from agentq.evaluation.comparison import deed
 from agentq.types import Task, Trajectory
 
 FAR = 500  # steps after which the expert is lost
@@ -25,12 +27,16 @@ class Correction:
         strayed: success by task seed of those with at least one wrong step.
         lost: number of those with a step after which the expert could not succeed either.
         steps: number of wrong steps.
+        first: what the first wrong step did, by task seed, of those with at least one.
+        circled: number of failed episodes that took an action twice on the same page.
     """
 
     episodes: int
     strayed: dict[int, bool]
     lost: int
     steps: int
+    first: dict[int, str]
+    circled: int
 
     @property
     def corrected(self) -> int:
@@ -44,8 +50,9 @@ def self_correction(env: WebEnv, expert: Expert, episodes: Iterable[Trajectory])
     Raises:
         EnvError: if an episode ends differently, or goes on where it ended.
     """
-    number = lost = steps = 0
+    number = lost = steps = circled = 0
     strayed: dict[int, bool] = {}
+    first: dict[int, str] = {}
     for episode in episodes:
         if episode.broken:
             continue
@@ -53,9 +60,17 @@ def self_correction(env: WebEnv, expert: Expert, episodes: Iterable[Trajectory])
         wrong = wrong_steps(env, expert, episode)
         steps += len(wrong)
         lost += None in wrong.values()
+        circled += not episode.success and circles(episode)
         if wrong:
             strayed[episode.task.seed] = episode.success
-    return Correction(number, strayed, lost, steps)
+            first[episode.task.seed] = deed(episode.steps[min(wrong)]).what or "unreadable"
+    return Correction(number, strayed, lost, steps, first, circled)
+
+
+def circles(episode: Trajectory) -> bool:
+    """Whether an episode takes an action twice on the same page."""
+    taken = [(step.observation.fingerprint, history_text(step.proposal.action)) for step in episode.steps]
+    return len(set(taken)) < len(taken)
 
 
 def wrong_steps(env: WebEnv, expert: Expert, episode: Trajectory) -> dict[int, int | None]:
