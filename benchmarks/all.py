@@ -87,6 +87,7 @@ WITHOUT = {  # a short form, and why
     "flaky": "trains for minutes",
     "games": "trains for an hour",
     "gates": "needs a checkpoint that is to pass",
+    "labels": "reads what was collected",
     "learnt": "reads and measures what was trained",
     "rates": "trains for hours",
     "results": "reads what was measured",

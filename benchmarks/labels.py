@@ -1,0 +1,138 @@
+"""Are the lessons of a run right? What the expert says of its preference pairs and of the actions that it copies.
+
+    python benchmarks/labels.py RUN [RUN ...] [--json]
+
+RUN is a run of `agentq train` on `booking`, `booking/several` or `shop`. All that its rounds did is done again in
+process, and the expert says in how many steps it would finish after each action. A pair is right if it would finish
+sooner after the chosen action than after the rejected one, and wrong if later. An action is right if fewer steps are
+left after it than before, and idle if as many are and the page is the same. Agent Q copies from the paths to success of
+its trees. Other runs have no pairs; of their successes all are counted, though a recipe may keep some per task.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Iterator
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from agentq import envs
+from agentq.credit.pairs import paired_nodes, success_steps, tree_success_nodes
+from agentq.envs.web_env import Expert, WebEnv
+from agentq.evaluation.correction import distance
+from agentq.evaluation.stats import wilson
+from agentq.store.records import TreeRecord
+from agentq.store.run import RunStore
+from agentq.types import Observation, Proposal, Task, Trajectory
+
+Entry = tuple[int, Proposal]  # the entry before it, and what was done there
+
+
+def replayed(
+    env: WebEnv, expert: Expert, task: Task, entries: list[Entry | None]
+) -> tuple[list[float], list[Observation | None]]:
+    """Steps left after each entry, infinite if no success can come, and its page.
+
+    The first entry is the start. None was not done, and neither was what stands below it.
+    """
+    page = env.reset(task)
+    at: list[WebEnv | None] = [env.fork()]
+    left, pages = [_left(distance(env, expert, task))], [page]
+    shown: list[Observation | None] = list(pages)
+    for entry in entries[1:]:
+        before = at[entry[0]] if entry else None
+        if entry is None or before is None:  # not done, or below what was not done
+            at, left, shown = [*at, None], [*left, inf], [*shown, None]
+            continue
+        other = before.fork()
+        result = other.step(entry[1].action.env_action)
+        over = result.terminated or result.truncated
+        left.append((0.0 if result.success else inf) if over else _left(distance(other, expert, task)))
+        shown.append(result.observation)
+        at.append(None if over else other)
+    return left, shown
+
+
+def _left(steps: int | None) -> float:
+    return inf if steps is None else float(steps)
+
+
+def of_tree(env: WebEnv, expert: Expert, tree: TreeRecord, settings: dict[str, Any]) -> Iterator[str]:
+    """What each pair and each copied action of a tree is: `pair right`, `copy idle` and so on."""
+    done = (tree.visit_count > 0) & ~tree.broken
+    entries = [
+        (int(tree.parent[node]), proposal) if proposal is not None and done[node] else None
+        for node, proposal in enumerate(tree.proposal)
+    ]
+    left, shown = replayed(env, expert, tree.task, entries)
+    for chosen, rejected, _ in paired_nodes(tree, **settings):
+        yield "pair " + _verdict(left[chosen], left[rejected], "level")
+    for node in tree_success_nodes(tree):
+        parent = int(tree.parent[node])
+        yield "copy " + _verdict(left[node], left[parent], _same(shown[node], shown[parent]))
+
+
+def of_episode(env: WebEnv, expert: Expert, episode: Trajectory) -> Iterator[str]:
+    """What each copied action of an episode is."""
+    if kept := success_steps(episode):
+        entries = [None, *((i, step.proposal) for i, step in enumerate(episode.steps))]
+        left, shown = replayed(env, expert, episode.task, entries)
+        for i in kept:
+            yield "copy " + _verdict(left[i + 1], left[i], _same(shown[i + 1], shown[i]))
+
+
+def _same(after: Observation | None, before: Observation | None) -> str:
+    return "idle" if after == before else "wrong"
+
+
+def _verdict(ours: float, other: float, equal: str) -> str:
+    return equal if ours == other else "right" if ours < other else "wrong"
+
+
+def of_run(run: Path) -> Counter[str]:
+    """How many pairs and copied actions of all rounds of a run are right, level or idle, and wrong."""
+    found: Counter[str] = Counter()
+    with RunStore.read(run) as store:
+        for stage in store.stages():
+            if not stage.endswith("/collect"):
+                continue
+            settings = (store.note(stage) or {}).get("pairs") or {}
+            for tree in store.trees(stage):
+                found.update(of_tree(*_site(tree.task), tree, settings))
+            for episode in store.trajectories(stage):
+                found.update(of_episode(*_site(episode.task), episode))
+    return found
+
+
+def _site(task: Task) -> tuple[WebEnv, Expert]:
+    env = envs.make(task.env)
+    assert isinstance(env, WebEnv)
+    return env, envs.expert(task.env)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    rows = {str(run): of_run(run) for run in args.runs}
+    if args.json:
+        print(json.dumps(rows))
+        return
+    print("| run | pairs right | level | wrong | copied actions right | idle | wrong |")
+    print(f"|{'---|' * 7}")
+    for run, found in rows.items():
+        cells = []
+        for kinds in (("pair right", "pair level", "pair wrong"), ("copy right", "copy idle", "copy wrong")):
+            n = sum(found[kind] for kind in kinds)
+            low, high = wilson(found[kinds[0]], n) if n else (0.0, 1.0)
+            first = f"{found[kinds[0]] / n:.1%} of {n:,} ({100 * low:.0f} - {100 * high:.0f})" if n else "-"
+            cells += [first, *(str(found[kind]) for kind in kinds[1:])]
+        print(f"| {run} | {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""Lessons of a run, judged by the expert: pairs, and actions that are copied."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+from labels import of_episode, of_tree, replayed
+
+from agentq import envs
+from agentq.agent.commands import parse_env_action
+from agentq.envs.web_env import WebEnv
+from agentq.store.records import TreeRecord
+from agentq.types import EnvAction, Observation, Proposal, Split, Step, Trajectory
+from tests.records_factory import make_proposal
+
+TASK = envs.task("booking", Split.TEST, 2)
+EXPERT = envs.expert("booking")
+SETTINGS = {"alpha": 1.0, "threshold": 0.1, "min_visits": 1, "max_pairs_per_node": 0}
+
+
+def site() -> WebEnv:
+    env = envs.make("booking")
+    assert isinstance(env, WebEnv)
+    return env
+
+
+def saying(text: str) -> EnvAction:
+    action = parse_env_action(text)
+    assert isinstance(action, EnvAction)
+    return action
+
+
+def episode(slips: dict[int, str]) -> Trajectory:
+    """The expert's episode, with `slips` before its steps."""
+    env, steps, success = site(), list[Step](), False
+    page = env.reset(TASK)
+    while not success:
+        slip = slips.get(len(steps))
+        action = saying(slip) if slip else EXPERT(TASK, env).env_action
+        result = env.step(action)
+        steps.append(Step(page, make_proposal(len(steps), env_action=action), result))
+        page, success = result.observation, result.success
+    return Trajectory(TASK, tuple(steps), 1.0, True)
+
+
+def grown(paths: list[Trajectory], better: int) -> TreeRecord:
+    """A tree of the paths, which part at the root; path `better` has the value 1, the others 0."""
+    parent, depth = [-1], [0]
+    proposals: list[Proposal | None] = [None]
+    pages: list[Observation | None] = [paths[0].steps[0].observation]
+    success, value = [False], [0.0]
+    for number, path in enumerate(paths):
+        for i, step in enumerate(path.steps):
+            parent.append(0 if i == 0 else len(parent) - 1)
+            depth.append(i + 1)
+            proposals.append(step.proposal)
+            pages.append(step.result.observation)
+            success.append(step.result.success)
+            value.append(float(number == better))
+    n, columns = len(parent), {"flags": np.zeros(len(parent)), "critic_value": np.zeros(len(parent))}
+    return TreeRecord(
+        TASK,
+        parent=np.array(parent),
+        depth=np.array(depth),
+        visit_count=np.ones(n),
+        value_sum=np.array(value),
+        proposal=proposals,
+        observation=pages,
+        reward=np.array(success, float),
+        success=np.array(success),
+        error_kind=[None] * n,
+        **columns,
+    )
+
+
+def test_steps_left_fall_by_one_along_the_experts_way_and_are_infinite_after_a_wrong_stop() -> None:
+    done = episode({})
+    n = len(done.steps)
+    left, shown = replayed(site(), EXPERT, TASK, [None, *((i, s.proposal) for i, s in enumerate(done.steps))])
+    assert left == list(range(n, -1, -1)) and shown[1:] == [s.result.observation for s in done.steps]
+    stop = make_proposal(99, env_action=saying("STOP"))
+    left, shown = replayed(site(), EXPERT, TASK, [None, (0, stop), (1, stop), None, (3, stop)])
+    assert left == [n, inf, inf, inf, inf] and shown[2:] == [None, None, None]
+
+
+def test_copied_actions_are_right_idle_or_wrong() -> None:
+    plain = episode({})
+    assert Counter(of_episode(site(), EXPERT, plain)) == {"copy right": len(plain.steps)}
+    idle = Counter(of_episode(site(), EXPERT, episode({2: "SCROLL DOWN"})))
+    assert idle == {"copy right": len(plain.steps), "copy idle": 1}
+    wrong = Counter(of_episode(site(), EXPERT, episode({0: "TYPE [1] another"})))
+    assert wrong == {"copy right": len(plain.steps), "copy wrong": 1}
+    assert not list(of_episode(site(), EXPERT, replace(plain, success=False)))
+
+
+def test_a_pair_is_right_if_the_expert_finishes_sooner_after_the_chosen_action() -> None:
+    paths = [episode({}), episode({0: "SCROLL DOWN"})]
+    for better, verdict in ((0, "pair right"), (1, "pair wrong")):
+        found = Counter(of_tree(site(), EXPERT, grown(paths, better), SETTINGS))
+        assert found["pair right"] + found["pair wrong"] + found["pair level"] == found[verdict] == 1
+    assert found["copy wrong"] == 0  # the longer sibling is not copied
