@@ -101,4 +101,5 @@ def test_a_pair_is_right_if_the_expert_finishes_sooner_after_the_chosen_action()
     for better, verdict in ((0, "pair right"), (1, "pair wrong")):
         found = Counter(of_tree(site(), EXPERT, grown(paths, better), SETTINGS))
         assert found["pair right"] + found["pair wrong"] + found["pair level"] == found[verdict] == 1
-    assert found["copy wrong"] == 0  # the longer sibling is not copied
+    n = len(paths[0].steps)  # both paths are copied
+    assert (found["copy right"], found["copy idle"], found["copy wrong"]) == (2 * n, 1, 0)

@@ -13,7 +13,6 @@ from agentq.credit.pairs import (
     success_samples,
     success_steps,
     trajectory_pairs,
-    tree_success_nodes,
     tree_success_samples,
 )
 from agentq.critics.ranker import linear_rank_values
@@ -235,12 +234,3 @@ def test_tree_success_samples_are_the_actions_on_paths_to_success_once() -> None
 
     tree.success = np.zeros(12, bool)
     assert tree_success_samples(tree) == []
-
-
-def test_of_siblings_the_nearest_to_a_success_are_copied() -> None:
-    # 0 - 1 - 4 and 0 - 3 - 10 succeed in two steps, 0 - 2 - 8 - 25 in three, as 8 leads back
-    tree = make_tree(num_nodes=26)
-    tree.observation = [Observation(f"page {i}", "/") for i in range(26)]
-    for ends, kept in (([4, 25], [1, 4, 8, 25]), ([4, 10, 25], [1, 3, 4, 8, 10, 25]), ([25], [2, 8, 25])):
-        tree.success = np.isin(np.arange(26), ends)
-        assert tree_success_nodes(tree) == kept

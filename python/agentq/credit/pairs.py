@@ -219,9 +219,10 @@ def success_steps(trajectory: Trajectory) -> list[int]:
 
 
 def tree_success_samples(tree: TreeRecord) -> list[Sample]:
-    """The actions on a tree's paths to success, each once, in node order. Leaves out what `success_samples` leaves out.
+    """The actions on a tree's paths to success, each once. Leaves out the same actions as `success_samples`.
 
-    Of siblings only those nearest to a success stay (ours): else a slip counts like the right action that paths share.
+    Returns:
+        Samples in node order. If two siblings both lead to success, both are included.
     """
     return [_sample(tree, node) for node in tree_success_nodes(tree)]
 
@@ -229,15 +230,14 @@ def tree_success_samples(tree: TreeRecord) -> list[Sample]:
 def tree_success_nodes(tree: TreeRecord) -> list[int]:
     """The nodes whose actions `tree_success_samples` takes."""
     kept: set[int] = set()
-    left = np.where(tree.success, 0.0, np.inf)  # steps to the nearest success
-    for node in range(len(tree) - 1, 0, -1):
-        left[tree.parent[node]] = min(left[tree.parent[node]], left[node] + 1)
-    longer = set(np.flatnonzero(left[1:] + 1 > left[tree.parent[1:]]) + 1)
+    broken = set(np.flatnonzero(tree.broken).tolist())
     for end in np.flatnonzero(tree.success).tolist():
         path = tree.path(end)
-        steps = ((tree.observation[before], _proposal(tree, node)) for before, node in pairwise(path))
-        kept |= {path[i + 1] for i in _needed(tree.task, steps)}
-    return sorted(kept - longer - set(np.flatnonzero(tree.broken).tolist()))
+        needed = _needed(
+            tree.task, ((tree.observation[before], _proposal(tree, node)) for before, node in pairwise(path))
+        )
+        kept |= {path[i + 1] for i in needed}
+    return sorted(kept - broken)
 
 
 def _needed(task: Task, episode: Iterable[tuple[Observation | None, Proposal]]) -> list[int]:
