@@ -38,21 +38,21 @@ def replayed(
 
     The first entry is the start. None was not done, and neither was what stands below it.
     """
-    page = env.reset(task)
-    at: list[WebEnv | None] = [env.fork()]
-    left, pages = [_left(distance(env, expert, task))], [page]
-    shown: list[Observation | None] = list(pages)
-    for entry in entries[1:]:
+    n = len(entries)
+    shown: list[Observation | None] = [env.reset(task), *[None] * (n - 1)]
+    at: list[WebEnv | None] = [env, *[None] * (n - 1)]
+    left = [_left(distance(env, expert, task)), *[inf] * (n - 1)]
+    for i, entry in enumerate(entries):
         before = at[entry[0]] if entry else None
-        if entry is None or before is None:  # not done, or below what was not done
-            at, left, shown = [*at, None], [*left, inf], [*shown, None]
+        if entry is None or before is None:  # the start, not done, or below what was not done
             continue
         other = before.fork()
         result = other.step(entry[1].action.env_action)
-        over = result.terminated or result.truncated
-        left.append((0.0 if result.success else inf) if over else _left(distance(other, expert, task)))
-        shown.append(result.observation)
-        at.append(None if over else other)
+        shown[i] = result.observation
+        if result.terminated or result.truncated:
+            left[i] = 0.0 if result.success else inf
+        else:
+            left[i], at[i] = _left(distance(other, expert, task)), other
     return left, shown
 
 

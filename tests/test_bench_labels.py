@@ -9,41 +9,12 @@ from math import inf
 import numpy as np
 from labels import of_episode, of_tree, replayed
 
-from agentq import envs
-from agentq.agent.commands import parse_env_action
-from agentq.envs.web_env import WebEnv
 from agentq.store.records import TreeRecord
-from agentq.types import EnvAction, Observation, Proposal, Split, Step, Trajectory
+from agentq.types import Command, EnvAction, Observation, Proposal, Trajectory
 from tests.records_factory import make_proposal
+from tests.test_evaluation_correction import EXPERT, TASK, episode, site
 
-TASK = envs.task("booking", Split.TEST, 2)
-EXPERT = envs.expert("booking")
 SETTINGS = {"alpha": 1.0, "threshold": 0.1, "min_visits": 1, "max_pairs_per_node": 0}
-
-
-def site() -> WebEnv:
-    env = envs.make("booking")
-    assert isinstance(env, WebEnv)
-    return env
-
-
-def saying(text: str) -> EnvAction:
-    action = parse_env_action(text)
-    assert isinstance(action, EnvAction)
-    return action
-
-
-def episode(slips: dict[int, str]) -> Trajectory:
-    """The expert's episode, with `slips` before its steps."""
-    env, steps, success = site(), list[Step](), False
-    page = env.reset(TASK)
-    while not success:
-        slip = slips.get(len(steps))
-        action = saying(slip) if slip else EXPERT(TASK, env).env_action
-        result = env.step(action)
-        steps.append(Step(page, make_proposal(len(steps), env_action=action), result))
-        page, success = result.observation, result.success
-    return Trajectory(TASK, tuple(steps), 1.0, True)
 
 
 def grown(paths: list[Trajectory], better: int) -> TreeRecord:
@@ -60,19 +31,20 @@ def grown(paths: list[Trajectory], better: int) -> TreeRecord:
             pages.append(step.result.observation)
             success.append(step.result.success)
             value.append(float(number == better))
-    n, columns = len(parent), {"flags": np.zeros(len(parent)), "critic_value": np.zeros(len(parent))}
+    n = len(parent)
     return TreeRecord(
         TASK,
         parent=np.array(parent),
         depth=np.array(depth),
         visit_count=np.ones(n),
         value_sum=np.array(value),
+        critic_value=np.zeros(n),
+        flags=np.zeros(n),
         proposal=proposals,
         observation=pages,
         reward=np.array(success, float),
         success=np.array(success),
         error_kind=[None] * n,
-        **columns,
     )
 
 
@@ -81,7 +53,7 @@ def test_steps_left_fall_by_one_along_the_experts_way_and_are_infinite_after_a_w
     n = len(done.steps)
     left, shown = replayed(site(), EXPERT, TASK, [None, *((i, s.proposal) for i, s in enumerate(done.steps))])
     assert left == list(range(n, -1, -1)) and shown[1:] == [s.result.observation for s in done.steps]
-    stop = make_proposal(99, env_action=saying("STOP"))
+    stop = make_proposal(99, env_action=EnvAction(Command.STOP))
     left, shown = replayed(site(), EXPERT, TASK, [None, (0, stop), (1, stop), None, (3, stop)])
     assert left == [n, inf, inf, inf, inf] and shown[2:] == [None, None, None]
 

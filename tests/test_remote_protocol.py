@@ -121,7 +121,7 @@ HELLO = {"protocol": 1, "name": "fake", "max_steps": 3, "sessions": 1, "deadline
 def test_a_server_that_speaks_otherwise_is_told_in_one_line(answer: bytes, said: str) -> None:
     fake = Fake(answer)
     with pytest.raises(EnvError) as error:
-        envs.make(f"another@{fake.at}")
+        envs.make(f"another@{fake.at}")  # a name of its own: greetings are kept by name and address
     assert said.replace("AT", fake.at) in str(error.value) and "\n" not in str(error.value)
 
 
