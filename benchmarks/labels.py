@@ -6,7 +6,8 @@ RUN is a run of `agentq train` on `booking`, `booking/several` or `shop`. All th
 process, and the expert says in how many steps it would finish after each action. A pair is right if it would finish
 sooner after the chosen action than after the rejected one, and wrong if later. An action is right if fewer steps are
 left after it than before, and idle if as many are and the page is the same. Agent Q copies from the paths to success of
-its trees. Other runs have no pairs; of their successes all are counted, though a recipe may keep some per task.
+its trees. Other runs have no pairs; of their successes all are counted, though a recipe may keep some per task. STOP is
+counted apart: as a share of what is copied, and how often pairs choose and reject it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from agentq.evaluation.correction import distance
 from agentq.evaluation.stats import wilson
 from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
-from agentq.types import Observation, Proposal, Task, Trajectory
+from agentq.types import Command, Observation, Proposal, Task, Trajectory
 
 Entry = tuple[int, Proposal]  # the entry before it, and what was done there
 
@@ -70,9 +71,14 @@ def of_tree(env: WebEnv, expert: Expert, tree: TreeRecord, settings: dict[str, A
     left, shown = replayed(env, expert, tree.task, entries)
     for chosen, rejected, _ in paired_nodes(tree, **settings):
         yield "pair " + _verdict(left[chosen], left[rejected], "level")
+        for side, node in (("chosen", chosen), ("rejected", rejected)):
+            if _is_stop(tree.proposal[node]):
+                yield f"STOP {side}"
     for node in tree_success_nodes(tree):
         parent = int(tree.parent[node])
         yield "copy " + _verdict(left[node], left[parent], _same(shown[node], shown[parent]))
+        if _is_stop(tree.proposal[node]):
+            yield "STOP copied"
 
 
 def of_episode(env: WebEnv, expert: Expert, episode: Trajectory) -> Iterator[str]:
@@ -82,6 +88,13 @@ def of_episode(env: WebEnv, expert: Expert, episode: Trajectory) -> Iterator[str
         left, shown = replayed(env, expert, episode.task, entries)
         for i in kept:
             yield "copy " + _verdict(left[i + 1], left[i], _same(shown[i + 1], shown[i]))
+            if _is_stop(episode.steps[i].proposal):
+                yield "STOP copied"
+
+
+def _is_stop(proposal: Proposal | None) -> bool:
+    action = proposal.action.env_action if proposal else None
+    return action is not None and action.command is Command.STOP
 
 
 def _same(after: Observation | None, before: Observation | None) -> str:
@@ -122,8 +135,8 @@ def main() -> None:
     if args.json:
         print(json.dumps(rows))
         return
-    print("| run | pairs right | level | wrong | copied actions right | idle | wrong |")
-    print(f"|{'---|' * 7}")
+    print("| run | pairs right | level | wrong | copied actions right | idle | wrong | STOP copied, chosen, rejected |")
+    print(f"|{'---|' * 8}")
     for run, found in rows.items():
         cells = []
         for kinds in (("pair right", "pair level", "pair wrong"), ("copy right", "copy idle", "copy wrong")):
@@ -131,6 +144,8 @@ def main() -> None:
             low, high = wilson(found[kinds[0]], n) if n else (0.0, 1.0)
             first = f"{found[kinds[0]] / n:.1%} of {n:,} ({100 * low:.0f} - {100 * high:.0f})" if n else "-"
             cells += [first, *(str(found[kind]) for kind in kinds[1:])]
+        share = f"{found['STOP copied'] / n:.1%}" if n else "-"
+        cells.append(f"{share}, {found['STOP chosen']}, {found['STOP rejected']}")
         print(f"| {run} | {' | '.join(cells)} |")
 
 

@@ -60,11 +60,11 @@ def test_steps_left_fall_by_one_along_the_experts_way_and_are_infinite_after_a_w
 
 def test_copied_actions_are_right_idle_or_wrong() -> None:
     plain = episode({})
-    assert Counter(of_episode(site(), EXPERT, plain)) == {"copy right": len(plain.steps)}
+    assert Counter(of_episode(site(), EXPERT, plain)) == {"copy right": len(plain.steps), "STOP copied": 1}
     idle = Counter(of_episode(site(), EXPERT, episode({2: "SCROLL DOWN"})))
-    assert idle == {"copy right": len(plain.steps), "copy idle": 1}
+    assert idle == {"copy right": len(plain.steps), "copy idle": 1, "STOP copied": 1}
     wrong = Counter(of_episode(site(), EXPERT, episode({0: "TYPE [1] another"})))
-    assert wrong == {"copy right": len(plain.steps), "copy wrong": 1}
+    assert wrong == {"copy right": len(plain.steps), "copy wrong": 1, "STOP copied": 1}
     assert not list(of_episode(site(), EXPERT, replace(plain, success=False)))
 
 
@@ -75,3 +75,14 @@ def test_a_pair_is_right_if_the_expert_finishes_sooner_after_the_chosen_action()
         assert found["pair right"] + found["pair wrong"] + found["pair level"] == found[verdict] == 1
     n = len(paths[0].steps)  # both paths are copied
     assert (found["copy right"], found["copy idle"], found["copy wrong"]) == (2 * n, 1, 0)
+    assert (found["STOP copied"], found["STOP chosen"], found["STOP rejected"]) == (2, 0, 0)
+
+
+def test_a_stop_is_counted_where_a_pair_chooses_or_rejects_it() -> None:
+    stop = episode({})
+    stop = replace(
+        stop, steps=(replace(stop.steps[0], proposal=make_proposal(99, env_action=EnvAction(Command.STOP))),)
+    )
+    for better, word in ((0, "STOP rejected"), (1, "STOP chosen")):
+        found = Counter(of_tree(site(), EXPERT, grown([episode({}), stop], better), SETTINGS))
+        assert (found["STOP chosen"], found["STOP rejected"]) == (word == "STOP chosen", word == "STOP rejected")
