@@ -249,7 +249,6 @@ class Sample:
     prompt_ids: np.ndarray
     token_ids: np.ndarray
     logps: np.ndarray
-    weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

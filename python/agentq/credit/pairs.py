@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from heapq import nsmallest
 from itertools import combinations, pairwise
 from typing import NamedTuple
@@ -225,13 +224,7 @@ def tree_success_samples(tree: TreeRecord) -> list[Sample]:
     Returns:
         Samples in node order. If two siblings both lead to success, both are included.
     """
-
-    ends = np.flatnonzero(tree.success & ~tree.broken).tolist()
-    through: dict[int, int] = {}
-    for end in ends:
-        for node in tree.path(end):
-            through[node] = through.get(node, 0) + 1
-    return [replace(_sample(tree, node), weight=through[node] / len(ends)) for node in tree_success_nodes(tree)]
+    return [_sample(tree, node) for node in tree_success_nodes(tree)]
 
 
 def tree_success_nodes(tree: TreeRecord) -> list[int]:

@@ -94,15 +94,14 @@ def preference_step(
     items = [*((*pair.chosen, *pair.rejected) for pair in pairs), *((sample,) for sample in replay)]
     good = [*(pair.chosen for pair in pairs), *((sample,) for sample in replay)]
     lengths = torch.tensor([sum(len(s.token_ids) for s in side) for side in good], dtype=torch.float64)
-    weights = torch.tensor([1.0] * len(pairs) + [s.weight for s in replay], dtype=torch.float64)
     reference = torch.tensor([[_recorded(p.chosen), _recorded(p.rejected)] for p in pairs], dtype=torch.float64)
 
     def loss(part: Part, logps: Tensor) -> tuple[Tensor, Mapping[str, Tensor]]:
         total = sequence_logps(logps, part.action_mask)
         members = part.members
         good_logps = torch.stack([total[list(rows[: len(good[i])])].sum() for i, rows in members])
-        w = weights[list(part.items)].to(total.device)
-        value = -sft_weight * (w * good_logps).sum() / (weights * lengths).sum().to(total.device)
+        per_token = good_logps / lengths[list(part.items)].to(total.device)
+        value = -sft_weight * per_token.sum() / len(items)
         at = [n for n, (i, _) in enumerate(members) if i < len(pairs)]
         if not at:
             return value, {}
