@@ -80,6 +80,8 @@ TARGETS = (  # (table, env, better row, other row): the interval over seeds must
     ("methods-several-reading-213", "booking/several", "rft", "base"),
     ("methods-several-reading-213", "booking/several", "agent_q", "outcome_dpo"),
     ("methods-several-reading-213", "booking/several", "agent_q", "agent_q, no critic"),
+    ("methods-several-reading-213", "booking/several", "rft", "agent_q"),
+    ("methods-several-reading-213", "booking/several", "rft", "rft, with detours"),
     ("miniwob", "miniwob", "agent_q", "sft"),
     ("miniwob-reading-236", "miniwob", "agent_q", "sft"),
     ("miniwob-reading-236", "miniwob", "agent_q, 2 rounds", "sft"),
