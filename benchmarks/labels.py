@@ -7,7 +7,8 @@ process, and the expert says in how many steps it would finish after each action
 sooner after the chosen action than after the rejected one, and wrong if later. An action is right if fewer steps are
 left after it than before, and idle if as many are and the page is the same. Agent Q copies from the paths to success of
 its trees. Other runs have no pairs; of their successes all are counted, though a recipe may keep some per task. STOP is
-counted apart: as a share of what is copied, and how often pairs choose and reject it.
+counted apart: as a share of what is copied, how often pairs choose and reject it, and, of the STOPs in trees that fail,
+what the search has to set against them.
 """
 
 from __future__ import annotations
@@ -81,6 +82,19 @@ def of_tree(env: WebEnv, expert: Expert, tree: TreeRecord, settings: dict[str, A
             yield "STOP copied"
 
 
+AGAINST = ("a sibling gained", "no sibling gained", "no sibling was tried", "no sibling")  # of a STOP that failed
+
+
+def failed_stops(tree: TreeRecord) -> Iterator[str]:
+    """For each STOP of a tree that failed, which of `AGAINST` holds."""
+    tried = (tree.visit_count > 0) & ~tree.broken
+    for node in tried.nonzero()[0].tolist():
+        if _is_stop(tree.proposal[node]) and not tree.success[node]:
+            siblings = [n for n in tree.children(int(tree.parent[node])).tolist() if n != node]
+            values = [tree.value_sum[n] for n in siblings if tried[n]]
+            yield AGAINST[0 if any(v > 0 for v in values) else 1 if values else 2 if siblings else 3]
+
+
 def of_episode(env: WebEnv, expert: Expert, episode: Trajectory) -> Iterator[str]:
     """What each copied action of an episode is."""
     if kept := success_steps(episode):
@@ -115,6 +129,7 @@ def of_run(run: Path) -> Counter[str]:
             settings = (store.note(stage) or {}).get("pairs") or {}
             for tree in store.trees(stage):
                 found.update(of_tree(*_site(tree.task), tree, settings))
+                found.update(failed_stops(tree))
             for episode in store.trajectories(stage):
                 found.update(of_episode(*_site(episode.task), episode))
     return found
@@ -147,6 +162,9 @@ def main() -> None:
         share = f"{found['STOP copied'] / n:.1%}" if n else "-"
         cells.append(f"{share}, {found['STOP chosen']}, {found['STOP rejected']}")
         print(f"| {run} | {' | '.join(cells)} |")
+    for run, found in rows.items():
+        if n := sum(found[word] for word in AGAINST):
+            print(f"\n{run}: of {n} STOPs that failed, {', '.join(f'{word} {found[word]}' for word in AGAINST)}")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import inf
 
 import numpy as np
-from labels import of_episode, of_tree, replayed
+from labels import failed_stops, of_episode, of_tree, replayed
 
 from agentq.store.records import TreeRecord
 from agentq.types import Command, EnvAction, Observation, Proposal, Trajectory
@@ -86,3 +86,17 @@ def test_a_stop_is_counted_where_a_pair_chooses_or_rejects_it() -> None:
     for better, word in ((0, "STOP rejected"), (1, "STOP chosen")):
         found = Counter(of_tree(site(), EXPERT, grown([episode({}), stop], better), SETTINGS))
         assert (found["STOP chosen"], found["STOP rejected"]) == (word == "STOP chosen", word == "STOP rejected")
+
+
+def test_what_a_search_has_to_set_against_a_stop_that_failed() -> None:
+    stop = episode({})
+    stop = replace(
+        stop, steps=(replace(stop.steps[0], proposal=make_proposal(99, env_action=EnvAction(Command.STOP))),)
+    )
+    assert list(failed_stops(grown([stop], 1))) == ["no sibling"]
+    for better, told in ((0, "a sibling gained"), (1, "no sibling gained")):
+        tree = grown([episode({}), stop], better)
+        tree.value_sum[-1] = 0.0
+        assert list(failed_stops(tree)) == [told]
+    tree.visit_count[1:-1] = 0
+    assert list(failed_stops(tree)) == ["no sibling was tried"]
