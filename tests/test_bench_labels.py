@@ -48,6 +48,13 @@ def grown(paths: list[Trajectory], better: int) -> TreeRecord:
     )
 
 
+def stopped_at_once() -> Trajectory:
+    """An episode whose only step is a STOP."""
+    other = episode({})
+    stop = make_proposal(99, env_action=EnvAction(Command.STOP))
+    return replace(other, steps=(replace(other.steps[0], proposal=stop),))
+
+
 def test_steps_left_fall_by_one_along_the_experts_way_and_are_infinite_after_a_wrong_stop() -> None:
     done = episode({})
     n = len(done.steps)
@@ -79,20 +86,14 @@ def test_a_pair_is_right_if_the_expert_finishes_sooner_after_the_chosen_action()
 
 
 def test_a_stop_is_counted_where_a_pair_chooses_or_rejects_it() -> None:
-    stop = episode({})
-    stop = replace(
-        stop, steps=(replace(stop.steps[0], proposal=make_proposal(99, env_action=EnvAction(Command.STOP))),)
-    )
+    stop = stopped_at_once()
     for better, word in ((0, "STOP rejected"), (1, "STOP chosen")):
         found = Counter(of_tree(site(), EXPERT, grown([episode({}), stop], better), SETTINGS))
         assert (found["STOP chosen"], found["STOP rejected"]) == (word == "STOP chosen", word == "STOP rejected")
 
 
 def test_what_a_search_has_to_set_against_a_stop_that_failed() -> None:
-    stop = episode({})
-    stop = replace(
-        stop, steps=(replace(stop.steps[0], proposal=make_proposal(99, env_action=EnvAction(Command.STOP))),)
-    )
+    stop = stopped_at_once()
     assert list(failed_stops(grown([stop], 1))) == ["no sibling"]
     for better, told in ((0, "a sibling gained"), (1, "no sibling gained")):
         tree = grown([episode({}), stop], better)
