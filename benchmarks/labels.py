@@ -7,8 +7,8 @@ process, and the expert says in how many steps it would finish after each action
 sooner after the chosen action than after the rejected one, and wrong if later. An action is right if fewer steps are
 left after it than before, and idle if as many are and the page is the same. Agent Q copies from the paths to success of
 its trees. Other runs have no pairs; of their successes all are counted, though a recipe may keep some per task. STOP is
-counted apart: as a share of what is copied, how often pairs choose and reject it, and, of the STOPs in trees that fail,
-what the search has to set against them.
+counted apart: as a share of what is copied, how often pairs choose and reject it, and, of the STOPs of trees that come
+too early, where success was still open, what the search has to set against them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from math import inf
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from agentq import envs
 from agentq.credit.pairs import paired_nodes, success_steps, tree_success_nodes
@@ -64,7 +66,7 @@ def _left(steps: int | None) -> float:
 
 def of_tree(env: WebEnv, expert: Expert, tree: TreeRecord, settings: dict[str, Any]) -> Iterator[str]:
     """What each pair and each copied action of a tree is: `pair right`, `copy idle` and so on."""
-    done = (tree.visit_count > 0) & ~tree.broken
+    done = _tried(tree)
     entries = [
         (int(tree.parent[node]), proposal) if proposal is not None and done[node] else None
         for node, proposal in enumerate(tree.proposal)
@@ -80,19 +82,25 @@ def of_tree(env: WebEnv, expert: Expert, tree: TreeRecord, settings: dict[str, A
         yield "copy " + _verdict(left[node], left[parent], _same(shown[node], shown[parent]))
         if _is_stop(tree.proposal[node]):
             yield "STOP copied"
+    yield from early_stops(tree, left)
 
 
-AGAINST = ("a sibling gained", "no sibling gained", "no sibling was tried", "no sibling")  # of a STOP that failed
+AGAINST = ("a sibling gained", "no sibling gained", "no sibling was tried", "no sibling")  # of a STOP too early
 
 
-def failed_stops(tree: TreeRecord) -> Iterator[str]:
-    """For each STOP of a tree that failed, which of `AGAINST` holds."""
-    tried = (tree.visit_count > 0) & ~tree.broken
+def early_stops(tree: TreeRecord, left: list[float]) -> Iterator[str]:
+    """For each STOP of a tree at which success was still open, which of `AGAINST` holds. `left` is of `replayed`."""
+    tried = _tried(tree)
     for node in tried.nonzero()[0].tolist():
-        if _is_stop(tree.proposal[node]) and not tree.success[node]:
-            siblings = [n for n in tree.children(int(tree.parent[node])).tolist() if n != node]
+        parent = int(tree.parent[node])
+        if _is_stop(tree.proposal[node]) and not tree.success[node] and left[parent] < inf:
+            siblings = [n for n in tree.children(parent).tolist() if n != node]
             values = [tree.value_sum[n] for n in siblings if tried[n]]
             yield AGAINST[0 if any(v > 0 for v in values) else 1 if values else 2 if siblings else 3]
+
+
+def _tried(tree: TreeRecord) -> np.ndarray:
+    return (tree.visit_count > 0) & ~tree.broken
 
 
 def of_episode(env: WebEnv, expert: Expert, episode: Trajectory) -> Iterator[str]:
@@ -129,7 +137,6 @@ def of_run(run: Path) -> Counter[str]:
             settings = (store.note(stage) or {}).get("pairs") or {}
             for tree in store.trees(stage):
                 found.update(of_tree(*_site(tree.task), tree, settings))
-                found.update(failed_stops(tree))
             for episode in store.trajectories(stage):
                 found.update(of_episode(*_site(episode.task), episode))
     return found
@@ -164,7 +171,9 @@ def main() -> None:
         print(f"| {run} | {' | '.join(cells)} |")
     for run, found in rows.items():
         if n := sum(found[word] for word in AGAINST):
-            print(f"\n{run}: of {n} STOPs that failed, {', '.join(f'{word} {found[word]}' for word in AGAINST)}")
+            print(
+                f"\n{run}: of {n} STOPs that came too early, {', '.join(f'{word} {found[word]}' for word in AGAINST)}"
+            )
 
 
 if __name__ == "__main__":

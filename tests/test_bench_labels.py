@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import inf
 
 import numpy as np
-from labels import failed_stops, of_episode, of_tree, replayed
+from labels import early_stops, of_episode, of_tree, replayed
 
 from agentq.store.records import TreeRecord
 from agentq.types import Command, EnvAction, Observation, Proposal, Trajectory
@@ -92,12 +92,14 @@ def test_a_stop_is_counted_where_a_pair_chooses_or_rejects_it() -> None:
         assert (found["STOP chosen"], found["STOP rejected"]) == (word == "STOP chosen", word == "STOP rejected")
 
 
-def test_what_a_search_has_to_set_against_a_stop_that_failed() -> None:
+def test_what_a_search_has_to_set_against_a_stop_that_came_too_early() -> None:
     stop = stopped_at_once()
-    assert list(failed_stops(grown([stop], 1))) == ["no sibling"]
+    assert list(early_stops(grown([stop], 1), [1.0, inf])) == ["no sibling"]
     for better, told in ((0, "a sibling gained"), (1, "no sibling gained")):
         tree = grown([episode({}), stop], better)
         tree.value_sum[-1] = 0.0
-        assert list(failed_stops(tree)) == [told]
+        assert list(early_stops(tree, [1.0] * len(tree))) == [told]
+        assert not list(early_stops(tree, [inf] * len(tree)))  # success was lost before
+        assert Counter(of_tree(site(), EXPERT, tree, SETTINGS))[told] == 1
     tree.visit_count[1:-1] = 0
-    assert list(failed_stops(tree)) == ["no sibling was tried"]
+    assert list(early_stops(tree, [1.0] * len(tree))) == ["no sibling was tried"]
