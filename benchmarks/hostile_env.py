@@ -120,10 +120,11 @@ def mutations() -> Iterator[tuple[str, Answer]]:
 def survived(server: HostileServer, answer: Answer) -> str:
     """How an episode against these replies ends: `refused`, `step`, or what is wrong with either."""
     server.answer = answer
-    client.greet.cache_clear()
+    name = f"fake@{server.at}"
+    client.forget(name)
     env = None
     try:
-        env = RemoteEnv(f"fake@{server.at}")
+        env = RemoteEnv(name)
         env.reset(Task(env.name, 0, Split.TRAIN, "go"))
         return _fault(env.step(EnvAction(Command.CLICK, 1)))
     except AgentqError as error:
@@ -133,7 +134,7 @@ def survived(server: HostileServer, answer: Answer) -> str:
     finally:
         if env is not None:
             env.close()
-        for session in client._idle.pop(f"fake@{server.at}", []):
+        for session in client._idle.pop(name, []):
             session.hang_up()
 
 

@@ -27,6 +27,19 @@ from agentq.searching.tree import TreeSearch
 from agentq.types import Command, EnvAction, Split, Task
 from tests.remote_lab import FRAIL, OWN, begun, gone, mishap, process
 
+GROWS = """
+class Grows:
+    name, max_steps = "grows", {max_steps}
+
+    def reset(self, seed):
+        return {{"instruction": "Version {version}", "text": "button Up [1]"}}
+
+    def step(self, command, element, text):
+        return {{"text": "button Up [1]"}}
+
+
+make = Grows
+"""
 UP, STOP = EnvAction(Command.CLICK, 1), EnvAction(Command.STOP)
 
 
@@ -197,6 +210,23 @@ def test_a_server_that_came_back_is_used_again(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(EnvError) as error:
         begun(f"frail@{at}")
     assert str(error.value) == f"a server must listen at {at}: agentq env serve; got No such file or directory"
+
+
+@pytest.mark.parametrize("in_use", [False, True])
+def test_a_server_that_came_back_with_another_version_is_asked_again(tmp_path: Path, in_use: bool) -> None:
+    source, at = tmp_path / "grows.py", str(tmp_path / "socket")
+    for version, max_steps in enumerate((5, 6)):
+        source.write_text(GROWS.format(version=version, max_steps=max_steps))
+        with EnvServer(f"{source}:make", sys.executable, at, 1):
+            (task,) = client.tasks(f"grows@{at}", [0], Split.TRAIN)
+            assert task.instruction == f"Version {version}"
+            env = RemoteEnv(f"grows@{at}")
+            assert env.max_steps == max_steps
+            assert env.reset(task).text == "button Up [1]"
+            if not in_use:
+                env.close()
+        if in_use:  # lost in the middle of an episode
+            assert env.step(UP).error_kind == "session_lost"
 
 
 def test_search_goes_back_by_replay(count: str) -> None:

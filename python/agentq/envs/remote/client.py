@@ -2,16 +2,18 @@
 
 A session that does not answer in time is disconnected, which ends its process; the step is then data and ends the
 episode. The next reset opens another session. Sessions of a closed environment are kept for the next one, since
-starting a process costs seconds.
+starting a process costs seconds. What a server said is kept, too, until it has closed such a session: a server that was
+started again may serve another version of the environment.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, lru_cache
+from functools import lru_cache
 
 from agentq.envs.remote import address
 from agentq.envs.remote.connection import Closed, Connection, Hello, SessionLost
@@ -24,22 +26,43 @@ CLOSE_S = 5.0
 _ATTEMPTS = 2
 _RESETS = 8  # at once, to learn the instructions of tasks
 _idle: dict[str, list[Connection]] = {}
+_hellos: dict[str, Hello] = {}
+_lock = threading.RLock()  # of both; a session may be kept by garbage collection at any time
 
 
 def _take(name: str) -> Connection:
     """An idle session of an environment, or a new one."""
-    with contextlib.suppress(IndexError):  # none is left, as other threads take sessions too
-        while True:
-            session = _idle.setdefault(name, []).pop()
-            if session.alive():
-                return session
-            session.hang_up()
+    with _lock:
+        if kept := _kept(name):
+            return kept.pop()
     env, at = address.split(name)
     session = Connection(at)
     if session.hello.name != env:
         session.hang_up()
         raise ConfigError(f"the server at {at} serves '{one_line(session.hello.name)}'; got '{env}'")
+    _hellos[name] = session.hello
     return session
+
+
+def _kept(name: str) -> list[Connection]:
+    """The idle sessions that the server still holds open. Needs the lock."""
+    idle = _idle.setdefault(name, [])
+    for session in [each for each in idle if not each.alive()]:
+        idle.remove(session)
+        session.hang_up()
+        forget(name)
+    return idle
+
+
+def _keep(name: str, session: Connection) -> None:
+    with _lock:
+        _idle.setdefault(name, []).append(session)
+
+
+def forget(name: str) -> None:
+    """Ask the server of `NAME@ADDRESS` again what it serves, and for the instructions of its tasks."""
+    _hellos.pop(name, None)
+    instruction.cache_clear()
 
 
 @atexit.register
@@ -50,12 +73,16 @@ def _close() -> None:
         session.hang_up()
 
 
-@cache
 def greet(name: str) -> Hello:
     """The hello of the server of `NAME@ADDRESS`. Raises ConfigError for another name, EnvError without a server."""
-    session = _take(name)
-    _idle.setdefault(name, []).append(session)
-    return session.hello
+    with _lock:
+        _kept(name)
+        known = _hellos.get(name)
+    if known is None:
+        session = _take(name)
+        known = session.hello
+        _keep(name, session)
+    return known
 
 
 @lru_cache(maxsize=65536)
@@ -124,7 +151,7 @@ class RemoteEnv(TextEnv):
         super().close()
         session, self._session = self._session, None
         if session is not None:
-            _idle.setdefault(self.name, []).append(session)
+            _keep(self.name, session)
 
     def __del__(self) -> None:
         if "_session" in self.__dict__:
@@ -149,3 +176,4 @@ class RemoteEnv(TextEnv):
     def _lose(self, error: SessionLost) -> None:
         self._session = None
         self.lost.append(str(error))
+        instruction.cache_clear()  # the next session may be of a server that was started again
