@@ -14,7 +14,7 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from itertools import combinations, groupby
+from itertools import combinations, groupby, product
 from math import isfinite
 from pathlib import Path
 from statistics import correlation, fmean
@@ -32,6 +32,7 @@ from agentq.evaluation.seeds import over_seeds
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", ROOT / "docs" / "experiments.md", ROOT / "docs" / "methods.md")
 
+SAMPLED = ", sampled"  # behind the name of a target
 # Rows that others are compared with, the first that a table has.
 FIRST = ("base", "rft", "sft", "alpha 1", "clean", "T 0.8, K 5", "every success")
 TARGETS = (  # (table, env, better row, other row): the interval over seeds must lie above 0
@@ -67,6 +68,12 @@ TARGETS = (  # (table, env, better row, other row): the interval over seeds must
     ("methods-all", "booking", "agent_q, no critic", "outcome_dpo"),
     ("methods-all", "booking", "agent_q, no critic", "grpo"),
     ("methods-all", "booking", "agent_q", "agent_q, no replay"),
+    ("methods-loop", "booking", "loop, ratio per trajectory", "loop, ratio per token"),
+    ("methods-loop", "booking", "loop, ratio per trajectory", "loop, ratio per turn"),
+    *(
+        ("methods-loop", "booking", f"loop, ratio per {unit}", f"loop, ratio per {unit}, not clipped")
+        for unit in ("token", "turn", "trajectory")
+    ),
     ("methods-apps-reading", "apps/1", "sft", "base"),
     ("methods-apps-reading", "apps/1", "rft", "sft"),
     ("methods-apps-reading", "apps/1", "agent_q", "sft"),
@@ -145,15 +152,21 @@ def difference(a: dict[int, Outcomes], b: dict[int, Outcomes], seeds: Sequence[i
 
 
 def targets(found: Sequence[Outcomes]) -> dict[str, dict[str, Any]]:
-    """What training must show, greedily; `met` is None where there are fewer than two seeds."""
-    rows: dict[tuple[str, str, str], dict[int, Outcomes]] = {}
+    """What training must show, greedily and where it was sampled, too, whose names end so.
+
+    `met` is None where there are fewer than two seeds.
+    """
+    rows: dict[tuple[str, str, str, str], dict[int, Outcomes]] = {}
     for each in found:
-        if each.measured == "greedy":
-            rows.setdefault((each.table, each.env, each.row), {})[each.seed] = each
+        rows.setdefault((each.table, each.env, each.row, each.measured), {})[each.seed] = each
     made = {}
-    for table, env, better, other in TARGETS:
-        a, b = rows.get((table, env, better), {}), rows.get((table, env, other), {})
+    for (table, env, better, other), how in product(TARGETS, ("greedy", "sampled")):
+        a, b = rows.get((table, env, better, how), {}), rows.get((table, env, other, how), {})
         seeds, name = sorted(a.keys() & b.keys()), f"{table}, {env}: {better} above {other}"
+        if how == "sampled":
+            if not seeds:
+                continue
+            name += SAMPLED
         found_gap = _finite(asdict(difference(a, b, seeds))) if seeds else {}
         low = found_gap["low"] if len(seeds) > 1 else None
         met = None if low is None else low > 0
@@ -184,12 +197,21 @@ def markdown(table: dict[str, Any]) -> str:
 
 def pairs(goals: dict[str, dict[str, Any]], prefix: str = "") -> str:
     """A table of the differences that the targets are about, of those whose names begin with `prefix`."""
-    lines = ["| better than | seeds | points (95 % over seeds; over tasks) |", "| --- | --- | --- |"]
-    for name, goal in goals.items():
-        if name.startswith(prefix) and (gap := goal["difference"]):
-            said = name.partition(": ")[2] if prefix else name
-            lines.append(f"| {said} | {goal['seeds']} | {figure(gap['mean'], '', '+')} ({_over(gap)}) |")
-    return "\n".join(lines) if len(lines) > 2 else ""
+    shown = {name: goal for name, goal in goals.items() if name.startswith(prefix) and goal["difference"]}
+    greedy = [name for name in shown if not name.endswith(SAMPLED)]
+    if not greedy:
+        return ""
+    rows = [["better than", "seeds", "points (95 % over seeds; over tasks)", "sampled"], ["---"] * 4]
+    for name in greedy:
+        said = name.partition(": ")[2] if prefix else name
+        rows.append([said, str(shown[name]["seeds"]), _told(shown[name]), _told(shown.get(name + SAMPLED))])
+    width = 4 if any(name.endswith(SAMPLED) for name in shown) else 3
+    return "\n".join(f"| {' | '.join(row[:width])} |" for row in rows)
+
+
+def _told(goal: dict[str, Any] | None) -> str:
+    """A target's difference with its intervals."""
+    return f"{figure(goal['difference']['mean'], '', '+')} ({_over(goal['difference'])})" if goal else ""
 
 
 def written(page: str, found: Sequence[Outcomes]) -> str:

@@ -64,6 +64,16 @@ def test_a_target_is_met_only_if_the_interval_over_seeds_is_above_zero(kept: lis
     assert results.targets(kept[:1])[name]["met"] is None
 
 
+def test_differences_stand_beside_those_of_sampled_success(kept: list[Outcomes]) -> None:
+    name = "ladder-reading, shop: rft above base"
+    assert f"{name}, sampled" not in results.targets(kept)  # its base was not sampled
+    assert results.pairs(results.targets(kept)).splitlines()[0].endswith("points (95 % over seeds; over tasks) |")
+    goals = results.targets([*kept, replace(BASE, measured="sampled")])
+    assert goals[f"{name}, sampled"]["seeds"] == 1 and goals[name]["seeds"] == 3
+    head, _, row = results.pairs(goals, "ladder-reading, shop").splitlines()
+    assert head.endswith("| sampled |") and "| +75.0 (one seed; " in row
+
+
 def test_differences_are_over_the_tasks_that_both_rows_have(kept: list[Outcomes]) -> None:
     less = [replace(each, tasks={"1": 1.0, "9": 1.0}) if each.row == "rft" else each for each in kept]
     gap = results.tables(less)[0]["rows"][1]["difference"]
