@@ -2,8 +2,9 @@
 
     python benchmarks/ladder.py --env booking --seeds 0 1 2 [--json] [--search.num_iterations 10 ...]
 
-Each seed has its own run directory, made by `agentq ladder`. Rungs that do not search are measured greedily, and also
-sampled at temperature 1 with `--attempts` episodes per task. The same command resumes where an earlier one stopped.
+Each seed has its own run directory, made by `agentq ladder`. Rungs that do not search are measured greedily, sampled at
+temperature 1 with `--attempts` episodes per task, and once at temperature 0.5. The same command resumes where an
+earlier one stopped.
 With --json it prints one JSON object last. Writes ENV.json next to the runs, and the outcomes of all tasks to
 benchmarks/results, from which `benchmarks/results.py` makes the table with intervals over seeds.
 """
@@ -73,22 +74,24 @@ def climb(env: str, seed: int, out: Path, settings: list[str]) -> Path:
     return path
 
 
-def sample(path: Path, env: str, seed: int, base: str, attempts: int) -> dict[str, list[Path]]:
-    """Measure each rung that does not search with a few sampled episodes per held-out task: one run per attempt."""
+def sample(path: Path, env: str, seed: int, base: str, attempts: int) -> dict[str, dict[str, list[Path]]]:
+    """Measure each rung that does not search with sampled episodes, too: by way of measuring, then rung, its runs."""
     num_tasks = json.loads((path / "config.json").read_text())["eval"]["num_tasks"]
-    found: dict[str, list[Path]] = {}
-    for row in map(RungResult.from_dict, json.loads((path / "summary.json").read_text())):
-        if row.name.endswith("_mcts"):
-            continue
-        model = base if row.name == "base" else str(path / "checkpoints" / row.name)
-        found[row.name] = []
-        for attempt in range(attempts):
-            out = path / "sampled" / f"{row.name}-{attempt + 1}"
-            told = ("--json", INLINE, f"--env={env}", f"--out={out}", f"--seed={seed + 1000 * attempt}")
-            how = (f"--eval.num_tasks={num_tasks}", "--eval.temperature=1")
-            if not summary(out) and (code := agentq(out, "eval", model, *told, *how)):
-                raise SystemExit(code)
-            found[row.name].append(out)
+    rungs = [row["name"] for row in json.loads((path / "summary.json").read_text())]
+    found: dict[str, dict[str, list[Path]]] = {}
+    for measured, (temperature, times) in {
+        "sampled": (1, attempts),
+        "temperature 0.5": (0.5, min(attempts, 1)),
+    }.items():
+        for rung in (name for name in rungs if not name.endswith("_mcts")):
+            model = base if rung == "base" else str(path / "checkpoints" / rung)
+            runs = [path / measured.replace(" ", "_") / f"{rung}-{n + 1}" for n in range(times)]
+            for attempt, out in enumerate(runs):
+                told = ("--json", INLINE, f"--env={env}", f"--out={out}", f"--seed={seed + 1000 * attempt}")
+                how = (f"--eval.num_tasks={num_tasks}", f"--eval.temperature={temperature}")
+                if not summary(out) and (code := agentq(out, "eval", model, *told, *how)):
+                    raise SystemExit(code)
+            found.setdefault(measured, {})[rung] = runs
     return found
 
 
@@ -104,7 +107,7 @@ def keep_outcomes(
     env: str,
     seeds: list[int],
     paths: list[Path],
-    sampled: list[dict[str, list[Path]]],
+    sampled: list[dict[str, dict[str, list[Path]]]],
     settings: list[str],
     base: str,
     folder: Path,
@@ -118,9 +121,10 @@ def keep_outcomes(
             how = "oracle" if row.name.endswith("_mcts") else "greedy"
             tasks = of_runs([path], f"{row.name}/eval")
             keep(Outcomes(table, env, row.name, how, seed, command, commit(), tasks, row.env_steps), folder)
-            if several := of_runs(runs.get(row.name, ())):
-                about = (seed, command, commit(), several, row.env_steps)
-                keep(Outcomes(table, env, row.name, "sampled", *about), folder)
+            for measured, of_rung in runs.items():
+                if several := of_runs(of_rung.get(row.name, ())):
+                    about = (seed, command, commit(), several, row.env_steps)
+                    keep(Outcomes(table, env, row.name, measured, *about), folder)
 
 
 def critic_of(stores: list[RunStore]) -> CriticAccuracy | None:

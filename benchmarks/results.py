@@ -32,10 +32,13 @@ from agentq.evaluation.seeds import over_seeds
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", ROOT / "docs" / "experiments.md", ROOT / "docs" / "methods.md")
 
-SAMPLED = ", sampled"  # behind the name of a target
+OTHER_WAYS = ("temperature 0.5", "sampled")  # of measuring, which a table of targets shows beside greedy
 # Rows that others are compared with, the first that a table has.
 FIRST = ("base", "rft", "sft", "alpha 1", "clean", "T 0.8, K 5", "every success")
 TARGETS = (  # (table, env, better row, other row): the interval over seeds must lie above 0
+    *(("ladder", "booking", "agent_q_no_critic", other) for other in ("rft", "outcome_dpo")),
+    ("ladder", "booking", "outcome_dpo", "rft"),
+    ("ladder", "booking", "rft", "rft, with detours"),
     ("ladder", "booking", "agent_q", "rft"),
     ("ladder", "booking", "agent_q", "outcome_dpo"),
     ("ladder", "booking", "agent_q", "agent_q_no_critic"),
@@ -152,7 +155,7 @@ def difference(a: dict[int, Outcomes], b: dict[int, Outcomes], seeds: Sequence[i
 
 
 def targets(found: Sequence[Outcomes]) -> dict[str, dict[str, Any]]:
-    """What training must show, greedily and where it was sampled, too, whose names end so.
+    """What training must show, greedily; and the same in `OTHER_WAYS` of measuring, whose names end with the way.
 
     `met` is None where there are fewer than two seeds.
     """
@@ -160,13 +163,13 @@ def targets(found: Sequence[Outcomes]) -> dict[str, dict[str, Any]]:
     for each in found:
         rows.setdefault((each.table, each.env, each.row, each.measured), {})[each.seed] = each
     made = {}
-    for (table, env, better, other), how in product(TARGETS, ("greedy", "sampled")):
+    for (table, env, better, other), how in product(TARGETS, ("greedy", *OTHER_WAYS)):
         a, b = rows.get((table, env, better, how), {}), rows.get((table, env, other, how), {})
         seeds, name = sorted(a.keys() & b.keys()), f"{table}, {env}: {better} above {other}"
-        if how == "sampled":
+        if how in OTHER_WAYS:
             if not seeds:
                 continue
-            name += SAMPLED
+            name += f", {how}"
         found_gap = _finite(asdict(difference(a, b, seeds))) if seeds else {}
         low = found_gap["low"] if len(seeds) > 1 else None
         met = None if low is None else low > 0
@@ -198,15 +201,16 @@ def markdown(table: dict[str, Any]) -> str:
 def pairs(goals: dict[str, dict[str, Any]], prefix: str = "") -> str:
     """A table of the differences that the targets are about, of those whose names begin with `prefix`."""
     shown = {name: goal for name, goal in goals.items() if name.startswith(prefix) and goal["difference"]}
-    greedy = [name for name in shown if not name.endswith(SAMPLED)]
-    if not greedy:
+    names = [name for name in shown if not name.endswith(tuple(f", {how}" for how in OTHER_WAYS))]
+    if not names:
         return ""
-    rows = [["better than", "seeds", "points (95 % over seeds; over tasks)", "sampled"], ["---"] * 4]
-    for name in greedy:
+    ways = [how for how in OTHER_WAYS if any(f"{name}, {how}" in shown for name in names)]
+    rows = [["better than", "seeds", "points (95 % over seeds; over tasks)", *ways], ["---"] * (3 + len(ways))]
+    for name in names:
         said = name.partition(": ")[2] if prefix else name
-        rows.append([said, str(shown[name]["seeds"]), _told(shown[name]), _told(shown.get(name + SAMPLED))])
-    width = 4 if any(name.endswith(SAMPLED) for name in shown) else 3
-    return "\n".join(f"| {' | '.join(row[:width])} |" for row in rows)
+        others = [_told(shown.get(f"{name}, {how}")) for how in ways]
+        rows.append([said, str(shown[name]["seeds"]), _told(shown[name]), *others])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _told(goal: dict[str, Any] | None) -> str:

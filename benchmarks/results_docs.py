@@ -25,7 +25,7 @@ from agentq.evaluation.stats import wilson
 BLOCK = re.compile(r"<!-- results: (.*?) -->\n.*?<!-- /results -->", re.S)
 Row = dict[str, Any]
 # Ways of measuring that have a column in the table of another.
-OTHERS = ("sampled", "resampled", "repeats", "sampled repeats")
+OTHERS = ("temperature 0.5", "sampled", "resampled", "repeats", "sampled repeats")
 
 
 def fill(page: str, tables: Sequence[Row], **made_by: Callable[[str], str]) -> str:
@@ -127,6 +127,9 @@ COLUMNS: dict[str, tuple[str, Callable[[Row], str]]] = {
     "mean": ("mean (95 % over seeds)", lambda row: _mean(row, row["how"])),
     "difference": ("- {first} (over seeds; over tasks)", _difference),
     "sampled": ("sampled (95 % over seeds)", lambda row: _mean(row["sampled"], "sampled")),
+    "half": ("at temperature 0.5", lambda row: _mean(row["temperature 0.5"], "temperature 0.5")),
+    "half_seeds": ("at temperature 0.5, by seed", lambda row: _by_seed(row["temperature 0.5"], "temperature 0.5")),
+    "sampled_seeds": ("sampled, by seed", lambda row: _by_seed(row["sampled"], "sampled")),
     "resampled": ("repeats sampled again (95 % over seeds)", lambda row: _mean(row["resampled"], "resampled")),
     "resampled_seeds": ("repeats sampled again, by seed", lambda row: _by_seed(row["resampled"], "resampled")),
     "repeats": ("repeated steps by seed", lambda row: _by_seed(row["repeats"], "repeats")),
