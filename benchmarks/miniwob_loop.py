@@ -1,11 +1,12 @@
 """Agent Q on MiniWoB++ in Chromium: demonstrations, then search and node DPO; success by page, paired.
 
-    python benchmarks/miniwob_loop.py [--base MODEL] [--seeds 0 ...] [--rounds 1] [--jobs 1] [--out runs/miniwob]
-                                      [--report] [--json]
+    python benchmarks/miniwob_loop.py [--base MODEL] [--seeds 0 ...] [--demonstrations 6] [--rounds 1] [--jobs 1]
+                                      [--out runs/miniwob] [--report] [--json]
 
 Two runs of `agentq train` for each seed, each resumable: sft from the base, then agent_q from its checkpoint, behind
-its tasks. Further rounds go on from a copy of the run before, on other tasks. All are measured on the same held-out
-tasks: greedily, and the first two also greedily but for actions that repeat the one before, which are sampled again
+its tasks. Further rounds go on from a copy of the run before, on other tasks; with --rounds 0 there is SFT alone. Rows
+with another number of demonstrations per page are named after it. All are measured on the same held-out tasks:
+greedily, and the first two also greedily but for actions that repeat the one before, which are sampled again
 (`resampled`). Prints a Markdown table, writes miniwob.json to the output directory and the outcomes of all tasks to
 benchmarks/results.
 """
@@ -32,17 +33,6 @@ from agentq.store.files import write_json
 HELD_OUT, SHOWN, SEARCHED = 5, 6, 5  # tasks per page: to measure on, with a demonstration, with a tree
 EVAL = ("--env=miniwob", f"--eval.num_tasks={HELD_OUT * len(PAGES)}")
 SHARED = (*EVAL, "--eval.measure_base=false", "--search.num_trees_in_flight=8")
-RUNS = {
-    "sft": (
-        f"--run.num_tasks={SHOWN * len(PAGES)}",
-        *("--run.num_rounds=1", "--train.learning_rate=3e-4", "--train.epochs=5", "--train.batch_size=16"),
-    ),
-    "agent_q": (
-        *("--run.num_rounds=1", f"--run.num_tasks={SEARCHED * len(PAGES)}", "--search.num_iterations=8"),
-        f"--run.first_task={SHOWN * len(PAGES)}",  # behind those of sft
-        *("--critic.model=none", "--search.temperature=1.0", "--train.learning_rate=1e-4", "--train.epochs=3"),
-    ),
-}
 QUICK = {
     "sft": ("--run.num_tasks=8", "--eval.num_tasks=4", "--train.epochs=1"),
     "agent_q": ("--run.num_tasks=4", "--eval.num_tasks=4", "--run.num_rounds=1", "--search.num_iterations=2"),
@@ -50,10 +40,26 @@ QUICK = {
 }
 
 
-def make(out: Path, base: Path, seed: int, rounds: int, more: dict[str, tuple[str, ...]]) -> int:
+def runs_of(shown: int) -> dict[str, tuple[str, ...]]:
+    """The settings of each recipe, with so many demonstrations per page. Search begins behind their tasks."""
+    first = shown * len(PAGES)
+    return {
+        "sft": (
+            f"--run.num_tasks={first}",
+            *("--run.num_rounds=1", "--train.learning_rate=3e-4", "--train.epochs=5", "--train.batch_size=16"),
+        ),
+        "agent_q": (
+            *("--run.num_rounds=1", f"--run.num_tasks={SEARCHED * len(PAGES)}", "--search.num_iterations=8"),
+            f"--run.first_task={first}",
+            *("--critic.model=none", "--search.temperature=1.0", "--train.learning_rate=1e-4", "--train.epochs=3"),
+        ),
+    }
+
+
+def make(out: Path, base: Path, seed: int, rounds: int, shown: int, more: dict[str, tuple[str, ...]]) -> int:
     """Run the missing parts of a seed, with `more` settings by recipe; return the exit code of what failed, or 0."""
     start = base
-    for recipe, words in RUNS.items():
+    for recipe, words in list(runs_of(shown).items())[: rounds + 1]:
         path = run(out, base, seed, recipe)
         chosen = (*SHARED, *words, *rate(titled("miniwob", base), recipe), *more.get(recipe, ()))
         told = ("train", recipe, "--json", f"--out={path}", f"--seed={seed}", f"--base={start}", *chosen)
@@ -123,9 +129,10 @@ def report(out: Path, base: Path, seeds: list[int], rounds: int) -> dict[str, An
     return figures
 
 
-def keep_outcomes(out: Path, base: Path, seeds: list[int], rounds: int) -> None:
+def keep_outcomes(out: Path, base: Path, seeds: list[int], rounds: int, shown: int) -> None:
     """Write the outcomes of all finished runs to `benchmarks/results`."""
-    more = ["--rounds", str(rounds)] if rounds > 1 else []
+    more = ["--rounds", str(rounds)] if rounds != 1 else []
+    more += ["--demonstrations", str(shown)] if shown != SHOWN else []
     command = " ".join(["python benchmarks/miniwob_loop.py --seeds", *map(str, seeds), *base_words(base), *more])
     for seed in seeds:
         for row, (recipe, number) in rows_of(rounds).items():
@@ -134,9 +141,9 @@ def keep_outcomes(out: Path, base: Path, seeds: list[int], rounds: int) -> None:
                 kept = {"greedy": of_runs([path]), "repeats": repeats_of(path)}
                 if summary(resampled(path)):
                     kept["resampled"] = of_runs([resampled(path)])
-                table = titled("miniwob", base)
+                table, name = titled("miniwob", base), row if shown == SHOWN else f"{row}, {shown} demonstrations"
                 for how, tasks in kept.items():
-                    keep(Outcomes(table, "miniwob", row, how, seed, command, commit(), tasks, steps), RESULTS)
+                    keep(Outcomes(table, "miniwob", name, how, seed, command, commit(), tasks, steps), RESULTS)
 
 
 def markdown(figures: dict[str, Any]) -> str:
@@ -163,6 +170,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", type=Path, metavar="MODEL", default=embedded_base(), help="where training starts")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--demonstrations", type=int, default=SHOWN, help="per page; default: %(default)s")
     parser.add_argument("--rounds", type=int, default=1, help="rounds of Agent Q; default: %(default)s")
     parser.add_argument("--jobs", type=int, default=1, help="seeds at once; default: %(default)s")
     parser.add_argument("--out", type=Path, default=Path("runs/miniwob"))
@@ -170,16 +178,19 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="few tasks, to see whether it runs")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     args = parser.parse_args()
+    shown = args.demonstrations
+    if shown != SHOWN:
+        args.out /= f"{shown}_demonstrations"
     failed: list[int] = []
     if not args.report:
         more = QUICK if args.quick else {}
         if args.jobs > 1:  # seeds share the cores; each is one process
-            more = {name: (*more.get(name, ()), INLINE) for name in (*RUNS, "eval")}
+            more = {name: (*more.get(name, ()), INLINE) for name in (*runs_of(shown), "eval")}
         with ThreadPoolExecutor(args.jobs) as pool:
-            codes = pool.map(lambda seed: make(args.out, args.base, seed, args.rounds, more), args.seeds)
+            codes = pool.map(lambda seed: make(args.out, args.base, seed, args.rounds, shown, more), args.seeds)
             failed = [seed for seed, code in zip(args.seeds, codes, strict=True) if code]
     if not args.quick:
-        keep_outcomes(args.out, args.base, args.seeds, args.rounds)
+        keep_outcomes(args.out, args.base, args.seeds, args.rounds, shown)
     figures = report(args.out, args.base, args.seeds, args.rounds)
     made = {"machine": machine("torch", "playwright", "miniwob"), "commit": commit()}
     found = {"figures": figures, "targets": {}, **made}

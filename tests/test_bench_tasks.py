@@ -35,8 +35,9 @@ def test_rows_of_methods_begin_behind_the_tasks_of_the_row_they_start_from(
     assert first_and_last(row.recipe, row.words)[0] >= first_and_last(start.recipe, start.words)[1]
 
 
-def test_the_search_of_miniwob_begins_behind_its_demonstrations() -> None:
-    (_, sft), (_, search) = miniwob_loop.RUNS.items()
+@pytest.mark.parametrize("shown", [miniwob_loop.SHOWN, 10])
+def test_the_search_of_miniwob_begins_behind_its_demonstrations(shown: int) -> None:
+    (_, sft), (_, search) = miniwob_loop.runs_of(shown).items()
     assert first_and_last("agent_q", search)[0] >= first_and_last("sft", sft)[1]
 
 
