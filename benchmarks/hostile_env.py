@@ -121,7 +121,7 @@ def survived(server: HostileServer, answer: Answer) -> str:
     """How an episode against these replies ends: `refused`, `step`, or what is wrong with either."""
     server.answer = answer
     name = f"fake@{server.at}"
-    client.forget(name)
+    client._hellos.pop(name, None)
     env = None
     try:
         env = RemoteEnv(name)

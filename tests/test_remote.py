@@ -207,6 +207,7 @@ def test_a_server_that_came_back_is_used_again(tmp_path: Path, monkeypatch: pyte
             for env in held:
                 env.close()  # idle, and then gone with their server
         assert gone(was) and not Path(at).exists()
+    assert RemoteEnv(f"frail@{at}").max_steps == 20  # known from before; a run goes on, and only resets fail
     with pytest.raises(EnvError) as error:
         begun(f"frail@{at}")
     assert str(error.value) == f"a server must listen at {at}: agentq env serve; got No such file or directory"

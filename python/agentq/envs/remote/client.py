@@ -27,7 +27,8 @@ _ATTEMPTS = 2
 _RESETS = 8  # at once, to learn the instructions of tasks
 _idle: dict[str, list[Connection]] = {}
 _hellos: dict[str, Hello] = {}
-_lock = threading.RLock()  # of both; a session may be kept by garbage collection at any time
+_gone: set[str] = set()  # environments whose server has closed idle sessions since its hello
+_lock = threading.RLock()  # of these; a session may be kept by garbage collection at any time
 
 
 def _take(name: str) -> Connection:
@@ -41,6 +42,7 @@ def _take(name: str) -> Connection:
         session.hang_up()
         raise ConfigError(f"the server at {at} serves '{one_line(session.hello.name)}'; got '{env}'")
     _hellos[name] = session.hello
+    _gone.discard(name)
     return session
 
 
@@ -50,19 +52,14 @@ def _kept(name: str) -> list[Connection]:
     for session in [each for each in idle if not each.alive()]:
         idle.remove(session)
         session.hang_up()
-        forget(name)
+        _gone.add(name)
+        instruction.cache_clear()
     return idle
 
 
 def _keep(name: str, session: Connection) -> None:
     with _lock:
         _idle.setdefault(name, []).append(session)
-
-
-def forget(name: str) -> None:
-    """Ask the server of `NAME@ADDRESS` again what it serves, and for the instructions of its tasks."""
-    _hellos.pop(name, None)
-    instruction.cache_clear()
 
 
 @atexit.register
@@ -78,8 +75,13 @@ def greet(name: str) -> Hello:
     with _lock:
         _kept(name)
         known = _hellos.get(name)
-    if known is None:
-        session = _take(name)
+    if known is None or name in _gone:
+        try:
+            session = _take(name)
+        except EnvError:
+            if known is None:
+                raise
+            return known  # the server is away for now; a reset says so
         known = session.hello
         _keep(name, session)
     return known
