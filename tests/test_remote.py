@@ -230,6 +230,21 @@ def test_a_server_that_came_back_with_another_version_is_asked_again(tmp_path: P
             assert env.step(UP).error_kind == "session_lost"
 
 
+def test_a_server_that_lost_one_of_its_sessions_is_not_asked_again(frail: Callable[..., str]) -> None:
+    name = frail(sessions=2)
+    assert envs.task_from_seed(name, 5).instruction == "Reset 1"
+    held = [begun(name) for _ in range(2)]
+    first = process(held[0])
+    for env in held:
+        env.close()
+    os.kill(first.pid, signal.SIGKILL)
+    assert gone(first)
+    while len(client._kept(name)) == 2:
+        pass
+    assert name not in client._gone and len(client._idle[name]) == 1
+    assert envs.task_from_seed(name, 5).instruction == "Reset 1"  # from before
+
+
 def test_search_goes_back_by_replay(count: str) -> None:
     def act(history: object, rng: object) -> tuple[str, float]:
         texts = [format_action(action) for action in (UP, STOP, EnvAction(Command.CLICK, 5))]

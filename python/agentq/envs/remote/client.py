@@ -2,7 +2,7 @@
 
 A session that does not answer in time is disconnected, which ends its process; the step is then data and ends the
 episode. The next reset opens another session. Sessions of a closed environment are kept for the next one, since
-starting a process costs seconds. What a server said is kept, too, until it has closed such a session: a server that was
+starting a process costs seconds. What a server said is kept, too, until it has closed all of these: a server that was
 started again may serve another version of the environment.
 """
 
@@ -27,7 +27,7 @@ _ATTEMPTS = 2
 _RESETS = 8  # at once, to learn the instructions of tasks
 _idle: dict[str, list[Connection]] = {}
 _hellos: dict[str, Hello] = {}
-_gone: set[str] = set()  # environments whose server has closed idle sessions since its hello
+_gone: set[str] = set()  # environments whose server has closed all idle sessions since its hello
 _lock = threading.RLock()  # of these; a session may be kept by garbage collection at any time
 
 
@@ -35,6 +35,7 @@ def _take(name: str) -> Connection:
     """An idle session of an environment, or a new one."""
     with _lock:
         if kept := _kept(name):
+            _gone.discard(name)  # it still serves a session that was in use
             return kept.pop()
     env, at = address.split(name)
     session = Connection(at)
@@ -49,9 +50,11 @@ def _take(name: str) -> Connection:
 def _kept(name: str) -> list[Connection]:
     """The idle sessions that the server still holds open. Needs the lock."""
     idle = _idle.setdefault(name, [])
-    for session in [each for each in idle if not each.alive()]:
+    ended = [session for session in idle if not session.alive()]
+    for session in ended:
         idle.remove(session)
         session.hang_up()
+    if ended and not idle:
         _gone.add(name)
         instruction.cache_clear()
     return idle
