@@ -16,6 +16,7 @@ from agentq.credit.pairs import (
     tree_success_samples,
 )
 from agentq.critics.ranker import linear_rank_values
+from agentq.results import SearchResult
 from agentq.store.records import TreeRecord
 from agentq.types import Observation, PreferencePair, Step, StepResult, Trajectory
 from tests.records_factory import click, make_proposal, make_task, make_trajectory, make_tree
@@ -70,6 +71,15 @@ def test_node_pairs_golden() -> None:
     chosen, proposal = pairs[0].chosen[0], tree.proposal[1]
     assert proposal is not None
     assert (chosen.prompt_ids is proposal.prompt_ids) and (chosen.logps is proposal.logps)
+
+
+def test_a_results_pairs_blend_the_critic_only_if_one_ranked() -> None:
+    mean = [0.6, 0.0, 0.0]  # without a critic the gap is 0.6; a quarter of a constant would make it 0.45
+    without = SearchResult(star(mean, [0.5, 0.5, 0.5])).pairs()
+    assert [pair.gap for pair in without] == pytest.approx([0.6, 0.6])
+    ranked = SearchResult(star(mean, [0.5, 1.0, 0.0])).pairs()
+    assert [pair.gap for pair in ranked] == pytest.approx([0.45 + 0.125])
+    assert SearchResult(star([], [])).pairs() == []
 
 
 def test_node_pairs_at_the_threshold_count_and_come_largest_gap_first() -> None:

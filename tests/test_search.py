@@ -139,6 +139,15 @@ def test_search_with_a_perfect_critic_succeeds_sooner_and_can_stop_there() -> No
     assert iterations[True] < iterations[False]
 
 
+def test_alpha_weighs_a_critic_and_nothing_where_there_is_none() -> None:
+    trees = {}
+    for alpha, critic in product((1.0, 0.25), (False, True)):
+        settings = SearchSettings(num_iterations=12, num_proposals=20, alpha=alpha, c_exp=0.1)
+        (trees[alpha, critic],) = _search(settings, critic=critic)
+    assert _same(trees[1.0, False], trees[0.25, False])
+    assert not _same(trees[1.0, True], trees[0.25, True])
+
+
 def test_a_rollout_follows_the_policys_first_sample_whatever_the_critic_thinks() -> None:
     with_critic, without = (_search(SearchSettings(num_iterations=1), critic=c)[0] for c in (True, False))
 

@@ -26,6 +26,7 @@ from agentq.store.run import PARTIAL
 from agentq.viewer import ViewServer, write_view
 from agentq.viewer import data as view_data
 from agentq.viewer.data import of_episode, of_tree, row, tree_data, weigh
+from agentq.viewer.items import Items
 from tests.records_factory import make_trajectory, make_tree
 from tests.view_factory import CONFIG, HOSTILE, PAIRS, Count, looped, lost, make_run, searched
 
@@ -69,6 +70,15 @@ def test_the_page_has_every_item_with_its_row_and_data(run: Path, tmp_path: Path
     stages = ["agent_q/round1/collect", "odd", "agent_q/eval"]
     runs = [{"name": "run", "selection": "ucb1", "c_exp": 1.0, "alpha": 1.0, "stages": stages}]
     assert data["index"]["runs"] == runs
+
+
+def test_a_run_without_a_critic_has_alpha_1(tmp_path: Path) -> None:
+    for critic, alpha in (("none", 1.0), ("base", 0.5)):
+        with RunStore.open(tmp_path / critic, {"search": {"alpha": 0.5}, "critic": {"model": critic}}):
+            pass
+        items = Items([tmp_path / critic])
+        assert items.runs()[0]["alpha"] == alpha
+        items.close()
 
 
 def searched_pairs() -> list[Any]:

@@ -92,7 +92,8 @@ async def search_async(
         temperature: sampling temperature, at least 0; 0 is greedy.
         selection: the rule that chooses the leaf of the next rollout.
         c_exp: exploration constant of ucb1, uct and puct, in reward units.
-        alpha: weight of the mean return against the critic's value in ucb1, uct and puct; 1 ignores the critic.
+        alpha: weight of the mean return against the critic's value in ucb1, uct and puct. 1 ignores the critic, as does
+            a search without one.
         leaves_in_flight: number of concurrent rollouts.
         stop_on_success: whether the first success ends the search.
         seed: seed of all random choices.

@@ -53,7 +53,8 @@ class SearchRule(Sampling):
         default=1.0,
         ge=0,
         le=1,
-        description="Weight of the mean return against the critic's value in ucb1, uct and puct; 1 ignores the critic.",
+        description="Weight of the mean return against the critic's value in ucb1, uct and puct. 1 ignores the critic, "
+        "as does a search without one.",
     )
 
 

@@ -61,7 +61,7 @@ def _outcome_dpo(s: Ladder) -> Values:
 
 def _no_critic(s: Demo) -> Values:
     """Proposals stay in sampled order; selection and pairs compare Q_mcts alone."""
-    return {**_after_rft(s), "critic": {"model": "none"}, "search": {"alpha": 1.0}}
+    return {**_after_rft(s), "critic": {"model": "none"}}
 
 
 RUNGS = (

@@ -21,7 +21,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from agentq._core import NO_NODE
@@ -56,7 +56,7 @@ class _Rollout:
 
 
 class TreeSearch:
-    """One task's tree and its environment sessions. Without a critic, all proposals of a node have the same value.
+    """One task's tree and its environment sessions. Without a critic, alpha is 1, and siblings have one value.
 
     A judge's verdict replaces the environment's reward. With `start` the search begins there: the environment must show
     its observation and be able to restore, and it is not reset. `on_rollout` receives the end of each rollout, broken
@@ -84,9 +84,9 @@ class TreeSearch:
         make_env: Callable[[], Env] | None = None,
         partials: PartialTrees | None = None,
     ) -> None:
-        self.task, self.policy, self.settings, self.critic = task, policy, settings, critic
-        self.judge, self.start, self.on_rollout, self.make_env = judge, start, on_rollout, make_env
-        self.resets, self.partials = resets or Resets(), partials
+        self.task, self.policy, self.critic, self.judge, self.resets = task, policy, critic, judge, resets or Resets()
+        self.start, self.on_rollout, self.make_env, self.partials = start, on_rollout, make_env, partials
+        self.settings = settings = settings if critic is not None else replace(settings, alpha=1.0)
         if start is not None and not can_restore(env):
             raise ValueError(f"a search that begins on the way needs an environment that can restore; got {env.name}")
         if settings.leaves_in_flight > 1 and make_env is None and not can_fork(env):

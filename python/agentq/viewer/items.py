@@ -51,7 +51,8 @@ class Items:
         for path, store in zip(self.paths, self.stores, strict=True):
             search = store.config.get("search", {})
             rule = {"selection": search.get("selection", ""), "c_exp": search.get("c_exp", 0.0)}
-            about = {"name": path.name, **rule, "alpha": search.get("alpha", 1.0)}
+            alone = store.config.get("critic", {}).get("model") == "none"
+            about = {"name": path.name, **rule, "alpha": 1.0 if alone else search.get("alpha", 1.0)}
             found.append({**about, "stages": store.stages()})
         return found
 
