@@ -198,7 +198,7 @@ def test_histogram_counts_every_length_once_and_tells_the_quantiles() -> None:
     assert len(list(etree.fromstring(str(histogram("one", [7, 7]))).iter("rect"))) == 1
 
 
-def test_report_shows_prompts_by_the_tokens_that_siblings_share_and_those_without_their_oldest_actions(
+def test_report_shows_prompts_by_the_tokens_that_siblings_share_and_those_that_were_shortened(
     run: Path,
 ) -> None:
     with RunStore.open(run, CONFIG) as store:
@@ -207,7 +207,7 @@ def test_report_shows_prompts_by_the_tokens_that_siblings_share_and_those_withou
         store.set_note("agent_q/collect", note)
     page = write_report(run).read_text(encoding="utf-8")
     assert "n 8, half up to 40, 95 % up to 40" in page  # 4 nodes of each tree have children
-    assert "queued 250 ms each, 2 prompts without their oldest actions (no room in the context)" in page
+    assert "queued 250 ms each, 2 prompts shortened (no room in the context)" in page
 
 
 def test_first_prompts_are_told_once_or_as_different(run: Path) -> None:

@@ -6,19 +6,40 @@ import re
 
 from agentq.agent.quoting import announced
 
-_TAGS = r"think|thinking|reasoning|reflection|scratchpad|analysis"
+_TAGS = r"think|thinking|reasoning|reflection|scratchpad|analysis|seed:think"
+_BEGIN = rf"<(?:{_TAGS})>|\[THINK\]|<\|START_THINKING\|>"
+_CLOSE = rf"</(?:{_TAGS})>|\[/THINK\]|<\|END_THINKING\|>"
 _THINKING = re.compile(
-    rf"(?P<open>^[ \t]*(?:<(?:{_TAGS})>|\[THINK\]))|(?<![\"'`“])(?:</(?:{_TAGS})>|\[/THINK\])(?![\"'`”])",
-    re.MULTILINE | re.IGNORECASE,
+    rf"(?P<open>^[ \t]*(?:{_BEGIN}))|(?<![\"'`“])(?:{_CLOSE})(?![\"'`”])", re.MULTILINE | re.IGNORECASE
 )
-CLOSED = re.compile(rf"</(?:{_TAGS})>|\[/THINK\]", re.IGNORECASE)  # the end of a block
+_BEGUN = re.compile(rf"(?:{_BEGIN})\s*$", re.IGNORECASE)
 _END = re.compile(
     r"(?:<\|(?:im_end|eot_id|eom_id|end|endoftext|end_of_text|end_of_turn|return|im_start|start_header_id)\|>"
     r"|<end_of_turn>|<start_of_turn>|<eos>|</s>|<｜end▁of▁sentence｜>)(?=\s*(?:$|<|\n))"
 )
 _FINAL = re.compile(r"<\|channel\|>final<\|message\|>")
+_HARMONY = frozenset(("<|start|>", "<|channel|>", "<|message|>"))
+CLOSED = re.compile(rf"{_CLOSE}|{_FINAL.pattern}", re.IGNORECASE)  # the end of a block
 _SECTION = re.compile(r"[ \t]*(?:PLAN|THOUGHT|COMMANDS|EXPLANATION|STATUS)[ \t]*:")
-_MARK = re.compile(r"[<\[]/?(?:\||｜|/|think|reason|reflect|scratch|analysis|end_of|start_of|eos|s>)", re.IGNORECASE)
+_MARK = re.compile(
+    r"[<\[]/?(?:\||｜|/|think|reason|reflect|scratch|analysis|seed:|end_of|start_of|eos|s>)", re.IGNORECASE
+)
+
+
+def bounds(token: str) -> bool:
+    """Whether a token's text begins or ends thinking by itself."""
+    return bool(_THINKING.fullmatch(token))
+
+
+def is_mark(token: str) -> bool:
+    """Whether a token's text is a mark that `spoken` reads."""
+    return token in _HARMONY or bounds(token) or bool(_END.fullmatch(token))
+
+
+def begun(prompt: str) -> str:
+    """The mark with which the end of a prompt begins thinking, with the white space after it; empty without one."""
+    found = _BEGUN.search(prompt)
+    return found[0] if found else ""
 
 
 def _ends(text: str, at: int, *, inside: bool) -> bool:

@@ -64,7 +64,7 @@ class OutcomeJudge:
         prompt = self.engine.render(history, compose, max_new_tokens=self.max_new_tokens)
         request = SampleRequest(prompt, temperature=0.0, max_new_tokens=self.max_new_tokens, role="judge")
         (answer,) = await self.engine.sample(request)
-        findings = parse_judgement(answer.text)
+        findings = parse_judgement(prompt.said(answer))
         if findings and answer.stop_reason is StopReason.LENGTH:
             findings.append((CUT_OFF, False))
         return Judgement(tuple(findings))

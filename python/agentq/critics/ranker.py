@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -124,7 +124,7 @@ class LLMRanker:
         )
         self.stats.calls += 1
         (answer,) = await self.engine.sample(request)
-        return answer
+        return replace(answer, text=prompt.said(answer))
 
 
 def linear_rank_values(k: int) -> list[float]:

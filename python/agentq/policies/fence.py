@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Self
 
 from agentq.agent.prompts import Messages
+from agentq.agent.thinking import bounds
 from agentq.policies.marks import KNOWN, fold, literals, template_marks
 
 
@@ -22,6 +23,7 @@ class Fence:
         self._marks = re.compile("|".join(patterns) or r"(?!)")
         self._tokenizer = tokenizer
         self._controls = {} if tokenizer is None else _controls(tokenizer)
+        self._words = set() if tokenizer is None else _words(tokenizer)
         normalized = tokenizer is not None and tokenizer.backend_tokenizer.normalizer is not None
         self._hint = re.compile("" if normalized else "|".join(map(re.escape, self._controls.values())) or r"(?!)")
 
@@ -42,6 +44,16 @@ class Fence:
         while spans := self._spelled(text) or self._found(text):
             text = _broken(text, spans)
         return text
+
+    def answer(self, text: str) -> str:
+        """A model's own answer: marks of thinking and added tokens that are not special, as of tools, are its words."""
+        while spans := self._foreign(text, self._spelled(text)) or self._foreign(text, self._found(text)):
+            text = _broken(text, spans)
+        return text
+
+    def _foreign(self, text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The spans that are no words of an answer."""
+        return [span for span in spans if (word := text[slice(*span)].strip()) not in self._words and not bounds(word)]
 
     def messages(self, messages: Messages) -> Messages:
         """Messages whose contents, or the text parts of them, and tools have no mark."""
@@ -93,6 +105,12 @@ def _controls(tokenizer: Any) -> dict[int, str]:
         if token.special or len(token.content) > 1
     }
     return {id: content for id, content in (special | added).items() if content.strip()}
+
+
+def _words(tokenizer: Any) -> set[str]:
+    """The added tokens that are not special: a tokenizer counts them as text."""
+    special = set(tokenizer.all_special_tokens)
+    return {t.content for t in tokenizer.added_tokens_decoder.values() if not t.special and t.content not in special}
 
 
 def _broken(text: str, spans: list[tuple[int, int]]) -> str:

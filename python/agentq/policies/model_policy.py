@@ -59,7 +59,7 @@ class ModelPolicy:
         request = SampleRequest(prompt, k, seed, temperature, self.max_new_tokens, pattern=pattern, stop=self.stop)
         return [
             Proposal(
-                action=parse(sample.text, cut=sample.stop_reason is StopReason.LENGTH),
+                action=parse(prompt.said(sample), cut=sample.stop_reason is StopReason.LENGTH),
                 prompt_ids=prompt.ids,
                 token_ids=sample.token_ids,
                 logps=sample.logps,

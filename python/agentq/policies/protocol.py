@@ -37,12 +37,18 @@ class Gives(Flag):
 class Prompt:
     """The input of an engine. `ids` `[P]` int32: the tokens that its model reads; may be empty.
 
-    `shortened`: number of oldest actions that were left out because the context has no room for them.
+    `shortened`: number of oldest actions, and of pages' ends, that were left out because the context has no room for
+    them. `thinking`: the mark of thinking that the prompt begins; empty without one.
     """
 
     messages: Messages
     ids: np.ndarray
     shortened: int = 0
+    thinking: str = ""
+
+    def said(self, answer: SampledAnswer) -> str:
+        """The text of an answer. If it was cut off, it goes on with the prompt's thinking until that is closed."""
+        return self.thinking + answer.text if answer.stop_reason is StopReason.LENGTH else answer.text
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import date as Date
 from functools import lru_cache
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from agentq.agent.prompts import Messages, plain_text, with_tools
+from agentq.agent.thinking import begun, is_mark
 from agentq.errors import ModelError, require
 from agentq.policies.chat import chat_form
 from agentq.policies.fence import Fence
@@ -21,6 +23,7 @@ from agentq.policies.protocol import Prompt
 from agentq.types import History, Sample
 
 NO_LIMIT = 1 << 30  # tokens of a context
+PAGE_END = "\n(the rest of the page does not fit)"
 LEFT_OUT = 4  # actions at a time, where a history is too long; ours
 DATE = Date(2025, 1, 1)  # shown by templates that show the day, so that prompts are the same on every day
 
@@ -49,6 +52,10 @@ class Renderer:
         self._form = chat_form(tokenizer, self.template)
         self.end_ids = self._ends(end_ids)
         self._letter_ids: dict[str, int] = {}
+        special = {id: token.content for id, token in tokenizer.added_tokens_decoder.items() if token.special}
+        self._marks = {id for id, text in special.items() if is_mark(text)}
+        self._unread = special.keys() - self._marks
+        self.thinking = begun(tokenizer.decode(self.encode([{"role": "user", "content": "u"}])[-16:]))
 
     def _ends(self, end_ids: Sequence[int]) -> list[int]:
         """The end tokens, first the one that the template writes after an answer, or else the tokenizer's own."""
@@ -90,17 +97,33 @@ class Renderer:
     def render(self, history: History, compose: Callable[[History], Messages], *, max_new_tokens: int) -> Prompt:
         """See `Engine.render`. Contents never become an added token or a mark of the template.
 
-        If the history is too long, its oldest actions are left out, so an agent that repeats itself cannot end a run.
-        They go four at a time: the prompts of the next steps then begin as this one does, and find it in a cache.
+        If the history is too long, its oldest actions are left out, then the end of its page, so neither an agent that
+        repeats itself nor a long page can end a run. Actions go four at a time: the prompts of the next steps then
+        begin as this one does, and find it in a cache.
         """
-        messages = self.fence.messages(compose(history))
-        ids, actions = self.encode(messages), len(history.actions)
-        while len(ids) + max_new_tokens > self.context_tokens and history.actions:
-            for _ in history.actions[:LEFT_OUT]:
-                history = history.shortened()
+        room, whole = self.context_tokens - max_new_tokens, history
+        while True:
             messages = self.fence.messages(compose(history))
             ids = self.encode(messages)
-        return Prompt(messages, ids, actions - len(history.actions))
+            if len(ids) <= room or (less := self._less(history, len(ids) - room)) == history:
+                cut = history.observation != whole.observation or history.pages[:1] != whole.pages[:1]
+                return Prompt(messages, ids, len(whole.actions) - len(history.actions) + cut, self.thinking)
+            history = less
+
+    def _less(self, history: History, over: int) -> History:
+        """The history without its oldest actions; if it has none, with `over` tokens less in its longest page."""
+        if history.actions:
+            for _ in history.actions[:LEFT_OUT]:
+                history = history.shortened()
+            return history
+        first, page = "".join(history.pages[:1]), history.observation.text
+        text = max(first, page, key=len).removesuffix(PAGE_END)
+        tokens = len(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+        words = text[: int(len(text) * max(0.0, 1 - over / max(1, tokens)))].rsplit(None, 1)
+        kept = "".join(words[:-1]) + PAGE_END  # without the last word: no half of an element's number
+        if len(first) > len(page):
+            return replace(history, pages=(kept, *history.pages[1:]))
+        return replace(history, observation=replace(history.observation, text=kept))
 
     def letter_ids(self, letters: str) -> list[int]:
         """The token of each letter at the beginning of an answer. Raises ModelError if one is not a single token."""
@@ -122,14 +145,24 @@ class Renderer:
         if not 1 <= len(ids) <= room:
             raise ModelError(f"a prompt must have 1 to {room} tokens (context {self.context_tokens}); got {len(ids)}")
 
-    def encode_answer(self, text: str) -> np.ndarray:
-        """`[T]` int32 ids of a whole answer, the end token last, as the model would have sampled it."""
-        ids = self.tokenizer(self.fence.text(text), add_special_tokens=False, verbose=False)["input_ids"]
+    def encode_answer(self, text: str, *, own: bool = False) -> np.ndarray:
+        """`[T]` int32 ids of a whole answer, the end token last, as the model would have sampled it.
+
+        `own`: the answer is a model's, so its thinking and its calls of tools keep their tokens; else no text becomes
+        an added token.
+        """
+        fenced = self.fence.answer(text) if own else self.fence.text(text)
+        ids = self.tokenizer(fenced, add_special_tokens=False, verbose=False)["input_ids"]
         return np.asarray([*ids, self.end_ids[0]], dtype=np.int32)
 
     def decode(self, token_ids: np.ndarray) -> str:
-        """The text of sampled tokens, without special tokens."""
-        return str(self.tokenizer.decode(token_ids, skip_special_tokens=True))
+        """The text of sampled tokens, without the end token and without special tokens that `spoken` does not read."""
+        ids = token_ids.tolist()
+        while ids and ids[-1] in self.end_ids:
+            ids.pop()
+        if self._marks.isdisjoint(ids):
+            return str(self.tokenizer.decode(ids, skip_special_tokens=True))
+        return str(self.tokenizer.decode([id for id in ids if id not in self._unread], skip_special_tokens=False))
 
 
 def on_day(template: str, date: Date) -> str:
@@ -154,7 +187,7 @@ def samples_of_texts(prompt: str | Messages, answers: Sequence[str], tokenizer: 
     renderer = renderer_of(tokenizer)
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
     prompt_ids = renderer.encode(renderer.fence.messages(messages))
-    answer_ids = [renderer.encode_answer(answer) for answer in answers]
+    answer_ids = [renderer.encode_answer(answer, own=True) for answer in answers]
     return [Sample(prompt_ids, ids, np.full(len(ids), np.nan, np.float32)) for ids in answer_ids]
 
 

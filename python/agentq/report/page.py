@@ -164,7 +164,7 @@ def _asked(role: str, t: Tally) -> str:
     cached = t.cached_tokens / max(1, t.prompt_tokens)
     asked = f"{count(t.requests)} requests, {count(t.prompt_tokens)} prompt tokens ({cached:.0%} cached)"
     queued_ms = 1000 * t.queue_s / max(1, t.requests)
-    short = f", {t.shortened} prompts without their oldest actions (no room in the context)" if t.shortened else ""
+    short = f", {t.shortened} prompts shortened (no room in the context)" if t.shortened else ""
     return f"{role}: {asked}, {count(t.generated_tokens)} generated, queued {queued_ms:.0f} ms each{short}"
 
 
