@@ -115,7 +115,7 @@ def difference(pairs: Sequence[tuple[Mapping[str, float], Mapping[str, float]]])
     ours, theirs = (
         [[pair[side][task] for task in tasks] for pair, tasks in zip(pairs, common, strict=True)] for side in (0, 1)
     )
-    return seed_difference(ours, theirs)
+    return seed_difference(ours, theirs, common)
 
 
 def keep(outcomes: Outcomes, folder: Path = RESULTS) -> Path:

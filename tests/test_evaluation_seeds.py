@@ -45,6 +45,37 @@ def test_pairs_of_tasks_stay_together() -> None:
     assert (found.mean, found.low, found.high, found.low_tasks, found.high_tasks) == (0, 0, 0, 0, 0)
 
 
+def test_a_model_that_is_counted_several_times_is_as_sure_as_counted_once() -> None:
+    """The tasks of several seeds are the same: outcomes of one task are no independent draws."""
+    rng = np.random.default_rng(0)
+    a, b = ((rng.random(100) < rate).tolist() for rate in (0.6, 0.4))
+    once, often = (seed_difference([a] * n, [b] * n) for n in (1, 5))
+    assert (once.low_tasks, once.high_tasks) == pytest.approx((often.low_tasks, often.high_tasks))
+
+
+def test_tasks_go_by_their_names_and_a_seed_may_lack_some() -> None:
+    a, b, tasks = [[1, 1, 0], [0, 1]], [[0, 0, 0], [0, 0]], [["x", "y", "z"], ["z", "x"]]
+    found = seed_difference(a, b, tasks)
+    assert found.by_seed == pytest.approx((2 / 3, 1 / 2))
+    turned = seed_difference([[0, 1, 1], [1, 0]], [[0, 0, 0], [0, 0]], [["z", "y", "x"], ["x", "z"]])
+    wide = seed_difference([[0, 1, 1], [1, 0]], [[0, 0, 0], [0, 0]], [["z", "y", "x"], ["u", "v"]])
+    assert turned.by_seed == found.by_seed and (found.low_tasks, found.high_tasks) == (0.0, 1.0)
+    assert wide.high_tasks - wide.low_tasks < 1.0
+
+
+def test_the_interval_over_tasks_covers_these_models_on_all_tasks() -> None:
+    """Tasks that are hard for all seeds: five models of 60 tasks, again and again, against their gap on 4,000 tasks."""
+    rng = np.random.default_rng(2)
+    hard = rng.random(4000)
+    gaps = np.clip(0.2 + np.where(hard < 0.5, 0.8, -0.4) + rng.normal(0, 0.2, (5, 4000)), -1, 1)
+    truth, covered = gaps.mean(), 0
+    for trial in range(200):
+        shown = gaps[:, rng.integers(4000, size=60)]
+        found = seed_difference(shown.tolist(), np.zeros((5, 60)).tolist(), seed=trial)
+        covered += found.low_tasks <= truth <= found.high_tasks
+    assert covered >= 180
+
+
 @pytest.mark.parametrize(("a", "b"), [([], []), ([[]], [[]]), ([[True]], [[True, False]]), ([[True]], [])])
 def test_seeds_and_tasks_must_be_the_same(a: list[list[bool]], b: list[list[bool]]) -> None:
     with pytest.raises(ValueError, match="same seeds and tasks"):

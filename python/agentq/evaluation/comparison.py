@@ -110,7 +110,9 @@ def compare_seeds(first: Sequence[Iterable[Trajectory]], second: Sequence[Iterab
         raise ConfigError(f"both methods must have a model of each seed; got {len(first)} and {len(second)}")
     seeds = [_shared(a, b) for a, b in zip(first, second, strict=True)]
     difference = seed_difference(
-        [[b.success for _, b in pairs] for pairs in seeds], [[a.success for a, _ in pairs] for pairs in seeds]
+        [[b.success for _, b in pairs] for pairs in seeds],
+        [[a.success for a, _ in pairs] for pairs in seeds],
+        [[a.task for a, _ in pairs] for pairs in seeds],
     )
     return _of_pairs([pair for pairs in seeds for pair in pairs], difference)
 

@@ -8,8 +8,9 @@ on further tasks only. A claim about a method needs the first.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import fmean, stdev
 
 import numpy as np
@@ -58,17 +59,24 @@ def over_seeds(values: Sequence[float], confidence: float = 0.95) -> SeedMean:
 
 
 def seed_difference(
-    a: Sequence[Sequence[float]], b: Sequence[Sequence[float]], confidence: float = 0.95, *, seed: int = 0
+    a: Sequence[Sequence[float]],
+    b: Sequence[Sequence[float]],
+    tasks: Sequence[Sequence[Hashable]] | None = None,
+    confidence: float = 0.95,
+    *,
+    seed: int = 0,
 ) -> SeedDifference:
     """Compare two methods trained with the same seeds and measured on the same tasks.
 
     The t-interval is that of the paired differences of the seeds. The interval over tasks is a percentile bootstrap:
-    tasks are drawn with replacement within each seed, both methods' outcomes together.
+    tasks are drawn with replacement, each with the outcomes of both methods and of all seeds, which are no
+    independent draws: models of several seeds find the same tasks hard.
 
     Args:
         a: `[S][n]` success of the first method by training seed and task, or the share of its attempts that succeeded;
             n may differ between seeds.
         b: the same for the second method, in the same order.
+        tasks: `[S][n]` which task each entry is; by default the nth of each seed is the same task.
 
     Raises:
         ValueError: if there is no seed, a seed has no task, or the shapes differ.
@@ -82,12 +90,25 @@ def seed_difference(
             f"got {[len(each) for each in a]} and {[len(each) for each in b]} tasks"
         )
     gaps = [np.asarray(x, float) - np.asarray(y, float) for x, y in zip(a, b, strict=True)]
-    rng = np.random.default_rng(seed)
-    drawn = np.mean([gap[rng.integers(len(gap), size=(RESAMPLES, len(gap)))].mean(axis=1) for gap in gaps], axis=0)
-    low, high = np.quantile(drawn, [0.5 - confidence / 2, 0.5 + confidence / 2])
+    low, high = np.quantile(_redrawn(gaps, tasks, seed), [0.5 - confidence / 2, 0.5 + confidence / 2])
     by_seed = tuple(float(gap.mean()) for gap in gaps)
     found = over_seeds(by_seed, confidence)
     return SeedDifference(found.mean, found.low, found.high, float(low), float(high), by_seed)
+
+
+def _redrawn(gaps: Sequence[np.ndarray], tasks: Sequence[Sequence[Hashable]] | None, seed: int) -> np.ndarray:
+    """`[RESAMPLES]` mean gaps of the seeds on tasks that are drawn with replacement. A seed lacks some tasks."""
+    named = [range(len(gap)) for gap in gaps] if tasks is None else tasks
+    place = {task: i for i, task in enumerate(dict.fromkeys(chain.from_iterable(named)))}
+    table = np.full((len(gaps), len(place)), np.nan)
+    for row, gap, names in zip(table, gaps, named, strict=True):
+        row[[place[task] for task in names]] = gap
+    drawn = np.random.default_rng(seed).integers(len(place), size=(RESAMPLES, len(place)))
+    known = ~np.isnan(table)
+    sums = np.stack([np.where(has, row, 0.0)[drawn].sum(axis=1) for row, has in zip(table, known, strict=True)])
+    numbers = np.stack([has[drawn].sum(axis=1) for has in known])
+    means: np.ndarray = (sums / np.maximum(numbers, 1)).mean(axis=0)
+    return means
 
 
 def t_quantile(df: int, p: float) -> float:
