@@ -1,4 +1,4 @@
-"""Thinking whose marks are control tokens, or that begins in the prompt, and pages longer than the context."""
+"""Thinking by control tokens or begun in the prompt, the ends of answers, and pages longer than the context."""
 
 from __future__ import annotations
 
@@ -185,3 +185,11 @@ def test_own_answers_keep_their_thinking_and_calls_but_not_turns() -> None:
     )
     known = tokenizer.convert_tokens_to_ids(["<think>", "</think>", "<tool_call>", "[THINK]"])
     assert set(known) <= set(sample.token_ids.tolist())
+
+
+def test_the_end_that_the_template_writes_ends_answers_though_the_generation_config_forgets_it() -> None:
+    tokenizer = make_renderer(["<|im_end|>", "<|im_start|>", "<|endoftext|>"]).tokenizer
+    other, own = tokenizer.convert_tokens_to_ids(["<|endoftext|>", "<|im_end|>"])
+    assert Renderer(tokenizer, [other], 4096).end_ids == [own, other]
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }}<|endoftext|>{% endfor %}"
+    assert Renderer(tokenizer, [other], 4096).end_ids == [other]

@@ -58,14 +58,18 @@ class Renderer:
         self.thinking = begun(tokenizer.decode(self.encode([{"role": "user", "content": "u"}])[-16:]))
 
     def _ends(self, end_ids: Sequence[int]) -> list[int]:
-        """The end tokens, first the one that the template writes after an answer, or else the tokenizer's own."""
-        first = self.tokenizer.eos_token_id
+        """The end tokens, first the one that the template writes after an answer, or else the tokenizer's own.
+
+        The tokenizer's own is among them if the template writes it there, also where a generation config forgets it.
+        """
+        own = first = self.tokenizer.eos_token_id
         if self.tokenizer.chat_template:
             said: Messages = [{"role": "user", "content": "u"}, {"role": "assistant", "content": "agentqanswer"}]
             with suppress(Exception):  # a template may raise anything
                 text = self.tokenizer.apply_chat_template(self._form(said), tokenize=False, **self.template)
                 after = self.tokenizer(text.rpartition("agentqanswer")[2], add_special_tokens=False)["input_ids"]
-                first = next((token for token in after if token in end_ids), first)
+                first = next((token for token in after if token in (*end_ids, own)), own)
+                end_ids = [*end_ids, own] if own in after else end_ids
         return sorted(dict.fromkeys(end_ids), key=lambda token: token != first)
 
     def encode(self, messages: Messages, answer: str = "") -> np.ndarray:
