@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from architectures import write_checkpoint
+from architectures import make_model, write_checkpoint
 
 from agentq import _core
 from agentq.errors import ModelError
@@ -123,6 +124,58 @@ def test_a_failing_model_fails_what_is_under_way_and_no_later_request(
         return tokens(await engine.sample(request(2)))
 
     assert asyncio.run(main()) == want
+
+
+@pytest.mark.parametrize("family", ["Llama", "Qwen3", "Lfm2"])  # the core's decoder, packed, row by row
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_logits_that_are_not_finite_are_refused_and_not_sampled(family: str, bad: float, tmp_path: Path) -> None:
+    """A damaged row of the embedding. Later requests without its token are sampled."""
+    engine = TransformersEngine(write_checkpoint(family, tmp_path, tie_word_embeddings=False))
+    weights = {name: w.clone() for name, w in engine.model.state_dict().items()}
+    weights["model.embed_tokens.weight"][120] = bad
+    engine.publish(weights)
+    ill = SampleRequest(Prompt([], np.array([5, 120, 6], dtype=np.int32)), k=2, max_new_tokens=5)
+
+    async def main() -> list[list[int]]:
+        found = await asyncio.gather(engine.sample(ill), return_exceptions=True)
+        assert [(type(error), str(error)) for error in found] == [
+            (
+                ModelError,
+                "logits must be finite; got NaN or infinity from weights in float32: the weights are damaged or their "
+                "training has diverged",
+            )
+        ]
+        return tokens(await engine.sample(request(1, max_new_tokens=3)))
+
+    assert asyncio.run(main()) == alone(engine, request(1, max_new_tokens=3))
+
+
+def test_float16_that_overflows_is_told_what_to_use_instead(tmp_path: Path) -> None:
+    """The trial at the start does not meet the token whose activations overflow."""
+    model = make_model("Llama", tie_word_embeddings=False)
+    with torch.no_grad():
+        model.model.embed_tokens.weight[120] = 65000.0
+        model.model.layers[0].mlp.down_proj.weight *= 3e4
+    write_checkpoint("Llama", tmp_path)
+    model.save_pretrained(tmp_path)
+    prompts = [np.array([5, token, 7, 8], dtype=np.int32) for token in (6, 120)]
+    engine = TransformersEngine(tmp_path, dtype=torch.float16)
+    assert np.isfinite(engine.generate(prompts[:1], 1, seeds=[0], max_new_tokens=4)[0][0].logps).all()
+    message = r"got NaN or infinity from weights in float16, which overflows above 65504: use .*\(--model\.dtype\)$"
+    with pytest.raises(ModelError, match=message):
+        engine.generate(prompts, 1, seeds=[0, 0], max_new_tokens=4)
+    engine = TransformersEngine(tmp_path, dtype=torch.float32)
+    for samples in engine.generate(prompts, 1, seeds=[0, 0], max_new_tokens=4):
+        assert np.isfinite(samples[0].logps).all()
+
+
+def test_a_pattern_that_forbids_most_tokens_is_no_fault_of_the_logits(engine: TransformersEngine) -> None:
+    pytest.importorskip("llguidance")
+    for temperature in (0.0, 1.0):
+        (found,) = engine.generate(
+            [PROMPTS[1]], 2, seeds=[0], temperature=temperature, max_new_tokens=3, patterns=["Blue"]
+        )
+        assert all(np.isfinite(s.logps).all() and "Blue".startswith(s.text[:4]) for s in found)
 
 
 def test_a_bad_pattern_fails_its_own_request_alone(engine: TransformersEngine) -> None:

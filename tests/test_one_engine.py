@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from architectures import write_checkpoint
+from architectures import load_plain, write_checkpoint
+from peft import LoraConfig, PeftModel, get_peft_model
+from safetensors.torch import load_file
 from torch import Tensor
+from transformers import AutoTokenizer
 
 from agentq.cli import main
 from agentq.errors import ConfigError, ModelError
@@ -27,6 +32,7 @@ from agentq.recipes.ladder import DEMO_RUNGS, climb
 from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.settings import Demo
 from agentq.store.run import RunStore
+from agentq.types import Sample
 from tests.learn_factory import sample
 from tests.reads import made
 from tests.recipes_factory import Quiet
@@ -121,6 +127,111 @@ def test_training_goes_on_with_an_adapter_and_remembers_its_start(base: Path, tm
     weights, rank = read_adapter(tmp_path / "second")
     assert rank == RANK and weights.keys() == read_adapter(tmp_path / "first")[0].keys()
     assert sorted(file.name for file in (tmp_path / "second").iterdir() if file.is_dir()) == []
+
+
+def from_peft(folder: Path, base: Path, **config: Any) -> Any:
+    """The model that peft makes of an adapter of its own, which it writes into `folder`."""
+    settings = {"r": RANK, "target_modules": "all-linear", "init_lora_weights": False, **config}
+    torch.manual_seed(1)
+    with warnings.catch_warnings(action="ignore"):
+        made = get_peft_model(load_plain(base), LoraConfig(task_type="CAUSAL_LM", **settings))
+        with torch.no_grad():
+            for name, p in made.named_parameters():
+                if "lora_" in name:
+                    p.mul_(8)
+        made.save_pretrained(folder)
+        return PeftModel.from_pretrained(load_plain(base), folder).eval()
+
+
+@pytest.mark.parametrize(("alpha", "rslora"), [(RANK, False), (3, False), (2 * RANK, False), (2 * RANK, True)])
+def test_an_adapter_made_elsewhere_is_the_model_that_peft_makes_of_it(
+    alpha: int, rslora: bool, base: Path, tmp_path: Path
+) -> None:
+    peft = from_peft(tmp_path / "theirs", base, lora_alpha=alpha, use_rslora=rslora)
+    engine = TransformersEngine(base)
+    engine.publish(tmp_path / "theirs")
+    (answer,) = engine.generate([IDS], 1, seeds=[0], max_new_tokens=8)[0]
+    start = logps(peft, answer)
+    np.testing.assert_allclose(answer.logps, start, atol=2e-5)
+    assert np.abs(start - logps(load_plain(base), answer)).max() > 1e-2  # the strength shows in this answer
+    learner = Learner.from_checkpoint(base, learning_rate=1e-2, lora_rank=RANK, adapter=tmp_path / "theirs")
+    items = [Sample(IDS, answer.token_ids, answer.logps)]
+    np.testing.assert_allclose(learner.recompute_logps(items)[0].logps, start, atol=2e-5)
+    learner.step_sft(items)
+    now = learner.recompute_logps(items)[0].logps
+    assert np.abs(now - start).max() > 1e-3
+    with at_start(learner.model):
+        np.testing.assert_allclose(learner.recompute_logps(items)[0].logps, start, atol=2e-5)
+    learner.save(tmp_path / "ours", adapters_only=True)
+    with warnings.catch_warnings(action="ignore"):
+        again = PeftModel.from_pretrained(load_plain(base), tmp_path / "ours")
+    np.testing.assert_allclose(logps(again, answer), now, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"use_dora": True}, "nothing else; got use_dora=True in"),
+        ({"bias": "lora_only"}, "got bias='lora_only' in"),
+        ({"modules_to_save": ["norm"]}, r"got modules_to_save=\['norm'\] in"),
+        ({"rank_pattern": {"q_proj": 2}}, "got rank_pattern={'q_proj': 2} in"),
+        ({"alpha_pattern": {"q_proj": 2}}, "got alpha_pattern={'q_proj': 2} in"),
+        ({"init_lora_weights": "pissa"}, "got init_lora_weights='pissa' in"),
+        ({"target_modules": ["q_proj", "v_proj"]}, "got others in .*train it with target_modules='all-linear'"),
+    ],
+    ids=lambda x: next(iter(x)) if isinstance(x, dict) else "",
+)
+def test_an_adapter_that_is_more_or_less_than_ours_is_refused(
+    config: dict[str, Any], message: str, base: Path, tmp_path: Path
+) -> None:
+    from_peft(tmp_path, base, **config)
+    engine = TransformersEngine(base)
+    for load in (
+        engine.publish,
+        lambda path: Learner.from_checkpoint(base, learning_rate=1e-2, lora_rank=RANK, adapter=path),
+    ):
+        with pytest.raises(ModelError, match=rf"(?s)^an adapter must .*{message}.*merge it into its model"):
+            load(tmp_path)
+    assert engine.version == 0
+
+
+@pytest.mark.parametrize("start", ["gaussian", True, False])
+def test_how_an_adapter_began_is_no_reason_to_refuse_it(start: str | bool, base: Path, tmp_path: Path) -> None:
+    from_peft(tmp_path, base, init_lora_weights=start, lora_alpha=RANK)
+    file = tmp_path / "adapter_config.json"
+    file.write_text(json.dumps({k: v for k, v in json.loads(file.read_text()).items() if k != "use_rslora"}))
+    weights, rank = read_adapter(tmp_path)  # written before peft had the field
+    theirs = load_file(tmp_path / "adapter_model.safetensors")
+    assert rank == RANK and weights.keys() == theirs.keys()
+    for name, w in weights.items():
+        torch.testing.assert_close(w, theirs[name] * (0.5 if "lora_B" in name else 1.0), atol=0, rtol=0)
+
+
+def test_an_adapter_as_the_base_is_sampled_from_and_not_trained(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, said = tmp_path / "adapter", "the base of training and of adapters must be a whole checkpoint; got an adapter"
+    peft = from_peft(path, base, lora_alpha=RANK, target_modules=["q_proj"])
+    AutoTokenizer.from_pretrained(base).save_pretrained(path)
+    engine = TransformersEngine(path)
+    (answer,) = engine.generate([IDS], 1, seeds=[0], max_new_tokens=8)[0]
+    np.testing.assert_allclose(answer.logps, logps(peft, answer), atol=2e-5)
+    for rank in (0, RANK):
+        with pytest.raises(ModelError, match=f"{said}, {path}: merge it"):
+            Learner.from_checkpoint(path, learning_rate=1e-2, lora_rank=rank)
+        with pytest.raises(ModelError, match=f"{said}, a LlamaForCausalLM with one: merge it"):  # a name on the hub
+            Learner(load_plain(path), learning_rate=1e-2, lora_rank=rank)
+    adapted(base).save(tmp_path / "second", adapters_only=True)
+    with pytest.raises(ModelError, match=said):
+        engine.publish(tmp_path / "second")
+    (again,) = engine.generate([IDS], 1, seeds=[0], max_new_tokens=8)[0]
+    np.testing.assert_array_equal(again.logps, answer.logps)
+    before = sorted(tmp_path.iterdir())
+    capsys.readouterr()
+    assert main(["train", "rft", "--base", str(path), "--out", str(tmp_path / "run")]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"agentq: {said}, {path}: merge it into its model") and told.count("\n") == 1
+    assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.fixture

@@ -288,9 +288,7 @@ class PreferencePair:
 
         Args:
             prompt: chat messages, `{"role": .., "content": ..}`, or the text of a single user message.
-            chosen, rejected: the better answer and the worse one, without an end token. Marks of thinking and added
-                tokens that are not special, such as `<tool_call>`, keep their tokens; all other control tokens, such as
-                those of turns, become text.
+            chosen, rejected: answers without an end token; thinking and calls keep their tokens, turn marks do not.
             tokenizer: the model's transformers tokenizer, such as `learner.tokenizer`.
             gap: larger for a clearer preference; DPO's loss does not depend on it.
         """

@@ -23,6 +23,7 @@ from agentq.learn.steps import imitation_step, preference_step, with_reference
 from agentq.learn.trie_attention import tree_attention_of
 from agentq.policies.adapters import TRAINED, base_of, keep_start, load_adapter, read_adapter, with_adapters
 from agentq.policies.head import context_of
+from agentq.policies.weights import check_whole
 from agentq.store.durable import replaced
 from agentq.types import PreferencePair, Sample
 
@@ -74,10 +75,12 @@ class Learner:
 
         Raises:
             ValueError: if a number is out of range, or sharded weights or items differ between the processes.
-            ModelError: if a padded batch does not give the logits of the model's own forward pass.
+            ModelError: if a padded batch does not give the logits of the model's own forward pass, or transformers
+                has loaded an adapter into the model.
             ConfigError: if it is sharded and the configuration of accelerate asks for other settings.
         """
         _check_numbers(learning_rate, max_grad_norm, weight_decay, lora_rank, warmup_steps)
+        check_whole(model)
         where = base_of(model).device if device is None else device
         self.ranks = join(where) if shard else Ranks()
         if written := self.ranks.first or not from_first:
@@ -119,8 +122,9 @@ class Learner:
         transformers; "auto": its own choice. With `shard`, process 0 loads the model and gives the others their shares.
 
         Raises:
-            ModelError: if it cannot be loaded, or its tokenizer has ids without a row in the embedding.
+            ModelError: if it cannot be loaded, is an adapter, or its tokenizer has ids without a row in the embedding.
         """
+        check_whole(path)
         ranks = join(device) if settings.get("shard") else Ranks()
         model, tokenizer = load(path, ranks, device=device, dtype=dtype, attention=attention)
         return cls(model, tokenizer=tokenizer, device=device, from_first=ranks.size > 1, **settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,9 +15,18 @@ import torch
 from torch import Tensor
 
 from agentq.errors import ModelError
+from agentq.policies.weights import check_whole
 from agentq.run_settings import SEEDS
 
 TRAINED, START = "default", "start"  # names of the trained adapter, and of a frozen copy of what it began with
+STRENGTH = 2.0  # factor of B A x in adapters made here: alpha / rank
+# Fields of peft's file that `read_adapter` reads, whose effect shows in the weights' names, or that have no effect.
+FREE = frozenset({
+    "r", "lora_alpha", "use_rslora", "target_modules", "exclude_modules", "layers_to_transform", "layers_pattern",
+    "fan_in_fan_out", "task_type", "auto_mapping", "base_model_name_or_path", "revision", "inference_mode",
+    "lora_dropout", "peft_version",
+})  # fmt: skip
+FREE_STARTS = ("gaussian", "orthogonal", "eva")  # initial values after which the base model is unchanged
 
 
 def with_adapters(model: Any, rank: int, *, seed: int) -> Any:
@@ -26,12 +36,13 @@ def with_adapters(model: Any, rank: int, *, seed: int) -> Any:
 
     Raises:
         ValueError: for a seed outside [0, 2^32).
-        ModelError: if peft refuses the model.
+        ModelError: if peft refuses the model, or it has an adapter already.
 
     Source: Hu et al. 2021, arXiv:2106.09685; alpha = 2 * rank is ours.
     """
     if not 0 <= seed < SEEDS:
         raise ValueError(f"seed must be in [0, {SEEDS}); got {seed}")
+    check_whole(model)
     from peft import LoraConfig, get_peft_model
 
     config = LoraConfig(
@@ -87,22 +98,53 @@ def load_adapter(model: Any, weights: Mapping[str, Tensor], name: str = TRAINED)
     )
     if differ:
         raise ModelError(
-            f"an adapter must have the shapes of the model's; got others in {len(differ)}, first {differ[0]}"
+            f"an adapter must have the shapes of the model's; got others in {len(differ)}, first {differ[0]}: "
+            "train it with target_modules='all-linear' and the same rank, or merge it into its model "
+            "(peft's merge_and_unload)"
         )
     set_peft_model_state_dict(model, dict(weights), adapter_name=name)
 
 
 def read_adapter(path: Path) -> tuple[dict[str, Tensor], int]:
-    """Weights and rank of an adapter in peft's layout. Raises ModelError if a file is missing or damaged."""
+    """Weights and rank of an adapter in peft's layout, for adapters with alpha = 2 * rank.
+
+        B <- B * strength / 2            strength: alpha / rank, or alpha / sqrt(rank) with `use_rslora`
+
+    So an adapter made elsewhere with another alpha gives the same model here.
+
+    Raises:
+        ModelError: if a file is missing or damaged, or the adapter is more than LoRA of one rank and one alpha.
+    """
+    from peft import LoraConfig
     from safetensors.torch import load_file
 
+    plain = LoraConfig().to_dict()
     try:
-        rank = int(json.loads((path / "adapter_config.json").read_text())["r"])
-        return load_file(path / "adapter_model.safetensors"), rank
+        config = plain | json.loads((path / "adapter_config.json").read_text())
+        rank = int(config["r"])
+        strength = config["lora_alpha"] / (math.sqrt(rank) if config["use_rslora"] else rank)
+        weights = load_file(path / "adapter_model.safetensors")
     except Exception as error:  # safetensors raises a bare Exception
         raise ModelError(
             f"{path} must be a LoRA adapter in peft's layout; got {type(error).__name__}: {error}"
         ) from error
+    if more := _more_than_lora(config, plain):
+        raise ModelError(
+            f"an adapter must be LoRA with one rank, one alpha and nothing else; got {more} in {path}: "
+            "merge it into its model (peft's merge_and_unload)"
+        )
+    if strength != STRENGTH:
+        factor = strength / STRENGTH
+        weights |= {name: w.float() * factor for name, w in weights.items() if name.endswith("lora_B.weight")}
+    return weights, rank
+
+
+def _more_than_lora(config: Mapping[str, Any], plain: Mapping[str, Any]) -> str:
+    """The fields by which an adapter is not the plain LoRA that agentq computes, with their values; mostly none."""
+    found = {name: value for name, value in sorted(config.items()) if value and value != plain.get(name)}
+    if found.get("init_lora_weights") in FREE_STARTS:
+        del found["init_lora_weights"]
+    return ", ".join(f"{name}={value!r}"[:80] for name, value in found.items() if name not in FREE)
 
 
 def keep_start(model: Any) -> None:

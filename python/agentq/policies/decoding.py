@@ -20,7 +20,8 @@ import torch
 from torch import Tensor
 
 from agentq import _core
-from agentq.policies.columns import Columns, Growth, PromptRow
+from agentq.errors import ModelError
+from agentq.policies.columns import Columns, Growth, PromptRow, SharedColumns
 from agentq.policies.masks import hold, parted
 from agentq.policies.protocol import SampledAnswer, SampleRequest, before_stop
 from agentq.policies.renderer import Renderer
@@ -113,9 +114,13 @@ class Decoding:
         temperatures = np.array([a.request.temperature for a, _ in branches])
         allowed = hold(logits, [matcher for a in self.rows for matcher in a.matchers])
         if logits.device.type == "cpu":
-            drawn, told = _core.draw_tokens(logits.numpy(), allowed.numpy(), uniforms, temperatures)
-            return drawn.tolist(), told.tolist()
-        tokens, logps = draw(logits, allowed, torch.from_numpy(uniforms), torch.from_numpy(temperatures).float())
+            tokens, logps = _core.draw_tokens(logits.numpy(), allowed.numpy(), uniforms, temperatures)
+        else:
+            warmth = torch.from_numpy(temperatures).float()
+            drawn = draw(logits, allowed, torch.from_numpy(uniforms), warmth)
+            tokens, logps = (x.cpu().numpy() for x in drawn)
+        if not np.isfinite(logps).all():
+            raise ModelError(_not_finite(self.columns))
         return tokens.tolist(), logps.tolist()
 
     def _part(self, a: Answering, tokens: list[list[int]], logps: list[list[float]]) -> None:
@@ -159,6 +164,16 @@ class Decoding:
         del a.row, a.growth  # with the last reference to a row, its keys and values are freed
 
 
+def _not_finite(columns: Any) -> str:
+    """What is wrong with a model whose logits are not finite."""
+    model = columns.decoder if isinstance(columns, SharedColumns) else columns.model
+    dtype = model.get_input_embeddings().weight.dtype
+    found = f"logits must be finite; got NaN or infinity from weights in {str(dtype).removeprefix('torch.')}"
+    if dtype == torch.float16:
+        return f"{found}, which overflows above 65504: use bfloat16 or float32 (--model.dtype)"
+    return f"{found}: the weights are damaged or their training has diverged"
+
+
 def draw(logits: Tensor, allowed: Tensor, uniforms: Tensor, temperatures: Tensor) -> tuple[Tensor, Tensor]:
     """`_core.draw_tokens` on an accelerator.
 
@@ -169,7 +184,8 @@ def draw(logits: Tensor, allowed: Tensor, uniforms: Tensor, temperatures: Tensor
         temperatures: `[N]` at least 0; 0 takes the likeliest token.
 
     Returns:
-        Tokens `[N, M]` and log-probabilities `[N, M]` in nats.
+        Tokens `[N, M]` and log-probabilities `[N, M]` in nats. If a row of logits has NaN, plus infinity, or nothing
+        but minus infinity, its log-probabilities are NaN.
     """
     warm = temperatures > 0
     some_warm, all_warm = bool(warm.any()), bool(warm.all())  # while they are on the CPU
@@ -178,6 +194,7 @@ def draw(logits: Tensor, allowed: Tensor, uniforms: Tensor, temperatures: Tensor
     if some_warm:
         cumulative = torch.softmax(allowed / torch.where(warm, temperatures[:, None], 1.0), dim=-1).cumsum(dim=-1)
         tokens = torch.searchsorted(cumulative, uniforms * cumulative[:, -1:], right=True)
+        tokens.clamp_max_(logits.shape[1] - 1)  # NaN gives V
     if not all_warm:
         likeliest = allowed.argmax(dim=-1, keepdim=True).expand_as(uniforms)
         tokens = torch.where(warm, tokens, likeliest) if some_warm else likeliest

@@ -15,7 +15,7 @@ from agentq import plugins
 from agentq.errors import ConfigError, ModelError
 from agentq.model_settings import ModelSettings
 from agentq.policies.placement import dtype_on, one_device, use_threads
-from agentq.policies.weights import fingerprint
+from agentq.policies.weights import check_whole, fingerprint
 
 if TYPE_CHECKING:
     from agentq.policies.protocol import Engine
@@ -105,9 +105,15 @@ def check_checkpoint(name: Path | str) -> None:
 
 
 def checkpoint_to_train(base: Path | str) -> Path:
-    """The base, if training can begin with it. Raises ConfigError for an engine that only samples."""
+    """The base, if training can begin with it.
+
+    Raises:
+        ConfigError: for an engine that only samples.
+        ModelError: for a LoRA adapter, whose model would have to be trained with it.
+    """
     if isinstance(base, str):
         raise ConfigError(f"training must begin with a checkpoint; got --base {base}, which only samples")
+    check_whole(base)
     return base
 
 

@@ -45,6 +45,23 @@ def adapter_of(checkpoint: Path) -> Path:
     return checkpoint.with_name(f"{checkpoint.name}.adapter")
 
 
+def check_whole(base: Any) -> None:
+    """Check that a checkpoint, by name or path, or a loaded model is no adapter.
+
+    Raises:
+        ModelError: if it is a LoRA adapter in peft's layout, or transformers has loaded one into the model.
+    """
+    if isinstance(base, str | Path):
+        found, name = is_adapter(Path(base)), str(base)
+    else:
+        found, name = getattr(base, "_hf_peft_config_loaded", False), f"a {type(base).__name__} with one"
+    if found:
+        raise ModelError(
+            f"the base of training and of adapters must be a whole checkpoint; got an adapter, {name}: "
+            "merge it into its model (peft's merge_and_unload) and save that with its tokenizer"
+        )
+
+
 def check_weights(checkpoint: Path, *, like: str | Path, cpu: bool) -> None:
     """Check a checkpoint's files against the model that vLLM serves, as far as that model has files here.
 
