@@ -6,7 +6,7 @@ import hashlib
 import json
 import socket
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -48,6 +48,8 @@ class FakeOpenAI:
         self.likeliest = likeliest  # chats tell the likeliest tokens
         self.processed_logprobs = False
         self.takes_tools = True
+        self.refuses: Callable[[dict[str, Any]], str] = lambda body: ""  # why it answers a body with HTTP 400
+        self.alters: Callable[[dict[str, Any], dict[str, Any]], None] = lambda body, answer: None
         self.told: dict[str, dict[str, Any]] = {}  # by path, what it tells of its tokenizer
         self.faults: deque[str] = deque()
         self.loaded: list[str] = []  # checkpoints, in this order
@@ -85,7 +87,7 @@ class FakeOpenAI:
         prompt = body["messages"] if chat else body["prompt"]
         if isinstance(prompt, str):
             prompt = self.tokenizer(prompt)["input_ids"]
-        n = body["n"] if self.honours_n else 1
+        n = body.get("n", 1) if self.honours_n else 1
         choices = [self._choice(body, prompt, i, chat=chat) for i in range(n)]
         generated = sum(len(choice.get("token_ids", ())) for choice in choices) or 7 * n
         usage = {"prompt_tokens": len(prompt), "completion_tokens": generated}
@@ -105,7 +107,8 @@ class FakeOpenAI:
             self._under_way -= 1
 
     def _choice(self, body: dict[str, Any], prompt: Any, index: int, *, chat: bool) -> dict[str, Any]:
-        seed = index + (body["seed"] if self.honours_seeds else 1000 * len(self.asked)) * (not self.one_seed)
+        honoured = self.honours_seeds and "seed" in body
+        seed = index + (body["seed"] if honoured else 1000 * len(self.asked)) * (not self.one_seed)
         served = [self.cached, self.adapters.get(body["model"])] if self.weights != self.root or self.adapters else []
         key = json.dumps([prompt, 0 if body["temperature"] == 0 else seed, served]).encode()
         number = int.from_bytes(hashlib.sha256(key).digest()[:4], "big")
@@ -125,8 +128,9 @@ class FakeOpenAI:
         if (letters := body.get("structured_outputs", {}).get("regex", "")).startswith("[A"):
             return choice | self._letter(letters[1:-1], body, prompt)
         ids = [*self.tokenizer(text)["input_ids"], self.tokenizer.eos_token_id]
-        told = [-0.25 - (token % 7) / (body["temperature"] if self.processed_logprobs else 1) for token in ids]
-        likeliest = [{"a": logp, "b": logp - 1} for logp in told]
+        scale = body["temperature"] if self.processed_logprobs else 1
+        told = [-0.25 - (token % 7) / scale for token in ids]
+        likeliest = [{"a": logp, "b": logp - 1 / scale} for logp in told]
         logprobs = {"token_logprobs": told, "top_logprobs": likeliest if body["logprobs"] else None}
         return choice | {"text": text, "token_ids": ids, "prompt_token_ids": prompt, "logprobs": logprobs}
 
@@ -195,8 +199,13 @@ class _Handler(BaseHTTPRequestHandler):
             if "tools" in body and not fake.takes_tools:
                 self._send({"error": {"message": "no tools here"}}, status=400)
                 return
+            if refusal := fake.refuses(body):
+                self._send({"error": {"message": refusal, "type": "invalid_request_error"}}, status=400)
+                return
             with fake.counted():
-                self._misbehave(fault, fake.answer(body, chat=chat))
+                answer = fake.answer(body, chat=chat)
+                fake.alters(body, answer)
+                self._misbehave(fault, answer)
 
     def _weights(self, body: dict[str, Any]) -> tuple[dict[str, Any], int]:
         """vLLM's routes for weights; it reads a directory that has a config, whatever is in its tensors."""

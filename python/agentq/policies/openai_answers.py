@@ -2,40 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, FiniteFloat, ValidationError
+from pydantic import BaseModel, BeforeValidator, FiniteFloat, ValidationError
 
 from agentq.policies.patience import BadAnswer
 from agentq.types import StopReason
 
 Form = TypeVar("Form", bound=BaseModel)
 Choice = TypeVar("Choice", bound="_Choice")
-ENDED = {
-    "stop": StopReason.EOS,
-    "tool_calls": StopReason.EOS,
-    "content_filter": StopReason.EOS,
-    "length": StopReason.LENGTH,
-}
+CUT_OFF = {"length", "max_tokens", "model_length"}  # `finish_reason`, in any case; other texts are a normal stop
+BROKEN_OFF = {"abort", "error"}
+
+
+def _whole(told: Any) -> int:
+    """A number of tokens; 0 if it is none."""
+    try:
+        return int(told)
+    except (TypeError, ValueError, OverflowError):
+        return 0
+
+
+def _joined(content: Any) -> Any:
+    """The text of a content in parts. Parts of other kinds, such as thinking, are left out."""
+    if not isinstance(content, list):
+        return content
+    parts = [{"text": part} if isinstance(part, str) else part for part in content]
+    spoken = [part for part in parts if isinstance(part, dict) and part.get("type", "text") in ("text", "output_text")]
+    return "".join(part["text"] for part in spoken if isinstance(part.get("text"), str))
+
+
+def _as_json(arguments: Any) -> str:
+    """The arguments of a call as JSON, which some servers have parsed already."""
+    if arguments is None:
+        return ""
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+Count = Annotated[int, BeforeValidator(_whole)]
 
 
 class _Details(BaseModel):
-    cached_tokens: int | None = None
+    cached_tokens: Count = 0
 
 
 class Tokens(BaseModel):
     """`usage`; servers may omit all of it."""
 
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    prompt_tokens: Count = 0
+    completion_tokens: Count = 0
     prompt_tokens_details: _Details | None = None
 
     @property
     def cached_tokens(self) -> int:
         """Prompt tokens that were not computed again."""
-        return (self.prompt_tokens_details.cached_tokens or 0) if self.prompt_tokens_details else 0
+        return self.prompt_tokens_details.cached_tokens if self.prompt_tokens_details else 0
 
     def __add__(self, other: Tokens) -> Tokens:
         return Tokens(
@@ -46,8 +70,8 @@ class Tokens(BaseModel):
 
 
 class _Function(BaseModel):
-    name: str
-    arguments: str = "{}"  # JSON
+    name: str | None = None
+    arguments: Annotated[str, BeforeValidator(_as_json)] = "{}"  # JSON
 
 
 class _Call(BaseModel):
@@ -55,26 +79,27 @@ class _Call(BaseModel):
 
 
 class _Message(BaseModel):
-    content: str | None = None
+    content: Annotated[str | None, BeforeValidator(_joined)] = None
     tool_calls: list[_Call] | None = None
 
     @property
     def text(self) -> str:
-        """What the model said, with its calls of tools in the usual form of open models."""
-        calls = (f"<tool_call>\n{call.function.model_dump_json()}\n</tool_call>" for call in self.tool_calls or ())
+        """What the model said, with its calls of tools in the usual form of open models; a call names its tool."""
+        named = (call.function for call in self.tool_calls or () if call.function.name)
+        calls = (f"<tool_call>\n{function.model_dump_json()}\n</tool_call>" for function in named)
         return "\n".join(part for part in (self.content or "", *calls) if part)
 
 
 class _Choice(BaseModel):
-    index: int = 0
+    index: int | None = 0
     finish_reason: str | None = None
 
     @property
     def stop_reason(self) -> StopReason:
         """Why the answer ended. Raises BadAnswer if it was broken off."""
-        if self.finish_reason not in ENDED:
+        if self.finish_reason is None or self.finish_reason.lower() in BROKEN_OFF:
             raise BadAnswer(f"finish_reason {self.finish_reason}", kind="answer broken off")
-        return ENDED[self.finish_reason]
+        return StopReason.LENGTH if self.finish_reason.lower() in CUT_OFF else StopReason.EOS
 
 
 class _Likely(BaseModel):
@@ -130,12 +155,12 @@ class Written(_Choice):
         told = self.logprobs.top_logprobs if self.logprobs else None
         return _stripped(told[0].items()) if told else {}
 
-    def probed(self) -> tuple[float, list[int]]:
-        """Greatest log-probability of the first token, and the prompt's ids. Raises BadAnswer if one is missing."""
+    def probed(self) -> tuple[dict[str, float], list[int]]:
+        """Log-probabilities of the likeliest first tokens, and the prompt's ids. Raises BadAnswer if one is missing."""
         self.tokens()
         if not self.prompt_token_ids or self.logprobs is None or not self.logprobs.top_logprobs:
             raise BadAnswer("no token ids of the prompt, or no log-probabilities of the likeliest tokens")
-        return max(self.logprobs.top_logprobs[0].values()), self.prompt_token_ids
+        return self.logprobs.top_logprobs[0], self.prompt_token_ids
 
 
 class Chat(BaseModel):
@@ -207,4 +232,10 @@ def in_order(choices: Sequence[Choice], n: int) -> list[Choice]:
     """The `n` choices that were asked for; raises BadAnswer if there are fewer."""
     if len(choices) < n:
         raise BadAnswer(f"{len(choices)} of {n} choices", kind="too few choices")
-    return sorted(choices, key=lambda choice: choice.index)[:n]
+    return sorted(choices, key=lambda choice: choice.index or 0)[:n]
+
+
+def range_of(logps: Mapping[str, float], tokens: Iterable[str]) -> float:
+    """Nats between the likeliest and the least likely of `tokens`; 0 if there are fewer than two."""
+    chosen = [logps[token] for token in tokens]
+    return max(chosen, default=0.0) - min(chosen, default=0.0)

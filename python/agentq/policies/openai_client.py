@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
@@ -22,11 +23,25 @@ Form = TypeVar("Form", bound=BaseModel)
 NO_CONNECTION, BROKEN_OFF = "no connection", "connection broken off"  # kinds of failures
 PASSING = {408, 409, 425, 429}  # HTTP statuses of failures that may be temporary, besides 5xx
 WHOLE = {"top_p": 1.0}  # sample from the whole distribution, whatever the server's defaults
+OTHERWISE = {  # parameters that some servers refuse, with the names under which they are sent then; "": not at all
+    "max_tokens": "max_completion_tokens",
+    "top_p": "",  # it is always 1, OpenAI's default
+    "seed": "",
+}
 VLLM = {"return_token_ids": True, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 
 
 class Refused(ModelError):
-    """The server rejected the request. Sending it again would not help."""
+    """The server rejected the request. Sending it again would not help. `said`: its words about the parameters."""
+
+    def __init__(self, message: str, said: str = "") -> None:
+        super().__init__(message)
+        self.said = said
+
+    @property
+    def parameters(self) -> list[str]:
+        """The parameters that the server names, of those that servers often refuse."""
+        return [name for name in (*OTHERWISE, "temperature") if re.search(rf"\b{name}\b", self.said)]
 
 
 class OpenAIClient:
@@ -37,6 +52,8 @@ class OpenAIClient:
         self._openai: Any = require("openai", extra="openai", for_="an engine behind a URL")
         self.url, self.timeout_s, self.model = url.rstrip("/"), timeout_s, ""
         self._takes_tools = True  # until it has refused them
+        self.names: dict[str, str] = {}  # the part of OTHERWISE that this server needs
+        self._accepted = set[str]()  # paths for which the names are known
         key = os.environ.get("OPENAI_API_KEY", "none")
         self._client = self._openai.AsyncOpenAI(base_url=self.url, api_key=key, max_retries=0, timeout=timeout_s)
 
@@ -57,7 +74,8 @@ class OpenAIClient:
             if error.status_code in PASSING or error.status_code >= 500:
                 after_s = _seconds(error.response.headers.get("retry-after"))
                 raise Unavailable(said, after_s, kind=f"HTTP {error.status_code}") from None
-            raise Refused(f"{self.url} must accept agentq's request; got {said}") from None
+            words = str(error.message) if error.status_code in (400, 422) else ""
+            raise Refused(f"{self.url} must accept agentq's request; got {said}", words) from None
         except (TimeoutError, self._openai.APITimeoutError):
             raise Unavailable(f"no answer in {self.timeout_s:g} s", kind="no answer in time") from None
         except self._openai.APIConnectionError as error:
@@ -140,7 +158,35 @@ class OpenAIClient:
         return answer
 
     async def _post(self, form: type[Form], path: str, asked: dict[str, Any]) -> Form:
-        return read(form, await self.call("POST", path, {"model": self.model} | asked | WHOLE))
+        """The answer. A parameter for which the first request is refused is renamed or left out, from then on always.
+
+        Raises Refused if nothing helps.
+        """
+        whole: dict[str, Any] = {"model": self.model} | asked | WHOLE
+        names = self.names
+        while True:
+            body = {names.get(key, key): value for key, value in whole.items()}
+            body.pop("", None)
+            try:
+                told = await self.call("POST", path, body)
+            except Refused as error:
+                left = [name for name in OTHERWISE if name in error.parameters and name not in names]
+                if left and path not in self._accepted:
+                    names = names | {left[0]: OTHERWISE[left[0]]}
+                    continue
+                if error.parameters == ["temperature"]:
+                    raise self._refused_temperature(whole["temperature"], error) from None
+                raise
+            self._accepted.add(path)
+            self.names |= names
+            return read(form, told)
+
+    def _refused_temperature(self, temperature: float, error: Refused) -> Refused:
+        got = " ".join(error.said.split())[:300]
+        return Refused(
+            f"{self.url} must accept temperature {temperature:g}; got {got}; set search.temperature and "
+            "eval.temperature to what it accepts, or choose another model (critics and judges need temperature 0)"
+        )
 
     async def close(self) -> None:
         await self._client.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import date as Date
 from functools import partial
@@ -24,7 +24,7 @@ from agentq.errors import ConfigError, MissingExtra, ModelError
 from agentq.policies.continuous import ContinuousEngine, EngineReply
 from agentq.policies.fence import Fence
 from agentq.policies.marks import KNOWN, literals
-from agentq.policies.openai_answers import Tokens, Written, in_order
+from agentq.policies.openai_answers import Chat, Spoken, Tokens, Written, in_order, range_of
 from agentq.policies.openai_client import BROKEN_OFF, NO_CONNECTION, OpenAIClient, Refused
 from agentq.policies.patience import FIRST_WAIT_S, BadAnswer, Unavailable, patiently
 from agentq.policies.protocol import (
@@ -44,6 +44,9 @@ from agentq.types import StopReason
 
 START_PATIENCE_S = 10.0  # for a server that has never answered; its address may be wrong
 PROBE = "agentq: 7:30 PM [12]"
+COLD, COMPARED = 0.25, 5  # temperature of the second probe; number of the likeliest tokens whose distances count
+LEAST_RANGE = 0.3  # of these tokens, in nats: below it rounding could decide (up to 0.1 in bfloat16 under load; ours)
+SAME_SEED = 3  # attempts to get two equal samples: under load, rounding exchanges a token now and then (ours)
 NO_IDS, NO_LOGPS = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.float32)
 
 
@@ -122,21 +125,23 @@ class OpenAIEngine(ContinuousEngine):
             self.fence = Fence([*KNOWN, *literals(await self._server.marks())])
             self._honours_n = await self._gives_two()
             self.gives |= Gives.LETTERS if await self._tells_likeliest() else Gives.TEXT
-        if await self._honours_seeds():
+        if "seed" not in self._server.names and await self._honours_seeds():
             self.gives |= Gives.SEEDS
 
     async def _tells_tokens(self) -> bool:
         """Whether /completions returns token ids and log-probabilities."""
-        warm, cold = (partial(self._server.complete, PROBE, 1, 0, t, 1, likeliest=1) for t in (1.0, 0.25))
+        asks = (partial(self._server.complete, PROBE, 1, 0, t, 1, likeliest=COMPARED) for t in (1.0, COLD))
         try:
-            told = [(await patiently(ask, who=self.name, patience_s=self._start_s)).choices for ask in (warm, cold)]
-            (logp, ids), (cold_logp, _) = (choices[0].probed() for choices in told)
+            told = [(await patiently(ask, who=self.name, patience_s=self._start_s)).choices for ask in asks]
+            (warm, ids), (cold, _) = (choices[0].probed() for choices in told)
         except (ModelError, BadAnswer, IndexError):
             return False
-        if abs(logp - cold_logp) > 1e-3:
+        # Scaled by 1 / COLD, tokens are so many times as far apart, even where the likeliest has probability 1.
+        apart, cold_apart = (range_of(logps, warm.keys() & cold.keys()) for logps in (warm, cold))
+        if apart >= LEAST_RANGE and abs(cold_apart - apart) > abs(cold_apart - apart / COLD):
             raise ModelError(
                 f"{self.name} must report log-probabilities at temperature 1 (vLLM: --logprobs-mode raw_logprobs); "
-                f"got {cold_logp:.3f} at temperature 0.25 instead of {logp:.3f}"
+                f"got the likeliest tokens {cold_apart:.2f} nats apart at temperature {COLD} instead of {apart:.2f}"
             )
         self._probed = ids
         return True
@@ -156,12 +161,15 @@ class OpenAIEngine(ContinuousEngine):
         return renderer
 
     async def _gives_two(self) -> bool:
-        """Whether the server returns two choices for n = 2."""
-        ask = partial(self._server.chat, [{"role": "user", "content": PROBE}], 2, 0, 1.0, 1)
+        """Whether the server returns two choices for n = 2. It is first asked for one, which settles the parameters."""
+        choices = []
         try:
-            return len((await patiently(ask, who=self.name, patience_s=self._start_s)).choices) == 2
+            for n in (1, 2):
+                ask = partial(self._server.chat, [{"role": "user", "content": PROBE}], n, 0, 1.0, 1)
+                choices = (await patiently(ask, who=self.name, patience_s=self._start_s)).choices
         except ModelError:
             return False
+        return len(choices) == 2
 
     async def _tells_likeliest(self) -> bool:
         """Whether /chat/completions returns the log-probabilities of the likeliest tokens."""
@@ -176,12 +184,18 @@ class OpenAIEngine(ContinuousEngine):
     async def _honours_seeds(self) -> bool:
         """Whether equal seeds give equal samples, and different seeds different ones."""
         prompt = Prompt([{"role": "user", "content": PROBE}], np.array(self._probed, dtype=np.int32))
-        told = []
-        for seed in (1, 1, 1 << 20):
+
+        async def texts(seed: int) -> list[str]:
             ask = partial(self._attempt, SampleRequest(prompt, 2, seed, 1.0, 12))
-            told.append(await patiently(ask, who=self.name, patience_s=self._start_s))
-        first, again, other = ([sample.text for sample in answer.samples] for answer in told)
-        return first == again != other
+            answer = await patiently(ask, who=self.name, patience_s=self._start_s)
+            return [sample.text for sample in answer.samples]
+
+        found: list[list[str]] = []
+        for _ in range(SAME_SEED):
+            found.append(await texts(1))
+            if found[-1] in found[:-1]:
+                return found[-1] != await texts(1 << 20)
+        return False
 
     async def _ask(self, request: SampleRequest) -> EngineReply:
         ask = partial(self._checked, request)
@@ -219,13 +233,9 @@ class OpenAIEngine(ContinuousEngine):
                 samples = [without_tokens(sample) for sample in samples]
             used = written.usage or Tokens()
             return EngineReply(samples, used.prompt_tokens, used.cached_tokens, used.completion_tokens)
-        asked = [(k, seed)] if self._honours_n else [(1, (seed + i) % 2**31) for i in range(k)]
         likeliest = MAX_LIKELIEST if letters else 0
-        chat = partial(self._server.chat, request.prompt.messages, likeliest=likeliest)
-        ask = partial(chat, stop=request.stop, template=self.template)
-        told = await asyncio.gather(*(ask(n, s, *settings) for n, s in asked))
-        choices = [c for (n, _), chat in zip(asked, told, strict=True) for c in in_order(chat.choices, n)]
-        total = sum((chat.usage or Tokens() for chat in told), Tokens())
+        chat = partial(self._server.chat, request.prompt.messages, stop=request.stop, template=self.template)
+        choices, total = await self._choices(lambda n, s: chat(n, s, *settings, likeliest=likeliest), k, seed)
         samples = [
             SampledAnswer(
                 *(before_stop(c.message.text, request.stop), NO_IDS, NO_LOGPS, c.stop_reason, self.version),
@@ -234,6 +244,25 @@ class OpenAIEngine(ContinuousEngine):
             for c in choices
         ]
         return EngineReply(samples, total.prompt_tokens, total.cached_tokens, total.completion_tokens)
+
+    async def _choices(
+        self, ask: Callable[[int, int], Awaitable[Chat]], k: int, seed: int
+    ) -> tuple[list[Spoken], Tokens]:
+        """`k` choices and their usage, by `ask(n, seed)`.
+
+        If the server refuses n = k or returns fewer, the missing ones are asked for one by one, and later all of them.
+        """
+        choices, total = list[Spoken](), Tokens()
+        if self._honours_n and k > 1:
+            with suppress(Refused):  # if n was not the reason, a single choice is refused too
+                told = await ask(k, seed)
+                choices, total = in_order(told.choices, min(k, len(told.choices)) or k), told.usage or Tokens()
+        if len(choices) < k:
+            singles = await asyncio.gather(*(ask(1, (seed + i) % 2**31) for i in range(len(choices), k)))
+            choices += [choice for told in singles for choice in in_order(told.choices, 1)]
+            total = sum((told.usage or Tokens() for told in singles), total)
+            self._honours_n = self._honours_n and k == 1
+        return choices, total
 
     def _sample_of(self, choice: Written, request: SampleRequest) -> SampledAnswer:
         ids, logps = choice.tokens()
