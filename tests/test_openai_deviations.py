@@ -12,14 +12,17 @@ import pytest
 from transformers import AutoTokenizer
 
 from agentq.agent.prompts import policy_messages
+from agentq.critics.judge import OutcomeJudge
+from agentq.critics.ranker import LLMRanker
 from agentq.errors import ModelError
-from agentq.policies import patience
+from agentq.policies import patience, refusals
 from agentq.policies.engine_names import embedded_base
+from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.openai_answers import Chat, read
 from agentq.policies.openai_engine import COLD, OpenAIEngine
 from agentq.policies.patience import BadAnswer
 from agentq.policies.protocol import Gives, SampledAnswer, SampleRequest
-from agentq.types import History, Observation, StopReason
+from agentq.types import Command, EnvAction, History, Observation, Proposal, StopReason
 from tests.openai_factory import FakeOpenAI, fake_openai
 
 HISTORY = History("book a table", Observation("link Blue Harbor Grill [3]"))
@@ -124,6 +127,7 @@ def test_choices_that_were_returned_are_kept_and_the_others_asked_for(chat: Fake
 
 def test_a_refusal_of_one_choice_too_is_reported_and_n_is_kept(chat: FakeOpenAI, open_engine: Open) -> None:
     engine = open_engine(chat)
+    engine._refusals.most = 0
     chat.refuses = lambda body: "the prompt is too long"
     with pytest.raises(ModelError, match=r"must accept agentq's request; got HTTP 400: .*the prompt is too long"):
         ask(engine)
@@ -284,6 +288,7 @@ def test_without_seeds_equal_answers_are_chance(chat: FakeOpenAI, open_engine: O
 
 def test_what_was_accepted_once_is_not_changed_later(chat: FakeOpenAI, open_engine: Open) -> None:
     engine = open_engine(chat)
+    engine._refusals.most = 0
     chat.refuses = lambda body: "max_tokens is too large, seed and top_p are fine" if "seed" in body else ""
     before = len(chat.asked)
     with pytest.raises(ModelError, match=r"must accept agentq's request; got HTTP 400: .*max_tokens is too large"):
@@ -361,3 +366,52 @@ def test_a_token_that_rounding_exchanged_does_not_hide_that_seeds_are_honoured(
 
     chat.alters = alter
     assert (Gives.SEEDS in open_engine(chat).gives) == seeds
+
+
+# prompts that are refused
+
+
+def filtered(body: Body) -> str:
+    return "the prompt triggers the content management policy" if "account" in json.dumps(body["messages"]) else ""
+
+
+async def propose(engine: OpenAIEngine, page: str) -> list[Proposal]:
+    return await ModelPolicy(engine).propose(History("book a table", Observation(page)), 2, seed=0)
+
+
+@pytest.mark.parametrize("how", ["refused", "broken off"])
+def test_a_prompt_that_is_refused_is_an_unreadable_answer_and_others_go_on(
+    how: str, chat: FakeOpenAI, open_engine: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = open_engine(chat)
+    if how == "refused":
+        chat.refuses = filtered
+    else:
+        chat.alters = lambda body, answer: (
+            answer["choices"][0].update(finish_reason="error") if filtered(body) else None
+        )
+    for page, readable in (("link Blue [3]", True), ("link My account [3]", False), ("link Blue [3]", True)):
+        proposals = asyncio.run(propose(engine, page))
+        assert [p.action.text != "" for p in proposals] == [readable] * 2
+    assert engine.usage.faults["prompt refused"] == 1
+    history = History("book", Observation("link My account [3]"))
+    clicks = [EnvAction(Command.CLICK, 3), EnvAction(Command.CLICK, 4)]
+    assert asyncio.run(LLMRanker(engine).rank(history, clicks, seed=0)) == [1.0, 0.0]
+    assert asyncio.run(OutcomeJudge(engine).judge(history)).findings == ()
+
+
+def test_a_server_that_refuses_every_prompt_ends_the_run(
+    chat: FakeOpenAI, open_engine: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = open_engine(chat)
+    chat.refuses = filtered
+    for _ in range(refusals.MOST_AT_FIRST):
+        asyncio.run(propose(engine, "account"))
+    with pytest.raises(ModelError, match="content management policy"):
+        asyncio.run(propose(engine, "account"))
+    monkeypatch.setattr(refusals, "MOST_IN_A_ROW", 12)
+    asyncio.run(propose(engine, "page"))
+    for _ in range(12):
+        asyncio.run(propose(engine, "account"))
+    with pytest.raises(ModelError, match="content management policy"):
+        asyncio.run(propose(engine, "account"))

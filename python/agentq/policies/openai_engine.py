@@ -38,6 +38,7 @@ from agentq.policies.protocol import (
     without_tokens,
 )
 from agentq.policies.published import OURS, Published
+from agentq.policies.refusals import NO_IDS, NO_LOGPS, Refusals
 from agentq.policies.renderer import DATE, NO_LIMIT, Renderer, load_renderer
 from agentq.policies.weights import check_weights, is_adapter
 from agentq.types import StopReason
@@ -47,7 +48,6 @@ PROBE = "agentq: 7:30 PM [12]"
 COLD, COMPARED = 0.25, 5  # temperature of the second probe; number of the likeliest tokens whose distances count
 LEAST_RANGE = 0.3  # of these tokens, in nats: below it rounding could decide (up to 0.1 in bfloat16 under load; ours)
 SAME_SEED = 3  # attempts to get two equal samples: under load, rounding exchanges a token now and then (ours)
-NO_IDS, NO_LOGPS = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.float32)
 
 
 class OpenAIEngine(ContinuousEngine):
@@ -93,9 +93,9 @@ class OpenAIEngine(ContinuousEngine):
         self.patience_s, self.context, self.template, self.date = patience_s, context, template, date
         self._start_s = min(START_PATIENCE_S, patience_s)
         self.chats = chats
-        self._restoring = asyncio.Lock()
-        self._honours_n = True
+        self._restoring, self._honours_n = asyncio.Lock(), True
         self._probed: list[int] = []  # the probe's tokens
+        self._refusals = Refusals(self.usage)
         try:
             self._background.wait(self._start(url, model, tokenizer))
         except BaseException:
@@ -199,7 +199,8 @@ class OpenAIEngine(ContinuousEngine):
 
     async def _ask(self, request: SampleRequest) -> EngineReply:
         ask = partial(self._checked, request)
-        return await patiently(ask, who=self.name, patience_s=self.patience_s, usage=self.usage)
+        reply = patiently(ask, who=self.name, patience_s=self.patience_s, usage=self.usage)
+        return await (self._refusals.bear(reply, request) if self.renderer is None else reply)
 
     async def _checked(self, request: SampleRequest) -> EngineReply:
         """One attempt, which counts only if the server had the published weights."""

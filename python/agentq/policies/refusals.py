@@ -1,0 +1,44 @@
+"""Prompts that a server refuses though it answers others: too long for it, or stopped by a filter of contents."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+import numpy as np
+
+from agentq.errors import ModelError
+from agentq.policies.continuous import EngineReply
+from agentq.policies.openai_client import Refused
+from agentq.policies.patience import BadAnswer
+from agentq.policies.protocol import SampledAnswer, SampleRequest
+from agentq.policies.usage import Usage
+from agentq.types import StopReason
+
+NO_IDS, NO_LOGPS = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.float32)
+MOST_IN_A_ROW, MOST_AT_FIRST = 64, 8  # then it is the server, not the prompt (ours)
+
+
+class Refusals:
+    """Answers nothing in the server's place, which policies, critics and judges count as unreadable."""
+
+    def __init__(self, usage: Usage) -> None:
+        self.usage, self.in_a_row, self.most = usage, 0, MOST_AT_FIRST
+
+    async def bear(self, asked: Awaitable[EngineReply], request: SampleRequest) -> EngineReply:
+        """The reply, or empty answers if the prompt was refused: HTTP 400 or 422, or answers that break off.
+
+        Raises:
+            ModelError: if the server fails in another way, or refuses too many prompts in a row.
+        """
+        try:
+            reply = await asked
+        except ModelError as error:
+            refused = isinstance(error, Refused) and error.said
+            if not (refused or isinstance(error.__cause__, BadAnswer)) or self.in_a_row >= self.most:
+                raise
+            self.in_a_row += 1
+            self.usage.faults["prompt refused"] += 1
+            answer = SampledAnswer("", NO_IDS, NO_LOGPS, StopReason.EOS, 0, (0.0,) * len(request.letters))
+            return EngineReply([answer] * request.k, 0, 0, 0)
+        self.in_a_row, self.most = 0, MOST_IN_A_ROW
+        return reply
