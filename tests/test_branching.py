@@ -10,7 +10,7 @@ from agentq.searching.rollout import RolloutSettings
 from agentq.searching.run import wait_for
 from agentq.types import History, Observation, StepResult
 from tests.test_sampling import Pays
-from tests.test_search import TASK, _click
+from tests.test_search import TASK, Passing, _click
 
 PAGE = Observation("page")
 
@@ -36,3 +36,9 @@ def test_a_branch_has_the_rewards_of_its_whole_path() -> None:
     assert tree.info["returns"] == [0.75] * 6
     assert max(tree.visit_count[1:]) > 1  # some begin on the way
     assert tree.value_sum.tolist() == (0.75 * tree.visit_count).tolist()
+
+
+def test_a_success_on_the_way_is_no_success_of_a_branch() -> None:
+    policy, settings = ScriptedPolicy(_click), RolloutSettings(seed=5)
+    tree = wait_for(branched(Passing(), TASK, policy, settings, initial=2, total=4, branching=at_random(2)))
+    assert len(tree.info["ends"]) == 4 and not tree.success.any() and not tree.info["succeeded"]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from agentq.evaluation.endings import NOT_FOUND, TAKEN_FOR, end_of_tree
-from agentq.evaluation.outcomes import of_tree
+from agentq.evaluation.outcomes import counted_episode, of_tree
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.searching.choices import by_value
 from agentq.searching.collect import attempts, trees
@@ -63,3 +63,6 @@ def test_a_search_ends_at_the_first_approval_and_the_checker_decides_about_that_
     assert tree.success[end] and tree.info["succeeded"] is right  # as the judge sees it, and as the checker does
     assert of_tree(tree)[:3] == (right, float(right), tree.depth[end])
     assert end_of_tree(tree).stop == ("" if right else TAKEN_FOR)
+    chosen = counted_episode(tree)
+    assert [step.proposal for step in chosen.steps] == [tree.proposal[node] for node in tree.path(end)[1:]]
+    assert (chosen.success, chosen.return_) == (right, float(right))  # the checker's, whatever the judge told

@@ -11,7 +11,7 @@ import pytest
 
 from agentq.errors import EnvError
 from agentq.evaluation.endings import NOT_CHOSEN, end_of_tree
-from agentq.evaluation.outcomes import of_tree
+from agentq.evaluation.outcomes import best_episode, counted_episode, of_tree
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.searching.choices import by_majority, by_score, by_value
 from agentq.searching.collect import attempts, choices, trees
@@ -21,7 +21,7 @@ from agentq.searching.selection import SearchSettings
 from agentq.store.records import TERMINAL, TreeRecord
 from agentq.types import EnvAction, History, Observation, StepResult, Task
 from tests.records_factory import click, make_proposal, make_task
-from tests.test_search import CODE, TASK, Lock, _click
+from tests.test_search import CODE, TASK, Lock, Passing, _click
 
 
 def hand_made(
@@ -149,6 +149,25 @@ def test_the_judge_scores_answers_and_chooses_what_the_checker_then_measures() -
     assert of_tree(found)[:3] == (True, 1.0, 3) and end_of_tree(found).stop == "" and found.info["succeeded"]
     wrong = episodes_of(settings(episodes=150), lambda t: next(end for end in t.info["ends"] if not t.success[end]))
     assert not of_tree(wrong).success and end_of_tree(wrong).stop == NOT_CHOSEN
+
+
+def test_the_chosen_episode_is_the_one_that_counts_whatever_the_others_did() -> None:
+    def wrong(t: TreeRecord) -> int:
+        return next(end for end in t.info["ends"] if not t.success[end])
+
+    found = episodes_of(settings(episodes=150), wrong)
+    end, chosen = wrong(found), counted_episode(found)
+    assert found.success.any() and best_episode(found).success and found.info["checked"]["end"] == end
+    assert [step.proposal for step in chosen.steps] == [found.proposal[node] for node in found.path(end)[1:]]
+    assert (chosen.success, chosen.return_, chosen.steps[-1].result.success) == (False, 0.0, False)
+    del found.info["checked"]["end"]  # as earlier versions recorded it
+    assert counted_episode(found) == best_episode(found)
+    assert counted_episode(episodes_of(settings(max_calls=2), by_majority)).steps == ()  # no episode was whole
+
+
+def test_a_success_on_the_way_is_no_success_of_an_episode() -> None:
+    found = episodes_of(settings(episodes=4), by_majority, env=Passing)
+    assert len(found.info["ends"]) == 4 and not found.success.any()
 
 
 class Slow(Lock):

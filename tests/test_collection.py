@@ -33,7 +33,7 @@ def test_broken_items_are_held_until_a_first_page_is_shown(tmp_path: Path) -> No
     broken, good = Item(whole.task, 0), Item(whole.task, 1)
     with RunStore.open(tmp_path, {}) as store:
         with Collection(store, "x", 2, 0, lambda done, _, won: told.append((done, won)), print) as collection:
-            collection.resets.failed("booking", "no route")
+            collection.resets.failed("booking", whole.task.seed, "no route")
             collection.keep(
                 broken, finished(broken_episode(whole.task, Broken("reset_failed", "no route"), {"attempt": 0}))
             )

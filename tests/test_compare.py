@@ -16,6 +16,7 @@ from agentq.evaluation.outcomes import of_tree
 from agentq.evaluation.seeds import seed_difference
 from agentq.evaluation.stats import RungResult, paired_difference
 from agentq.report import write_report
+from agentq.report.compare import read_measured
 from agentq.results import Evaluation
 from agentq.store.files import write_json
 from agentq.store.run import RunStore
@@ -191,6 +192,18 @@ def test_the_command_compares_the_rungs_of_runs(runs: Path, capsys: pytest.Captu
     assert main(["compare", searched, f"{trained}:rft", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)  # what was chosen counts, and not what the search met
     assert (found["first"], found["n"], found["only_first"], found["only_second"]) == ([f"{searched}:eval"], 1, 0, 0)
+
+
+def test_what_is_compared_is_the_episode_that_was_chosen(tmp_path: Path) -> None:
+    tree = make_tree(2)
+    end = next(i for i in range(len(tree) - 2, 0, -1) if all(tree.observation[node] for node in tree.path(i)))
+    tree.info["checked"] = {"success": False, "return": 0.0, "steps": int(tree.depth[end]), "broken": False, "end": end}
+    with RunStore.open(tmp_path / "voted", {}) as store:
+        store.add_tree("eval", tree)
+    (shown,) = read_measured(str(tmp_path / "voted")).episodes
+    taken = [tree.proposal[node] for node in tree.path(end)[1:]]
+    assert [step.proposal.action for step in shown.steps] == [p.action for p in taken if p]
+    assert not shown.success and tree.success.any()
 
 
 def test_the_report_compares_the_first_and_the_last_rung(runs: Path) -> None:

@@ -26,12 +26,15 @@ from agentq.envs.web_env import Advice
 from agentq.errors import ConfigError, EnvError
 from agentq.policies.engine_names import make_engine, read_name
 from agentq.policies.scripted import ScriptedPolicy
+from agentq.searching.choices import by_majority
+from agentq.searching.collect import attempts, choices
 from agentq.searching.demonstrate import demonstrate
-from agentq.searching.faults import take
+from agentq.searching.faults import Resets, take
+from agentq.searching.rollout import RolloutSettings, rollout
 from agentq.searching.selection import SearchSettings
 from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
-from agentq.types import Command, EnvAction, Proposal, Split
+from agentq.types import Command, EnvAction, History, Proposal, Split, Task
 from tests.remote_lab import OWN
 
 Count = type(from_file(f"{OWN}:make")())
@@ -180,6 +183,73 @@ def test_a_session_that_a_class_says_is_lost_is_data(tmp_path: Path) -> None:
     env = envs.make(name)
     result = take(env, UP, env.reset(envs.task(name, "train", 0)))
     assert (result.error_kind, result.error_message, result.broken) == ("session_lost", "no network", True)
+
+
+class Starts:
+    """An environment of which a seed starts only from its fourth reset on; it says success for the right STOP."""
+
+    def __init__(self, resets: dict[int, int], goal: str = "Stop") -> None:
+        self.resets, self.goal = resets, goal
+
+    def reset(self, seed: int) -> dict[str, str]:
+        self.resets[seed] = self.resets.get(seed, 0) + 1
+        if seed % 5 == 0 and self.resets[seed] < 4:
+            raise ConnectionError("temporarily unavailable")
+        return {"instruction": f"{self.goal} {seed}" if self.goal else "", "text": "button Up [1]"}
+
+    def step(self, command: str, element: int | None, text: str | None) -> dict[str, object]:
+        return {"text": "done", "reward": 1.0, "success": True, "terminated": True}
+
+    def expert(self) -> dict[str, str]:
+        return {"command": "STOP"}
+
+
+def test_an_instruction_is_asked_for_twice() -> None:
+    resets = {5: 2}
+    (task,) = own.tasks(lambda: Starts(resets), [5], Split.TRAIN)
+    assert task.instruction == "Stop 5" and resets == {5: 4}
+
+
+def test_a_task_that_did_not_start_when_it_was_asked_gets_its_instruction_at_its_reset() -> None:
+    seen: list[str] = []
+
+    def act(history: History, rng: np.random.Generator) -> tuple[str, float]:
+        seen.append(history.instruction)
+        return format_action(STOP), -1.0
+
+    policy = ScriptedPolicy(act)
+
+    def begun() -> tuple[Any, Task]:
+        resets: dict[int, int] = {}
+        name = registered(lambda: Starts(resets))
+        (task,) = envs.tasks(name, "train", 1)
+        assert task.instruction == "" and resets == {0: 2}
+        return envs.make(name), task
+
+    def write(history: History, text: str) -> Proposal:
+        return asyncio.run(policy.propose(history, 1, seed=0))[0]
+
+    env, task = begun()
+    found = [asyncio.run(TreeSearch(env, task, policy, SearchSettings(num_iterations=2)).run()).task]
+    env, task = begun()
+    episode = asyncio.run(rollout(env, task, policy, RolloutSettings()))
+    assert episode is not None and episode.success
+    env, task = begun()
+    found += [episode.task, demonstrate(env, envs.expert(task.env), task, write).task]
+    env, task = begun()
+    work = choices(lambda: env, policy, SearchSettings(num_iterations=2), by_majority)
+    (tree,) = [asyncio.run(work(item, Resets())) for item in attempts([task])]  # type: ignore[arg-type]
+    assert isinstance(tree, TreeRecord)
+    assert [each.instruction for each in (*found, tree.task)] == ["Stop 0"] * 4 and set(seen) == {"Stop 0"}
+
+
+def test_an_instruction_that_is_empty_is_told_as_that() -> None:
+    resets: dict[int, int] = {}
+    name = registered(lambda: Starts(resets, ""))
+    (_, task) = envs.tasks(name, "train", 2)
+    assert task.instruction == "" and resets[1] == 1
+    with pytest.raises(EnvError, match="an instruction must not be empty; got '' at the reset with seed 1"):
+        envs.make(name).reset(task)
 
 
 def test_a_wrong_class_is_not_served(tmp_path: Path) -> None:

@@ -150,3 +150,17 @@ def test_sessions_of_trees_are_their_best_paths_in_a_new_directory(
     capsys.readouterr()
     assert main(words) == 2  # files of an earlier export would be among the new ones
     assert "must be a new or empty directory for hf-traces" in capsys.readouterr().err
+
+
+def test_the_session_of_a_tree_is_the_episode_that_was_chosen(tmp_path: Path) -> None:
+    tree = searched(0)
+    end = next(end for end in tree.info["ends"] if not tree.success[end])
+    tree.info["checked"] = {"success": False, "return": 0.0, "steps": int(tree.depth[end]), "broken": False, "end": end}
+    with RunStore.open(tmp_path / "voted", CONFIG) as store:
+        store.add_tree("eval", tree)
+    assert export(tmp_path / "voted", "hf-traces", tmp_path / "out") == 1 and tree.success.any()
+    (file,) = (tmp_path / "out").iterdir()
+    header, *lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert (header["success"], header["return"]) == (False, 0.0)
+    pages = [line["message"]["content"] for line in lines if line["message"]["role"] == "tool"]
+    assert pages == [page.text for page in (tree.observation[node] for node in tree.path(end)[1:]) if page]

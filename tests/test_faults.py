@@ -12,9 +12,10 @@ from agentq._core import ALL_EXHAUSTED, EXHAUSTED, TERMINAL, Forest
 from agentq.agent.actions import parse_action
 from agentq.credit.pairs import node_pairs, tree_success_samples
 from agentq.error_kinds import WORLD_FAULTS
-from agentq.errors import ConfigError
+from agentq.errors import ConfigError, EnvError
 from agentq.evaluation.outcomes import of_tree
 from agentq.policies.scripted import ScriptedPolicy
+from agentq.searching.faults import Resets
 from agentq.searching.rollout import RolloutSettings, rollout
 from agentq.types import (
     EnvAction,
@@ -145,6 +146,18 @@ def test_a_reset_in_the_middle_of_a_tree_costs_one_rollout() -> None:
     assert tree.value_sum.tolist() == plain.value_sum.tolist()
     once = search(Fails(starts=lambda resets: resets != 3), 12)
     assert once.info["faults"] == {} and once.value_sum.tolist() == plain.value_sum.tolist()
+
+
+def test_tasks_without_a_first_page_are_counted_once_each() -> None:
+    resets = Resets(most_in_a_row=3)
+    for seed in (1, 2, 2, 1, 2):
+        resets.failed("booking", seed, "no route")
+    assert resets.in_a_row == 2
+    resets.shown()
+    for seed in (2, 3):
+        resets.failed("booking", seed, "no route")
+    with pytest.raises(EnvError, match="booking must show a first page; 3 tasks in a row had none, the last: gone"):
+        resets.failed("booking", 4, "gone")
 
 
 def test_a_task_without_a_first_page_has_a_record() -> None:

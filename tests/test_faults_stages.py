@@ -15,7 +15,7 @@ import pytest
 
 from agentq import envs
 from agentq.credit.pairs import node_pairs, success_samples, trajectory_pairs
-from agentq.envs.protocol import Env
+from agentq.envs.protocol import BROKEN_IN_A_ROW, Env
 from agentq.errors import EnvError
 from agentq.evaluation.critic import concordance
 from agentq.evaluation.outcomes import of_episode
@@ -145,6 +145,27 @@ def test_a_run_whose_world_is_gone_ends_and_keeps_nothing_of_it(tmp_path: Path) 
         work = collect.rollouts(lambda: Fails(), policy, RolloutSettings())  # type: ignore[arg-type, return-value]
         collect.collect(store, "x", attempts(TASKS), collect.inline(work), in_flight=1, on_item=ignore)
         assert all(t.success for t in store.trajectories("x")) and store.count("x", TRAJECTORY) == len(TASKS)
+
+
+def test_a_task_whose_replays_do_not_begin_costs_its_own_rollouts_alone(tmp_path: Path) -> None:
+    """The first task begins once and never again: many replays fail in a row, all of one task."""
+    sessions = iter([Fails(starts=lambda resets: resets == 1), Fails(), Fails()])
+    work = collect.trees(lambda: next(sessions), ScriptedPolicy(mostly_right), None, SearchSettings(40, 6))  # type: ignore[arg-type, return-value]
+    with RunStore.open(tmp_path / "run", {}) as store:
+        collect.collect(store, "x", attempts(TASKS[:3]), collect.inline(work), in_flight=1, on_item=ignore)
+        trees = list(store.trees("x"))
+    assert trees[0].info["faults"]["reset_failed"] > BROKEN_IN_A_ROW and trees[0].visit_count[0] > 0
+    assert [tree.info["faults"] for tree in trees[1:]] == [{}, {}] and all(tree.fault is None for tree in trees)
+
+
+def test_a_run_whose_world_is_gone_while_its_trees_grow_ends_and_keeps_none_of_them(tmp_path: Path) -> None:
+    make: Any = lambda: Fails(starts=lambda resets: resets == 1)  # noqa: E731
+    work = collect.trees(make, ScriptedPolicy(mostly_right), None, SearchSettings(40, 6))
+    message = "booking must show a first page; 8 tasks in a row had none, the last: ValueError"
+    with RunStore.open(tmp_path / "run", {}) as store:
+        with pytest.raises(EnvError, match=message):
+            collect.collect(store, "x", attempts(TASKS[:12]), collect.inline(work), in_flight=12, on_item=ignore)
+        assert store.count("x", TREE) == 0
 
 
 def test_a_stage_none_of_whose_few_tasks_begins_ends_the_run(tmp_path: Path) -> None:

@@ -9,14 +9,14 @@ import numpy as np
 from agentq import envs
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.searching.branching import at_random, branched
-from agentq.searching.demonstrate import inspect
+from agentq.searching.demonstrate import inspect, with_rollout
 from agentq.searching.rollout import RolloutSettings, rollout
 from agentq.searching.run import wait_for
 from agentq.searching.selection import SearchSettings, forest_for
 from agentq.searching.tree import TreeSearch
 from agentq.seeds import Stream, task_seed
 from agentq.types import EnvAction, History, Proposal, Split, StepResult
-from tests.test_search import TASK, Lock, _click
+from tests.test_search import TASK, Lock, Passing, _click
 
 SAMPLING = RolloutSettings(temperature=0.3, seed=5, attempt=2)
 
@@ -97,6 +97,16 @@ def test_every_state_of_an_inspection_has_a_seed_of_its_own() -> None:
     tree = wait_for(inspect(demonstration, policy, SAMPLING))
     assert policy.asked == [(1, task_seed(5, TASK, 2, Stream.INSPECTION, t), 0.3) for t in range(3)]
     assert tree.parent.tolist() == [-1, 0, 0, 1, 1, 3, 3]
+
+
+def test_a_success_on_the_way_is_no_success_of_a_demonstration_or_of_the_episode_beside_it() -> None:
+    passing = wait_for(rollout(Passing(), TASK, ScriptedPolicy(_click), RolloutSettings()))
+    assert passing is not None and [step.result.success for step in passing.steps] == [False, True, False]
+    tree = wait_for(inspect(passing, ScriptedPolicy(_click), SAMPLING))
+    assert not with_rollout(tree, passing).success.any()
+    won = replace(passing, success=True)
+    tree = with_rollout(wait_for(inspect(won, ScriptedPolicy(_click), SAMPLING)), won)
+    assert np.flatnonzero(tree.success).tolist() == [5, 9]  # the last step of each
 
 
 def test_a_return_is_the_sum_of_an_episodes_rewards() -> None:

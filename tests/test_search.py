@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,17 @@ class Lock:
 
     def close(self) -> None:
         pass
+
+
+class Passing(Lock):
+    """A lock that says success at the second click, and never at the third, which ends the episode."""
+
+    def step(self, env_action: EnvAction | None) -> StepResult:
+        result = super().step(env_action)
+        return replace(result, reward=0.0, success=len(self.clicked) == 2)
+
+    def fork(self) -> Passing:
+        return Passing()
 
 
 def _click(history: History, rng: np.random.Generator) -> tuple[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from tests.records_factory import click, make_proposal, make_task
 from tests.test_search import TASK, Lock
 
 PAGE = Observation("page")
+ENDS = ("terminated", "truncated")
 
 
 class LastFirst:
@@ -58,6 +60,18 @@ def test_a_broken_node_has_its_fault_and_does_not_end_an_episode() -> None:
     tree = record(make_task(), [root, ended, broken], table, {})
     assert tree.flags.tolist() == [0, TERMINAL | EXHAUSTED, EXHAUSTED]
     assert tree.error_kind == [None, None, "timeout"] and tree.reward.tolist() == [0.0, 0.5, 0.0]
+
+
+def test_a_success_on_the_way_is_none_unless_the_episode_ends_with_it() -> None:
+    root = Node(history=History("q", PAGE))
+    shown = StepResult(PAGE, success=True)
+    results = [shown, StepResult(PAGE, terminated=True), *(replace(shown, **{end: True}) for end in ENDS)]
+    nodes = [root, *(Node(root, make_proposal(i), history=History("q", PAGE), result=r) for i, r in enumerate(results))]
+    numbers = {name: np.zeros(5) for name in ("depth", "visit_count", "value_sum", "critic_value")}
+    table = {**numbers, "parent": np.array([-1, 0, 0, 0, 0]), "flags": np.zeros(5, int)}
+    tree = record(make_task(), nodes, table, {})
+    assert tree.success.tolist() == [False, False, False, True, True]
+    assert [node.won for node in nodes] == tree.success.tolist()
 
 
 def test_a_node_that_broke_too_often_is_not_executed_again() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from agentq.errors import BudgetSpent
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.searching.faults import Resets
@@ -10,7 +12,7 @@ from agentq.searching.selection import SearchSettings
 from agentq.searching.steps import search_steps
 from agentq.searching.tree import TreeSearch
 from agentq.types import History, Proposal, StepResult
-from tests.test_search import TASK, Lock, _click
+from tests.test_search import TASK, Lock, Passing, _click
 
 
 class Spends(ScriptedPolicy):
@@ -44,6 +46,16 @@ def test_a_search_at_each_step_tells_of_all_its_rollouts_and_of_a_share_only_by_
         assert [n for n, _ in told] == [*range(1, tree.info["iterations"] + 1)] and len(told) > 3
         shares = [share for _, share in told]
         assert shares == sorted(shares) and shares[-1] == (tree.info["calls"] / max_calls if max_calls else 0.0)
+
+
+def test_a_success_on_the_way_is_no_success_of_a_search_at_each_step() -> None:
+    settings = SearchSettings(num_iterations=4, num_proposals=3, stop_on_success=True)
+    search = TreeSearch(Passing(), TASK, ScriptedPolicy(_click), settings)
+    tree = wait_for(search_steps(search))
+    assert len(tree) == 4 and not tree.info["succeeded"] and not search.succeeded and not tree.success.any()
+    cut = TreeSearch(Passing(), TASK, ScriptedPolicy(_click), replace(settings, max_calls=21))
+    tree = wait_for(search_steps(cut))  # ends on a page that says success
+    assert len(tree) == 3 and not tree.info["succeeded"] and not tree.success.any()
 
 
 def test_an_episode_that_ends_before_the_success_it_knows_has_not_succeeded() -> None:

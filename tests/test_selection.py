@@ -198,6 +198,12 @@ def test_a_rule_with_priors_refuses_an_engine_without_log_probabilities(rule: Se
         ),
         ({"selection": "gumbel", "alpha": 0.5}, "search.alpha must be 1 with gumbel, .*; got 0.5"),
         ({"selection": "gumbel", "num_iterations": 2**40}, "must be another than gumbel where the number of rollouts"),
+        ({"selection": "uctt"}, "search.selection must be a rule; got 'uctt'; did you mean 'uct'?"),
+        ({"selection": None}, "search.selection must be a rule; got None; known: best_first, gumbel, "),
+        ({"c_exp": math.nan}, "c_exp must be finite, at least 0; got nan"),
+        ({"c_exp": -1.0}, "c_exp must be finite, at least 0; got -1.0"),
+        ({"temperature": math.inf}, "temperature must be finite, at least 0; got inf"),
+        ({"alpha": 1.5}, "alpha must be finite, at least 0 and at most 1; got 1.5"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused_in_one_line(settings: dict[str, Any], message: str) -> None:
@@ -288,6 +294,25 @@ def test_thompson_goes_wider_by_untried_proposals_then_by_further_samples(rule: 
     ends = np.flatnonzero(tree.depth == 3)
     assert tree.visit_count[ends].max() > 1  # a finished episode counts again, without a step
     assert tree.info["env_steps"] <= len(tree) - 1
+
+
+def test_thompson_beta_refuses_a_return_that_it_cannot_take_in_one_line() -> None:
+    class Rich(Lock):
+        def step(self, env_action: EnvAction | None) -> StepResult:
+            result = super().step(env_action)
+            return replace(result, reward=self.pays * result.terminated)
+
+        pays = 3.0
+
+    said = r"^the returns of lock must be in \[0, 1\] for search.selection thompson_beta; got 3: use thompson_gaussian$"
+    with pytest.raises(ConfigError, match=said):
+        _search(Rich(), "thompson_beta")
+    Rich.pays = -0.5
+    with pytest.raises(ConfigError, match=r"thompson_beta; got -0\.5"):
+        _search(Rich(), "thompson_beta")
+    assert _search(Rich(), "thompson_gaussian").visit_count[0] == 14
+    Rich.pays = 1.0
+    assert _search(Rich(), "thompson_beta").visit_count[0] == 14
 
 
 # several leaves

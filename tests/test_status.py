@@ -134,6 +134,11 @@ def test_tasks_that_take_long_to_ask_for_are_counted_and_those_with_a_record_are
         lines = out.getvalue().splitlines()  # after 6 s and after 9 s
         store._execute("UPDATE items SET record = ? WHERE seed = ?", (b"damaged", seeds[3]))
         assert ask_for_tasks("far", Split.TRAIN, 40, 5, shown, store)[3].instruction == "" and asked[4] == (8, 1)
+        nameless = Task("far", seeds[16], Split.TRAIN, "")  # it did not start when it was asked for its instruction
+        store.add_trajectory("eval", f"{seeds[16]}/0", replace(made, task=nameless))
+        asked.clear()
+        ask_for_tasks("far", Split.TRAIN, 40, 5, shown, store)
+        assert asked == [(8, 1), (21, 1)]
         assert [t.instruction for t in again] == ["known"] * 16 + [""] + ["known"] * 23
     assert [line.partition(",")[0] for line in lines] == ["train tasks: 32/40 tasks", "train tasks: 40/40 tasks"]
     assert lines[-1].endswith("0 s left")

@@ -19,7 +19,7 @@ from agentq.agent.prompts import Messages, policy_messages
 from agentq.credit.pairs import paired_nodes, success_steps, tree_success_nodes
 from agentq.envs.contract import from_file
 from agentq.errors import ConfigError, StoreError, require
-from agentq.results import SearchResult
+from agentq.evaluation.outcomes import counted_episode
 from agentq.store.durable import make_directory, write_whole
 from agentq.store.records import TreeRecord
 from agentq.store.run import TRAJECTORY, TREE, RunStore
@@ -140,16 +140,16 @@ def nodes(store: RunStore, stage: str, _: Compose) -> Iterator[Row]:
 
 
 def sessions(store: RunStore, stage: str, compose: Compose) -> Iterator[Row]:
-    """Each episode, and the best one of each tree, in the Session Trace Simple Format that the hub's viewer shows.
+    """Each episode, and the one that counts of each tree, in the Session Trace Simple Format of the hub's viewer.
 
     `lines` are those of the session's file: a header, the prompt, then each action as a call of a tool and the page
     that it led to as the tool's answer. An action that could not be read is plain text, answered by the user.
 
     Source: https://huggingface.co/docs/hub/session-traces-format.
     """
-    best = ((str(tree.task.seed), SearchResult(tree).trajectory) for tree in store.trees(stage))
+    counted = ((str(tree.task.seed), counted_episode(tree)) for tree in store.trees(stage))
     told = ((key, t) for key in sorted(store.keys(stage)) if (t := store.trajectory(stage, key)))
-    for key, episode in chain(best, told):
+    for key, episode in chain(counted, told):
         if episode.steps:
             yield {"lines": _session(episode, f"{stage}/{key}", compose)}
 

@@ -94,6 +94,16 @@ LINES: Lines = {
         ("self.result.terminated or self.result.truncated)", "self.result.terminated)"),
         ("f.kind if f else None", "None"),
     ],
+    ("nodes.py", "test_search_nodes"): [("return self.ended and self.result", "return self.result")],
+    ("faults.py", "test_faults"): [
+        ("self.without.add(seed)", "self.without.add(len(self.without))"),
+        ("self.without.clear()", "pass"),
+    ],
+    ("selection.py", "test_selection"): [
+        ('if selection == "thompson_beta" and not 0 <= value <= 1:', "if not 0 <= value <= 1:"),
+        ("not 0 <= value <= 1", "value > 1"),
+    ],
+    ("checked.py", "test_checked"): [('"end": end}', '"end": 0}')],
     ("selection.py", PRIORS): [
         ("p.action_logp if", "p.action_logp / len(p.logps) if"),
         ("np.exp(logps - logps.max())", "np.exp(logps)"),
@@ -152,6 +162,7 @@ LINES: Lines = {
         ("settings, grown.started + i)", "settings, i)"),
         ("sum(reward[i] for i in grown.path(end))", "reward[end]"),
         ("grown.lost += chain", "pass"),
+        ("return self.ended and not self.broken and self.result", "return not self.broken and self.result"),
         ("parent = len(grown.nodes)\n", "pass\n"),
         ("[nodes[end].tree for end in ends]", "[0 for end in ends]"),
     ],
@@ -178,7 +189,8 @@ LINES: Lines = {
         ('counts["env_steps"] + turns', "turns"),
         ('counts["env_steps"] + turns', 'counts["env_steps"]'),
         ('settings.seed, counts["iterations"],', "settings.seed, 0,"),
-        ("one = found[ends.index(choice(tree))]", "one = found[0]"),
+        ("one = found[ends.index(end)]", "one = found[0]"),
+        ('"end": end}', '"end": 0}'),
         ("if answered and score]", "if score]"),
     ],
     ("tree.py", "test_choices"): [
@@ -188,8 +200,8 @@ LINES: Lines = {
     ("steps.py", STEPS): [
         ("node, search.settings.num_iterations", "node, 0"),
         ("search.taken.append(_told(search, search.nodes[best]))", "search.taken.append(_told(search, search.root))"),
-        ("any(each.result is not None and each.result.success for each in kept.values())", "False"),
-        ('"succeeded": bool(won)', '"succeeded": search.succeeded'),
+        ("any(each.won for each in kept.values())", "False"),
+        ('"succeeded": search.root.won', '"succeeded": search.succeeded'),
         ("search.forest.recommend([search.tree]).tolist()", "[search.root.children[-1].id]"),
     ],
     ("partial.py", KILLED): [
@@ -270,7 +282,7 @@ LINES: Lines = {
         ("found = self.given.pop(seed, None)", "found = self.given.get(seed)"),
         ("OSError):\n                os._exit(0)", "OSError):\n                return"),
     ],
-    ("worker.py", PAGES): [('self.send("page", (env, said))', 'self.send("page", None)')],
+    ("worker.py", PAGES): [('self.send("page", (env, seed, said))', 'self.send("page", None)')],
     ("worker.py", BEGUN): [("error.add_note(lines)", "pass"), ('self.send("failed", error)\n', "pass\n")],
 }  # fmt: skip
 

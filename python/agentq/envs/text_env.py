@@ -4,11 +4,12 @@ server."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from agentq.envs.browser.budget import MAX_TOKENS, fit
-from agentq.envs.protocol import BROKEN_IN_A_ROW
+from agentq.envs.protocol import BROKEN_IN_A_ROW, RESETS
 from agentq.envs.replies import AboutReply, AdviceReply, ResetReply, StepReply, one_line
 from agentq.envs.site import printable
 from agentq.envs.tools import Tool, Toolbox, told_of
@@ -21,29 +22,35 @@ from agentq.verbs import verb
 class TextEnv:
     """One live session; see `agentq.envs.protocol.Env`. Subclasses define `start` and `_act`.
 
-    `cut`: number of lines of the present page beyond the token budget of an observation.
+    `cut`: number of lines of the present page beyond the token budget of an observation. `instruction`: what the latest
+    reset gave; empty before the first one.
     """
 
     def __init__(self, name: str, max_steps: int, tools: Sequence[dict[str, Any]] = ()) -> None:
         self.name, self.max_steps = name, max_steps
         self._toolbox = Toolbox(map(Tool.read, tools))
-        self.cut = 0
+        self.cut, self.instruction = 0, ""
         self._shown = self._last = Observation("")  # the page; the page with the notes of a step, as returned
         self._steps = -1  # -1: no episode
         self._over = False
 
     def reset(self, task: Task) -> Observation:
-        """Start `task` afresh. Raises ConfigError for another environment's task, EnvError if it does not start."""
+        """Start `task` afresh. A task without an instruction gets it here, as `instruction`.
+
+        Raises:
+            ConfigError: for another environment's task.
+            EnvError: if it does not start, gives no instruction, or gives another one than the task has.
+        """
         if task.env != self.name:
             raise ConfigError(f"task.env must be '{self.name}'; got '{task.env}'")
         start = self.start(task.seed)
-        if not task.instruction:
-            raise EnvError(f"a task must have an instruction; seed {task.seed} did not start when it was asked for one")
-        if start.instruction != task.instruction:
+        if not start.instruction:
+            raise EnvError(f"an instruction must not be empty; got '' at the reset with seed {task.seed}")
+        if task.instruction and start.instruction != task.instruction:
             said = f"'{one_line(task.instruction)}'; got '{one_line(start.instruction)}'"
             raise EnvError(f"a seed must give one instruction, {said}")
         self._shown = self._last = self._observation(start.text, start.url)
-        self._steps, self._over = 0, False
+        self._steps, self._over, self.instruction = 0, False, start.instruction
         return self._shown
 
     def start(self, seed: int) -> ResetReply:
@@ -148,8 +155,8 @@ def tasks_by_reset(
 ) -> list[Task]:
     """Tasks by seed of an environment with the description `about`.
 
-    `instruction(seed)` resets the environment. A seed that does not start has a task without an instruction, and its
-    reset fails.
+    `instruction(seed)` resets the environment, and is tried RESETS times. A seed that does not start has a task without
+    an instruction, which is asked for again at its reset.
 
     Raises:
         EnvError: if BROKEN_IN_A_ROW consecutive seeds do not start.
@@ -159,10 +166,17 @@ def tasks_by_reset(
     tools = told_of(about.tools)
     for seed in seeds:
         try:
-            said, failed = instruction(seed), 0
+            said, failed = _asked(instruction, seed), 0
         except EnvError:
             said, failed = "", failed + 1
             if failed == BROKEN_IN_A_ROW:
                 raise
         found.append(Task(name, seed, split, said, taken, language, about.keeps_pages, tools=tools))
     return found
+
+
+def _asked(instruction: Callable[[int], str], seed: int) -> str:
+    for _ in range(RESETS - 1):
+        with suppress(EnvError):
+            return instruction(seed)
+    return instruction(seed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -60,7 +61,22 @@ def best_end(tree: TreeRecord) -> int:
 
 def best_episode(tree: TreeRecord) -> Trajectory:
     """The episode that ends at `best_end`. Its success is whether any episode of the tree solved the task."""
-    path = tree.path(best_end(tree))
+    return _episode(tree, best_end(tree), success=bool(tree.success.any()))
+
+
+def counted_episode(tree: TreeRecord) -> Trajectory:
+    """The episode that was chosen, with the checker's verdict on it, where the checker did not tell the search.
+
+    Else `best_episode`; also for records of versions that did not keep the end of the chosen episode.
+    """
+    found = tree.info.get("checked", {})
+    if "end" not in found:
+        return best_episode(tree)
+    return replace(_episode(tree, found["end"], success=found["success"]), return_=found["return"])
+
+
+def _episode(tree: TreeRecord, end: int, *, success: bool) -> Trajectory:
+    path = tree.path(end)
     steps = []
     for before, node in pairwise(path):
         page, proposal, after = tree.observation[before], tree.proposal[node], tree.observation[node]
@@ -73,7 +89,7 @@ def best_episode(tree: TreeRecord) -> Trajectory:
             error_kind=tree.error_kind[node],
         )
         steps.append(Step(page, proposal, result))
-    return Trajectory(tree.task, tuple(steps), sum(step.result.reward for step in steps), bool(tree.success.any()))
+    return Trajectory(tree.task, tuple(steps), sum(step.result.reward for step in steps), success)
 
 
 def _return(tree: TreeRecord, end: int) -> float:

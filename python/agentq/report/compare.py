@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from agentq.errors import ConfigError
 from agentq.evaluation.comparison import Comparison, compare, compare_seeds
-from agentq.evaluation.outcomes import best_episode, of_tree
+from agentq.evaluation.outcomes import counted_episode, of_tree
 from agentq.evaluation.stats import wilson
 from agentq.store.run import RunStore
 from agentq.types import Trajectory
@@ -103,7 +103,7 @@ def _measured(store: RunStore) -> list[str]:
 def _episodes(store: RunStore, stage: str) -> list[Trajectory]:
     """The episodes of a stage; of a search that the world did not break, the one that counts."""
     trees = [tree for tree in store.trees(stage) if not of_tree(tree).broken]
-    return [*store.trajectories(stage), *(replace(best_episode(t), success=of_tree(t).success) for t in trees)]
+    return [*store.trajectories(stage), *(replace(counted_episode(t), success=of_tree(t).success) for t in trees)]
 
 
 def _rung(stage: str) -> str:

@@ -53,6 +53,11 @@ class BranchNode:
     def ended(self) -> bool:
         return self.result is not None and (self.result.terminated or self.result.truncated or self.result.broken)
 
+    @property
+    def won(self) -> bool:
+        """Whether the episode ended here with success, which is read at its end alone."""
+        return self.ended and not self.broken and self.result is not None and self.result.success
+
 
 @dataclass(slots=True)
 class Grown:
@@ -106,8 +111,8 @@ async def branched(
     if not 1 <= initial <= total:
         raise ConfigError(f"initial must be in [1, {total}]; got {initial}")
     try:
-        first = await (resets or Resets()).first_page(env, task)
-        grown = Grown([BranchNode(History.of(task, first), await ask(env, env.snapshot))])
+        task, first = await (resets or Resets()).first(env, task)
+        grown = Grown([BranchNode(first, await ask(env, env.snapshot))])
     except Broken as fault:
         return broken_tree(task, fault)
     try:
@@ -252,14 +257,14 @@ def _record(task: Task, grown: Grown) -> TreeRecord:
         proposal=[n.proposal for n in nodes],
         observation=[None if n.broken else n.history.observation for n in nodes],
         reward=reward,
-        success=np.array([bool(n.result and n.result.success and not n.broken) for n in nodes]),
+        success=np.array([n.won for n in nodes]),
         error_kind=[n.result.error_kind if n.result else None for n in nodes],
         restored=[n.restored for n in nodes],
         info={
             "env_steps": len(made),
             "prompt_tokens": sum(len(p.prompt_ids) for p in made),
             "generated_tokens": sum(len(p.token_ids) for p in made),
-            "succeeded": any(n.result is not None and n.result.success for n in nodes),
+            "succeeded": any(n.won for n in nodes),
             "faults": dict(grown.faults),
             "ends": ends,
             "trees": [nodes[end].tree for end in ends],

@@ -12,10 +12,11 @@ from agentq.store.records import TreeRecord
 async def checked(tree: TreeRecord, env: Env, resets: Resets) -> TreeRecord:
     """The tree of a search told by a judge, with the checker's verdict on its best path by value in its `info`.
 
-    The path is taken again in `env`, whose steps count as the search's.
+    The path is taken again in `env`, whose steps count as the search's. `end` is its last node.
     """
-    path = [tree.proposal[node] for node in tree.path(by_value(tree))[1:]]
-    found = {"success": False, "return": 0.0, "steps": len(path), "broken": tree.fault is not None}
+    end = by_value(tree)
+    path = [tree.proposal[node] for node in tree.path(end)[1:]]
+    found = {"success": False, "return": 0.0, "steps": len(path), "broken": tree.fault is not None, "end": end}
     tree.info |= {"checked": found, "succeeded": False}
     if not path:
         return tree

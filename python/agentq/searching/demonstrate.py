@@ -16,7 +16,7 @@ from agentq.envs.protocol import SiteEnv
 from agentq.envs.web_env import Advice, Expert
 from agentq.errors import AgentqError, EnvError
 from agentq.policies.protocol import Policy
-from agentq.searching.faults import Broken, Resets, broken_tree, of_the_world, take
+from agentq.searching.faults import Broken, Resets, broken_tree, of_the_world, take, told
 from agentq.searching.rollout import RolloutSettings, broken_episode, used
 from agentq.seeds import Stream, task_seed
 from agentq.store.records import TERMINAL, TreeRecord
@@ -52,9 +52,11 @@ def _attempt(
     env: SiteEnv, expert: Expert, task: Task, write: Callable[[History, str], Proposal], resets: Resets
 ) -> Trajectory:
     try:
-        history = History.of(task, resets.begin(env, task))
+        page = resets.begin(env, task)
     except Broken as fault:
         return broken_episode(task, fault, {})
+    task = told(env, task)
+    history = History.of(task, page)
     steps: list[Step] = []
     while not steps or not (steps[-1].result.terminated or steps[-1].result.truncated or steps[-1].result.broken):
         advice = _ask(expert, task, env, len(steps) + 1)
@@ -123,9 +125,8 @@ async def inspect(demonstration: Trajectory, policy: Policy, settings: RolloutSe
     n = len(parent)
     visits = np.array([1] + [1, 0] * len(steps))
     reward = np.array([0.0] + [x for step in steps for x in (step.result.reward, 0.0)])
-    success = np.array([False] + [x for step in steps for x in (step.result.success, False)])
-    flags = np.zeros(n)
-    flags[n - 2] = TERMINAL
+    flags, success = np.zeros(n), np.zeros(n, bool)
+    flags[n - 2], success[n - 2] = TERMINAL, demonstration.success
     return TreeRecord(
         task=task,
         parent=np.array(parent),
@@ -160,8 +161,8 @@ def with_rollout(tree: TreeRecord, episode: Trajectory) -> TreeRecord:
         return replace(tree, info=info)
     steps, n = episode.steps, len(tree)
     path, results = np.arange(n, n + len(steps)), [step.result for step in steps]
-    flags = np.zeros(len(steps), tree.flags.dtype)
-    flags[-1] = TERMINAL
+    flags, success = np.zeros(len(steps), tree.flags.dtype), np.zeros(len(steps), bool)
+    flags[-1], success[-1] = TERMINAL, episode.success
     visits = np.concatenate([tree.visit_count, np.ones(len(steps), tree.visit_count.dtype)])
     visits[0] += 1
     values = np.concatenate([tree.value_sum, np.full(len(steps), episode.return_)])
@@ -177,7 +178,7 @@ def with_rollout(tree: TreeRecord, episode: Trajectory) -> TreeRecord:
         proposal=[*tree.proposal, *(step.proposal for step in steps)],
         observation=[*tree.observation, *(result.observation for result in results)],
         reward=np.concatenate([tree.reward, [result.reward for result in results]]),
-        success=np.concatenate([tree.success, [result.success for result in results]]),
+        success=np.concatenate([tree.success, success]),
         error_kind=[*tree.error_kind, *(result.error_kind for result in results)],
         restored=[*tree.restored, *[None] * len(steps)],
         info=info | {"rollout": n},

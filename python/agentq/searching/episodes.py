@@ -64,15 +64,16 @@ async def chosen_of(
             found.append(t)
     answers = [t.steps[-1].result.terminated for t in found]
     scores = [await score(_last(t)) for t, answered in zip(found, answers, strict=True) if answered and score]
-    tree = _tree(task, found)
+    tree = _tree(found[0].task if found else task, found)
     ends: list[int] = tree.info["ends"]
     tree.info |= {**counts, "calls": counts["env_steps"], "faults": dict(faults), "scores": scores}
     tree.info["answers"] = [end for end, answered in zip(ends, answers, strict=True) if answered]
     if found:
-        one = found[ends.index(choice(tree))]
-        verdict = {"success": one.success, "return": one.return_, "steps": len(one.steps), "broken": False}
+        end = choice(tree)
+        one = found[ends.index(end)]
+        verdict = {"success": one.success, "return": one.return_, "steps": len(one.steps), "broken": False, "end": end}
     else:
-        verdict = {"success": False, "return": 0.0, "steps": 0, "broken": bool(faults)}
+        verdict = {"success": False, "return": 0.0, "steps": 0, "broken": bool(faults), "end": 0}
     tree.info |= {"checked": verdict, "succeeded": verdict["success"]}
     return tree
 
@@ -97,8 +98,8 @@ def _tree(task: Task, episodes: Sequence[Trajectory]) -> TreeRecord:
     for start, end, t in zip(first, ends, episodes, strict=True):
         depth[start : end + 1], value[start : end + 1] = np.arange(1, len(t.steps) + 1), t.return_
     parent[0], value[0] = -1, sum(t.return_ for t in episodes)
-    visits, flags = np.ones(n), np.zeros(n)
-    visits[0], flags[ends] = len(episodes), TERMINAL
+    visits, flags, success = np.ones(n), np.zeros(n), np.zeros(n, bool)
+    visits[0], flags[ends], success[ends] = len(episodes), TERMINAL, [t.success for t in episodes]
     proposals: list[Proposal | None] = [None, *(step.proposal for step in steps)]
     pages: list[Observation | None] = [steps[0].observation if steps else None]
     return TreeRecord(
@@ -112,7 +113,7 @@ def _tree(task: Task, episodes: Sequence[Trajectory]) -> TreeRecord:
         proposal=proposals,
         observation=[*pages, *(step.result.observation for step in steps)],
         reward=np.array([0.0, *(step.result.reward for step in steps)]),
-        success=np.array([False, *(step.result.success for step in steps)]),
+        success=success,
         error_kind=[None, *(step.result.error_kind for step in steps)],
         info={"ends": ends},
     )

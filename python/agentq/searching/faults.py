@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from agentq.error_kinds import RESET_FAILED, SESSION_LOST
 from agentq.errors import AgentqError, EnvError
 from agentq.searching.run import Args, Result, call
 from agentq.store.records import TreeRecord
-from agentq.types import EnvAction, Observation, StepResult, Task
+from agentq.types import EnvAction, History, Observation, StepResult, Task
 
 
 class Broken(Exception):
@@ -36,23 +36,29 @@ class Broken(Exception):
 class Resets:
     """First pages of a stage's tasks, and how far its searches are.
 
-    `most_in_a_row`: end the run after this many consecutive tasks without a first page; 0 disables.
+    `most_in_a_row`: end the run when this many different tasks in a row had no first page; 0 disables. A task counts
+    once, however often its reset fails, as in the replays of a search.
     `grew`: told that a search of a task, by its seed, has made so many rollouts, and that share of its work; 0 if no
     one knows.
     """
 
     most_in_a_row: int = 0
     grew: Callable[[int, int, float], None] = lambda seed, rollouts, share: None
-    in_a_row: int = 0
+    without: set[int] = field(default_factory=set)  # seeds of the tasks that failed since the latest first page
     latest: tuple[str, str] = ("", "")  # environment and message of the latest failure
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def in_a_row(self) -> int:
+        """Number of different tasks that had no first page since the latest one was shown."""
+        return len(self.without)
 
     def begin(self, env: Env, task: Task) -> Observation:
         """The first page of `task`.
 
         Raises:
             Broken: if the environment raised at every attempt.
-            EnvError: if that happened for too many consecutive tasks.
+            EnvError: if that happened for too many tasks in a row.
         """
         for _ in range(RESETS):
             try:
@@ -62,17 +68,19 @@ class Resets:
             else:
                 self.shown()
                 return page
-        self.failed(task.env, said)
+        self.failed(task.env, task.seed, said)
         raise Broken(RESET_FAILED, said)
 
     def shown(self) -> None:
         """Count a first page."""
-        self.in_a_row = 0
-
-    def failed(self, env: str, said: str) -> None:
-        """Count a task without a first page. Raises EnvError after too many consecutive ones."""
         with self._lock:
-            self.in_a_row, self.latest = self.in_a_row + 1, (env, said)
+            self.without.clear()
+
+    def failed(self, env: str, seed: int, said: str) -> None:
+        """Count a task without a first page. Raises EnvError after too many different ones in a row."""
+        with self._lock:
+            self.without.add(seed)
+            self.latest = env, said
             if 0 < self.most_in_a_row <= self.in_a_row:
                 raise self.gone()
 
@@ -80,11 +88,22 @@ class Resets:
         """`begin`, in a thread if the environment waits for another process."""
         return await call(env, self.begin, env, task)
 
+    async def first(self, env: Env, task: Task) -> tuple[Task, History]:
+        """The task, see `told`, and the history at its first page. Raises as `begin` does."""
+        page = await self.first_page(env, task)
+        task = told(env, task)
+        return task, History.of(task, page)
+
     def gone(self) -> EnvError:
         """The error that ends a run whose environment cannot be driven at all."""
         name, said = self.latest
         tasks = f"{self.in_a_row} tasks in a row" if self.in_a_row > 1 else "the task"
         return EnvError(f"{name} must show a first page; {tasks} had none, the last: {said}")
+
+
+def told(env: Env, task: Task) -> Task:
+    """The task with the instruction that its reset gave, if it did not start when it was asked for one before."""
+    return task if task.instruction else replace(task, instruction=getattr(env, "instruction", ""))
 
 
 async def ask(env: Env, method: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs) -> Result:

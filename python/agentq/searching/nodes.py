@@ -44,6 +44,11 @@ class Node:
     def ended(self) -> bool:
         return self.result is not None and (self.result.terminated or self.result.truncated)
 
+    @property
+    def won(self) -> bool:
+        """Whether the episode ended here with success, which is read at its end alone."""
+        return self.ended and self.result is not None and self.result.success
+
     def path(self) -> list[Node]:
         """The nodes from the episode's first page to this one."""
         found = [self]
@@ -99,7 +104,7 @@ def record(task: Task, nodes: Sequence[Node], table: Mapping[str, np.ndarray], i
         proposal=[node.proposal for node in nodes],
         observation=[node.history.observation if node.history else None for node in nodes],
         reward=np.array([r.reward if r else 0.0 for r in results], dtype=np.float32),
-        success=np.array([bool(r and r.success) for r in results]),
+        success=np.array([node.won for node in nodes]),
         error_kind=[r.error_kind if r else f.kind if f else None for r, f in zip(results, faults, strict=True)],
         restored=[node.restored for node in nodes],
         info=info,

@@ -14,7 +14,7 @@ from agentq.searching.faults import Broken, Resets, take
 from agentq.searching.run import call
 from agentq.searching.unreadable import ended_if_unreadable
 from agentq.seeds import task_seed
-from agentq.types import History, Proposal, Step, Task, Trajectory
+from agentq.types import Proposal, Step, Task, Trajectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ async def _attempt(
 ) -> Trajectory | None:
     info: dict[str, Any] = {"attempt": settings.attempt}
     try:
-        history = History.of(task, await resets.first_page(env, task))
+        task, history = await resets.first(env, task)
     except Broken as fault:
         return broken_episode(task, fault, info)
     steps, repeats = list[Step](), list[Proposal]()

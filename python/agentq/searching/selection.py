@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,7 +14,7 @@ from agentq.errors import ConfigError
 from agentq.seeds import Stream, derive_seed, task_seed
 from agentq.types import Proposal, Task
 
-__all__ = ["GO_WIDER", "NEED_PRIORS", "SearchSettings", "check_forest", "forest_for", "priors"]
+__all__ = ["GO_WIDER", "NEED_PRIORS", "SearchSettings", "check_forest", "check_return", "forest_for", "priors"]
 
 NEED_PRIORS = ("puct", "gumbel")
 MOST_SIMULATIONS = (1 << 32) - 1  # the core's limit for gumbel
@@ -28,7 +29,8 @@ class SearchSettings:
     0: never.
 
     Raises:
-        ConfigError: if a number is less than 1, or the selection rule cannot work with the other settings.
+        ConfigError: if a number is out of range, there is no such selection rule, or it cannot work with the other
+            settings.
     """
 
     num_iterations: int = 10
@@ -47,6 +49,11 @@ class SearchSettings:
         for name in ("num_iterations", "num_proposals", "leaves_in_flight"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be at least 1; got {getattr(self, name)}")
+        for name, most in (("temperature", math.inf), ("c_exp", math.inf), ("alpha", 1.0)):
+            value = getattr(self, name)
+            if not (0 <= value <= most and math.isfinite(value)):
+                above = " and at most 1" if most == 1 else ""
+                raise ConfigError(f"{name} must be finite, at least 0{above}; got {value}")
         check_search(self.selection, self.leaves_in_flight, self.alpha)
         if self.selection == "gumbel" and self.num_iterations > MOST_SIMULATIONS:
             raise ConfigError(
@@ -84,6 +91,15 @@ def check_forest(forest: Forest, settings: SearchSettings, task: Task) -> None:
         want, got = getattr(wanted, name), getattr(forest, name)
         if got != want:
             raise ValueError(f"forest.{name} must be {want!r} for this search; got {got!r}")
+
+
+def check_return(selection: Selection, env: str, value: float) -> None:
+    """Raises ConfigError if the selection rule cannot take an episode's return."""
+    if selection == "thompson_beta" and not 0 <= value <= 1:
+        raise ConfigError(
+            f"the returns of {env} must be in [0, 1] for search.selection thompson_beta; got {value:g}: "
+            "use thompson_gaussian"
+        )
 
 
 def priors(proposals: Sequence[Proposal]) -> np.ndarray:

@@ -59,7 +59,7 @@ def _take(search: TreeSearch, node: Node) -> None:
     search.nodes, search.root, search.left = kept, node, search.settings.num_iterations
     below = set(kept.values())
     search.ends = [end for end in search.ends if end in below]
-    search.succeeded = any(each.result is not None and each.result.success for each in kept.values())
+    search.succeeded = any(each.won for each in kept.values())
 
 
 def _record(search: TreeSearch) -> TreeRecord:
@@ -73,5 +73,4 @@ def _record(search: TreeSearch) -> TreeRecord:
         "critic_value": np.array([node.value for node in path]),
         "flags": np.array([TERMINAL * node.ended for node in path]),
     }
-    won = search.root.result is not None and search.root.result.success
-    return record(search.task, path, columns, {**search.info(), "succeeded": bool(won)})
+    return record(search.task, path, columns, {**search.info(), "succeeded": search.root.won})

@@ -34,7 +34,7 @@ from agentq.searching.faults import Broken, Resets, broken_tree
 from agentq.searching.nodes import Node, ranked_children, record
 from agentq.searching.partial import PartialTrees
 from agentq.searching.run import call
-from agentq.searching.selection import NEED_PRIORS, SearchSettings, forest_for, priors
+from agentq.searching.selection import NEED_PRIORS, SearchSettings, check_return, forest_for, priors
 from agentq.searching.session import TRIES, SearchSession
 from agentq.seeds import Stream, task_seed
 from agentq.store.records import TreeRecord
@@ -61,9 +61,7 @@ class TreeSearch:
     A judge's verdict replaces the environment's reward. With `start` the search begins there: the environment must show
     its observation and be able to restore, and it is not reset. `on_rollout` receives the end of each rollout, broken
     ones included. `make_env` makes the additional sessions of `leaves_in_flight`, which are closed at the end; without
-    it they are forks of `env`.
-
-    `partials` keeps the growing tree, from which a killed search of the same task and settings resumes.
+    it they are forks of `env`. `partials` keeps the growing tree, from which a killed search resumes.
 
     Raises:
         ValueError: if the search cannot begin at `start`, or cannot have that many sessions.
@@ -131,10 +129,11 @@ class TreeSearch:
 
     async def open(self) -> None:
         """Show the first page. Raises Broken if it does not load."""
-        session = self.sessions[0]
-        self.begun = time.perf_counter()
-        self.root.history = self.start or History.of(self.task, await self.resets.first_page(session.env, self.task))
-        session.position = self.root
+        session, self.begun = self.sessions[0], time.perf_counter()
+        self.root.history = self.start
+        if self.start is None:
+            self.task, self.root.history = await self.resets.first(session.env, self.task)
+        session.task, session.position = self.task, self.root
         self.root.snapshot = await session.snapshot()
         if self.partials is not None:
             self.partials.resume(self)
@@ -255,11 +254,12 @@ class TreeSearch:
             self._break(ticket, node, node.fault)
         else:
             assert node.history is not None and node.result is not None
+            check_return(self.settings.selection, self.task.env, node.total)
             self.forest.set_terminal([ticket])
             self.forest.tell_one(ticket, node.total)
             self.ends.append(node)
             self.counts["iterations"] += 1
-            self.succeeded |= bool(node.result.success)
+            self.succeeded |= node.won
             self.on_rollout(node.history, node.result)
 
     def _join(self, rollout: _Rollout) -> None:

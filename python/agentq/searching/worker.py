@@ -77,8 +77,8 @@ class _Told(Resets):
     def shown(self) -> None:
         self.send("page", None)
 
-    def failed(self, env: str, said: str) -> None:
-        self.send("page", (env, said))
+    def failed(self, env: str, seed: int, said: str) -> None:
+        self.send("page", (env, seed, said))
 
 
 class _Kept:

@@ -26,11 +26,16 @@ def drop_stage(store: RunStore, stage: str) -> None:
 
 
 def known_tasks(store: RunStore, seeds: range) -> dict[int, Task]:
-    """Those of the tasks with these seeds of which the run has a record that can be read, by seed."""
+    """Those of the tasks with these seeds of which the run has a record that can be read, by seed.
+
+    A task that was recorded without an instruction is not known: its environment did not start when it was asked.
+    """
     between = "SELECT seed, min(rowid) FROM items WHERE seed >= ? AND seed < ? GROUP BY seed"
     found = {}
     for seed, row in store._execute(between, (seeds.start, seeds.stop)):
         ((record,),) = store._execute("SELECT record FROM items WHERE rowid = ?", (row,))
         with suppress(StoreError, ValueError, TypeError, IndexError), damage_named(store.path / "run.sqlite"):
-            found[seed] = task_of(unpack(record)[0]["task"])
+            task = task_of(unpack(record)[0]["task"])
+            if task.instruction:
+                found[seed] = task
     return found
