@@ -19,6 +19,8 @@ from agentq.policies.decoding import Answering, Decoding
 from agentq.policies.prefix import PrefixCache
 from agentq.policies.protocol import Prompt, SampledAnswer, SampleRequest
 from agentq.policies.transformers_engine import TransformersEngine
+from agentq.policies.trial import choose_columns
+from tests.learn_factory import tiny_llama
 
 PROMPTS = [np.arange(5, 5 + n, dtype=np.int32) for n in (70, 17, 90, 33)]
 
@@ -148,6 +150,14 @@ def test_logits_that_are_not_finite_are_refused_and_not_sampled(family: str, bad
         return tokens(await engine.sample(request(1, max_new_tokens=3)))
 
     assert asyncio.run(main()) == alone(engine, request(1, max_new_tokens=3))
+
+
+def test_a_model_without_finite_logits_is_refused_at_the_start() -> None:
+    model = tiny_llama()
+    with torch.no_grad():
+        model.model.norm.weight.fill_(float("nan"))
+    with pytest.raises(ModelError, match="got NaN or infinity from weights in float32: the weights are damaged"):
+        choose_columns(model)
 
 
 def test_float16_that_overflows_is_told_what_to_use_instead(tmp_path: Path) -> None:

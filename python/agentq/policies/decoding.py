@@ -25,6 +25,7 @@ from agentq.policies.columns import Columns, Growth, PromptRow, SharedColumns
 from agentq.policies.masks import hold, parted
 from agentq.policies.protocol import SampledAnswer, SampleRequest, before_stop
 from agentq.policies.renderer import Renderer
+from agentq.policies.trial import not_finite
 from agentq.policies.usage import Usage
 from agentq.types import StopReason
 
@@ -120,7 +121,8 @@ class Decoding:
             drawn = draw(logits, allowed, torch.from_numpy(uniforms), warmth)
             tokens, logps = (x.cpu().numpy() for x in drawn)
         if not np.isfinite(logps).all():
-            raise ModelError(_not_finite(self.columns))
+            columns: Any = self.columns
+            raise ModelError(not_finite(columns.decoder if isinstance(columns, SharedColumns) else columns.model))
         return tokens.tolist(), logps.tolist()
 
     def _part(self, a: Answering, tokens: list[list[int]], logps: list[list[float]]) -> None:
@@ -162,16 +164,6 @@ class Decoding:
         tally.shortened += a.request.prompt.shortened > 0
         tally.generated_tokens += sum(map(len, a.tokens))
         del a.row, a.growth  # with the last reference to a row, its keys and values are freed
-
-
-def _not_finite(columns: Any) -> str:
-    """What is wrong with a model whose logits are not finite."""
-    model = columns.decoder if isinstance(columns, SharedColumns) else columns.model
-    dtype = model.get_input_embeddings().weight.dtype
-    found = f"logits must be finite; got NaN or infinity from weights in {str(dtype).removeprefix('torch.')}"
-    if dtype == torch.float16:
-        return f"{found}, which overflows above 65504: use bfloat16 or float32 (--model.dtype)"
-    return f"{found}: the weights are damaged or their training has diverged"
 
 
 def draw(logits: Tensor, allowed: Tensor, uniforms: Tensor, temperatures: Tensor) -> tuple[Tensor, Tensor]:

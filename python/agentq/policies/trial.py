@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -27,7 +28,7 @@ def choose_columns(model: Any, switch: Switch | None = None) -> tuple[Callable[[
     model with an adapter.
 
     Raises:
-        ModelError: if no way gives the model's own logits.
+        ModelError: if no way gives the model's own logits, or they are not finite.
     """
     ways: list[tuple[str, Callable[[PrefixCache], Columns], bool]] = []
     mine = model.get_decoder().config._attn_implementation
@@ -45,11 +46,22 @@ def choose_columns(model: Any, switch: Switch | None = None) -> tuple[Callable[[
             continue
         if gap < allowed:
             return make, shared
+        if not math.isfinite(gap):
+            raise ModelError(not_finite(model))
         said = f"logits that differ by {gap:.2g} of their spread"
     raise ModelError(
         "a model must give the same logits token by token as in one pass; "
         f"got {type(model).__name__} with {said}: serve it with vLLM"
     )
+
+
+def not_finite(model: Any) -> str:
+    """What is wrong with a model whose logits are not finite."""
+    dtype = model.get_input_embeddings().weight.dtype
+    found = f"logits must be finite; got NaN or infinity from weights in {str(dtype).removeprefix('torch.')}"
+    if dtype == torch.float16:
+        return f"{found}, which overflows above 65504: use bfloat16 or float32 (--model.dtype)"
+    return f"{found}: the weights are damaged or their training has diverged"
 
 
 def _gap(model: Any, make: Callable[[PrefixCache], Columns]) -> float:
