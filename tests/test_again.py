@@ -11,7 +11,8 @@ import pytest
 from agentq.cli import main
 from agentq.cli.app import COMMANDS as PARSERS
 from agentq.errors import ConfigError, StoreError
-from agentq.recipes.again import FORK, GROWS, command_of, fork, note_finished, note_words, words_of
+from agentq.recipes.again import FORK, GROWS, command_of, fork, note_finished, note_words, stored_in, words_of
+from agentq.recipes.load import read_by
 from agentq.recipes.settings import AgentQ
 from agentq.report.runs import list_runs
 from agentq.store.claim import COMMAND, check_claim
@@ -250,21 +251,87 @@ def test_runs_are_listed_with_their_states(
         note_finished(store)
     RunStore.open(tmp_path / "torn", CONFIG).close()
     (tmp_path / "torn" / "run.sqlite").write_bytes(b"no database")
+    RunStore.open(tmp_path / "bad", CONFIG).close()
+    (tmp_path / "bad" / "config.json").write_text("[]")
+    with RunStore.open(tmp_path / "odd", CONFIG) as store:
+        store.set_note(COMMAND, ["no", "object"])  # type: ignore[arg-type]
     held = Lock(made)
     rows = {Path(row.run).name: row for row in list_runs(tmp_path)}
     held.close()
     assert {name: row.state for name, row in rows.items()} == {
-        "fork": "finished", "run": "running", "torn": "damaged"
+        "fork": "finished", "run": "running", "torn": "damaged", "bad": "damaged", "odd": "damaged"
     }  # fmt: skip
     assert rows["fork"].made_from == f"fork of {made}" and rows["fork"].rounds == "1/1"
     assert [row.state for row in list_runs(made)] == ["stopped"]
     monkeypatch.setenv("COLUMNS", "60")
     assert main(["runs", str(tmp_path), "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["runs"]) == 3
+    assert len(json.loads(capsys.readouterr().out)["runs"]) == 5
     assert main(["runs", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
     assert "train agent_q" in shown and "…" not in shown
     assert main(["runs", str(tmp_path / "nowhere")]) == 2
+
+
+@pytest.mark.parametrize("by", ["environment", "file"])
+def test_resume_holds_to_the_settings_of_the_run_wherever_they_came_from(
+    by: str, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, file = tmp_path / "eval", tmp_path / "own.toml"
+
+    def given(num_tasks: int, max_unreadable: int) -> None:
+        if by == "environment":
+            monkeypatch.setenv("AGENTQ_EVAL__NUM_TASKS", str(num_tasks))
+            monkeypatch.setenv("AGENTQ_RUN__MAX_UNREADABLE", str(max_unreadable))
+        else:
+            file.write_text(f"[eval]\nnum_tasks = {num_tasks}\n[run]\nmax_unreadable = {max_unreadable}\n")
+
+    def forget() -> None:
+        monkeypatch.delenv("AGENTQ_EVAL__NUM_TASKS", raising=False)
+        monkeypatch.delenv("AGENTQ_RUN__MAX_UNREADABLE", raising=False)
+        file.unlink(missing_ok=True)
+
+    def resumed(*more: str) -> int:
+        assert main(["resume", str(out), *more]) == 0, capsys.readouterr().err
+        with RunStore.read(out) as store:
+            assert store.config["run"]["max_unreadable"] == 2
+            assert store.config["eval"]["num_tasks"] == store.count("eval", "trajectory")
+            return store.count("eval", "trajectory")
+
+    given(1, 2)
+    words = ["eval", str(base), "--env=shop", "--model.threads=1", *(["--config", str(file)] if by == "file" else [])]
+    assert main([*words, f"--out={out}"]) == 0
+    given(5, 3)
+    assert resumed() == 1
+    forget()
+    capsys.readouterr()
+    assert resumed() == 1
+    assert ("own.toml is gone" in capsys.readouterr().err) == (by == "file")
+    assert resumed("--eval.num_tasks=2") == 2 == resumed()
+    assert main(["resume", str(out), "--eval.num_tasks=1"]) == 2
+    assert "it can only grow" in capsys.readouterr().err
+    words, _ = command_of(out)
+    assert "--env" not in words and "--run.env=shop" in words and "--eval.num_tasks=2" in words
+    assert not any("max_unreadable" in word for word in words)
+
+
+def test_settings_of_another_version_are_left_to_the_claim() -> None:
+    stored = {"command": "train agent_q", "run": {"seed": 3, "gone": 1}, "nothing": {"x": 1}, "vllm": {"any": 2}}
+    assert read_by(AgentQ, stored_in(stored, {"run": {"env": "shop"}})) == {"run": {"seed": 3}, "vllm": {"any": 2}}
+    assert stored_in(stored, {"run": {"seed": "4"}})["run"] == {"gone": 1}
+
+
+def test_a_fork_finds_the_runs_own_recipe_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "mine.py").write_text(
+        "from dataclasses import replace\nfrom agentq.recipes.agent_q import RECIPE as AGENT_Q\n"
+        'RECIPE = replace(AGENT_Q, name="mine")\n'
+    )
+    monkeypatch.chdir(tmp_path / "there")
+    with RunStore.open(tmp_path / "run", CONFIG | {"command": "train mine"}) as store:
+        note_words(store, ["train", "mine.py"])
+    monkeypatch.chdir(tmp_path)
+    fork(tmp_path / "run", tmp_path / "new", {"train": {"learning_rate": "1e-6"}})
+    assert command_of(tmp_path / "new") == (["train", "mine.py", "--train.learning_rate=1e-6"], tmp_path / "there")
 
 
 def test_resume_gives_the_runs_own_command_with_what_is_added(

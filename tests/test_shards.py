@@ -15,13 +15,16 @@ from agentq.cli import main
 from agentq.errors import ConfigError
 from agentq.policies.usage import Usage
 from agentq.recipes.ladder import climb, rungs_of
+from agentq.recipes.settings import AgentQ
 from agentq.run_settings import read_shard
-from agentq.store.merge import FINISHED, added, merge
+from agentq.store.merge import FINISHED, added, merge, together
 from agentq.store.records import encode_trajectory, encode_tree
 from agentq.store.run import RunStore
+from agentq.store.tables import rows
 from agentq.types import Proposal
 from tests.reads import made
 from tests.recipes_factory import Quiet
+from tests.records_factory import make_tree
 from tests.train_factory import TINY, Taught, recipe_of, same, weights
 
 
@@ -152,10 +155,44 @@ def test_eval_by_shards_and_merge_from_the_command_line(
     assert "all 2 shards must be given; got none of 2" in capsys.readouterr().err
 
 
+def test_a_merged_run_has_the_pair_settings_of_its_shards(tmp_path: Path) -> None:
+    pairs = {"alpha": 0.75, "threshold": 0.5, "min_visits": 1, "max_pairs_per_node": 4}
+    stage = "agent_q/round1/collect"
+
+    def shard(number: int, **changes: float) -> Path:
+        out = tmp_path / f"{number}{'-other' * bool(changes)}"
+        settings = AgentQ.model_validate({"run": {"shard": f"{number}/2"}}).to_dict() | {"command": "train agent_q"}
+        with RunStore.open(out, settings) as store:
+            store.add_tree(stage, make_tree(number - 1, num_nodes=20))
+            note = {"done": 1, "total": 1, "seconds": 0.5, "usage": {"policy": {"requests": 3}}, "engine": {}}
+            store.set_note(stage, {**note, "pairs": pairs | changes, "own": {"number": 7}})
+            store.set_note(FINISHED, {"finished": True})
+        return out
+
+    one, two = shard(1), shard(2)
+    merge([one, two], tmp_path / "merged")
+    with RunStore.read(tmp_path / "merged") as store:
+        note = store.note(stage) or {}
+        assert note["pairs"] == pairs and note["own"] == {"number": 7}
+        assert (note["done"], note["total"], note["seconds"], note["usage"]["policy"]["requests"]) == (2, 2, 1.0, 6)
+        found = list(rows(store, "pairs", None))
+    with RunStore.read(one) as first, RunStore.read(two) as second:
+        assert found == [*rows(first, "pairs", None), *rows(second, "pairs", None)] != []
+    other = shard(2, alpha=1.0)
+    with pytest.raises(ConfigError, match=f"got {stage}.pairs.alpha 0.75 in {one} and 1.0 in {other}"):
+        merge([one, other], tmp_path / "refused")
+    assert not (tmp_path / "refused").exists()
+
+
 def test_shards_are_numbers_from_one_and_notes_add_up() -> None:
     assert read_shard("3/16") == (3, 16)
     for wrong in ("0/2", "3/2", "3", "a/2", "1/-2", "-1/2", "1/2/3"):
         with pytest.raises(ConfigError, match=f"I/N with I from 1 to N, such as 3/16; got '{wrong}'"):
             read_shard(wrong)
     one, other = {"n": 1, "a": {"x": 2.5, "name": "p"}, "f": True}, {"n": 2, "a": {"x": 1, "y": 3}, "f": True}
+    assert together([{"rounds": 1, "done": 1}, {"rounds": 1, "done": 2, "new": 5}]) == {
+        "rounds": 1,
+        "done": 3,
+        "new": 5,
+    }
     assert added(one, other) == {"n": 3, "a": {"x": 3.5, "name": "p", "y": 3}, "f": True}

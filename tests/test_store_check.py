@@ -6,6 +6,7 @@ import json
 import random
 import sqlite3
 import zlib
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from agentq.cli import main
 from agentq.errors import StoreError
 from agentq.store.blobs import ENOUGH, Blobs, kind_of
 from agentq.store.blobs import compress as compressed
-from agentq.store.check import check_run, save
+from agentq.store.check import CheckedPart, check_run, save
 from agentq.store.codec import blob_hash, compress
 from agentq.store.run import RunStore
 from tests.records_factory import make_trajectory, make_tree
@@ -176,6 +177,65 @@ def test_what_is_damaged_is_named_and_the_rest_saved(
             assert_same_tree(tree, make_tree(tree.task.seed, num_nodes=20))
         assert store.note("search") == {"seconds": 1.0}  # so that what is missing is made
         assert store.metrics() == [{"stage": "train", "step": 1, "loss": 0.5}] and store.config == CONFIG
+
+
+def test_a_database_that_is_none_of_a_run_is_damaged_and_nothing_is_saved(run: Path, tmp_path: Path) -> None:
+    def verdict() -> CheckedPart:
+        return next(finding for finding in check_run(run) if finding.part == "run.sqlite")
+
+    with closing(database(run)) as found:
+        found.execute("PRAGMA application_id = 7")
+    assert not verdict().whole and "its mark must be that of agentq" in verdict().said
+    with closing(database(run)) as found:
+        found.execute("ALTER TABLE items RENAME TO things")
+    assert not verdict().whole and "has no table items" in verdict().said
+    for left in run.glob("run.sqlite*"):
+        left.unlink()
+    (run / "run.sqlite").touch()
+    assert not verdict().whole
+    assert main(["check", str(run)]) == 1
+    with pytest.raises(StoreError, match="must be the database of a run; it has no table blobs"):
+        save(run, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("note", ["cut", "list", "bytes", "number", "name"])
+def test_a_stage_with_a_damaged_note_is_named_and_its_items_are_saved(note: str, run: Path, tmp_path: Path) -> None:
+    damaged = {
+        "cut": "note = substr(note, 1, 8)",
+        "list": "note = '[]'",
+        "bytes": "note = CAST(x'7b22fffe223a317d' AS TEXT)",
+        "number": "note = x'37'",
+        "name": "name = CAST(x'fffe' AS TEXT)",
+    }
+    with closing(database(run)) as found:
+        found.execute(f"UPDATE stages SET {damaged[note]} WHERE name = 'search'")
+    parts = {finding.part: finding for finding in check_run(run)}
+    stage = parts["\ufffd\ufffd" if note == "name" else "search"]
+    assert not stage.whole and stage.said.endswith("; the stage's name or note is damaged")
+    assert parts["eval"] == CheckedPart("eval", True, "3 whole")
+    kept, lost = save(run, tmp_path / "new")
+    assert (kept, lost) == ((3, 3) if note == "name" else (6, 0)) and stage.said.startswith(f"{kept - 3} whole")
+    with RunStore.read(tmp_path / "new") as store:
+        assert store.done("search") == (set() if note == "name" else {0, 1, 2}) and store.note("search") is None
+        assert store.done("eval") == {0, 1, 2}
+
+
+def test_a_damaged_key_is_named_and_hides_no_other(run: Path, tmp_path: Path) -> None:
+    with closing(database(run)) as found:
+        found.execute("UPDATE items SET key = CAST(x'ff' AS TEXT) WHERE kind = 'tree' AND key = '1'")
+    stage = next(finding for finding in check_run(run) if finding.part == "search")
+    assert not stage.whole and stage.said.startswith("2 whole, 1 damaged: tree \ufffd (")
+    assert save(run, tmp_path / "new") == (5, 1)
+
+
+def test_settings_that_are_no_object_are_damaged(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run / "config.json").write_text("[]")
+    for words in (["check", str(run)], ["view", str(run)], ["report", str(run)], ["resume", str(run)]):
+        assert main(words) == (1 if words[0] == "check" else 2)
+        told = capsys.readouterr()
+        said = next(line for line in (told.out + told.err).splitlines() if "damaged" in line)
+        assert said.endswith("config.json is damaged: it must be a JSON object; got list")
 
 
 def test_rows_on_both_sides_of_a_damaged_page_are_saved(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from agentq.errors import ConfigError, StoreError
 from agentq.store.claim import check_claim, claimed, is_begun
-from agentq.store.run import RunStore
+from agentq.store.packed import Packed
+from agentq.store.run import PARTIAL, RunStore
 
 CONFIG = {"command": "ladder", "search": {"c_exp": 1.0}}
 
@@ -84,12 +85,14 @@ def test_a_failure_before_the_first_item_leaves_nothing(tmp_path: Path) -> None:
     assert [entry.name for entry in out.iterdir()] == [".lock"]
 
 
-@pytest.mark.parametrize("kept", ["metric", "checkpoint", "file", "live note"])
+@pytest.mark.parametrize("kept", ["metric", "half-grown tree", "checkpoint", "file", "live note"])
 def test_a_failure_after_something_was_kept_leaves_it(kept: str, tmp_path: Path) -> None:
     config = CONFIG | ({"live": {}} if kept == "live note" else {})
     with pytest.raises(ZeroDivisionError), claimed(tmp_path / "run", config, clean=False) as store:
         if kept == "metric":
             store.log("base/eval", 1, loss=0.5)
+        elif kept == "half-grown tree":
+            store.add("base/eval", PARTIAL, "1", Packed(1, b"as `set_partial` packs it", {}))
         elif kept == "checkpoint":
             (store.path / "checkpoints" / "best").mkdir()
         elif kept == "file":
@@ -98,6 +101,8 @@ def test_a_failure_after_something_was_kept_leaves_it(kept: str, tmp_path: Path)
             store.set_note("step", {"allowed": True})
         raise ZeroDivisionError
     assert is_begun(tmp_path / "run")
+    with claimed(tmp_path / "run", config, clean=False) as store:  # the same command goes on with it
+        assert store.count("base/eval", PARTIAL) == (kept == "half-grown tree")
 
 
 def test_a_run_that_was_killed_before_its_first_item_is_begun_anew(tmp_path: Path) -> None:

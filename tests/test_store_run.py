@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,8 @@ import pytest
 from agentq.errors import StoreError
 from agentq.store import RunStore
 from agentq.store.files import cut_torn_line, read_metrics
+from agentq.store.packed import Packed
+from agentq.store.run import PARTIAL, TREE
 from tests.records_factory import make_trajectory, make_tree
 from tests.test_store_records import assert_same_tree
 
@@ -283,8 +286,40 @@ def test_a_flipped_bit_in_a_record_or_blob_gives_a_store_error(run: Path) -> Non
 @pytest.mark.parametrize("text", ["", "{", "[]", "\xff"])
 def test_a_damaged_config_gives_a_store_error(run: Path, text: str) -> None:
     (run / "config.json").write_bytes(text.encode("latin-1"))
-    with pytest.raises(StoreError, match=r"config\.json is damaged"):
+    with pytest.raises(StoreError, match=r"config\.json is damaged: it must be .*JSON"):
         RunStore.open(run, CONFIG)
+    with pytest.raises(StoreError, match=r"config\.json is damaged: it must be .*JSON"):
+        RunStore.read(run)
+
+
+def test_a_note_that_is_no_object_gives_a_store_error(run: Path) -> None:
+    for text in ("[]", "{"):
+        with closing(sqlite3.connect(run / "run.sqlite", isolation_level=None)) as database:
+            database.execute("UPDATE stages SET note = ?", (text,))
+        with RunStore.read(run) as store, pytest.raises(StoreError, match=r"run\.sqlite is damaged"):
+            store.note(store.stages()[0])
+
+
+def test_a_reader_meets_no_row_that_the_writer_replaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer keeps a growing tree anew, and ends another, between two statements of a reader."""
+    with RunStore.open(tmp_path / "run", CONFIG) as writer, RunStore.read(tmp_path / "run") as reader:
+        for seed in (1, 2):
+            writer.add("s", PARTIAL, str(seed), Packed(seed, b"first", {}))
+        execute, statements = RunStore._execute, list[str]()
+
+        def disturbed(self: RunStore, sql: str, values: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
+            found = execute(self, sql, values)
+            if self is reader:
+                statements.append(sql)
+                writer.add("s", PARTIAL, "1", Packed(1, b"then", {}))
+                writer.add("s", TREE, "2", Packed(2, b"ended", {}))  # gets the row of what it replaces
+            return found
+
+        monkeypatch.setattr(RunStore, "_execute", disturbed)
+        assert list(reader._records("s", PARTIAL, lambda record, _: record)) == [b"then"]
+        assert list(reader._records("s", PARTIAL, lambda record, _: record, "1")) == [b"then"]
+        assert list(reader._records("s", PARTIAL, lambda record, _: record, "2")) == []
+        assert statements
 
 
 # Metrics.

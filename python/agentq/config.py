@@ -8,11 +8,11 @@ or training. Every default here is ours.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import Field
 
-from agentq.errors import ConfigError
+from agentq.errors import ConfigError, did_you_mean
 from agentq.eval_settings import MOST_TASKS, Eval, HeldOut
 from agentq.model_settings import VLLM, ModelSettings, Section
 from agentq.run_settings import Run
@@ -75,7 +75,9 @@ class Trees(Search):
 
 
 def check_search(selection: str, leaves_in_flight: int, alpha: float) -> None:
-    """Raises ConfigError if the selection rule does not support this many leaves in flight, or this alpha."""
+    """Raises ConfigError if there is no such selection rule, or it does not support this many leaves or this alpha."""
+    if selection not in (rules := get_args(Selection)):
+        raise ConfigError(f"search.selection must be a rule; got {selection!r}{did_you_mean(str(selection), rules)}")
     if alpha != 1 and selection not in SCORES:
         raise ConfigError(f"search.alpha must be 1 with {selection}, which has no Q to blend; got {alpha}")
     if leaves_in_flight > 1 and selection in GO_WIDER:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from argparse import SUPPRESS, Namespace
 from collections.abc import Mapping
 from dataclasses import fields
@@ -38,7 +39,8 @@ def measured(args: Namespace) -> int:
     from agentq.recipes import run
     from agentq.recipes.find import listing
 
-    inputs = run.Inputs(args.settings, args.config, args.base, args.clean, dry=args.dry_run)
+    made = getattr(args, "made", {})  # by `resume`
+    inputs = run.Inputs(args.settings, args.config, args.base, args.clean, dry=args.dry_run, made=made)
     if args.command == "train":
         result = run.train(args.recipe, inputs)
     elif args.command == "eval":
@@ -66,15 +68,22 @@ RUN_TO = argument("run", type=Path, metavar="RUN", help="the directory of a demo
     "resume", "go on with a run; higher --run.num_rounds or --eval.num_tasks extend it", RUN_TO, JSON, settings=True
 )
 def resume(args: Namespace) -> int:
-    from agentq.recipes.again import command_of
+    from agentq.recipes.again import command_of, stored_in
+    from agentq.store.files import read_object
 
     words, folder = command_of(args.run)
+    made = stored_in(read_object(args.run / "config.json"), args.settings)
     given = [f"--{section}.{name}={value}" for section, table in args.settings.items() for name, value in table.items()]
     words += [*given, f"--run.out={args.run.resolve()}", *(["--json"] if args.json else [])]
     if folder.is_dir():
         os.chdir(folder)  # paths in the words are relative to it
-    made = COMMANDS[words[0]]
-    return made.run(made.parse(words[1:]))
+    own = COMMANDS[words[0]]
+    again = own.parse(words[1:])
+    again.made = made
+    if again.config is not None and not again.config.exists():
+        print(f"agentq: {again.config} is gone; settings that do not affect results have defaults", file=sys.stderr)
+        again.config = None
+    return own.run(again)
 
 
 FORKED = (

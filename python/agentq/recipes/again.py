@@ -13,7 +13,7 @@ from typing import Any
 
 from agentq.config import Settings
 from agentq.errors import ConfigError
-from agentq.recipes.load import NOTHING, Given, load
+from agentq.recipes.load import NOTHING, Given, load, over
 from agentq.recipes.settings import COMMANDS
 from agentq.store.claim import COMMAND
 from agentq.store.database import connect
@@ -73,6 +73,15 @@ def command_of(run: Path) -> tuple[list[str], Path]:
     return list(note["words"]), Path(note["folder"])
 
 
+def stored_in(config: Mapping[str, Any], given: Given = NOTHING) -> Given:
+    """The settings that a run has stored, by section, without those that are `given`."""
+    tables = {section: values for section, values in config.items() if isinstance(values, dict)}
+    return {
+        section: {name: value for name, value in values.items() if name not in given.get(section, {})}
+        for section, values in tables.items()
+    }
+
+
 def fork(run: Path, out: Path, given: Given = NOTHING, *, learn_again: bool = False) -> None:
     """Copy a run to the new directory `out`, where it goes on by itself.
 
@@ -92,7 +101,7 @@ def fork(run: Path, out: Path, given: Given = NOTHING, *, learn_again: bool = Fa
     if out.exists() and any(out.iterdir()):
         raise ConfigError(f"--out must be a new directory; got {out}, which is not empty")
     with closing(Lock(run)), RunStore.read(run) as source:
-        config = _with(source.config, words, given, learn_again)
+        config = _with(source.config, words, folder, given, learn_again)
         trained = source.config["command"].removeprefix("train ")  # the name of its stages
         if learn_again and f"{trained}/round1/collect" not in source.stages():
             raise ConfigError(f"--learn-again needs a run with rollouts of a round; got {run}, which has none")
@@ -110,14 +119,20 @@ def fork(run: Path, out: Path, given: Given = NOTHING, *, learn_again: bool = Fa
         store.set_note(COMMAND, {"words": words + changes, "folder": str(folder), "finished": finished})
 
 
-def _with(config: Mapping[str, Any], words: Sequence[str], given: Given, learn_again: bool) -> dict[str, Any]:
+def _with(
+    config: Mapping[str, Any], words: Sequence[str], folder: Path, given: Given, learn_again: bool
+) -> dict[str, Any]:
     """A run's settings with those `given`. Raises ConfigError if one cannot be changed."""
     from agentq.recipes.find import find_recipe
 
     command = config["command"]
     if learn_again and not command.startswith("train "):
         raise ConfigError(f"--learn-again needs a run of train; got one of {command}")
-    model = COMMANDS[command] if command in COMMANDS else find_recipe(words[1])[1]
+    if command in COMMANDS:
+        model = COMMANDS[command]
+    else:  # a recipe's file is relative to the folder of the run's command
+        own = words[1].endswith(".py") and folder.is_dir()
+        model = find_recipe(str(folder / words[1]) if own else words[1])[1]
     free = LEARN if learn_again else FREE
     for key in (f"{section}.{name}" for section, table in given.items() for name in table):
         if key not in GROWS and (key.partition(".")[0] not in free or not command.startswith("train ")):
@@ -125,9 +140,7 @@ def _with(config: Mapping[str, Any], words: Sequence[str], given: Given, learn_a
             raise ConfigError(
                 f"settings of a fork{told} must be {', '.join(GROWS)}, or with train of {', '.join(free)}; got {key}"
             )
-    stored = {section: values for section, values in config.items() if isinstance(values, dict)}
-    merged = {section: {**stored.get(section, {}), **given.get(section, {})} for section in {**stored, **given}}
-    found = load(model, command, None, merged, "agentq fork")
+    found = load(model, command, None, over(stored_in(config), given), "agentq fork")
     assert isinstance(found, Settings)
     new = {**config, **found.to_dict()}
     shrinks = ("run.num_rounds",) if learn_again else ()

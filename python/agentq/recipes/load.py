@@ -37,6 +37,21 @@ def settings(model: type[Section], found: Section | None = None) -> list[Setting
     ]
 
 
+def over(under: Given, above: Given) -> Given:
+    """Both together. Where both have a value, it is that of `above`."""
+    return {section: {**under.get(section, {}), **above.get(section, {})} for section in {**under, **above}}
+
+
+def read_by(model: type[Section], given: Given) -> Given:
+    """The given settings that the model reads, which a run of another version need not have."""
+    known = {setting.key for setting in settings(model)}
+    return {
+        section: {name: value for name, value in table.items() if section == "vllm" or f"{section}.{name}" in known}
+        for section, table in given.items()
+        if section in model.model_fields
+    }
+
+
 def load(
     model: type[S], command: str, file: Path | None = None, given: Given = NOTHING, source: str = "command line"
 ) -> S:

@@ -23,7 +23,7 @@ from agentq.policies.engine_names import (
 )
 from agentq.policies.placement import free_memory, read_devices
 from agentq.recipes.find import find_recipe, require_train
-from agentq.recipes.load import NOTHING, Given, load
+from agentq.recipes.load import NOTHING, Given, load, over, read_by
 from agentq.recipes.settings import AgentQ, Demo, EvalCommand, EvalSearchCommand, Ladder
 from agentq.run_settings import Run
 from agentq.types import Split
@@ -53,6 +53,7 @@ class Inputs(NamedTuple):
         clean: whether to delete an earlier run of the same command in its directory.
         source: name of the source of the given settings, for messages.
         dry: whether to check everything and do nothing.
+        made: the stored settings of a run that goes on. They hold whatever `file`, the environment and `given` say.
     """
 
     given: Given = NOTHING
@@ -61,10 +62,11 @@ class Inputs(NamedTuple):
     clean: bool = False
     source: str = "command line"
     dry: bool = False
+    made: Given = NOTHING
 
     def load(self, model: type[S], command: str) -> S:
         """The settings of a command. Raises ConfigError or EnvError if its environment is unknown or unreachable."""
-        found = load(model, command, self.file, self.given, self.source)
+        found = load(model, command, self.file, over(self.given, read_by(model, self.made)), self.source)
         from agentq import envs
 
         envs.make(found.run.env, screenshots=found.run.screenshots, marks=found.model.sees)

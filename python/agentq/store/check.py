@@ -13,14 +13,15 @@ from typing import Any, NamedTuple
 from agentq.errors import ConfigError, StoreError
 from agentq.store.blobs import Blobs
 from agentq.store.codec import blob_hash
-from agentq.store.database import damage_named
+from agentq.store.database import APPLICATION_ID, damage_named
 from agentq.store.durable import flaw
-from agentq.store.files import read_json, read_metrics
+from agentq.store.files import read_json, read_metrics, read_object
 from agentq.store.partial import decode_partial
 from agentq.store.records import decode_trajectory, decode_tree
 from agentq.store.run import PARTIAL, TRAJECTORY, TREE, RunStore
 
 DECODE: dict[str, Callable[..., Any]] = {TREE: decode_tree, TRAJECTORY: decode_trajectory, PARTIAL: decode_partial}
+BROKEN = "\ufffd"  # stands for bytes that are no text
 LOST = (StoreError, ValueError, TypeError, IndexError, KeyError)
 
 
@@ -54,7 +55,7 @@ def check_run(run: Path) -> Iterator[CheckedPart]:
     with closing(_connect(run)) as database:
         yield _tried("run.sqlite", lambda: _intact(database, run))
         blobs = _blobs(database, run)
-        for stage, name, _ in _stages(database):
+        for stage, name, note in _stages(database):
             kept, lost = 0, list[str]()
             for row in _rows(database, stage, name):
                 try:
@@ -62,11 +63,12 @@ def check_run(run: Path) -> Iterator[CheckedPart]:
                     kept += 1
                 except LOST as error:
                     lost.append(f"{row.kind} {row.key} ({error})")
-            if kept or lost:
+            if kept or lost or note is None:
                 said = f"{kept} whole" + (f", {len(lost)} damaged: {lost[0]}" if lost else "")
-                yield CheckedPart(name, not lost, said)
+                said += "" if note is not None else "; the stage's name or note is damaged"
+                yield CheckedPart(name, not lost and note is not None, said)
         for _, _, note in _stages(database):
-            for kept_as, files in note.get("checkpoints", {}).items():
+            for kept_as, files in (note or {}).get("checkpoints", {}).items():
                 broken = flaw(run / "checkpoints" / kept_as, files)
                 yield CheckedPart(f"checkpoints/{kept_as}", broken is None, broken or "as the run left it")
 
@@ -74,18 +76,20 @@ def check_run(run: Path) -> Iterator[CheckedPart]:
 def save(run: Path, out: Path) -> tuple[int, int]:
     """Make the new run `out` of all that is whole in a damaged one. Its command then makes what is missing.
 
-    Checkpoints are not copied: training learns again from the kept rollouts.
+    Checkpoints are not copied: training learns again from the kept rollouts. A damaged note is left out.
 
     Returns:
         (trees and episodes kept, those lost as far as they could be counted).
 
     Raises:
         ConfigError: if `out` exists.
-        StoreError: if config.json is damaged, or `out` cannot be written.
+        StoreError: if config.json is damaged, run.sqlite has no stages or items, or `out` cannot be written.
     """
     if out.exists():
         raise ConfigError(f"--out must be a new directory; got {out}, which exists")
-    config, kept, lost = read_json(run / "config.json"), 0, 0
+    config, kept, lost = read_object(run / "config.json"), 0, 0
+    with closing(_connect(run)) as database:
+        _check_tables(database, run)
     with closing(_connect(run)) as database, RunStore.open(out, config) as store:
         blobs = _blobs(database, run)
         for stage, name, note in _stages(database):
@@ -103,7 +107,8 @@ def save(run: Path, out: Path) -> tuple[int, int]:
                 else:
                     store.add_trajectory(name, row.key, record)
             made_of = {"done", "finished", "checkpoints", "state", "measured"}  # marks of work that may be lost
-            store.set_note(name, {key: value for key, value in note.items() if key not in made_of})
+            if note is not None:
+                store.set_note(name, {key: value for key, value in note.items() if key not in made_of})
         with suppress(StoreError):
             for line in read_metrics(run / "metrics.jsonl"):
                 store.log(**line)
@@ -118,20 +123,33 @@ def _tried(part: str, read: Callable[[], str]) -> CheckedPart:
 
 
 def _json(file: Path) -> str:
-    read_json(file)
+    (read_json if file.name == "summary.json" else read_object)(file)
     return "whole"
 
 
 def _connect(run: Path) -> sqlite3.Connection:
     with damage_named(run / "run.sqlite"):
-        return sqlite3.connect(f"{(run / 'run.sqlite').resolve().as_uri()}?mode=ro", uri=True)
+        database = sqlite3.connect(f"{(run / 'run.sqlite').resolve().as_uri()}?mode=ro", uri=True)
+    database.text_factory = partial(str, encoding="utf-8", errors="replace")  # a damaged text hides no other row
+    return database
+
+
+def _check_tables(database: sqlite3.Connection, run: Path) -> None:
+    with damage_named(run / "run.sqlite"):
+        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    if missing := sorted({"stages", "items", "blobs"} - tables):
+        raise StoreError(f"{run / 'run.sqlite'} must be the database of a run; it has no table {missing[0]}")
 
 
 def _intact(database: sqlite3.Connection, run: Path) -> str:
     with damage_named(run / "run.sqlite"):
         (verdict,) = database.execute("PRAGMA integrity_check(1)").fetchone()
+        (application,) = database.execute("PRAGMA application_id").fetchone()
     if verdict != "ok":
         raise StoreError(f"damaged: {verdict.splitlines()[-1]}")
+    _check_tables(database, run)
+    if application != APPLICATION_ID:
+        raise StoreError(f"damaged: its mark must be that of agentq, {APPLICATION_ID:#x}; got {application:#x}")
     return "whole"
 
 
@@ -143,13 +161,20 @@ def _blobs(database: sqlite3.Connection, run: Path) -> Blobs:
     return Blobs(execute, run / "run.sqlite")
 
 
-def _stages(database: sqlite3.Connection) -> list[tuple[int, str, dict[str, Any]]]:
-    """Number, name and note of each stage that can be read."""
-    found = []
-    for stage, name, text in _readable(database, "stages", "id, name, note"):
-        with suppress(ValueError):
-            found.append((stage, name, json.loads(text) if text else {}))
-    return found
+def _stages(database: sqlite3.Connection) -> list[tuple[int, str, dict[str, Any] | None]]:
+    """Number, name and note of each stage that can be read; None for a note that is damaged."""
+    return [(stage, name, _note(name, text)) for stage, name, text in _readable(database, "stages", "id, name, note")]
+
+
+def _note(name: str, text: str | None) -> dict[str, Any] | None:
+    """A stage's note, {} if it has none; None if it or the stage's name is damaged."""
+    if BROKEN in name:
+        return None
+    try:
+        note = {} if text is None else json.loads(text.encode("ascii"))  # as `set_note` has written it
+    except (ValueError, AttributeError):
+        return None
+    return note if isinstance(note, dict) else None
 
 
 def _rows(database: sqlite3.Connection, stage: int, name: str) -> Iterator[_Row]:
@@ -187,5 +212,7 @@ def _decode(row: _Row, blobs: Blobs) -> Any:
                 raise StoreError(f"blob {address.hex()} is damaged")
         return found
 
+    if BROKEN in row.stage + row.key:
+        raise StoreError("its stage or key is damaged")
     with damage_named(blobs.path):
         return DECODE[row.kind](row.record, fetch)

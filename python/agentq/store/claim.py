@@ -15,8 +15,8 @@ from typing import Any
 
 from agentq.errors import ConfigError, StoreError
 from agentq.store.directory import OWN_FILES, Lock, check_directory, delete_run
-from agentq.store.files import first_difference, read_json
-from agentq.store.run import TRAJECTORY, TREE, RunStore
+from agentq.store.files import first_difference, read_object
+from agentq.store.run import PARTIAL, TRAJECTORY, TREE, RunStore
 
 INPUTS = "inputs"  # the note with the paths of a run's inputs
 COMMAND = "command"  # the note with the words of a run's command, where they were given, and whether it has finished
@@ -109,12 +109,11 @@ def claimed(
 def _stored(path: Path, *, clean: bool) -> dict[str, Any] | None:
     """The settings of the run in `path`; None if there is none, or a damaged one that will be deleted."""
     try:
-        stored = read_json(path / "config.json") if (path / "config.json").exists() else None
+        return read_object(path / "config.json") if (path / "config.json").exists() else None
     except StoreError:
         if clean:
             return None
         raise
-    return stored if isinstance(stored, dict) else None
 
 
 def _is_idle(path: Path) -> bool:
@@ -129,10 +128,11 @@ def _is_idle(path: Path) -> bool:
 
 
 def _kept_nothing(store: RunStore) -> bool:
-    """Whether a run has no item, metric, checkpoint or foreign file; a live run also no note."""
+    """Whether a run has no item, half-grown tree, metric, checkpoint or foreign file; a live run also no note."""
     try:
         stages = store.stages()
-        if any(store.count(stage, kind) for stage in stages for kind in (TREE, TRAJECTORY)) or store.metrics():
+        kinds = TREE, TRAJECTORY, PARTIAL
+        if any(store.count(stage, kind) for stage in stages for kind in kinds) or store.metrics():
             return False
         if "live" in store.config and any(store.note(stage) for stage in stages if stage != INPUTS):
             return False

@@ -13,7 +13,7 @@ from typing import Any
 from agentq.errors import StoreError
 from agentq.store.database import connect, damage_named
 from agentq.store.durable import PARTIAL, clean_up, disk_named, make_directory, remove, sync, sync_tree
-from agentq.store.files import cut_torn_line, environment_info, first_difference, read_json, write_json
+from agentq.store.files import cut_torn_line, environment_info, first_difference, read_object, write_json
 from agentq.store.system import FLAGS, at_fork, lock
 
 SIDE_FILES = ("run.sqlite-journal", "run.sqlite-wal", "run.sqlite-shm")
@@ -124,7 +124,7 @@ def open_database(path: Path, config: Mapping[str, Any], grows: Collection[str] 
     if known:
         if not database_path.exists() or database_path.stat().st_size == 0:
             raise StoreError(f"{path} is damaged: run.sqlite is missing: restore a copy or start over with clean=True")
-        stored = read_json(settings)
+        stored = read_object(settings)
         _check_config(path, stored, config, grows)
         grown = stored != config
     database = connect(database_path, writable=True)
@@ -143,9 +143,7 @@ def open_database(path: Path, config: Mapping[str, Any], grows: Collection[str] 
     return database
 
 
-def _check_config(path: Path, stored: Any, given: Mapping[str, Any], grows: Collection[str]) -> None:
-    if not isinstance(stored, dict):
-        raise StoreError(f"{path / 'config.json'} is damaged: it must be a JSON object; got {type(stored).__name__}")
+def _check_config(path: Path, stored: Mapping[str, Any], given: Mapping[str, Any], grows: Collection[str]) -> None:
     difference = first_difference(stored, given, grows)
     if difference is not None:
         key, was, now = difference

@@ -46,6 +46,18 @@ def read_json(path: Path) -> Any:
         raise StoreError(f"{path} is damaged: it must be JSON; got {error}") from error
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """`read_json` of a file that holds a JSON object. Raises StoreError if it holds anything else."""
+    return as_object(read_json(path), path)
+
+
+def as_object(found: Any, source: Path | str) -> dict[str, Any]:
+    """The JSON object `found`. Raises StoreError, which names its source, if it is anything else."""
+    if not isinstance(found, dict):
+        raise StoreError(f"{source} is damaged: it must be a JSON object; got {type(found).__name__}")
+    return found
+
+
 def first_difference(
     stored: Mapping[str, Any], given: Mapping[str, Any], grows: Collection[str] = ()
 ) -> tuple[str, Any, Any] | None:
@@ -90,7 +102,7 @@ def environment_info(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def note_model(run: Path, name: str, told: Mapping[str, Any]) -> None:
     """Note in a run's env.json where and how a model ran."""
-    noted = read_json(run / "env.json") if (run / "env.json").exists() else {}
+    noted = read_object(run / "env.json") if (run / "env.json").exists() else {}
     models = noted.setdefault("models", {})
     if told and models.get(name) != told:
         models[name] = dict(told)

@@ -15,23 +15,24 @@ from typing import Any
 from agentq.errors import ConfigError
 from agentq.run_settings import read_shard
 from agentq.store.claim import COMMAND, check_claim, claimed
-from agentq.store.files import first_difference, read_json, write_json
+from agentq.store.files import first_difference, read_object, write_json
 from agentq.store.records import TreeRecord
 from agentq.store.run import TREE, RunStore
 from agentq.types import Trajectory
 
 FINISHED = "shard"  # the note of a shard that has done its part
 ROWS = 64  # copied in one transaction
+COUNTS = ("done", "total", "seconds", "usage", "engine")  # what grows with a stage's items, in its note
 
 
 def merge(runs: Sequence[Path], out: Path) -> int:
     """Make one run of all its shards. Returns its number of trees and episodes.
 
     Merging again continues an interrupted merge. The same command without `run.shard` continues the run: it trains and
-    reports. Seconds and usage of a stage are the sums over the shards.
+    reports. Items, seconds and usage of a stage are summed over the shards. The rest of its note is the first shard's.
 
     Raises:
-        ConfigError: if a shard is missing, twice there or unfinished, or if settings or bases differ.
+        ConfigError: if a shard is missing, twice there or unfinished, or if settings, bases or pair settings differ.
         StoreError: if a run is damaged or in use, or `out` cannot be written.
     """
     shards = {path: RunStore.read(path) for path in runs}
@@ -41,8 +42,8 @@ def merge(runs: Sequence[Path], out: Path) -> int:
         with claimed(out, config, clean=False) as store:
             count = sum(_copy(shard, store) for shard in shards.values())
             _note(list(shards.values()), store)
-        facts = {str(path): read_json(path / "env.json") for path in runs}
-        write_json(out / "env.json", read_json(out / "env.json") | {"shards": facts})
+        facts = {str(path): read_object(path / "env.json") for path in runs}
+        write_json(out / "env.json", read_object(out / "env.json") | {"shards": facts})
     finally:
         for shard in shards.values():
             shard.close()
@@ -61,6 +62,7 @@ def _checked(shards: Mapping[Path, RunStore]) -> dict[str, Any]:
         _check_same(first, _whole(one.config), path, _whole(store.config))
         _check_same(first, {"shards": read_shard(one.config["run"]["shard"])[1]}, path, {"shards": n})
         _check_same(first, {"base": one.note("base")}, path, {"base": store.note("base")})
+        _check_same(first, _pairs(one), path, _pairs(store))
         if number in found:
             raise ConfigError(f"each shard must be given once; got {text} as {found[number]} and {path}")
         if not store.note(FINISHED):
@@ -75,6 +77,12 @@ def _whole(config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a shard without its number."""
     run = {key: value for key, value in config["run"].items() if key != "shard"}
     return {**config, "run": run}
+
+
+def _pairs(store: RunStore) -> dict[str, Any]:
+    """The settings by which each stage's pairs are taken, as its note tells."""
+    notes = {stage: store.note(stage) or {} for stage in store.stages()}
+    return {stage: {"pairs": note["pairs"]} for stage, note in notes.items() if "pairs" in note}
 
 
 def _check_same(first: Path, stored: Mapping[str, Any], path: Path, given: Mapping[str, Any]) -> None:
@@ -112,14 +120,20 @@ def _records(shard: RunStore) -> Iterator[tuple[str, str, TreeRecord | Trajector
 
 
 def _note(shards: Sequence[RunStore], store: RunStore) -> None:
-    """Keep the sums of the shards' notes."""
+    """Keep what the shards' notes say together."""
     for stage in dict.fromkeys(stage for shard in shards for stage in shard.stages()):
         notes = [note for shard in shards if (note := shard.note(stage)) is not None]
         if notes and stage == COMMAND:
             words = [word for word in notes[0]["words"] if not word.startswith("--run.shard=")]
             store.set_note(COMMAND, {**notes[0], "words": words, "finished": False})
         elif notes and stage != FINISHED:
-            store.set_note(stage, reduce(added, notes))
+            store.set_note(stage, together(notes))
+
+
+def together(notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The note of a stage in all shards: the sums of their `COUNTS`, and the rest of the first that has it."""
+    rest = {key: value for note in reversed(notes) for key, value in note.items()}
+    return rest | reduce(added, ({key: note[key] for key in COUNTS if key in note} for note in notes))
 
 
 def added(one: Any, other: Any) -> Any:

@@ -41,7 +41,7 @@ from agentq.store.codec import Fetch, jsonable
 from agentq.store.database import connect, damage_named
 from agentq.store.directory import Lock, check_directory, delete_run, open_database, settle
 from agentq.store.durable import disk_named, make_directory
-from agentq.store.files import Lines, metric_line, read_json, read_metrics
+from agentq.store.files import Lines, as_object, metric_line, read_metrics, read_object
 from agentq.store.packed import Packed, pack
 from agentq.store.partial import PartialTree, decode_partial
 from agentq.store.records import TreeRecord, decode_trajectory, decode_tree
@@ -49,6 +49,7 @@ from agentq.types import Trajectory
 
 T = TypeVar("T")
 TREE, TRAJECTORY, PARTIAL = "tree", "trajectory", "partial"
+ITEMS = "FROM items JOIN stages ON stages.id = items.stage WHERE name = ? AND kind = ?"
 
 
 class RunStore:
@@ -112,7 +113,7 @@ class RunStore:
         for name in ("config.json", "run.sqlite"):
             if not (path / name).is_file():
                 raise StoreError(f"{path} must be a run directory; it has no {name}")
-        config = read_json(path / "config.json")
+        config = read_object(path / "config.json")
         return cls(path, connect(path / "run.sqlite", writable=False), config=config, lock=None)
 
     def __enter__(self) -> RunStore:
@@ -203,7 +204,7 @@ class RunStore:
 
     def keys(self, stage: str, kind: str = TRAJECTORY) -> set[str]:
         """Item keys in the stage: needed, unlike `done`, for several episodes per task."""
-        return {key for key, _ in self._keys(stage, kind)}
+        return set(self._keys(stage, kind))
 
     def trees(self, stage: str) -> Iterator[TreeRecord]:
         """The stage's trees by task seed, decoded one at a time."""
@@ -229,10 +230,11 @@ class RunStore:
             self._execute("UPDATE stages SET note = ? WHERE id = ?", (text, self._stage_id(stage)))
 
     def note(self, stage: str) -> dict[str, Any] | None:
-        """The stage's summary; None if it has not finished."""
+        """The stage's summary; None if it has not finished. Raises StoreError if it is damaged."""
         rows = self._execute("SELECT note FROM stages WHERE name = ?", (stage,))
         with damage_named(self.path / "run.sqlite"):
-            return json.loads(rows[0][0]) if rows and rows[0][0] is not None else None
+            found = json.loads(rows[0][0]) if rows and rows[0][0] is not None else None
+        return None if found is None else as_object(found, f"the note of {stage} in {self.path / 'run.sqlite'}")
 
     def stages(self) -> list[str]:
         """Stages in the order in which they were first written to."""
@@ -279,20 +281,18 @@ class RunStore:
         self._execute("INSERT OR IGNORE INTO stages(name) VALUES (?)", (stage,))
         return int(self._execute("SELECT id FROM stages WHERE name = ?", (stage,))[0][0])
 
-    def _keys(self, stage: str, kind: str, only: str | None = None) -> list[tuple[str, int]]:
-        sql = "SELECT key, items.rowid FROM items JOIN stages ON stages.id = items.stage WHERE name = ? AND kind = ?"
-        one = "" if only is None else " AND key = ?"
-        values = (stage, kind) if only is None else (stage, kind, only)
-        return [(key, row) for key, row in self._execute(f"{sql}{one} ORDER BY seed, key", values)]
+    def _keys(self, stage: str, kind: str) -> list[str]:
+        return [key for (key,) in self._execute(f"SELECT key {ITEMS} ORDER BY seed, key", (stage, kind))]
 
     def _records(
         self, stage: str, kind: str, decode: Callable[[bytes, Fetch], T], only: str | None = None
     ) -> Iterator[T]:
-        for key, row in self._keys(stage, kind, only):
-            record = self._execute("SELECT record FROM items WHERE rowid = ?", (row,))[0][0]
+        for key in self._keys(stage, kind) if only is None else [only]:
+            if not (found := self._execute(f"SELECT record {ITEMS} AND key = ?", (stage, kind, key))):
+                continue  # the writer has dropped it meanwhile
             try:
                 with damage_named(self.path / "run.sqlite"):
-                    item = decode(record, self._blobs.fetch)
+                    item = decode(found[0][0], self._blobs.fetch)
             except (ValueError, TypeError, IndexError) as error:
                 if isinstance(error, StoreError):
                     raise
