@@ -20,13 +20,15 @@ _MAGIC = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455
 class Recorder:
     """Serves `pages` by path and answers every other path with a short page; `certificate` makes it https.
 
-    `sent`: `METHOD /path body` of each unsafe request, in order of arrival; `gets`: the paths that were read.
+    `sent`: `METHOD /path body` of each unsafe request, in order of arrival; `gets`: the paths that were read; `closes`:
+    what closed each web socket.
     """
 
     def __init__(self, pages: Mapping[str, str], certificate: Path | None = None) -> None:
         self.pages = dict(pages)
         self.sent: list[str] = []
         self.gets: list[str] = []
+        self.closes: list[bytes] = []
         owner = self
 
         class Handler(_Handler):
@@ -87,11 +89,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Sec-WebSocket-Accept", base64.b64encode(digest).decode())
         self.end_headers()
         self.close_connection = True
-        while len(head := self.rfile.read(2)) == 2 and head[0] & 15 < 8:
+        while len(head := self.rfile.read(2)) == 2:
             mask = self.rfile.read(4)
             data = self.rfile.read(head[1] & 127)  # tests send short messages only
-            text = bytes(byte ^ mask[i % 4] for i, byte in enumerate(data)).decode("utf-8", "replace")
-            self.recorder.sent.append(f"WEBSOCKET {self.path} {text}")
+            text = bytes(byte ^ mask[i % 4] for i, byte in enumerate(data))
+            if head[0] & 15 >= 8:
+                self.recorder.closes.append(text)
+                break
+            self.recorder.sent.append(f"WEBSOCKET {self.path} {text.decode('utf-8', 'replace')}")
 
     def log_message(self, format: str, *args: Any) -> None:
         pass

@@ -117,13 +117,13 @@ def ours(seen: dict[str, Any]) -> tuple[Counter[tuple[str, str]], str]:
             if control:
                 found[ROLES.get(control["role"], control["role"]), plain(control["name"])] += 1
                 found.update(("option", plain(label)) for label, _ in control["options"])
-                said.append(control_text(control["key"], control))
+                said.append(control_text(control["key"], control, begins=not said))
             elif isinstance(part, str):
                 said.append(part)
-                if part.startswith("listbox"):
-                    found["listbox", plain(part[8:])] += 1
             else:
-                said.append(f"frame {part['name']}")
+                said.append(part["name"] if "most" in part else f"frame {part['name']}")
+        if said and said[0].strip() == "listbox":
+            found["listbox", plain("".join(said[1:]))] += 1
         lines.append(" " * line["depth"] + "".join(said))
     return found, "\n".join(lines)
 

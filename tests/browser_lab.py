@@ -23,12 +23,14 @@ TASK = Task("lab", 0, Split.TRAIN, "look around")
 
 
 class Lab:
-    """Answers with `pages[path]`. In a page `{n}` is how often this visitor posted, `{q}` what a form sent as q.
+    """Answers with `pages[path]`, a text or a Response.
+
+    In a page `{n}` is how often this visitor posted, `{q}` what a form sent as q.
 
     `hits` counts requests by path; `sent` has every q.
     """
 
-    def __init__(self, pages: dict[str, str]) -> None:
+    def __init__(self, pages: dict[str, Any]) -> None:
         self.pages, self.hits = pages, dict.fromkeys(pages, 0)
         self.sent: list[str] = []
 
@@ -43,6 +45,8 @@ class Lab:
             return Response("<h1>none</h1>", 404)
         self.hits[path] += 1
         page = self.pages[path]
+        if isinstance(page, Response):
+            return page
         if isinstance(page, list):  # one after the other, then the last
             page = page[min(self.hits[path], len(page)) - 1]
         if "slowly" in page:

@@ -45,6 +45,20 @@ def test_marks_are_drawn_and_a_place_is_clicked(browser: BrowserPool) -> None:
 
 
 @pytest.mark.browser
+def test_a_question_of_the_page_has_no_picture_and_is_answered(browser: BrowserPool) -> None:
+    page = "<button onclick=\"document.body.append(confirm('sure?') ? 'yes' : 'no')\">Delete</button>"
+    env = lab_env(browser, {"/": page}, full=True)
+    env.screenshots = env.marks = True
+    session = env._driver.session
+    asked = env.step(EnvAction(Command.CLICK, 1))
+    assert asked.observation.text.startswith("dialog confirm: sure?") and asked.observation.picture is None
+    answered = env.step(EnvAction(Command.DIALOG, None, "ACCEPT"))
+    assert answered.error_kind is None and "text yes" in answered.observation.text
+    assert answered.observation.picture is not None and answered.observation.picture.marked
+    assert env._driver.session is session, "no browser was lost over the picture"
+
+
+@pytest.mark.browser
 def test_a_click_on_a_place_is_as_guarded_as_one_on_an_element(browser: BrowserPool) -> None:
     page = PAGE.replace("t.textContent='hit'", "fetch('/', {method: 'POST'})").replace("Go", "Buy now")
     env = lab_env(browser, {"/": page}, full=True)

@@ -54,6 +54,58 @@ def test_origins_are_compared_exactly() -> None:
     assert is_allowed("about:blank", allowed) and origin_of("https://shop.test/") == Origin("https", "shop.test", 443)
 
 
+def test_an_at_sign_is_refused_before_the_host_and_part_of_a_path_behind_it() -> None:
+    """A browser reads slashes and backslashes alike, skips any number of them, and ends the authority at / ? or #."""
+    good, port = Origin("http", "good", 80), Origin("http", "good", 8080)
+    same = [
+        "http://good/@user",
+        "http://good/@scope/pkg?a@b",
+        "http://good/a#/@me",
+        "http://good/#@evil/",
+        "http://good?@evil/",
+        "http://good#@evil/",
+        "http://good/x@evil.test",
+        "http://good//@evil",
+        "HTTP://GOOD./@",
+    ]
+    assert [url for url in same if origin_of(url) != good] == []
+    assert origin_of("http://good:8080/@user") == port
+    none = [
+        "http://good@evil/",
+        "http://good@evil",
+        "http://good:80@evil/",
+        "http://good:pass@evil/@user",
+        "http://@good/",
+        "http://good@/",
+        "http://a@b@good/",
+        "http://evil@good/",
+        "http://good\\@evil",
+        "http://evil\\@good/",
+        "http:\\\\evil@good/",
+        "http://good/\\@evil",
+        "http:/good@evil",
+        "http:good@evil",
+        "http:///good@evil",
+        "http:////good/@evil",
+        "//good@evil",
+        "//good/@user",
+        "http://good\t@evil/",
+        "http://good /@evil",
+        "ht\ntp://good@evil/",
+        "http://good\uff20evil/",
+        "http://good\u2100evil/",
+        "http://good\uff0f@evil/",
+        "http://[::1]@evil/",
+        "http://[::1@evil]/",
+        "javascript://good/@user",
+    ]
+    assert [url for url in none if origin_of(url) is not None] == []
+    assert origin_of("http://good%40evil/") != good and origin_of("http://good%2f@evil/") is None
+    assert origin_of("http://good:0/") == Origin("http", "good", 0)  # and not of port 80
+    for url in ("http://good/@user", "http://[::1]/@a"):
+        assert read_origins([url]) == {origin_of(url)}
+
+
 @pytest.mark.parametrize("host", ["straße", "λόγος", "a\u200db", "ü％", "ü" * 80, "ü.", "℀"])
 def test_a_host_that_converts_in_two_ways_is_refused(host: str) -> None:
     with pytest.raises(ConfigError, match=r"in another script may have to be written in punycode \(xn--\.\.\.\)$"):

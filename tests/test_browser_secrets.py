@@ -6,6 +6,7 @@ import html
 import json
 import re
 import sqlite3
+import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 from agentq.agent.actions import format_action
 from agentq.envs.browser.env import BrowserEnv
+from agentq.envs.browser.guard import Guard
 from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.browser.secret import Secret, Secrets
 from agentq.envs.browser.states import Return
@@ -137,6 +139,91 @@ def test_storage_that_holds_a_secret_is_not_kept(browser: BrowserPool) -> None:
     env.close()
 
 
+KEEPS = """<input id=q aria-label=Password><button onclick="keep()">Keep</button><script>function keep() {
+  const asked = indexedDB.open('d', 1);
+  asked.onupgradeneeded = () => asked.result.createObjectStore('s');
+  asked.onsuccess = () => asked.result.transaction('s', 'readwrite').objectStore('s').put({[q.value]: 1}, 1);
+}</script>"""
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(("value", "kept"), [(VALUE, False), ("simpleword", False), ("another", True)])
+def test_storage_with_a_secret_in_a_name_is_not_kept(browser: BrowserPool, value: str, kept: bool) -> None:
+    host = Foreign(lab_host({**PAGES, "/": KEEPS}), repeatable=False)
+    secrets = {"password": Secret(value, host.allow[0])}
+    env = BrowserEnv(host, browser, secrets=secrets)  # type: ignore[arg-type]
+    env.reset(TASK)
+    type_in(env, "Password", "else" if kept else NAMED)
+    click(env, "Keep")
+    storage = env.snapshot().storage
+    assert "'else': 1" in str(storage) if kept else storage is None
+    env.close()
+
+
+@pytest.mark.browser
+def test_addresses_of_requests_that_are_held_name_the_secret(browser: BrowserPool) -> None:
+    post = "fetch('/reset/' + encodeURIComponent(q.value), {method: 'POST'})"
+    page = f"""<input id=q aria-label=Password><button onclick="{post}">Go</button>
+<button onclick="setTimeout(() => {post}, 700)">Later</button>"""
+    host = lab_host({"/": page}, full=True)
+    env = BrowserEnv(host, browser, secrets={"password": Secret(VALUE, host.allow[0])}, guard=(guard := Guard()))
+    env.reset(TASK)
+    type_in(env, "Password")
+    rule = f"POST {host.allow[0]}/reset/{NAMED}"
+    assert click(env, "Go").error_kind == "held" and guard.tried == {rule: 1}
+    env.reset(TASK)
+    type_in(env, "Password")
+    click(env, "Later")
+    time.sleep(1.5)
+    env.close()  # its reply reports what the page tried after the step
+    assert guard.tried == {rule: 2}
+
+
+@pytest.mark.browser
+def test_an_option_is_chosen_by_the_name_of_the_secret_in_its_label(browser: BrowserPool) -> None:
+    env = secret_env(browser, {"/": f"<select aria-label=Card><option>None<option>Use {html.escape(VALUE)}</select>"})
+    for label in (f"Use {NAMED}", "None"):
+        assert env.step(EnvAction(Command.SELECT, 1, label)).error_kind is None
+        assert env.view.values[0] == label
+    env.close()
+
+
+CUT = """<input id=q type=password aria-label=Password><button onclick="show(q.value)">Show</button>
+<button onclick="prompt('x'.repeat(495) + q.value, 'x'.repeat(95) + q.value)">Ask</button>
+<button onclick="document.title = 'x'.repeat(55) + q.value; window.open('/other')">Open</button>
+<div id=box></div><script>
+const show = (value) => {
+  const long = (length) => 'x'.repeat(length - 5) + value;
+  box.innerHTML = '<button></button><nav><p>Places</p></nav><table><td>Cell</table><input><select></select>' +
+    '<iframe></iframe>';
+  const [button, nav, table, field, list, frame] = box.children;
+  button.textContent = field.placeholder = nav.ariaLabel = table.ariaLabel = long(300);
+  for (const length of [300, 301, 302, 303, 232]) list.append(new Option(long(length)));
+  frame.src = 'intent:' + long(53) + '#';
+};
+</script>"""
+
+
+@pytest.mark.browser
+def test_what_is_shortened_is_masked_before(browser: BrowserPool) -> None:
+    host = lab_host({"/": CUT, "/other": "<h1>other</h1>"}, full=True)
+    env = BrowserEnv(host, browser, 100_000, secrets={"password": Secret(VALUE, host.allow[0])})
+    env.reset(TASK)
+    type_in(env, "Password")
+    shown = click(env, "Show").observation.text
+    for kind in ("button", "navigation", "table", "textbox"):
+        assert re.search(rf"^ *{kind} x{{295}}<secr…", shown, re.MULTILINE), kind
+    assert f"such as {'x' * 295}{NAMED}" in shown and f"(options: {'x' * 295}{NAMED} | x" in shown
+    asked = click(env, "Ask").observation.text
+    assert f" {'x' * 495}<secr ; " in asked and f" suggested text {'x' * 95}<secr\n" in asked
+    env.step(EnvAction(Command.DIALOG, None, "DISMISS"))
+    opened = click(env, "Open").observation.text
+    assert f"tabs: 1 {'x' * 55}<secr | 2" in opened
+    assert PARTS.findall(repr((shown, asked, opened, env.view, env.log))) == []
+    assert not re.search(r"x{9}h", repr((shown, asked, opened, env.view, env.log)), re.IGNORECASE)
+    env.close()
+
+
 FRAMES = (
     """<iframe src=/inner></iframe><iframe sandbox=allow-scripts src=/opaque></iframe><iframe src='FAR/far'></iframe>"""
 )
@@ -234,6 +321,17 @@ def test_mask_finds_a_value_in_every_usual_form(value: str, echo: Any, before: s
     assert masked["lines"][0] == 3 and masked["lines"][1].count(NAMED) == times
     assert secrets.mask(masked) == masked
     assert secrets.reveal(NAMED) == value
+
+
+def test_mask_finds_a_value_in_keys_but_not_the_fields_of_a_reply() -> None:
+    secrets = Secrets({"password": ("lines", "https://shop.test")})
+    told = {"lines": ["two lines"], "tried": [["POST /lines", 2]], "POST /LINES": 1, 3: {"a/lines": 1}}
+    assert secrets.mask(told) == {
+        "lines": [f"two {NAMED}"],
+        "tried": [[f"POST /{NAMED}", 2]],
+        f"POST /{NAMED}": 1,
+        3: {f"a/{NAMED}": 1},
+    }
 
 
 def test_secrets_are_named_bound_and_hidden() -> None:

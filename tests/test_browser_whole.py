@@ -10,7 +10,7 @@ from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.browser.whole import Line, WholeView
 from agentq.envs.page import Page
 from agentq.types import Command, EnvAction
-from tests.browser_lab import TASK, lab_env, lab_host, named
+from tests.browser_lab import TASK, click, lab_env, lab_host, named
 
 WIDGETS = """<nav aria-label=Primary><ul><li><a href=#x>Home</a><li>Plain<ul><li>deep</ul></ul></nav>
 <main><h1>Hello <b>you</b></h1><p>Some <b>bold</b> text</p>
@@ -241,3 +241,135 @@ def test_a_dialog_that_listens_a_list_within_its_combobox_and_the_edges_of_colum
         " text Why?",
         " button Yes [4]",
     ]
+
+
+HIDING = (
+    "hidden",
+    "title",
+    "children",
+    "nodeType",
+    "localName",
+    "matches",
+    "getAttribute",
+    "parentElement",
+    "shadowRoot",
+)
+HIDING += ("childNodes", "style", "id", "elements", "isConnected", "getRootNode", "ownerDocument", "querySelector")
+HIDING += ("getBoundingClientRect", "hasAttribute", "closest", "type", "form", "textContent", "tabIndex", "draggable")
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("full", [True, False], ids=["full", "short"])
+def test_a_form_is_read_whatever_its_fields_are_called(browser: BrowserPool, full: bool) -> None:
+    pages = {"/": "<p>first</p>"}
+    env = lab_env(browser, pages, full=full)
+    top, space = ("search\n", " ") if full else ("", "")
+    for name in HIDING:
+        pages["/"] = f"""<h1>Films</h1><form role=search><label>Title <input name={name}></label><button>Find</button>
+</form><form onclick="0" ondrop="0"><img name={name} alt=Poster src=data:,></form>"""
+        shown = env.reset(TASK).text
+        assert shown.startswith(f"heading Films\n{top}{space}textbox Title [1]\n{space}button Find [2]\n"), name
+        assert shown.endswith("clickable Poster [3]" + " (takes drops)" * full), name
+    env.close()
+
+
+ODD = {  # markup: its lines
+    "<div id=d></div><script>d.attachShadow({mode: 'open'}).innerHTML = '<legend>Terms</legend><p>in</p>'</script>": [
+        "text Terms",
+        "text in",
+    ],
+    "<p id=d></p><script>d.attachShadow({mode: 'open'}).innerHTML = '<summary role=button>More</summary>'</script>": [
+        "button More [1] (collapsed)"
+    ],
+    """<div id=d></div><script>const odd = document.createElementNS(null, 'input'); odd.setAttribute('role', 'button');
+    odd.textContent = 'Odd'; d.append(odd)</script>""": ["button Odd [1]"],
+    "<svg><input aria-label=a /><select></select><textarea></textarea><slot /><label>a</label></svg>": [],
+    "<math><mi role=button>x</mi></math>": ["button x [1]"],
+    # what nobody has thought of costs itself alone: here a form that is a combobox, and is asked for its labels
+    "<form role=combobox><input name=querySelectorAll aria-label=Field></form>": ["textbox Field [1]"],
+}
+
+
+@pytest.mark.browser
+def test_odd_markup_costs_no_more_than_itself(browser: BrowserPool) -> None:
+    pages = {"/": "<p>first</p>"}
+    env = lab_env(browser, pages, full=True)
+    for odd, lines in ODD.items():
+        pages["/"] = f"<h1>Top</h1>{odd}<button>Last</button>"
+        *shown, last = env.reset(TASK).text.split("\n")
+        assert shown == ["heading Top", *lines], odd
+        assert last.startswith("button Last ["), odd
+    env.close()
+
+
+DOT = "src=data:image/gif;base64,R0lGODlhAQABAAAAACw= width=50 height=50"
+PICTURES = f"""<p>Milk <img {DOT} alt=Remove onclick="say('image')"></p><img {DOT} alt="" onclick="say('plain')" id=bin>
+<img {DOT} alt=Seen><button><img {DOT} alt=Inner onclick="0"></button>
+<svg width=50 height=50 onclick="say('drawing')"><title>Heart</title><circle r=30 /></svg>
+<svg width=90 height=50><defs><g role=button tabindex=0><rect width=9 height=9 /></g></defs><title>Map</title>
+<g role=button tabindex=0 aria-label=Texas onclick="say('group')"><rect width=40 height=40 /></g>
+<g onclick="say('titled')"><title>Utah</title><rect x=45 width=40 height=40 /></g></svg>
+<svg width=90 height=50><a href=/linked><text y=20>Linked</text></a></svg>
+<svg width=90 height=50><foreignObject width=90 height=50><button onclick="say('within')">Within</button>
+</foreignObject></svg><p id=out>-</p><div style="height:1500px"></div>
+<img {DOT.replace("50", "100")} usemap=#m><map name=m>
+<area href=/box alt=Box shape=rect coords=60,10,90,40><area href=/ring alt=Ring shape=circle coords=30,70,9>
+<area href=/rest title=Rest shape=default></map><map name=unused><area href=/none alt=None></map>
+<script>const say = (text) => {{ out.textContent = text }}</script>"""
+
+
+@pytest.mark.browser
+def test_pictures_and_parts_of_drawings_that_can_be_pressed_are_controls(browser: BrowserPool) -> None:
+    led = {f"/{name}": f"<h1>{name}</h1>" for name in ("linked", "box", "ring", "rest")}
+    env = lab_env(browser, {"/": PICTURES, **led}, full=True)
+    assert env.view.text().splitlines() == [
+        "text Milk",
+        "clickable Remove [1]",
+        "clickable bin [2]",
+        "text Seen",
+        "button Inner [3]",
+        "clickable Heart [4]",
+        "text Map",
+        "button Texas [5]",
+        "clickable Utah [6]",
+        "link Linked [7]",
+        "button Within [8]",
+        "text -",
+        "link Box [9]",
+        "link Ring [10]",
+        "link Rest [11]",
+    ]
+    said = {
+        "Remove": "image",
+        "bin": "plain",
+        "Heart": "drawing",
+        "Texas": "group",
+        "Utah": "titled",
+        "Within": "within",
+    }
+    for name, text in said.items():
+        assert f"\ntext {text}\n" in click(env, name).observation.text
+    for name in ("linked", "box", "ring", "rest"):
+        env.reset(TASK)
+        assert click(env, name.capitalize()).observation.text == f"heading {name}"
+    env.close()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("full", [True, False], ids=["full", "short"])
+def test_a_frame_is_read_by_the_document_that_it_shows(browser: BrowserPool, full: bool) -> None:
+    page = """<h1>Top</h1><iframe id=own srcdoc="<p>own</p>"></iframe><iframe id=led></iframe><script>
+const blob = new Blob(["<p>blob</p>"], { type: "text/html" });
+led.contentWindow.location = URL.createObjectURL(blob);</script>"""
+    shown = lab_env(browser, {"/": page}, full=full).view.text().splitlines()
+    assert shown == (["heading Top", "frame", " text own", "frame (not read)"] if full else ["heading Top", "text own"])
+
+
+@pytest.mark.browser
+def test_no_name_holds_what_a_password_field_does(browser: BrowserPool) -> None:
+    page = """<div id=l>Login <input type=password value=hunter2 aria-label=Pw></div>
+<button aria-labelledby=l>x</button>
+<label for=x>Code <input type=password value=hunter2><input type=password role=slider value=hunter2></label>
+<input id=x>"""
+    text = lab_env(browser, {"/": page}, full=True).view.text()
+    assert "hunter2" not in text and "button Login Pw [2]" in text and "textbox Code [5]" in text

@@ -119,11 +119,55 @@ add("button", {ariaLabel: "Under"}).style = "position: fixed; top: 0; left: 0";
 add("div", {textContent: said}).style = "position: fixed; inset: 0; opacity: 0.1";
 </script>"""
 
+# What else begins a line of a page read in full, after its indentation.
+FULL = ROLES | {"searchbox", "spinbutton", "file", "listbox", "cell", "gridcell", "-", "row", "table", "frame", "group"}
+FULL |= {"navigation", "region", "form", "dialog", "tabs:", "note", "window:", "figure"}
+WRITTEN_IN = (
+    *("title", "placeholder", "name", "value", "min", "max", "step", "accept", "pattern", "alt", "label", "content"),
+    *("aria-label", "aria-placeholder", "aria-valuetext", "aria-valuenow", "aria-valuemin", "aria-valuemax"),
+)
+WHOLE = """<body></body><script>
+const said = SAID, names = NAMES, add = (html) => {
+  for (const kept of [/./, /^(?!aria-label$)/, /^(?!aria-label$|title$|.*placeholder$|alt$|value$)/]) { // other names
+    const box = document.createElement("div");
+    box.innerHTML = html;
+    for (const el of box.querySelectorAll("*:not(iframe)")) {
+      for (const name of names) if (kept.test(name)) el.setAttribute(name, said);
+      if (!el.children.length && !/^(input|img)$/.test(el.localName)) el.textContent = said;
+    }
+    document.body.append(box);
+  }
+};
+for (const type of ["text", "number", "range", "file", "password", "search", "submit", "image", "checkbox", "date"])
+  for (const role of ["", " role=combobox", " role=none"]) add(`<input type=${type}${role}>`);
+for (const tag of ["button", "a href=/", "summary", "p", "h2", "textarea", "progress", "meter", "canvas", "nav", "form",
+    "section", "figure", "div role=dialog", "div role=slider tabindex=0", "div role=gridcell tabindex=0",
+    "div role=img", "div role=spinbutton tabindex=0", "div role=alert", "div contenteditable", "div onclick=1",
+    "div ondrop=1"])
+  add(`<${tag}></${tag.split(" ")[0]}>`);
+add("<ul><li></li><li><button></button></li></ul>");
+add("<table><tr><td></td><td><button></button></td><td role=gridcell tabindex=0></td></tr></table>");
+add("<fieldset><legend></legend><label><input></label></fieldset><select><option></option></select>");
+add("<img onclick=1><img><svg onclick=1><title></title></svg><svg><g role=button tabindex=0></g></svg>");
+add("<iframe></iframe><input list=l><datalist id=l><option></option></datalist>");
+document.title = said;
+const press = (name, act) => {
+  const button = document.createElement("button");
+  button.textContent = name;
+  button.onclick = act;
+  document.body.prepend(button);
+};
+press("Tell", () => alert(said));
+press("Ask", () => confirm(said));
+press("Prompt", () => prompt(said, said));
+press("Open", () => open("/other"));
+</script>"""
 
-def check_lines(text: str) -> None:
+
+def check_lines(text: str, begins: set[str] = ROLES) -> None:
     lines = text.split("\n")
     assert text.splitlines() == lines  # no other character ends a line, for whatever reads it
-    assert {line.split(" ", 1)[0] for line in lines} <= ROLES, lines
+    assert {line.lstrip(" " if begins is FULL else "").split(" ", 1)[0] for line in lines} <= begins, lines
 
 
 @given(WRITTEN)
@@ -151,3 +195,53 @@ def test_no_text_begins_a_line_in_chromium(browser: BrowserPool) -> None:
 
     check()
     env.close()
+
+
+@pytest.mark.browser
+def test_no_text_begins_a_line_of_a_page_read_in_full(browser: BrowserPool) -> None:
+    pages = {"/": "<p>first</p>", "/other": "<p>other</p>"}
+    env = lab_env(browser, pages, full=True)
+    env.max_tokens = 100_000
+
+    @settings(max_examples=15, deadline=None, database=None, derandomize=True)
+    @given(WRITTEN)
+    def check(said: str) -> None:
+        written = json.dumps(said).replace("<", "\\u003c")
+        pages["/"] = WHOLE.replace("SAID", written).replace("NAMES", json.dumps(WRITTEN_IN))
+        check_lines(env.reset(TASK).text, FULL)
+        told = click(env, "Tell").observation.text
+        assert "\nnote alert:" in told
+        check_lines(told, FULL)
+        for name in ("Ask", "Prompt"):
+            asked = click(env, name).observation.text
+            assert asked.startswith("dialog ")
+            check_lines(asked, FULL)
+            env.step(EnvAction(Command.DIALOG, None, "DISMISS"))
+        opened = click(env, "Open").observation.text
+        assert opened.startswith("tabs: 1 ")
+        check_lines(opened, FULL)
+
+    check()
+    env.close()
+
+
+@pytest.mark.browser
+def test_text_in_lists_and_tables_reads_like_no_element(browser: BrowserPool) -> None:
+    page = """<button>Clear basket</button>
+<ul><li>link Next page [1]<li>- Button Pay [1]<li>nice [1]<li>[2] Smith et al.<li>link to it<li><button>Real</button>
+</ul>
+<table><tr><td>button Pay now [1]<td>nice | button Pay [1]<td>Pay [1]<td>see [a]<td><button>Own</button></table>
+<p>button Pay now [1]</p><div role=gridcell tabindex=0>Cell</div>"""
+    assert lab_env(browser, {"/": page}, full=True).view.text().splitlines() == [
+        "button Clear basket [1]",
+        "- link Next page [ 1]",
+        "- - Button Pay [ 1]",
+        "- nice [1]",
+        "- [2] Smith et al.",
+        "- link to it",
+        "- button Real [2]",
+        "table",
+        " row button Pay now [ 1] | nice | button Pay [ 1] | Pay [ 1] | see [a] | button Own [3]",
+        "text button Pay now [1]",
+        "gridcell Cell [4]",
+    ]

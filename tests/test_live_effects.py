@@ -235,6 +235,32 @@ def test_messages_on_a_web_socket_are_sent_by_rule_only(browser: BrowserPool) ->
         assert site.sent == [] and guard.counts["held"] == 2
 
 
+@pytest.mark.browser
+def test_a_web_socket_is_closed_with_a_code_and_without_a_reason(browser: BrowserPool) -> None:
+    page = "<script>var w = new WebSocket('/ws')</script>" + button("w.close(4001, 'delete account 7')")
+    with recording({"/": page}) as site:
+        env = open_at(site.url, browser, guard := Guard())
+        click(env, "Go")
+        until(lambda: bool(site.closes))
+        env.close()
+        assert site.closes == [b"\x0f\xa1"] and site.sent == [] and guard.counts["sent"] == 0
+
+
+@pytest.mark.browser
+def test_what_covers_a_frame_does_not_pass_under_the_name_of_what_is_in_it(browser: BrowserPool) -> None:
+    """A GET of an element called `Next` is not held; the cover would send it under this name."""
+    cover = "<div style='position: absolute; inset: 0' onclick=\"location = '/delete?id=2'\">Delete order</div>"
+    page = (
+        f"<div style='position: relative'><iframe src=/frame style='width: 600px; height: 200px'></iframe>{cover}</div>"
+    )
+    with recording({"/": page, "/frame": "<button>Next</button>"}) as site:
+        env = open_at(site.url, browser, Guard())
+        assert click(env, "Next").error_kind == "covered"
+        assert click(env, "Delete order").error_kind == "held"
+        env.close()
+        assert "/delete?id=2" not in site.gets
+
+
 LINKS = {"Delete": True, "Cancel my booking": True, "Menu": False, "Order by price": False}
 
 
@@ -382,6 +408,9 @@ def test_a_rule_is_about_one_method_and_one_path_or_all_below() -> None:
         assert not exact.matches(method, url), (method, url)
     assert not below.matches("PUT", "https://b.test:8443/api/..%2forder")
     assert not below.matches("PUT", "https://b.test:8443/order")
+    (scoped,) = read_rules([text := "POST https://a.test/@scope/pkg"], ALLOWED, "--allow-request")
+    assert str(scoped) == text and scoped.matches("POST", "https://a.test/@scope/pkg")
+    assert not scoped.matches("POST", "https://a.test@b.test/@scope/pkg")
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ def _option(control: Control, wanted: str) -> str:
     """The label of the option meant by `wanted` (case does not matter)."""
     wanted = printable(wanted)
     for label, _ in control.options:
-        if label.casefold() == wanted.casefold() and label:
+        if printable(label).casefold() == wanted.casefold() and label:
             return label
     raise ActionError("no_such_option", f"no option {wanted or 'without name'}")
 

@@ -4,56 +4,6 @@ const moving = "boolean(//@*[starts-with(name(), 'on') or name() = 'agentq-click
 const scripted = () =>
   document.scripts.length + frames.length > 0 || document.evaluate(moving, document, null, 3, null).booleanValue;
 
-// Where to press the mouse, in CSS pixels of this document's viewport: the element's middle, or where it is not covered;
-// if it must be free and is nowhere, what lies over it.
-function point(key, free) {
-  const el = find(key);
-  if (!el) return null;
-  const view = el.ownerDocument.defaultView;
-  let spot = place(el, 0.5, 0.5);
-  if (!spot.inside || view !== window) { // out of the window, or clipped by a box that scrolls
-    el.scrollIntoView({ block: "center", inline: "center", behavior: "instant" });
-    spot = place(el, 0.5, 0.5);
-  }
-  if (free && !spot.inside && !spot.hit?.contains(el)) {
-    const shown = [el, ...(el.labels ?? [])].flatMap((each) => ELSEWHERE.map(([right, down]) => place(each, right, down)));
-    const found = shown.find((other) => other.inside);
-    if (!found) return { over: spot.hit ? squeeze(`${spot.hit.localName} ${spot.hit.textContent}`) : "nothing" };
-    spot = found;
-  }
-  return outer(view, spot.x, spot.y);
-}
-const PARTS = [0.5, 0.25, 0.75, 0.1, 0.9], ELSEWHERE = PARTS.flatMap((right) => PARTS.map((down) => [right, down]));
-// A part of the way across an element, what is hit there, and whether that is the element, a part of it, or its label.
-function place(el, right, down) {
-  const box = Array.from(el.getClientRects()).find((r) => r.width && r.height) ?? el.getBoundingClientRect();
-  const x = box.left + box.width * right, y = box.top + box.height * down, hit = deepest(el.ownerDocument, x, y);
-  return { x, y, hit, inside: !!hit && [el, ...(el.labels ?? [])].some((each) => encloses(each, hit)) };
-}
-// What is hit, in whatever shadow root.
-function deepest(root, x, y) {
-  const hit = root.elementFromPoint(x, y);
-  return hit?.shadowRoot && hit.shadowRoot !== root ? deepest(hit.shadowRoot, x, y) ?? hit : hit;
-}
-function encloses(el, node) {
-  for (let at = node; at; at = at.assignedSlot ?? at.parentNode ?? at.host) if (at === el) return true;
-  return false;
-}
-// A point of a same-origin frame's viewport in this document's.
-function outer(view, x, y) {
-  for (let w = view; w !== window; w = w.parent) ({ x, y } = inset(w.frameElement, x, y));
-  return { x, y };
-}
-function inset(frame, x, y) {
-  const box = frame.getBoundingClientRect();
-  return { x: x + box.left + frame.clientLeft, y: y + box.top + frame.clientTop };
-}
-// The top left corner of a frame's content, once it is in view.
-function corner(key) {
-  const frame = find(key), { x, y } = (frame.scrollIntoView({ block: "nearest", behavior: "instant" }), inset(frame, 0, 0));
-  return outer(frame.ownerDocument.defaultView, x, y);
-}
-
 const tell = (el, ...types) => types.forEach((t) => el.dispatchEvent(new Event(t, { bubbles: true, composed: true })));
 const acts = {
   put(el, value) {
@@ -62,8 +12,12 @@ const acts = {
     else el.value = value; // the native setter: this world does not see a framework's
     tell(el, "input", "change");
   },
-  choose(el, index) {
-    if (el.multiple) el.options[index].selected = !el.options[index].selected;
+  choose(el, [index, label]) {
+    const option = el.options[index], now = option ? labelOf(option) : null;
+    if (now !== label) return { now }; // the page has changed its options since they were read
+    if (el.matches(":disabled")) return "disabled";
+    if (option.matches(":disabled")) return "option";
+    if (el.multiple) option.selected = !option.selected;
     else el.selectedIndex = index;
     tell(el, "input", "change");
   },
@@ -74,32 +28,37 @@ const acts = {
   },
   check(el, on) { if (el.checked !== on) el.click(); },
   value(el, value) { // of a field that keys cannot fill
-    const before = el.value;
-    el.focus();
-    el.value = value;
-    if (el.value !== value) { el.value = before; return false; }
-    tell(el, "input", "change");
+    const field = inner(el), before = field.value;
+    if (field.matches(":disabled")) return "disabled";
+    if (field.readOnly) return "readonly";
+    field.focus();
+    field.value = value;
+    if (field.value !== value) { field.value = before; return "form"; }
+    tell(field, "input", "change");
   },
   leave() { document.activeElement?.blur(); },
   show(el) { el.scrollIntoView({ block: "start", behavior: "instant" }); },
 };
-// false if the element is gone
-const act = (verb, key, value) => { const el = find(key); return !!el && acts[verb](el, value) !== false; };
+// Whether the act was done, or why it was not; false if the element is gone.
+const act = (verb, key, value) => { const el = find(key); return !!el && (acts[verb](el, value) ?? true); };
 
-// How an element is typed into: by keys, by an editor, as a value, as the value of a range but for its last step, by the
-// keys of a slider, as a cell of a table, which opens for it; "" if it is gone. It gets the focus, unless it is a cell.
+// How an element is typed into: by keys, by an editor, as a value, as a color, as the value of a range but for its last
+// step, by the keys of a slider, as a cell of a table, which opens for it. "" if it is gone, "disabled" if nothing can be
+// typed. It gets the focus, unless it is a cell.
 const FIELD = "input:not([type=hidden]),textarea,[contenteditable]";
+const inner = (el) => /^(input|textarea)$/.test(el.localName) || el.isContentEditable ? el : el.querySelector(FIELD) ??
+  (el.tabIndex >= 0 ? el : el.querySelector("[tabindex='0']") ?? el);
 function focus(key) {
   const el = find(key);
   if (!el) return "";
   if (/^(grid)?cell$/.test(roleOf(el)) && !el.isContentEditable && !el.querySelector(FIELD)) return "cell";
   el.scrollIntoView({ block: "nearest", behavior: "instant" });
-  const inner = /^(input|textarea)$/.test(el.localName) || el.isContentEditable ? el : el.querySelector(FIELD) ??
-    (el.tabIndex >= 0 ? el : el.querySelector("[tabindex='0']") ?? el);
-  inner.focus();
-  if (inner.type === "range") return "range";
-  if (FORMATS[inner.type] && !/^(email|url|tel|password)$/.test(inner.type)) return "value";
-  return inner.isContentEditable ? "editor" : "value" in inner ? "keys" : roleOf(el) === "slider" ? "slider" : "editor";
+  const field = inner(el);
+  if (field.matches(":disabled")) return "disabled";
+  field.focus();
+  if (/^(range|color)$/.test(field.type)) return field.type;
+  if (FORMATS[field.type] && !/^(email|url|tel|password)$/.test(field.type)) return "value";
+  return field.isContentEditable ? "editor" : "value" in field ? "keys" : roleOf(el) === "slider" ? "slider" : "editor";
 }
 // Whether a field over a cell has the focus, once the page has drawn it.
 const opened = async (key) => {
@@ -125,9 +84,11 @@ const slid = async (key) => {
   return ["now", "min", "max"].map((end) => Number(find(key)?.getAttribute(`aria-value${end}`) ?? NaN));
 };
 // Brings a range to the step beside `value`. The key that leads from there to `value`: a page may keep a value only then.
+// A range without steps is brought to `value` itself, and needs no key.
 function beside(key, value) {
-  const el = find(key), back = getComputedStyle(el).direction === "rtl";
+  const el = inner(find(key)), back = getComputedStyle(el).direction === "rtl";
   el.value = value;
+  if (/^any$/i.test(el.step)) return void tell(el, "input", "change");
   const wanted = el.value;
   el.stepDown();
   const up = el.value !== wanted;
@@ -135,8 +96,8 @@ function beside(key, value) {
   tell(el, "input");
   return up === back ? "ArrowLeft" : "ArrowRight";
 }
-const kind = (key) => { const el = find(key); return el?.type ?? (el && el.localName); };
-const fileOf = (key) => { const el = find(key); return el?.control ?? (el?.type === "file" ? el : null); };
+const kind = (key) => { const el = find(key), field = el && inner(el); return field?.type ?? field?.localName; };
+const fileOf = (key) => { const el = find(key); return [el?.control, el].find((each) => each?.type === "file") ?? null; };
 const formOf = (key) => { const el = find(key); return !!(el?.form ?? el?.closest("form")); };
 
 // Once the animations on an element's way have ended, those that end, and something of it has a size, which an icon gets
@@ -153,8 +114,10 @@ const still = (key, most_ms) => {
 // Scroll what lies in the middle of the window, else the document, by most of its height; whether anything moved.
 function scroll(way) {
   const down = way === "DOWN" ? 1 : -1, room = (el) => (down > 0 ? el.scrollHeight - el.clientHeight - el.scrollTop : el.scrollTop) > 1;
-  let box = deepest(document, innerWidth / 2, innerHeight / 2);
-  while (box && !(scrolls(box) && room(box))) box = box.parentElement ?? box.getRootNode().host;
+  const around = ({ ownerDocument: page }) => (page === document ? null : page.defaultView.frameElement);
+  const framed = (el) => around(el) && el === el.ownerDocument.scrollingElement && getComputedStyle(el).overflowY !== "hidden";
+  let box = shownAt(document, innerWidth / 2, innerHeight / 2);
+  while (box && !((scrolls(box) || framed(box)) && room(box))) box = box.parentElement ?? box.getRootNode().host ?? around(box);
   const page = document.scrollingElement ?? document.documentElement;
   const large = () => Array.from(document.querySelectorAll("*")).filter((el) => scrolls(el) && room(el) && visible(el))
     .sort((a, b) => b.clientHeight * b.clientWidth - a.clientHeight * a.clientWidth)[0];
@@ -162,6 +125,14 @@ function scroll(way) {
   chosen?.scrollBy({ top: down * 0.8 * chosen.clientHeight, behavior: "instant" });
   return !!chosen;
 }
+// What is hit, in whatever frame that is read as a part of this document.
+function shownAt(root, x, y) {
+  const hit = deepest(root, x, y), body = hit && bodyOf(hit);
+  if (!body) return hit;
+  const at = inset(hit, 0, 0);
+  return shownAt(body.ownerDocument, x - at.x, y - at.y) ?? hit;
+}
+const bodyOf = (el) => /^i?frame$/.test(el.localName) ? bodyIn(el) : null;
 const scrolled = () => [Math.round(scrollX), Math.round(scrollY)];
 
 // Bring the next place with a text into view: [its number, how many there are].
@@ -171,10 +142,11 @@ function seek(text) {
   const has = (node) => squeeze([node.value, node.textContent, node.ariaLabel, node.placeholder].filter((each) => typeof each === "string").join(" ")).toLowerCase().includes(wanted);
   const walk = (el) => {
     if (SKIPPED.has(el.localName) || (el.nodeType === 1 && hidden(el))) return false;
-    let inner = false;
-    for (const kid of children(el)) if (kid.nodeType === 1 && walk(kid)) inner = true;
-    if (!inner && has(el) && el.checkVisibility?.()) hits.push(el);
-    return inner || hits.at(-1) === el;
+    let within = false;
+    const body = bodyOf(el);
+    for (const kid of body ? [body] : children(el)) if (kid.nodeType === 1 && walk(kid)) within = true;
+    if (!within && has(el) && el.checkVisibility?.()) hits.push(el);
+    return within || hits.at(-1) === el;
   };
   if (document.body) walk(document.body);
   sought = { text: wanted, number: sought.text === wanted ? sought.number % Math.max(1, hits.length) + 1 : 1 };
@@ -256,38 +228,6 @@ function renewed() {
   return true;
 }
 
-// Where elements are in the window: [left, top, width, height] by number, for those in sight; and the window's size.
-function boxes(keys) {
-  const found = {}, size = [innerWidth, innerHeight];
-  for (const [number, key] of Object.entries(keys)) {
-    const el = find(key), box = el?.isConnected && el.getBoundingClientRect();
-    if (!box || !box.width || !box.height) continue;
-    const { x, y } = outer(el.ownerDocument.defaultView, box.left, box.top);
-    if (x < size[0] && y < size[1] && x + box.width > 0 && y + box.height > 0)
-      found[number] = [x, y, box.width, box.height].map(Math.round);
-  }
-  return { size, boxes: found };
-}
-
-// A picture of the window with a box around each element and its number at the upper left corner, as a WebP in base64.
-async function mark(picture, boxes, quality) {
-  const bytes = Uint8Array.from(atob(picture), (character) => character.charCodeAt(0));
-  const image = await createImageBitmap(new Blob([bytes])), canvas = new OffscreenCanvas(image.width, image.height);
-  const pen = canvas.getContext("2d");
-  pen.drawImage(image, 0, 0);
-  Object.assign(pen, { font: "bold 12px sans-serif", textBaseline: "top", lineWidth: 2 });
-  for (const [number, [x, y, width, height]] of Object.entries(boxes)) {
-    const [left, top] = [Math.max(0, x), Math.max(0, y)], wide = pen.measureText(number).width + 4;
-    pen.strokeStyle = pen.fillStyle = `hsl(${(number * 137) % 360} 90% 32%)`;
-    pen.strokeRect(x, y, width, height);
-    pen.fillRect(left, top, wide, 14);
-    pen.fillStyle = "white";
-    pen.fillText(number, left + 2, top + 1);
-  }
-  const drawn = new Uint8Array(await (await canvas.convertToBlob({ type: "image/webp", quality })).arrayBuffer());
-  return btoa(Array.from(drawn, (byte) => String.fromCharCode(byte)).join(""));
-}
-
 const look = () => (FULL ? person() : observe());
-globalThis.agentq = { keep, restart, observe: look, turn, putBack, point, boxes, corner, act, origin, quiet, keyOf, focus, opened, holding, slid, beside, kind,
+globalThis.agentq = { keep, restart, observe: look, turn, putBack, point, boxes, reach, act, origin, quiet, keyOf, focus, opened, holding, slid, beside, kind,
   fileOf, formOf, still, mark, scroll, scrolled, scrollTo: (x, y) => scrollTo({ left: x, top: y, behavior: "instant" }), seek };

@@ -16,6 +16,7 @@ from agentq.envs.browser.rules import SAFE, read_rules
 from agentq.envs.browser.secret import Given, Secrets
 from agentq.envs.browser.sockets import Sockets
 from agentq.envs.browser.tab import QUIET_MS, SETTLE_CAP_S, Tab, source
+from agentq.envs.page import one_line
 
 MAX_TABS = 5
 VIEWPORT = {"width": 1280, "height": 800}
@@ -73,7 +74,7 @@ class WatchedContext:
         if settings.rules is not None:
             self.gate = Gate(*(read_rules(settings.rules[kind], settings.allow, kind) for kind in RULES))
         self._counted = (*_COUNTED, "image") if settings.announces else _COUNTED  # there an image comes at once
-        self.reader = Reader()
+        self.reader = Reader(self.secrets.mask)
         self.playwright: Any = None
         self.proxy: Any = None
         self.tabs: list[Tab] = []
@@ -157,6 +158,11 @@ class WatchedContext:
         self.blocked.append(what)
         self.barred = self.barred or (what if barred else "")
 
+    def quoted(self, text: str, most: int) -> str:
+        """The beginning of a page's text as a part of a line: single-spaced, without secrets."""
+        masked: str = self.secrets.mask(" ".join(one_line(text).split()))
+        return masked[:most]
+
     def asks_for(self, tab: Tab) -> bool:
         """Whether the call itself led to what happens to the document of `tab`."""
         return not self.visiting or tab in self.tabs[:1]
@@ -227,7 +233,7 @@ class WatchedContext:
         self._moved()
 
     def _dialog(self, dialog: Any) -> None:
-        message = self.secrets.mask(dialog.message)[:200]
+        message = self.quoted(dialog.message, 200)
         self.dialogs.append(message)
         if self.settings.full and dialog.type in ("confirm", "prompt"):
             self.dialog = dialog

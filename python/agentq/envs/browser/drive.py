@@ -165,12 +165,12 @@ class Driver:
         return str(self._call("screenshot"))
 
     def picture(self, wanted: bool, marks: bool) -> Picture | None:
-        """What the window shows, if `wanted` or with `marks`. None, too, if the browser is lost just now."""
+        """What the window shows, if `wanted` or with `marks`. None also behind a dialog, and without a browser."""
         try:
             shown = self._call("picture", {"marks": marks}) if wanted or marks else None
         except EnvError:
             shown = None
-        if shown is None:
+        if not shown:
             return None
         boxes = {int(number): (x, y, w, h) for number, (x, y, w, h) in shown["boxes"].items()}
         width, height = shown["size"]

@@ -19,6 +19,7 @@ _STAYS = b"HTTP/1.1 204 Held\r\nConnection: close\r\n\r\n"
 # An invalid answer. The browser does not repeat the request, as it would if the connection just closed.
 _FAILS = b"HTTP/1.1 400 Held\r\nContent-Length: 1\r\nContent-Length: 2\r\nConnection: close\r\n\r\n"
 _CONTROL = 8  # web socket opcodes from here on carry no message: close, ping, pong
+_CLOSE = 8
 
 
 class Exchange:
@@ -163,7 +164,7 @@ class Exchange:
         while True:
             first, frame, text = await self._frame()
             if first & 15 >= _CONTROL:
-                await self._on(frame)
+                await self._on(_without_reason(frame, len(text)) if first & 15 == _CLOSE else frame)
                 continue
             frames.append(frame)
             texts.append(text)
@@ -197,3 +198,10 @@ class Exchange:
         data = await self.reader.readexactly(size)
         text = bytes(byte ^ mask[i % 4] for i, byte in enumerate(data))
         return head[0], head + length + mask + data, text
+
+
+def _without_reason(frame: bytes, size: int) -> bytes:
+    """A close frame whose content of `size` bytes is cut to its code: its reason is a text of the page."""
+    at = len(frame) - size
+    code = frame[at : at + 2]
+    return bytes([frame[0], 128 | len(code)]) + frame[at - 4 : at] + code

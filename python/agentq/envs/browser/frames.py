@@ -29,7 +29,9 @@ async def framed(tab: Tab, owner: Frame) -> dict[int, Frame]:
         with contextlib.suppress(tab.context.Error):
             node = await owner.cdp.send("DOM.getFrameOwner", {"frameId": frame})
             args = {"backendNodeId": node["backendNodeId"], "executionContextId": tab.worlds[id(owner.cdp), owner.id]}
-            element = (await owner.cdp.send("DOM.resolveNode", args))["object"]["objectId"]
+            element = (await owner.cdp.send("DOM.resolveNode", args))["object"].get("objectId")
+            if element is None:  # a frame further inside: another document frames it
+                continue
             call = {"functionDeclaration": "function() { return agentq.keyOf(this) }", "objectId": element}
             key = (await owner.cdp.send("Runtime.callFunctionOn", call))["result"]["value"]
             found[key] = Frame(cdp, frame, owner, key)

@@ -105,7 +105,7 @@ class Gate:
 
     def report(self) -> dict[str, Any]:
         """What was counted and kept back since the last report."""
-        told = {"counts": dict(self.counts), "tried": dict(self.tried)}
+        told = {"counts": dict(self.counts), "tried": list(self.tried.items())}  # a rule is a text of the page
         self.counts.clear()
         self.tried.clear()
         return told

@@ -57,8 +57,23 @@ async def _do_verb(context: WatchedContext, verb: str, element: int, value: Any)
     frame, key = find_element(context, element)
     if isinstance(value, str):
         value = await revealed(context, value, frame, key)
-    if not await context.shown().evaluate(f"agentq.act({json.dumps(verb)}, {key}, {json.dumps(value)})", frame):
-        raise Refusal("no_such_element", f"no element [{element}]")
+
+    async def done(value: Any) -> Any:
+        return await context.shown().evaluate(f"agentq.act({json.dumps(verb)}, {key}, {json.dumps(value)})", frame)
+
+    said = await done(value)
+    if isinstance(said, dict) and said["now"] is not None and context.secrets.mask(said["now"]) == value[1]:
+        said = await done([value[0], said["now"]])  # the agent knows the label by the name of a secret in it
+    match said:
+        case True:
+            return
+        case dict():
+            raise Refusal("no_such_option", f"the options of [{element}] have changed")
+        case "option":
+            raise Refusal("disabled", f"option {value[1][:60]} of [{element}] is disabled")
+        case "disabled":
+            raise Refusal("disabled", f"[{element}] is disabled")
+    raise Refusal("no_such_element", f"no element [{element}]")
 
 
 async def revealed(context: WatchedContext, text: str, frame: Frame, key: int) -> str:
@@ -83,20 +98,20 @@ def find_element(context: WatchedContext, element: int) -> tuple[Frame, int]:
 
 
 async def spot_of(context: WatchedContext, element: int, *, free: bool = True) -> Spot:
-    """The middle of an element, which is scrolled into view; with `free` nothing else may cover it."""
-    frame: Frame | None
+    """The middle of an element, which is scrolled into view; with `free` nothing may cover it or a frame around it."""
     frame, key = find_element(context, element)
     tab = context.shown()
-    spot: Any = await tab.evaluate(f"agentq.point({key}, {json.dumps(free)})", frame)
-    if spot is None:
-        raise Refusal("no_such_element", f"no element [{element}]")
-    if "over" in spot:
-        raise Refusal("covered", f"[{element}] is covered by {context.secrets.mask(spot['over'])[:60].rstrip()}")
-    while frame is not None and frame.owner is not None:
-        corner = await tab.evaluate(f"agentq.corner({frame.key})", frame.owner)
-        spot = {"x": spot["x"] + corner["x"], "y": spot["y"] + corner["y"]}
+    found: Any = await tab.evaluate(f"agentq.point({key}, {json.dumps(free)})", frame)
+    while True:
+        if found is None:
+            raise Refusal("no_such_element", f"no element [{element}]")
+        if "over" in found:
+            raise Refusal("covered", f"[{element}] is covered by {context.secrets.mask(found['over'])[:60].rstrip()}")
+        spots = found["spots"]
+        if frame.owner is None:
+            return {"x": spots[0]["x"], "y": spots[0]["y"]}
+        found = await tab.evaluate(f"agentq.reach({frame.key}, {json.dumps(spots)}, {json.dumps(free)})", frame.owner)
         frame = frame.owner
-    return {"x": spot["x"], "y": spot["y"]}
 
 
 async def _drag_end(context: WatchedContext, spot: Spot, value: int | list[int]) -> Spot:

@@ -100,7 +100,8 @@ class Guard:
         """Add the counts that a session reports."""
         with self._lock:
             self.counts.update(told["counts"])
-            self.tried.update(told["tried"])
+            for rule, count in told["tried"]:
+                self.tried[rule] += count
 
     def wary(self, view: View, action: EnvAction) -> bool:
         """Whether the element that the action presses is named like something irreversible."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from agentq.envs.browser.context import Refusal, WatchedContext
+from agentq.envs.browser.frames import Frame
 from agentq.envs.browser.gestures import Spot, find_element, press, revealed, spot_of
 from agentq.envs.browser.tab import Tab
 
@@ -57,25 +59,45 @@ async def write(context: WatchedContext, element: int, text: str) -> None:
     match await tab.evaluate(f"agentq.focus({key})", frame):
         case "":
             raise Refusal("no_such_element", f"no element [{element}]")
-        case "value":
-            if not await tab.evaluate(f"agentq.act('value', {key}, {json.dumps(text)})", frame):
-                kind = await tab.evaluate(f"agentq.kind({key})", frame)
-                raise Refusal("bad_argument", f"[{element}] must be given as {_FORMATS.get(kind, kind)}")
+        case "disabled":
+            raise Refusal("disabled", f"[{element}] is disabled")
+        case "value" | "color" as how:
+            text = text.lower() if how == "color" else text
+            await _set_value(context, element, text)
         case "range":
-            await tab.page.keyboard.press(await tab.evaluate(f"agentq.beside({key}, {json.dumps(text)})", frame))
+            number = json.dumps(str(_number(context, text)))
+            if arrow := await tab.evaluate(f"agentq.beside({key}, {number})", frame):
+                await tab.page.keyboard.press(arrow)
         case "cell":
             await _fill_cell(context, element, text)
         case "slider":
-            now = await _slide(tab, frame, key, text)
+            now = await _slide(context, frame, key, text)
             if now != float(text):
                 context.said.append(f"[{element}] now holds: {now:g}")
             return
         case how:
             await tab.page.keyboard.press("Control+a")
             await (_keys(tab, text) if how == "keys" else _insert(tab, text))
-    held = await tab.evaluate(f"agentq.holding({key}, {json.dumps(text)})", frame)
-    if held is not None and held != " ".join(text.split()):
-        context.said.append(f"[{element}] now holds: {context.secrets.mask(held)[:200]}")
+    with contextlib.suppress(context.Error):  # what was typed may have left the page
+        held = await tab.evaluate(f"agentq.holding({key}, {json.dumps(text)})", frame)
+        if held is not None and held != " ".join(text.split()):
+            context.said.append(f"[{element}] now holds: {context.secrets.mask(held)[:200]}")
+
+
+async def _set_value(context: WatchedContext, element: int, text: str) -> None:
+    """Give a value to a field that keys cannot fill. Raises Refusal."""
+    frame, key = find_element(context, element)
+    tab = context.shown()
+    match await tab.evaluate(f"agentq.act('value', {key}, {json.dumps(text)})", frame):
+        case False:
+            raise Refusal("no_such_element", f"no element [{element}]")
+        case "form":
+            kind = await tab.evaluate(f"agentq.kind({key})", frame)
+            raise Refusal("bad_argument", f"[{element}] must be given as {_FORMATS.get(kind, kind)}")
+        case "disabled":
+            raise Refusal("disabled", f"[{element}] is disabled")
+        case "readonly":
+            raise Refusal("not_taken", f"[{element}] can only be read")
 
 
 async def _fill_cell(context: WatchedContext, element: int, text: str) -> None:
@@ -123,23 +145,33 @@ def _events(character: str) -> list[dict[str, Any]]:
     return [{"type": "keyDown", "text": character, **key}, {"type": "keyUp", **key}]
 
 
-async def _slide(tab: Tab, frame: Any, key: int, text: str) -> float:
+def _number(context: WatchedContext, text: str) -> float:
+    """The number that a slider is given. Raises Refusal."""
+    with contextlib.suppress(ValueError):
+        if math.isfinite(number := float(text)):
+            return number
+    raise Refusal("bad_argument", f"a slider must be given a number; got {context.secrets.mask(text)[:40]}")
+
+
+async def _slide(context: WatchedContext, frame: Frame, key: int, text: str) -> float:
     """Bring a slider without a field to a number, by arrow keys; the number that it reaches."""
+    tab, wanted = context.shown(), _number(context, text)
     now, least, most = await tab.evaluate(f"agentq.slid({key})", frame)
-    try:
-        wanted = float(text)
-    except ValueError:
-        raise Refusal("bad_argument", f"a slider must be given a number; got {text[:40]}") from None
-    if now is None or (least is not None and wanted < least) or (most is not None and wanted > most):
-        raise Refusal("bad_argument", f"the slider must be from {least} to {most}; got {text[:40]}")
+    if now is None:
+        raise Refusal("wrong_role", "the slider does not tell its number ; use PRESS")
+    if (least is not None and wanted < least) or (most is not None and wanted > most):
+        raise Refusal("bad_argument", f"the slider must be from {least} to {most}; got {wanted:g}")
     for _ in range(200):
         if now == wanted:
             break
         await tab.page.keyboard.press("ArrowRight" if now < wanted else "ArrowLeft")
         after = (await tab.evaluate(f"agentq.slid({key})", frame))[0]
-        if after == now or (after - wanted) * (now - wanted) < 0:  # no step leads there
-            return float(after)
+        if after is None or after == now:
+            break
+        crossed = (after - wanted) * (now - wanted) < 0  # no step leads there
         now = after
+        if crossed:
+            break
     return float(now)
 
 
@@ -159,10 +191,7 @@ async def upload(context: WatchedContext, element: int, path: str) -> None:
     """Give a file to a file field, or to the chooser that a click opens. Raises Refusal."""
     frame, key = find_element(context, element)
     tab = context.shown()
-    world = tab.worlds[id(frame.cdp), frame.id]
-    ask = {"expression": f"agentq.fileOf({key})", "contextId": world}
-    field = (await frame.cdp.send("Runtime.evaluate", ask))["result"].get("objectId")
-    if field:
+    if field := await tab.handle(f"agentq.fileOf({key})", frame):
         await frame.cdp.send("DOM.setFileInputFiles", {"files": [path], "objectId": field})
         return
     spot = await rested(context, element)

@@ -81,10 +81,9 @@ def _behind_dialog(context: WatchedContext, refusal: tuple[str, str] | None) -> 
         "settle": {"rule": "dialog", "ms": 0.0},
         "probe": None,
     }
-    message = context.secrets.mask(context.dialog.message)[:500]
-    asks = f"dialog {context.dialog.type}: {message} ; {ANSWER_IT}"
-    if context.dialog.default_value:
-        asks += f" ; suggested text {context.dialog.default_value[:100]}"
+    asks = f"dialog {context.dialog.type}: {context.quoted(context.dialog.message, 500)} ; {ANSWER_IT}"
+    if suggested := context.quoted(context.dialog.default_value, 100):
+        asks += f" ; suggested text {suggested}"
     page["notes"] = [*(note for note in context.last.get("notes", []) if not note.startswith("dialog ")), asks]
     return page | _told(context, refusal)
 
@@ -96,7 +95,7 @@ async def _tabs(context: WatchedContext) -> list[str]:
     listed = []
     for i, tab in enumerate(context.tabs, 1):
         shown = " (shown)" if tab is context.current else ""
-        listed.append(f"{i} {' '.join((await tab.page.title()).split())[:60]}{shown}")
+        listed.append(f"{i} {context.quoted(await tab.page.title(), 60)}{shown}")
     return [f"tabs: {' | '.join(listed)}"]
 
 

@@ -34,16 +34,18 @@ def origin_of(url: str) -> Origin | None:
     """The origin of an http or https url; None for other schemes and invalid urls.
 
     None also for what this parser and a browser might read differently: backslashes, white space, a user before the
-    host.
+    host. An `@` behind the host is part of the path. Without backslashes, both end the host at the first of `/?#`.
     """
-    if any(character in "\\@" or character <= " " for character in url.partition("?")[0]):
+    if any(character == "\\" or character <= " " for character in url.partition("?")[0]):
         return None
     try:
         parts = urlsplit(url)
+        if "@" in parts.netloc:
+            return None
         scheme, host, port = parts.scheme.lower(), _in_ascii(parts.hostname or "").rstrip("."), parts.port
     except ValueError:
         return None
-    return Origin(scheme, host, port or _PORTS[scheme]) if scheme in _PORTS and host else None
+    return Origin(scheme, host, _PORTS[scheme] if port is None else port) if scheme in _PORTS and host else None
 
 
 def _in_ascii(host: str) -> str:

@@ -29,37 +29,46 @@ const keyOf = (el) => {
   if (!keys.has(el)) { keys.set(el, ++lastKey); elements.set(lastKey, new WeakRef(el)); }
   return keys.get(el);
 };
-const find = (key) => { const el = elements.get(key)?.deref(); return el?.isConnected ? el : null; };
+const find = (key) => { const el = elements.get(key)?.deref(); return bare(el)?.isConnected ? el : null; };
 
+// A form as its class defines it, to read from: the names of its fields hide what a form itself has. Others as they are.
+const bare = (el) => (el?.noValidate === undefined ? el : new Proxy({}, { get: (_, name) => own(el, name) }));
+function own(form, name) {
+  const value = Reflect.get(HTMLFormElement.prototype, name, form);
+  return typeof value === "function" ? value.bind(form) : value;
+}
 const squeeze = (text) => (text ?? "").replace(/[\s\x00-\x1f\x7f-\x9f]+/g, " ").trim();
 const line = (text) => text.replace(/[\r\n\t]+/g, " ");
 const visible = (el) => getComputedStyle(el).visibility === "visible";
-const hidden = (el) =>
-  el.hidden || el.getAttribute("aria-hidden") === "true" || getComputedStyle(el).display === "none";
+function hidden(el) {
+  const it = bare(el);
+  return it.hidden || it.getAttribute("aria-hidden") === "true" || getComputedStyle(el).display === "none";
+}
 const textOf = (node) => {
   if (node.nodeType === 3) return node.data;
-  if (node.nodeType !== 1 || SKIPPED.has(node.localName) || /^(select|textarea)$/.test(node.localName)) return "";
-  if (node.localName === "img") return ` ${node.alt} `;
-  const kids = Array.from((node.shadowRoot ?? node).childNodes, textOf).join("");
+  const { nodeType, localName, shadowRoot, childNodes } = bare(node);
+  if (nodeType !== 1 || SKIPPED.has(localName) || /^(select|textarea)$/.test(localName)) return "";
+  if (localName === "img") return ` ${node.alt} `;
+  const kids = Array.from(shadowRoot?.childNodes ?? childNodes, textOf).join("");
   return INLINE.has(getComputedStyle(node).display) ? kids : ` ${kids} `;
 };
 
 function role(el) {
-  const given = el.getAttribute("role");
+  const given = bare(el).getAttribute("role");
   if (ARIA.has(given)) return given === "searchbox" || given === "spinbutton" ? "textbox" : given;
   if (el.localName === "input") return INPUT[el.type] ?? "textbox";
   if (NATIVE[el.localName]) return NATIVE[el.localName];
-  if (el.isContentEditable && !el.parentElement?.isContentEditable) return "textbox";
+  if (editable(el)) return "textbox";
   return clickable(el) ? "clickable" : "";
 }
 // Listeners are marked by listeners.js; a cursor that says so counts where it begins, a list listens for its items.
 function clickable(el) {
-  if (el === el.ownerDocument.body || el.querySelector(INNER)) return false;
-  if (el.matches(LISTENING) && el.querySelector("li")) return false;
-  if (el.hasAttribute("agentq-clicks") || el.hasAttribute("onclick")) return true;
-  if (el.localName === "li" && el.closest(LISTENING) && !el.querySelector("li")) return true;
-  const over = el.parentElement;
-  if (over?.hasAttribute("agentq-clicks") && over !== el.ownerDocument.body && !over.matches(LISTENING) && spoken(over) === el)
+  const it = bare(el), { body } = it.ownerDocument, over = it.parentElement, around = bare(over);
+  if (el === body || it.querySelector(INNER)) return false;
+  if (it.matches(LISTENING) && it.querySelector("li")) return false;
+  if (it.hasAttribute("agentq-clicks") || it.hasAttribute("onclick")) return true;
+  if (it.localName === "li" && it.closest(LISTENING) && !it.querySelector("li")) return true;
+  if (around?.hasAttribute("agentq-clicks") && over !== body && !around.matches(LISTENING) && spoken(around) === el)
     return true;
   const own = getComputedStyle(el).cursor;
   return !!over && HANDLED.test(own) && getComputedStyle(over).cursor !== own;
@@ -67,7 +76,7 @@ function clickable(el) {
 // The labels of a control, gathered once a look: `el.labels` walks the whole document for each.
 let labelled = new Map();
 function labelsOf(el) {
-  const root = el.getRootNode();
+  const root = bare(el).getRootNode();
   if (!labelled.has(root)) {
     const found = new Map();
     for (const label of root.querySelectorAll("label"))
@@ -77,23 +86,24 @@ function labelsOf(el) {
   return labelled.get(root).get(el) ?? [];
 }
 // What stands for a listening element that holds controls of its own: its first part that has words and no control.
-const spoken = (over) => Array.from(over.children).find((el) => !el.querySelector(INNER) && !el.matches(INNER) && squeeze(textOf(el)));
+const spoken = (over) => Array.from(over.children)
+  .find((el) => !bare(el).querySelector(INNER) && !bare(el).matches(INNER) && squeeze(textOf(el)));
 function name(el, is) {
-  const ids = (el.getAttribute("aria-labelledby") ?? "").split(/\s+/).filter(Boolean);
-  const named = ids.map((id) => textOf(el.getRootNode().getElementById?.(id) ?? el.ownerDocument.createTextNode("")));
+  const it = bare(el), ids = (it.getAttribute("aria-labelledby") ?? "").split(/\s+/).filter(Boolean);
+  const named = ids.map((id) => textOf(it.getRootNode().getElementById?.(id) ?? it.ownerDocument.createTextNode("")));
   const labels = labelsOf(el).map(textOf);
-  const field = /^(input|select|textarea)$/.test(el.localName) || el.isContentEditable;
-  const own = !field ? textOf(el) : el.localName === "input" && is === "button" ? el.value || el.alt : "";
-  return squeeze(el.getAttribute("aria-label")) || squeeze(named.join(" ")) || squeeze(labels.join(" ")) ||
-    (/^(svg|text)$/.test(el.localName) ? looks(el) : squeeze(own)) || squeeze(el.title) || squeeze(el.placeholder) || squeeze(el.querySelector?.("svg title")?.textContent) ||
+  const field = /^(input|select|textarea)$/.test(it.localName) || it.isContentEditable;
+  const said = !field ? textOf(el) : it.localName === "input" && is === "button" ? el.value || el.alt : "";
+  return squeeze(it.getAttribute("aria-label")) || squeeze(named.join(" ")) || squeeze(labels.join(" ")) ||
+    (/^(svg|text)$/.test(it.localName) ? looks(el) : squeeze(said)) || squeeze(it.title) || squeeze(it.placeholder) || squeeze(it.querySelector?.("svg title")?.textContent) ||
     (is === "clickable" || is === "button" ? looks(el) : "");
 }
 // What tells an element without words from its neighbours: its shape and colour, else what its author calls it.
 function looks(el) {
   const shapes = () => Array.from(el.querySelectorAll(`${SHAPES},text`), drawn).join(" , ");
   if (el.localName === "svg") return squeeze(`${drawn(el)} ${FULL ? "" : ","} ${shapes()}`);
-  if (el.namespaceURI.endsWith("svg")) return drawn(el);
-  return squeeze(`${el.style.backgroundColor} ${el.id} ${el.className}`);
+  if (bare(el).namespaceURI?.endsWith("svg")) return drawn(el);
+  return squeeze(`${bare(el).style?.backgroundColor ?? ""} ${bare(el).id} ${bare(el).className}`);
 }
 // A shape of a drawing: its colour, size and middle in the window, as CLICK_AT and DRAG BY count.
 function drawn(el) {
@@ -103,8 +113,10 @@ function drawn(el) {
   return squeeze(`${said} ${el.getAttribute("fill") ?? ""} ${w}x${h} at ${x},${y}`);
 }
 const labelOf = (option) => squeeze(option.label || option.textContent);
+const editable = (el) => bare(el).isContentEditable && !bare(bare(el).parentElement)?.isContentEditable;
 // [as the page came, now]
-function values(el, is) {
+function values(field, is) {
+  const el = bare(field);
   if (/^(checkbox|radio)$/.test(el.type)) return [el.defaultChecked, el.checked].map((on) => (on ? "checked" : ""));
   if (el.localName === "select") {
     const chosen = (test) => Array.from(el.options).filter(test).map(labelOf);
@@ -119,15 +131,23 @@ function values(el, is) {
   return ["", ""];
 }
 function control(el, is, forms) {
-  const form = el.form ?? el.closest("form"), submits = /^(submit|image)$/.test(el.type) && is === "button";
+  const it = bare(el), form = it.form ?? it.closest("form"), submits = /^(submit|image)$/.test(it.type) && is === "button";
   const [value, live] = values(el, is);
   if (form && !forms.includes(form)) forms.push(form);
   return {
     key: keyOf(el), role: is, name: name(el, is), value, live, submits,
-    form: form ? forms.indexOf(form) : null, field: el.getAttribute("name") ?? "", href: el.getAttribute("href") ?? "",
-    options: el.localName === "select" ? Array.from(el.options, (o) => [labelOf(o), o.value]) : [],
-    disabled: el.matches(":disabled") || el.getAttribute("aria-disabled") === "true",
+    form: form ? forms.indexOf(form) : null, field: it.getAttribute("name") ?? "", href: it.getAttribute("href") ?? "",
+    options: it.localName === "select" ? Array.from(el.options, (o) => [labelOf(o), o.value]) : [],
+    disabled: it.matches(":disabled") || it.getAttribute("aria-disabled") === "true",
   };
+}
+
+// The body of a framed document that is read as a part of this one, whatever the frame was told to show first.
+function bodyIn(frame) {
+  try {
+    const page = frame.contentDocument;
+    return [frame.src, page?.URL].some((url) => /^(data|blob):/.test(url)) ? null : page?.body;
+  } catch { return null; } // of another origin
 }
 
 // Lines in document order: a text, {control} or {frame}, the place of a document of another origin.
@@ -138,29 +158,33 @@ function observe() {
   const push = (line) => { if (lines.length < MAX_LINES) lines.push(line); else cut++; };
   const flush = () => { const text = squeeze(words.join(" ")); words = []; if (text) push(`text ${text}`); };
   function children(node, mute) {
-    for (const child of node.assignedNodes?.() ?? []) visit(child, mute);
-    if (node.localName !== "slot" || !node.assignedNodes().length)
-      for (const child of (node.shadowRoot ?? node).childNodes) visit(child, mute);
+    const { localName, shadowRoot, childNodes } = bare(node), given = (localName === "slot" && node.assignedNodes?.()) || [];
+    for (const child of given) visit(child, mute);
+    if (!given.length) for (const child of shadowRoot?.childNodes ?? childNodes) visit(child, mute);
   }
   function visit(node, mute) {
     if (node.nodeType === 3 && !mute && node.parentElement !== null && visible(node.parentElement)) words.push(node.data);
     if (node.nodeType === 3 && node.parentElement === null && !mute) words.push(node.data); // in a shadow root
     if (lines.length >= MAX_LINES) { cut++; return; }
-    if (node.nodeType !== 1 || SKIPPED.has(node.localName) || hidden(node)) return;
-    const tag = node.localName, is = visible(node) && node.type !== "hidden" ? role(node) : "";
+    const it = bare(node);
+    if (it.nodeType !== 1) return;
+    const tag = it.localName;
+    if (SKIPPED.has(tag) || hidden(node)) return;
+    const is = visible(node) && it.type !== "hidden" ? role(node) : "";
     if (tag === "input" && !is) return;
     if (is) { flush(); return push({ control: control(node, is, forms) }); }
     if (tag === "iframe" || tag === "frame") return frame(node);
     if (tag === "label") return children(node, mute || node.control !== null);
-    if (LIVE.has(node.getAttribute("role")) || /^h[1-6]$/.test(tag)) {
-      if (!node.querySelector("a,button,input,select,textarea,[onclick],[agentq-clicks]")) {
+    const live = LIVE.has(it.getAttribute("role"));
+    if (live || /^h[1-6]$/.test(tag)) {
+      if (!it.querySelector("a,button,input,select,textarea,[onclick],[agentq-clicks]")) {
         flush();
         if (!squeeze(textOf(node))) return;
-        return push(`${LIVE.has(node.getAttribute("role")) ? node.getAttribute("role") : "heading"} ${squeeze(textOf(node))}`);
+        return push(`${live ? it.getAttribute("role") : "heading"} ${squeeze(textOf(node))}`);
       }
     }
     if (tag === "img" && node.alt && !mute) words.push(node.alt);
-    if (node.ownerSVGElement?.querySelector("[agentq-clicks]") && node.matches(SHAPES)) words.push(drawn(node));
+    if (it.ownerSVGElement?.querySelector("[agentq-clicks]") && it.matches(SHAPES)) words.push(drawn(node));
     const block = tag === "br" || !INLINE.has(getComputedStyle(node).display);
     if (block) flush();
     children(node, mute);
@@ -168,8 +192,7 @@ function observe() {
   }
   function frame(node) {
     flush();
-    let body = null;
-    try { body = /^(data|blob):/.test(node.src) ? null : node.contentDocument?.body; } catch { /* another origin */ }
+    const body = bodyIn(node);
     if (body) { visit(body, false); flush(); } else push({ frame: keyOf(node) });
   }
   if (document.body) visit(document.body, false);

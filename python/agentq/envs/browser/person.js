@@ -6,7 +6,8 @@ const EDGE = 10; // pixels: what is narrower and empty in a row is a handle that
 const MAX_ROW = 400; // characters of a table row on one line
 const BREAK = { breaks: true };
 
-let placed; // the forms and whether the frame's window is this one
+let placed; // the forms
+let broken; // elements that could not be read
 function gather(node, mute, into) {
   if (node.nodeType === 3) {
     const parent = node.parentElement ?? node.getRootNode().host;
@@ -14,16 +15,17 @@ function gather(node, mute, into) {
     else if (!mute && node.data) into.push({ text: " ", el: parent });
     return;
   }
-  if (node.nodeType !== 1 || SKIPPED.has(tagOf(node)) || hidden(node) || node.type === "hidden") return;
-  if (node.matches(EDITORS)) return void into.push(BREAK, editor(node), BREAK);
+  const it = bare(node);
+  if (it.nodeType !== 1 || SKIPPED.has(tagOf(node)) || unseen(node) || it.type === "hidden") return;
+  if (it.matches(EDITORS)) return void into.push(BREAK, editor(node), BREAK);
   const tag = tagOf(node), style = getComputedStyle(node), role = roleOf(node);
   if (/^(dialog|alertdialog|menu)$/.test(role) && outside(node)) return;
-  if (/^(legend|caption)$/.test(tag) && node === node.parentElement.querySelector(`:scope > ${tag}`)) return; // a name
+  if (/^(legend|caption)$/.test(tag) && node === bare(node.parentElement)?.querySelector(`:scope > ${tag}`)) return; // a name
   if (tag === "iframe" || tag === "frame") return void into.push(frame(node));
   if (tag === "canvas" || tag === "video" || tag === "audio") into.push({ text: ` ${tag} ${nameOf(node, "img")} (not read) `, el: node });
-  if (role === "img") return mute || style.visibility !== "visible" || void (nameOf(node, role) && into.push({ text: ` ${nameOf(node, role)} `, el: node }));
+  if (role === "img" || (tag === "img" && /^(none|presentation)$/.test(role))) return picture(node, role, mute, into);
   if (role === "progressbar" || role === "meter") {
-    const value = node.getAttribute("aria-valuetext") ?? node.getAttribute("aria-valuenow") ?? (node.hasAttribute("value") ? `${node.value} of ${node.max}` : "");
+    const value = it.getAttribute("aria-valuetext") ?? it.getAttribute("aria-valuenow") ?? (it.hasAttribute("value") ? `${node.value} of ${node.max}` : "");
     return void into.push(BREAK, { text: `${role} ${nameOf(node, role)} ${value}`, el: node }, BREAK);
   }
   const block = tag === "br" || !INLINE.has(style.display);
@@ -33,29 +35,56 @@ function gather(node, mute, into) {
   else into.push(...part(node, role, mute));
   if (block) into.push(BREAK);
 }
+// What is not drawn: hidden elements, and what a drawing only refers to. An area is drawn as its image is.
+const UNDRAWN = /^(defs|symbol|clipPath|mask|pattern|marker)$/;
+const unseen = (el) => (tagOf(el) === "area" ? !imageOf(el) : hidden(el) || (drawing(el) && UNDRAWN.test(el.localName)));
+// A picture is a control if it listens. What can be pressed in a drawing has its own line, and the rest only a name.
+const PRESSED = "a,[role],[tabindex],[onclick],[agentq-clicks],foreignObject";
+function picture(node, role, mute, into) {
+  if (!visible(node)) return;
+  const items = bare(node).querySelector(PRESSED) ? within(node, true).filter((item) => holds([item])) : [];
+  const name = nameOf(node, role);
+  if (listening(node) && sized(node)) return void into.push({ control: described(node, "clickable", node), el: node, items });
+  if (!mute && role === "img" && name) into.push({ text: ` ${name} `, el: node });
+  into.push(...items);
+}
 // Whether an element lies beyond the top or the left edge of its page, where no scrolling leads: it waits there to be shown.
 function outside(el) {
-  const box = el.getBoundingClientRect(), view = el.ownerDocument.defaultView;
+  const box = bare(el).getBoundingClientRect(), view = bare(el).ownerDocument.defaultView;
   return !!box.width && !!box.height && (box.bottom + view.scrollY <= 0 || box.right + view.scrollX <= 0);
 }
 const within = (node, mute) => {
   const items = [];
   const closed = tagOf(node) === "details" && !node.open;
   for (const kid of near(node)) {
-    if (!kid.nodeType) items.push(kid);
-    else if (!closed || tagOf(kid) === "summary") gather(kid, mute, items);
+    if (!bare(kid).nodeType) items.push(kid);
+    else if (!closed || tagOf(kid) === "summary") {
+      try {
+        if (broken.has(kid)) items.push(BREAK, ...within(kid, mute), BREAK);
+        else gather(kid, mute, items);
+      } catch (error) { spared(kid, mute, items, error); }
+    }
   }
   return items;
 };
+// An element that cannot be read costs itself, and not the page: what it holds is read, unless that lies too deep.
+function spared(node, mute, into, error) {
+  let items = [{ text: "(not read)", el: document.body }];
+  if (!broken.has(node) && !(error instanceof RangeError)) {
+    broken.add(node);
+    try { items = within(node, mute); } catch { /* nor can what it holds */ }
+  }
+  into.push(BREAK, ...items, BREAK);
+}
 // The children to read. Of many, those within a window's height of the window and the first; the others are counted.
 function near(node) {
   const kids = Array.from(children(node));
   if (kids.length <= MANY) return kids;
-  const view = node.ownerDocument.defaultView, found = [];
+  const view = bare(node).ownerDocument.defaultView, found = [];
   let left = 0;
   const tell = () => { if (left) found.push(BREAK, { text: `(${left} more here: SCROLL or FIND)`, el: node }, BREAK); left = 0; };
   kids.forEach((kid, i) => {
-    const box = kid.nodeType === 1 && kid.getBoundingClientRect();
+    const box = bare(kid).nodeType === 1 && bare(kid).getBoundingClientRect();
     if (!box) { if (kid.nodeType === 3 && squeeze(kid.data)) found.push(kid); return; }
     if (i > 1 && box.height && (box.bottom < -view.innerHeight || box.top > 2 * view.innerHeight)) left++;
     else { tell(); found.push(kid); }
@@ -79,7 +108,7 @@ const written = (box) => squeeze(Array.from(box.querySelectorAll(".CodeMirror-li
 function editor(box) {
   const keys = box.querySelector("textarea,[contenteditable=true]") ?? box, beside = box.previousElementSibling;
   const stood = tagOf(beside ?? box) === "textarea" ? beside : keys, control = described(keys, "textbox", keys);
-  const said = control.said.filter((each) => !each.startsWith("field ")).concat(nameOf(stood, "textbox") || !stood.name ? [] : [`field ${stood.name}`]);
+  const said = control.said.filter((each) => !each.startsWith("field ")).concat(nameOf(stood, "textbox") || !stood.name ? [] : [squeeze(`field ${stood.name}`)]);
   return { control: { ...control, name: control.name || nameOf(stood, "textbox"), live: written(box), value: "", said }, el: box, items: [] };
 }
 // A label says what its control is called. If that is out of sight, the label is what a person uses.
@@ -91,12 +120,12 @@ function label(node, mute, into) {
 }
 // An element that is no control by its role: numbered if it listens, else a place or its parts.
 function part(node, role, mute) {
-  const items = within(node, mute), listens = node !== node.ownerDocument.body && !/dialog$/.test(role) && visible(node) && listening(node);
+  const items = within(node, mute), listens = node !== bare(node).ownerDocument.body && !/dialog$/.test(role) && visible(node) && listening(node);
   const cell = /cell$|header$/.test(role);
   if (catches(node, role)) return [{ control: target(node, role, items), el: node, items: holds(items) ? items : [] }];
   if (listens && !holds(items)) return clicked(node, role, items);
   if (listens && !cell && role !== "row") {
-    const [first] = texts(items), few = items.length <= 40 && !node.querySelector("h1,h2,main,nav,form,table");
+    const [first] = texts(items), few = items.length <= 40 && !bare(node).querySelector("h1,h2,main,nav,form,table");
     if (first && few) return items.map((item) => (item === first ? pressable(first.el, squeeze(first.text), item) : item));
   }
   if (role === "listitem" && !holds(items) && texts(items).length && forItems(inside(node, "ul,ol,[role=list]"))) return clicked(node, role, items);
@@ -106,21 +135,22 @@ function part(node, role, mute) {
 }
 // What takes what is dragged there, unless it is most of the page: a place to put things has a number, though it is empty.
 function catches(node, role) {
-  if (!node.matches("[agentq-drops],[ondrop]") || node === node.ownerDocument.body || !visible(node) || /^(main|dialog|row)$/.test(role)) return false;
-  const { width, height } = node.getBoundingClientRect();
-  return width * height > 0 && width * height < innerWidth * innerHeight / 2 && !node.querySelector("h1,main,nav,form");
+  const it = bare(node);
+  if (!it.matches("[agentq-drops],[ondrop]") || node === it.ownerDocument.body || !visible(node) || /^(main|dialog|row)$/.test(role)) return false;
+  const { width, height } = it.getBoundingClientRect();
+  return width * height > 0 && width * height < innerWidth * innerHeight / 2 && !it.querySelector("h1,main,nav,form");
 }
 function target(node, role, items) {
   const control = described(node, "clickable", node), own = holds(items) ? nameOf(node, "group") || role : control.name;
   return { ...control, name: own, said: [...control.said, "takes drops"] };
 }
 function listening(el) {
-  const style = getComputedStyle(el), role = roleOf(el);
-  if (inside(el, "tr,[role=row]") && !squeeze(el.textContent) && el.getBoundingClientRect().width <= EDGE) return false;
-  if (role === "gridcell" && el.hasAttribute("tabindex") && el.getAttribute("aria-readonly") !== "true") return true; // arrow keys lead there
-  if (el.hasAttribute("agentq-clicks") || el.hasAttribute("onclick") || el.getAttribute("draggable") === "true") return true;
-  if (focusable(el) && !PLACES.has(role) && !el.shadowRoot && !el.matches("iframe,dialog,body")) return scrolls(el) ? false : true;
-  const over = el.parentElement ?? el.getRootNode().host;
+  const style = getComputedStyle(el), role = roleOf(el), it = bare(el);
+  if (inside(el, "tr,[role=row]") && !squeeze(it.textContent) && it.getBoundingClientRect().width <= EDGE) return false;
+  if (role === "gridcell" && it.hasAttribute("tabindex") && it.getAttribute("aria-readonly") !== "true") return true; // arrow keys lead there
+  if (it.hasAttribute("agentq-clicks") || it.hasAttribute("onclick") || it.getAttribute("draggable") === "true") return true;
+  if (focusable(el) && !PLACES.has(role) && !it.shadowRoot && !it.matches("iframe,dialog,body")) return scrolls(el) ? false : true;
+  const over = it.parentElement ?? it.getRootNode().host;
   return !!over && style.cursor === "pointer" && getComputedStyle(over).cursor !== "pointer";
 }
 // Whether clicks on the items of a list are heard by the list or by what holds little else.
@@ -129,27 +159,25 @@ function forItems(list) {
   return !!hears && hears !== hears.ownerDocument.body && !hears.querySelector("h1,h2,main,nav,article,form,p") &&
     [list, list.parentElement, list.parentElement?.parentElement].includes(hears);
 }
-const scrolls = (el) => el.scrollHeight > el.clientHeight + 1 && /auto|scroll/.test(getComputedStyle(el).overflowY);
+const scrolls = (el) => bare(el).scrollHeight > bare(el).clientHeight + 1 && /auto|scroll/.test(getComputedStyle(el).overflowY);
 // What listens as a whole is one control, unless it has several parts of one kind: then each of them is.
 function clicked(node, role, items) {
   const leaves = [...new Set(texts(items).map((item) => item.el))];
   const alike = leaves.length > 2 && leaves.every((leaf) => tagOf(leaf) === tagOf(leaves[0]) && leaf !== node);
-  if (leaves.length > 60 || (leaves.length > 2 && node.querySelector("h1,h2,main,nav,article"))) return items;
+  if (leaves.length > 60 || (leaves.length > 2 && bare(node).querySelector("h1,h2,main,nav,article"))) return items;
   if (alike) return items.map((item) => split(item));
   const shown = leaves.length || (sized(node) && !/^(none|presentation|rowgroup)$/.test(role));
   return shown ? [{ control: described(node, kindOf(role), node), el: node, items: [] }] : items;
 }
 const kindOf = (role) => (/cell$|header$/.test(role) ? role : "clickable");
-const sized = (el) => [el, ...el.querySelectorAll("*")].some((each) => each.getClientRects().length && each.getBoundingClientRect().width && each.getBoundingClientRect().height);
+const sized = (el) => [el, ...bare(el).querySelectorAll("*")].map(bare)
+  .some((each) => each.getClientRects().length && each.getBoundingClientRect().width && each.getBoundingClientRect().height);
 const split = (item) => item.items ? { ...item, items: item.items.map(split) }
   : item.text && squeeze(item.text) ? pressable(item.el, squeeze(item.text), item) : item;
-const pressable = (el, said, item) => ({ control: { ...described(el, kindOf(roleOf(el)), el), name: said }, el, items: [] });
+const pressable = (el, said, item) => ({ control: { ...described(el, kindOf(roleOf(el)), el), name: said, most: 0 }, el, items: [] });
 function frame(node) {
-  let body = null;
-  try {
-    const refused = node.src && node.contentDocument?.URL === "about:blank" && !/^(about|javascript):/.test(node.src);
-    body = refused || /^(data|blob):/.test(node.src) ? null : node.contentDocument?.body;
-  } catch { /* another origin */ }
+  let body = bodyIn(node);
+  if (node.src && body?.ownerDocument.URL === "about:blank" && !/^(about|javascript):/.test(node.src)) body = null; // refused
   const name = squeeze(`${attribute(node, "title") || attribute(node, "aria-label") || attribute(node, "name")}`);
   if (!body) return { frame: keyOf(node), name, url: node.src || (node.srcdoc ? "srcdoc" : ""), el: node };
   const items = [];
@@ -159,17 +187,18 @@ function frame(node) {
 
 // A control; `field` holds its value, which for a label is another element.
 function described(el, role, field) {
-  const form = field.form ?? field.closest("form"), [value, live] = held(field, role);
+  const it = bare(field), form = it.form ?? it.closest("form"), [value, live] = held(field, role);
   const name = nameOf(field, role) || (el === field ? "" : squeeze(words(el, el)));
   if (form && !placed.includes(form)) placed.push(form);
-  const list = tagOf(field) === "select" ? field.options : field.list?.options ?? [];
+  const list = tagOf(field) === "select" ? field.options : it.list?.options ?? [];
   return {
-    key: keyOf(el), role, name, value, live,
-    submits: role === "button" && /^(submit|image)$/.test(field.type), form: form ? placed.indexOf(form) : null,
-    field: field.getAttribute("name") ?? "", href: field.getAttribute("href") ?? "",
+    key: keyOf(el), role, ...cut(name), value, live,
+    submits: role === "button" && /^(submit|image)$/.test(it.type), form: form ? placed.indexOf(form) : null,
+    field: it.getAttribute("name") ?? "", href: it.getAttribute("href") ?? "",
     options: tagOf(field) === "select" ? Array.from(list, (o) => [labelOf(o), o.value]) : [],
-    disabled: field.matches(":disabled") || field.getAttribute("aria-disabled") === "true",
-    said: [...(field.name && !name ? [`field ${field.name}`] : []), ...states(field, role, live), ...choices(list)], secret: field.type === "password",
+    disabled: it.matches(":disabled") || it.getAttribute("aria-disabled") === "true",
+    said: [...(it.name && !name ? [squeeze(`field ${it.name}`)] : []), ...states(field, role, live), ...choices(list)],
+    secret: it.type === "password",
   };
 }
 function choices(list) {
@@ -191,14 +220,25 @@ function lay(items, depth, first, lines) {
     flush();
     if (item.control) { push([{ control: item.control }], item.el); lay(item.items, depth + 1, first, lines); }
     else if (item.frame) push([item], item.el);
-    else if (item.role) laid(item, depth, first, lines);
+    else if (item.role) {
+      try { laid(item, depth, first, lines); } catch { push(["text (not read)"], document.body); }
+    }
   }
   flush();
 }
 const FIRST = /^(dialog|alertdialog|menu|listbox|alert|status|tooltip)$/;
+// A text without its role. A number in brackets could make an element of it, and is broken as policies/fence.py breaks
+// marks: always in a row, where cells that are elements have no role, else after the role of a control.
+const ROLES = new RegExp(`^[-\\s]*(${[...CONTROLS, "clickable", "listbox"].join("|")})\\b`, "i");
+function plain(part, inRow) {
+  if (typeof part !== "string" || !part.startsWith("text ")) return part;
+  const text = part.slice(5);
+  return inRow || ROLES.test(text) ? text.replace(/\[(?=\d+\])/g, "[ ") : text;
+}
 const PLAIN = /^(group|article|figure|toolbar|tabpanel|feed|region|log)$/; // said only if named
 function laid({ role, name, el, items }, depth, first, lines) {
-  const before = lines.length, ahead = first || FIRST.test(role), line = (text) => lines.push({ depth, parts: [text], at: where(el), first: ahead });
+  const before = lines.length, ahead = first || FIRST.test(role), line = (...parts) => lines.push({ depth, parts, at: where(el), first: ahead });
+  const called = (word) => (name ? line(`${word} `, cut(name)) : line(word));
   if (role === "heading" || ((role === "alert" || role === "status") && !holds(items))) {
     if (role === "heading" && holds(items)) return lay(items, depth, ahead, lines);
     return void (squeeze(words(el, el)) && line(`${role} ${squeeze(words(el, el))}`));
@@ -206,15 +246,15 @@ function laid({ role, name, el, items }, depth, first, lines) {
   if (role === "listitem") {
     lay(items, depth, ahead, lines);
     const start = lines[before]?.parts;
-    if (start) start[0] = typeof start[0] === "string" ? `- ${start[0].replace(/^text /, "")}` : start[0], typeof start[0] === "string" || start.unshift("- ");
+    if (start) start.splice(0, 1, "- ", plain(start[0], false));
     for (const each of lines.slice(before + 1)) each.depth++;
     return;
   }
   if (role === "row") return row(items, el, depth, ahead, lines);
-  if (/table|grid/.test(role) ? lines.push({ depth, parts: [squeeze(`table ${name}`)], at: where(el), first: ahead }) : role === "list" || /cell|header|separator|tooltip|math|scrollbar/.test(role) || (PLAIN.test(role) && !name)) {
+  if (/table|grid/.test(role) ? called("table") : role === "list" || /cell|header|separator|tooltip|math|scrollbar/.test(role) || (PLAIN.test(role) && !name)) {
     lay(items, depth + (/table|grid/.test(role) || (role === "list" && inside(el, "li")) ? 1 : 0), ahead, lines);
   } else {
-    line(squeeze(`${role} ${name}`));
+    called(role);
     lay(items, depth + 1, ahead, lines);
     if (lines.length === before + 1 && !name && role !== "dialog") lines.pop();
   }
@@ -227,23 +267,23 @@ function row(items, el, depth, first, lines) {
     if (parts.length) parts.push(" | ");
     const inner = [];
     lay(cell.role ? cell.items : [cell], 0, first, inner);
-    inner.forEach((line, i) => parts.push(...(i ? [" "] : []), ...line.parts.map((each) => (typeof each === "string" ? each.replace(/^text /, "") : each))));
+    inner.forEach((line, i) => parts.push(...(i ? [" "] : []), ...line.parts.map((each) => plain(each, true))));
   }
-  const length = parts.reduce((sum, part) => sum + (typeof part === "string" ? part.length : 20), 0);
+  const length = parts.reduce((sum, part) => sum + (part.control ? 20 : (part.name ?? part).length), 0);
   if (length <= MAX_ROW) { if (parts.some((part) => part !== " | ")) lines.push({ depth, parts: ["row ", ...parts], at: where(el), first }); return; }
   lines.push({ depth, parts: ["row"], at: where(el), first });
   lay(items.flatMap((item) => [BREAK, ...(item.role ? item.items : [item])]), depth + 1, first, lines);
 }
 // -1 above the window, 0 in it, 1 below.
 function where(el) {
-  const view = el.ownerDocument.defaultView, box = el.getBoundingClientRect();
+  const view = bare(el).ownerDocument.defaultView, box = bare(el).getBoundingClientRect();
   const down = view === window ? 0 : outer(view, 0, 0).y;
   return box.bottom + down <= 0 && box.height ? -1 : box.top + down >= innerHeight ? 1 : 0;
 }
 
 function person() {
   const items = [], lines = [];
-  [labelled, placed] = [new Map(), []];
+  [labelled, placed, broken] = [new Map(), [], new Set()];
   if (document.body) gather(document.body, false, items);
   lay(items, 0, false, lines);
   const cut = Math.max(0, lines.length - MAX_LINES);

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from agentq.envs.browser.frames import Frame, framed
 from agentq.envs.browser.origins import origin_of
 from agentq.envs.browser.tab import Tab
 from agentq.envs.browser.whole import control_text
+from agentq.envs.page import one_line
 
 
 class Reader:
-    """Numbers run from 1 in document order and start again with every new main document; they are never reused."""
+    """Numbers run from 1 in document order and start again with every new main document; they are never reused.
 
-    def __init__(self) -> None:
+    `mask` puts names in place of secrets. It is applied before any text is shortened, which could leave a part of one.
+    """
+
+    def __init__(self, mask: Callable[[Any], Any]) -> None:
+        self._mask = mask
         self.elements: dict[int, tuple[Frame, int]] = {}  # element id -> (its document, its key there)
         self._numbers: dict[tuple[str, int], int] = {}  # (document, key) -> element id
         self.world = ""
@@ -56,15 +62,17 @@ class Reader:
                 if isinstance(part, str):
                     texts.append(part)
                 elif "control" in part:
-                    texts.append(
-                        control_text(self._number(part["control"], frame, seen["world"], page), part["control"])
-                    )
+                    number = self._number(part["control"], frame, seen["world"], page)
+                    texts.append(control_text(number, part["control"], begins=not texts))
+                elif "most" in part:
+                    texts.append(self._shortened(part))
                 elif "name" in part:
                     known = "" if part["frame"] in (inside or {}) else " (not read)"
-                    texts.append(" ".join(filter(None, ("frame", part["name"], _origin(part["url"])))) + known)
+                    where = _origin(self._mask(part["url"]))
+                    texts.append(" ".join(filter(None, ("frame", part["name"], where))) + known)
             level = depth + line.get("depth", 0)
             if texts:
-                page.lines.append([level, "".join(texts), line["at"], line["first"]])
+                page.lines.append([level, one_line("".join(texts)), line["at"], line["first"]])
             for part in parts:
                 if isinstance(part, dict) and part.get("frame") in (inside or {}):
                     assert inside is not None
@@ -75,10 +83,17 @@ class Reader:
     def _number(self, control: dict[str, Any], frame: Frame, world: str, page: _Merged) -> int:
         """The control's id. Adds it to the page."""
         key = control.pop("key")
+        if "most" in control:
+            control |= {"name": self._shortened(control), "said": self._mask(control["said"])}
         number = self._numbers.setdefault((world, key), len(self._numbers) + 1)
         self.elements[number] = (frame, key)
         page.controls[number] = control
         return number
+
+    def _shortened(self, named: dict[str, Any]) -> str:
+        """A name without secrets, of at most `most` characters; 0: all of them."""
+        name, most = str(self._mask(named["name"])), int(named["most"])
+        return f"{name[:most]}…" if 0 < most < len(name) else name
 
 
 class _Merged:

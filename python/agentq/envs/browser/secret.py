@@ -18,6 +18,7 @@ from agentq.errors import ConfigError
 
 _NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)
 _NAMED = re.compile(r"<secret:([^<>]*)>")
+_FIELD = re.compile(r"[a-z_]+")
 _LENGTHS = range(4, 201)  # shorter values occur on pages by chance
 
 
@@ -76,9 +77,10 @@ class Secrets:
         return _NAMED.sub(lambda found: self._values[found[1]], text)
 
     def mask(self, said: Any) -> Any:
-        """A JSON value with names in place of values in its strings, in any case.
+        """A JSON value with names in place of values in its strings and keys, in any case.
 
-        Values are also found if single characters are escaped as in urls, HTML or JSON.
+        Values are also found if single characters are escaped as in urls, HTML or JSON. A key of lower-case letters
+        stays: it is a field of a reply.
         """
         if not self._values:
             return said
@@ -86,7 +88,10 @@ class Secrets:
             case str():
                 return self._mask.sub(_name, said)
             case dict():
-                return {key: self.mask(value) for key, value in said.items()}
+                return {
+                    key if isinstance(key, str) and _FIELD.fullmatch(key) else self.mask(key): self.mask(value)
+                    for key, value in said.items()
+                }
             case list() | tuple():
                 return [self.mask(each) for each in said]
         return said

@@ -9,17 +9,19 @@ import asyncio
 import base64
 import contextlib
 import json
+from collections.abc import Coroutine
 from typing import Any
 
 from agentq.envs.browser.context import Gone, Refusal, SessionSettings, WatchedContext
 from agentq.envs.browser.gestures import Fill, fill_in, perform
 from agentq.envs.browser.hands import HANDS
 from agentq.envs.browser.look import ANSWER_IT, look
-from agentq.envs.browser.tab import Tab
+from agentq.envs.browser.tab import ABORTED, ScriptError, Tab
 
 CALLS = ("visit", "put_back", "act", "answer", "observe", "storage", "screenshot", "picture", "close")
 WEBP_QUALITY = 60
 _LOADS = 4
+_NO_PAGE = "the address has no page to show: a download or an empty answer"
 
 
 class BrowserSession:
@@ -75,7 +77,8 @@ class BrowserSession:
             await look(context)
             await fill_in(context, fill)
             turn = None
-        return await look(context, failure, turn=turn)
+        told = await look(context, failure, turn=turn)
+        return told | {"refused": ("not_taken", _NO_PAGE)} if told["refused"] == ("network", ABORTED) else told
 
     async def put_back(self, url: str, html: str, fill: Fill) -> dict[str, Any]:
         """Show the document of `url` again without asking the server; {} where that cannot be done exactly.
@@ -119,22 +122,24 @@ class BrowserSession:
         return await look(self.context)
 
     async def storage(self) -> dict[str, Any]:
-        """Cookies, local storage and IndexedDB of the context; {} while a dialog holds the page up."""
-        if self.context.dialog is not None:
-            return {}
-        return dict(await self.context.playwright.storage_state(indexed_db=True))
+        """Cookies, local storage and IndexedDB of the context; {} if they hold a secret, or a dialog is open."""
+        kept = await self._unless_dialog(self.context.playwright.storage_state(indexed_db=True))
+        text = json.dumps(kept or {}, ensure_ascii=False)
+        return dict(kept) if kept and self.context.secrets.mask(text) == text else {}
 
     async def screenshot(self) -> str:
         """The viewport as a PNG, base64; nothing while a dialog holds the page up."""
-        if self.context.dialog is not None:
-            return ""
-        return base64.b64encode(await self.context.shown().page.screenshot()).decode()
+        shot = await self._unless_dialog(self.context.shown().page.screenshot())
+        return base64.b64encode(shot or b"").decode()
 
     async def picture(self, *, marks: bool = False) -> dict[str, Any]:
         """The viewport as a WebP, base64, its size, and the box of each element in it by number, in CSS pixels.
 
-        `marks`: boxes and numbers are drawn.
+        `marks`: boxes and numbers are drawn. {} while a dialog holds the page up.
         """
+        return await self._unless_dialog(self._picture(marks)) or {}
+
+    async def _picture(self, marks: bool) -> dict[str, Any]:
         tab, elements = self.context.shown(), self.context.reader.elements
         own = {number: key for number, (frame, key) in elements.items() if frame.owner is None}
         shown = await tab.evaluate(f"agentq.boxes({json.dumps(own)})")
@@ -153,6 +158,18 @@ class BrowserSession:
         await self.context.close()
         return {} if self.gate is None else {"gate": self.gate.report()}
 
+    async def _unless_dialog(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """The result of `work`; None if a dialog is open or opens meanwhile, which holds the page up."""
+        if self.context.dialog is not None:
+            work.close()
+            return None
+        doing = asyncio.create_task(work)
+        try:
+            await self.context.unless_dialog(doing)
+            return doing.result() if doing.done() else None
+        finally:
+            doing.cancel()
+
     def _begin(self, *, acts: bool = False, asks: bool = False, wary: bool = False) -> None:
         self.context.shown()
         for task in self.doing:
@@ -163,7 +180,7 @@ class BrowserSession:
         self.context.begin()
 
     async def _try(self, command: str, element: int, value: Any) -> tuple[str, str] | None:
-        """Do it; why the page refuses, if it does."""
+        """Do it; why the page refuses, if it does. An error of a script or the protocol is a refusal, too."""
         tab = self.context.shown()
         try:
             if self.context.dialog is not None and command != "dialog":
@@ -174,10 +191,20 @@ class BrowserSession:
                 await perform(self.context, command, element, value)
         except Refusal as error:
             return error.kind, str(error)
-        except self.context.Error:
-            if not await tab.closes():
+        except ScriptError as error:
+            return "not_taken", f"the page does not take it: {self._brief(error)}"
+        except self.context.Error as error:
+            if await tab.closes():
+                return None
+            if self.context.crash.is_set():
                 raise
+            return "not_taken", f"the page does not take it: {self._brief(error)}"
         return None
+
+    def _brief(self, error: Exception) -> str:
+        """What an error says, without the names of calls."""
+        said = str(error).strip().partition("\n")[0].rpartition("): ")[2]
+        return str(self.context.secrets.mask(" ".join(said.split())))[:120]
 
     async def _act_on(self) -> dict[str, Any]:
         """The act and what the page then shows, unless a person must be asked first."""

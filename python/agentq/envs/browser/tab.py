@@ -39,8 +39,21 @@ def source(name: str) -> str:
 @cache
 def page_source(full: bool) -> str:
     """The script of the isolated world. `full`: see Host."""
-    parts = "".join(source(f"{name}.js") for name in ("page", "names", "person", "acts"))
+    parts = "".join(source(f"{name}.js") for name in ("page", "names", "person", "spots", "acts"))
     return f"(() => {{ const FULL = {json.dumps(full)};\n{parts}}})();"
+
+
+class ScriptError(RuntimeError):
+    """An expression threw an error in the page."""
+
+
+async def _evaluate(cdp: Any, args: dict[str, Any]) -> dict[str, Any]:
+    reply = await cdp.send("Runtime.evaluate", args)
+    if "exceptionDetails" in reply:
+        details = reply["exceptionDetails"]
+        raise ScriptError(details.get("exception", {}).get("description", details["text"]))
+    result: dict[str, Any] = reply["result"]
+    return result
 
 
 class Tab:
@@ -120,23 +133,24 @@ class Tab:
 
     async def evaluate(self, expression: str, frame: Frame | None = None) -> Any:
         """The value of an expression in the isolated world of a document, by default the main document."""
+        return (await self._inside(expression, frame, {"returnByValue": True, "awaitPromise": True})).get("value")
+
+    async def handle(self, expression: str, frame: Frame) -> str:
+        """The protocol's name for the element that an expression gives in the isolated world; "" if it gives none."""
+        return str((await self._inside(expression, frame, {})).get("objectId", ""))
+
+    async def evaluate_there(self, expression: str) -> Any:
+        """The value of an expression in the page's own world."""
+        args = {"expression": expression, "returnByValue": True, "awaitPromise": True}
+        return (await _evaluate(self.cdp, args)).get("value")
+
+    async def _inside(self, expression: str, frame: Frame | None, how: dict[str, Any]) -> dict[str, Any]:
         frame = frame or Frame(self.cdp, self.frame)
         world = self.worlds.get((id(frame.cdp), frame.id))
         if world is None:  # never the page's own world; a later call finds it once it exists
             await frame.cdp.send("Runtime.evaluate", {"expression": "0"})
             raise self.context.Error("the document has no isolated world yet")
-        return await self._evaluate(frame.cdp, {"expression": expression, "contextId": world})
-
-    async def evaluate_there(self, expression: str) -> Any:
-        """The value of an expression in the page's own world."""
-        return await self._evaluate(self.cdp, {"expression": expression})
-
-    async def _evaluate(self, cdp: Any, args: dict[str, Any]) -> Any:
-        reply = await cdp.send("Runtime.evaluate", args | {"returnByValue": True, "awaitPromise": True})
-        if "exceptionDetails" in reply:
-            details = reply["exceptionDetails"]
-            raise RuntimeError(details.get("exception", {}).get("description", details["text"]))
-        return reply["result"].get("value")
+        return await _evaluate(frame.cdp, {"expression": expression, "contextId": world, **how})
 
     async def click(self, spot: dict[str, float]) -> None:
         """Move the mouse to a point of the viewport, press and release its left button."""

@@ -15,6 +15,7 @@ from agentq.types import BROWSER_COMMANDS, ELEMENT_COMMANDS, SEEN_COMMANDS, Comm
 from agentq.verbs import INPUT_COMMANDS
 
 T = TypeVar("T")
+_JOINERS = "\N{ZERO WIDTH NON-JOINER}\N{ZERO WIDTH JOINER}"
 Call = tuple[str, dict[str, Any]]
 _GONE = Control("", "")  # keeps the number of an element that is no longer shown
 _VERBS: dict[Command | Verb, str] = {
@@ -102,13 +103,15 @@ def _on_element(host: Host, view: View, action: EnvAction) -> tuple[str, int, An
             better = "UPLOAD" if control.role == "file" else "SELECT" if native else "CLICK"
             raise ActionError("wrong_role", f"cannot {action.command} {control.role} [{element}] ; use {better}")
         case Command.TYPE | Command.CLEAR:
-            return "type", element, printable(said) if action.command is Command.TYPE else ""
+            return "type", element, _typed(said) if action.command is Command.TYPE else ""
         case Command.SELECT if not native:
             raise ActionError("wrong_role", f"{control.role} [{element}] has no list ; CLICK it , then an option")
         case Command.SELECT:
-            return "choose", element, _option(control, printable(said))
+            return "choose", element, _option(control, said)
         case Command.CLICK if control.role == "file":
             raise ActionError("wrong_role", f"file [{element}] takes UPLOAD")
+        case Command.UPLOAD if control.role in ("radio", "checkbox"):
+            raise ActionError("wrong_role", f"{control.role} [{element}] takes no file")
         case Command.UPLOAD:
             return "upload", element, host.file(said)
         case Command.DRAG:
@@ -126,18 +129,26 @@ def _control_of(view: View, element: int) -> Control:
     return control
 
 
-def _option(control: Control, wanted: str) -> int:
-    """The index of the option meant by `wanted`: its label, or the only label with `wanted` in it."""
-    labels = [label.casefold() for label, _ in control.options]
-    found = [i for i, label in enumerate(labels) if label == wanted.casefold()] or [
-        i for i, label in enumerate(labels) if wanted.casefold() in label
-    ]
-    if not wanted or not found or (len(found) > 1 and labels[found[0]] != wanted.casefold()):
+def _typed(text: str) -> str:
+    """`text` as `printable` returns it, with the joiners that shape letters and emoji."""
+    return "".join(c for c in " ".join(text.split()) if c.isprintable() or c in _JOINERS)
+
+
+def _option(control: Control, said: str) -> list[Any]:
+    """The index and label of the option meant by `said`: its label, or the only label with `said` in it.
+
+    Labels differ by joiners only if one of them is exactly `said`.
+    """
+    wanted, exact = printable(said).casefold(), " ".join(said.split())
+    labels = [printable(label).casefold() for label, _ in control.options]
+    found = [i for i, (label, _) in enumerate(control.options) if label == exact]
+    found = found or [i for i, label in enumerate(labels) if label == wanted]
+    found = found or [i for i, label in enumerate(labels) if wanted in label]
+    if not wanted or not found or (len(found) > 1 and labels[found[0]] != wanted):
         alike = " | ".join(control.options[i][0] for i in found[:10])
-        raise ActionError(
-            "no_such_option", f"no option {wanted or 'without name'}{f' alone: {alike}' if alike else ''}"
-        )
-    return found[0]
+        named = printable(said) or "without name"
+        raise ActionError("no_such_option", f"no option {named}{f' alone: {alike}' if alike else ''}")
+    return [found[0], control.options[found[0]][0]]
 
 
 def command_call(host: Host, view: View, action: EnvAction) -> tuple[View, Call | None]:
@@ -165,7 +176,7 @@ def command_call(host: Host, view: View, action: EnvAction) -> tuple[View, Call 
     control, value = resolve(view, action, strict=host.strict)
     call: dict[str, Any] = {"command": _VERBS[action.command], "element": action.element, "value": value}
     if action.command is Command.SELECT:
-        call["value"] = [label for label, _ in control.options].index(value)
+        call["value"] = [[label for label, _ in control.options].index(value), value]
     if action.command is Command.DRAG:
         call["value"] = target = _argument(read_drag, action)
         if isinstance(target, int):
@@ -190,7 +201,7 @@ def fill_calls(view: View) -> list[list[Any]]:
         elif value != control.value and control.options:
             labels = [label for label, _ in control.options]
             if value in labels:
-                calls.append([number, "choose", labels.index(value)])
+                calls.append([number, "choose", [labels.index(value), value]])
         elif value != control.value and control.role == "textbox":
             calls.append([number, "put", value])
     return calls

@@ -98,12 +98,12 @@ class WholeView(View):
         return f"window: {above} lines above, {below} below, {left} left out"
 
 
-def control_text(number: int, seen: dict[str, Any]) -> str:
+def control_text(number: int, seen: dict[str, Any], *, begins: bool = True) -> str:
     """One control on its line: role, name, number, value; state, format and options in parentheses.
 
-    The role of a cell is left out, as its row shows it.
+    The role of a cell is left out, as its row shows it, unless the control begins the line.
     """
-    role = "" if seen["name"] and seen["role"] in ("cell", "gridcell") else seen["role"]
+    role = "" if not begins and seen["name"] and seen["role"] in ("cell", "gridcell") else seen["role"]
     text = " ".join(word for word in (role, seen["name"], f"[{number}]") if word)
     if seen["live"]:
         text += f": {'*' * 8 if seen['secret'] else ' '.join(seen['live'].split())}"

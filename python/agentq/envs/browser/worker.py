@@ -77,6 +77,7 @@ class BrowserWorker:
 
     async def _serve(self, message: wire.Message) -> None:
         reply: wire.Message = {"id": message["id"]}
+        before = self.sessions.get(message["session"])
         call = asyncio.create_task(self._call(message["session"], message["call"], message["args"]))
         try:
             if not await self._ends(call, message):
@@ -89,8 +90,9 @@ class BrowserWorker:
             session = self.sessions.get(message["session"])
             gone = isinstance(error, Gone) or session is None or session.context.crash.is_set()
             reply |= {"error": str(error).split("\n", 1)[0], "gone": gone}
-        if message["session"] in self.sessions and message["call"] not in PICTURES:
-            reply = self.sessions[message["session"]].context.secrets.mask(reply)
+        session = self.sessions.get(message["session"], before)  # one that has just closed reports its counts
+        if session is not None and message["call"] not in PICTURES:
+            reply = session.context.secrets.mask(reply)
         wire.write(self.output, reply)
 
     async def _ends(self, call: asyncio.Task[Any], message: wire.Message) -> bool:
