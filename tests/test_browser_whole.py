@@ -285,7 +285,7 @@ ODD = {  # markup: its lines
     odd.textContent = 'Odd'; d.append(odd)</script>""": ["button Odd [1]"],
     "<svg><input aria-label=a /><select></select><textarea></textarea><slot /><label>a</label></svg>": [],
     "<math><mi role=button>x</mi></math>": ["button x [1]"],
-    # what nobody has thought of costs itself alone: here a form that is a combobox, and is asked for its labels
+    # an error that no rule foresees costs one element: here a form with the role of a combobox is asked for its labels
     "<form role=combobox><input name=querySelectorAll aria-label=Field></form>": ["textbox Field [1]"],
 }
 

@@ -106,6 +106,16 @@ def test_a_published_adapter_replaces_the_one_before(base: Path, tmp_path: Path)
     assert engine.version == 2
 
 
+def moved(learner: Learner, items: list[Sample], start: np.ndarray, *, least: float, atol: float) -> np.ndarray:
+    """The log-probabilities after a step, which moves the model; its start is still there."""
+    learner.step_sft(items)
+    now: np.ndarray = learner.recompute_logps(items)[0].logps
+    assert np.abs(now - start).max() > least
+    with at_start(learner.model):
+        np.testing.assert_allclose(learner.recompute_logps(items)[0].logps, start, atol=atol)
+    return now
+
+
 def test_training_goes_on_with_an_adapter_and_remembers_its_start(base: Path, tmp_path: Path) -> None:
     first = adapted(base)
     first.save(tmp_path / "first", adapters_only=True)
@@ -113,11 +123,7 @@ def test_training_goes_on_with_an_adapter_and_remembers_its_start(base: Path, tm
     items = [sample([5, 6, 7], [8, 9, 3], [0.0] * 3)]
     start = first.recompute_logps(items)[0].logps
     np.testing.assert_allclose(learner.recompute_logps(items)[0].logps, start, atol=1e-6)
-    learner.step_sft(items)
-    now = learner.recompute_logps(items)[0].logps
-    assert np.abs(now - start).max() > 1e-2
-    with at_start(learner.model):
-        np.testing.assert_allclose(learner.recompute_logps(items)[0].logps, start, atol=1e-6)
+    now = moved(learner, items, start, least=1e-2, atol=1e-6)
     np.testing.assert_allclose(learner.recompute_logps(items)[0].logps, now, atol=1e-6)
     assert len(learner.parameters) == len(first.parameters)
     learner.save(tmp_path / "merged")
@@ -157,11 +163,7 @@ def test_an_adapter_made_elsewhere_is_the_model_that_peft_makes_of_it(
     learner = Learner.from_checkpoint(base, learning_rate=1e-2, lora_rank=RANK, adapter=tmp_path / "theirs")
     items = [Sample(IDS, answer.token_ids, answer.logps)]
     np.testing.assert_allclose(learner.recompute_logps(items)[0].logps, start, atol=2e-5)
-    learner.step_sft(items)
-    now = learner.recompute_logps(items)[0].logps
-    assert np.abs(now - start).max() > 1e-3
-    with at_start(learner.model):
-        np.testing.assert_allclose(learner.recompute_logps(items)[0].logps, start, atol=2e-5)
+    now = moved(learner, items, start, least=1e-3, atol=2e-5)
     learner.save(tmp_path / "ours", adapters_only=True)
     with warnings.catch_warnings(action="ignore"):
         again = PeftModel.from_pretrained(load_plain(base), tmp_path / "ours")

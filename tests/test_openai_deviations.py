@@ -342,7 +342,7 @@ def test_rounding_is_not_taken_for_a_temperature(logits: list[float], vllm: Fake
 
 @pytest.mark.parametrize("logits", [UNSURE, SURE], ids=["unsure", "sure"])
 def test_scaled_log_probabilities_are_refused(logits: list[float], vllm: FakeOpenAI, open_engine: Open) -> None:
-    """Of the sure model, the likeliest token alone has log-probabilities within 1e-5 of 0 at both temperatures."""
+    """The sure model's likeliest token has a log-probability within 1e-5 of 0 at both temperatures."""
     logps = {t: dict(zip("abcde", normalised(logits, t), strict=True)) for t in (1.0, COLD)}
     vllm.alters = reports(logps)
     apart = logits[0] - logits[-1]

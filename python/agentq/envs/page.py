@@ -77,11 +77,11 @@ class Page:
         control = self.controls[element - 1]
         line = " ".join(word for word in (control.role, control.name, f"[{element}]") if word)
         if value:
-            line = f"{line}: {one_line(value)}"
+            line = f"{line}: {unbroken(value)}"
         return f"{line} (disabled)" if control.disabled else line
 
 
-def one_line(text: str) -> str:
+def unbroken(text: str) -> str:
     """`text` with a space for each run of control characters and other line ends."""
     return text if text.isprintable() else _LINE_ENDS.sub(" ", text)
 

@@ -19,7 +19,7 @@ from agentq.policies.weights import check_whole
 from agentq.run_settings import SEEDS
 
 TRAINED, START = "default", "start"  # names of the trained adapter, and of a frozen copy of what it began with
-STRENGTH = 2.0  # factor of B A x in adapters made here: alpha / rank
+STRENGTH = 2  # factor of B A x in adapters made here: alpha / rank
 # Fields of peft's file that `read_adapter` reads, whose effect shows in the weights' names, or that have no effect.
 FREE = frozenset({
     "r", "lora_alpha", "use_rslora", "target_modules", "exclude_modules", "layers_to_transform", "layers_pattern",
@@ -46,7 +46,7 @@ def with_adapters(model: Any, rank: int, *, seed: int) -> Any:
     from peft import LoraConfig, get_peft_model
 
     config = LoraConfig(
-        r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM"
+        r=rank, lora_alpha=STRENGTH * rank, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM"
     )
     with torch.random.fork_rng(), warnings.catch_warnings():
         # peft reads an attribute that transformers has renamed

@@ -16,7 +16,7 @@ from agentq.envs.browser.rules import SAFE, read_rules
 from agentq.envs.browser.secret import Given, Secrets
 from agentq.envs.browser.sockets import Sockets
 from agentq.envs.browser.tab import QUIET_MS, SETTLE_CAP_S, Tab, source
-from agentq.envs.page import one_line
+from agentq.envs.page import unbroken
 
 MAX_TABS = 5
 VIEWPORT = {"width": 1280, "height": 800}
@@ -160,7 +160,7 @@ class WatchedContext:
 
     def quoted(self, text: str, most: int) -> str:
         """The beginning of a page's text as a part of a line: single-spaced, without secrets."""
-        masked: str = self.secrets.mask(" ".join(one_line(text).split()))
+        masked: str = self.secrets.mask(" ".join(unbroken(text).split()))
         return masked[:most]
 
     def asks_for(self, tab: Tab) -> bool:

@@ -23,7 +23,7 @@ from agentq.envs.browser.secret import Secret
 from agentq.envs.browser.states import BrowserSnapshot, Return, StepLog
 from agentq.envs.browser.views import command_call
 from agentq.envs.browser.whole import WholeView
-from agentq.envs.page import one_line
+from agentq.envs.page import unbroken
 from agentq.envs.tab import ActionError, View
 from agentq.errors import ConfigError, EnvError
 from agentq.types import Command, EnvAction, Observation, StepResult, Task
@@ -141,7 +141,7 @@ class BrowserEnv:
             kind, message = error.kind, str(error)
         if held is not None:
             view, kind, message = state.view, "held", str(held)
-        note = "".join(f"\nnote {one_line(said)}" for said in reply.get("said", ()))
+        note = "".join(f"\nnote {unbroken(said)}" for said in reply.get("said", ()))
         note += self._note(state, env_action, kind, message)
         after, cut = self._after(state, env_action, view, reply, note)
         committed = self.guard is not None and len(self.guard.sent) > sent
@@ -239,7 +239,7 @@ class BrowserEnv:
 
     def _note(self, state: BrowserSnapshot, action: EnvAction | None, kind: str | None, message: str) -> str:
         if message:
-            return f"\n{'held' if kind == 'held' else 'error'} {one_line(message)}"
+            return f"\n{'held' if kind == 'held' else 'error'} {unbroken(message)}"
         if action is not None and action.command is Command.ASK_USER:
             return f"\nuser {self._driver.host.answer(state.task, action.text or '')}"
         return ""

@@ -9,7 +9,7 @@ from agentq.envs.browser.frames import Frame, framed
 from agentq.envs.browser.origins import origin_of
 from agentq.envs.browser.tab import Tab
 from agentq.envs.browser.whole import control_text
-from agentq.envs.page import one_line
+from agentq.envs.page import unbroken
 
 
 class Reader:
@@ -72,7 +72,7 @@ class Reader:
                     texts.append(" ".join(filter(None, ("frame", part["name"], where))) + known)
             level = depth + line.get("depth", 0)
             if texts:
-                page.lines.append([level, one_line("".join(texts)), line["at"], line["first"]])
+                page.lines.append([level, unbroken("".join(texts)), line["at"], line["first"]])
             for part in parts:
                 if isinstance(part, dict) and part.get("frame") in (inside or {}):
                     assert inside is not None

@@ -204,7 +204,7 @@ class BrowserSession:
     def _brief(self, error: Exception) -> str:
         """What an error says, without the names of calls."""
         said = str(error).strip().partition("\n")[0].rpartition("): ")[2]
-        return str(self.context.secrets.mask(" ".join(said.split())))[:120]
+        return self.context.quoted(said, 120)
 
     async def _act_on(self) -> dict[str, Any]:
         """The act and what the page then shows, unless a person must be asked first."""
