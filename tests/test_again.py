@@ -11,7 +11,9 @@ import pytest
 from agentq.cli import main
 from agentq.cli.app import COMMANDS as PARSERS
 from agentq.errors import ConfigError, StoreError
-from agentq.recipes.again import FORK, GROWS, command_of, fork, note_finished, note_words, stored_in, words_of
+from agentq.policies.engine_names import embedded_base
+from agentq.policies.weights import fingerprint
+from agentq.recipes.again import FORK, GROWS, base_of, command_of, fork, note_finished, note_words, stored_in, words_of
 from agentq.recipes.load import read_by
 from agentq.recipes.settings import AgentQ
 from agentq.report.runs import list_runs
@@ -19,6 +21,7 @@ from agentq.store.claim import COMMAND, check_claim
 from agentq.store.directory import Lock
 from agentq.store.merge import merge
 from agentq.store.run import RunStore
+from tests.openai_factory import fake_openai
 from tests.train_factory import run, same, weights
 
 CONFIG = AgentQ().to_dict() | {"command": "train agent_q"}
@@ -312,6 +315,58 @@ def test_resume_holds_to_the_settings_of_the_run_wherever_they_came_from(
     words, _ = command_of(out)
     assert "--env" not in words and "--run.env=shop" in words and "--eval.num_tasks=2" in words
     assert not any("max_unreadable" in word for word in words)
+
+
+MINE = """
+import os
+class Mine:
+    def reset(self, seed):
+        os.chdir({elsewhere!r})
+        return {{"instruction": f"Press {{seed}}", "text": "button Up [1]"}}
+    def step(self, command, element, text):
+        return {{"text": "button Up [1]", "reward": 1.0, "success": True, "terminated": True}}
+"""
+
+
+def test_a_changed_file_is_said_and_a_run_ends_where_it_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere, file = tmp_path / "elsewhere", tmp_path / "mine.py"
+    elsewhere.mkdir()
+    file.write_text(MINE.format(elsewhere=str(elsewhere)))
+    with fake_openai() as fake:
+        words = ["eval", fake.url, "--env=mine.py:Mine", "--out=run"]
+        for num_tasks, changed in ((1, False), (1, False), (2, True), (2, True)):
+            if changed:
+                file.write_text(file.read_text() + "# another line\n")
+            monkeypatch.chdir(tmp_path)
+            assert main([*words, f"--eval.num_tasks={num_tasks}"]) == 0
+            assert ("mine.py has changed since run was begun" in capsys.readouterr().err) == changed
+            assert (tmp_path / "run" / "report.html").exists() and not list(elsewhere.iterdir())
+
+
+def test_the_critic_of_a_checkpoint_is_what_it_was_trained_from_and_else_itself(tmp_path: Path) -> None:
+    own = shutil.copytree(embedded_base(), tmp_path / "own")
+    edit = json.loads((own / "config.json").read_text()) | {"own": True}
+    (own / "config.json").write_text(json.dumps(edit))
+    for name, base in (("embedded", embedded_base()), ("own", own)):
+        with RunStore.open(tmp_path / f"from_{name}", CONFIG) as store:
+            note_words(store, ["train", "agent_q"])
+            store.set_note("base", {"fingerprint": fingerprint(base), "name": str(base)})
+        made = Path(shutil.copytree(own, tmp_path / f"from_{name}" / "checkpoints" / "agent_q"))
+        assert base_of(made) == base
+    assert base_of(own) is None
+    shutil.rmtree(own)
+    assert base_of(made) is None
+
+
+def test_a_round_without_items_is_said(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lost = MINE.format(elsewhere=str(tmp_path)).replace('1.0, "success": True', '0.0, "success": False')
+    (tmp_path / "lost.py").write_text(lost)
+    words = ("--run.num_tasks=2", "--run.group_size=2", "--eval.num_tasks=1", "--eval.measure_base=false", "--json")
+    own = ("--run.num_rounds=1", f"--env={tmp_path}/lost.py:Mine", f"--out={tmp_path}/out")
+    assert main(["train", "rft", f"--base={base}", *own, *words]) == 0
+    assert "round 1 has nothing to train on" in capsys.readouterr().err
 
 
 def test_settings_of_another_version_are_left_to_the_claim() -> None:

@@ -21,7 +21,8 @@ from agentq.evaluation.stats import wilson
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.transformers_engine import TransformersEngine
 from agentq.searching.run import wait_for
-from agentq.types import History
+from agentq.types import EnvAction, History
+from tests.openai_factory import fake_openai
 from tests.remote_lab import OWN
 
 
@@ -204,6 +205,27 @@ def test_an_interrupt_in_a_notebook_cancels_the_work(monkeypatch: pytest.MonkeyP
     assert ended.is_set() and time.monotonic() - start < 30
 
 
+def test_a_model_by_name_has_room_for_its_answer() -> None:
+    with fake_openai() as fake:
+        agentq.evaluate(fake.url, Count, 1, max_new_tokens=1024)
+        agentq.search(Count, 0, fake.url, max_new_tokens=512)
+    assert {body["max_tokens"] for body in fake.asked if body["max_tokens"] > 96} == {1024, 512}
+    assert 96 not in {body["max_tokens"] for body in fake.asked}
+
+
+def test_a_function_ranks_the_actions() -> None:
+    asked = []
+
+    async def score(history: History, actions: Sequence[EnvAction | None]) -> list[float]:
+        asked.append([str(action) for action in actions])
+        return [float("STOP" in str(action)) for action in actions]
+
+    found = agentq.search(Count, 0, both, critic=score, num_iterations=2)
+    assert asked[0] == ["CLICK [1]", "STOP"]
+    told = {str(found.tree.proposal[node].action.env_action): found.tree.critic_value[node] for node in (1, 2)}
+    assert told == {"CLICK [1]": 0.0, "STOP": 1.0}
+
+
 def test_search_has_the_defaults_of_the_settings() -> None:
     defaults, config = inspect.signature(agentq.search).parameters, Trees()
     for name in ("num_iterations", "num_proposals", "temperature", "selection", "c_exp", "alpha", "leaves_in_flight"):
@@ -227,6 +249,23 @@ def test_search_has_the_defaults_of_the_settings() -> None:
         ),
         (lambda: agentq.search(Count, 0, lambda h, k: "STOP"), ModelError, "must return a list of texts; got 'STOP'"),
         (lambda: agentq.search(Count, 0, lambda h, k: ["STOP"] * 6), ModelError, "1 to k texts, here at most 5; got 6"),
+        (lambda: agentq.search(Count, 0, both, critic=7), ConfigError, "(history, actions) -> scores, or the name"),
+        (
+            lambda: agentq.search(Count, 0, both, critic=lambda h, a: [0.5]),
+            ModelError,
+            "must return a number per action, here 2; got 1",
+        ),
+        (
+            lambda: agentq.search(Count, 0, both, critic=lambda h, a: [2.0, 0.0]),
+            ModelError,
+            "must return numbers in [0, 1]; got 2.0",
+        ),
+        (lambda: agentq.search(Count, 0, both, critic=lambda h, a: 3), ModelError, "a list of numbers; got 3"),
+        (
+            lambda: agentq.evaluate(both, Count, 1, max_new_tokens=0),
+            ConfigError,
+            "max_new_tokens must be at least 1; got 0",
+        ),
         (lambda: agentq.evaluate(both, Count, 0), ConfigError, "n must be at least 1; got 0"),
         (lambda: agentq.evaluate(both, Count, 1, split="tset"), ConfigError, "no split 'tset'; did you mean 'test'?"),
     ],

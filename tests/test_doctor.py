@@ -12,6 +12,7 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -371,6 +372,27 @@ def test_a_server_without_log_probabilities_is_named() -> None:
     assert found["model"].verdict == "ok" and found["actions"].verdict in ("ok", "warn")
     assert found["log probabilities"].verdict == "warn" and "reports none" in found["log probabilities"].found
     assert found["template"].verdict == "skipped"
+
+
+def test_answers_that_are_cut_off_need_more_tokens(capfd: pytest.CaptureFixture[str]) -> None:
+    def think(body: dict[str, Any], answer: dict[str, Any]) -> None:
+        for choice in answer["choices"]:
+            if body["max_tokens"] < 1000:
+                choice["message"]["content"], choice["finish_reason"] = "Let me think: the page", "length"
+            else:
+                choice["message"]["content"] = "COMMANDS: CLICK [1]"
+
+    every = (reading.model, acting.environment, acting.actions)
+    with fake_openai() as fake:
+        fake.alters = think
+        found = diagnoses(read_name(fake.url), *every)["actions"]
+        asked = [body["max_tokens"] for body in fake.asked]
+        assert main(["doctor", fake.url, "--model.max_new_tokens", "1024"]) == 0
+    assert found.verdict == "fail" and "cut off after 96 tokens: 16" in found.found
+    assert (
+        found.remedy == "--model.max_new_tokens 1024 leaves room for thinking"
+    )  # it knows no pattern, nor can it learn
+    assert set(asked[-4:]) == {96} and "16 of 16 sampled actions could be read" in capfd.readouterr().out
 
 
 def test_a_server_with_other_weights_than_the_checkpoint_is_named(checkpoint: Path) -> None:

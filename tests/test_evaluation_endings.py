@@ -10,8 +10,9 @@ from agentq.evaluation.endings import end_of_episode, end_of_tree
 from agentq.evaluation.outcomes import of_episode
 from agentq.evaluation.stats import paired_difference
 from agentq.recipes.pipeline import BASE_STAGE, Pipeline
+from agentq.results import Evaluation
 from agentq.store import RunStore
-from agentq.types import Command, EnvAction, Observation, Proposal, Step, StepResult, Trajectory
+from agentq.types import Action, Command, EnvAction, Observation, Proposal, Step, StepResult, StopReason, Trajectory
 from tests.records_factory import click, make_proposal, make_task, make_trajectory, make_tree
 from tests.view_factory import looped, lost
 
@@ -51,6 +52,26 @@ def test_a_step_that_is_repeated_in_vain_is_an_error() -> None:
     assert vain(again, took(two, page), again) == []  # another action between them
     assert vain(took(one, other), took(one, page, other)) == vain(again, took(one, other)) == []  # the page changes
     assert vain(again, took(one, page, kind="disabled")) == ["disabled"]
+
+
+def test_an_unreadable_action_that_ran_out_of_tokens_is_told_apart() -> None:
+    t, lost = (
+        make_trajectory(4, success=False),
+        replace(make_proposal(1, env_action=click(1)), stop_reason=StopReason.LENGTH),
+    )
+    unreadable = replace(lost, action=Action("Let me think", None, parse_error="none"))
+    whole = replace(unreadable, stop_reason=StopReason.EOS)
+
+    def took(proposal: Proposal, kind: str | None = "unreadable") -> Step:
+        return Step(Observation("page"), proposal, StepResult(Observation("page 2"), error_kind=kind))
+
+    steps = took(unreadable), took(whole), took(lost, None)
+    assert end_of_episode(replace(t, steps=steps)).errors == ["cut off at model.max_new_tokens", "unreadable"]
+    assert str(Evaluation((replace(t, steps=steps),))).endswith(", 1 actions cut off at max_new_tokens)")
+    tree = make_tree(0)
+    place = tree.error_kind.index("timeout")
+    tree.proposal[place], tree.error_kind[place] = unreadable, "unreadable"
+    assert sorted(end_of_tree(tree).errors) == ["cut off at model.max_new_tokens", "timeout", "timeout"]
 
 
 def test_a_search_without_success_says_so_or_names_the_fault() -> None:

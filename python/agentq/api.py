@@ -17,6 +17,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
 from agentq import envs
 from agentq.config import Selection
+from agentq.critics.function_critic import FunctionCritic, Score
 from agentq.critics.protocol import Critic
 from agentq.critics.ranker import LLMRanker
 from agentq.envs.protocol import BROKEN_IN_A_ROW, Env
@@ -39,6 +40,9 @@ T = TypeVar("T")
 Model = Policy | Answer | str | Path
 """A `Policy`; a function `(history, k) -> up to k texts`, plain or async; or a model's name as on the command line:
 a checkpoint's directory, `http://HOST:PORT/v1#MODEL`. A named model is loaded for one call and closed at its end."""
+
+
+Ranker = Critic | Score | str | Path | None
 
 
 class Contract(Protocol):
@@ -69,10 +73,11 @@ async def search_async(
     task: Task | int,
     policy: Model,
     *,
-    critic: Critic | str | Path | None = None,
+    critic: Ranker = None,
     num_iterations: int = 8,
     num_proposals: int = 5,
     temperature: float = 0.8,
+    max_new_tokens: int = 96,
     selection: Selection = "ucb1",
     c_exp: float = 1.0,
     alpha: float = 1.0,
@@ -86,10 +91,12 @@ async def search_async(
         env: the environment; see `agentq.api.Environment`.
         task: a `Task`, or its seed: training tasks are 0, 1, 2, ...
         policy: proposes actions; see `agentq.api.Model`.
-        critic: ranks the proposals of a node: a `Critic`, or the name of a model to prompt for ranks.
+        critic: ranks the proposals of a node: a `Critic`; a function `(history, actions) -> a number in [0, 1] each`,
+            plain or async; or the name of a model to prompt for ranks.
         num_iterations: number of rollouts.
         num_proposals: K, the number of actions sampled at each node.
         temperature: sampling temperature, at least 0; 0 is greedy.
+        max_new_tokens: limit per action of a policy given by name, with any thinking before it.
         selection: the rule that chooses the leaf of the next rollout.
         c_exp: exploration constant of ucb1, uct and puct, in reward units.
         alpha: weight of the mean return against the critic's value in ucb1, uct and puct. 1 ignores the critic, as does
@@ -115,7 +122,7 @@ async def search_async(
     )
     world = _World.of(env)
     wanted = task if isinstance(task, Task) else envs.task_from_seed(world.what, task)
-    async with _models(policy, critic) as (chosen, ranker), world.session() as session:
+    async with _models(policy, critic, max_new_tokens) as (chosen, ranker), world.session() as session:
         more = None if world.given else world.make
         return SearchResult(await TreeSearch(session, wanted, chosen, settings, critic=ranker, make_env=more).run())
 
@@ -128,6 +135,7 @@ async def evaluate_async(
     split: Split | str = Split.TEST,
     temperature: float = 0.0,
     repeat_temperature: float = 0.0,
+    max_new_tokens: int = 96,
     seed: int = 0,
     in_flight: int = 32,
 ) -> Evaluation:
@@ -141,6 +149,7 @@ async def evaluate_async(
         temperature: sampling temperature; 0 is greedy.
         repeat_temperature: temperature at which an action is sampled again that is the last one, word for word; 0:
             never.
+        max_new_tokens: limit per action of a policy given by name, with any thinking before it.
         seed: seed of all random choices.
         in_flight: largest number of concurrent episodes; the environment's sessions limit it further.
 
@@ -163,7 +172,7 @@ async def evaluate_async(
         found[t.task.seed] = t
 
     sessions = 1 if world.given else envs.max_sessions(world.what) or in_flight
-    async with _models(policy, None) as (chosen, _):
+    async with _models(policy, None, max_new_tokens) as (chosen, _):
         await each(tasks, work, in_flight=min(in_flight, sessions), on_done=keep)
     return Evaluation(tuple(found[task.seed] for task in tasks))
 
@@ -219,9 +228,11 @@ class _World:
 
 
 @asynccontextmanager
-async def _models(policy: Model, critic: Critic | str | Path | None) -> AsyncIterator[tuple[Policy, Critic | None]]:
+async def _models(policy: Model, critic: Ranker, max_new_tokens: int) -> AsyncIterator[tuple[Policy, Critic | None]]:
     """The policy and the critic. Models given by name are loaded here and closed at the end."""
     made: dict[Path | str, Engine] = {}
+    if max_new_tokens < 1:
+        raise ConfigError(f"max_new_tokens must be at least 1; got {max_new_tokens}")
 
     async def engine(name: str | Path) -> Engine:
         found = read_name(str(name))
@@ -235,7 +246,7 @@ async def _models(policy: Model, critic: Critic | str | Path | None) -> AsyncIte
     try:
         chosen: Policy
         if isinstance(policy, str | Path):
-            chosen = ModelPolicy(await engine(policy))
+            chosen = ModelPolicy(await engine(policy), max_new_tokens=max_new_tokens)
         elif hasattr(policy, "propose"):
             chosen = cast(Policy, policy)
         elif callable(policy):
@@ -245,7 +256,19 @@ async def _models(policy: Model, critic: Critic | str | Path | None) -> AsyncIte
                 "policy must be a Policy, a function (history, k) -> texts, or the name of a model; "
                 f"got {type(policy).__name__}"
             )
-        yield chosen, LLMRanker(await engine(critic)) if isinstance(critic, str | Path) else critic
+        ranker: Critic | None
+        if isinstance(critic, str | Path):
+            ranker = LLMRanker(await engine(critic))
+        elif critic is None or hasattr(critic, "rank"):
+            ranker = cast(Critic | None, critic)
+        elif callable(critic):
+            ranker = FunctionCritic(critic)
+        else:
+            raise ConfigError(
+                "critic must be a Critic, a function (history, actions) -> scores, or the name of a model; "
+                f"got {type(critic).__name__}"
+            )
+        yield chosen, ranker
     finally:
         for each_engine in made.values():
             each_engine.close()

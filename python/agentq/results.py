@@ -8,6 +8,7 @@ import numpy as np
 
 from agentq.credit.pairs import node_pairs
 from agentq.evaluation.comparison import Comparison, compare
+from agentq.evaluation.endings import is_cut
 from agentq.evaluation.outcomes import best_episode
 from agentq.evaluation.stats import RungResult, wilson
 from agentq.notebook import evaluation_table, rung_table
@@ -109,6 +110,8 @@ class Evaluation:
     def __str__(self) -> str:
         low, high = self.interval
         broken = f", {self.broken} broken by the world" if self.broken else ""
+        if cut := sum(is_cut(step.proposal) for t in self.episodes for step in t.steps):
+            broken += f", {cut} actions cut off at max_new_tokens"
         percent = f"{100 * self.rate:.1f} %, 95 % interval {100 * low:.1f} - {100 * high:.1f}"
         return f"{self.successes} of {self.n} tasks ({percent}{broken})"
 

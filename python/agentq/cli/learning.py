@@ -17,7 +17,6 @@ from agentq.live.options import LiveOptions
 
 RUN = (  # of every command with a run directory
     CONFIG,
-    argument("--base", metavar="MODEL", help="checkpoint to start from; default: the embedded base"),
     argument("--env", dest="run.env", default=SUPPRESS, metavar="NAME", help="short for --run.env"),
     argument("--seed", dest="run.seed", default=SUPPRESS, metavar="N", help="short for --run.seed"),
     argument("--out", dest="run.out", default=SUPPRESS, metavar="DIR", help="short for --run.out"),
@@ -25,16 +24,24 @@ RUN = (  # of every command with a run directory
     argument("--dry-run", action="store_true", help="show the settings and the directory, and do nothing"),
     JSON,
 )
+BASE = argument("--base", metavar="MODEL", help="checkpoint to start from; default: the embedded base")
+CRITIC = argument(
+    "--base",
+    metavar="MODEL",
+    help="critic and judge of --search; default: the base that the checkpoint was trained from, else the model itself",
+)
 RECIPE = argument("recipe", metavar="RECIPE", help="name of a recipe, or a Python file that defines RECIPE")
 CHECKPOINT = argument("checkpoint", metavar="CHECKPOINT", help=MODEL)
-SEARCHED = "search once per task (tree, the default) or before each step; the critic is the base"
+SEARCHED = "search once per task (tree, the default) or before each step; --base ranks and judges"
 SEARCH = argument("--search", metavar="tree|step", choices=("tree", "step"), help=SEARCHED)
 
 
-@command("eval", "measure a checkpoint on held-out tasks; resumable", CHECKPOINT, SEARCH, *RUN, settings=True)
-@command("train", "train by a recipe and measure the result; resumable", RECIPE, *RUN, settings=True)
-@command("ladder", "train and measure every rung of the paper's ladder; takes hours, resumable", *RUN, settings=True)
-@command("demo", "run the whole loop on a built-in site, and write a table and a report", *RUN, settings=True)
+@command("eval", "measure a checkpoint on held-out tasks; resumable", CHECKPOINT, SEARCH, CRITIC, *RUN, settings=True)
+@command("train", "train by a recipe and measure the result; resumable", RECIPE, BASE, *RUN, settings=True)
+@command(
+    "ladder", "train and measure every rung of the paper's ladder; takes hours, resumable", BASE, *RUN, settings=True
+)
+@command("demo", "run the whole loop on a built-in site, and write a table and a report", BASE, *RUN, settings=True)
 def measured(args: Namespace) -> int:
     from agentq.recipes import run
     from agentq.recipes.find import listing

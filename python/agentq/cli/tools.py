@@ -107,15 +107,21 @@ SITE = argument("--env", default="booking", metavar="NAME", help="environment to
 
 
 @command(
-    "doctor", "examine this machine, a model and an environment; exit code 1 if a check fails", EXAMINED, SITE, JSON
+    "doctor",
+    "examine this machine, a model and an environment; exit code 1 if a check fails",
+    *(EXAMINED, SITE, JSON),
+    settings=True,
 )
 def doctor(args: Namespace) -> int:
     from agentq.doctor.checks import examine
     from agentq.policies.engine_names import embedded_base, read_name
     from agentq.progress import show_diagnosis
+    from agentq.recipes.load import load
+    from agentq.recipes.settings import Examined
 
     model, rows = read_name(args.model) if args.model else embedded_base(), []
-    for name, diagnosis in examine(model, args.env):
+    s = load(Examined, "doctor", given=args.settings)
+    for name, diagnosis in examine(model, args.env, settings=s.model, vllm=dict(s.vllm)):
         rows.append({"check": name, **asdict(diagnosis)})
         if not args.json:
             show_diagnosis(name, diagnosis)

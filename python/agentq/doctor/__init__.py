@@ -6,9 +6,12 @@ later ones use what earlier ones have loaded: `machine` needs no torch, `reading
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+from agentq.model_settings import ModelSettings
 
 if TYPE_CHECKING:
     from agentq.policies.protocol import Engine
@@ -33,6 +36,8 @@ class Patient:
     Attributes:
         model: an engine's name, or the path of a checkpoint.
         env: the name of an environment.
+        settings: how the model runs and answers.
+        vllm: arguments of vLLM's engine.
         renderer: the `Renderer` of the model's tokenizer; None if only a server has it.
         engine: the model, once it is loaded.
         firsts: the first pages of some tasks.
@@ -43,6 +48,8 @@ class Patient:
 
     model: Path | str
     env: str
+    settings: ModelSettings = field(default_factory=ModelSettings)
+    vllm: Mapping[str, Any] = field(default_factory=dict)
     renderer: Any = None
     engine: Engine | None = None
     firsts: list[History] = field(default_factory=list)

@@ -16,17 +16,17 @@ from agentq.envs.check import check
 from agentq.envs.explore import plausible
 from agentq.envs.sites import knows
 from agentq.errors import ConfigError
+from agentq.evaluation.endings import is_cut
 from agentq.policies.engine_names import path_in
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.placement import read_devices
 from agentq.policies.protocol import Gives
 from agentq.searching.run import wait_for
-from agentq.types import EnvAction, History, Proposal, Sample, Split, StopReason
+from agentq.types import EnvAction, History, Proposal, Sample, Split
 
 TASKS, K = 4, 4  # 16 actions
 READABLE = 0.75  # a smaller share costs search most of its proposals; ours
 AGREES, DIFFERS = 0.02, 0.2  # nats per token: what rounding to bfloat16 explains; what only other weights explain; ours
-ANSWER_TOKENS = 96  # of a policy's answer
 GIB = 1 << 30
 
 
@@ -54,11 +54,12 @@ def context(p: Patient) -> Diagnosis:
         longest = max(longest, *(len(p.renderer.encode(messages)) for messages in (ranked, whole)))
         page = max(page, len(p.renderer.encode(policy_messages(replace(history, actions=())))))
     room = p.renderer.context_tokens
-    found = f"longest prompt {longest:,} tokens and an answer of {ANSWER_TOKENS}; the context is {room:,}"
-    if page + ANSWER_TOKENS > room:
+    answer = p.settings.max_new_tokens
+    found = f"longest prompt {longest:,} tokens and an answer of {answer:,}; the context is {room:,}"
+    if page + answer > room:
         p.firsts = []
         return Diagnosis("fail", found, "use a model with a longer context (vLLM: --max-model-len)")
-    if longest + ANSWER_TOKENS > room:
+    if longest + answer > room:
         return Diagnosis("warn", f"{found}, so the oldest actions are left out", "a longer context shows all of them")
     return Diagnosis("ok", found)
 
@@ -91,19 +92,25 @@ def actions(p: Patient) -> Diagnosis:
     """The share of sampled actions on the first pages that could be read."""
     if p.engine is None or not p.firsts:
         return Diagnosis("skipped", "there is no page that fits the model" if p.engine else "there is no model")
-    proposals = wait_for(_sample(ModelPolicy(p.engine, max_new_tokens=ANSWER_TOKENS), p.firsts))
+    most = p.settings.max_new_tokens
+    proposals = wait_for(_sample(ModelPolicy(p.engine, max_new_tokens=most, stop=p.settings.stop), p.firsts))
     p.samples = [Sample(one.prompt_ids, one.token_ids, one.logps) for one in proposals if len(one.token_ids)]
     read = [one for one in proposals if one.action.env_action is not None]
     p.readable = len(read) / len(proposals)
-    cut = sum(one.stop_reason is StopReason.LENGTH for one in proposals)
+    cut = sum(map(is_cut, proposals))
     found = f"{len(read)} of {len(proposals)} sampled actions could be read"
-    found += f"; cut off after {ANSWER_TOKENS} tokens: {cut}" * (cut > 0)
+    found += f"; cut off after {most} tokens: {cut}" * (cut > 0)
     if p.readable >= READABLE:
         return Diagnosis("ok", found)
     example = next(one.action.text for one in proposals if one.action.env_action is None)
     more = f"; one that could not: {' '.join(example.split())[:60]!r}"
-    remedy = "--run.constrained true holds answers to the form of an action; agentq train sft teaches it"
-    return Diagnosis("warn" if read else "fail", found + more, remedy)
+    ways = {
+        f"--model.max_new_tokens {max(1024, 4 * most)} leaves room for thinking": 2 * cut >= len(proposals) - len(read),
+        "--run.constrained true holds answers to the form of an action": Gives.PATTERNS in p.engine.gives,
+        "agentq train sft teaches it": Gives.TOKEN_IDS in p.engine.gives,
+    }
+    able = [way for way, works in ways.items() if works] or ["--model.prompt FILE.py:NAME asks in another way"]
+    return Diagnosis("warn" if read else "fail", found + more, "; ".join(able))
 
 
 async def _sample(policy: ModelPolicy, histories: list[History]) -> list[Proposal]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from subprocess import SubprocessError
+from types import MappingProxyType
+from typing import Any
 
 from agentq.doctor import Diagnosis, Patient, acting, machine, reading
 from agentq.errors import AgentqError
+from agentq.model_settings import ModelSettings
 
 Check = Callable[[Patient], Diagnosis]
 CHECKS: tuple[Check, ...] = (
@@ -36,9 +39,16 @@ REMEDIES = {  # by a part of errors that say only what must hold
 }
 
 
-def examine(model: Path | str, env: str, checks: Sequence[Check] = CHECKS) -> Iterator[tuple[str, Diagnosis]]:
+def examine(
+    model: Path | str,
+    env: str,
+    checks: Sequence[Check] = CHECKS,
+    *,
+    settings: ModelSettings | None = None,
+    vllm: Mapping[str, Any] = MappingProxyType({}),
+) -> Iterator[tuple[str, Diagnosis]]:
     """The name and the diagnosis of each check, as soon as it ends. What a check raises is its diagnosis."""
-    patient = Patient(model, env)
+    patient = Patient(model, env, settings or ModelSettings(), vllm)
     try:
         for check in checks:
             try:

@@ -42,7 +42,7 @@ def model(p: Patient) -> Diagnosis:
     check_checkpoint(p.model)
     if isinstance(p.model, Path):
         require("torch", extra="train", for_="a model in this process")
-    p.engine = make_engine(p.model)
+    p.engine = make_engine(p.model, p.settings, p.vllm)
     p.renderer = getattr(p.engine, "renderer", None) or p.renderer
     reports = [str(flag.name).lower().replace("_", " ") for flag in Gives if flag in p.engine.gives]
     found = f"{p.engine.name} answers with {', '.join(['text', *reports])}"

@@ -6,17 +6,19 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from agentq.store.records import TreeRecord
-from agentq.types import Command, Step, Trajectory
+from agentq.types import Command, Proposal, Step, StopReason, Trajectory
 
 BY_AGENT, BY_SITE, OUT_OF_STEPS = "ended by the agent", "ended by the site", "out of steps"
 NOT_FOUND = "no success found"  # by a search
+CUT = "cut off at model.max_new_tokens"  # an unreadable action whose answer ran out of tokens
 IN_VAIN = "repeated in vain"  # the action of the step before, on a page that it had left and leaves as it was
 TAKEN_FOR = "taken for a success"  # by the judge that told the search
 NOT_CHOSEN = "solved by an episode that was not chosen"  # by a vote, or as the best of n
 
 
 class Ending(NamedTuple):
-    """`stop`: why a task was not solved, empty if it was; `errors`: the error kind of each step that met one.
+    """`stop`: why a task was not solved, empty if it was; `errors`: the error kind of each step that met one,
+    or `CUT`.
 
     Errors of episodes include the steps without an error kind that were repeated in vain.
     """
@@ -27,7 +29,7 @@ class Ending(NamedTuple):
 
 def end_of_episode(t: Trajectory) -> Ending:
     """The ending of an episode. `stop` is an error kind if an error ended it, such as `loop`."""
-    errors = [step.result.error_kind for step in t.steps if step.result.error_kind]
+    errors = [kind for step in t.steps if (kind := _kind(step.result.error_kind, step.proposal))]
     return Ending(_stop(t), errors + [IN_VAIN] * sum(in_vain(before, step) for before, step in pairwise(t.steps)))
 
 
@@ -49,7 +51,17 @@ def end_of_tree(tree: TreeRecord) -> Ending:
         stop = "" if found["success"] else missed if won else tree.fault or NOT_FOUND
     else:
         stop = "" if won else tree.fault or NOT_FOUND
-    return Ending(stop, [kind for kind in tree.error_kind if kind])
+    found_kinds = zip(tree.error_kind, tree.proposal, strict=True)
+    return Ending(stop, [kind for each, proposal in found_kinds if (kind := _kind(each, proposal))])
+
+
+def is_cut(proposal: Proposal) -> bool:
+    """Whether an action is unreadable and its answer ran out of tokens."""
+    return proposal.action.env_action is None and proposal.stop_reason is StopReason.LENGTH
+
+
+def _kind(kind: str | None, proposal: Proposal | None) -> str | None:
+    return CUT if kind == "unreadable" and proposal is not None and is_cut(proposal) else kind
 
 
 def _stop(t: Trajectory) -> str:

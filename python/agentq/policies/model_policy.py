@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -59,7 +60,7 @@ class ModelPolicy:
         request = SampleRequest(prompt, k, seed, temperature, self.max_new_tokens, pattern=pattern, stop=self.stop)
         return [
             Proposal(
-                action=parse(prompt.said(sample), cut=sample.stop_reason is StopReason.LENGTH),
+                action=self._read(parse, prompt.said(sample), cut=sample.stop_reason is StopReason.LENGTH),
                 prompt_ids=prompt.ids,
                 token_ids=sample.token_ids,
                 logps=sample.logps,
@@ -82,6 +83,13 @@ class ModelPolicy:
             policy_version=self.version,
             temperature=1.0,
         )
+
+    def _read(self, parse: Callable[..., Action], text: str, *, cut: bool) -> Action:
+        """The action of an answer. One that is unreadable and was cut off says so first."""
+        action = parse(text, cut=cut)
+        if cut and action.env_action is None:
+            return replace(action, parse_error=f"cut off at max_new_tokens {self.max_new_tokens}: {action.parse_error}")
+        return action
 
     def _parser(self, history: History) -> Callable[..., Action]:
         return self.parse or partial(parse_action, language=history.language)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -13,6 +14,8 @@ from typing import Any
 
 from agentq.config import Settings
 from agentq.errors import ConfigError
+from agentq.policies.engine_names import embedded_base
+from agentq.policies.weights import fingerprint
 from agentq.recipes.load import NOTHING, Given, load, over
 from agentq.recipes.settings import COMMANDS
 from agentq.store.claim import COMMAND
@@ -23,6 +26,7 @@ from agentq.store.files import first_difference, flatten, write_json
 from agentq.store.run import RunStore
 from agentq.store.stages import drop_stage
 
+FILES = "files"  # the note with a digest of each file of code that a run reads
 FORK = "fork"  # the note of a fork: of which run, and how many rounds were learnt with other settings
 GROWS = ("run.num_rounds", "eval.num_tasks")  # settings that may be raised in a run that has begun
 LEARN = ("pairs", "train", "policy_gradient", "rft")  # sections that say how a round learns from its rollouts
@@ -58,6 +62,15 @@ def note_finished(store: RunStore) -> None:
     store.set_note(COMMAND, {**(store.note(COMMAND) or {}), "finished": True})
 
 
+def changed_files(store: RunStore, inputs: Mapping[str, Path | str]) -> list[str]:
+    """The files of code that a run reads and that are not as they were when it first read them."""
+    files = {name: Path(path) for name, path in inputs.items() if name != "--config" and Path(path).is_file()}
+    now = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
+    first = {**now, **(store.note(FILES) or {})}
+    store.set_note(FILES, first)
+    return [str(path) for name, path in files.items() if first[name] != now[name]]
+
+
 def command_of(run: Path) -> tuple[list[str], Path]:
     """The words of a run's command, and the folder in which they were given.
 
@@ -71,6 +84,19 @@ def command_of(run: Path) -> tuple[list[str], Path]:
     if note is None:
         raise ConfigError(f"a run to go on with must be one of demo, ladder, train or eval; got {run}, made by {made}")
     return list(note["words"]), Path(note["folder"])
+
+
+def base_of(checkpoint: Path) -> Path | None:
+    """The base that the run of a checkpoint began with; None if there is no such run or the base is gone."""
+    run = checkpoint.resolve().parents[1] if checkpoint.resolve().parent.name == "checkpoints" else None
+    if run is None or not (run / "run.sqlite").exists():
+        return None
+    with RunStore.read(run) as store:
+        note, folder = store.note("base"), (store.note(COMMAND) or {}).get("folder", ".")
+    for path in (embedded_base(), Path(folder) / (note or {}).get("name", "")):
+        if note and path.is_dir() and fingerprint(path) == note["fingerprint"]:
+            return path
+    return None
 
 
 def stored_in(config: Mapping[str, Any], given: Given = NOTHING) -> Given:

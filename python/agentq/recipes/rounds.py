@@ -15,6 +15,7 @@ and by all recipes with `train.logp_tolerance`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,11 +88,14 @@ def _rounds(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path,
         if not _affordable(r):
             break
         recipe.collect(r)
-        p.store.log(name, number, **collected(p.store, r.stage), **used(p.store, r.stage))
+        found = collected(p.store, r.stage)
+        p.store.log(name, number, **found, **used(p.store, r.stage))
         if settings.run.shard:  # the merged run learns
             return
         make_room()
         trainer.learn(r)
+        if not (p.store.note(stage_of(name, number, "learn")) or {}).get("items"):
+            p.status.say(nothing_learnt(name, number, found))
         if (state := state_of(states, number)).exists():
             _remove_others(state)
     trainer.finish()
@@ -127,6 +131,16 @@ def _learnt(p: Pipeline, name: str, num_rounds: int, states: Path) -> int:
     for number in range(learnt + 1, len(notes) + 1):
         remove(state_of(states, number))
     return learnt
+
+
+def nothing_learnt(name: str, number: int, found: Mapping[str, float]) -> str:
+    """What to say of a round without training items. `found`: its metrics."""
+    wins = f"{100 * found.get('success', 0.0):.1f} % of its tasks or episodes succeeded"
+    read = f", {100 * found['unreadable']:.0f} % of its actions were unreadable" if found.get("unreadable") else ""
+    return (
+        f"agentq {name}: round {number} has nothing to train on, so the model stays as it was: {wins}{read}. "
+        "agentq doctor says whether its actions can be read; easier tasks or demonstrations give successes"
+    )
 
 
 def _remove_others(kept: Path) -> None:

@@ -22,6 +22,7 @@ from agentq.policies.engine_names import (
     sampler_name,
 )
 from agentq.policies.placement import free_memory, read_devices
+from agentq.recipes.again import base_of
 from agentq.recipes.find import find_recipe, require_train
 from agentq.recipes.load import NOTHING, Given, load, over, read_by
 from agentq.recipes.settings import AgentQ, Demo, EvalCommand, EvalSearchCommand, Ladder
@@ -140,7 +141,7 @@ def _run(
 ) -> Result:
     """Do a command's work in its run directory and write the report. `reads`: inputs besides the settings' and base."""
     from agentq.policies.weights import fingerprint
-    from agentq.recipes.again import GROWS, note_finished, note_words, words_of
+    from agentq.recipes.again import GROWS, changed_files, note_finished, note_words, words_of
     from agentq.recipes.executor import workers_of
     from agentq.recipes.pipeline import Pipeline
     from agentq.recipes.resources import Resources, loading
@@ -150,7 +151,7 @@ def _run(
     from agentq.store.claim import check_claim, claimed, is_begun
     from agentq.store.merge import FINISHED
 
-    base = read_name(inputs.base) if inputs.base else embedded_base()
+    base = read_name(inputs.base) if inputs.base else _base_for(reads.get("checkpoint"))
     stored, where = s.to_dict() | {"command": command}, command.replace(" -", "")
     measured = reads.get("checkpoint")
     if measured is None:
@@ -165,6 +166,7 @@ def _run(
     where += f"-{s.run.shard}" if s.run.shard else ""
     check_checkpoint(base)
     out = Path(s.run.out or "runs/" + re.sub(r"[^\w.-]+", "-", where).strip("-"))
+    place = out.absolute()  # an environment may change the directory
     named = [measured, base, s.run.engine, _critic(s)]
     check_vllm(dict(s.vllm), [name for name in named if name])
     paths = _paths(s, {**reads, "--base": base, "--config": inputs.file})
@@ -191,8 +193,13 @@ def _run(
                             asked = [name for name in asked if isinstance(name, str)]
                     for name in dict.fromkeys(asked):
                         engines[name] = make_engine(name, s.model, dict(s.vllm))
-            claim = claimed(out, stored, clean=inputs.clean, inputs=paths, grows=grows)
+            claim = claimed(place, stored, clean=inputs.clean, inputs=paths, grows=grows)
             with claim as store:
+                for file in changed_files(store, paths):
+                    status.say(
+                        f"agentq: {file} has changed since {out} was begun. What is done is kept as it was; "
+                        "--clean starts over, and another --out keeps both"
+                    )
                 note_words(store, words_of(command, inputs.given, reads, inputs.base, inputs.file))
                 with tracked(store, s.run.track):
                     rows = work(Pipeline(store, s, base, status, engines, workers))
@@ -202,7 +209,16 @@ def _run(
     finally:
         for engine in engines.values():
             engine.close()
-    return Result(rows, write_report(out))
+    return Result(rows, out / write_report(place).name)
+
+
+def _base_for(measured: Path | str | None) -> Path | str:
+    """The base of a command that is given none. To measure a checkpoint, it is the one that it was trained from, if a
+    run tells, else the model itself; to train, it is the embedded one."""
+    if measured is None:
+        return embedded_base()
+    path = path_in(measured)
+    return (base_of(path) if path else None) or measured
 
 
 def _called(name: Path | str) -> str:

@@ -172,6 +172,13 @@ class EvalSearchCommand(Settings):
         check_calls(most, self.search.leaves_in_flight)
 
 
+class Examined(Section):
+    """`agentq doctor`."""
+
+    model: ModelSettings = ModelSettings()
+    vllm: VLLM = VLLM()
+
+
 class Live(Section):
     """`agentq run`."""
 
@@ -236,5 +243,6 @@ COMMANDS: dict[str, type[Section]] = {
     "eval --search": EvalSearchCommand,
     "eval --search step": EvalSearchCommand,
     "run": Live,
+    "doctor": Examined,
     **{f"train {name}": model for name, model in RECIPES.items()},
 }

@@ -1,0 +1,37 @@
+"""The critic over a user's function, which scores actions in its own way."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Awaitable, Callable, Sequence
+
+from agentq.errors import ModelError
+from agentq.types import EnvAction, History
+
+Score = Callable[[History, Sequence[EnvAction | None]], Sequence[float] | Awaitable[Sequence[float]]]
+
+
+class FunctionCritic:
+    """`Critic` over `score(history, actions)`, plain or async, which returns a number in [0, 1] per action.
+
+    An action that could not be read is None.
+    """
+
+    def __init__(self, score: Score) -> None:
+        self.score = score
+
+    async def rank(self, history: History, proposals: Sequence[EnvAction | None], *, seed: int) -> list[float]:
+        """See `Critic.rank`. Raises ModelError if the function returns something else."""
+        given = self.score(history, proposals)
+        scores = await given if inspect.isawaitable(given) else given
+        name, n = getattr(self.score, "__name__", type(self.score).__name__), len(proposals)
+        try:
+            found = [float(score) for score in scores]
+        except (TypeError, ValueError):
+            raise ModelError(f"{name}(history, actions) must return a list of numbers; got {scores!r:.60}") from None
+        if len(found) != n:
+            raise ModelError(f"{name}(history, actions) must return a number per action, here {n}; got {len(found)}")
+        if wrong := [score for score in found if not (math.isfinite(score) and 0.0 <= score <= 1.0)]:
+            raise ModelError(f"{name}(history, actions) must return numbers in [0, 1]; got {wrong[0]}")
+        return found
