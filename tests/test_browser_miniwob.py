@@ -15,7 +15,7 @@ from agentq.envs.browser.experts import PAGES
 from agentq.envs.browser.experts.look import Look
 from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.browser.states import Return
-from agentq.envs.check import check_env
+from agentq.envs.promises import check_env
 from agentq.errors import ConfigError, MissingExtra
 from agentq.types import Command, EnvAction, Split, Status, Task
 from agentq.verbs import INPUT_COMMANDS

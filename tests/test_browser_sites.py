@@ -12,8 +12,8 @@ from agentq.agent.actions import format_action
 from agentq.envs.browser.env import BrowserEnv
 from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.browser.states import Return, StepLog
-from agentq.envs.check import check_env
 from agentq.envs.explore import random_action
+from agentq.envs.promises import check_env
 from agentq.errors import ConfigError
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.searching.run import run_all

@@ -17,8 +17,9 @@ from agentq.agent.actions import format_action
 from agentq.cli import main
 from agentq.envs import check as check_module
 from agentq.envs import own
-from agentq.envs.check import Finding, check, check_env
+from agentq.envs.check import UNTRIED, Finding, check
 from agentq.envs.contract import from_file
+from agentq.envs.promises import check_env
 from agentq.envs.protocol import can_fork, can_restore
 from agentq.envs.remote.connection import Connection
 from agentq.envs.remote.env_server import EnvServer
@@ -377,9 +378,44 @@ def test_the_check_names_what_is_broken(
 def test_the_check_prints_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["env", "check", "shop", "--tasks=1", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["env"], found["tasks"], found["holds"], len(found["checks"])) == ("shop", 1, True, 9)
+    assert (found["env"], found["tasks"], found["holds"], len(found["checks"])) == ("shop", 1, True, 10)
     assert main(["env", "check", "shop", "--tasks=0"]) == 2
     assert "--tasks must be at least 1; got 0" in capsys.readouterr().err
+
+
+class Picky(Plain):
+    """Takes no action that a walk finds, and is not the same twice if it does."""
+
+    def step(self, command: str, element: int | None, text: str | None) -> dict[str, Any]:
+        took = {"text": self.page(), "terminated": command == "STOP"}
+        return took if command == "STOP" else took | {"error_kind": "bad_argument"}
+
+
+class Looped(Plain):
+    """Waits for a coroutine in its own way, which it cannot where a loop runs."""
+
+    def step(self, command: str, element: int | None, text: str | None) -> dict[str, Any]:
+        wait = asyncio.sleep(0)
+        try:
+            asyncio.run(wait)
+        finally:
+            wait.close()
+        return dict(super().step(command, element, text))
+
+
+def test_the_check_says_what_it_could_not_try_and_what_fails_in_a_loop(tmp_path: Path) -> None:
+    found = [each.said for each in check(registered(Picky), 1)]
+    assert found.count(UNTRIED) == 2  # repeats and pays; it has no way back, and is in this process alone
+    broken = [each for each in check(registered(Looped, "looped"), 1) if each.holds is False]
+    assert len(broken) == 1 and "asyncio.run() cannot be called from a running event loop" in broken[0].said
+    chatty = written(tmp_path, reset=GOOD["reset"].replace("return", "print('begun'); return"))
+    assert [each.said for each in check(chatty, 1) if each.promise.startswith("Another process")] == [""]
+
+
+def test_a_slow_world_elsewhere_is_broken_and_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check_module, "ELSEWHERE_S", 0.01)
+    last = list(check("shop", 1))[-1]
+    assert last.holds is False and last.said == "it did not end within 0 s there"
 
 
 def test_the_check_holds_on_what_comes_with_agentq(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from agentq import envs
 from agentq.agent.commands import parse_env_action
-from agentq.envs.check import check_env
 from agentq.envs.explore import random_action, random_walk
+from agentq.envs.promises import check_env
 from agentq.envs.protocol import Env
 from agentq.envs.web_env import SiteSnapshot
 from agentq.errors import ConfigError, EnvError

@@ -14,7 +14,7 @@ import pytest
 
 from agentq import envs
 from agentq.agent.actions import format_action
-from agentq.envs.check import check_env
+from agentq.envs.promises import check_env
 from agentq.envs.protocol import BROKEN_IN_A_ROW, can_restore, is_blocking
 from agentq.envs.remote import client, env_server
 from agentq.envs.remote.client import RemoteEnv

@@ -67,7 +67,8 @@ def plausible(text: str, task: Task, rng: random.Random) -> EnvAction:
     if task.language is Language.CODE:
         return EnvAction(Verb.RUN, None, rng.choice(_BLOCKS))
     if task.language is Language.TEXT:
-        return EnvAction(Verb.SAY, None, random_span(text, rng, 3))
+        said = str(rng.randrange(3)) if rng.random() < 0.3 else random_span(text, rng, 3)  # many worlds take numbers
+        return EnvAction(Verb.SAY, None, said)
     if task.language is Language.TOOL:
         return call(rng.choice(json.loads(task.tools))["function"]["name"], {})
     found = [match.groups() for line in text.split("\n") if (match := _ELEMENT.match(line))]

@@ -1,0 +1,189 @@
+"""What every environment promises: built-in, in a browser, behind a server, or your own.
+
+A promise is a function of a `Case` that raises AssertionError with what is broken. `check_env` checks all promises on
+one task; `agentq.envs.check` draws tasks and actions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from agentq.envs.browser.budget import MAX_TOKENS, fit
+from agentq.envs.explore import refused
+from agentq.envs.protocol import Env, can_fork, can_restore
+from agentq.error_kinds import WORLD_FAULTS
+from agentq.errors import EnvError
+from agentq.searching.run import call
+from agentq.types import Command, EnvAction, Task
+
+_STOP = EnvAction(Command.STOP)
+
+
+class NotOffered(Exception):
+    """The environment does not promise this; the message says what that means."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A task, and actions that do not end its episode."""
+
+    make: Callable[[], Env]
+    task: Task
+    actions: list[EnvAction]
+    accepted: int = 0  # of the actions: those without an error kind
+
+    @contextmanager
+    def sessions(self, n: int) -> Iterator[list[Env]]:
+        """`n` sessions, closed at the end."""
+        opened = [self.make() for _ in range(n)]
+        try:
+            yield opened
+        finally:
+            for env in opened:
+                env.close()
+
+
+def repeats(case: Case) -> None:
+    """Equal resets and actions give equal pages and results, in every session."""
+    with case.sessions(2) as (env, twin):
+        _expect_env_error(env, "step before reset")
+        assert env.reset(case.task) == twin.reset(case.task), "reset is not deterministic"
+        for action in case.actions:
+            assert env.step(action) == twin.step(action), f"{action} is not deterministic"
+        assert env.reset(case.task) == twin.reset(case.task), "a second reset gives another page"
+
+
+def restores(case: Case) -> None:
+    """Every state can be restored from its snapshot, in reverse order and in another session."""
+    actions = case.actions
+    with case.sessions(2) as (env, other):
+        if not can_restore(env) or not can_restore(other):
+            raise NotOffered("search replays the way to a page from reset")
+        tokens, pages = [], [env.reset(case.task)]
+        for action in actions:
+            tokens.append(env.snapshot())
+            pages.append(env.step(action).observation)
+        for i in reversed(range(len(actions))):
+            for session in (env, other):
+                assert session.restore(tokens[i]).fingerprint == pages[i].fingerprint, f"restore {i} gives another page"
+                after = session.step(actions[i]).observation
+                assert after == pages[i + 1], f"a step after restore {i} differs"
+
+
+def forks(case: Case) -> None:
+    """A fork has the state of its origin, and neither affects the other."""
+    with case.sessions(1) as (env,):
+        if not can_fork(env):
+            raise NotOffered("tree_grpo, tree_rl, tree_po and arpo_entropy cannot use it")
+        env.reset(case.task)
+        token, fork = env.snapshot(), env.fork()
+        fork.step(None)
+        assert env.restore(token) == fork.restore(token), "a fork differs from its origin"
+        for action in case.actions:
+            assert env.step(action) == fork.step(action), f"{action} differs in a fork"
+            assert env.restore(token) == fork.restore(token), "forks disturb each other"
+        fork.close()
+
+
+def counts(case: Case) -> None:
+    """An unreadable action is data and costs a step; max_steps truncate the episode, without a reward."""
+    with case.sessions(1) as (env,):
+        env.reset(case.task)
+        unreadable, used = env.step(None), 1
+        assert unreadable.error_kind is not None and not unreadable.terminated, "an unreadable action must be data"
+        while not unreadable.truncated:
+            assert used < env.max_steps, "unreadable actions must cost steps"
+            unreadable, used = env.step(None), used + 1
+        assert used == env.max_steps and unreadable.reward == 0.0, "max_steps must truncate with reward 0"
+
+
+def ends(case: Case) -> None:
+    """STOP ends the episode; a step after the end raises EnvError."""
+    with case.sessions(1) as (env,):
+        env.reset(case.task)
+        assert env.step(_STOP).terminated, "STOP must end the episode"
+        _expect_env_error(env, "step after the end")
+
+
+def refuses(case: Case) -> None:
+    """What does not exist is data, such as an element that is not on the page, and does not end as a success."""
+    action = refused(case.task)
+    if action is None:
+        raise NotOffered("a world of text may answer anything")
+    with case.sessions(1) as (env,):
+        env.reset(case.task)
+        result = env.step(action)
+        assert result.error_kind is not None, f"{action} must have an error_kind: there is no such thing"
+        assert not result.success, "what is not there must not be a success"
+
+
+def pays(case: Case) -> None:
+    """An episode's return is in [0, 1]; success comes with its end."""
+    with case.sessions(1) as (env,):
+        env.reset(case.task)
+        total = 0.0
+        for action in (*case.actions, _STOP):
+            result = env.step(action)
+            total += result.reward
+            over = result.terminated or result.truncated
+            assert over or not result.success, f"{action} is a success, and the episode goes on"
+            if over:
+                break
+        assert 0 <= total <= 1, f"a return must be in [0, 1]; got {total:g}"
+
+
+def fits(case: Case) -> None:
+    """Instruction and pages are not empty, and no page exceeds the token budget of an observation."""
+    assert case.task.instruction, f"seed {case.task.seed} must have an instruction"
+    with case.sessions(1) as (env,):
+        pages = [env.reset(case.task)]
+        _check_page(env, pages[0].text)
+        for action in case.actions:
+            _check_page(env, env.step(action).observation.text)
+
+
+def answers_in_a_loop(case: Case) -> None:
+    """Its calls work within an event loop, from which search makes them."""
+
+    async def walk() -> None:
+        env = case.make()
+        try:
+            assert await call(env, env.reset, case.task), "reset must give a page"
+            for action in case.actions:
+                result = await call(env, env.step, action)
+                assert result.error_kind not in WORLD_FAULTS, f"{action}: {result.error_kind}: {result.error_message}"
+        finally:
+            await call(env, env.close)
+
+    asyncio.run(walk())
+
+
+def _check_page(env: Env, text: str) -> None:
+    assert text.strip(), "a page must not be empty"
+    cut = getattr(env, "cut", 0) or fit(text.split("\n"), MAX_TOKENS)[1]
+    assert not cut, f"a page must fit {MAX_TOKENS} tokens; {cut} lines were cut"
+
+
+def _expect_env_error(env: Env, when: str) -> None:
+    try:
+        env.step(None)
+    except EnvError:
+        return
+    raise AssertionError(f"{when} must raise EnvError")
+
+
+CORE: tuple[Callable[[Case], None], ...] = (repeats, restores, forks, counts, ends)  # what search relies on
+PROMISES = (*CORE, refuses, pays, fits, answers_in_a_loop)
+NEEDS_MOVES = (repeats, restores, forks, pays)  # tell nothing of a world in which no action does anything
+
+
+def check_env(make: Callable[[], Env], task: Task, actions: list[EnvAction]) -> None:
+    """Raises AssertionError naming the broken promise. `actions` must not end the episode."""
+    for promise in CORE:
+        try:
+            promise(Case(make, task, actions))
+        except NotOffered:
+            continue
