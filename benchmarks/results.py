@@ -96,6 +96,7 @@ TARGETS = (  # (table, env, better row, other row): the interval over seeds must
     ("miniwob-reading-236", "miniwob", "agent_q", "sft"),
     ("miniwob-reading-236", "miniwob", "agent_q, 2 rounds", "sft"),
     ("miniwob-reading-236", "miniwob", "agent_q, 2 rounds", "agent_q"),
+    ("miniwob-reading-236", "miniwob", "agent_q, 10 demonstrations", "sft, 10 demonstrations"),
 )
 Key = tuple[str, str, str]
 
