@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,11 +31,55 @@ def blocks(kind: str) -> list[pytest.ParameterSet]:  # type: ignore[name-defined
     return [pytest.param(block, id=f"{page.name}-{number}") for page, number, block in found]
 
 
+def assert_names_exist(block: str) -> None:
+    """What a block imports from agentq is there, and so are the attributes that it takes of that."""
+    tree, known = ast.parse(block), dict[str, Any]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "agentq":
+            for name in node.names:
+                known[name.asname or name.name] = getattr(import_module(str(node.module)), name.name, None) or (
+                    import_module(f"{node.module}.{name.name}")
+                )
+        elif isinstance(node, ast.Import):
+            known |= {name.name: import_module(name.name) for name in node.names if name.name == "agentq"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in known:
+            assert hasattr(known[node.value.id], node.attr), f"{node.value.id}.{node.attr}"
+
+
+def test_a_block_that_only_compiles_may_not_name_what_is_not_there() -> None:
+    assert_names_exist("from agentq.recipes import agent_q\nagent_q.loss")
+    with pytest.raises(AssertionError, match=r"agent_q\.items"):
+        assert_names_exist("from agentq.recipes import agent_q\nagent_q.items(1)")
+    with pytest.raises(ModuleNotFoundError):
+        assert_names_exist("from agentq.recipes import agent_qq")
+
+
+def anchor_of(heading: str) -> str:
+    """As GitHub and mkdocs make it."""
+    plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower().replace("`", "")
+    return re.sub(r"[^\w\- ]", "", plain).strip().replace(" ", "-")
+
+
+def test_links_lead_to_pages_and_headings() -> None:
+    for page in PAGES:
+        text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+        for target in re.findall(r"\]\(([^)\s]+)\)", text):
+            if re.match(r"[a-z]+:", target):
+                continue
+            file, _, anchor = target.partition("#")
+            led = page.parent / file if file else page
+            assert led.exists(), f"{page.name}: {target}"
+            if anchor:
+                headings = re.findall(r"^#+ (.+)$", led.read_text(), re.M)
+                assert anchor in map(anchor_of, headings), f"{page.name}: {target}"
+
+
 @pytest.mark.rest
 @pytest.mark.parametrize("block", blocks("python"))
 def test_a_block_of_python_runs(block: str, tmp_path: Path) -> None:
-    compile(block, "block", "exec")
     if any(word in block for word in LARGE):
+        assert_names_exist(block)
         return
     if "runs/first" in block:
         pytest.importorskip("pandas")
