@@ -351,10 +351,13 @@ def test_metadata_is_not_read_for_names_that_agentq_knows(monkeypatch: pytest.Mo
             "a return must be in [0, 1]; got",
         ),
         ({"step": GOOD["step"].replace("'terminated'", "'success': True, 'terminated'")}, "and the episode goes on"),
-        ({"step": GOOD["step"]}, "CLICK [99999] must have an error_kind"),
+        (
+            {"step": GOOD["step"].replace("'terminated'", "'success': element == 99999, 'terminated'")},
+            "CLICK [99999] is a success, and there is no such thing",
+        ),
         ({"reset": GOOD["reset"].replace("[1]'", "[1]' + '\\ntext a b c' * 3000")}, "a page must fit 4000 tokens"),
-        ({"reset": GOOD["reset"].replace("'Do it'", "str(hash('Do it'))")}, "task 0: instruction: '"),
-        ({"reset": "def reset(self, seed): 1 / 0"}, "Every task begins.: "),
+        ({"reset": GOOD["reset"].replace("'Do it'", "str(hash('Do it'))")}, "Task 0: instruction: '"),
+        ({"reset": "def reset(self, seed): 1 / 0"}, "Every task begins. "),
     ],
 )
 def test_the_check_names_what_is_broken(
@@ -364,7 +367,7 @@ def test_the_check_names_what_is_broken(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if said and not said.startswith("task 0"):  # what this process finds needs no other one
+    if said and not said.startswith("Task 0"):  # what this process finds needs no other one
         monkeypatch.setattr(check_module, "_hold_elsewhere", lambda *_: Finding("", None))
     takes = GOOD["step"].replace(
         "return {", "return {'error_kind': None if element in (1, None) else 'no_such_element', "
@@ -375,10 +378,21 @@ def test_the_check_names_what_is_broken(
     assert said in told and ("BROKEN" in told) == bool(said)
 
 
+def test_the_check_advises_where_search_can_live_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one_list = GOOD["reset"].replace("'Do it'", "f'Do {seed % 5}'")
+    assert main(["env", "check", written(tmp_path, reset=one_list), "--tasks", "2"]) == 0
+    told = capsys.readouterr().out
+    assert "BROKEN" not in told and told.count("warn ") == 2
+    assert "CLICK [99999], which is not there, has no error_kind" in told
+    assert "5 of the first 8 train tasks differ, so rates are measured on fewer" in told
+    assert main(["env", "check", written(tmp_path, reset=one_list.replace("% 5", "% 1_000_000_000"))]) == 0
+    assert "20 of the first 20 validation tasks are training tasks" in capsys.readouterr().out
+
+
 def test_the_check_prints_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["env", "check", "shop", "--tasks=1", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["env"], found["tasks"], found["holds"], len(found["checks"])) == ("shop", 1, True, 10)
+    assert (found["env"], found["tasks"], found["holds"], len(found["checks"])) == ("shop", 1, True, 11)
     assert main(["env", "check", "shop", "--tasks=0"]) == 2
     assert "--tasks must be at least 1; got 0" in capsys.readouterr().err
 

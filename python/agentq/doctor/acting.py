@@ -32,15 +32,15 @@ GIB = 1 << 30
 
 def environment(p: Patient) -> Diagnosis:
     """Tasks begin; an environment that does not come with agentq also keeps what search relies on."""
-    if not knows(p.env) and not p.env.startswith("miniwob"):
-        broken = [str(finding) for finding in check(p.env, 1) if finding.holds is False]
-        if broken:
-            return Diagnosis("fail", f"{p.env}: {'; '.join(broken)}", f"agentq env check {p.env}")
     env = envs.make(p.env)
     try:
         p.firsts = [History.of(task, env.reset(task)) for task in envs.tasks(p.env, Split.TRAIN, TASKS)]
     finally:
         env.close()
+    if not knows(p.env) and not p.env.startswith("miniwob"):
+        broken = [str(finding) for finding in check(p.env, 1) if finding.holds is False]
+        if broken:
+            return Diagnosis("fail", f"{p.env}: {'; '.join(broken)}", f"agentq env check {p.env}")
     return Diagnosis("ok", f"{p.env}: the first {TASKS} tasks begin")
 
 

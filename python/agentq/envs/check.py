@@ -7,34 +7,39 @@ import os
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, cast
 
 from agentq import envs
 from agentq.envs import own
 from agentq.envs.explore import plausible
-from agentq.envs.promises import NEEDS_MOVES, PROMISES, Case, NotOffered
+from agentq.envs.promises import NEEDS_MOVES, PROMISES, Advised, Case, NotOffered
 from agentq.envs.protocol import Env, SiteEnv
 from agentq.errors import AgentqError, ConfigError, EnvError
 from agentq.types import EnvAction, Split, StepResult, Task
 
 WALK = 6  # actions on a task
-UNTRIED = "unknown: the world accepted no action of the walk; with a method expert(), its actions are walked"
+UNTRIED = "unknown, since the world accepted no action of the walk; with a method expert(), its actions are walked"
+TWICE = ', so rates are measured on fewer than they say; see "A benchmark with a list of tasks" in docs/protocol.md'
 ELSEWHERE_S = 300.0  # also walked in another process
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Whether a promise holds; None if it was not made. `said`: what is broken, or what that means."""
+    """Whether a promise holds; None if it was not made or could not be tried. `said`: what is broken, what that means,
+    or of one that holds, what is better changed."""
 
     promise: str
     holds: bool | None
     said: str = ""
 
     def __str__(self) -> str:
-        verdict = {True: "holds", False: "BROKEN", None: "none"}[self.holds]
-        return f"{verdict:7} {self.promise}" + (f": {self.said}" if self.said else "")
+        verdict = "warn" if self.holds and self.said else {True: "holds", False: "BROKEN", None: "absent"}[self.holds]
+        return f"{verdict:7} {self.promise}" + (f" {self.said[0].upper()}{self.said[1:]}." if self.said else "")
 
 
 def check(name: str, num_tasks: int) -> Iterator[Finding]:
@@ -51,6 +56,7 @@ def check(name: str, num_tasks: int) -> Iterator[Finding]:
         yield (
             replace(found, holds=None, said=UNTRIED) if found.holds and promise in NEEDS_MOVES and not tried else found
         )
+    yield _differ(name, num_tasks)
     elsewhere = _hold_elsewhere(name, num_tasks)
     yield replace(elsewhere, holds=None, said=UNTRIED) if elsewhere.holds and not tried else elsewhere
 
@@ -62,8 +68,35 @@ def _hold(promise: Callable[[Case], None], cases: list[Case]) -> Finding:
             promise(case)
         except NotOffered as reason:
             return Finding(words, None, str(reason))
+        except Advised as advice:
+            return Finding(words, True, f"task {case.task.seed}: {advice}")
         except (AssertionError, AgentqError) as error:
             return Finding(words, False, f"task {case.task.seed}: {error}")
+    return Finding(words, True)
+
+
+def _differ(name: str, num_tasks: int) -> Finding:
+    """Whether tasks differ by instruction and first page, for as long as `ELSEWHERE_S / 10`."""
+    words, until = "Tasks differ, within a split and between splits.", time.monotonic() + ELSEWHERE_S / 10
+    shown: dict[Split, list[tuple[str, str]]] = {Split.TRAIN: [], Split.VALIDATION: [], Split.TEST: []}
+    with closing(envs.make(name)) as env:
+        for index, (split, found) in product(range(4 * num_tasks), shown.items()):
+            if time.monotonic() > until:
+                break
+            try:
+                task = envs.task(name, split, index)
+                found.append((task.instruction, env.reset(task).text))
+            except AgentqError:  # a benchmark may have few tasks, and other findings name what is broken
+                break
+    for split, found in shown.items():
+        if len(set(found)) < len(found):
+            return Finding(words, True, f"{len(set(found))} of the first {len(found)} {split} tasks differ{TWICE}")
+    train = set(shown[Split.TRAIN])
+    for split in (Split.VALIDATION, Split.TEST):
+        if both := sum(each in train for each in shown[split]):
+            return Finding(
+                words, True, f"{both} of the first {len(shown[split])} {split} tasks are training tasks{TWICE}"
+            )
     return Finding(words, True)
 
 
@@ -114,10 +147,10 @@ def _case(name: str, task: Task) -> Case:
         while len(actions) < min(WALK, env.max_steps - 1):
             action = expert(task, cast(SiteEnv, env))[0] if expert and task.seed % 2 else plausible(text, task, rng)
             result: StepResult = env.step(action)
+            accepted += result.error_kind is None
             if result.terminated or result.truncated:
                 break
             actions.append(action)
-            accepted += result.error_kind is None
             text = result.observation.text
     return Case(make, task, actions, accepted)
 

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from agentq.envs.browser.budget import MAX_TOKENS, fit
+from agentq.envs.calls import call
 from agentq.envs.explore import refused
 from agentq.envs.protocol import Env, can_fork, can_restore
 from agentq.error_kinds import WORLD_FAULTS
 from agentq.errors import EnvError
-from agentq.searching.run import call
 from agentq.types import Command, EnvAction, Task
 
 _STOP = EnvAction(Command.STOP)
@@ -26,6 +26,10 @@ class NotOffered(Exception):
     """The environment does not promise this; the message says what that means."""
 
 
+class Advised(Exception):
+    """What search can live with, and the message says what it costs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """A task, and actions that do not end its episode."""
@@ -33,7 +37,7 @@ class Case:
     make: Callable[[], Env]
     task: Task
     actions: list[EnvAction]
-    accepted: int = 0  # of the actions: those without an error kind
+    accepted: int = 0  # actions without an error kind, with one that ended the walk
 
     @contextmanager
     def sessions(self, n: int) -> Iterator[list[Env]]:
@@ -61,7 +65,7 @@ def restores(case: Case) -> None:
     actions = case.actions
     with case.sessions(2) as (env, other):
         if not can_restore(env) or not can_restore(other):
-            raise NotOffered("search replays the way to a page from reset")
+            raise NotOffered("optional: search replays the way to a page from reset")
         tokens, pages = [], [env.reset(case.task)]
         for action in actions:
             tokens.append(env.snapshot())
@@ -77,7 +81,7 @@ def forks(case: Case) -> None:
     """A fork has the state of its origin, and neither affects the other."""
     with case.sessions(1) as (env,):
         if not can_fork(env):
-            raise NotOffered("tree_grpo, tree_rl, tree_po and arpo_entropy cannot use it")
+            raise NotOffered("optional: tree_grpo, tree_rl, tree_po and arpo_entropy cannot use it")
         env.reset(case.task)
         token, fork = env.snapshot(), env.fork()
         fork.step(None)
@@ -112,12 +116,16 @@ def refuses(case: Case) -> None:
     """What does not exist is data, such as an element that is not on the page, and does not end as a success."""
     action = refused(case.task)
     if action is None:
-        raise NotOffered("a world of text may answer anything")
+        raise NotOffered("optional: a world of text may answer anything")
     with case.sessions(1) as (env,):
         env.reset(case.task)
         result = env.step(action)
-        assert result.error_kind is not None, f"{action} must have an error_kind: there is no such thing"
-        assert not result.success, "what is not there must not be a success"
+        assert not result.success, f"{action} is a success, and there is no such thing"
+        if result.error_kind is None:
+            raise Advised(
+                f"{action}, which is not there, has no error_kind, so the agent is not told and nothing counts it: "
+                "return 'error_kind': 'no_such_element' with the page"
+            )
 
 
 def pays(case: Case) -> None:
