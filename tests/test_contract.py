@@ -152,6 +152,12 @@ def written(folder: Path, **methods: str) -> str:
         ({"step": ""}, ConfigError, "must make an environment with the method step(command, element, text); got Own"),
         ({"reset": "def reset(self): ..."}, ConfigError, "with the method reset(seed); Own takes others"),
         ({"more": "def snapshot(self): ..."}, ConfigError, "with both snapshot and restore; got snapshot alone"),
+        (
+            {"step": GOOD["step"].replace("'terminated'", "'done'")},
+            ConfigError,
+            "got the unknown field 'done'; its fields are text, url, reward, terminated, truncated, success",
+        ),
+        ({"step": "async " + GOOD["step"]}, ConfigError, "got a coroutine: write def, not async def"),
         ({"more": "max_steps = 0"}, ConfigError, "max_steps: input should be greater than or equal to 1"),
         ({"reset": "def reset(self, seed): return 'page'"}, ConfigError, "reset must return what docs/protocol.md"),
         ({"step": "def step(self, c, e, t): return {'txt': ''}"}, ConfigError, "got text: field required"),
@@ -376,6 +382,15 @@ def test_the_check_names_what_is_broken(
     assert main(["env", "check", name, "--tasks", "2"]) == int(bool(said))
     told = capsys.readouterr().out
     assert said in told and ("BROKEN" in told) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("told", "success"), [("1", True), ("1.0", True), ("0", False), ("__import__('numpy').bool_(1)", True)]
+)
+def test_success_may_be_whatever_checkers_return(told: str, success: bool, tmp_path: Path) -> None:
+    env = envs.make(written(tmp_path, step=GOOD["step"].replace("'terminated'", f"'success': {told}, 'terminated'")))
+    env.reset(envs.task(env.name, "train", 0))
+    assert env.step(STOP).success is success
 
 
 def test_the_check_advises_where_search_can_live_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,6 +76,21 @@ def test_notebooks_show_results_as_html_with_foreign_text_escaped() -> None:
     assert shown.count("<tr>") == 3 and "<td>+10.0 (-5.0 to +25.0)</td>" in shown
 
 
+def test_results_are_text_in_a_script() -> None:
+    gain = {"diff": 0.1, "low": -0.05, "high": 0.25, "p_value": 0.2}
+    rungs = Rungs([rung(3, 10, "base"), replace(rung(4, 10, "rft"), against_base=gain)])
+    assert (
+        str(rungs)
+        == rungs.show()
+        == (
+            "base  3 of 10 tasks, 30.0 % (10.8 to 60.3)\n"
+            "rft   4 of 10 tasks, 40.0 % (16.8 to 68.7); +10.0 points over the base (-5.0 to 25.0)"
+        )
+    )
+    episodes, found = agentq.Evaluation((make_trajectory(1),)), agentq.SearchResult(make_tree(3))
+    assert episodes.show() == str(episodes) and str(found) == found.show() and "Q" in found.show()
+
+
 def test_notebooks_show_every_result_without_markup_or_requests_of_pages() -> None:
     tree = hostile()
     episode = agentq.SearchResult(tree).trajectory

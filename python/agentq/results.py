@@ -64,6 +64,9 @@ class SearchResult:
         """The same picture as an SVG document; a notebook displays it automatically."""
         return svg_picture(self.tree, max_rows)
 
+    def __str__(self) -> str:
+        return self.show()
+
     def _repr_html_(self) -> str:
         return self.svg()
 
@@ -115,12 +118,39 @@ class Evaluation:
         percent = f"{100 * self.rate:.1f} %, 95 % interval {100 * low:.1f} - {100 * high:.1f}"
         return f"{self.successes} of {self.n} tasks ({percent}{broken})"
 
+    def show(self) -> str:
+        """The same text as `str`."""
+        return str(self)
+
     def _repr_html_(self) -> str:
         return evaluation_table(str(self), self.episodes)
 
 
 class Rungs(list[RungResult]):
-    """The measured models of a run, the base first. A notebook shows them as a table."""
+    """The measured models of a run, the base first. A notebook shows them as a table, `print` as lines."""
+
+    def show(self) -> str:
+        """Success on held-out tasks, a line per model, with the difference to the base where there is one."""
+        width = max((len(rung.name) for rung in self), default=0)
+        lines = []
+        for rung in self:
+            found = f"{rung.successes} of {rung.n} tasks, {100 * rung.rate:.1f} % ({percents(rung.low, rung.high)})"
+            gain = rung.against_base
+            more = (
+                f"; {100 * gain['diff']:+.1f} points over the base ({percents(gain['low'], gain['high'])})"
+                if gain
+                else ""
+            )
+            lines.append(f"{rung.name:<{width}}  {found}{more}")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.show()
 
     def _repr_html_(self) -> str:
         return rung_table(self)
+
+
+def percents(low: float, high: float) -> str:
+    """An interval in per cent, or in points if it is of a difference: `41.2 to 53.0`."""
+    return f"{100 * low:.1f} to {100 * high:.1f}"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from agentq.envs.site import printable
 from agentq.types import Command, Verb
@@ -31,6 +32,9 @@ def clipped(text: str) -> str:
 
 
 Line = Annotated[str, AfterValidator(lambda text: printable(text)[:_LINE])]
+Flag = Annotated[
+    bool, BeforeValidator(lambda told: bool(told) if told in (0, 1) else told)
+]  # checkers often give 0 or 1
 _Note = Annotated[str, AfterValidator(one_line)]
 _Word = Annotated[str, AfterValidator(lambda word: "_".join(one_line(word).split()))]
 
@@ -67,9 +71,9 @@ class StepReply(Reply):
     text: str
     url: Line = ""
     reward: _Reward = 0.0
-    terminated: bool = False
-    truncated: bool = False
-    success: bool = False
+    terminated: Flag = False
+    truncated: Flag = False
+    success: Flag = False
     error_kind: _Word | None = None
     error_message: _Note = ""
     answer: Line = ""
@@ -90,10 +94,15 @@ R = TypeVar("R", bound=Reply)
 
 def read(kind: type[R], found: Any) -> R:
     """Check a result against `kind`. Raises ValueError with the first fault: `reward: input should be ..`."""
+    if inspect.iscoroutine(found):
+        found.close()
+        raise ValueError("a coroutine: write def, not async def")
     try:
         return kind.model_validate(found)
     except ValidationError as error:
         first = error.errors()[0]
     place = ".".join(map(str, first["loc"]))
+    if first["type"] == "extra_forbidden":
+        raise ValueError(f"the unknown field '{place}'; its fields are {', '.join(kind.model_fields)}")
     message = first["msg"][0].lower() + first["msg"][1:]
     raise ValueError(f"{place}: {message}" if place else message)
