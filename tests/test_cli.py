@@ -266,6 +266,21 @@ def test_cli_help_of_train_says_how_to_list_the_settings_of_a_recipe(capsys: pyt
     [
         (["train"], "RECIPE must be given; agentq train --help says what it takes"),
         (["demo", "--sed", "3"], "no option --sed of agentq demo; did you mean '--seed'?"),
+        (["eval", "x", "--num_tasks=3"], "no option --num_tasks of agentq eval; did you mean --eval.num_tasks?"),
+        (["eval", "x", "--eval.tasks=3"], "command line: unknown key 'eval.tasks'; did you mean 'eval.num_tasks'?"),
+        (
+            ["eval", "x", "--eval.n=3"],
+            "command line: unknown key 'eval.n'; known: eval.num_tasks, eval.repeat_temperature, eval.split, eval.temperature",
+        ),
+        (
+            ["eval", "x", "--rn.a=3"],
+            "command line: unknown key 'rn.a', since no section is called 'rn'; did you mean 'run'?",
+        ),
+        (
+            ["train", "rft", "--search.iterations=3"],
+            "command line: unknown key 'search.iterations'; did you mean 'search.num_iterations', "
+            "which agentq train rft does not read?",
+        ),
         (["demo", "--config"], "command line: --config must be followed by a value; got nothing"),
         (["demo", "--search.c_exp", "--json"], "command line: --search.c_exp must be followed by a value; got nothing"),
         (["demo", "--a.b.c", "1"], "command line: settings must be written --section.key value; got '--a.b.c'"),

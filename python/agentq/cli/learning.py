@@ -104,7 +104,12 @@ FORKED = (
 
 
 @command(
-    "fork", "copy a run to go on in two ways; settings apply to rounds to come", RUN_TO, *FORKED, JSON, settings=True
+    "fork",
+    "copy a run, to continue the copy with other settings in its rounds to come",
+    RUN_TO,
+    *FORKED,
+    JSON,
+    settings=True,
 )
 def fork_run(args: Namespace) -> int:
     from agentq.recipes.again import fork

@@ -47,7 +47,7 @@ class Subcommand(NamedTuple):
         if unknown and unknown[0].startswith("-"):
             options = [name for names, _ in self.arguments for name in names]
             option = unknown[0].partition("=")[0]
-            raise ConfigError(f"no option {option} of {called}{did_you_mean(option, options)}")
+            raise ConfigError(f"no option {option} of {called}{self._meant(option) or did_you_mean(option, options)}")
         if unknown and self.takes_settings:
             raise ConfigError(f"command line: settings must be written --section.key value; got '{unknown[0]}'")
         if unknown:
@@ -56,12 +56,27 @@ class Subcommand(NamedTuple):
             raise ConfigError(f"{called} takes no settings; got '--{next(iter(given))}': leave it out")
         return args
 
+    def _meant(self, option: str) -> str:
+        """`; did you mean --run.num_tasks?` for an option that is a setting's name; else nothing."""
+        if not self.takes_settings:
+            return ""
+        from agentq.recipes.find import listing
+        from agentq.recipes.settings import COMMANDS as READ
+
+        name = option.lstrip("-").replace("-", "_")
+        found = [
+            f"--{s.key}" for s in listing(self.name if self.name in READ else None) if s.key.partition(".")[2] == name
+        ]
+        return f"; did you mean {' or '.join(found)}?" if found else ""
+
     def parser(self) -> ArgumentParser:
         """The parser of the command's own arguments."""
         about = self.about[0].upper() + self.about[1:]
         parser = _Parser(f"agentq {self.name}", description=f"{about}.", allow_abbrev=False)
         for names, words in self.arguments:
             parser.add_argument(*names, **words)
+        if self.takes_settings:
+            parser.usage = f"{parser.format_usage().removeprefix('usage: ').rstrip()} [--SECTION.KEY VALUE ...]"
         return parser
 
 

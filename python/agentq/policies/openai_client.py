@@ -75,6 +75,7 @@ class OpenAIClient:
                 after_s = _seconds(error.response.headers.get("retry-after"))
                 raise Unavailable(said, after_s, kind=f"HTTP {error.status_code}") from None
             words = str(error.message) if error.status_code in (400, 422) else ""
+            said += "; put the server's key in OPENAI_API_KEY" if error.status_code in (401, 403) else ""
             raise Refused(f"{self.url} must accept agentq's request; got {said}", words) from None
         except (TimeoutError, self._openai.APITimeoutError):
             raise Unavailable(f"no answer in {self.timeout_s:g} s", kind="no answer in time") from None

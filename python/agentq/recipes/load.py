@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Collection, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -94,9 +95,30 @@ def _not_read(command: str, key: str, known: Collection[str]) -> str:
     """Why a command refuses a key: it is misspelt, or other commands read it."""
     readers = [f"agentq {other}" for other, reads in COMMANDS.items() if key in {s.key for s in settings(reads)}]
     if not readers:
-        return f"unknown key '{key}'{did_you_mean(key, known)}"
+        return f"unknown key '{key}'{_nearest(command, key, known)}"
     more = f" and {len(readers) - 3} more" if len(readers) > 3 else ""
     return f"settings must be ones that agentq {command} reads; got {key}, read by {', '.join(readers[:3])}{more}"
+
+
+def _nearest(command: str, key: str, known: Collection[str]) -> str:
+    """What a misspelt key may have meant: a section, a setting of its section, or one that other commands read."""
+    section, _, name = key.partition(".")
+    sections = {each.partition(".")[0] for each in known}
+    if section not in sections:
+        return f", since no section is called '{section}'{did_you_mean(section, sections)}"
+    every = {
+        s.key.partition(".")[2]
+        for reads in COMMANDS.values()
+        for s in settings(reads)
+        if s.key.startswith(f"{section}.")
+    }
+    own = sorted(each.partition(".")[2] for each in known if each.startswith(f"{section}."))
+    for names in (own, sorted(every)):
+        near = [each for each in names if len(name) > 3 and name in each] or get_close_matches(name, names, n=1)
+        if near:
+            read = "" if near[0] in own else f", which agentq {command} does not read"
+            return f"; did you mean '{section}.{near[0]}'{read}?"
+    return f"; known: {', '.join(f'{section}.{each}' for each in own)}"
 
 
 def _must_hold(message: str) -> str:

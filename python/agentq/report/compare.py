@@ -58,14 +58,14 @@ def compare_runs(words: Sequence[str], others: Sequence[str] = ()) -> tuple[list
     first = first or [read_measured(f"{second[0].run}:{second[0].known[0]}")]
     if first[0].name == second[0].name:
         found = ", ".join(map(_rung, second[0].known))
-        raise ConfigError(f"agentq compare: two rungs must be given; {second[0].run} has {found}: name another run too")
+        raise ConfigError(f"two rungs must be given; {second[0].run} has {found}: name another run too")
     try:
         if len(first) == len(second) == 1:
             return first, second, compare(first[0].episodes, second[0].episodes)
         return first, second, compare_seeds([m.episodes for m in first], [m.episodes for m in second])
     except ConfigError as error:
         names = " and ".join(", ".join(m.name for m in side) for side in (first, second))
-        raise ConfigError(f"agentq compare: {names}: {error}") from error
+        raise ConfigError(f"{names}: {error}") from error
 
 
 def within(store: RunStore) -> tuple[str, str, Comparison] | None:

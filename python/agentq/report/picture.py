@@ -149,7 +149,8 @@ def _summary(tree: TreeRecord, end: int) -> str:
     if tree.error_kind[0]:
         return f"{tree.error_kind[0]}: {tree.info.get('error_message', '')}"
     found = f"solved in {tree.depth[end]} steps" if tree.success[end] else "not solved"
-    return f"{tree.visit_count[0]} rollouts, {len(tree)} nodes, {found}"
+    n = int(tree.visit_count[0])
+    return f"{n} rollout{'s' * (n != 1)}, {len(tree)} nodes, {found}"
 
 
 def _left_out(tree: TreeRecord, rows: list[Row]) -> list[str]:
