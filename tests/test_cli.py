@@ -270,7 +270,8 @@ def test_cli_help_of_train_says_how_to_list_the_settings_of_a_recipe(capsys: pyt
         (["eval", "x", "--eval.tasks=3"], "command line: unknown key 'eval.tasks'; did you mean 'eval.num_tasks'?"),
         (
             ["eval", "x", "--eval.n=3"],
-            "command line: unknown key 'eval.n'; known: eval.num_tasks, eval.repeat_temperature, eval.split, eval.temperature",
+            "command line: unknown key 'eval.n'; known: eval.num_tasks, eval.repeat_temperature, eval.split, "
+            "eval.temperature",
         ),
         (
             ["eval", "x", "--rn.a=3"],
