@@ -22,8 +22,9 @@ from agentq.envs.browser.env import BrowserEnv
 from agentq.envs.browser.hosts import SiteHost, site_host
 from agentq.envs.browser.miniwob import PREFIX, MiniwobHost, instruction
 from agentq.envs.browser.pool import BrowserPool
+from agentq.envs.calls import call
 from agentq.policies.scripted import ScriptedPolicy
-from agentq.searching.run import call, run_all
+from agentq.searching.run import run_all
 from agentq.searching.selection import SearchSettings
 from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord

@@ -98,7 +98,7 @@ def search(env: Any, iterations: int = 12, seed: int = 0, width: int = 4) -> Tre
     return asyncio.run(TreeSearch(env, TASK, ScriptedPolicy(mostly_right), settings).run())
 
 
-def ignore(done: int, total: int, success: bool | None) -> None:
+def ignore(done: int, total: int, success: bool | None, message: str) -> None:
     pass
 
 

@@ -134,7 +134,7 @@ def test_evaluate_counts_with_wilsons_interval_in_the_order_of_tasks() -> None:
     assert (found.successes, found.n, found.broken) == (goals.count(3), 7, 0)
     assert found.interval == wilson(found.successes, 7) and found.rate == found.successes / 7
     assert str(found).startswith(f"{found.successes} of 7 tasks ({100 * found.rate:.1f} %, 95 % interval ")
-    assert Count.closed == 7
+    assert Count.closed == 7 + 2  # and one for each list of tasks
     assert agentq.evaluate(both, Count(), 7).successes == found.successes
 
 
@@ -249,6 +249,8 @@ def test_search_has_the_defaults_of_the_settings() -> None:
         ),
         (lambda: agentq.search(Count, 0, lambda h, k: "STOP"), ModelError, "must return a list of texts; got 'STOP'"),
         (lambda: agentq.search(Count, 0, lambda h, k: ["STOP"] * 6), ModelError, "1 to k texts, here at most 5; got 6"),
+        (lambda: agentq.search(Count, "x", both), ConfigError, "task must be a Task or an integer, its seed; got 'x'"),
+        (lambda: agentq.train("rft", out="never", run=3), ConfigError, "run must be a dict of settings; got 3"),
         (lambda: agentq.search(Count, 0, both, critic=7), ConfigError, "(history, actions) -> scores, or the name"),
         (
             lambda: agentq.search(Count, 0, both, critic=lambda h, a: [0.5]),

@@ -32,7 +32,7 @@ def test_broken_items_are_held_until_a_first_page_is_shown(tmp_path: Path) -> No
     whole = episode(1, "p", True, 7)
     broken, good = Item(whole.task, 0), Item(whole.task, 1)
     with RunStore.open(tmp_path, {}) as store:
-        with Collection(store, "x", 2, 0, lambda done, _, won: told.append((done, won)), print) as collection:
+        with Collection(store, "x", 2, 0, lambda done, _, won, *more: told.append((done, won)), print) as collection:
             collection.resets.failed("booking", whole.task.seed, "no route")
             collection.keep(
                 broken, finished(broken_episode(whole.task, Broken("reset_failed", "no route"), {"attempt": 0}))
@@ -167,8 +167,8 @@ def test_an_item_whose_workers_died_three_times_is_kept_as_broken() -> None:
         stage.queue.clear()
         stage._mourn(worker_with(SECOND))
         assert list(stage.queue) == [SECOND] * (left > 0)
-    ((kind, packed, success, faulty),) = run.records
-    assert (kind, success, faulty) == (TRAJECTORY, None, True)
+    ((kind, packed, success, faulty, message),) = run.records
+    assert (kind, success, faulty) == (TRAJECTORY, None, True) and "worker" in message
     record = decode_trajectory(packed.record, lambda keys: {})
     assert record.fault == WORKER_LOST and record.info["attempt"] == 1
 
@@ -213,7 +213,7 @@ def test_a_worker_goes_on_with_the_tree_that_came_with_its_item() -> None:
     serving.work = work
     wait_for(serving._do(FIRST, cast(Any, "tree")))
     assert given == ["tree", None]  # given once
-    ((what, key, (kind, packed, success, faulty), _),) = wire.sent
+    ((what, key, (kind, packed, success, faulty, _), _),) = wire.sent
     assert (what, key, kind, success, faulty) == ("done", FIRST.key, TRAJECTORY, True, False)
     assert packed == pack(episode(1, "p", True, 7))  # what the store keeps
 

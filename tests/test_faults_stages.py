@@ -62,7 +62,7 @@ def test_stages_run_through_a_flaky_world(restores: bool, tmp_path: Path) -> Non
     make_flaky = flaky(1, steps=0.05, resets=0.05)
     policy, told = ScriptedPolicy(mostly_right), []
 
-    def on_item(done: int, total: int, success: bool | None) -> None:
+    def on_item(done: int, total: int, success: bool | None, message: str) -> None:
         told.append(success)
 
     with RunStore.open(tmp_path / "run", {}) as store:
@@ -110,7 +110,7 @@ def test_a_resumed_stage_does_not_do_again_what_broke(kind: str, tmp_path: Path)
     def run(store: RunStore, on_item: Any) -> None:
         collect.collect(store, "x", attempts(TASKS[:9]), collect.inline(work), in_flight=2, on_item=on_item)
 
-    def interrupt(done: int, total: int, success: bool | None) -> None:
+    def interrupt(done: int, total: int, success: bool | None, message: str) -> None:
         if done == 5:
             raise KeyboardInterrupt
 
@@ -119,7 +119,7 @@ def test_a_resumed_stage_does_not_do_again_what_broke(kind: str, tmp_path: Path)
     with RunStore.open(tmp_path / "run", {}) as store:
         before = store.count("x", kind)
         told: list[int] = []
-        run(store, lambda done, total, success: told.append(done))
+        run(store, lambda done, *_: told.append(done))
         assert 5 <= before < 9 and told == list(range(before + 1, 10))
         items = list(store.trees("x") if kind == TREE else store.trajectories("x"))
         assert [item.fault for item in items] == ["reset_failed" if i % 3 == 0 else None for i in range(9)]

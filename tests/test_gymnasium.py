@@ -72,6 +72,46 @@ def test_lines_become_actions_of_the_space_or_are_refused() -> None:
     assert result == {"text": "15", "reward": 1.0, "terminated": True, "truncated": False, "success": True}
 
 
+class Paid(gymnasium.Env):  # type: ignore[misc]
+    """Pays what it is told, a step each."""
+
+    observation_space, action_space = gymnasium.spaces.Discrete(99), gymnasium.spaces.Discrete(2)
+
+    def __init__(self, *rewards: float, **info: bool) -> None:
+        self.rewards, self.info, self.taken = rewards, info, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[int, dict[str, Any]]:
+        self.taken = 0
+        return 0, {}
+
+    def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
+        self.taken += 1
+        over = self.taken == len(self.rewards)
+        return self.taken, self.rewards[self.taken - 1], over, False, self.info if over else {}
+
+
+def ended(env: gymnasium.Env, *, threshold: float | None = None, **more: Any) -> tuple[float, bool]:
+    """The return and success of the one episode of an environment."""
+    env.spec = gymnasium.envs.registration.EnvSpec("Paid-v0", reward_threshold=threshold)
+    world = GymWorld(env, **more)
+    world.reset(0)
+    results = [world.step("SAY", None, "0") for _ in env.rewards]
+    assert [r["success"] for r in results[:-1]] == [False] * (len(results) - 1)
+    return sum(r["reward"] for r in results), results[-1]["success"]
+
+
+WON, LOST = (1.0, True), (0.0, False)
+
+
+def test_a_success_is_told_by_info_or_the_threshold_or_the_last_reward_alone() -> None:
+    assert ended(Paid(1, 1, 1, is_success=False)) == LOST and ended(Paid(-9, 0, success=True)) == WON
+    assert ended(Paid(1, 1, 1), threshold=3) == WON and ended(Paid(1, 1, 1), threshold=475) == LOST
+    assert ended(Paid(0, 0, 7)) == WON and ended(Paid(0, 0)) == LOST and ended(Paid(0, -1)) == LOST
+    assert ended(Paid(1, 1, 1), success=lambda reward, info: reward == 1) == WON
+    with pytest.raises(ConfigError, match=r"Paid-v0 must tell a success .*; got rewards along the way: .*success="):
+        ended(Paid(1, 1, 1))
+
+
 def test_functions_of_ones_own_show_and_read() -> None:
     names = {"left": 0, "down": 1, "right": 2, "up": 3}
 

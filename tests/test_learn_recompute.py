@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ from agentq.errors import ModelError
 from agentq.learn.batch import plan_step
 from agentq.learn.learner import Learner
 from agentq.learn.logps import action_logps
-from agentq.learn.sharding import recompute_layers
+from agentq.learn.recompute import recompute_layers
 from agentq.learn.trie_attention import tree_attention_of
 from tests.learn_factory import (
     agent_samples,
@@ -138,6 +139,21 @@ def test_recomputed_adapters_merge_into_a_copy_of_their_own() -> None:
         trained.step_sft([s])
     np.testing.assert_allclose(plain_logps(merged, s).detach().numpy(), then.logps, atol=1e-5)
     assert not np.allclose(trained.recompute_logps([s])[0].logps, then.logps, atol=1e-2)
+
+
+@pytest.mark.parametrize("recomputed", [False, True])
+def test_weights_are_freed_with_their_learner(recomputed: bool) -> None:
+    trained = Learner(tiny_llama(), learning_rate=1e-2, gradient_checkpointing=recomputed)
+    trained.step_sft([sample([1, 2, 3], [4, 5])])
+    weights = [weakref.ref(p) for p in trained.parameters.values()]
+    gc.collect()
+    gc.disable()
+    try:
+        del trained
+        alive = sum(weight() is not None for weight in weights)
+    finally:
+        gc.enable()
+    assert alive == 0
 
 
 def test_gradient_checkpointing_needs_layers() -> None:

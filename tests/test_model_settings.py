@@ -24,14 +24,21 @@ from agentq.learn.learner import Learner
 from agentq.model_settings import CriticSettings, ModelSettings
 from agentq.policies import llama, placement
 from agentq.policies.engine_names import make_engine
-from agentq.policies.placement import only_devices, read_devices, training_devices, trains_where_it_samples, use_threads
+from agentq.policies.placement import (
+    only_devices,
+    read_devices,
+    training_devices,
+    trains_off_mps,
+    trains_where_it_samples,
+    use_threads,
+)
 from agentq.policies.transformers_engine import TransformersEngine, load_checkpoint
 from agentq.policies.vllm_engine import arguments_of, check_arguments, share_of
 from agentq.recipes import here, memory, run
 from agentq.recipes.learners import learner_of
 from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.prompted import policy_of
-from agentq.recipes.settings import AgentQ, EvalCommand, Training
+from agentq.recipes.settings import RECIPES, AgentQ, EvalCommand, Training
 from agentq.store.run import RunStore
 from agentq.types import History, Observation
 from tests.learn_factory import sample, tiny_llama
@@ -43,7 +50,8 @@ HISTORY = History("book", Observation("link Blue [3]"))
 
 @pytest.fixture
 def gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight GPUs, each with 79 of 80 GiB free."""
+    """Eight GPUs, each with 79 of 80 GiB free, and as much main memory."""
+    monkeypatch.setattr(memory, "free_memory", lambda: 79 << 30)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (79 << 30, 80 << 30))
 
@@ -168,6 +176,21 @@ def test_the_learner_has_a_process_per_gpu_or_so_many_on_the_cpu(
         training_devices("0", "cpu")
     with pytest.raises(ConfigError, match=r"train.devices must name devices .* has 8 CUDA .* got '8': 0-7 names all"):
         training_devices("8", "auto")
+
+
+def test_on_a_mac_the_policy_trains_on_the_cpu(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement, "_accelerators", lambda: (0, True))
+    assert read_devices("auto") == ("mps",)
+    for given in ("", "auto", "cores", "cpu"):
+        assert training_devices(given, "auto") == ("cpu",)
+        assert trains_off_mps(given, "auto") == (given != "cpu")
+    assert training_devices("2", "cpu") == ("cpu",) * 2 and not trains_off_mps("", "cpu")
+    said = "must be the CPU or a CUDA device, since MPS has no float64; got 'mps'"
+    with pytest.raises(ConfigError, match=f"train.devices {said}"):
+        training_devices("mps", "auto")
+    with pytest.raises(ConfigError, match=f"device {said}"):
+        Learner(tiny_llama(), learning_rate=1e-3, device="mps")
+    assert learner_of(Training(), base).device.type == "cpu"
 
 
 def test_every_role_has_its_budget(base: Path) -> None:
@@ -332,9 +355,11 @@ def eight_billion(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_8b_model_with_adapters_trains_on_one_gpu_of_80_gib(gpus: None, eight_billion: Path) -> None:
     s = AgentQ(train=Dpo(lora_rank=16, gradient_checkpointing=True))
     found = memory.needs(s, eight_billion)
-    assert [(need.what.split()[0], need.device) for need in found] == [("base", "cuda:0"), ("learner", "cuda:0")]
-    total = sum(max(need.sampling, need.training) for need in found) / memory.GIB
+    places = [("base", "cuda:0"), ("learner", "cuda:0"), ("merged", "cpu")]
+    assert [(need.what.split()[0], need.device) for need in found] == places
+    total = sum(max(need.sampling, need.training) for need in found[:2]) / memory.GIB
     assert 40 < total < 75
+    assert found[2].sampling == 0 and found[2].training == 2 * memory.size_of(eight_billion).parameters
     memory.check_memory(s, eight_billion)
 
 
@@ -360,6 +385,19 @@ def test_a_command_refuses_before_it_makes_anything(
     said = capsys.readouterr().err
     assert said.startswith("agentq: the models must fit into the memory of cpu, 0.0 GiB free") and said.count("\n") == 1
     assert not (tmp_path / "run").exists()
+
+
+def test_the_start_of_a_run_is_loaded_beside_a_learner_of_all_weights(gpus: None, eight_billion: Path) -> None:
+    def of_learner(*words: str) -> int:
+        s = made(RECIPES["grpo"], ["--train.gradient_checkpointing=true", *words])
+        return sum(need.training for need in memory.needs(s, eight_billion) if need.what == "learner")
+
+    plain, kl = of_learner(), of_learner("--policy_gradient.kl_weight=0.1")
+    size = memory.size_of(eight_billion, "cuda:0").parameters
+    assert 16 * size + 4 * size < kl < plain + 4 * size  # it is gone before a step
+    assert of_learner("--train.lora_rank=4") == of_learner("--train.lora_rank=4", "--policy_gradient.kl_weight=0.1")
+    shares = of_learner("--train.devices=0-3"), of_learner("--train.devices=0-3", "--policy_gradient.kl_weight=0.1")
+    assert shares[1] >= 4 * (16 * size // 4 + 4 * size // 4) and shares[1] - shares[0] <= 4 * size
 
 
 def test_processes_share_what_a_learner_keeps(gpus: None, eight_billion: Path) -> None:

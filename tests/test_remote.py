@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,13 +20,15 @@ from agentq.envs.promises import check_env
 from agentq.envs.protocol import BROKEN_IN_A_ROW, can_restore, is_blocking
 from agentq.envs.remote import client, env_server
 from agentq.envs.remote.client import RemoteEnv
+from agentq.envs.remote.connection import Connection
 from agentq.envs.remote.env_server import EnvServer
 from agentq.errors import ConfigError, EnvError
 from agentq.policies.scripted import ScriptedPolicy
+from agentq.searching.faults import take
 from agentq.searching.run import run_all
 from agentq.searching.selection import SearchSettings
 from agentq.searching.tree import TreeSearch
-from agentq.types import Command, EnvAction, Split, Task
+from agentq.types import Command, EnvAction, Split, StepResult, Task
 from tests.remote_lab import FRAIL, OWN, begun, gone, mishap, process
 
 GROWS = """
@@ -99,11 +103,13 @@ def test_what_a_server_says_becomes_a_page_and_notes(frail: Callable[..., str]) 
     [
         ("die", "the session's process ended with exit code -9"),
         ("raise", "KeyError: 'nothing'"),
-        ("typo", "the reply to step is wrong in truncate: extra inputs are not permitted"),
+        (
+            "typo",
+            "the reply to step is wrong in the unknown field 'truncate'; its fields are text, url, reward, terminated, "
+            "truncated, success, error_kind, error_message, answer",
+        ),
         ("nan", "the reply to step is wrong in reward: input should be a finite number"),
         ("number", "the reply to step is wrong in text: input should be a valid string"),
-        ("object", "what an environment returns must be JSON; got Object of type object is not JSON serializable"),
-        ("none", "TypeError: 'NoneType' object is not iterable"),
     ],
 )
 def test_a_session_that_fails_is_data_and_is_replaced(frail: Callable[..., str], which: str, message: str) -> None:
@@ -116,6 +122,60 @@ def test_a_session_that_fails_is_data_and_is_replaced(frail: Callable[..., str],
     env.reset(Task(env.name, 1, Split.TRAIN, "Seed 1"))
     assert process(env) != was and env.step(UP).error_kind is None
     env.close()
+
+
+@pytest.mark.parametrize(
+    ("which", "said"),
+    [
+        ("object", "Object of type object is not JSON serializable"),
+        ("none", "input should be a valid dictionary, not NoneType"),
+    ],
+)
+def test_a_class_that_breaks_the_contract_ends_the_run_as_in_process(
+    frail: Callable[..., str], which: str, said: str
+) -> None:
+    env = begun(frail())
+    was = process(env)
+    with pytest.raises(ConfigError) as error:
+        take(env, EnvAction(Command.TYPE, 1, which), env._shown)
+    line = FRAIL.read_text().split("\n").index("    def step(self, command, element, text):") + 1
+    assert str(error.value) == f"{FRAIL}:{line}: step must return what docs/protocol.md names; got {said}"
+    assert gone(was)
+
+
+def test_numpys_scalars_are_plain_values(tmp_path: Path) -> None:
+    file = tmp_path / "scalars.py"
+    file.write_text(
+        "import numpy as np\n\n\nclass Numbers:\n"
+        "    def reset(self, seed):\n        return {'instruction': 'go', 'text': 'a'}\n\n"
+        "    def step(self, command, element, text):\n"
+        "        return {'text': 'b', 'reward': np.float32(0.5), 'success': np.bool_(True), 'terminated': np.True_}\n"
+    )
+
+    def walk(name: str) -> StepResult:
+        task, env = envs.task(name, "train", 0), envs.make(name)
+        env.reset(task)
+        return env.step(STOP)
+
+    with EnvServer(f"{file}:Numbers", sys.executable, str(tmp_path / "at"), 1) as server:
+        served = walk(f"numbers@{server.at}")
+    assert served == walk(f"{file}:Numbers") and (served.reward, served.success) == (0.5, True)
+
+
+def test_a_session_above_1024_descriptors_is_used_again() -> None:
+    resource = pytest.importorskip("resource")
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(most[0], 2048), most[1]))
+    ours, theirs = socket.socketpair()
+    try:
+        connection = Connection.__new__(Connection)
+        with ours, theirs, socket.socket(fileno=fcntl.fcntl(ours.fileno(), fcntl.F_DUPFD, 1500)) as high:
+            connection._socket = high
+            assert connection.alive()
+            theirs.close()
+            assert not connection.alive()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, most)
 
 
 @pytest.mark.parametrize("which", ["hang", "linger"])

@@ -19,13 +19,15 @@ import pytest
 from attack import ATTACKS, Skipped
 from served import dial, is_hung_up
 
+from agentq import envs
 from agentq.envs.browser import processes, wire
-from agentq.envs.remote import env_server, token
+from agentq.envs.remote import client, env_server, token
 from agentq.envs.remote.address import Listener
 from agentq.envs.remote.connection import Closed, Connection, SessionLost
 from agentq.envs.remote.env_server import EnvServer
 from agentq.envs.replies import ResetReply
 from agentq.errors import ConfigError, EnvError
+from agentq.searching.faults import Resets
 from tests.remote_lab import OWN
 
 
@@ -56,7 +58,7 @@ def served(at: str = "127.0.0.1:0", sessions: int = 2, **more: float) -> EnvServ
 
 
 def refusal(at: str) -> str:
-    with pytest.raises(SessionLost) as error:
+    with pytest.raises((ConfigError, SessionLost)) as error:
         Connection(at)
     return str(error.value)
 
@@ -74,7 +76,7 @@ def test_only_this_user_knows_the_token_while_the_server_lives(home: Path, start
     with served() as server:
         assert server.token is not None and server.token.file is not None
         file = server.token.file
-        assert file == home / ".cache" / "agentq" / "tokens" / server.at
+        assert file == home / ".cache" / "agentq" / "tokens" / f"{server.at}@{socket.gethostname()}"
         assert stat.S_IMODE(file.stat().st_mode) == 0o600 and len(file.read_text()) >= 32
         Connection(server.at).hang_up()
         assert len(started) == 1
@@ -111,12 +113,38 @@ def test_a_token_left_behind_is_replaced_and_old_ones_are_removed(home: Path) ->
     with served() as server:
         at = server.at
     folder = home / ".cache" / "agentq" / "tokens"
-    for name in (at, "127.0.0.1:1", "127.0.0.1:2"):
+    here = socket.gethostname()
+    own, old, young, elsewhere = f"{at}@{here}", f"127.0.0.1:1@{here}", f"127.0.0.1:2@{here}", "127.0.0.1:1@elsewhere"
+    for name in (own, old, young, elsewhere):
         (folder / name).write_text("left behind")
-    os.utime(folder / "127.0.0.1:1", (time.time() - 61,) * 2)
+    for name in (old, elsewhere):
+        os.utime(folder / name, (time.time() - 61,) * 2)
     with served(at):
         Connection(at).hang_up()
-        assert sorted(each.name for each in folder.iterdir()) == sorted([at, "127.0.0.1:2"])
+        assert sorted(each.name for each in folder.iterdir()) == sorted([own, young, elsewhere])
+
+
+def test_machines_that_share_a_home_have_a_token_each(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with served() as server:
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setattr(socket, "gethostname", lambda: "another-node")
+            other = token.Token(server.at)
+        Connection(server.at).hang_up()
+        other.close()
+        Connection(server.at).hang_up()
+    assert token.name_of("10.0.0.7:7007") == "10.0.0.7:7007"  # one machine's, which another may read
+
+
+def test_a_refused_token_ends_what_asked(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with served() as server:
+        name = f"count@{server.at}"
+        task, env = envs.task(name, "train", 0), envs.make(name)
+        monkeypatch.setenv(token.VARIABLE, "a token of another server")
+        for session in client._idle.pop(name):
+            session.hang_up()
+        for _ in range(2):
+            with pytest.raises(ConfigError, match=r"AGENTQ_ENV_TOKEN must be the token of the server .*; got another"):
+                Resets(8).begin(env, task)  # not a task that the world broke
 
 
 def test_a_server_on_every_address_is_known_from_here(home: Path) -> None:

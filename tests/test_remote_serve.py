@@ -18,7 +18,7 @@ from agentq import envs
 from agentq.cli import main
 from agentq.envs.browser import wire
 from agentq.envs.remote.env_server import EnvServer
-from agentq.errors import EnvError
+from agentq.errors import ConfigError
 from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.settings import EvalCommand
 from agentq.store.run import RunStore
@@ -68,16 +68,17 @@ def test_what_the_command_prints_is_enough_for_its_user(tmp_path: Path, monkeypa
     with serving(f"{OWN}:make", "--at", "127.0.0.1:0", "--json") as (server, line):
         told = json.loads(line)
         file = Path(told["token_file"])
-        assert file.name == told["env"].partition("@")[2] and file.read_text() not in line
+        assert file.name == f"{told['env'].partition('@')[2]}@{socket.gethostname()}" and file.read_text() not in line
         envs.make(told["env"]).close()
         server.send_signal(signal.SIGINT)
         assert server.wait(20) == 0 and not file.exists()
     with serving(f"{OWN}:make", "--at", "127.0.0.1:0") as (server, name):
         assert server.stdout is not None
         more = server.stdout.readline()
-        assert more == f"from another machine or user: AGENTQ_ENV_TOKEN=$(cat {file.parent}/{name.partition('@')[2]})\n"
+        file = file.with_name(f"{name.strip().partition('@')[2]}@{socket.gethostname()}")
+        assert more == f"from another machine or user: AGENTQ_ENV_TOKEN=$(cat {file})\n"
         monkeypatch.setenv("AGENTQ_ENV_TOKEN", "the token of another server")
-        with pytest.raises(EnvError, match=r"AGENTQ_ENV_TOKEN must be the token of the server at .*; got another"):
+        with pytest.raises(ConfigError, match=r"AGENTQ_ENV_TOKEN must be the token of the server at .*; got another"):
             envs.make(name)
 
 

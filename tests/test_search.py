@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -219,11 +220,13 @@ def test_environments_that_wait_for_a_process_wait_at_once() -> None:
 def test_a_step_and_its_snapshot_wait_once(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[str] = []
 
-    async def in_a_thread(method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        waits.append(method.__name__)
-        return method(*args, **kwargs)
+    def in_a_thread(method: Any) -> Future[Any]:
+        waits.append(method.func.__name__)
+        done = Future[Any]()
+        done.set_result(method())
+        return done
 
-    monkeypatch.setattr("agentq.searching.run.asyncio.to_thread", in_a_thread)
+    monkeypatch.setattr("agentq.envs.calls._submit", in_a_thread)
     (tree,) = _search(SearchSettings(num_iterations=3, num_proposals=3), blocking=True)
     assert waits.count("_take") == tree.info["env_steps"]
     assert set(waits) == {"begin", "snapshot", "_take", "restore"} and waits.count("snapshot") == 1  # the root's
@@ -301,11 +304,11 @@ def test_collection_goes_on_where_an_interrupted_one_stopped(tmp_path: Path) -> 
     tasks = [Task("lock", seed, Split.TRAIN, "open") for seed in range(8)]
     work = trees(Lock, ScriptedPolicy(_click), None, SearchSettings(num_iterations=5, num_proposals=4))
 
-    def interrupt(done: int, total: int, success: bool) -> None:
+    def interrupt(done: int, total: int, success: bool, message: str) -> None:
         if done == 3:
             raise OSError("the disk is full")
 
-    def ignore(done: int, total: int, success: bool) -> None:
+    def ignore(done: int, total: int, success: bool, message: str) -> None:
         pass
 
     with RunStore.open(tmp_path / "a", {}) as store, pytest.raises(OSError, match="disk is full"):

@@ -17,9 +17,13 @@ from agentq.progress import ladder_table, show_table
 from agentq.recipes.asking import ask_for_tasks
 from agentq.recipes.resources import Resources
 from agentq.recipes.stage_line import StageLine
+from agentq.report.page import read_stages
+from agentq.searching.collect import Item, attempts, collect, inline
+from agentq.searching.faults import Broken, Resets
+from agentq.searching.rollout import broken_episode
 from agentq.status import Ahead, Pace, Planned, RichStatus, own_memory
 from agentq.store.run import RunStore
-from agentq.types import Split, Task
+from agentq.types import Split, Task, Trajectory
 from tests.credit_factory import episode
 from tests.test_evaluation_stats import rung
 
@@ -81,6 +85,24 @@ def test_plain_lines_say_what_is_left_of_the_stage_and_of_the_run(monkeypatch: p
     lines = out.getvalue().splitlines()
     assert lines[-1] == "base/eval: 4/4 episodes, 0.10/s, 0 s left; 1 succeeded; 1 of 2 stages, about 1 min 20 s left"
     assert len(lines) == 4 and "begin" not in out.getvalue()
+
+
+def test_what_the_world_broke_is_said_with_its_message(tmp_path: Path) -> None:
+    out, tasks = io.StringIO(), [Task("x", seed, Split.TRAIN, "go") for seed in range(2)]
+
+    async def work(item: Item, resets: Resets) -> Trajectory:
+        fault = Broken("session_lost", f"KeyError: 'x' of {item.task.seed}")
+        return broken_episode(item.task, fault, {"attempt": 0})
+
+    with (
+        RichStatus(Console(file=out, width=200), every_s=0.0) as shown,
+        RunStore.open(tmp_path / "run", {}) as store,
+    ):
+        line = StageLine(shown.stage("eval", 2, "episodes"), Resources(Settings(), "none", {}), None, Price())
+        collect(store, "eval", attempts(tasks), inline(work), in_flight=1, on_item=line.on_item)
+        (row,), _, _ = read_stages(store)
+    assert "2 broken by the world, the last: KeyError: 'x' of 1" in out.getvalue()
+    assert "broken by the world: 2 session_lost; most often: KeyError: 'x' of 0" in row.note
 
 
 def test_a_search_shows_its_rollouts_before_its_first_tree_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -244,7 +244,7 @@ def test_the_straggler_cut_keeps_the_same_rollouts_in_any_order(in_flight: int, 
             work = rollouts(make, ScriptedPolicy(act), RolloutSettings(seed=seed), cut=chosen, items=items)
             seen: list[int] = []
 
-            def on_item(done: int, total: int, won: bool, seen: list[int] = seen) -> None:
+            def on_item(done: int, total: int, won: bool, message: str, seen: list[int] = seen) -> None:
                 seen.append(done)
 
             collect(store, "x", items, inline(work), in_flight=in_flight, on_item=on_item)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
+from agentq.agent.prompts import policy_messages
 from agentq.config import Compared
 from agentq.errors import ConfigError, ModelError
 from agentq.learn.learner import Learner
@@ -19,9 +20,10 @@ from agentq.recipes import agent_q, policy_gradient, sft
 from agentq.recipes.ladder import climb, rungs_of
 from agentq.recipes.pipeline import Pipeline
 from agentq.recipes.recipe import Recipe, Round, agrees, collect_groups
+from agentq.recipes.resources import Resources
 from agentq.recipes.settings import AgentQ, OutcomeDpo, PolicyGradient
 from agentq.store.run import RunStore
-from agentq.types import CreditedTrajectory, PreferencePair, Sample
+from agentq.types import CreditedTrajectory, History, Observation, PreferencePair, Sample
 from tests.learn_factory import sample, tiny_llama
 from tests.openai_factory import FakeOpenAI, fake_openai
 from tests.reads import made
@@ -99,6 +101,18 @@ def test_adapters_are_served_as_adapters(server: FakeOpenAI, tmp_path: Path) -> 
     assert list(server.adapters.values()) == [str(adapter_of(out))] and server.loaded == []
     with pytest.raises(ModelError, match="must have a head of their own"):
         trained(server.url, tmp_path / "whole")
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_prompts_of_a_server_fit_the_learners_context(several: bool, server: FakeOpenAI) -> None:
+    # The server takes 2,048 tokens, the base 1,024. A history too long for that loses its oldest actions.
+    history = History("book", Observation("link Blue [3]"), tuple(f"CLICK [{i}]" for i in range(600)))
+    name = f"{server.url},{server.url}/" if several else server.url
+    for words, most in (([], 1024), (["--model.context=700"], 700)):
+        resources = Resources(made(OutcomeDpo, [f"--run.engine={name}", *words]), embedded_base())
+        prompt = resources.sampler().render(history, policy_messages, max_new_tokens=96)
+        resources.close()
+        assert most - 196 < len(prompt.ids) <= most - 96
 
 
 def test_what_cannot_be_trained_with_is_refused(tmp_path: Path) -> None:

@@ -15,16 +15,17 @@ from agentq.cli import main
 from agentq.config import Compared, Train
 from agentq.credit.advantages import collapsed
 from agentq.credit.episodes import StepColumns
+from agentq.errors import ConfigError, ModelError
 from agentq.learn.learner import Learner
 from agentq.learn.reference import reference_logps
 from agentq.model_settings import ModelSettings
 from agentq.recipes import policy_gradient
 from agentq.recipes.learners import learner_of
-from agentq.recipes.settings import COMMANDS, PolicyGradient, Training
+from agentq.recipes.settings import COMMANDS, RECIPES, PolicyGradient, Training
 from agentq.store.run import RunStore
 from agentq.types import CreditedTrajectory, Split
 from tests.learn_factory import plain_logps, sample, tiny_llama
-from tests.reads import keys, recorded_reads
+from tests.reads import keys, made, recorded_reads
 from tests.train_factory import TINY, Interrupts, run, same, weights
 
 TURNS = (sample([5, 6, 7], [8, 9, 3], [0.0] * 3), sample([5, 6, 8], [10, 3], [0.0] * 2), sample([9, 4], [3], [0.0]))
@@ -250,6 +251,39 @@ def test_eval_refuses_ways_to_choose_that_contradict_the_search(
     search = [] if words[0] == "--search=step" else ["--search"]
     assert main(["eval", str(base), *search, *words, f"--out={tmp_path / 'run'}"]) == 2
     assert message in capsys.readouterr().err and not (tmp_path / "run").exists()
+
+
+def test_a_training_that_diverges_says_what_to_lower(base: Path, tmp_path: Path) -> None:
+    words = [*TINY, "--train.batch_size=1", "--train.warmup_fraction=0", "--train.learning_rate=1e30"]
+    said = (
+        r"the gradient must be finite; got norm .*, in step \d+ of sft: lower train.learning_rate \(1e\+30\) in a fork "
+        r".*; agentq resume begins from the round's first weights"
+    )
+    with pytest.raises(ModelError, match=said):
+        run("sft", base, tmp_path / "run", words)
+
+
+@pytest.mark.parametrize("name", ["ppo", "tree_rl", "tree_po"])
+def test_data_without_a_ratio_are_for_one_step(name: str) -> None:
+    once = ["--policy_gradient.ratio=none", "--run.num_tasks=4", "--run.group_size=4", "--train.batch_size=16"]
+    assert made(RECIPES[name], once).policy_gradient.ratio == "none"
+    for more in ("--train.epochs=2", "--train.batch_size=15"):
+        with pytest.raises(ConfigError, match=r"train.epochs must be 1 and .* \(16\) for .* strictly on-policy"):
+            made(RECIPES[name], [*once, more])
+
+
+@pytest.mark.parametrize(
+    ("name", "ratio", "allowed"),
+    [
+        ("gspo", "token", "turn or sequence"),
+        ("gspo", "none", "turn or sequence"),
+        ("arpo_replay", "none", "token or turn or sequence"),
+        ("step_agent_inverse", "none", "token or turn or sequence"),
+    ],
+)
+def test_a_ratio_that_a_recipe_cannot_have_is_refused(name: str, ratio: str, allowed: str) -> None:
+    with pytest.raises(ConfigError, match=rf"policy_gradient.ratio must be {allowed} for .*; got {ratio}"):
+        made(RECIPES[name], [f"--policy_gradient.ratio={ratio}"])
 
 
 def test_a_ratio_given_on_the_command_line_is_held_to_what_it_needs(

@@ -15,6 +15,7 @@ from agentq.learn import value_head
 from agentq.learn.batch import Part
 from agentq.learn.features import features
 from agentq.learn.learner import Learner
+from agentq.learn.sharding import Ranks
 from agentq.learn.value_head import HEAD, beside, new_head
 from agentq.recipes.policy_gradient import policy_gradient, with_old_logps
 from agentq.recipes.settings import RECIPES
@@ -106,6 +107,24 @@ def test_packed_and_padded_steps_train_the_same_head() -> None:
         step(packed, items(packed)), step(padded, items(padded))
     assert torch.allclose(packed.heads[HEAD], padded.heads[HEAD], atol=1e-4)
     assert packed.heads[HEAD].abs().max() > 1e-3
+
+
+class TwoRanks(Ranks):
+    """The second rank has the same parts. What a rank is sent must be of no device of the sender's."""
+
+    def gather(self, value: Any) -> list[Any]:
+        assert not isinstance(value, torch.Tensor)
+        return [value, value] if isinstance(value, np.ndarray) else [value]
+
+
+def test_the_gradient_of_a_head_is_summed_over_ranks() -> None:
+    alone, together = learner_with_head(), learner_with_head()
+    batch = items(alone)
+    together.ranks = TwoRanks()
+    step(alone, batch), step(together, batch)
+    of_alone, of_both = alone.heads[HEAD].grad, together.heads[HEAD].grad
+    assert of_alone is not None and of_both is not None and torch.equal(of_both, 2 * of_alone)
+    assert float(of_alone.abs().max()) > 0
 
 
 def test_a_head_learns_returns() -> None:

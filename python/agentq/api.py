@@ -20,6 +20,8 @@ from agentq.config import Selection
 from agentq.critics.function_critic import FunctionCritic, Score
 from agentq.critics.protocol import Critic
 from agentq.critics.ranker import LLMRanker
+from agentq.envs import own
+from agentq.envs.calls import close, session
 from agentq.envs.protocol import BROKEN_IN_A_ROW, Env
 from agentq.errors import ConfigError, require
 from agentq.policies.engine_names import check_checkpoint, make_engine, read_name
@@ -29,7 +31,7 @@ from agentq.policies.protocol import Engine, Policy
 from agentq.results import Evaluation, SearchResult
 from agentq.searching.faults import Resets
 from agentq.searching.rollout import RolloutSettings, rollout
-from agentq.searching.run import call, each, wait_for
+from agentq.searching.run import each, wait_for
 from agentq.searching.selection import SearchSettings
 from agentq.searching.tree import TreeSearch
 from agentq.types import Split, Task, Trajectory
@@ -65,6 +67,8 @@ def _blocking(name: str, wait: Callable[P, Coroutine[Any, Any, T]]) -> Callable[
         return wait_for(wait(*args, **kwargs))
 
     twin.__name__ = twin.__qualname__ = name
+    other = f"`{name}_async` is the same for code within an event loop"
+    twin.__doc__ = (wait.__doc__ or "").replace(f"`{name}` is the same for code without an event loop", other)
     return twin
 
 
@@ -121,8 +125,10 @@ async def search_async(
         alpha=alpha,
     )
     world = _World.of(env)
-    wanted = task if isinstance(task, Task) else envs.task_from_seed(world.what, task)
-    async with _models(policy, critic, max_new_tokens) as (chosen, ranker), world.session() as session:
+    if not isinstance(task, Task) and isinstance(world.what, str) and world.what:
+        task = envs.task_from_seed(world.what, task)
+    async with world.session() as session, _models(policy, critic, max_new_tokens) as (chosen, ranker):
+        wanted = task if isinstance(task, Task) else envs.task_from_seed(world.asked(session), task)
         more = None if world.given else world.make
         return SearchResult(await TreeSearch(session, wanted, chosen, settings, critic=ranker, make_env=more).run())
 
@@ -161,7 +167,8 @@ async def evaluate_async(
     if n < 1:
         raise ConfigError(f"n must be at least 1; got {n}")
     world, settings = _World.of(env), RolloutSettings(temperature, seed, repeat_temperature=repeat_temperature)
-    tasks, resets, found = envs.tasks(world.what, split, n), Resets(BROKEN_IN_A_ROW), dict[int, Trajectory]()
+    tasks = envs.tasks(world.asked(world.given), split, n)
+    resets, found = Resets(BROKEN_IN_A_ROW), dict[int, Trajectory]()
 
     async def work(task: Task) -> Trajectory | None:
         async with world.session() as session:
@@ -201,14 +208,20 @@ class _World:
                 "env must be a name, a class with reset(seed) and step(command, element, text), a function that makes "
                 f"one, or one that is made; got {type(env).__name__}"
             )
-        if len(inspect.signature(step).parameters) == 1:  # an Env; the contract's step has three arguments
-            session = cast(Env, env)
-            return cls(session.name, session)
+        if _takes(step, 3):
+            return cls("", own.given(env))
+        if not _takes(step, 1) or not all(hasattr(env, name) for name in ("name", "max_steps")):
+            raise ConfigError(
+                "env must have step(command, element, text), or step(env_action), name and max_steps as an agentq Env; "
+                f"got {type(env).__name__}; agentq.envs.gym_world.GymWorld(env) makes one of Gymnasium's"
+            )
+        known = cast(Env, env)
+        return cls("" if isinstance(known, own.OwnEnv) else known.name, known)
 
-        def made() -> Any:
-            return env
-
-        return cls(made, envs.make(made))
+    def asked(self, session: Env | None) -> str | Callable[[], Any] | own.OwnEnv:
+        """What tasks are asked of: a name, whose tasks are remembered, else a session if there is one."""
+        named = isinstance(self.what, str) and self.what
+        return session if isinstance(session, own.OwnEnv) and not named else self.what
 
     def make(self) -> Env:
         """A new session, or the given one."""
@@ -217,14 +230,26 @@ class _World:
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Env]:
         """A session. It is closed at the end, unless it was given."""
-        if self.given is not None:
-            yield self.given
+        if self.given is None:
+            async with session(self.make) as env:
+                yield env
             return
-        env = self.make()
         try:
-            yield env
+            yield self.given
         finally:
-            await call(env, env.close)
+            if isinstance(self.given, own.OwnEnv) and self.given.lent is not None:
+                await close(self.given)  # what it made of the instance, which stays open
+
+
+def _takes(step: Callable[..., Any], n: int) -> bool:
+    """Whether a function takes `n` arguments."""
+    try:
+        inspect.signature(step).bind(*range(n))
+    except TypeError:
+        return False
+    except ValueError:  # it is not written in Python
+        pass
+    return True
 
 
 @asynccontextmanager

@@ -29,8 +29,8 @@ class Eval(HeldOut):
     repeat_temperature: float = Field(
         default=0.0,
         ge=0,
-        description="Temperature at which an action is sampled again that is the last one, word for word; 0: never. A "
-        "greedy policy can repeat an action that does nothing until its steps are used up.",
+        description="Temperature for resampling an action identical to the previous one; 0 disables. A greedy policy "
+        "can repeat an action that does nothing until its steps are used up.",
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from agentq import envs
-from agentq.errors import require
+from agentq.errors import ConfigError, require
 from agentq.results import Rungs
 
 
@@ -43,8 +43,13 @@ def train(
     from agentq.recipes import run
 
     if not isinstance(env, str):
-        made, env = env, envs.make(env).name
+        made, session = env, envs.make(env)
+        session.close()
+        env = session.name
         envs.register(env, made)
+    for section, values in sections.items():
+        if not isinstance(values, Mapping):
+            raise ConfigError(f"{section} must be a dict of settings; got {values!r:.40}")
     given = {**sections, "run": {**sections.get("run", {}), "env": env, "out": str(out)}}
     inputs = run.Inputs(given, base=str(base) if base else None, clean=clean, source="agentq.train")
     return Rungs(run.train(str(recipe), inputs).rows)

@@ -32,9 +32,10 @@ GIB = 1 << 30
 
 def environment(p: Patient) -> Diagnosis:
     """Tasks begin; an environment that does not come with agentq also keeps what search relies on."""
+    tasks = envs.tasks(p.env, Split.TRAIN, TASKS)  # first: a world may be open once at a time
     env = envs.make(p.env)
     try:
-        p.firsts = [History.of(task, env.reset(task)) for task in envs.tasks(p.env, Split.TRAIN, TASKS)]
+        p.firsts = [History.of(task, env.reset(task)) for task in tasks]
     finally:
         env.close()
     if not knows(p.env) and not p.env.startswith("miniwob"):

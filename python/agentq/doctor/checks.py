@@ -32,6 +32,9 @@ CHECKS: tuple[Check, ...] = (
     acting.log_probabilities,
 )
 
+NEED_PAGES = (acting.context, acting.actions)
+NO_PAGES = Diagnosis("skipped", "the environment check failed")
+
 REMEDIES = {  # by a part of errors that say only what must hold
     "the tokenizer must be one": "put the model's tokenizer.json and tokenizer_config.json beside its weights",
     "the checkpoint must hold every weight": "save or download the checkpoint again",
@@ -48,15 +51,16 @@ def examine(
     vllm: Mapping[str, Any] = MappingProxyType({}),
 ) -> Iterator[tuple[str, Diagnosis]]:
     """The name and the diagnosis of each check, as soon as it ends. What a check raises is its diagnosis."""
-    patient = Patient(model, env, settings or ModelSettings(), vllm)
+    patient, begins = Patient(model, env, settings or ModelSettings(), vllm), True
     try:
         for check in checks:
             try:
-                diagnosis = check(patient)
+                diagnosis = check(patient) if begins or check not in NEED_PAGES else NO_PAGES
             except (AgentqError, OSError, ValueError, SubprocessError) as error:
                 said = " ".join(str(error).split())
                 remedy = next((remedy for part, remedy in REMEDIES.items() if part in said), "")
                 diagnosis = Diagnosis("fail", said, remedy)
+            begins = begins and (check is not acting.environment or bool(patient.firsts))
             yield check.__name__.replace("_", " "), diagnosis
     finally:
         if patient.engine is not None:

@@ -111,7 +111,7 @@ def system_role(p: Patient) -> Diagnosis:
     found = "the template leaves out the system message, which gives the form of actions"
     if p.readable is not None and p.readable >= 0.75:
         return Diagnosis("ok", f"{found}; the model was trained without it")
-    verdict: Verdict = "warn" if p.readable is None else "fail"
+    verdict: Verdict = "fail" if p.readable == 0 else "warn"
     return Diagnosis(verdict, found, "give the tokenizer a template with a system role")
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from operator import index as integer
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from agentq.envs import own, sites
@@ -61,7 +62,7 @@ class _Family(Protocol):
     def max_sessions(self, name: Any) -> int | None: ...
 
 
-def _family(name: str | Callable[[], Any]) -> _Family:
+def _family(name: str | Callable[[], Any] | own.OwnEnv) -> _Family:
     if not isinstance(name, str) or own.is_file(name):
         module = own.__name__
     elif name.startswith("webarena:"):
@@ -148,7 +149,7 @@ def max_sessions(name: str | Callable[[], Any]) -> int | None:
     return _family(name).max_sessions(name)
 
 
-def tasks(name: str | Callable[[], Any], split: Split | str, n: int, start: int = 0) -> list[Task]:
+def tasks(name: str | Callable[[], Any] | own.OwnEnv, split: Split | str, n: int, start: int = 0) -> list[Task]:
     """`n` tasks of a split from index `start` on.
 
     The instruction of a `miniwob` task comes from its page, which `default_browser` opens. Tasks of `miniwob` itself go
@@ -172,13 +173,17 @@ def seeds_of(split: Split | str, n: int, start: int = 0) -> range:
     return range(first, first + n)
 
 
-def task(name: str | Callable[[], Any], split: Split | str, index: int) -> Task:
+def task(name: str | Callable[[], Any] | own.OwnEnv, split: Split | str, index: int) -> Task:
     """Task `index` of a split; see `tasks`."""
     return tasks(name, split, 1, index)[0]
 
 
-def task_from_seed(name: str | Callable[[], Any], seed: int) -> Task:
+def task_from_seed(name: str | Callable[[], Any] | own.OwnEnv, seed: int) -> Task:
     """The task of a seed; see `tasks`. Raises ConfigError for a seed outside [0, 4e9)."""
+    try:
+        seed = integer(seed)
+    except TypeError:
+        raise ConfigError(f"task must be a Task or an integer, its seed; got {seed!r:.40}") from None
     if not 0 <= seed < SPLIT_SIZE * len(_ORDER):
         raise ConfigError(f"task seed must be in [0, {SPLIT_SIZE * len(_ORDER)}); got {seed}")
     return task(name, _ORDER[seed // SPLIT_SIZE], seed % SPLIT_SIZE)

@@ -17,14 +17,17 @@ from typing import Any, cast
 from agentq import envs
 from agentq.envs import own
 from agentq.envs.explore import plausible
-from agentq.envs.promises import NEEDS_MOVES, PROMISES, Advised, Case, NotOffered
+from agentq.envs.promises import NEEDS_MOVES, OPTIONAL, PROMISES, Advised, Case, NotOffered
 from agentq.envs.protocol import Env, SiteEnv
 from agentq.errors import AgentqError, ConfigError, EnvError
 from agentq.types import EnvAction, Split, StepResult, Task
 
 WALK = 6  # actions on a task
-UNTRIED = "unknown, since the world accepted no action of the walk; with a method expert(), its actions are walked"
-TWICE = ', so rates are measured on fewer than they say; see "A benchmark with a list of tasks" in docs/protocol.md'
+UNTRIED = "the world accepted no action of the walk; with a method expert(), its actions are walked"
+TWICE = (
+    ". A rate is then of fewer tasks than its n, or of tasks that were trained on: "
+    'see "A benchmark with a list of tasks" in docs/protocol.md'
+)
 ELSEWHERE_S = 300.0  # also walked in another process
 
 
@@ -38,7 +41,8 @@ class Finding:
     said: str = ""
 
     def __str__(self) -> str:
-        verdict = "warn" if self.holds and self.said else {True: "holds", False: "BROKEN", None: "absent"}[self.holds]
+        absent = "absent" if self.said.startswith(OPTIONAL) else "unknown"
+        verdict = "warn" if self.holds and self.said else {True: "holds", False: "BROKEN", None: absent}[self.holds]
         return f"{verdict:7} {self.promise}" + (f" {self.said[0].upper()}{self.said[1:]}." if self.said else "")
 
 
@@ -87,17 +91,15 @@ def _differ(name: str, num_tasks: int) -> Finding:
                 task = envs.task(name, split, index)
                 found.append((task.instruction, env.reset(task).text))
             except AgentqError:  # a benchmark may have few tasks, and other findings name what is broken
-                break
-    for split, found in shown.items():
-        if len(set(found)) < len(found):
-            return Finding(words, True, f"{len(set(found))} of the first {len(found)} {split} tasks differ{TWICE}")
-    train = set(shown[Split.TRAIN])
-    for split in (Split.VALIDATION, Split.TEST):
-        if both := sum(each in train for each in shown[split]):
-            return Finding(
-                words, True, f"{both} of the first {len(shown[split])} {split} tasks are training tasks{TWICE}"
-            )
-    return Finding(words, True)
+                continue
+    said = []
+    if few := [f"{len(set(f))} of {len(f)} {split}" for split, f in shown.items() if len(set(f)) < len(f)]:
+        said.append(f"only {' and '.join(few)} tasks are distinct")
+    for split, others in ((Split.VALIDATION, [Split.TRAIN]), (Split.TEST, [Split.TRAIN, Split.VALIDATION])):
+        known = {each for other in others for each in shown[other]}
+        if n := sum(each in known for each in shown[split]):
+            said.append(f"{n} of {len(shown[split])} {split} tasks are also {' or '.join(others)} tasks")
+    return Finding(words, True, "; ".join(said) + TWICE if said else "")
 
 
 def _hold_elsewhere(name: str, num_tasks: int) -> Finding:

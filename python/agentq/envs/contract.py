@@ -7,12 +7,14 @@ docs/protocol.md lists every field, and which may be left out. A class may also 
 
     snapshot() and restore(token)    or fork(), a copy: search goes back to a page without replaying the way there
     expert()                         the next step's {"command": .., "element": .., "text": ..}, for demonstrations
-    close()
+    close()                          called once, at the end of each task, and on each copy by fork() that agentq is
+                                     done with; the other copies must go on working
     name, max_steps, commands        its name, the length of an episode, which of HOVER, DRAG and PRESS it accepts
     language                         web (commands, the default), code, text or tool: what `text` of RUN, SAY or CALL is
     tools                            of language tool: what may be called, in the form of OpenAI's `tools`
     keeps_pages                      true if prompts are to keep former pages
-    blocking                         true if its calls wait for another process; search then makes them in threads
+    blocking                         true if its calls wait for another process; each instance is then made and called
+                                     in a thread of its own
     deadline_s                       how long a call may take when it is served
 
 The same class works in process (`--env FILE.py:FUNCTION`), registered (`agentq.envs.register`), as an entry point, and
@@ -21,11 +23,13 @@ served (`agentq env serve FILE.py:FUNCTION`), where search always replays. This 
 
 from __future__ import annotations
 
+import hashlib
+import importlib.util
 import inspect
 import os
-import runpy
 import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from agentq.errors import ConfigError
@@ -33,6 +37,7 @@ from agentq.errors import ConfigError
 MAX_STEPS = 30
 DEADLINE_S = 60.0
 _ARGUMENTS = {"reset": ("seed",), "step": ("command", "element", "text")}
+_METHODS = (*_ARGUMENTS, "snapshot", "restore", "fork", "expert", "close")
 
 
 def is_file(what: str) -> bool:
@@ -48,14 +53,47 @@ def from_file(what: str, key: str = "an environment") -> Callable[..., Any]:
         raise ConfigError(f"{key} must be FILE.py:FUNCTION; got {what}")
     if not os.path.isfile(file):
         raise ConfigError(f"{key}'s file must exist; got {file}")
-    folder = os.path.dirname(os.path.abspath(file))
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    found = runpy.run_path(file).get(function)
+    found = getattr(_module(file), function, None)
     if not callable(found):
         raise ConfigError(f"{file} must define the function {function}; got {type(found).__name__}")
     made: Callable[..., Any] = found
     return made
+
+
+def _module(file: str) -> ModuleType:
+    """The module of a file, under a name of its own so that pickle finds its classes. Run again once it has changed."""
+    path, about = os.path.realpath(file), os.stat(file)
+    name = "_".join(("agentq_file", os.path.basename(path)[:-3], hashlib.sha256(os.fsencode(path)).hexdigest()[:12]))
+    version = about.st_mtime_ns, about.st_size
+    known = sys.modules.get(name)
+    if known is not None and getattr(known, "__agentq_version__", None) == version:
+        return known
+    if os.path.dirname(path) not in sys.path:
+        sys.path.insert(0, os.path.dirname(path))
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        with open(file, "rb") as source:
+            exec(compile(source.read(), file, "exec", dont_inherit=True), module.__dict__)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+    module.__dict__["__agentq_version__"] = version
+    return module
+
+
+def place(called: Callable[..., Any]) -> str:
+    """`FILE:LINE: ` of a function; empty if unknown."""
+    code = getattr(inspect.unwrap(called), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}: " if code is not None else ""
+
+
+def plain(found: Any) -> Any:
+    """What a method returned, with NumPy's scalars as Python's."""
+    if not isinstance(found, dict):
+        return found
+    return {key: value.item() if getattr(value, "shape", None) == () else value for key, value in found.items()}
 
 
 def checked(env: Any, what: str) -> Any:
@@ -71,6 +109,10 @@ def checked(env: Any, what: str) -> Any:
             raise ConfigError(f"{what} must make an environment with the method {call}; {name} takes others") from None
         except ValueError:  # the method is not written in Python
             pass
+    for method in _METHODS:
+        if inspect.iscoroutinefunction(getattr(env, method, None)):
+            said = f"whose {method} is a plain function; got a coroutine: write def, not async def"
+            raise ConfigError(f"{what} must make an environment {said}")
     given = [method for method in ("snapshot", "restore") if callable(getattr(env, method, None))]
     if len(given) == 1:
         raise ConfigError(f"{what} must make an environment with both snapshot and restore; got {given[0]} alone")

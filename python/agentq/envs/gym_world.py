@@ -32,7 +32,11 @@ class GymWorld:
         observe: the text of an observation and its info; None: as Python prints it.
         act: the action of a line; raises ValueError for one that it does not read. None: by the action space.
         instruction: what the agent is asked, the same for all seeds.
-        success: whether an episode that ended with this reward and info is a success.
+        success: whether an episode that ended with this reward and info is a success. None: what the last info says
+            under `success` or `is_success`; else whether the sum of rewards reaches Gymnasium's `reward_threshold`;
+            else, if only the last reward was not 0, whether it was positive.
+
+    An episode's return is 1 for a success and 0 otherwise, since returns must be in [0, 1].
     """
 
     language, keeps_pages = "text", True
@@ -43,7 +47,7 @@ class GymWorld:
         observe: Observe | None = None,
         act: Act | None = None,
         instruction: str = "",
-        success: Callable[[float, dict[str, Any]], bool] = lambda reward, info: reward > 0,
+        success: Callable[[float, dict[str, Any]], bool] | None = None,
     ) -> None:
         spaces = require("gymnasium.spaces", extra="gymnasium", for_="agentq.envs.gym_world")
         known = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Text)
@@ -56,12 +60,13 @@ class GymWorld:
         self.name = spec.id if spec is not None else type(env.unwrapped).__name__
         self.max_steps = (spec.max_episode_steps if spec is not None else None) or MAX_STEPS
         self.instruction = instruction or f"Reach the goal of {self.name}. Actions: {env.action_space}"
-        self._shown = ""
+        self._threshold: float | None = spec.reward_threshold if spec is not None else None
+        self._shown, self._rewards = "", list[float]()
 
     def reset(self, seed: int) -> dict[str, Any]:
         """The first observation of a seed."""
         seen, info = self.env.reset(seed=seed)
-        self._shown = self._text(seen, info)
+        self._shown, self._rewards = self._text(seen, info), []
         return {"instruction": self.instruction, "text": self._shown}
 
     def step(self, command: str, element: int | None, text: str | None) -> dict[str, Any]:
@@ -76,18 +81,35 @@ class GymWorld:
             return self._refused(f"an action must be in {self.env.action_space}; got {text!r:.60}")
         seen, reward, terminated, truncated, info = self.env.step(action)
         self._shown = self._text(seen, info)
-        over = bool(terminated or truncated)
+        self._rewards.append(float(reward))
+        won = bool(terminated or truncated) and self._won(info)
         return {
             "text": self._shown,
-            "reward": float(reward),
+            "reward": float(won),
             "terminated": bool(terminated),
             "truncated": bool(truncated),
-            "success": over and bool(self.success(float(reward), info)),
+            "success": won,
         }
 
     def close(self) -> None:
         """Close the environment."""
         self.env.close()
+
+    def _won(self, info: dict[str, Any]) -> bool:
+        """Whether the episode that has ended is a success. Raises ConfigError if nothing tells."""
+        if self.success is not None:
+            return bool(self.success(self._rewards[-1], info))
+        told = [key for key in ("success", "is_success") if key in info]
+        if told:
+            return bool(info[told[0]])
+        if self._threshold is not None:
+            return sum(self._rewards) >= self._threshold
+        if any(self._rewards[:-1]):
+            raise ConfigError(
+                f"{self.name} must tell a success by info['success'], a reward_threshold or its last reward alone; got "
+                f"rewards along the way: make it by a function with GymWorld(env, success=lambda reward, info: ..)"
+            )
+        return self._rewards[-1] > 0
 
     def _refused(self, said: str) -> dict[str, Any]:
         return {"text": self._shown, "error_kind": "bad_argument", "error_message": said}

@@ -7,25 +7,30 @@ data: an `error_kind` of `error_kinds.WORLD_FAULTS` on the step, or `agentq.EnvE
 
 from __future__ import annotations
 
-import inspect
+import atexit
 import re
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, partial
 from typing import Any
 
 from agentq import plugins
-from agentq.envs import contract
+from agentq.envs import contract, instances
+from agentq.envs.calls import CallThread
 from agentq.envs.contract import is_file
+from agentq.envs.instances import Known, Make, told, ways_back
 from agentq.envs.replies import AboutReply, AdviceReply, R, ResetReply, StepReply, read
 from agentq.envs.text_env import EnvExpert, TextEnv, asked, tasks_by_reset
-from agentq.errors import AgentqError, ConfigError, EnvError, line_in
+from agentq.errors import AgentqError, ConfigError, EnvError
 from agentq.types import EnvAction, Observation, Split, StepResult, Task
 
 __all__ = ["expert", "is_file", "is_registered", "knows", "make", "max_sessions", "names", "register", "tasks"]
 
-Make = Callable[[], Any]
 _made: dict[str, Make] = {}
+_known: dict[str, Known] = {}
+_kept: dict[str, OwnEnv] = {}  # by name, a session that was asked something, for the next that is made
 _NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*")
 
 
@@ -36,8 +41,9 @@ def register(name: str, make: Make) -> None:
     if not callable(make):
         raise ConfigError(f"make must be a function that returns an environment; got {type(make).__name__}")
     _made[name] = make
-    _first.cache_clear()
-    _instruction.cache_clear()
+    _known.pop(name, None)
+    if (kept := _kept.pop(name, None)) is not None:
+        kept.close()
 
 
 def names() -> list[str]:
@@ -57,19 +63,41 @@ def is_registered(name: str) -> bool:
 
 def make(what: str | Make, browser: object = None) -> OwnEnv:
     """A session; see `agentq.envs.make`. With a browser it is the same."""
-    own = _new(what)
-    return OwnEnv(what, own) if _ways_back(own) is None else RestorableOwnEnv(what, own)
+    kept = _kept.pop(what, None) if isinstance(what, str) else None
+    return _session(what, *_new(what)) if kept is None else kept
 
 
-def tasks(what: str | Make, seeds: Sequence[int], split: Split) -> list[Task]:
-    """Tasks by seed; see `agentq.envs.text_env.tasks_by_reset`."""
-    about = _first(what).about
-    return tasks_by_reset(about.name, seeds, split, about, lambda seed: _instruction(what, seed))
+def given(own: Any) -> OwnEnv:
+    """The only session of an instance, which its owner closes."""
+    checked = contract.checked(own, "env")
+    thread = CallThread() if getattr(own, "blocking", False) else None
+    env = _session(lambda: own, checked, thread)
+    env.lent = own
+    return env
+
+
+def tasks(what: str | Make | OwnEnv, seeds: Sequence[int], split: Split) -> list[Task]:
+    """Tasks by seed; see `agentq.envs.text_env.tasks_by_reset`. Each instruction of a name is asked for once."""
+    known = _known.get(what) if isinstance(what, str) else None
+    if known is not None and known.instructions.keys() >= set(seeds):
+        return tasks_by_reset(known.about.name, seeds, split, known.about, known.instructions.__getitem__)
+    with _asked(what) as env:
+        known = _learnt(what, env)
+
+        def instruction(seed: int) -> str:
+            if seed not in known.instructions:
+                known.instructions[seed] = env.start(seed).instruction
+            return known.instructions[seed]
+
+        return tasks_by_reset(known.about.name, seeds, split, known.about, instruction)
 
 
 def expert(name: str) -> EnvExpert:
     """The environment's own expert. Raises ConfigError if it has none."""
-    if not callable(getattr(_first(name).own, "expert", None)):
+    if name not in _known:
+        with _asked(name) as env:
+            _learnt(name, env)
+    if not _known[name].expert:
         raise ConfigError(f"a scripted expert must be known for this; got {name}, which has no method expert()")
     return EnvExpert()
 
@@ -82,11 +110,16 @@ class OwnEnv(TextEnv):
     """One live session of a class of the contract; `own` is the instance, `about` its description of itself.
 
     `what`: the name of the class or function that makes an instance, or that itself. The session has this name, or the
-    name that the class gives.
+    name that the class gives. `thread`: where a blocking instance is called. `lent`: an instance that is not closed
+    here.
     """
 
-    def __init__(self, what: str | Make, own: Any) -> None:
-        self.what, self.own = what, own
+    def __init__(self, what: str | Make, own: Any, thread: CallThread | None = None) -> None:
+        self.what, self.own, self.thread = what, own, thread
+        self.lent: Any = None
+        self._closed = False
+        if thread is not None:
+            weakref.finalize(self, thread.end)
         told = contract.about(own)
         name = what if isinstance(what, str) else told["name"]
         try:
@@ -98,18 +131,15 @@ class OwnEnv(TextEnv):
 
     def start(self, seed: int) -> ResetReply:
         """The beginning of the episode of `seed`. Raises EnvError with the line that failed."""
-        try:
-            found = self.own.reset(seed)
-        except (AgentqError, MemoryError):
-            raise
-        except Exception as error:
-            raise EnvError(_told(error, self.own.reset)) from error
-        return self._read(ResetReply, "reset", found)
+        return self._read(ResetReply, "reset", self._call("reset", seed, raised=EnvError))
 
     def close(self) -> None:
-        """Let the environment tidy up."""
+        """Let the environment tidy up, once. It is not waited for if it still is in a call that was given up."""
         super().close()
-        if callable(getattr(self.own, "close", None)):
+        mine, self._closed = not self._closed and self.own is not self.lent, True
+        if mine and self.thread is not None and self.thread.busy:
+            self.thread.submit(partial(instances.close, self.own))
+        elif mine and callable(getattr(self.own, "close", None)):
             self._call("close")
 
     def _hint(self) -> AdviceReply:
@@ -118,22 +148,27 @@ class OwnEnv(TextEnv):
     def _act(self, action: EnvAction) -> StepResult:
         return self._told(action, self._read(StepReply, "step", self._call("step", *asked(action).values())))
 
-    def _call(self, method: str, *args: Any) -> Any:
-        """The result of a method. Raises ConfigError with the line that failed; agentq's exceptions pass through."""
-        called = getattr(self.own, method)
+    def _call(self, method: str, *args: Any, of: Any = None, raised: type[AgentqError] = ConfigError) -> Any:
+        """The result of a method. Raises `raised` with the line that failed; agentq's exceptions pass through.
+
+        `of`: a copy in place of this session's instance. After sys.exit it is a ConfigError.
+        """
+        called = getattr(self.own if of is None else of, method)
         try:
-            return called(*args)
+            return called(*args) if self.thread is None else self.thread.run(partial(called, *args))
         except (AgentqError, MemoryError):
             raise
         except Exception as error:
-            raise ConfigError(_told(error, called)) from error
+            raise raised(told(error, called)) from error
+        except SystemExit as error:
+            raise ConfigError(told(error, called)) from error
 
     def _read(self, kind: type[R], method: str, found: Any) -> R:
         try:
-            return read(kind, found)
+            return read(kind, contract.plain(found))
         except ValueError as error:
-            wrong = f"{_place(getattr(self.own, method))}{method} must return what docs/protocol.md names; got {error}"
-            raise ConfigError(wrong) from None
+            place = contract.place(getattr(self.own, method))
+            raise ConfigError(f"{place}{method} must return what docs/protocol.md names; got {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,43 +191,57 @@ class RestorableOwnEnv(OwnEnv):
     def snapshot(self) -> OwnSnapshot:
         """See `agentq.envs.protocol.Restorable`."""
         self._check_begun()
-        token = self._call("fork" if _ways_back(self.own) == "fork" else "snapshot")
+        token = instances.Copy(self._forked(self.own)) if ways_back(self.own) == "fork" else self._call("snapshot")
         return OwnSnapshot(self.name, token, self._shown, self._last, self._steps, self._over)
 
     def restore(self, token: OwnSnapshot) -> Observation:
         """Go back to a snapshot. Raises ConfigError for another environment's."""
         if token.env != self.name:
             raise ConfigError(f"snapshot must be of '{self.name}'; got one of '{token.env}'")
-        if _ways_back(self.own) == "fork":
-            self.own = contract.checked(token.token.fork(), self.name)
+        if isinstance(token.token, instances.Copy):
+            left, self.own = self.own, self._forked(token.token.own)
+            if left is not self.lent and callable(getattr(left, "close", None)):
+                self._call("close", of=left)
         else:
             self._call("restore", token.token)
-        self._shown, self._last, self._steps, self._over = token.shown, token.last, token.steps, token.over
+        self._go_on(token)
         return self._last
 
     def fork(self) -> RestorableOwnEnv:
         """An independent session in the same state."""
-        twin = RestorableOwnEnv(self.what, _new(self.what))
-        if self._steps >= 0:
+        begun = self._steps >= 0
+        if begun and ways_back(self.own) == "fork":
+            twin = RestorableOwnEnv(self.what, self._forked(self.own), CallThread() if self.thread else None)
+            twin._go_on(OwnSnapshot(self.name, None, self._shown, self._last, self._steps, self._over))
+            return twin
+        own, thread = _new(self.what)
+        if own is self.own:
+            raise ConfigError("a second session must have an instance of its own; got the same: give a class, not one")
+        twin = RestorableOwnEnv(self.what, own, thread)
+        if begun:
             twin.restore(self.snapshot())
         return twin
 
+    def _forked(self, own: Any) -> Any:
+        return contract.checked(self._call("fork", of=own), self.name)
 
-def _ways_back(own: Any) -> str | None:
-    """`snapshot` or `fork`, whichever the class has; None if it has neither."""
-    return next((method for method in ("snapshot", "fork") if callable(getattr(own, method, None))), None)
+    def _go_on(self, state: OwnSnapshot) -> None:
+        self._shown, self._last, self._steps, self._over = state.shown, state.last, state.steps, state.over
 
 
-def _new(what: str | Make) -> Any:
-    """The environment that a function, or the function of a name, returns. Raises ConfigError if it is none."""
-    make = _maker(what)
-    try:
-        made = make()
-    except (AgentqError, MemoryError):
-        raise
-    except Exception as error:
-        raise ConfigError(_told(error, make)) from error
-    return contract.checked(made, what if isinstance(what, str) else "env")
+def _learnt(what: str | Make | OwnEnv, env: OwnEnv) -> Known:
+    """What is known of an environment. Of a name it is remembered."""
+    known = Known(env.about, callable(getattr(env.own, "expert", None)))
+    return _known.setdefault(what, known) if isinstance(what, str) else known
+
+
+def _session(what: str | Make, own: Any, thread: CallThread | None) -> OwnEnv:
+    return (OwnEnv if ways_back(own) is None else RestorableOwnEnv)(what, own, thread)
+
+
+def _new(what: str | Make) -> tuple[Any, CallThread | None]:
+    """What the function, or the function of a name, makes; see `instances.new`."""
+    return instances.new(_maker(what), what if isinstance(what, str) else "env")
 
 
 def _maker(name: str | Make) -> Make:
@@ -217,36 +266,30 @@ def _from_file(name: str) -> Make:
     except (AgentqError, MemoryError):
         raise
     except Exception as error:
-        raise ConfigError(_told(error, file=name.rpartition(":")[0])) from error
+        raise ConfigError(told(error, file=name.rpartition(":")[0])) from error
 
 
-@lru_cache(maxsize=64)
-def _first(what: str | Make) -> OwnEnv:
-    """A session for questions about abilities and instructions."""
-    return make(what)
+@contextmanager
+def _asked(what: str | Make | OwnEnv) -> Iterator[OwnEnv]:
+    """A session for questions. That of a name is kept for the next `make`, that of a function is closed."""
+    if isinstance(what, OwnEnv):
+        yield what
+        return
+    env = make(what)
+    try:
+        yield env
+    except BaseException:
+        with suppress(Exception):
+            env.close()
+        raise
+    if isinstance(what, str) and what not in _kept:
+        _kept[what] = env
+    else:
+        env.close()
 
 
-@lru_cache(maxsize=65536)
-def _instruction(what: str | Make, seed: int) -> str:
-    """The instruction that the environment gives at reset with `seed`."""
-    return _first(what).start(seed).instruction
-
-
-def _told(error: Exception, called: Callable[..., Any] | None = None, *, file: str = "") -> str:
-    """`FILE:LINE: KeyError: 'x' (..)`; FILE defines `called`, if it took part in the error."""
-    file = file or _file(called)
-    line = line_in(file, error) if file else None
-    place = f"{file}:{line}: " if line else ""
-    said = str(error).strip().partition("\n")[0]
-    return f"{place}{type(error).__name__}: {said} (AGENTQ_TRACEBACK=1 shows the traceback)"
-
-
-def _place(called: Callable[..., Any]) -> str:
-    """`FILE:LINE: ` of a method; empty if unknown."""
-    code = getattr(inspect.unwrap(called), "__code__", None)
-    return f"{code.co_filename}:{code.co_firstlineno}: " if code is not None else ""
-
-
-def _file(called: Callable[..., Any] | None) -> str:
-    code = getattr(inspect.unwrap(called), "__code__", None) if called is not None else None
-    return code.co_filename if code is not None else ""
+@atexit.register
+def _close_kept() -> None:
+    while _kept:
+        with suppress(Exception):
+            _kept.popitem()[1].close()

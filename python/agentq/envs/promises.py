@@ -19,11 +19,12 @@ from agentq.error_kinds import WORLD_FAULTS
 from agentq.errors import EnvError
 from agentq.types import Command, EnvAction, Task
 
+OPTIONAL = "optional: "
 _STOP = EnvAction(Command.STOP)
 
 
 class NotOffered(Exception):
-    """The environment does not promise this; the message says what that means."""
+    """The environment does not promise this, which is optional; the message says what that means."""
 
 
 class Advised(Exception):
@@ -65,7 +66,7 @@ def restores(case: Case) -> None:
     actions = case.actions
     with case.sessions(2) as (env, other):
         if not can_restore(env) or not can_restore(other):
-            raise NotOffered("optional: search replays the way to a page from reset")
+            raise NotOffered(f"{OPTIONAL}search replays the way to a page from reset")
         tokens, pages = [], [env.reset(case.task)]
         for action in actions:
             tokens.append(env.snapshot())
@@ -81,7 +82,7 @@ def forks(case: Case) -> None:
     """A fork has the state of its origin, and neither affects the other."""
     with case.sessions(1) as (env,):
         if not can_fork(env):
-            raise NotOffered("optional: tree_grpo, tree_rl, tree_po and arpo_entropy cannot use it")
+            raise NotOffered(f"{OPTIONAL}tree_grpo, tree_rl, tree_po and arpo_entropy cannot use it")
         env.reset(case.task)
         token, fork = env.snapshot(), env.fork()
         fork.step(None)
@@ -113,18 +114,19 @@ def ends(case: Case) -> None:
 
 
 def refuses(case: Case) -> None:
-    """What does not exist is data, such as an element that is not on the page, and does not end as a success."""
+    """An action on what does not exist, such as a missing element, returns an error_kind and is no success."""
     action = refused(case.task)
     if action is None:
-        raise NotOffered("optional: a world of text may answer anything")
+        raise NotOffered(f"{OPTIONAL}a world of text may answer anything")
     with case.sessions(1) as (env,):
         env.reset(case.task)
         result = env.step(action)
-        assert not result.success, f"{action} is a success, and there is no such thing"
+        assert not result.success, f"{action} returned a success"
         if result.error_kind is None:
+            kind = "no_such_element" if action.command is Command.CLICK else "action_failed"
             raise Advised(
-                f"{action}, which is not there, has no error_kind, so the agent is not told and nothing counts it: "
-                "return 'error_kind': 'no_such_element' with the page"
+                f"{action} returned none, so the agent is not told and reports do not count it: "
+                f"return {{'text': page, 'error_kind': '{kind}'}}"
             )
 
 

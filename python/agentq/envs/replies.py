@@ -6,6 +6,7 @@ import inspect
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
 
 from agentq.envs.site import printable
 from agentq.types import Command, Verb
@@ -32,9 +33,16 @@ def clipped(text: str) -> str:
 
 
 Line = Annotated[str, AfterValidator(lambda text: printable(text)[:_LINE])]
-Flag = Annotated[
-    bool, BeforeValidator(lambda told: bool(told) if told in (0, 1) else told)
-]  # checkers often give 0 or 1
+
+
+def _flag(told: Any) -> bool:
+    """Checkers often return 0 or 1."""
+    if isinstance(told, bool | int | float) and told in (0, 1):
+        return bool(told)
+    raise PydanticCustomError("flag", "must be true or false, or 0 or 1, not {told}", {"told": one_line(repr(told))})
+
+
+Flag = Annotated[bool, BeforeValidator(_flag)]
 _Note = Annotated[str, AfterValidator(one_line)]
 _Word = Annotated[str, AfterValidator(lambda word: "_".join(one_line(word).split()))]
 

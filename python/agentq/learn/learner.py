@@ -18,11 +18,13 @@ from torch import Tensor
 from agentq.learn.adamw import adamw
 from agentq.learn.batch import LossFn, MicroBatch, Part, check_fits, default_tokens, plan_step
 from agentq.learn.logps import action_logps, backward, can_pack, check_forward, padded
-from agentq.learn.sharding import Placed, Ranks, check_launcher, fingerprint_of, join, load, recompute_layers, whole
+from agentq.learn.recompute import recompute_layers
+from agentq.learn.sharding import Placed, Ranks, check_launcher, fingerprint_of, join, load, whole
 from agentq.learn.steps import imitation_step, preference_step, with_reference
 from agentq.learn.trie_attention import tree_attention_of
 from agentq.policies.adapters import TRAINED, base_of, keep_start, load_adapter, read_adapter, with_adapters
 from agentq.policies.head import context_of
+from agentq.policies.placement import check_trains
 from agentq.policies.weights import check_whole
 from agentq.store.durable import replaced
 from agentq.types import PreferencePair, Sample
@@ -77,11 +79,11 @@ class Learner:
             ValueError: if a number is out of range, or sharded weights or items differ between the processes.
             ModelError: if a padded batch does not give the logits of the model's own forward pass, or transformers
                 has loaded an adapter into the model.
-            ConfigError: if it is sharded and the configuration of accelerate asks for other settings.
+            ConfigError: if it is sharded and accelerate's configuration asks for other settings, or on MPS.
         """
         _check_numbers(learning_rate, max_grad_norm, weight_decay, lora_rank, warmup_steps)
         check_whole(model)
-        where = base_of(model).device if device is None else device
+        check_trains(where := base_of(model).device if device is None else device)
         self.ranks = join(where) if shard else Ranks()
         if written := self.ranks.first or not from_first:
             check_forward(model.eval())
@@ -95,10 +97,9 @@ class Learner:
         if shard:
             check_launcher(bf16=bf16, gradient_checkpointing=gradient_checkpointing)
         self.placed = Placed(self.model, self.ranks, where, from_first=from_first)
-        self.tokenizer = tokenizer
         self.learning_rate, self.max_grad_norm, self.warmup_steps = learning_rate, max_grad_norm, warmup_steps
         self.lora_rank, self.bf16, self.gradient_checkpointing = lora_rank, bf16, gradient_checkpointing
-        self.step_count = 0
+        self.tokenizer, self.step_count = tokenizer, 0
         self.reference: dict[bytes, np.ndarray] = {}  # see `steps.with_reference`
         self.parameters = {name: p for name, p in self.placed.parameters.items() if p.requires_grad}
         self.device = next(iter(self.parameters.values())).device
@@ -208,8 +209,8 @@ class Learner:
         for of_rank in self.ranks.gather(own):
             _add(totals, of_rank)
         for head in self.heads.values():  # each rank has the gradient of its own parts
-            part_of = torch.zeros_like(head) if head.grad is None else head.grad
-            head.grad = torch.stack(self.ranks.gather(part_of)).sum(dim=0)
+            part_of = (torch.zeros_like(head) if head.grad is None else head.grad).cpu().numpy()
+            head.grad = torch.from_numpy(np.sum(self.ranks.gather(part_of), axis=0)).to(head)
         grad_norm = float(whole(torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.max_grad_norm)))
         if not math.isfinite(grad_norm):
             raise FloatingPointError(f"the gradient must be finite; got norm {grad_norm} and loss {totals['loss']}")
@@ -243,7 +244,7 @@ class Learner:
         return [replace(pair, chosen=next(new), rejected=next(new)) for pair in pairs]
 
     def merged(self) -> Any:
-        """The whole model with adapters merged into its weights; a copy if there are adapters or shards."""
+        """The whole model with adapters merged into its weights; a copy on the CPU if there are adapters or shards."""
         return self.placed.merged()
 
     def state_dict(self) -> dict[str, Tensor]:

@@ -25,11 +25,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
-from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from agentq.errors import ConfigError, ModelError
+from agentq.learn.recompute import layers_of
 from agentq.policies.adapters import base_of, merged
 from agentq.policies.transformers_engine import load_checkpoint
 from agentq.types import Sample
@@ -221,31 +220,6 @@ def like(x: Tensor, other: Tensor) -> Tensor:
     return distribute_tensor(x, other.device_mesh, other.placements, src_data_rank=None)
 
 
-def recompute_layers(model: Any) -> None:
-    """Gradient checkpointing: keep only a layer's input and repeat its forward pass in the backward pass.
-
-    A layer is called again with its own arguments, which include its batch's tree plan.
-
-    Raises:
-        ModelError: if transformers does not know the model's layers.
-    """
-    layers = _layers(model)
-    if not layers:
-        raise ModelError(f"gradient_checkpointing needs a model made of layers; got {type(base_of(model)).__name__}")
-    for layer in layers:
-        layer.forward = _Recomputed(layer.forward)
-
-
-class _Recomputed:
-    """A layer's `forward` under `checkpoint`. A deep copy of the layer gets a deep copy of this, with its own layer."""
-
-    def __init__(self, forward: Callable[..., Any]) -> None:
-        self.forward = forward
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        return checkpoint(self.forward, *args, use_reentrant=False, preserve_rng_state=False, **options)
-
-
 def fingerprint_of(items: Sequence[Sequence[Sample]]) -> int:
     """A number that changes with the items' token ids or their order."""
     found = 0
@@ -280,16 +254,12 @@ def _shard(model: Any, device: torch.device) -> Any:
     from torch.distributed.fsdp import fully_shard
 
     mesh, root = init_device_mesh(device.type, (dist.get_world_size(),)), _Root(model)
-    parts: list[Any] = [*_layers(model), root]
+    parts: list[Any] = [*layers_of(model), root]
     for part in parts:
         fully_shard(part, mesh=mesh)
         part.set_gradient_divide_factor(1.0)  # FSDP2 would take the mean
         part.set_force_sum_reduction_for_comms(True)  # gloo supports no other
     return root
-
-
-def _layers(model: Any) -> list[Any]:
-    return [m for m in base_of(model).get_decoder().modules() if isinstance(m, GradientCheckpointingLayer)]
 
 
 def _with_parameters(model: Any, new: Callable[[str, Tensor], Tensor]) -> Any:

@@ -26,10 +26,10 @@ from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.browser.rules import read_rules
 from agentq.envs.browser.secret import Secret
 from agentq.envs.browser.website import Website
+from agentq.envs.calls import call
 from agentq.envs.protocol import Restorable
 from agentq.evaluation.outcomes import best_end
 from agentq.policies.protocol import Policy
-from agentq.searching.run import call
 from agentq.searching.selection import SearchSettings
 from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord

@@ -30,7 +30,7 @@ FREE_STARTS = ("gaussian", "orthogonal", "eva")  # initial values after which th
 
 
 def with_adapters(model: Any, rank: int, *, seed: int) -> Any:
-    """A peft model over `model`: rank-`rank` adapters with alpha = 2 * rank on all linear layers except the head.
+    """A peft model over `model`: rank-`rank` adapters with alpha = 2 * rank on all linear layers of the decoder.
 
     `seed` draws the first factor; the second is 0, so the model's outputs are unchanged at first.
 
@@ -48,6 +48,8 @@ def with_adapters(model: Any, rank: int, *, seed: int) -> Any:
     config = LoraConfig(
         r=rank, lora_alpha=STRENGTH * rank, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM"
     )
+    if outside := _outside_decoder(model):  # what reads pictures: text has no gradient there
+        config.exclude_modules = outside
     with torch.random.fork_rng(), warnings.catch_warnings():
         # peft reads an attribute that transformers has renamed
         warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
@@ -64,16 +66,36 @@ def with_adapters(model: Any, rank: int, *, seed: int) -> Any:
             ) from error
 
 
+def _outside_decoder(model: Any) -> list[str]:
+    """Names of the linear layers of a causal LM that are neither in its decoder nor its head."""
+    text = {id(module) for module in model.get_decoder().modules()} | {id(model.get_output_embeddings())}
+    linear = [(name, module) for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
+    return [name for name, module in linear if id(module) not in text]
+
+
 def base_of(model: Any) -> Any:
     """The transformers causal LM itself, with adapters inside if there are any."""
     return model.get_base_model() if hasattr(model, "merge_and_unload") else model
 
 
 def merged(model: Any, *, in_place: bool = False) -> Any:
-    """The model with adapters merged into its weights: a copy if there are adapters, else the model itself."""
+    """The model with adapters merged into its weights: a copy on the CPU if there are adapters, else the model itself.
+
+    Weights of 16 bits are rounded once, after the sum in float32.
+    """
     if not hasattr(model, "merge_and_unload"):
         return model
-    return (model if in_place else copy.deepcopy(model)).merge_and_unload()
+    if not in_place:  # tensors are copied to the CPU one by one, since a GPU may have no room for a second model
+        tensors = [*model.named_parameters(), *model.named_buffers()]
+        memo = {id(x): _on_cpu(x) for _, x in tensors}
+        model = copy.deepcopy(model, memo).cpu()
+    return model.merge_and_unload()
+
+
+def _on_cpu(x: Tensor) -> Tensor:
+    """A copy of a parameter or buffer in main memory."""
+    copied = x.detach().to("cpu", copy=True)
+    return torch.nn.Parameter(copied, requires_grad=x.requires_grad) if isinstance(x, torch.nn.Parameter) else copied
 
 
 def adapter_weights(model: Any) -> dict[str, Tensor]:

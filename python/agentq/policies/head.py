@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import AutoConfig
 
 
 def head_of(model: Any) -> Callable[[Tensor], Tensor]:
@@ -39,7 +41,19 @@ def context_of(model: Any) -> int:
     With `longrope` (Phi-3 128k) the rotary frequencies of all tokens change when a sequence outgrows the original
     context, which would make cached keys wrong. Sequences end there.
     """
-    config = model.config.get_text_config()
+    return _context_in(model.config)
+
+
+def context_at(checkpoint: Path) -> int:
+    """`context_of` a checkpoint, by name or path, from its config; 0 if that cannot be read."""
+    try:
+        return _context_in(AutoConfig.from_pretrained(checkpoint))
+    except (OSError, ValueError):
+        return 0
+
+
+def _context_in(whole: Any) -> int:
+    config = whole.get_text_config()
     context = int(getattr(config, "max_position_embeddings", None) or 1 << 30)
     rope = getattr(config, "rope_parameters", None) or {}
     if rope.get("rope_type") == "longrope":

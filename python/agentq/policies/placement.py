@@ -73,20 +73,35 @@ def training_devices(train: str, model: str) -> tuple[str, ...]:
     """The device of each process that trains, by the settings `train.devices` and `model.devices`.
 
     Numbers of GPUs give one process per GPU. Where models sample on the CPU, a single number is a number of processes,
-    and `cores` one per core. Empty, and `cores` on a GPU: this process, on the device of `model.devices`.
+    and `cores` one per core. Empty, and `cores` on a GPU: this process, on the device of `model.devices`, or on the CPU
+    if that is MPS.
 
     Raises:
-        ConfigError: as `read_devices`, or if `model.devices` names several and `train` is empty.
+        ConfigError: as `read_devices`, if `model.devices` names several and `train` is empty, or as `check_trains`.
     """
+    check_trains(train, "train.devices")
     if train == "cores" and read_devices(model) == ("cpu",):
         return ("cpu",) * min(cores(), MOST_ON_CPU)
     if train in ("", "cores"):
-        return (one_device(model, "model.devices", instead="--train.devices names those that train"),)
+        found = one_device(model, "model.devices", instead="--train.devices names those that train")
+        return ("cpu",) if found == "mps" else (found,)
     if train.isdecimal() and read_devices(model) == ("cpu",):
         if int(train) < 1:
             raise ConfigError(f"train.devices must be at least 1 process on the CPU; got {train}")
         return ("cpu",) * int(train)
-    return read_devices(train, "train.devices")
+    devices = read_devices(train, "train.devices")
+    return ("cpu",) if devices == ("mps",) else devices
+
+
+def check_trains(device: object, key: str = "device") -> None:
+    """Raises ConfigError for MPS, which has no float64: losses are sums in float64."""
+    if str(device).partition(":")[0] == "mps":
+        raise ConfigError(f"{key} must be the CPU or a CUDA device, since MPS has no float64; got '{device}'")
+
+
+def trains_off_mps(train: str, model: str) -> bool:
+    """Whether models sample on MPS and the policy trains on the CPU without being told to, by the same settings."""
+    return train != "cpu" and read_devices(model) == ("mps",) and training_devices(train, model) == ("cpu",)
 
 
 def trains_where_it_samples(train: str, model: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from agentq.policies.renderer import Renderer, end_ids_of
 from agentq.policies.stepping import Stepping
 from agentq.policies.trial import choose_columns
 from agentq.policies.usage import Usage
-from agentq.policies.weights import check_shapes, is_adapter, load_weights, shapes_of
+from agentq.policies.weights import TIED, check_shapes, is_adapter, load_weights, shapes_of
 from agentq.types import History
 
 
@@ -129,13 +130,25 @@ class TransformersEngine:
         """See `Engine.publish`. Also accepts weights by the names of the model's state dict."""
         if isinstance(checkpoint, Path) and is_adapter(checkpoint):
             return self.publish_adapter(*read_adapter(checkpoint))
-        weights = checkpoint if isinstance(checkpoint, Mapping) else load_weights(checkpoint)
+        weights = checkpoint if isinstance(checkpoint, Mapping) else self._weights_of(checkpoint)
         check_shapes(shapes_of(weights), shapes_of(self.model.state_dict()), like=self.name)
         self.model.load_state_dict(weights, strict=False)
         self._columns.load()
         self.prefixes.clear()
         self.version += 1
         return self.version
+
+    def _weights_of(self, checkpoint: Path) -> Mapping[str, Tensor]:
+        """A checkpoint's weights by the names of the model, which may not be those of its files (experts)."""
+        weights = load_weights(checkpoint)
+        if weights.keys() - TIED == self.model.state_dict().keys() - TIED:
+            return weights
+        with suppress(OSError, ValueError, RuntimeError):  # the files' own names are then told to be wrong
+            dtype = self.model.get_input_embeddings().weight.dtype
+            loaded, info = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=dtype, output_loading_info=True)
+            if not any(info.values()):
+                return dict(loaded.state_dict())
+        return weights
 
     def publish_adapter(self, weights: Mapping[str, Tensor], rank: int) -> int:
         """Serve an adapter over the first weights. Requests with `adapted=False` still get the first weights.

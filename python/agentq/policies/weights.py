@@ -11,6 +11,7 @@ from typing import Any
 from agentq.errors import ModelError
 
 MODEL_FILES = (".safetensors", ".bin", ".json", ".jinja", ".model")
+COMPUTED = ".rotary_emb.inv_freq"  # follows from the config, and was once saved (Llama 2)
 TIED = frozenset({"lm_head.weight"})  # with a tied head, a checkpoint may or may not contain it
 
 
@@ -76,7 +77,8 @@ def check_weights(checkpoint: Path, *, like: str | Path, cpu: bool) -> None:
             f"vLLM does not exchange, in {checkpoint}: publish an adapter instead"
         )
     if Path(like).is_dir():
-        check_shapes(shapes, _shapes(Path(like)), like=str(like))
+        wanted = _shapes(Path(like)) if _files(Path(like)) else shapes  # a base may have its weights in *.bin
+        check_shapes(shapes, wanted, like=str(like))
 
 
 def check_shapes(found: Mapping[str, list[int]], wanted: Mapping[str, list[int]], *, like: str) -> None:
@@ -102,7 +104,8 @@ def load_weights(checkpoint: Path) -> dict[str, Any]:
     if is_adapter(checkpoint):
         raise ModelError(f"an adapter must be merged for this engine (Learner.save); got {checkpoint}")
     _shapes(checkpoint)
-    return {name: tensor for file in _files(checkpoint) for name, tensor in load_file(file).items()}
+    tensors = (item for file in _files(checkpoint) for item in load_file(file).items())
+    return {name: tensor for name, tensor in tensors if not name.endswith(COMPUTED)}
 
 
 def _config(checkpoint: Path) -> dict[str, Any]:
@@ -111,7 +114,15 @@ def _config(checkpoint: Path) -> dict[str, Any]:
 
 
 def _files(checkpoint: Path) -> list[Path]:
-    return sorted(checkpoint.glob("*.safetensors"))
+    """The files from which transformers and vLLM load weights: a checkpoint may have the same in other layouts."""
+    index = checkpoint / "model.safetensors.index.json"
+    if not index.is_file():
+        return sorted(checkpoint.glob("model*.safetensors")) or sorted(checkpoint.glob("*.safetensors"))
+    try:
+        named = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(f"{index} must name the file of each tensor; got a damaged one ({error})") from error
+    return [checkpoint / name for name in named]
 
 
 def _shapes(checkpoint: Path) -> dict[str, list[int]]:
@@ -121,7 +132,8 @@ def _shapes(checkpoint: Path) -> dict[str, list[int]]:
     for file in _files(checkpoint):
         try:
             with safe_open(file, "np") as opened:
-                shapes |= {name: opened.get_slice(name).get_shape() for name in list(opened.keys())}
+                names = [name for name in list(opened.keys()) if not name.endswith(COMPUTED)]
+                shapes |= {name: opened.get_slice(name).get_shape() for name in names}
         except Exception as error:  # safetensors raises a bare Exception
             raise ModelError(f"{file} must be a safetensors file; got a damaged one ({error})") from error
     if not shapes:

@@ -89,7 +89,9 @@ def _unfit(resources: Resources, names: Sequence[Name]) -> str:
         return "this system forks no processes"
     if reason := _only_here(resources):
         return reason
-    return f"{run.env} runs in other processes" if is_blocking(resources.make_env()) else ""
+    env = resources.make_env()
+    env.close()
+    return f"{run.env} runs in other processes" if is_blocking(env) else ""
 
 
 def _only_here(resources: Resources) -> str:

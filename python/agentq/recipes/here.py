@@ -11,6 +11,7 @@ from typing import Any, Generic
 
 import torch
 
+from agentq.errors import ModelError
 from agentq.learn.checkpoint import load_state
 from agentq.learn.epochs import count_steps, train
 from agentq.learn.learner import Metrics
@@ -56,9 +57,9 @@ class Here(Generic[S]):
     def finish(self) -> None:
         """Save the newest weights as the checkpoint of the training, with the adapter beside it."""
         self.load(self.num_rounds + 1)
-        self.learner.save(self.out)
-        if self.learner.lora_rank:
+        if self.learner.lora_rank:  # first, since merging needs memory for a second model
             self.learner.save(adapter_of(self.out), adapters_only=True)
+        self.learner.save(self.out)
 
     def load(self, number: int) -> None:
         """Load the newest state from rounds before `number` into the learner, if there is one."""
@@ -96,7 +97,14 @@ def _learn(r: Round[S], recipe: Recipe[S], states: Path) -> None:
     show = r.pipeline.status.stage(stage, num_steps, "steps")
 
     def step(batch: list[Any]) -> Metrics:
-        metrics = recipe.loss(r.learner, batch, r.settings)
+        try:
+            metrics = recipe.loss(r.learner, batch, r.settings)
+        except FloatingPointError as error:
+            begins = directory if directory.exists() else "the round's first weights"
+            raise ModelError(
+                f"{error}, in step {r.learner.step_count + 1} of {r.name}: lower train.learning_rate "
+                f"({t.learning_rate}) in a fork of the run (agentq fork); agentq resume begins from {begins}"
+            ) from error
         store.log(f"{r.name}/learn", r.learner.step_count, round=r.number, **metrics)
         return metrics
 

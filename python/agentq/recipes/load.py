@@ -115,9 +115,11 @@ def _nearest(command: str, key: str, known: Collection[str]) -> str:
     own = sorted(each.partition(".")[2] for each in known if each.startswith(f"{section}."))
     for names in (own, sorted(every)):
         near = [each for each in names if len(name) > 3 and name in each] or get_close_matches(name, names, n=1)
-        if near:
+        near = near or [each for each in names if any(word.startswith(name) for word in each.split("_"))]
+        if 0 < len(near) <= 3:
             read = "" if near[0] in own else f", which agentq {command} does not read"
-            return f"; did you mean '{section}.{near[0]}'{read}?"
+            meant = " or ".join(f"'{section}.{each}'" for each in near)
+            return f"; did you mean {meant}{read}?"
     return f"; known: {', '.join(f'{section}.{each}' for each in own)}"
 
 

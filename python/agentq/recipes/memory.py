@@ -8,7 +8,9 @@ Bytes per parameter, with b the bytes of `model.dtype`:
 
 An engine also keeps keys and values, and a learner the activations of one forward pass. While the policy trains, a
 vLLM that sleeps keeps nothing. Several processes that train share what a learner keeps, after one of them has loaded
-the whole model into main memory.
+the whole model into main memory. Adapters are merged into a copy there, with b per parameter. Before a round's first
+step, a KL term (`policy_gradient.kl_weight`) loads the run's start beside a learner of all weights, with 4 per
+parameter.
 """
 
 from __future__ import annotations
@@ -112,8 +114,13 @@ def to_sample(size: Size, b: int) -> int:
     return size.parameters * b + cached + ROWS * PROMPT * size.keys * b
 
 
-def to_train(size: Size, b: int, *, lora_rank: int, bf16: bool, gradient_checkpointing: bool) -> tuple[int, int]:
-    """Bytes that a learner always keeps, and bytes at the peak of a step."""
+def to_train(
+    size: Size, b: int, *, lora_rank: int, bf16: bool, gradient_checkpointing: bool, reference: int = 0
+) -> tuple[int, int]:
+    """Bytes that a learner always keeps, and bytes at the peak of a step, or of a forward pass of a `reference`.
+
+    `reference`: bytes of a second model that is loaded between steps.
+    """
     trained = size.per_rank * lora_rank if lora_rank else size.parameters
     kept = 16 * trained + (b * size.parameters if lora_rank else 0)
     cast = 2 * trained if bf16 else 0
@@ -121,7 +128,8 @@ def to_train(size: Size, b: int, *, lora_rank: int, bf16: bool, gradient_checkpo
     layers = 1 if gradient_checkpointing else size.layers
     passed = size.tokens * width * (layers * size.activations + size.layers * size.kept)
     logits = 12 * min(CHUNK_ELEMENTS, size.tokens * size.vocabulary)
-    return kept, kept + cast + passed + logits
+    forward = reference + size.tokens * width * (size.activations + size.kept)
+    return kept, kept + max(cast + passed, forward if reference else 0) + logits
 
 
 def needs(s: Settings, base: Path | str, checkpoint: Path | str | None = None, workers: int = 1) -> list[Need]:
@@ -164,13 +172,21 @@ def _trained(s: Settings, base: Path | str, checkpoint: Path | str | None) -> It
     devices = training_devices(t.devices, s.model.devices)
     size, n = size_of(base, devices[0]), len(devices)
     b, bf16 = _bytes(s, devices[0], size), dtype_on(devices[0], s.model.dtype) == torch.bfloat16
-    kept, peak = to_train(size, b, lora_rank=t.lora_rank, bf16=bf16, gradient_checkpointing=t.gradient_checkpointing)
+    loss, copy = getattr(s, "policy_gradient", None), b * size.parameters if t.lora_rank else 0
+    second = 4 * size.parameters if loss is not None and loss.kl_weight and not t.lora_rank else 0
+    again = t.gradient_checkpointing
+    kept, peak = to_train(
+        size, b, lora_rank=t.lora_rank, bf16=bf16, gradient_checkpointing=again, reference=second // n
+    )
     if n == 1:
-        yield Need("learner", devices[0], kept, peak)
+        on_cpu = devices[0] == "cpu"
+        yield Need("learner", devices[0], kept, max(peak, kept + copy) if on_cpu else peak)
+        if copy and not on_cpu:
+            yield Need("merged learner", "cpu", 0, copy)
         return
     share, loading = kept // n + peak - kept, size.parameters * (b if t.lora_rank else 4)
     if devices[0] == "cpu":  # the whole model in one process, and the shares that it has given to all
-        yield Need("learner", "cpu", 0, max(n * share, 2 * loading))
+        yield Need("learner", "cpu", 0, max(n * share, 2 * loading, kept + 2 * second))
         return
     yield from (Need("learner", device, 0, share) for device in devices)
     yield Need("loading of the learner", "cpu", 0, loading)

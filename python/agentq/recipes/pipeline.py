@@ -62,8 +62,8 @@ class Pipeline(Resources):
         for name, engine in self.engines.items():
             note_model(self.store.path, str(name), getattr(engine, "told", {}))
 
-    def _make(self, name: Name, lora_rank: int = 0) -> Engine:
-        engine = super()._make(name, lora_rank)
+    def _make(self, name: Name, lora_rank: int = 0, *, trained: bool = False) -> Engine:
+        engine = super()._make(name, lora_rank, trained=trained)
         note_model(self.store.path, str(name), getattr(engine, "told", {}))
         return engine
 

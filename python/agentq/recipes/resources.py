@@ -6,14 +6,15 @@ can make its own; `functools.partial` binds the other arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from agentq import envs
-from agentq.config import Settings
+from agentq.config import Settings, Train
 from agentq.critics.judge import OutcomeJudge
 from agentq.critics.ranker import LLMRanker
+from agentq.envs.calls import session
 from agentq.envs.protocol import SiteEnv
 from agentq.errors import ConfigError
 from agentq.model_settings import CriticSettings
@@ -103,7 +104,7 @@ class Resources:
             name = sampler_name(served) if served else self.base
             if self.shares and isinstance(name, str):
                 check_same(self.base, name)
-            engine = self._make(name, self.settings.train.lora_rank)
+            engine = self._make(name, self.settings.train.lora_rank, trained=True)
             if served and Gives.TOKEN_IDS | Gives.LOGPS not in engine.gives:
                 engine.close()
                 raise ConfigError(f"run.engine must return token ids and log-probabilities; got text alone from {name}")
@@ -111,13 +112,24 @@ class Resources:
         self.staying.add(key)
         return self.engines[key]
 
-    def _make(self, name: Name, lora_rank: int = 0) -> Engine:
-        reserved, arguments = 0, dict(self.settings.vllm)
+    def _make(self, name: Name, lora_rank: int = 0, *, trained: bool = False) -> Engine:
+        """`trained`: its samples go to a learner, so they must fit the learner's context."""
+        model, most, reserved, arguments = self.settings.model, 0, 0, dict(self.settings.vllm)
+        if trained and isinstance(name, str) and isinstance(self.settings.train, Train) and isinstance(self.base, Path):
+            from agentq.policies.head import context_at  # needs torch
+
+            most = context_at(self.base)
         if str(name).startswith("vllm:"):
             from agentq.recipes.memory import learner_bytes  # needs torch
 
             reserved = learner_bytes(self.settings, self.base)
-        return make_engine(name, self.settings.model, arguments, lora_rank=lora_rank, reserved_bytes=reserved)
+        elif most:
+            model = model.model_copy(update={"context": min(model.context or most, most)})
+        engine = make_engine(name, model, arguments, lora_rank=lora_rank, reserved_bytes=reserved)
+        renderer: Any = getattr(engine, "renderer", None)
+        if most and renderer is not None:  # of a vLLM: its own limit may not be longer than it takes
+            renderer.context_tokens = min(renderer.context_tokens, most)
+        return engine
 
     def close_others(self) -> None:
         """Close the engines of trained weights before the next ones are loaded."""
@@ -235,17 +247,13 @@ def branches(
     branching: Branching,
 ) -> Work:
     """`total` rollouts per task. All but `initial` of them branch off from earlier ones."""
-    chosen = resources.policy(policy)
-    return lambda item, resets: branched(
-        resources.make_env(),
-        item.task,
-        chosen,
-        sampling,
-        initial=initial,
-        total=total,
-        branching=branching,
-        resets=resets,
-    )
+    chosen, counts = resources.policy(policy), {"initial": initial, "total": total}
+
+    async def work(item: Item, resets: Resets) -> TreeRecord:
+        async with session(resources.make_env) as env:
+            return await branched(env, item.task, chosen, sampling, branching=branching, resets=resets, **counts)
+
+    return work
 
 
 def demonstrations(resources: Resources, _: KeepsPartials, *, policy: Name) -> Work:
@@ -253,7 +261,7 @@ def demonstrations(resources: Resources, _: KeepsPartials, *, policy: Name) -> W
     demonstrated = _demonstrated(resources, policy)
 
     async def work(item: Item, resets: Resets) -> Trajectory:
-        return demonstrated(item.task, resets)
+        return await demonstrated(item.task, resets)
 
     return work
 
@@ -268,19 +276,21 @@ def inspections(
     demonstrated, chosen = _demonstrated(resources, policy), resources.policy(policy)
 
     async def work(item: Item, resets: Resets) -> TreeRecord:
-        tree = await inspect(demonstrated(item.task, resets), chosen, sampling)
+        tree = await inspect(await demonstrated(item.task, resets), chosen, sampling)
         if not rollout:
             return tree
-        episode = await roll_out(resources.make_env(), item.task, chosen, sampling, resets=resets)
+        async with session(resources.make_env) as env:
+            episode = await roll_out(env, item.task, chosen, sampling, resets=resets)
         return tree if episode is None else with_rollout(tree, episode)
 
     return work
 
 
-def _demonstrated(resources: Resources, policy: Name) -> Callable[[Task, Resets], Trajectory]:
+def _demonstrated(resources: Resources, policy: Name) -> Callable[[Task, Resets], Awaitable[Trajectory]]:
     chosen, expert = resources.policy(policy), envs.expert(resources.settings.run.env)
 
-    def demonstrated(task: Task, resets: Resets) -> Trajectory:
-        return demonstrate(resources.make_env(), expert, task, chosen.write, resets)
+    async def demonstrated(task: Task, resets: Resets) -> Trajectory:
+        async with session(resources.make_env) as env:
+            return demonstrate(env, expert, task, chosen.write, resets)
 
     return demonstrated

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentq.errors import StoreError
 from agentq.learn.position import state_seal
-from agentq.policies.placement import trains_where_it_samples
+from agentq.policies.placement import trains_off_mps, trains_where_it_samples
 from agentq.policies.protocol import Sleeper
 from agentq.policies.weights import adapter_of
 from agentq.recipes.accounts import Cost
@@ -79,6 +79,8 @@ def _rounds(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path,
 
         trainer = Here(recipe, settings, start, out, p.base if p.shares else None)
         note_model(p.store.path, "learner", trainer.told)
+    if trains_off_mps(settings.train.devices, settings.model.devices):
+        p.status.say(f"agentq {name}: the policy samples on MPS and trains on the CPU, since MPS has no float64")
     num_rounds = settings.run.num_rounds
     for number in range(_learnt(p, name, num_rounds, states) + 1, num_rounds + 1):
         policy = served / f"round{number}"

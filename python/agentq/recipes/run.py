@@ -22,7 +22,6 @@ from agentq.policies.engine_names import (
     sampler_name,
 )
 from agentq.policies.placement import free_memory, read_devices
-from agentq.recipes.again import base_of
 from agentq.recipes.find import find_recipe, require_train
 from agentq.recipes.load import NOTHING, Given, load, over, read_by
 from agentq.recipes.settings import AgentQ, Demo, EvalCommand, EvalSearchCommand, Ladder
@@ -70,7 +69,7 @@ class Inputs(NamedTuple):
         found = load(model, command, self.file, over(self.given, read_by(model, self.made)), self.source)
         from agentq import envs
 
-        envs.make(found.run.env, screenshots=found.run.screenshots, marks=found.model.sees)
+        envs.make(found.run.env, screenshots=found.run.screenshots, marks=found.model.sees).close()
         return found
 
 
@@ -151,7 +150,7 @@ def _run(
     from agentq.store.claim import check_claim, claimed, is_begun
     from agentq.store.merge import FINISHED
 
-    base = read_name(inputs.base) if inputs.base else _base_for(reads.get("checkpoint"))
+    base = read_name(inputs.base) if inputs.base else _base_for(command, reads.get("checkpoint"))
     stored, where = s.to_dict() | {"command": command}, command.replace(" -", "")
     measured = reads.get("checkpoint")
     if measured is None:
@@ -212,11 +211,13 @@ def _run(
     return Result(rows, out / write_report(place).name)
 
 
-def _base_for(measured: Path | str | None) -> Path | str:
-    """The base of a command that is given none. To measure a checkpoint, it is the one that it was trained from, if a
-    run tells, else the model itself; to train, it is the embedded one."""
-    if measured is None:
+def _base_for(command: str, measured: Path | str | None) -> Path | str:
+    """The base of a command that is given none. To search with a checkpoint, it is the one that it was trained from, if
+    a run tells, else the model itself."""
+    if measured is None or "search" not in command:
         return embedded_base()
+    from agentq.recipes.again import base_of
+
     path = path_in(measured)
     return (base_of(path) if path else None) or measured
 

@@ -5,7 +5,7 @@ Imports nothing heavy, so `load` reports a wrong setting before torch is importe
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import create_model
 
@@ -77,6 +77,7 @@ class OnPolicy(Training):
 
     train: config.TrainOnSampled = config.TrainOnSampled(batch_size=64)
     policy_gradient: config.Clipped = config.Clipped()
+    ratios: ClassVar[tuple[str, ...]] = ("none", "token", "turn", "sequence")  # with which the recipe is right
 
     def check(self, name: str) -> None:
         """See `Section.check`."""
@@ -85,6 +86,15 @@ class OnPolicy(Training):
             raise ConfigError(
                 f"run.constrained must be false for {name}, which trains the unconstrained policy; got true"
             )
+        ratio, t, run = self.policy_gradient.ratio, self.train, self.run
+        if ratio not in self.ratios:
+            raise ConfigError(f"policy_gradient.ratio must be {' or '.join(self.ratios)} for {name}; got {ratio}")
+        most = run.num_tasks * (run.group_size if isinstance(run, config.Groups) else 1)
+        if ratio == "none" and (t.epochs > 1 or t.batch_size < most):
+            raise ConfigError(  # without a ratio, the data are valid for one step only
+                f"train.epochs must be 1 and train.batch_size at least run.num_tasks * run.group_size ({most}) for "
+                f"{name}, which is strictly on-policy; got {t.epochs} and {t.batch_size}"
+            )
 
 
 class Family(OnPolicy):
@@ -92,16 +102,6 @@ class Family(OnPolicy):
 
     run: config.Groups = config.Groups()
     policy_gradient: config.Compared = config.Compared()
-
-    def check(self, name: str) -> None:
-        """See `Section.check`."""
-        super().check(name)
-        most, t = self.run.num_tasks * self.run.group_size, self.train
-        if self.policy_gradient.ratio == "none" and (t.epochs > 1 or t.batch_size < most):
-            raise ConfigError(  # without a ratio, the data are valid for one step only
-                f"train.epochs must be 1 and train.batch_size at least run.num_tasks * run.group_size ({most}) for "
-                f"{name}, which is strictly on-policy; got {t.epochs} and {t.batch_size}"
-            )
 
 
 class Reinforce(Family):
@@ -116,6 +116,24 @@ class PolicyGradient(Family):
     """Advantages from comparing the rollouts of a task."""
 
     run: config.Contests = _rounds(32, 8)
+
+
+class Gspo(PolicyGradient):
+    """The ratio is a geometric mean over tokens."""
+
+    ratios = ("turn", "sequence")
+
+
+class ArpoReplay(PolicyGradient):
+    """Some rollouts are of earlier policies."""
+
+    ratios = ("token", "turn", "sequence")
+
+
+class StepAgentInverse(OnPolicy):
+    """The number of items, and so of steps, is known only after collecting."""
+
+    ratios = ("token", "turn", "sequence")
 
 
 class Ppo(OnPolicy):
@@ -225,16 +243,16 @@ RECIPES: dict[str, Any] = {  # models by name, which is also the module that def
     ),
     "grpo": _variant(PolicyGradient, policy_gradient=_by_std()),
     "dapo": _variant(PolicyGradient, policy_gradient=_by_std(clip_high=0.28, average="token")),
-    "gspo": _variant(PolicyGradient, policy_gradient=_by_std(ratio="sequence", clip_low=3e-4, clip_high=4e-4)),
+    "gspo": _variant(Gspo, policy_gradient=_by_std(ratio="sequence", clip_low=3e-4, clip_high=4e-4)),
     "gigpo": PolicyGradient,
-    "arpo_replay": _variant(PolicyGradient, policy_gradient=_by_std(clip_high=0.3)),
+    "arpo_replay": _variant(ArpoReplay, policy_gradient=_by_std(clip_high=0.3)),
     "tree_grpo": _variant(PolicyGradient, run=_rounds(32, 6), policy_gradient=_by_std()),
     "arpo_entropy": _variant(PolicyGradient, run=_rounds(16, 16), policy_gradient=_by_std()),
     "tree_rl": _variant(OnPolicy, run=_rounds(16, 15)),
     "tree_po": _variant(OnPolicy, run=_rounds(32, 6), policy_gradient=config.Clipped(clip_high=0.28, average="token")),
     "ppo": Ppo,
     "step_agent_implicit": Imitation,
-    "step_agent_inverse": _variant(OnPolicy, run=config.Rounds(num_rounds=3)),
+    "step_agent_inverse": _variant(StepAgentInverse, run=config.Rounds(num_rounds=3)),
 }
 COMMANDS: dict[str, type[Section]] = {
     "demo": Demo,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 
+from agentq.envs.replies import one_line
 from agentq.evaluation.stats import wilson
 from agentq.policies.usage import Price, Usage
 from agentq.recipes.resources import Resources
@@ -12,6 +13,7 @@ from agentq.searching.workers import Workers
 from agentq.status import Show, own_memory
 
 EVERY_S = 1.0  # least number of seconds between two lines of unfinished searches
+SHOWN = 120  # characters of the world's message
 
 
 class StageLine:
@@ -21,6 +23,7 @@ class StageLine:
         self.show, self.resources, self.workers, self.price = show, resources, workers, price
         self.before, self.then, self.begun = self._usage(), resources.computed(), time.monotonic()
         self.done = self.wins = self.broken = self.seen = 0
+        self.message = ""
         self.growing: Mapping[int, tuple[float, int]] = {}
         self.shown = self.begun
 
@@ -29,8 +32,9 @@ class StageLine:
         """What the engines used since the stage began."""
         return self._usage().since(self.before)
 
-    def on_item(self, done: int, _: int, success: bool | None) -> None:
+    def on_item(self, done: int, _: int, success: bool | None, message: str = "") -> None:
         """See `searching.collect.OnItem`."""
+        self.message = one_line(message)[:SHOWN] or self.message
         self.done, self.seen = done, self.seen + 1
         self.wins, self.broken = self.wins + bool(success), self.broken + (success is None)
         self._show()
@@ -52,7 +56,7 @@ class StageLine:
             yield f"{self.wins} of {self.seen} succeeded ({100 * low:.0f} - {100 * high:.0f} %)"
         rollouts = sum(n for _, n in self.growing.values())
         yield f"{rollouts} rollout{'s' * (rollouts > 1)} of unfinished trees" if rollouts else ""
-        yield f"{self.broken} broken by the world" if self.broken else ""
+        yield f"{self.broken} broken by the world, the last: {self.message}" if self.broken else ""
         used, seconds = self.used, time.monotonic() - self.begun
         yield str(used)
         seconds *= self.resources.num_computing(self.then, self.workers)

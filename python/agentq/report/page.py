@@ -11,6 +11,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from agentq.envs.replies import one_line
 from agentq.errors import StoreError
 from agentq.evaluation.stats import RungResult
 from agentq.policies.usage import Tally, Usage, count
@@ -18,6 +19,7 @@ from agentq.progress import by_count, first_prompts
 from agentq.report import compare
 from agentq.report.charts import finite_points, histogram, line_plot, success_bars
 from agentq.report.examples import Example, Examples
+from agentq.searching.faults import fault_message
 from agentq.store.durable import write_whole
 from agentq.store.files import flatten, read_json, read_metrics
 from agentq.store.records import TreeRecord
@@ -126,17 +128,21 @@ def read_stages(store: RunStore) -> tuple[list[StageRow], list[Example], dict[st
         text += used(Usage.from_note({key: note.pop(key, {}) for key in ("usage", "engine")}))
         text += [f"{key.replace('_', ' ')} {value}" for key, value in note.items()]
         faults: Counter[str] = Counter()
+        messages: Counter[str] = Counter()
         restored: Counter[str] = Counter()
         prompts: list[int] = []
         for episode in store.trajectories(stage):
             faults.update([episode.fault] if episode.fault is not None else [])
+            messages.update(filter(None, [fault_message(episode)]))
             prompts += [len(step.proposal.prompt_ids) for step in episode.steps]
         for tree in store.trees(stage):
             prompts += prompt_lengths(tree)
             faults.update(tree.info.get("faults", {}))
+            messages.update(filter(None, [fault_message(tree)]))
             restored.update(how for how in tree.restored if how)
             examples.see(stage, tree)
         text += [f"{what}: {by_count(found)}" for what, found in ((BROKEN, faults), (RESTORED, restored)) if found]
+        text += [f"most often: {one_line(message)}" for message, _ in messages.most_common(1)]
         rows.append(StageRow(stage, trees, episodes, seconds, "; ".join(text)))
         if found := [length for length in prompts if length]:  # a server may not tell
             lengths[stage] = found

@@ -9,7 +9,7 @@ from markupsafe import escape
 
 from agentq.evaluation.outcomes import best_end
 from agentq.report.examples import action_text
-from agentq.store.records import TreeRecord
+from agentq.store.records import EXHAUSTED, TreeRecord
 
 ROW_PX, INDENT_PX, TOP_PX, COLUMN_PX = 24, 22, 58, 56
 MAX_ROWS, MAX_LETTERS = 40, 48
@@ -32,7 +32,10 @@ class Row:
 
 
 def text_picture(tree: TreeRecord, max_rows: int = MAX_ROWS) -> str:
-    """The tree as indented lines with N, the visits, and Q, the mean return, of each action; `*`: the best path."""
+    """The tree as indented lines with N, the visits, and Q, the mean return, of each action.
+
+    `*`: the best path. `done`: nothing is left to try below, so that the search goes elsewhere, whatever Q is.
+    """
     end = best_end(tree)
     rows = _rows(tree, max_rows, end)
     labels = [_branch(row.lines) + row.action for row in rows]
@@ -124,7 +127,8 @@ def _rows(tree: TreeRecord, max_rows: int, end: int) -> list[Row]:
         for child in children:
             own, alone = (*lines, child != children[-1]), child not in best and visits[child] <= 1
             end, more = _tail(tree, child) if alone else (child, 0)
-            note = ", ".join(filter(None, [f"a rollout of {1 + more} steps" if more else "", _note(tree, end)]))
+            done = "done" if tree.flags[child] & EXHAUSTED and visits[child] else ""
+            note = ", ".join(filter(None, [f"a rollout of {1 + more} steps" if more else "", _note(tree, end), done]))
             yield Row(child, own, _cut(action_text(tree, child), MAX_LETTERS), note, child in best, 1 + more)
             yield from below(child, own)
 
@@ -150,7 +154,8 @@ def _summary(tree: TreeRecord, end: int) -> str:
         return f"{tree.error_kind[0]}: {tree.info.get('error_message', '')}"
     found = f"solved in {tree.depth[end]} steps" if tree.success[end] else "not solved"
     n = int(tree.visit_count[0])
-    return f"{n} rollout{'s' * (n != 1)}, {len(tree)} nodes, {found}"
+    whole = ", searched completely" if tree.flags[0] & EXHAUSTED else ""
+    return f"{n} rollout{'s' * (n != 1)}, {len(tree)} nodes, {found}{whole}"
 
 
 def _left_out(tree: TreeRecord, rows: list[Row]) -> list[str]:

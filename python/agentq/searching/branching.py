@@ -17,13 +17,13 @@ import numpy as np
 
 from agentq.agent.actions import history_text
 from agentq.credit.trees import rollout_sums
+from agentq.envs.calls import call, session
 from agentq.envs.protocol import Env, Forkable, can_fork
 from agentq.error_kinds import SESSION_LOST
 from agentq.errors import ConfigError
 from agentq.policies.protocol import Policy
 from agentq.searching.faults import Broken, Resets, ask, broken_tree, take
 from agentq.searching.rollout import RolloutSettings
-from agentq.searching.run import call
 from agentq.searching.unreadable import ended_if_unreadable
 from agentq.seeds import Stream, task_seed
 from agentq.store.records import TERMINAL, TreeRecord
@@ -193,11 +193,11 @@ async def _roll_out(
     env: Forkable, grown: Grown, start: int, task: Task, policy: Policy, settings: RolloutSettings, number: int
 ) -> list[BranchNode]:
     """A rollout from a node to its end, in a separate environment; retried once if the world breaks it."""
-    chain = await _attempt(env, grown.nodes[start], task, policy, settings, number)
-    if chain[-1].broken:
-        grown.lost += chain
+    async with session(lambda: env):
         chain = await _attempt(env, grown.nodes[start], task, policy, settings, number)
-    await call(env, env.close)
+        if chain[-1].broken:
+            grown.lost += chain
+            chain = await _attempt(env, grown.nodes[start], task, policy, settings, number)
     return chain
 
 

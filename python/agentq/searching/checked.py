@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from agentq.envs.calls import call
 from agentq.envs.protocol import Env
 from agentq.searching.choices import by_value
 from agentq.searching.faults import Broken, Resets, take
-from agentq.searching.run import call
 from agentq.store.records import TreeRecord
 
 

@@ -14,17 +14,19 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from agentq.credit.episodes import Turns
 from agentq.critics.protocol import Critic, Judge
+from agentq.envs.calls import session
 from agentq.envs.protocol import BROKEN_IN_A_ROW, Env
 from agentq.errors import ConfigError
 from agentq.policies.fleet import at_home
 from agentq.policies.protocol import Policy
 from agentq.searching.checked import checked
 from agentq.searching.episodes import Choice, Score, chosen_of
-from agentq.searching.faults import Resets
+from agentq.searching.faults import Resets, fault_message
 from agentq.searching.partial import KeepsPartials, PartialTrees
 from agentq.searching.rollout import RolloutSettings, rollout
 from agentq.searching.run import run_all
@@ -38,8 +40,8 @@ from agentq.types import Task, Trajectory
 
 LONGEST_S = 0.1  # that a finished item waits for others to be written with, if a turn of the event loop takes longer
 
-OnItem = Callable[[int, int, bool | None], None]
-"""Receives the number of items done, the total, and whether this item succeeded (None if the world broke it)."""
+OnItem = Callable[[int, int, bool | None, str], None]
+"""Receives the items done, their total, and this one's success: None, with the world's message, if it broke it."""
 
 
 OnGrowth = Callable[[Mapping[int, tuple[float, int]]], None]
@@ -66,13 +68,14 @@ Work = Callable[[Item, Resets], Awaitable[Record | None]]
 class Finished(NamedTuple):
     """A record as a collection keeps it, made by the process that did the item.
 
-    `success`: None if the world broke the item. `faulty`: whether the world broke any of it.
+    `success`: None if the world broke the item, with `message`. `faulty`: whether the world broke any of it.
     """
 
     kind: str
     packed: Packed
     success: bool | None
     faulty: bool
+    message: str = ""
 
 
 def finished(record: Record | None, dictionaries: Mapping[str, bytes] | None = None) -> Finished | None:
@@ -80,9 +83,11 @@ def finished(record: Record | None, dictionaries: Mapping[str, bytes] | None = N
     if record is None:
         return None
     if isinstance(record, TreeRecord):
-        success = None if record.fault else bool(record.info["succeeded"])
-        return Finished(TREE, pack(record, dictionaries), success, bool(record.info.get("faults")))
-    return Finished(TRAJECTORY, pack(record, dictionaries), None if record.broken else record.success, record.broken)
+        kind, success, faulty = TREE, bool(record.info["succeeded"]), bool(record.info.get("faults"))
+    else:
+        kind, success, faulty = TRAJECTORY, record.success, record.broken
+    packed, said = pack(record, dictionaries), fault_message(record)
+    return Finished(kind, packed, None if record.fault else success, faulty, said)
 
 
 class Execute(Protocol):
@@ -102,7 +107,7 @@ def inline(work: Work) -> Execute:
         def keep(done: tuple[Item, Finished | None]) -> None:
             to.keep(*done, soon=True)
 
-        run_all(items, one, in_flight=in_flight, calls=sessions, on_done=keep, settle=to.settle)
+        run_all(items, one, in_flight=in_flight, on_done=keep, settle=to.settle)
 
     return execute
 
@@ -172,7 +177,8 @@ def rollouts(
 
     async def work(item: Item, resets: Resets) -> Trajectory | None:
         own = replace(settings, attempt=item.attempt)
-        t = await rollout(make_env(), item.task, policy, own, give_up, resets=resets)
+        async with session(make_env) as env:
+            t = await rollout(env, item.task, policy, own, give_up, resets=resets)
         if cut is not None and t is not None:
             turns.add(t)
         return t
@@ -199,20 +205,15 @@ def trees(
     """
 
     async def work(item: Item, resets: Resets) -> TreeRecord:
-        partials = PartialTrees(*kept_in) if kept_in else None
-        search = TreeSearch(
-            make_env(),
-            item.task,
-            policy,
-            settings,
-            critic=critic,
-            judge=judge,
-            resets=resets,
-            make_env=make_env,
-            partials=partials,
-        )
-        tree = await (search_steps(search) if by_steps else search.run())
-        return tree if judge is None else await checked(tree, make_env(), resets)
+        kept = PartialTrees(*kept_in) if kept_in else None
+        search_of = partial(TreeSearch, critic=critic, judge=judge, make_env=make_env, resets=resets, partials=kept)
+        async with session(make_env) as env:
+            search = search_of(env, item.task, policy, settings)
+            tree = await (search_steps(search) if by_steps else search.run())
+        if judge is None:
+            return tree
+        async with session(make_env) as again:
+            return await checked(tree, again, resets)
 
     return work
 
@@ -223,7 +224,8 @@ def choices(
     """Independent episodes of each task, of which one is chosen; see `episodes.chosen_of`."""
 
     async def work(item: Item, resets: Resets) -> TreeRecord:
-        return await chosen_of(make_env, item.task, policy, settings, choice, score, resets)
+        async with session(make_env) as env:
+            return await chosen_of(env, item.task, policy, settings, choice, score, resets)
 
     return work
 
@@ -241,8 +243,7 @@ class Collection(AbstractContextManager["Collection"]):
         self.note = store.note(stage) or {}
         self.resets = Resets(BROKEN_IN_A_ROW, self.grew)
         self.growing: dict[int, tuple[float, int]] = {}  # see `OnGrowth`
-        self.held: list[tuple[Item, Finished]] = []
-        self.unsettled: list[tuple[Item, Finished]] = []
+        self.held, self.unsettled = list[tuple[Item, Finished]](), list[tuple[Item, Finished]]()
         self.start = self.settled = time.monotonic()
 
     def grew(self, seed: int, rollouts: int, share: float) -> None:
@@ -275,12 +276,12 @@ class Collection(AbstractContextManager["Collection"]):
                     key = item.key if found.kind == TRAJECTORY else str(item.task.seed)
                     self.store.add(self.stage, found.kind, key, found.packed)
         for item, found in written:
-            self._count(item, found.success)
+            self._count(item, found.success, found.message)
 
-    def _count(self, item: Item, success: bool | None) -> None:
+    def _count(self, item: Item, success: bool | None, message: str = "") -> None:
         self.growing.pop(item.task.seed, None)
         self.done += 1
-        self.on_item(self.done, self.total, success)
+        self.on_item(self.done, self.total, success, message)
 
     def _let_go(self) -> None:
         """Keep the held items."""

@@ -23,7 +23,7 @@ COUNTS = ("env_steps", "prompt_tokens", "generated_tokens", "iterations")
 
 
 async def chosen_of(
-    make_env: Callable[[], Env],
+    env: Env,
     task: Task,
     policy: Policy,
     settings: SearchSettings,
@@ -41,7 +41,6 @@ async def chosen_of(
     def spent(turns: int) -> bool:
         return 0 < settings.max_calls <= counts["env_steps"] + turns
 
-    env = make_env()
     while counts["iterations"] < settings.num_iterations and not spent(0):
         sampling = RolloutSettings(settings.temperature, settings.seed, counts["iterations"], settings.max_unreadable)
         t = await rollout(env, task, policy, sampling, spent, resets=resets)

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from agentq.envs.calls import Args, Result, call
 from agentq.envs.protocol import RESETS, Env
 from agentq.error_kinds import RESET_FAILED, SESSION_LOST
 from agentq.errors import AgentqError, EnvError
-from agentq.searching.run import Args, Result, call
 from agentq.store.records import TreeRecord
-from agentq.types import EnvAction, History, Observation, StepResult, Task
+from agentq.types import EnvAction, History, Observation, StepResult, Task, Trajectory
 
 
 class Broken(Exception):
@@ -120,6 +120,14 @@ def of_the_world(error: Exception) -> str:
         raise error
     text = str(error).strip().partition("\n")[0]
     return text if isinstance(error, EnvError) and text else f"{type(error).__name__}: {text}".removesuffix(": ")
+
+
+def fault_message(record: Trajectory | TreeRecord) -> str:
+    """The world's message about a record that it broke; empty if it did not, or only part of a tree."""
+    if record.fault is None:
+        return ""
+    last = record.steps[-1].result.error_message if isinstance(record, Trajectory) and record.steps else ""
+    return str(record.info.get("error_message") or last)
 
 
 def take(env: Env, env_action: EnvAction | None, page: Observation) -> StepResult:

@@ -8,10 +8,10 @@ from typing import Any
 
 from agentq.agent.actions import history_text
 from agentq.critics.protocol import Judge
+from agentq.envs.calls import call
 from agentq.envs.protocol import Env
 from agentq.policies.protocol import Policy
 from agentq.searching.faults import Broken, Resets, take
-from agentq.searching.run import call
 from agentq.searching.unreadable import ended_if_unreadable
 from agentq.seeds import task_seed
 from agentq.types import Proposal, Step, Task, Trajectory

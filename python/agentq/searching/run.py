@@ -1,4 +1,4 @@
-"""Runs one coroutine per work item with bounded concurrency; waits for a coroutine; calls environments."""
+"""Runs one coroutine per work item with bounded concurrency; waits for a coroutine."""
 
 from __future__ import annotations
 
@@ -7,20 +7,10 @@ import gc
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, ParamSpec, TypeVar
-
-from agentq.envs.protocol import Env, is_blocking
+from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Args = ParamSpec("Args")
-
-
-async def call(env: Env, method: Callable[Args, Result], *args: Args.args, **kwargs: Args.kwargs) -> Result:
-    """`method(*args)` of `env`, in a thread if it waits for another process, so other searches can continue."""
-    if is_blocking(env):
-        return await asyncio.to_thread(method, *args, **kwargs)
-    return method(*args, **kwargs)
 
 
 def wait_for(coroutine: Coroutine[Any, Any, Result]) -> Result:
@@ -108,16 +98,9 @@ def run_all(
     work: Callable[[Item], Awaitable[Result]],
     *,
     in_flight: int,
-    calls: int = 1,
     on_done: Callable[[Result], None],
     settle: Callable[[], None] = lambda: None,
 ) -> None:
-    """`each`, in a new event loop. `calls`: number of environments that an item calls at once, each in a thread."""
-
-    async def main() -> None:
-        threads = ThreadPoolExecutor(max(in_flight, 0) * calls + 1)  # for the environments, and one for the model
-        asyncio.get_running_loop().set_default_executor(threads)
-        await each(items, work, in_flight=in_flight, on_done=on_done, settle=settle)
-
+    """`each`, in a new event loop."""
     with collected_rarely(in_flight):
-        wait_for(main())
+        wait_for(each(items, work, in_flight=in_flight, on_done=on_done, settle=settle))

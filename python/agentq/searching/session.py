@@ -7,12 +7,12 @@ from typing import Any
 
 from agentq.agent.actions import history_text
 from agentq.critics.protocol import Judge
+from agentq.envs.calls import call
 from agentq.envs.protocol import Env, can_restore, is_blocking
 from agentq.error_kinds import REPLAY_MISMATCH, SESSION_LOST
 from agentq.errors import EnvError
 from agentq.searching.faults import Broken, Resets, ask, of_the_world, take
 from agentq.searching.nodes import Node
-from agentq.searching.run import call
 from agentq.searching.unreadable import ended_if_unreadable
 from agentq.types import Observation, Proposal, StepResult, Task
 

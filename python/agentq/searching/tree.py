@@ -27,13 +27,13 @@ from itertools import pairwise
 from agentq._core import NO_NODE
 from agentq.agent.actions import action_key
 from agentq.critics.protocol import Critic, Judge
+from agentq.envs.calls import call, close
 from agentq.envs.protocol import Env, can_fork, can_restore
 from agentq.errors import BudgetSpent
 from agentq.policies.protocol import Policy
 from agentq.searching.faults import Broken, Resets, broken_tree
 from agentq.searching.nodes import Node, ranked_children, record
 from agentq.searching.partial import PartialTrees
-from agentq.searching.run import call
 from agentq.searching.selection import NEED_PRIORS, SearchSettings, check_return, forest_for, priors
 from agentq.searching.session import TRIES, SearchSession
 from agentq.seeds import Stream, task_seed
@@ -156,7 +156,7 @@ class TreeSearch:
     async def close(self) -> None:
         """Close the sessions that the search made."""
         for session in self.sessions[1:]:
-            await call(session.env, session.env.close)
+            await close(session.env)
         del self.sessions[1:]
 
     def _session(self, env: Env) -> SearchSession:

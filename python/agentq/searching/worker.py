@@ -27,7 +27,6 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module
 from multiprocessing.connection import Connection
@@ -43,7 +42,6 @@ from agentq.store.packed import pack
 from agentq.store.partial import PartialTree
 
 RELEASE_EVERY_S = 5.0  # a release takes tens of milliseconds
-MOST_CALLS = 256  # of environments at once, each in a thread
 GRACE_S = 3.0  # time for workers to end by themselves
 
 
@@ -118,7 +116,6 @@ class _Serving:
         """Follow messages until the connection is closed, which ends the process."""
         inbox: asyncio.Queue[tuple[Any, ...]] = asyncio.Queue()
         loop, running = asyncio.get_running_loop(), set[asyncio.Task[None]]()
-        loop.set_default_executor(ThreadPoolExecutor(MOST_CALLS))
         threading.Thread(target=self._receive, args=(loop, inbox), daemon=True).start()
         while True:
             what, *values = await inbox.get()

@@ -68,8 +68,9 @@ def _keep(name: str, session: Connection) -> None:
 @atexit.register
 def _close() -> None:
     for session in list(Connection.live):
-        with contextlib.suppress(EnvError):
-            session.call(Closed, "close", CLOSE_S)
+        with contextlib.suppress(EnvError, ConfigError):
+            if not session.busy:  # else a thread still waits for an answer
+                session.call(Closed, "close", CLOSE_S)
         session.hang_up()
 
 

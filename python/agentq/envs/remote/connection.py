@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import select
+import selectors
 import time
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ from agentq.envs.remote.env_process import PROTOCOL
 from agentq.envs.remote.stream import Until
 from agentq.envs.remote.token import find
 from agentq.envs.replies import AboutReply, Count, R, Reply, one_line, read
-from agentq.errors import EnvError
+from agentq.errors import ConfigError, EnvError
 
 HELLO_S = 300.0  # for a session to start and greet: environments may load data
 
@@ -38,7 +38,7 @@ class Closed(Reply):
 
 
 class Connection:
-    """One connection. Any failure raises SessionLost and disconnects.
+    """One connection. Any failure raises SessionLost and disconnects; one that the server calls final, ConfigError.
 
     `live` holds all open connections, so that garbage collection does not close their sockets.
     """
@@ -48,6 +48,7 @@ class Connection:
     def __init__(self, at: str) -> None:
         self.at = at
         self._numbers = itertools.count(1)
+        self.busy = False
         try:
             self._socket = address.connect(at, HELLO_S)
         except OSError as error:
@@ -60,6 +61,9 @@ class Connection:
         """The server's reply to a call within `deadline_s`."""
         try:
             answer = self._ask(call, deadline_s, args)
+        except ConfigError:
+            self.hang_up()
+            raise
         except TimeoutError:
             lost = f"{call} must be answered within {deadline_s:g} s; got nothing"
         except (OSError, ValueError, RecursionError) as error:
@@ -81,12 +85,16 @@ class Connection:
             raise ValueError(f"a call of {len(body)} bytes; at most {wire.CALL_BYTES} may be sent")
         end = time.monotonic() + deadline_s
         self._socket.settimeout(deadline_s)
+        self.busy = True  # until it has answered
         with self._socket.makefile("wb") as stream:
             wire.write_body(stream, body)
         answer = wire.read(Until(self._socket, lambda: end), wire.REPLY_BYTES)
+        self.busy = False
         if answer is None:
             raise SessionLost(f"the server at {self.at} must answer {call}; it hung up")
         if answer.get("error"):
+            if answer.get("final") is True:
+                raise ConfigError(one_line(str(answer["error"])))
             raise SessionLost(str(answer["error"]))
         if answer.get("id") != number:
             raise ValueError(f"a reply must have the id of its call ({number}); got {str(answer.get('id'))[:40]}")
@@ -94,7 +102,11 @@ class Connection:
 
     def alive(self) -> bool:
         """Whether the server still holds an idle session open."""
-        return not select.select([self._socket], [], [], 0)[0]
+        with getattr(
+            selectors, "PollSelector", selectors.SelectSelector
+        )() as ready:  # poll knows no highest descriptor
+            ready.register(self._socket, selectors.EVENT_READ)
+            return not ready.select(0)
 
     def hang_up(self) -> None:
         """Disconnect; the server ends the process."""

@@ -18,7 +18,7 @@ from typing import Any
 
 from agentq.envs import contract
 from agentq.envs.browser import processes, wire
-from agentq.errors import AgentqError, ConfigError
+from agentq.errors import AgentqError, ConfigError, EnvError
 
 PROTOCOL = 1
 CALLS = ("hello", "reset", "step", "expert", "close")
@@ -53,15 +53,18 @@ class ServedEnv:
 
     def answer(self, message: wire.Message) -> wire.Message:
         """The reply to a message. A failure becomes one line; the session can then no longer be used."""
+        final = {}
         try:
             if message.get("call") not in CALLS:
-                raise ConfigError(f"call must be one of {', '.join(CALLS)}; got {message.get('call')}")
+                raise EnvError(f"call must be one of {', '.join(CALLS)}; got {message.get('call')}")
             return {"id": message.get("id", 0), "result": getattr(self, message["call"])(**message.get("args", {}))}
         except AgentqError as error:
             said = str(error)
+            if isinstance(error, ConfigError) and message.get("call") != "hello":
+                final = {"final": True}
         except Exception as error:  # raised by the environment
             said = f"{type(error).__name__}: {error}"
-        return {"id": message.get("id", 0), "error": said.strip().split("\n", 1)[0]}
+        return {"id": message.get("id", 0), "error": said.strip().split("\n", 1)[0], **final}
 
     def hello(self, protocol: int) -> dict[str, Any]:
         """The environment and its limits."""
@@ -73,21 +76,34 @@ class ServedEnv:
 
     def reset(self, seed: int) -> dict[str, Any]:
         """Start the episode of `seed`."""
-        return dict(self.env.reset(seed))
+        return self._told("reset", self.env.reset(seed))
 
     def step(self, command: str, element: int | None, text: str | None) -> dict[str, Any]:
         """Take one command."""
-        return dict(self.env.step(command, element, text))
+        return self._told("step", self.env.step(command, element, text))
 
     def expert(self) -> dict[str, Any]:
         """The next step of the environment's expert."""
-        return dict(self.env.expert())
+        return self._told("expert", self.env.expert())
 
     def close(self) -> dict[str, Any]:
         """Let the environment clean up."""
         if hasattr(self.env, "close"):
             self.env.close()
         return {}
+
+    def _told(self, method: str, found: Any) -> dict[str, Any]:
+        """What a method returned. Raises ConfigError if the protocol cannot say it: then the class itself is wrong."""
+        told: dict[str, Any] = contract.plain(found)
+        wrong = "" if isinstance(told, dict) else f"input should be a valid dictionary, not {type(found).__name__}"
+        try:
+            wire.encode(told)
+        except (TypeError, ValueError, RecursionError) as error:
+            wrong = str(error)
+        if wrong:
+            place = contract.place(getattr(self.env, method))
+            raise ConfigError(f"{place}{method} must return what docs/protocol.md names; got {wrong}")
+        return told
 
 
 def _read(stream: Any, inbox: queue.SimpleQueue[wire.Message | str]) -> None:
@@ -112,10 +128,7 @@ def main() -> None:
     while True:
         asked = inbox.get()
         reply = {"id": 0, "error": asked} if isinstance(asked, str) else session.answer(asked)
-        try:
-            wire.write(replies, reply, wire.REPLY_BYTES)
-        except TypeError as error:
-            wire.write(replies, {"id": reply["id"], "error": f"what an environment returns must be JSON; got {error}"})
+        wire.write(replies, reply, wire.REPLY_BYTES)
 
 
 if __name__ == "__main__":

@@ -134,7 +134,9 @@ class EnvServer:
         given = args.pop("token", None) if isinstance(args, dict) else None
         if self.token is not None and not self.token.accepts(given):
             needed = f"{VARIABLE} must be the token of the server at {self.at}"
-            _refuse(connection, hello.get("id", 0), f"{needed}; got {'none' if given is None else 'another'}")
+            _refuse(
+                connection, hello.get("id", 0), f"{needed}; got {'none' if given is None else 'another'}", final=True
+            )
             return None
         return hello
 
@@ -154,11 +156,14 @@ class EnvServer:
             self._free.release()
 
 
-def _refuse(connection: socket.socket, number: Any, error: str) -> None:
-    """Reply and stop. Further input is read and dropped; otherwise the reply could be lost."""
+def _refuse(connection: socket.socket, number: Any, error: str, final: bool = False) -> None:
+    """Reply and stop. Further input is read and dropped; otherwise the reply could be lost.
+
+    `final`: another attempt would end in the same way.
+    """
     connection.settimeout(_WAIT_S)
     with connection.makefile("wb") as replies:
-        wire.write(replies, {"id": number, "error": error})
+        wire.write(replies, {"id": number, "error": error, **({"final": True} if final else {})})
     connection.shutdown(socket.SHUT_WR)
     end = time.monotonic() + _LINGER_S
     with contextlib.suppress(TimeoutError):

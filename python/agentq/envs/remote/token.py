@@ -7,6 +7,7 @@ other client sets AGENTQ_ENV_TOKEN, which a server reads too. A Unix socket need
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import secrets
 import socket
@@ -24,6 +25,13 @@ def folder() -> Path:
     return Path(os.path.expanduser("~")) / ".cache" / "agentq" / "tokens"
 
 
+def name_of(at: str) -> str:
+    """The name of the file for an address; it has this machine's if every machine has such an address."""
+    host = at.rpartition(":")[0]
+    everywhere = host == "0.0.0.0" or host.startswith("127.")
+    return f"{at}@{socket.gethostname()}" if everywhere else at
+
+
 class Token:
     """A server's token: the environment variable's, or a new one, which is in `file` until it is closed."""
 
@@ -31,16 +39,17 @@ class Token:
         self.value = os.environ.get(VARIABLE, "")
         self.file: Path | None = None
         if not self.value:
-            self.value, self.file = secrets.token_urlsafe(24), folder() / at
+            self.value, self.file = secrets.token_urlsafe(24), folder() / name_of(at)
             self._lock = self._write(self.file)
         elif len(self.value) not in _LENGTHS:
             raise ConfigError(f"{VARIABLE} must have 16 to 256 characters; got {len(self.value)}")
 
     def _write(self, file: Path) -> int:
-        """Replace the file of an earlier server at this address, and remove files of killed servers."""
+        """Replace the file of an earlier server at this address, and remove files of killed servers of this machine."""
         try:
             file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for each in (file, *filter(processes.is_stale, file.parent.iterdir())):
+            ours = file.parent.glob(f"*@{glob.escape(socket.gethostname())}")  # others' locks may not be seen here
+            for each in (file, *filter(processes.is_stale, ours)):
                 each.unlink(missing_ok=True)
             with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
                 stream.write(self.value)
@@ -76,5 +85,5 @@ def find(connected: socket.socket) -> str:
         return ""  # it has disconnected
     for each in (host, "0.0.0.0") if is_here else (host,):
         with contextlib.suppress(OSError, ValueError):
-            return (folder() / f"{each}:{port}").read_text()
+            return (folder() / name_of(f"{each}:{port}")).read_text()
     return ""
