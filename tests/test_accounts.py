@@ -285,7 +285,10 @@ def test_a_server_is_measured_without_torch(tmp_path: Path) -> None:
         done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["rungs"][0]["n"] == 2
-        searching = [*words[:3], str(tmp_path / "other"), *words[4:], "--search"]  # its critic is the embedded base
+        searching = [*words[:3], str(tmp_path / "other"), *words[4:], "--search"]  # its critic is the server's model
+        done = subprocess.run([sys.executable, "-c", code, *searching], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        searching = [*words[:3], str(tmp_path / "third"), *words[4:], "--search", "--base=embedded"]
         done = subprocess.run([sys.executable, "-c", code, *searching], capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "agentq eval needs torch: pip install 'agentq-search[train]'" in done.stderr
 
