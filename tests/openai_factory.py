@@ -237,7 +237,7 @@ class _Handler(BaseHTTPRequestHandler):
         match fault:
             case "429" | "503":
                 self._send({"error": {"message": "slow down"}}, status=int(fault), headers={"Retry-After": "0.02"})
-            case "400" | "500":
+            case "400" | "401" | "500":
                 self._send({"error": {"message": "it\nhurts"}}, status=int(fault))
             case "stall":
                 fake.stalled.set()

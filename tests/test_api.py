@@ -172,6 +172,7 @@ def test_the_twins_are_one_function_each() -> None:
         sync, twin = getattr(agentq, name), getattr(agentq, f"{name}_async")
         assert inspect.signature(sync) == inspect.signature(twin)
         assert inspect.iscoroutinefunction(twin) and not inspect.iscoroutinefunction(sync)
+        assert f"`{name}_async` is the same" in (sync.__doc__ or "") or name == "train"
 
 
 def test_search_works_where_a_loop_runs_already() -> None:
@@ -249,6 +250,12 @@ def test_search_has_the_defaults_of_the_settings() -> None:
         ),
         (lambda: agentq.search(Count, 0, lambda h, k: "STOP"), ModelError, "must return a list of texts; got 'STOP'"),
         (lambda: agentq.search(Count, 0, lambda h, k: ["STOP"] * 6), ModelError, "1 to k texts, here at most 5; got 6"),
+        (
+            lambda: agentq.evaluate(Count, both, 1),
+            ConfigError,
+            "got a function of (history, k): the order is search(env, task, policy) and evaluate(policy, env)",
+        ),
+        (lambda: agentq.search(both, 0, Count), ConfigError, "env must be an environment, or made without arguments;"),
         (lambda: agentq.search(Count, "x", both), ConfigError, "task must be a Task or an integer, its seed; got 'x'"),
         (lambda: agentq.train("rft", out="never", run=3), ConfigError, "run must be a dict of settings; got 3"),
         (lambda: agentq.search(Count, 0, both, critic=7), ConfigError, "(history, actions) -> scores, or the name"),

@@ -254,6 +254,14 @@ def test_cli_help_of_a_command_says_of_each_argument_what_is_written(capsys: pyt
             assert "".join(said.split()) in shown
 
 
+@pytest.mark.parametrize("name", ["resume", "fork"])
+def test_cli_help_of_a_command_that_takes_settings_says_so(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name, "--help"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].startswith(f"usage: agentq {name} ") and shown[0].endswith(" RUN [--SECTION.KEY VALUE ...]")
+    assert name != "fork" or shown[2].startswith("Copy a run, to continue the copy with other settings")
+
+
 def test_cli_help_of_train_says_how_to_list_the_settings_of_a_recipe(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "--help"]) == 0
     assert capsys.readouterr().out.endswith("agentq train RECIPE --help lists the settings of a recipe.\n")
@@ -267,10 +275,23 @@ def test_cli_help_of_train_says_how_to_list_the_settings_of_a_recipe(capsys: pyt
         (["train"], "RECIPE must be given; agentq train --help says what it takes"),
         (["demo", "--sed", "3"], "no option --sed of agentq demo; did you mean '--seed'?"),
         (["eval", "x", "--num_tasks=3"], "no option --num_tasks of agentq eval; did you mean --eval.num_tasks?"),
+        (
+            ["train", "rft", "--num_tasks", "3"],
+            "no option --num_tasks of agentq train; did you mean --run.num_tasks or --eval.num_tasks or "
+            "--rft.num_tasks?",
+        ),
         (["eval", "x", "--eval.tasks=3"], "command line: unknown key 'eval.tasks'; did you mean 'eval.num_tasks'?"),
         (
             ["eval", "x", "--eval.n=3"],
-            "command line: unknown key 'eval.n'; known: eval.num_tasks, eval.repeat_temperature, eval.split, "
+            "command line: unknown key 'eval.n'; did you mean 'eval.num_tasks'?",
+        ),
+        (
+            ["demo", "--eval.n=3"],
+            "command line: unknown key 'eval.n'; did you mean 'eval.num_iterations' or 'eval.num_tasks'?",
+        ),
+        (
+            ["eval", "x", "--eval.x=3"],
+            "command line: unknown key 'eval.x'; known: eval.num_tasks, eval.repeat_temperature, eval.split, "
             "eval.temperature",
         ),
         (

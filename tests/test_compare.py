@@ -262,7 +262,7 @@ def test_what_cannot_be_compared_is_refused_with_one_line(
     monkeypatch.chdir(runs)
     assert main(["compare", *words]) == 2
     shown = capsys.readouterr().err
-    assert told in shown and shown.count("\n") == 1
+    assert told in shown and shown.count("\n") == 1 and shown.count("agentq:") == 1
 
 
 def test_what_is_shared_of_an_unfinished_measurement_is_compared() -> None:

@@ -157,7 +157,20 @@ def written(folder: Path, **methods: str) -> str:
             ConfigError,
             "got the unknown field 'done'; its fields are text, url, reward, terminated, truncated, success",
         ),
-        ({"step": "async " + GOOD["step"]}, ConfigError, "got a coroutine: write def, not async def"),
+        ({"step": "async " + GOOD["step"]}, ConfigError, "whose step is a plain function; got a coroutine: write def"),
+        (
+            {
+                "step": GOOD["step"].replace("def step", "async def later")
+                + "\n    def step(self, *a): return self.later(*a)"
+            },
+            ConfigError,
+            "step must return what docs/protocol.md names; got a coroutine: write def, not async def",
+        ),
+        (
+            {"step": GOOD["step"].replace("'terminated'", "'success': 2, 'terminated'")},
+            ConfigError,
+            "got success: must be true or false, or 0 or 1, not 2",
+        ),
         ({"more": "max_steps = 0"}, ConfigError, "max_steps: input should be greater than or equal to 1"),
         ({"reset": "def reset(self, seed): return 'page'"}, ConfigError, "reset must return what docs/protocol.md"),
         ({"step": "def step(self, c, e, t): return {'txt': ''}"}, ConfigError, "got text: field required"),
@@ -359,7 +372,7 @@ def test_metadata_is_not_read_for_names_that_agentq_knows(monkeypatch: pytest.Mo
         ({"step": GOOD["step"].replace("'terminated'", "'success': True, 'terminated'")}, "and the episode goes on"),
         (
             {"step": GOOD["step"].replace("'terminated'", "'success': element == 99999, 'terminated'")},
-            "CLICK [99999] is a success, and there is no such thing",
+            "returns an error_kind and is no success. Task 0: CLICK [99999] returned a success.",
         ),
         ({"reset": GOOD["reset"].replace("[1]'", "[1]' + '\\ntext a b c' * 3000")}, "a page must fit 4000 tokens"),
         ({"reset": GOOD["reset"].replace("'Do it'", "str(hash('Do it'))")}, "Task 0: instruction: '"),
@@ -395,13 +408,19 @@ def test_success_may_be_whatever_checkers_return(told: str, success: bool, tmp_p
 
 def test_the_check_advises_where_search_can_live_with_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     one_list = GOOD["reset"].replace("'Do it'", "f'Do {seed % 5}'")
+    place = 'see "A benchmark with a list of tasks" in docs/protocol.md.\n'
     assert main(["env", "check", written(tmp_path, reset=one_list), "--tasks", "2"]) == 0
     told = capsys.readouterr().out
     assert "BROKEN" not in told and told.count("warn ") == 2
-    assert "CLICK [99999], which is not there, has no error_kind" in told
-    assert "5 of the first 8 train tasks differ, so rates are measured on fewer" in told
+    assert "CLICK [99999] returned none, so the agent is not told and reports do not count it: return {'text'" in told
+    assert "absent  Every state can be restored" in told and ".:" not in told and ".." not in told
+    assert "Only 5 of 8 train and 5 of 8 validation and 5 of 8 test tasks are distinct; 8 of 8 validation" in told
+    assert "8 of 8 test tasks are also train or validation tasks. A rate is" in told and place in told
     assert main(["env", "check", written(tmp_path, reset=one_list.replace("% 5", "% 1_000_000_000"))]) == 0
-    assert "20 of the first 20 validation tasks are training tasks" in capsys.readouterr().out
+    assert " splits. 20 of 20 validation tasks are also train tasks; 20 of 20 test" in capsys.readouterr().out
+    pages = one_list.replace("% 5", "% 1").replace("[1]'", "[1] {seed}'").replace("'text': '", "'text': f'")
+    assert main(["env", "check", written(tmp_path, reset=pages), "--tasks", "1"]) == 0
+    assert "holds   Tasks differ, within a split and between splits.\n" in capsys.readouterr().out
 
 
 def test_the_check_prints_one_object(capsys: pytest.CaptureFixture[str]) -> None:
@@ -433,7 +452,9 @@ class Looped(Plain):
 
 
 def test_the_check_says_what_it_could_not_try_and_what_fails_in_a_loop(tmp_path: Path) -> None:
-    found = [each.said for each in check(registered(Picky), 1)]
+    told = list(check(registered(Picky), 1))
+    assert str(told[0]).startswith("unknown Equal resets") and "pages. " not in str(told[0])
+    found = [each.said for each in told]
     assert found.count(UNTRIED) == 2  # repeats and pays; it has no way back, and is in this process alone
     broken = [each for each in check(registered(Looped, "looped"), 1) if each.holds is False]
     assert len(broken) == 1 and "asyncio.run() cannot be called from a running event loop" in broken[0].said

@@ -27,6 +27,7 @@ from agentq.policies.renderer import load_renderer
 from agentq.recipes import memory
 from tests.openai_factory import fake_openai
 
+ROOT = Path(__file__).parents[1]
 TEMPLATE = (
     "{% for m in messages %}{% if m['role'] == 'assistant' %}<|assistant|>{{ m['content'] }}<|end|>"
     "{% else %}<|user|>{{ m['content'] }}{% endif %}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
@@ -115,6 +116,39 @@ def test_a_broken_environment_of_ones_own_is_named(tmp_path: Path) -> None:
     )
     found = dict(examine(embedded_base(), f"{site}:Site", [acting.environment]))["environment"]
     assert found.verdict == "fail" and found.remedy == f"agentq env check {site}:Site"
+
+
+@pytest.mark.parametrize(
+    ("changed", "failed", "others"),
+    [
+        ("", [], {}),
+        ("success': element == 99999 or won", ["environment"], {}),
+        (
+            "reset",
+            ["environment"],
+            {"context": "the environment check failed", "actions": "the environment check failed"},
+        ),
+    ],
+)
+def test_the_readmes_environment_is_examined(
+    changed: str, failed: list[str], others: dict[str, str], tmp_path: Path
+) -> None:
+    site, source = tmp_path / "site.py", (ROOT / "examples" / "search_own_env.py").read_text()
+    source = source[source.index("class Count") : source.index("def model")]
+    if changed == "reset":
+        source = source.replace(
+            "        self.goal, self.count = ", "        raise RuntimeError('no page')\n        _ = "
+        )
+    elif changed:
+        source = source.replace('success": won', 'success": element == 99999 or won').replace(
+            'command == "STOP"}', 'command == "STOP" or element == 99999}'
+        )
+    site.write_text(source)
+    every = (reading.tokenizer, reading.model, acting.environment, acting.context, acting.actions, reading.system_role)
+    found = dict(examine(embedded_base(), f"{site}:Count", every))
+    assert [name for name, diagnosis in found.items() if diagnosis.verdict == "fail"] == failed
+    skipped = {name: diagnosis.found for name, diagnosis in found.items() if diagnosis.verdict == "skipped"}
+    assert skipped == others
 
 
 # a broken machine

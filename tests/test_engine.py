@@ -250,7 +250,8 @@ def test_tokenizer_keeps_any_text(engine: TransformersEngine, text: str) -> None
 
 
 def test_load_checkpoint_names_a_missing_or_unfitting_checkpoint(checkpoint: Path, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="must be a transformers checkpoint by name or path"):
+    must = "must be a transformers checkpoint by name or path, or a server's, https://HOST/v1#MODEL; got "
+    with pytest.raises(ModelError, match=must):
         TransformersEngine(tmp_path / "nothing")
     tokenizer = TransformersEngine(checkpoint).renderer.tokenizer
     tokenizer.add_tokens([f"new{i}" for i in range(5)])

@@ -15,6 +15,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import agentq
+from agentq.envs.browser.pool import BrowserPool
 from agentq.export import export
 from agentq.policies.renderer import load_renderer
 from agentq.store.run import RunStore
@@ -93,6 +94,13 @@ def test_export_the_pairs_of_a_run(base: Path, tmp_path: Path) -> None:
 def test_evaluate_a_checkpoint(base: Path) -> None:
     printed = run("evaluate_checkpoint", base)
     assert re.match(r"\d+ of 20 tasks \(\d+\.\d %, 95 % interval \d+\.\d - \d+\.\d\)\n(solved|failed) in ", printed)
+
+
+@pytest.mark.browser
+@pytest.mark.rest
+def test_your_own_site_in_chromium(browser: BrowserPool) -> None:
+    printed = run("own_site")
+    assert "solved in 3 steps" in printed and "TYPE [1] Guest 0" in printed
 
 
 def test_plan_with_the_search_core_alone() -> None:

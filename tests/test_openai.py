@@ -227,6 +227,7 @@ def test_a_fault_changes_no_sample(vllm: FakeOpenAI, open_engine: Callable[..., 
     ("fault", "settings", "message", "attempts"),
     [
         ("400", {}, r"must accept agentq's request; got HTTP 400: .*it hurts", 1),
+        ("401", {}, r"got HTTP 401: .*; put the server's key in OPENAI_API_KEY$", 1),
         ("malformed", {}, r"#tiny must give OpenAI's answers; got Invalid JSON: .*, 4 times", 4),
         ("counts", {}, r"got (\d+) token ids with \d+ log-probabilities, 4 times", 4),
         ("no choices", {}, "got 0 of 3 choices, 4 times", 4),

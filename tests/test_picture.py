@@ -10,7 +10,7 @@ from lxml import etree
 
 from agentq.report.picture import svg_picture, text_picture
 from agentq.results import SearchResult
-from agentq.store.records import TreeRecord
+from agentq.store.records import EXHAUSTED, TreeRecord
 from tests.records_factory import click, make_proposal, make_tree
 
 # node:   0 -> 1, 2, 3;  1 -> 4, 5;  2 -> 6;  6 -> 7;  5 is a success, 3 was never tried
@@ -47,6 +47,18 @@ def test_text_picture_by_hand(tree: TreeRecord) -> None:
         "  └─ CLICK [2]     N 1   Q 0.00  a rollout of 3 steps, loop",
         "proposed and not tried: 1",
     ]
+
+
+def test_text_picture_says_what_is_searched_completely(tree: TreeRecord) -> None:
+    tree.flags = np.where(np.isin(np.arange(8), [2, 3, 5, 6, 7]), EXHAUSTED, 0)  # 3 was never tried
+    assert [line.split("  ")[-1].strip() for line in text_picture(tree).splitlines()[2:-1]] == [
+        "Q 0.67",
+        "Q 0.00",
+        "success, done",
+        "a rollout of 3 steps, loop, done",
+    ]
+    tree.flags, tree.visit_count = np.full(8, EXHAUSTED), np.minimum(tree.visit_count, 1)
+    assert text_picture(tree).splitlines()[1] == "1 rollout, 8 nodes, solved in 2 steps, searched completely"
 
 
 def test_text_picture_keeps_the_best_path_and_the_most_visited(tree: TreeRecord) -> None:

@@ -102,16 +102,15 @@ def _made(make: Make, name: str) -> Any:
 def _check_maker(make: Make, name: str) -> None:
     """Raises ConfigError if `make` needs arguments, such as a policy given in place of the environment."""
     try:
-        signature = inspect.signature(make)
+        signature = inspect.signature(make, follow_wrapped=False)
+    except ValueError:  # it is not written in Python
+        return
+    try:
         signature.bind()
     except TypeError:
-        what = "a class" if isinstance(make, type) else "a function"
+        got = f"a {'class' if isinstance(make, type) else 'function'} of ({', '.join(signature.parameters)})"
         order = ": the order is search(env, task, policy) and evaluate(policy, env)" if name == "env" else ""
-        raise ConfigError(
-            f"{name} must be an environment, or made without arguments; got {what} of {signature}{order}"
-        ) from None
-    except ValueError:  # it is not written in Python
-        pass
+        raise ConfigError(f"{name} must be an environment, or made without arguments; got {got}{order}") from None
 
 
 def _file(called: Callable[..., Any] | None) -> str:

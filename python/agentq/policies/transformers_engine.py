@@ -238,10 +238,9 @@ def load_checkpoint(
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         if says_no_memory(error):
             raise MemoryError(f"{path}: {first}") from error
-        raise ModelError(
-            "the model must be a transformers checkpoint by name or path, or a server's, https://HOST/v1#MODEL; "
-            f"got {path}: {first}"
-        ) from error
+        served = "" if Path(path).exists() else ", or a server's, https://HOST/v1#MODEL"
+        must = f"the model must be a transformers checkpoint by name or path{served}"
+        raise ModelError(f"{must}; got {path}: {first}") from error
     if absent := sorted(info["missing_keys"]):  # transformers would initialise them at random
         first = f"{path} without {len(absent)}, such as {absent[0]}"
         raise ModelError(f"the checkpoint must hold every weight; got {first}")
