@@ -278,11 +278,14 @@ def test_adapters_are_served_on_the_base_they_are_made_for(base: Path, tmp_path:
         check_same(base, f"vllm:{other}")
 
 
-@pytest.mark.parametrize(("critic", "loaded"), [("none", 1), ("itself", 1), ("base", 2)])
+@pytest.mark.parametrize(
+    ("critic", "more", "loaded"),
+    [("none", [], 1), ("itself", [], 1), ("base", [], 1), ("base", ["--base=embedded"], 2)],
+)
 def test_a_search_loads_the_base_only_as_its_critic(
-    critic: str, loaded: int, base: Path, tmp_path: Path, made_engines: list[str | Path]
+    critic: str, more: list[str], loaded: int, base: Path, tmp_path: Path, made_engines: list[str | Path]
 ) -> None:
     named = str(base) if critic == "itself" else critic
     sizes = ["--eval.num_tasks=1", "--eval.num_iterations=1", "--search.num_proposals=2"]
     words = ["eval", str(base), "--search", f"--critic.model={named}", *sizes, f"--out={tmp_path / 'run'}", "--json"]
-    assert main([*words, "--run.executor=inline"]) == 0 and len(made_engines) == loaded
+    assert main([*words, *more, "--run.executor=inline"]) == 0 and len(made_engines) == loaded
