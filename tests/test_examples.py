@@ -96,6 +96,14 @@ def test_evaluate_a_checkpoint(base: Path) -> None:
     assert re.match(r"\d+ of 20 tasks \(\d+\.\d %, 95 % interval \d+\.\d - \d+\.\d\)\n(solved|failed) in ", printed)
 
 
+@pytest.mark.rest
+def test_the_loop_by_hand_gains(tmp_path: Path) -> None:
+    printed = run("loop", ROOT / "python" / "agentq" / "models" / "base", tmp_path / "new")
+    before, after = (int(found) for found in re.findall(r"(\d+) of 60 tasks \(", printed))
+    assert re.search(r"[1-9]\d* of 32 tasks solved by search, [1-9]\d* pairs", printed) and after > before + 5
+    assert (tmp_path / "new" / "model.safetensors").is_file()
+
+
 @pytest.mark.browser
 @pytest.mark.rest
 def test_your_own_site_in_chromium(browser: BrowserPool) -> None:
