@@ -22,26 +22,15 @@ from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.transformers_engine import TransformersEngine
 from agentq.searching.run import wait_for
 from agentq.types import EnvAction, History
+from tests.count_world import Counting
 from tests.openai_factory import fake_openai
 from tests.remote_lab import OWN
 
 
-class Count:
-    """Count to a number and stop. `closed` counts the sessions that were closed."""
+class Count(Counting):
+    """Counts. `closed` counts the sessions that were closed."""
 
-    name, max_steps, closed = "count", 6, 0
-
-    def reset(self, seed: int) -> dict[str, Any]:
-        self.goal, self.count = 2 + seed % 3, 0
-        return {"instruction": f"Count to {self.goal} and stop", "text": self.page()}
-
-    def step(self, command: str, element: int | None, text: str | None) -> dict[str, Any]:
-        self.count += command == "CLICK"
-        won = command == "STOP" and self.count == self.goal
-        return {"text": self.page(), "reward": float(won), "success": won, "terminated": command == "STOP"}
-
-    def page(self) -> str:
-        return f"count {self.count}\nbutton Up [1]"
+    closed = 0
 
     def close(self) -> None:
         type(self).closed += 1

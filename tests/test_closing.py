@@ -37,31 +37,19 @@ from agentq.searching.rollout import RolloutSettings
 from agentq.searching.run import each, wait_for
 from agentq.searching.selection import SearchSettings
 from agentq.types import Command, EnvAction, History, Proposal, StepResult
+from tests.count_world import Counting
 
 UP, STOP = EnvAction(Command.CLICK, 1), EnvAction(Command.STOP)
 
 
-class Count:
-    """Count to a number and stop. `alive` has the instances that were made and are not closed."""
+class Count(Counting):
+    """Counts. `alive` has the instances that were made and are not closed."""
 
-    name, max_steps = "count", 6
     alive: ClassVar[list[Any]] = []
 
     def __init__(self) -> None:
         self.goal = self.count = 0
         self.alive.append(self)
-
-    def reset(self, seed: int) -> dict[str, Any]:
-        self.goal, self.count = 2 + seed % 3, 0
-        return {"instruction": f"Count to {self.goal} and stop", "text": self.page()}
-
-    def step(self, command: str, element: int | None, text: str | None) -> dict[str, Any]:
-        self.count += command == "CLICK"
-        won = command == "STOP" and self.count == self.goal
-        return {"text": self.page(), "reward": float(won), "success": won, "terminated": command == "STOP"}
-
-    def page(self) -> str:
-        return f"count {self.count}\nbutton Up [1]"
 
     def expert(self) -> dict[str, Any]:
         return {"command": "STOP"} if self.count == self.goal else {"command": "CLICK", "element": 1}
@@ -78,7 +66,7 @@ class Forked(Count):
 
 
 class Alone(Count):
-    """Of which one instance at a time may be open, such as a game on a fixed port."""
+    """A world that only one instance at a time can open, such as a game on a fixed port."""
 
     def __init__(self) -> None:
         if self.alive:

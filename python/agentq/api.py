@@ -24,7 +24,7 @@ from agentq.envs import own
 from agentq.envs.calls import close, session
 from agentq.envs.protocol import BROKEN_IN_A_ROW, Env
 from agentq.errors import ConfigError, require
-from agentq.policies.engine_names import check_checkpoint, make_engine, read_name
+from agentq.policies.engine_names import MODEL, check_checkpoint, make_engine, read_name
 from agentq.policies.function_policy import Answer, FunctionPolicy
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.protocol import Engine, Policy
@@ -81,7 +81,7 @@ async def search_async(
     num_iterations: int = 8,
     num_proposals: int = 5,
     temperature: float = 0.8,
-    max_new_tokens: int = 96,
+    max_new_tokens: int = MODEL.max_new_tokens,
     selection: Selection = "ucb1",
     c_exp: float = 1.0,
     alpha: float = 1.0,
@@ -141,7 +141,7 @@ async def evaluate_async(
     split: Split | str = Split.TEST,
     temperature: float = 0.0,
     repeat_temperature: float = 0.0,
-    max_new_tokens: int = 96,
+    max_new_tokens: int = MODEL.max_new_tokens,
     seed: int = 0,
     in_flight: int = 32,
 ) -> Evaluation:

@@ -56,13 +56,14 @@ def check(name: str, num_tasks: int) -> Iterator[Finding]:
         return
     tried = any(case.accepted for case in cases)
     for promise in PROMISES:
-        found = _hold(promise, cases)
-        yield (
-            replace(found, holds=None, said=UNTRIED) if found.holds and promise in NEEDS_MOVES and not tried else found
-        )
+        yield _as_tried(_hold(promise, cases), tried or promise not in NEEDS_MOVES)
     yield _differ(name, num_tasks)
-    elsewhere = _hold_elsewhere(name, num_tasks)
-    yield replace(elsewhere, holds=None, said=UNTRIED) if elsewhere.holds and not tried else elsewhere
+    yield _as_tried(_hold_elsewhere(name, num_tasks), tried)
+
+
+def _as_tried(found: Finding, tried: bool) -> Finding:
+    """A finding; unknown if it holds and nothing was tried."""
+    return replace(found, holds=None, said=UNTRIED) if found.holds and not tried else found
 
 
 def _hold(promise: Callable[[Case], None], cases: list[Case]) -> Finding:
