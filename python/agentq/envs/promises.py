@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from agentq.envs.browser.budget import MAX_TOKENS, fit
-from agentq.envs.calls import call
+from agentq.envs.calls import call, session
 from agentq.envs.explore import refused
 from agentq.envs.protocol import Env, can_fork, can_restore
 from agentq.error_kinds import WORLD_FAULTS
@@ -159,14 +159,11 @@ def answers_in_a_loop(case: Case) -> None:
     """Its calls work within an event loop, from which search makes them."""
 
     async def walk() -> None:
-        env = case.make()
-        try:
+        async with session(case.make) as env:
             assert await call(env, env.reset, case.task), "reset must give a page"
             for action in case.actions:
                 result = await call(env, env.step, action)
                 assert result.error_kind not in WORLD_FAULTS, f"{action}: {result.error_kind}: {result.error_message}"
-        finally:
-            await call(env, env.close)
 
     asyncio.run(walk())
 

@@ -15,6 +15,7 @@ from agentq.envs.remote.token import find
 from agentq.envs.replies import AboutReply, Count, R, Reply, one_line, read
 from agentq.errors import ConfigError, EnvError
 
+_Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)  # poll knows no highest descriptor
 HELLO_S = 300.0  # for a session to start and greet: environments may load data
 
 
@@ -102,9 +103,7 @@ class Connection:
 
     def alive(self) -> bool:
         """Whether the server still holds an idle session open."""
-        with getattr(
-            selectors, "PollSelector", selectors.SelectSelector
-        )() as ready:  # poll knows no highest descriptor
+        with _Selector() as ready:
             ready.register(self._socket, selectors.EVENT_READ)
             return not ready.select(0)
 
