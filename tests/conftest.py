@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from agentq.envs import own
 from agentq.envs.browser.pool import BrowserPool
 from agentq.errors import MissingExtra
 
@@ -44,6 +45,19 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     finally:
         gc.freeze()
         gc.enable()
+
+
+def forget_environments() -> None:
+    """Close the sessions that are kept, and forget the names that tests have registered."""
+    own._close_kept()
+    own._made.clear()
+    own._known.clear()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _other_modules_know_no_environments_of_this_one() -> Iterator[None]:
+    yield
+    forget_environments()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

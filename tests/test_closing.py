@@ -37,6 +37,7 @@ from agentq.searching.rollout import RolloutSettings
 from agentq.searching.run import each, wait_for
 from agentq.searching.selection import SearchSettings
 from agentq.types import Command, EnvAction, History, Proposal, StepResult
+from tests.conftest import forget_environments
 from tests.count_world import Counting
 
 UP, STOP = EnvAction(Command.CLICK, 1), EnvAction(Command.STOP)
@@ -96,9 +97,7 @@ class Bound(Count):
 def forgets() -> Iterator[None]:
     Count.alive.clear()
     yield
-    own._close_kept()
-    own._made.clear()
-    own._known.clear()
+    forget_environments()
 
 
 def both(history: History, k: int) -> list[str]:
@@ -279,13 +278,14 @@ def test_work_that_is_cancelled_does_not_wait_for_a_call_that_hangs() -> None:
 
 
 HANGS = """
-import time, agentq
+import sys, time, agentq
 
 class Hangs:
     blocking, max_steps = True, 3
     def reset(self, seed): return {"instruction": "go", "text": "button Up [1]"}
     def step(self, command, element, text):
-        print("in a step", flush=True)
+        sys.stdout.write("in a step\\n")  # in one write, since two threads may be here at once
+        sys.stdout.flush()
         time.sleep(3600)
 
 agentq.evaluate(lambda history, k: ["STOP"], Hangs, 2)
@@ -295,10 +295,10 @@ agentq.evaluate(lambda history, k: ["STOP"], Hangs, 2)
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows sends no SIGINT to a process")
 def test_an_interrupt_ends_a_process_whose_environment_hangs() -> None:
     with subprocess.Popen([sys.executable, "-c", HANGS], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"in a step\n"
-        process.send_signal(signal.SIGINT)
         try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"in a step\n"
+            process.send_signal(signal.SIGINT)
             assert process.wait(30) != 0
         finally:
             process.kill()
