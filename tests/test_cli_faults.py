@@ -21,6 +21,9 @@ from agentq.recipes import find
 from agentq.store.run import RunStore
 
 
+QUICK = ("--eval.num_tasks=2", "--run.executor=inline")
+
+
 def failing(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have `agentq settings` fail."""
 
@@ -84,6 +87,26 @@ def test_an_error_is_an_object_where_the_result_would_be(
     assert (found["kind"], found["exit_code"]) == (kind, code)
     assert said.err.endswith(f"agentq: {found['message']}\n")
     assert main(["settings"]) == code and capsys.readouterr().out == ""
+
+
+def test_what_an_environment_prints_is_not_among_the_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "loud.py"
+    file.write_text(
+        "class Loud:\n"
+        "    max_steps = 2\n"
+        "    def reset(self, seed):\n"
+        "        print('reset', seed)\n"
+        "        return {'instruction': f'Press {seed}', 'text': 'button Go [1]'}\n"
+        "    def step(self, command, element, text):\n"
+        "        return {'text': 'heading Done', 'terminated': True}\n"
+    )
+    assert main(["env", "check", f"{file}:Loud", "--tasks", "2", "--json"]) in (0, 1)
+    said = capsys.readouterr()
+    assert json.loads(said.out)["tasks"] == 2 and "reset" in said.err
+    assert main(["eval", "embedded", "--env", f"{file}:Loud", "--out", str(tmp_path / "run"), "--json", *QUICK]) == 0
+    assert json.loads(capsys.readouterr().out)["rungs"][0]["n"] == 2
+    main(["env", "check", f"{file}:Loud", "--tasks", "2"])
+    assert "reset" in capsys.readouterr().out
 
 
 def test_the_line_to_go_on_with_can_be_pasted(

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from lxml import etree
 
+from agentq.evaluation.endings import NOT_CHOSEN, TAKEN_FOR
+from agentq.report.examples import explain
 from agentq.report.picture import svg_picture, text_picture
 from agentq.results import SearchResult
 from agentq.store.records import EXHAUSTED, TreeRecord
+from agentq.viewer.data import of_tree, tree_data
 from tests.records_factory import click, make_proposal, make_tree
 
 # node:   0 -> 1, 2, 3;  1 -> 4, 5;  2 -> 6;  6 -> 7;  5 is a success, 3 was never tried
@@ -47,6 +50,26 @@ def test_text_picture_by_hand(tree: TreeRecord) -> None:
         "  └─ CLICK [2]     N 1   Q 0.00  a rollout of 3 steps, loop",
         "proposed and not tried: 1",
     ]
+
+
+def test_pictures_stories_and_the_viewer_show_the_chosen_end_where_the_checker_did_not_tell(tree: TreeRecord) -> None:
+    tree.info |= {"checked": {"success": False, "return": 0.0, "steps": 2, "broken": False, "end": 4}}
+    assert text_picture(tree).splitlines()[1:5] == [
+        "4 rollouts, 8 nodes, not solved",  # 5 is a success to the judge alone
+        "* ├─ CLICK [1]     N 3   Q 0.67",
+        "* │  ├─ CLICK [4]  N 1   Q 0.00",
+        "  │  └─ CLICK [5]  N 2   Q 1.00  success, says the judge",
+    ]
+    shown = of_tree(tree)
+    data = tree_data(shown, None, [])
+    assert (shown.outcome, shown.stop, data["best"], data["judged"]) == ("failed", TAKEN_FOR, 4, True)
+    story = explain("eval", tree)
+    assert not story.succeeded and [c.action for m in story.moments for c in m.choices if c.taken] == [
+        "CLICK [1]",
+        "CLICK [4]",
+    ]
+    tree.info |= {"answers": [4, 5]}  # of a vote: the checker told each episode
+    assert text_picture(tree).splitlines()[4].endswith("success") and of_tree(tree).stop == NOT_CHOSEN
 
 
 def test_text_picture_says_what_is_searched_completely(tree: TreeRecord) -> None:

@@ -180,9 +180,9 @@ def test_warm_up_is_a_share_of_the_first_rounds_steps(store: RunStore) -> None:
     assert here._warmup(none, 4) == 0
 
 
-def test_a_round_begins_only_if_one_of_average_size_fits_the_limit(store: RunStore) -> None:
+def test_rounds_of_average_size_fit_the_limit(store: RunStore) -> None:
     for number, steps in ((1, 30), (2, 50)):
         store.set_note(f"grpo/round{number}/learn", {"env_steps": steps})
     limited = {n: round_of("grpo", store, [f"--run.max_env_steps={n}"], number=3) for n in (0, 119, 120)}
-    assert [rounds._affordable(r) for r in limited.values()] == [True, False, True]  # 80 so far, 40 a round
-    assert rounds._affordable(round_of("grpo", store, ["--run.max_env_steps=1"]))  # nothing is known of the first
+    assert [rounds._affordable(r) for r in limited.values()] == [10, 2, 3]  # of 10; 80 so far, 40 a round
+    assert rounds._affordable(round_of("grpo", store, ["--run.max_env_steps=1"])) == 10  # nothing is known of the first

@@ -26,7 +26,7 @@ from agentq.store.run import RunStore
 from agentq.types import CreditedTrajectory, Split
 from tests.learn_factory import plain_logps, sample, tiny_llama
 from tests.reads import keys, made, recorded_reads
-from tests.train_factory import TINY, Interrupts, run, same, weights
+from tests.train_factory import TINY, Interrupts, Quiet, run, same, weights
 
 TURNS = (sample([5, 6, 7], [8, 9, 3], [0.0] * 3), sample([5, 6, 8], [10, 3], [0.0] * 2), sample([9, 4], [3], [0.0]))
 
@@ -90,6 +90,16 @@ def test_the_learner_of_a_run_has_its_settings(base: Path) -> None:
     assert (learner.bf16, learner.gradient_checkpointing, learner.lora_rank) == (True, True, 2)
 
 
+class Plans(Quiet):
+    """Keeps the names of the stages of each plan."""
+
+    def __init__(self) -> None:
+        self.plans: list[list[str]] = []
+
+    def plan(self, stages: Any, in_flight: int) -> None:
+        self.plans.append([stage.name for stage in stages])
+
+
 def test_no_round_begins_that_would_exceed_the_budget(base: Path, tmp_path: Path) -> None:
     def steps(name: str) -> list[int]:
         with RunStore.read(tmp_path / name) as store:
@@ -106,7 +116,11 @@ def test_no_round_begins_that_would_exceed_the_budget(base: Path, tmp_path: Path
     limit = sum(each[:2]) * 3 // 2  # exactly what a third round of mean size would reach
     run("rloo", base, tmp_path / "exact", [*words, f"--run.max_env_steps={limit}"])
     assert steps("exact") == each[: 3 if sum(each[:2]) % 2 == 0 else 2]
-    run("rloo", base, tmp_path / "less", [*words, f"--run.max_env_steps={limit - 1}"])
+    shown = Plans()
+    run("rloo", base, tmp_path / "less", [*words, f"--run.max_env_steps={limit - 1}"], shown)
+    assert len(shown.plans[0]) == 9, shown.plans[0] and {name for name in shown.plans[-1] if "round" in name} <= {
+        f"rloo/round{n}/{part}" for n in (1, 2) for part in ("collect", "learn")
+    }
     assert steps("less") == each[:2]
     assert (tmp_path / "less" / "checkpoints" / "rloo").exists()
     with RunStore.read(tmp_path / "less") as store:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 from agentq.cli import DONE, REFUSED, learning, records, tools  # noqa: F401  they register their commands in this order
 from agentq.cli.completing import candidates
-from agentq.cli.parser import COMMANDS, Subcommand, setting_line
+from agentq.cli.parser import COMMANDS, Subcommand, json_alone, setting_line
 from agentq.errors import ConfigError, did_you_mean
 
 
@@ -17,7 +18,8 @@ def run(words: Sequence[str]) -> int:
         command, rest = COMMANDS[name], searching(words[len(name.split()) :])
         if {"-h", "--help"} & set(rest):
             return _show_help(command, rest)
-        return command.run(command.parse(rest))
+        with json_alone() if "--json" in rest else nullcontext():
+            return command.run(command.parse(rest))
     if name == "_words":  # what a shell's completion asks
         print(*candidates(words[1:]), sep="\n")
         return DONE

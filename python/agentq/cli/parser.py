@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TextIO
 
 from agentq.cli import DONE
 from agentq.errors import ConfigError, did_you_mean
@@ -103,8 +105,23 @@ def command(name: str, about: str, *arguments: Argument, settings: bool = False)
 
 def say(args: Namespace, result: dict[str, Any], text: str) -> int:
     """Print the result: as JSON, or as text. Returns the exit code."""
-    print(json.dumps(result) if args.json else text, flush=True)
+    print(json.dumps(result) if args.json else text, file=_results if args.json else None, flush=True)
     return DONE
+
+
+_results: TextIO | None = None  # where JSON goes; None: stdout
+
+
+@contextmanager
+def json_alone() -> Iterator[None]:
+    """Send to stderr whatever else is printed, by an environment or a recipe, so that stdout has the result alone."""
+    global _results
+    before, _results = _results, sys.stdout
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _results = before
 
 
 def setting_line(s: Setting) -> str:

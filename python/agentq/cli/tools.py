@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from argparse import Namespace
 from dataclasses import asdict
@@ -98,7 +97,7 @@ def check(args: Namespace) -> int:
     holds = all(finding.holds is not False for finding in found)
     if args.json:
         checks = [{"promise": each.promise, "holds": each.holds, "said": each.said} for each in found]
-        print(json.dumps({"env": args.name, "tasks": args.tasks, "holds": holds, "checks": checks}))
+        say(args, {"env": args.name, "tasks": args.tasks, "holds": holds, "checks": checks}, "")
     return DONE if holds else NOT_DONE
 
 
@@ -127,5 +126,5 @@ def doctor(args: Namespace) -> int:
             show_diagnosis(name, diagnosis)
     healthy = all(row["verdict"] != "fail" for row in rows)
     if args.json:
-        print(json.dumps({"model": str(model), "env": args.env, "healthy": healthy, "checks": rows}))
+        say(args, {"model": str(model), "env": args.env, "healthy": healthy, "checks": rows}, "")
     return DONE if healthy else NOT_DONE

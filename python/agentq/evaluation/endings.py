@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import NamedTuple
 
+from agentq.evaluation.outcomes import judged
 from agentq.store.records import TreeRecord
 from agentq.types import Command, Proposal, Step, StopReason, Trajectory
 
@@ -47,7 +48,7 @@ def end_of_tree(tree: TreeRecord) -> Ending:
     """The ending of a search, with the errors of all its rollouts."""
     won, found = bool(tree.success.any()), tree.info.get("checked")
     if found is not None:
-        missed = NOT_CHOSEN if "answers" in tree.info else TAKEN_FOR
+        missed = TAKEN_FOR if judged(tree) else NOT_CHOSEN
         stop = "" if found["success"] else missed if won else tree.fault or NOT_FOUND
     else:
         stop = "" if won else tree.fault or NOT_FOUND

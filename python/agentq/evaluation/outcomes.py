@@ -59,20 +59,37 @@ def best_end(tree: TreeRecord) -> int:
     return node
 
 
+def counted_end(tree: TreeRecord) -> int:
+    """The last node of the episode that counts: the chosen one where the checker did not tell the search.
+
+    Else `best_end`; also for records of versions that did not keep the end of the chosen episode.
+    """
+    found = tree.info.get("checked", {})
+    return int(found["end"]) if "end" in found else best_end(tree)
+
+
+def judged(tree: TreeRecord) -> bool:
+    """Whether a judge told the search of success, so that `tree.success` has the judge's verdicts."""
+    return "checked" in tree.info and "answers" not in tree.info  # the checker tells the episodes of a vote
+
+
+def solved(tree: TreeRecord) -> bool:
+    """Whether the task counts as solved: by any episode, or the chosen one where the checker did not tell."""
+    found = tree.info.get("checked")
+    return bool(tree.success.any() if found is None else found["success"])
+
+
 def best_episode(tree: TreeRecord) -> Trajectory:
     """The episode that ends at `best_end`. Its success is whether any episode of the tree solved the task."""
     return _episode(tree, best_end(tree), success=bool(tree.success.any()))
 
 
 def counted_episode(tree: TreeRecord) -> Trajectory:
-    """The episode that was chosen, with the checker's verdict on it, where the checker did not tell the search.
-
-    Else `best_episode`; also for records of versions that did not keep the end of the chosen episode.
-    """
+    """The episode at `counted_end`, with the checker's verdict on it; `best_episode` where all verdicts are its own."""
     found = tree.info.get("checked", {})
     if "end" not in found:
         return best_episode(tree)
-    return replace(_episode(tree, found["end"], success=found["success"]), return_=found["return"])
+    return replace(_episode(tree, counted_end(tree), success=solved(tree)), return_=found["return"])
 
 
 def _episode(tree: TreeRecord, end: int, *, success: bool) -> Trajectory:

@@ -14,7 +14,7 @@ from agentq.evaluation.stats import RungResult
 from agentq.recipes import agent_q, outcome_dpo, rft
 from agentq.recipes.accounts import Cost
 from agentq.recipes.pipeline import Pipeline
-from agentq.recipes.recipe import Recipe, S, stage_of
+from agentq.recipes.recipe import Recipe, S, stages_of
 from agentq.recipes.rounds import train
 from agentq.recipes.settings import Demo, Ladder, Training
 from agentq.store.files import write_json
@@ -110,8 +110,9 @@ def _stages(rung: Rung, settings: Training | Demo) -> Iterator[tuple[str, int]]:
     if rung.recipe:
         run = settings_of(rung.recipe, settings, rung.overrides(settings)).run
         for number in range(1, run.num_rounds + 1):
-            yield stage_of(rung.name, number), run.num_tasks * getattr(run, "group_size", 1)
-            yield stage_of(rung.name, number, "learn"), 0
+            collected, learnt = stages_of(rung.name, number)
+            yield collected, run.num_tasks * getattr(run, "group_size", 1)
+            yield learnt, 0
     yield f"{rung.name}/eval", settings.eval.num_tasks
 
 

@@ -6,7 +6,7 @@ A finished stage is not repeated. An interrupted stage continues with the missin
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import cached_property, partial
@@ -59,6 +59,7 @@ class Pipeline(Resources):
     ) -> None:
         super().__init__(settings, base, engines)
         self.store, self.status, self.workers = store, status, workers
+        self.planned: Sequence[tuple[str, int]] = ()
         for name, engine in self.engines.items():
             note_model(self.store.path, str(name), getattr(engine, "told", {}))
 
@@ -245,12 +246,18 @@ class Pipeline(Resources):
 
     def plan(self, stages: Sequence[tuple[str, int]]) -> None:
         """Tell the display of the stages that the run will have, with their numbers of items (0: unknown)."""
-        planned = []
+        self.planned, planned = stages, []
         for name, items in stages:
             note = self.store.note(name) or {}
             done = note.get("finished") or note.get("done") == items
             planned.append(Planned(name, items, note.get("seconds") if done else None))
         self.status.plan(planned, self.in_flight)
+
+    def leave_out(self, stages: Iterable[str]) -> None:
+        """Tell the display of stages that were planned and will not be needed."""
+        without = {*stages}
+        if without & {name for name, _ in self.planned}:
+            self.plan([stage for stage in self.planned if stage[0] not in without])
 
     def cost(self, *stages: str) -> Cost:
         """Cost of the stages, over all their interruptions."""

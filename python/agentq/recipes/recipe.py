@@ -100,6 +100,11 @@ def stage_of(name: str, number: int, part: Literal["collect", "learn"] = "collec
     return f"{name}/round{number}/{part}"
 
 
+def stages_of(name: str, number: int) -> tuple[str, str]:
+    """Names of the stages of a round."""
+    return stage_of(name, number), stage_of(name, number, "learn")
+
+
 def sampling_of(r: Round[Training]) -> RolloutSettings:
     """How the round's episodes are sampled."""
     return RolloutSettings(r.settings.temperature, r.seed, max_unreadable=r.settings.run.max_unreadable)

@@ -29,7 +29,7 @@ from agentq.recipes.again import FORK
 from agentq.recipes.launch import Launched, launched
 from agentq.recipes.metrics import collected, used
 from agentq.recipes.pipeline import Pipeline
-from agentq.recipes.recipe import Recipe, Round, S, stage_of
+from agentq.recipes.recipe import Recipe, Round, S, stage_of, stages_of
 from agentq.store.durable import flaw, remove, seal
 from agentq.store.files import note_model
 
@@ -61,7 +61,7 @@ def train(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path) -
         _rounds(p, recipe, settings, name, start, out)
     remove(out.with_name(f"{name}.served"))
     numbers = range(1, settings.run.num_rounds + 1)
-    return out, p.cost(*(stage for n in numbers for stage in (stage_of(name, n), stage_of(name, n, "learn"))))
+    return out, p.cost(*(stage for n in numbers for stage in stages_of(name, n)))
 
 
 def _rounds(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path, out: Path) -> None:
@@ -87,7 +87,9 @@ def _rounds(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path,
         trainer.serve(number, policy)
         _remove_others(policy)
         r = Round(p, settings, name, number, policy, start, trainer.learner)
-        if not _affordable(r):
+        most = _affordable(r)
+        p.leave_out(stage for n in range(most + 1, num_rounds + 1) for stage in stages_of(name, n))
+        if number > most:
             break
         recipe.collect(r)
         found = collected(p.store, r.stage)
@@ -97,6 +99,7 @@ def _rounds(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path,
         make_room()
         trainer.learn(r)
         if not (p.store.note(stage_of(name, number, "learn")) or {}).get("items"):
+            p.leave_out([stage_of(name, number, "learn")])
             p.status.say(nothing_learnt(name, number, found))
         if (state := state_of(states, number)).exists():
             _remove_others(state)
@@ -152,11 +155,14 @@ def _remove_others(kept: Path) -> None:
             remove(other)
 
 
-def _affordable(r: Round[S]) -> bool:
-    """Whether another round of average size stays within `run.max_env_steps`."""
-    before = [(r.store.note(stage_of(r.name, n, "learn")) or {}).get("env_steps", 0) for n in range(1, r.number)]
-    limit = r.settings.run.max_env_steps
-    return not limit or not before or sum(before) * r.number <= limit * len(before)
+def _affordable(r: Round[S]) -> int:
+    """Number of rounds that stay within `run.max_env_steps` if all take what the ones before took on average."""
+    notes = [r.store.note(stage_of(r.name, n, "learn")) or {} for n in range(1, r.number)]
+    before: list[int] = [note.get("env_steps", 0) for note in notes]
+    run = r.settings.run
+    if not run.max_env_steps or not sum(before):
+        return run.num_rounds
+    return min(run.num_rounds, run.max_env_steps * len(before) // sum(before))
 
 
 def state_of(states: Path, number: int) -> Path:

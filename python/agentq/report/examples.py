@@ -1,11 +1,11 @@
-"""One tree as a story: the path to its best end, with the alternatives at each node. Pure functions."""
+"""One tree as a story: the path to the end that counts, with the alternatives at each node. Pure functions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
 
-from agentq.evaluation.outcomes import best_end
+from agentq.evaluation.outcomes import counted_end, solved
 from agentq.store.records import TreeRecord
 
 MAX_STEPS = 40
@@ -56,7 +56,7 @@ class Examples:
 
     def see(self, stage: str, tree: TreeRecord) -> None:
         """Keep the tree's story if it is the first of its kind; a tree of its root alone tells none."""
-        succeeded = bool(tree.success.any())
+        succeeded = solved(tree)
         if succeeded not in self._found and len(tree) > 1:
             self._found[succeeded] = explain(stage, tree)
 
@@ -66,11 +66,10 @@ class Examples:
 
 
 def explain(stage: str, tree: TreeRecord) -> Example:
-    """The path to `best_end` with the siblings of each of its actions."""
-    path = tree.path(best_end(tree))
+    """The path to `counted_end` with the siblings of each of its actions."""
+    path = tree.path(counted_end(tree))
     moments = [_moment(tree, node, taken) for node, taken in pairwise(path)]
-    won = bool(tree.success.any())
-    return Example(tree.task.instruction, stage, tree.task.seed, won, len(tree), moments[:MAX_STEPS])
+    return Example(tree.task.instruction, stage, tree.task.seed, solved(tree), len(tree), moments[:MAX_STEPS])
 
 
 def _moment(tree: TreeRecord, node: int, taken: int) -> Moment:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import escape
 
-from agentq.evaluation.outcomes import best_end
+from agentq.evaluation.outcomes import counted_end, judged, solved
 from agentq.report.examples import action_text
 from agentq.store.records import EXHAUSTED, TreeRecord
 
@@ -20,7 +20,7 @@ GREY = 'fill="#57606a"'
 class Row:
     """One node. `lines`: for each ancestor, root first, whether more of its siblings follow; `note` says how it ended.
 
-    `best`: whether it is on the path to the tree's best end. `steps`: the actions that the row stands for.
+    `best`: whether it is on the path to the end that counts. `steps`: the actions that the row stands for.
     """
 
     node: int
@@ -34,9 +34,9 @@ class Row:
 def text_picture(tree: TreeRecord, max_rows: int = MAX_ROWS) -> str:
     """The tree as indented lines with N, the visits, and Q, the mean return, of each action.
 
-    `*`: the best path. `done`: nothing is left to try below, so that the search goes elsewhere, whatever Q is.
+    `*`: the path that counts. `done`: nothing is left to try below, so that the search goes elsewhere, whatever Q is.
     """
-    end = best_end(tree)
+    end = counted_end(tree)
     rows = _rows(tree, max_rows, end)
     labels = [_branch(row.lines) + row.action for row in rows]
     width = max(map(len, labels), default=0)
@@ -50,8 +50,8 @@ def text_picture(tree: TreeRecord, max_rows: int = MAX_ROWS) -> str:
 
 
 def svg_picture(tree: TreeRecord, max_rows: int = MAX_ROWS) -> str:
-    """The tree as an SVG document: darker circles have a larger Q, thick lines are the best path."""
-    end = best_end(tree)
+    """The tree as an SVG document: darker circles have a larger Q, thick lines are the path that counts."""
+    end = counted_end(tree)
     rows, title = _rows(tree, max_rows, end), _cut(tree.task.instruction, MAX_LETTERS * 2)
     below = "; ".join([_summary(tree, end), *_left_out(tree, rows)])
     at = {0: (_x(0), TOP_PX - 8)} | {r.node: (_x(len(r.lines)), TOP_PX + ROW_PX * i) for i, r in enumerate(rows, 1)}
@@ -145,14 +145,14 @@ def _tail(tree: TreeRecord, node: int) -> tuple[int, int]:
 
 def _note(tree: TreeRecord, node: int) -> str:
     if tree.success[node]:
-        return "success"
+        return "success, says the judge" if judged(tree) else "success"
     return tree.error_kind[node] or ""
 
 
 def _summary(tree: TreeRecord, end: int) -> str:
     if tree.error_kind[0]:
         return f"{tree.error_kind[0]}: {tree.info.get('error_message', '')}"
-    found = f"solved in {tree.depth[end]} steps" if tree.success[end] else "not solved"
+    found = f"solved in {tree.depth[end]} steps" if solved(tree) else "not solved"
     n = int(tree.visit_count[0])
     whole = ", searched completely" if tree.flags[0] & EXHAUSTED else ""
     return f"{n} rollout{'s' * (n != 1)}, {len(tree)} nodes, {found}{whole}"

@@ -82,13 +82,13 @@ def replay(way: Route) -> Iterator[Replayed]:
 
 
 def _of_tree(store: RunStore, env: str, stage: str, seed: int, node: int | None) -> Route:
-    from agentq.evaluation.outcomes import best_end
+    from agentq.evaluation.outcomes import counted_end
 
     tree = store.tree(stage, seed, nodes=())
     assert tree is not None
     if node is not None and not 0 <= node < len(tree):
         raise ConfigError(f"--node must be a node of the tree, 0 to {len(tree) - 1}; got {node}")
-    path = tree.path(best_end(tree) if node is None else node)
+    path = tree.path(counted_end(tree) if node is None else node)
     found = store.tree(stage, seed, nodes=path)
     assert found is not None
     return Route(

@@ -17,7 +17,7 @@ import numpy as np
 from agentq.credit.pairs import WeighedPair, blended_value, weighed_pairs
 from agentq.errors import ConfigError
 from agentq.evaluation.endings import end_of_episode, end_of_tree
-from agentq.evaluation.outcomes import best_end
+from agentq.evaluation.outcomes import counted_end, judged, solved
 from agentq.report.examples import action_text
 from agentq.searching.selection import priors
 from agentq.store.codec import ValueTable, blob_hash
@@ -38,8 +38,8 @@ class Shown:
 
 
 def of_tree(tree: TreeRecord) -> Shown:
-    """A search tree. It is solved if any of its episodes is."""
-    outcome = SOLVED if tree.success.any() else BROKEN if tree.fault else FAILED
+    """A search tree. Its outcome is the one that evaluation counts."""
+    outcome = SOLVED if solved(tree) else BROKEN if tree.fault else FAILED
     return Shown(tree, outcome, end_of_tree(tree).stop)
 
 
@@ -81,7 +81,7 @@ def row(shown: Shown, weighed: Sequence[WeighedPair]) -> dict[str, Any]:
         "stop": shown.stop,
         "nodes": len(tree),
         "rollouts": int(tree.visit_count[0]),
-        "steps": int(tree.depth[best_end(tree)]),
+        "steps": int(tree.depth[counted_end(tree)]),
         "errors": dict(Counter(kind for kind in tree.error_kind if kind)),
         "pairs": sum(not pair.dropped for pair in weighed),
         "dropped": sum(bool(pair.dropped) for pair in weighed),
@@ -133,7 +133,8 @@ def tree_data(shown: Shown, pairs: Mapping[str, Any] | None, weighed: Sequence[W
         "shows": shows,
         "pages": pages,
         "ends": tree.info.get("ends"),
-        "best": best_end(tree),
+        "best": counted_end(tree),
+        "judged": judged(tree),
         "pairs": [[p.chosen, p.rejected, round(p.gap, 4), p.dropped] for p in weighed],
         "info": {name: value for name, value in tree.info.items() if isinstance(value, int | float | str)},
         "texts": list(texts),

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from agentq.errors import StoreError
-from agentq.evaluation.outcomes import best_end
+from agentq.evaluation.outcomes import counted_end
 from agentq.store.durable import write_whole
 from agentq.viewer.data import Shown, picture_name, row, token_data, tree_data, weigh
 from agentq.viewer.items import ItemPlace, Items, squeeze
@@ -77,7 +77,7 @@ def write_view(run_dirs: Sequence[Path | str], out: Path | None = None) -> Path:
 def _add_pictures(shown: Shown, pictures: dict[str, bytes]) -> None:
     """Add the screenshots of an item, those of its best path first, while there is room."""
     tree = shown.tree
-    best = tree.path(best_end(tree))
+    best = tree.path(counted_end(tree))
     room = PICTURES_MB * 1_000_000 - sum(map(len, pictures.values()))
     for node in (*best, *range(len(tree))):
         page = tree.observation[node]

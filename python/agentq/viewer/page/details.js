@@ -41,7 +41,7 @@ class Details {
   faults(tree, node) {
     const found = [], error = tree.text("error", node), restored = tree.text("restored", node);
     const badge = (kind, text) => found.push(h("span", { class: `badge ${kind}` }, text));
-    if (tree.success[node]) badge("solved", "✓ solved");
+    if (tree.success[node]) badge("solved", tree.solved);
     else if (tree.terminal[node]) badge("", "end of the episode");
     if (error) badge("broken", tree.broken[node] ? `${error}: the world failed` : error);
     if (tree.reward[node]) badge("", `reward ${figure(tree.reward[node])}`);

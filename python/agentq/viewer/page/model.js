@@ -18,6 +18,7 @@ class Tree {
       this.total[node] += this.total[up];
     }
     this.rollouts = data.ends ? data.ends.length : 0;
+    this.solved = data.judged ? "✓ success, says the judge" : "✓ solved";
     this.counts = new Map();
     this.low = 0; // the range of Q that colours span
     this.high = 1;

@@ -80,7 +80,7 @@ class Pane {
     return { nodes, more: all.length - nodes.length };
   }
 
-  /** The nodes drawn bold: the way of the last rollout in playback, else the way to the best end. */
+  /** The nodes drawn bold: the way of the last rollout in playback, else the way to the end that counts. */
   bold() {
     const { tree, rollout } = this;
     return (this.path ??= new Set(tree.path(rollout === null ? tree.best : rollout ? tree.ends[rollout - 1] : 0)));
@@ -88,7 +88,7 @@ class Pane {
 
   notes(node) {
     const { tree } = this;
-    return [tree.success[node] ? "✓ solved" : "", tree.text("error", node)].filter(Boolean).join(", ");
+    return [tree.success[node] ? tree.solved : "", tree.text("error", node)].filter(Boolean).join(", ");
   }
 
   choose(node) {
