@@ -20,7 +20,6 @@ from agentq.policies.transformers_engine import TransformersEngine
 from agentq.recipes import find
 from agentq.store.run import RunStore
 
-
 QUICK = ("--eval.num_tasks=2", "--run.executor=inline")
 
 

@@ -220,7 +220,8 @@ def check_memory(s: Settings, base: Path | str, checkpoint: Path | str | None = 
         return
     device, need, free = short
     tried = [(words, changed) for words, changed in _smaller(s) if _short(changed, base, checkpoint, workers) is None]
-    remedy = f"{tried[0][0]} would fit" if tried else "choose a smaller model or a larger device"
+    served = ", or a server that runs it, http://HOST/v1#MODEL" if checkpoint is not None else ""
+    remedy = f"{tried[0][0]} would fit" if tried else f"choose a smaller model or a larger device{served}"
     raise ConfigError(
         f"the models must fit into the memory of {device}, {free / GIB:.1f} GiB free; they need about "
         f"{need / GIB:.1f} GiB: {remedy} (--model.memory false tries all the same)"
