@@ -9,7 +9,7 @@
 - `critic`: of two proposals of the model itself at a state of the expert's path, does it rank the better one higher? At
   least 80 % of pairs on both sites.
 - `judge`: of final pages of its own and the expert's episodes, how often it agrees with the checker. At least 90 % on
-  both sites.
+  both sites. A base that acts well hardly fails: `judge.py --judge CHECKPOINT` asks about more failures.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How often does the outcome judge agree with the sites' own checkers, on finished episodes of validation tasks?
 
-    python benchmarks/judge.py [--judge ENGINE] [--tasks 200] [--json]
+    python benchmarks/judge.py [--judge ENGINE] [--tasks 200] [--log FILE] [--json]
 
 Episodes are the base policy's, sampled, and the expert's, half as many. Those that ended with STOP are judged by a
 model that is asked for a rubric (`OutcomeJudge`) and by a rule that understands nothing: the final page contains all
@@ -14,6 +14,7 @@ import argparse
 import json
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from critic import together
@@ -23,7 +24,7 @@ from agentq import envs
 from agentq.agent.actions import format_action, history_text
 from agentq.critics.judge import OutcomeJudge
 from agentq.evaluation.stats import wilson
-from agentq.policies.engine_names import embedded_base, make_engine
+from agentq.policies.engine_names import EMBEDDED, embedded_base, make_engine
 from agentq.policies.model_policy import ModelPolicy
 from agentq.searching.rollout import RolloutSettings, rollout
 from agentq.types import History, Split, Task
@@ -107,12 +108,13 @@ def measure(site: str, n: int, policy: ModelPolicy, judge: OutcomeJudge) -> dict
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--judge", default=str(embedded_base()), metavar="ENGINE", help="default: the embedded base")
+    parser.add_argument("--judge", default=EMBEDDED, metavar="ENGINE", help="default: the embedded base")
     parser.add_argument("--tasks", type=int, default=200)
+    parser.add_argument("--log", type=Path, help="append the result to this file")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     policy = ModelPolicy(make_engine(embedded_base()))
-    judge = OutcomeJudge(policy.engine if args.judge == str(embedded_base()) else make_engine(args.judge))
+    judge = OutcomeJudge(policy.engine if args.judge == EMBEDDED else make_engine(args.judge))
     figures = {site: measure(site, args.tasks, policy, judge) for site in SITES}
     better = [figures[site]["model"]["agreement"] for site in SITES]
     floor = [figures[site]["always_no"]["agreement"]["share"] for site in SITES]
@@ -120,8 +122,13 @@ def main() -> None:
         f"{site}: better than no": {"value": a["interval"][0], "target": b, "met": a["interval"][0] > b}
         for site, a, b in zip(SITES, better, floor, strict=True)
     }
+    result = {"judge": args.judge, "figures": figures, "targets": targets}
+    result |= {"machine": machine("torch"), "commit": commit()}
+    if args.log:
+        with args.log.open("a") as log:
+            log.write(json.dumps(result) + "\n")
     if args.json:
-        print(json.dumps({"figures": figures, "targets": targets, "machine": machine("torch"), "commit": commit()}))
+        print(json.dumps(result))
         return
     for site, found in figures.items():
         print(f"{site}: {found['episodes']} episodes, {found['of_the_policy']} of the policy, ", end="")
