@@ -16,11 +16,12 @@ import agentq
 from agentq.envs import default_browser
 from agentq.envs.browser.env import BrowserEnv
 from agentq.envs.browser.website import Website
-from agentq.types import Command, EnvAction, Split, Task
+from agentq.types import BROWSER_COMMANDS, Command, EnvAction, Split, Task
 
 
 class OwnSite:
     name, max_steps = "diner", 8
+    commands = BROWSER_COMMANDS  # all that Chromium takes: the model is told of WAIT, BACK, TAB .., too
     blocking = True  # the browser is another process, so several sessions wait for theirs at once
 
     def __init__(self):

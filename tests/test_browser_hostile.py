@@ -92,3 +92,18 @@ def test_an_action_that_changes_nothing_again_and_again_ends_the_episode(browser
     for wrong in (1, -1):
         with pytest.raises(ConfigError, match=f"max_repeats must be at least 2, or 0 for no limit; got {wrong}"):
             BrowserEnv(lab_host({}), browser, max_repeats=wrong)
+
+
+def test_reading_on_and_waiting_is_no_loop(browser: BrowserPool) -> None:
+    long = "".join(f"<p>Paragraph {n}</p>" for n in range(200)) + "<button>Idle</button>"
+    env = lab_env(browser, {"/": long}, max_repeats=3, full=True)
+    for _ in range(5):
+        result = env.step(EnvAction(Command.SCROLL, text="DOWN"))
+        assert (result.truncated, result.error_kind) == (False, None), result.error_message
+    for _ in range(4):
+        result = env.step(EnvAction(Command.WAIT, text="1"))
+        assert (result.truncated, result.error_kind) == (False, None), result.error_message
+    while (result := env.step(EnvAction(Command.SCROLL, text="DOWN"))).error_kind is None:
+        pass
+    assert (result.truncated, result.error_kind) == (True, "loop")  # at the end of the page nothing more is shown
+    env.close()

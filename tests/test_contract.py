@@ -14,6 +14,7 @@ import pytest
 
 from agentq import envs, plugins
 from agentq.agent.actions import format_action
+from agentq.agent.prompts import policy_messages
 from agentq.cli import main
 from agentq.envs import check as check_module
 from agentq.envs import own
@@ -35,7 +36,7 @@ from agentq.searching.rollout import RolloutSettings, rollout
 from agentq.searching.selection import SearchSettings
 from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
-from agentq.types import Command, EnvAction, History, Proposal, Split, Task
+from agentq.types import BROWSER_COMMANDS, Command, EnvAction, History, Observation, Proposal, Split, Task
 from tests.remote_lab import OWN
 
 Count = type(from_file(f"{OWN}:make")())
@@ -355,6 +356,17 @@ def test_metadata_is_not_read_for_names_that_agentq_knows(monkeypatch: pytest.Mo
     assert main(["settings", "loop"]) == 0
 
 
+def test_a_class_may_take_all_commands_of_a_browser_and_no_others(tmp_path: Path) -> None:
+    import_ = "from agentq.types import BROWSER_COMMANDS"
+    name = written(tmp_path, more=f"{import_}\n    commands = BROWSER_COMMANDS")
+    (task,) = envs.tasks(name, Split.TRAIN, 1)
+    assert task.commands == BROWSER_COMMANDS
+    said = str(policy_messages(History(task.instruction, Observation("button Up [1]"), commands=task.commands))[0])
+    assert all(command in said for command in BROWSER_COMMANDS)
+    with pytest.raises(ConfigError, match=r"commands\.0: input should be 'HOVER', .*'TAB' or 'DIALOG'"):
+        envs.tasks(written(tmp_path, more="commands = ('CLICK_AT',)"), Split.TRAIN, 1)
+
+
 @pytest.mark.parametrize(
     ("methods", "said"),
     [
@@ -363,7 +375,11 @@ def test_metadata_is_not_read_for_names_that_agentq_knows(monkeypatch: pytest.Mo
             {"reset": "def reset(self, seed): return {'instruction': 'Do', 'text': f'heading {id(self)}'}"},
             "reset is not",
         ),
-        ({"step": GOOD["step"].replace("[1]'", "[1]\\n' + 'text ' + str(id(self))")}, "is not deterministic"),
+        ({"step": GOOD["step"].replace("[1]'", "[1]\\n' + 'text ' + str(id(self))")}, "is not deterministic: 'text "),
+        (
+            {"step": GOOD["step"].replace("'terminated'", "'reward': id(self) % 999983 / 999983, 'terminated'")},
+            ": reward 0.",
+        ),
         ({"more": "snapshot = lambda self: 0\n    restore = lambda self, token: 1 / 0"}, "ZeroDivisionError"),
         (
             {"step": GOOD["step"].replace("'terminated'", "'reward': 3, 'terminated'")},

@@ -9,7 +9,7 @@ docs/protocol.md lists every field, and which may be left out. A class may also 
     expert()                         the next step's {"command": .., "element": .., "text": ..}, for demonstrations
     close()                          called once, at the end of each task, and on each copy by fork() that agentq is
                                      done with; the other copies must go on working
-    name, max_steps, commands        its name, the length of an episode, which of HOVER, DRAG and PRESS it accepts
+    name, max_steps, commands        its name, the length of an episode, those of BROWSER_COMMANDS that it accepts
     language                         web (commands, the default), code, text or tool: what `text` of RUN, SAY or CALL is
     tools                            of language tool: what may be called, in the form of OpenAI's `tools`
     keeps_pages                      true if prompts are to keep former pages
@@ -125,6 +125,6 @@ def about(env: Any) -> dict[str, Any]:
         "name": getattr(env, "name", None) or type(env).__name__.lower(),
         "max_steps": getattr(env, "max_steps", MAX_STEPS),
         "deadline_s": getattr(env, "deadline_s", DEADLINE_S),
-        "commands": list(getattr(env, "commands", ())),
+        "commands": [str(each) for each in getattr(env, "commands", ())],
         **{field: getattr(env, field) for field in ("language", "keeps_pages", "tools") if hasattr(env, field)},
     }

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from itertools import zip_longest
 
 from agentq.envs.browser.budget import MAX_TOKENS, fit
 from agentq.envs.calls import call, session
@@ -17,7 +18,7 @@ from agentq.envs.explore import refused
 from agentq.envs.protocol import Env, can_fork, can_restore
 from agentq.error_kinds import WORLD_FAULTS
 from agentq.errors import EnvError
-from agentq.types import Command, EnvAction, Task
+from agentq.types import Command, EnvAction, Observation, StepResult, Task
 
 OPTIONAL = "optional: "
 _STOP = EnvAction(Command.STOP)
@@ -55,10 +56,27 @@ def repeats(case: Case) -> None:
     """Equal resets and actions give equal pages and results, in every session."""
     with case.sessions(2) as (env, twin):
         _expect_env_error(env, "step before reset")
-        assert env.reset(case.task) == twin.reset(case.task), "reset is not deterministic"
+        _same(env.reset(case.task), twin.reset(case.task), "reset is not deterministic")
         for action in case.actions:
-            assert env.step(action) == twin.step(action), f"{action} is not deterministic"
-        assert env.reset(case.task) == twin.reset(case.task), "a second reset gives another page"
+            _same(env.step(action), twin.step(action), f"{action} is not deterministic")
+        _same(env.reset(case.task), twin.reset(case.task), "a second reset gives another page")
+
+
+def _same(told: Observation | StepResult, again: Observation | StepResult, broken: str) -> None:
+    """Raise AssertionError with what is `broken` and the first difference, unless both are equal."""
+    if told != again:
+        raise AssertionError(f"{broken}: {_difference(told, again)}")
+
+
+def _difference(told: Observation | StepResult, again: Observation | StepResult) -> str:
+    """The first line in which the pages differ, else the first field."""
+    pages = [each.observation if isinstance(each, StepResult) else each for each in (told, again)]
+    lines = zip_longest(*(f"{page.text}\nurl {page.url}".split("\n") for page in pages), fillvalue="nothing")
+    if (found := next(((was, now) for was, now in lines if was != now), None)) is not None:
+        return f"'{found[0][:80]}' is now '{found[1][:80]}'"
+    both = [(field.name, getattr(told, field.name), getattr(again, field.name)) for field in fields(told)]
+    name, was, now = next(each for each in both if each[1] != each[2])
+    return f"{name} {str(was)[:80]} is now {str(now)[:80]}"
 
 
 def restores(case: Case) -> None:
@@ -73,9 +91,10 @@ def restores(case: Case) -> None:
             pages.append(env.step(action).observation)
         for i in reversed(range(len(actions))):
             for session in (env, other):
-                assert session.restore(tokens[i]).fingerprint == pages[i].fingerprint, f"restore {i} gives another page"
-                after = session.step(actions[i]).observation
-                assert after == pages[i + 1], f"a step after restore {i} differs"
+                restored = session.restore(tokens[i])
+                if restored.fingerprint != pages[i].fingerprint:
+                    _same(pages[i], restored, f"restore {i} gives another page")
+                _same(pages[i + 1], session.step(actions[i]).observation, f"a step after restore {i} differs")
 
 
 def forks(case: Case) -> None:
@@ -88,7 +107,7 @@ def forks(case: Case) -> None:
         fork.step(None)
         assert env.restore(token) == fork.restore(token), "a fork differs from its origin"
         for action in case.actions:
-            assert env.step(action) == fork.step(action), f"{action} differs in a fork"
+            _same(env.step(action), fork.step(action), f"{action} differs in a fork")
             assert env.restore(token) == fork.restore(token), "forks disturb each other"
         fork.close()
 

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_core import PydanticCustomError
 
 from agentq.envs.site import printable
-from agentq.types import Command, Verb
+from agentq.types import BROWSER_COMMANDS, Command, Verb
 
 _SHOWN = 300  # characters of an environment's text in a message
 _LINE = 2000  # characters of a text on one line
@@ -54,12 +54,15 @@ class Reply(BaseModel):
 
 
 class AboutReply(Reply):
-    """An environment's description of itself. `commands`: which of INPUT_COMMANDS it accepts."""
+    """An environment's description of itself. `commands`: which of BROWSER_COMMANDS it accepts."""
 
     name: Line
     max_steps: Count
     deadline_s: _Seconds
-    commands: Annotated[list[Literal["HOVER", "DRAG", "PRESS"]], Field(max_length=3)] = []
+    commands: Annotated[
+        list[Literal[tuple(each.value for each in BROWSER_COMMANDS)]],  # type: ignore[valid-type]
+        Field(max_length=len(BROWSER_COMMANDS)),
+    ] = []
     language: Literal["web", "code", "text", "tool"] = "web"
     keeps_pages: bool = False
     tools: Annotated[list[dict[str, Any]], Field(max_length=1000)] = []

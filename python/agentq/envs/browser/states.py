@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 
 from agentq.envs.browser.guard import FinalStep
+from agentq.envs.browser.whole import WholeView
 from agentq.envs.tab import View
-from agentq.types import EnvAction, Observation, Task
+from agentq.types import Command, EnvAction, Observation, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +104,12 @@ class BrowserSnapshot:
         return [state, *reversed(states)]
 
     def repeats_after(self, action: EnvAction | None, view: View) -> int:
-        """How many times in a row, this one included, `action` has left the page as it was."""
-        if action is None or page_print(view) != self.print:
+        """How many times in a row, this one included, `action` has left the page as it was, and what is shown of it.
+
+        WAIT asks for nothing else, so it does not count.
+        """
+        waited = action is None or action.command is Command.WAIT
+        if waited or page_print(view) != self.print or _window(view) != _window(self.view):
             return 0
         return 1 + (self.repeats if str(action) == self.taken else 0)
 
@@ -118,6 +124,11 @@ class BrowserSnapshot:
 def page_print(view: View) -> str:
     """The fingerprint of what a view shows."""
     return Observation(view.text(), view.url).fingerprint
+
+
+def _window(view: View) -> Sequence[int]:
+    """Where the window lies on a page that is shown whole."""
+    return [line.at for line in view.lines] if isinstance(view, WholeView) else ()
 
 
 def base_of(state: BrowserSnapshot) -> BrowserSnapshot | None:

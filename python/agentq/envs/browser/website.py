@@ -14,6 +14,7 @@ from agentq.errors import ConfigError
 from agentq.types import Task
 
 MAX_STEPS = 30
+QUIET_MS = 100
 
 
 class Website(WithoutMemory):
@@ -28,13 +29,15 @@ class Website(WithoutMemory):
         max_steps: limit of an episode.
         storage: cookies and storage that an episode begins with, as Playwright's `storage_state` writes them.
         uploads: folder whose files may be uploaded.
+        quiet_ms: a page with scripts is read when no request is open and nothing has changed for so many milliseconds.
+            Pages that answer a key later than that need more, and each step takes longer by it.
 
     Raises:
-        ConfigError: if `url` is no http or https url, or `uploads` no folder.
+        ConfigError: if `url` is no http or https url, `uploads` no folder, `storage` has no cookies, or `quiet_ms` is
+            negative.
     """
 
     probe = ""
-    quiet_ms = 100
     strict = False
     repeatable = False
     announces = False
@@ -49,6 +52,7 @@ class Website(WithoutMemory):
         max_steps: int = MAX_STEPS,
         uploads: Path | None = None,
         storage: Mapping[str, Any] | None = None,
+        quiet_ms: int = QUIET_MS,
     ) -> None:
         origin = origin_of(url)
         if origin is None:
@@ -59,7 +63,11 @@ class Website(WithoutMemory):
         self.allow = [str(origin), *allow]
         if uploads is not None and not uploads.is_dir():
             raise ConfigError(f"uploads must be a folder; got {uploads}")
-        self.uploads, self.storage = uploads, storage
+        if storage is not None and not (isinstance(storage, Mapping) and isinstance(storage.get("cookies"), list)):
+            raise ConfigError(f"storage must be what Playwright's storage_state returns; got {str(storage)[:80]}")
+        if quiet_ms < 0:
+            raise ConfigError(f"quiet_ms must be at least 0; got {quiet_ms}")
+        self.uploads, self.storage, self.quiet_ms = uploads, storage, quiet_ms
 
     def start(self, task: Task) -> Start:
         if task.env != self.name:
