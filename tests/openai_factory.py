@@ -49,6 +49,7 @@ class FakeOpenAI:
         self.processed_logprobs = False
         self.takes_tools = True
         self.refuses: Callable[[dict[str, Any]], str] = lambda body: ""  # why it answers a body with HTTP 400
+        self.refusal_status = 400
         self.alters: Callable[[dict[str, Any], dict[str, Any]], None] = lambda body, answer: None
         self.told: dict[str, dict[str, Any]] = {}  # by path, what it tells of its tokenizer
         self.faults: deque[str] = deque()
@@ -200,7 +201,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send({"error": {"message": "no tools here"}}, status=400)
                 return
             if refusal := fake.refuses(body):
-                self._send({"error": {"message": refusal, "type": "invalid_request_error"}}, status=400)
+                error = {"message": refusal, "type": "invalid_request_error"}
+                self._send({"error": error}, status=fake.refusal_status)
                 return
             with fake.counted():
                 answer = fake.answer(body, chat=chat)
@@ -233,7 +235,7 @@ class _Handler(BaseHTTPRequestHandler):
         return {"success": True}, 200
 
     def _misbehave(self, fault: str, answer: dict[str, Any]) -> None:
-        fake, (first, *_) = self.server.fake, answer["choices"]
+        fake, (first, *_) = self.server.fake, answer.get("choices") or [{}]
         match fault:
             case "429" | "503":
                 self._send({"error": {"message": "slow down"}}, status=int(fault), headers={"Retry-After": "0.02"})

@@ -19,7 +19,8 @@ from agentq.policies import patience, refusals
 from agentq.policies.engine_names import embedded_base
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.openai_answers import Chat, read
-from agentq.policies.openai_engine import COLD, OpenAIEngine
+from agentq.policies.openai_engine import OpenAIEngine
+from agentq.policies.openai_probes import COLD
 from agentq.policies.patience import BadAnswer
 from agentq.policies.protocol import Gives, SampledAnswer, SampleRequest
 from agentq.types import Command, EnvAction, History, Observation, Proposal, StopReason
@@ -147,7 +148,8 @@ def told(choice: Body, usage: Any = None) -> Chat:
 @pytest.mark.parametrize(
     ("reasons", "stop"),
     [
-        ("stop tool_calls content_filter eos eos_token end function_call stop_sequence end_turn STOP SAFETY", "eos"),
+        ("stop tool_calls eos eos_token end function_call stop_sequence end_turn STOP", "eos"),
+        ("content_filter SAFETY refusal", "refused"),
         ("length max_tokens MAX_TOKENS Length model_length", "length"),
     ],
 )
@@ -393,11 +395,73 @@ def test_a_prompt_that_is_refused_is_an_unreadable_answer_and_others_go_on(
     for page, readable in (("link Blue [3]", True), ("link My account [3]", False), ("link Blue [3]", True)):
         proposals = asyncio.run(propose(engine, page))
         assert [p.action.text != "" for p in proposals] == [readable] * 2
+        assert {p.stop_reason for p in proposals} <= ({"eos", "length"} if readable else {"refused"})
     assert engine.usage.faults["prompt refused"] == 1
     history = History("book", Observation("link My account [3]"))
     clicks = [EnvAction(Command.CLICK, 3), EnvAction(Command.CLICK, 4)]
     assert asyncio.run(LLMRanker(engine).rank(history, clicks, seed=0)) == [1.0, 0.0]
     assert asyncio.run(OutcomeJudge(engine).judge(history)).findings == ()
+
+
+@pytest.mark.parametrize("status", [403, 413])
+def test_a_status_that_may_be_about_the_prompt_is_so_once_others_were_answered(
+    status: int, chat: FakeOpenAI, open_engine: Open
+) -> None:
+    engine = open_engine(chat)
+    chat.refuses, chat.refusal_status = filtered, status
+    assert all(p.action.text == "" for p in asyncio.run(propose(engine, "account")))
+    chat.refuses = lambda body: "no such key"
+    if status == 403:
+        with pytest.raises(ModelError, match=r"HTTP 403: .*no such key; put the server's key in OPENAI_API_KEY"):
+            open_engine(chat)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ({"code": 502, "message": "upstream is overloaded"}, ""),
+        ({"code": "oops", "message": "upstream is overloaded"}, ""),
+        ({"code": 400, "message": "the account is too long"}, "refused"),
+        ({"code": 429, "type": "insufficient_quota", "message": "pay first"}, "HTTP 429: pay first"),
+    ],
+)
+def test_an_error_with_status_200_is_what_it_says(error: Body, said: str, chat: FakeOpenAI, open_engine: Open) -> None:
+    engine, left = open_engine(chat), [1]
+
+    def alter(body: Body, answer: Body) -> None:
+        if said or left:
+            answer.clear()
+            answer["error"] = error
+            left.clear()
+
+    chat.alters = alter
+    if said.startswith("HTTP"):  # at once, since it does not pass
+        with pytest.raises(ModelError, match=said):
+            asyncio.run(propose(engine, "page"))
+        return
+    assert [p.stop_reason == "refused" for p in asyncio.run(propose(engine, "page"))] == [bool(said)] * 2
+    assert engine.usage.faults.total() == 1
+
+
+def test_tokens_of_answers_that_do_not_fit_count_and_their_absence_is_told(
+    chat: FakeOpenAI, open_engine: Open, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine, left = open_engine(chat), [1, 1]
+
+    def alter(body: Body, answer: Body) -> None:
+        answer["usage"] = {"prompt_tokens": 100, "completion_tokens": 10}
+        if left:
+            left.pop()
+            answer["choices"][0]["finish_reason"] = "error"
+
+    chat.alters = alter
+    ask(engine)
+    assert (engine.usage.total.prompt_tokens, engine.usage.total.generated_tokens) == (300, 30)
+    assert capsys.readouterr().err == ""
+    chat.alters = lambda body, answer: answer.pop("usage", None)
+    ask(engine)
+    ask(engine)
+    assert capsys.readouterr().err.count("reports no tokens, so tokens and prices are not counted") == 1
 
 
 def test_a_server_that_refuses_every_prompt_ends_the_run(

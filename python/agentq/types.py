@@ -179,6 +179,7 @@ class StopReason(StrEnum):
 
     EOS = "eos"  # an end token or a stop text was sampled; it is the end of token_ids
     LENGTH = "length"  # max_new_tokens ran out; token_ids has no end token
+    REFUSED = "refused"  # by a server: it did not take the prompt, or its filter stopped the answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +217,7 @@ class Step:
 class Trajectory:
     """A finished episode: tau. `return_` is the sum of rewards (discount 1).
 
-    An episode that the world broke ends with the broken step. If it has no steps, `info` has the `error_kind` and
-    `error_message` of its reset.
+    An episode that the world broke ends with the broken step; if it has no steps, its reset's error is in `info`.
     """
 
     task: Task

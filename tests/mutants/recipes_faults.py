@@ -229,8 +229,8 @@ LINES: Lines = {
         ("finished = not changes and not learn_again and", "finished = not changes and"),
     ],
     ("rounds.py", COLLECT): [
-        ("sum(before) * r.number <= limit", "sum(before) <= limit"),
-        ("return not limit or not before or", "return not before or"),
+        ("run.max_env_steps * len(before) // sum(before)", "run.max_env_steps // sum(before)"),
+        ("if not run.max_env_steps or not sum(before):", "if not sum(before):"),
     ],
 }  # fmt: skip
 

@@ -12,6 +12,7 @@ from agentq.types import Command, Proposal, Step, StopReason, Trajectory
 BY_AGENT, BY_SITE, OUT_OF_STEPS = "ended by the agent", "ended by the site", "out of steps"
 NOT_FOUND = "no success found"  # by a search
 CUT = "cut off at model.max_new_tokens"  # an unreadable action whose answer ran out of tokens
+REFUSED = "refused by the server"  # an unreadable action: the server did not take the prompt, or filtered the answer
 IN_VAIN = "repeated in vain"  # the action of the step before, on a page that it had left and leaves as it was
 TAKEN_FOR = "taken for a success"  # by the judge that told the search
 NOT_CHOSEN = "solved by an episode that was not chosen"  # by a vote, or as the best of n
@@ -19,7 +20,7 @@ NOT_CHOSEN = "solved by an episode that was not chosen"  # by a vote, or as the 
 
 class Ending(NamedTuple):
     """`stop`: why a task was not solved, empty if it was; `errors`: the error kind of each step that met one,
-    or `CUT`.
+    or `CUT` or `REFUSED`.
 
     Errors of episodes include the steps without an error kind that were repeated in vain.
     """
@@ -62,7 +63,11 @@ def is_cut(proposal: Proposal) -> bool:
 
 
 def _kind(kind: str | None, proposal: Proposal | None) -> str | None:
-    return CUT if kind == "unreadable" and proposal is not None and is_cut(proposal) else kind
+    if kind != "unreadable" or proposal is None:
+        return kind
+    if proposal.stop_reason is StopReason.REFUSED:
+        return REFUSED
+    return CUT if is_cut(proposal) else kind
 
 
 def _stop(t: Trajectory) -> str:

@@ -16,6 +16,7 @@ Form = TypeVar("Form", bound=BaseModel)
 Choice = TypeVar("Choice", bound="_Choice")
 CUT_OFF = {"length", "max_tokens", "model_length"}  # `finish_reason`, in any case; other texts are a normal stop
 BROKEN_OFF = {"abort", "error"}
+FILTERED = {"content_filter", "safety", "refusal"}
 
 
 def _whole(told: Any) -> int:
@@ -99,6 +100,8 @@ class _Choice(BaseModel):
         """Why the answer ended. Raises BadAnswer if it was broken off."""
         if self.finish_reason is None or self.finish_reason.lower() in BROKEN_OFF:
             raise BadAnswer(f"finish_reason {self.finish_reason}", kind="answer broken off")
+        if self.finish_reason.lower() in FILTERED:
+            return StopReason.REFUSED
         return StopReason.LENGTH if self.finish_reason.lower() in CUT_OFF else StopReason.EOS
 
 
@@ -225,7 +228,29 @@ def read(form: type[Form], body: str | bytes) -> Form:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         kind = "malformed JSON" if first["type"] == "json_invalid" else "answer of another form"
-        raise BadAnswer(f"{place}: {first['msg']}" if place else first["msg"], kind=kind) from None
+        raise BadAnswer(f"{place}: {first['msg']}" if place else first["msg"], kind=kind, passing=True) from None
+
+
+class _Error(BaseModel):
+    code: int | str | None = None
+    type: str | None = None
+    message: str = ""
+
+
+class _Failed(BaseModel):
+    error: _Error | str
+
+
+def error_in(body: str | bytes) -> tuple[int, str] | None:
+    """The status and the words of an error that a server sends with HTTP 200; 500 if it tells no status."""
+    try:
+        error = _Failed.model_validate_json(body).error
+    except ValidationError:
+        return None
+    if isinstance(error, str):
+        return 500, error
+    code = _whole(error.code)
+    return code if 400 <= code < 600 else 500, " ".join(filter(None, [error.message, error.type]))
 
 
 def in_order(choices: Sequence[Choice], n: int) -> list[Choice]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from email.utils import parsedate_to_datetime
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -15,13 +17,16 @@ from pydantic import BaseModel
 from agentq.agent.prompts import Messages, with_tools
 from agentq.errors import ModelError, require
 from agentq.policies.marks import source_marks
-from agentq.policies.openai_answers import Chat, Completion, Model, Models, Tokenizer, read
+from agentq.policies.openai_answers import Chat, Completion, Model, Models, Tokenizer, error_in, read
 from agentq.policies.patience import BadAnswer, Unavailable
 
 Form = TypeVar("Form", bound=BaseModel)
 
 NO_CONNECTION, BROKEN_OFF = "no connection", "connection broken off"  # kinds of failures
 PASSING = {408, 409, 425, 429}  # HTTP statuses of failures that may be temporary, besides 5xx
+PROMPT_REFUSED = {400, 413, 422}  # too long, or stopped by a filter, or a parameter
+CROWDED, FORBIDDEN = 429, 403
+OUT_OF_MONEY = "insufficient_quota"  # OpenAI's type of a 429 that does not pass
 WHOLE = {"top_p": 1.0}  # sample from the whole distribution, whatever the server's defaults
 OTHERWISE = {  # parameters that some servers refuse, with the names under which they are sent then; "": not at all
     "max_tokens": "max_completion_tokens",
@@ -70,18 +75,25 @@ class OpenAIClient:
             async with asyncio.timeout(self.timeout_s):
                 return str(await send(url, cast_to=str, **({} if body is None else {"body": body})))
         except self._openai.APIStatusError as error:
-            said = f"HTTP {error.status_code}: {' '.join(str(error.message).split())[:300]}"
-            if error.status_code in PASSING or error.status_code >= 500:
-                after_s = _seconds(error.response.headers.get("retry-after"))
-                raise Unavailable(said, after_s, kind=f"HTTP {error.status_code}") from None
-            words = str(error.message) if error.status_code in (400, 422) else ""
-            said += "; put the server's key in OPENAI_API_KEY" if error.status_code in (401, 403) else ""
-            raise Refused(f"{self.url} must accept agentq's request; got {said}", words) from None
+            told = f"{error.message} {error.type or ''} {error.code or ''}"
+            raise self._failure(error.status_code, str(error.message), told, _pause(error.response.headers)) from None
         except (TimeoutError, self._openai.APITimeoutError):
             raise Unavailable(f"no answer in {self.timeout_s:g} s", kind="no answer in time") from None
         except self._openai.APIConnectionError as error:
             kind = NO_CONNECTION if type(error.__cause__).__name__ == "ConnectError" else BROKEN_OFF
             raise Unavailable(f"no answer ({error.__cause__ or error})", kind=kind) from None
+
+    def _failure(self, status: int, said: str, told: str, after_s: float = 0.0) -> Unavailable | Refused:
+        """What an error of the server means. `told`: `said` with the error's type."""
+        line = f"HTTP {status}: {' '.join(said.split())[:300]}"
+        if (status in PASSING or status >= 500) and OUT_OF_MONEY not in told:
+            return Unavailable(line, after_s, kind=f"HTTP {status}", crowded=status == CROWDED)
+        known = bool(self._accepted)  # then the key is right, and 403 is about the prompt
+        words = said if status in PROMPT_REFUSED or (status == FORBIDDEN and known) else ""
+        line += (
+            "; put the server's key in OPENAI_API_KEY" if status == 401 or (status == FORBIDDEN and not known) else ""
+        )
+        return Refused(f"{self.url} must accept agentq's request; got {line}", words)
 
     async def models(self) -> list[Model]:
         """The models that the server offers."""
@@ -180,7 +192,12 @@ class OpenAIClient:
                 raise
             self._accepted.add(path)
             self.names |= names
-            return read(form, told)
+            try:
+                return read(form, told)
+            except BadAnswer:
+                if (found := error_in(told)) is not None:
+                    raise self._failure(*found, found[1]) from None
+                raise
 
     def _refused_temperature(self, temperature: float, error: Refused) -> Refused:
         got = " ".join(error.said.split())[:300]
@@ -193,9 +210,11 @@ class OpenAIClient:
         await self._client.close()
 
 
-def _seconds(retry_after: str | None) -> float:
-    """Seconds requested by a Retry-After header; 0 if it is missing or a date."""
-    try:
-        return max(0.0, float(retry_after or 0))
-    except ValueError:
-        return 0.0
+def _pause(headers: Mapping[str, str]) -> float:
+    """Seconds that the headers Retry-After, a number or a date, or retry-after-ms ask for; 0 if they are missing."""
+    for name, unit_s in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
+        with suppress(ValueError, KeyError):
+            return max(0.0, float(headers[name]) * unit_s)
+    with suppress(ValueError, TypeError, KeyError):
+        return max(0.0, parsedate_to_datetime(headers["retry-after"]).timestamp() - time.time())
+    return 0.0

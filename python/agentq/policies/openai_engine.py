@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import date as Date
 from functools import partial
 from pathlib import Path
@@ -24,9 +25,10 @@ from agentq.errors import ConfigError, MissingExtra, ModelError
 from agentq.policies.continuous import ContinuousEngine, EngineReply
 from agentq.policies.fence import Fence
 from agentq.policies.marks import KNOWN, literals
-from agentq.policies.openai_answers import Chat, Spoken, Tokens, Written, in_order, range_of
+from agentq.policies.openai_answers import Chat, Spoken, Tokens, Written, in_order
 from agentq.policies.openai_client import BROKEN_OFF, NO_CONNECTION, OpenAIClient, Refused
-from agentq.policies.patience import FIRST_WAIT_S, BadAnswer, Unavailable, patiently
+from agentq.policies.openai_probes import CHAT, PROBE, Probes
+from agentq.policies.patience import FIRST_WAIT_S, BadAnswer, Standing, Unavailable, patiently
 from agentq.policies.protocol import (
     MAX_LIKELIEST,
     Gives,
@@ -44,9 +46,6 @@ from agentq.policies.weights import check_weights, is_adapter
 from agentq.types import StopReason
 
 START_PATIENCE_S = 10.0  # for a server that has never answered; its address may be wrong
-PROBE = "agentq: 7:30 PM [12]"
-COLD, COMPARED = 0.25, 5  # temperature of the second probe; number of the likeliest tokens whose distances count
-LEAST_RANGE = 0.3  # of these tokens, in nats: below it rounding could decide (up to 0.1 in bfloat16 under load; ours)
 SAME_SEED = 3  # attempts to get two equal samples: under load, rounding exchanges a token now and then (ours)
 
 
@@ -95,7 +94,8 @@ class OpenAIEngine(ContinuousEngine):
         self.chats = chats
         self._restoring, self._honours_n = asyncio.Lock(), True
         self._probed: list[int] = []  # the probe's tokens
-        self._refusals = Refusals(self.usage)
+        self._refusals, self._standing = Refusals(self.usage), Standing(self._answers)
+        self._told_uncounted = False
         try:
             self._background.wait(self._start(url, model, tokenizer))
         except BaseException:
@@ -111,7 +111,9 @@ class OpenAIEngine(ContinuousEngine):
         card = cards[names.index(model) if model else 0]
         self.name, self._server.model = f"{url}#{card.id}", card.id
         self._published = Published(self._server, card.root or card.id)
-        if not self.chats and await self._tells_tokens():
+        probes = Probes(self._server, self.name, self._start_s)
+        self._probed = [] if self.chats else await probes.tokens()
+        if self._probed:
             self.renderer = await self._renderer(
                 tokenizer, min(self.context or NO_LIMIT, card.max_model_len or NO_LIMIT)
             )
@@ -123,28 +125,10 @@ class OpenAIEngine(ContinuousEngine):
                 self.gives |= Gives.TEXT if await self._published.on_cpu() else Gives.BASE
         else:
             self.fence = Fence([*KNOWN, *literals(await self._server.marks())])
-            self._honours_n = await self._gives_two()
-            self.gives |= Gives.LETTERS if await self._tells_likeliest() else Gives.TEXT
+            self._honours_n = await probes.gives_two()
+            self.gives |= Gives.LETTERS if await probes.tells_likeliest() else Gives.TEXT
         if "seed" not in self._server.names and await self._honours_seeds():
             self.gives |= Gives.SEEDS
-
-    async def _tells_tokens(self) -> bool:
-        """Whether /completions returns token ids and log-probabilities."""
-        asks = (partial(self._server.complete, PROBE, 1, 0, t, 1, likeliest=COMPARED) for t in (1.0, COLD))
-        try:
-            told = [(await patiently(ask, who=self.name, patience_s=self._start_s)).choices for ask in asks]
-            (warm, ids), (cold, _) = (choices[0].probed() for choices in told)
-        except (ModelError, BadAnswer, IndexError):
-            return False
-        # Scaled by 1 / COLD, tokens are so many times as far apart, even where the likeliest has probability 1.
-        apart, cold_apart = (range_of(logps, warm.keys() & cold.keys()) for logps in (warm, cold))
-        if apart >= LEAST_RANGE and abs(cold_apart - apart) > abs(cold_apart - apart / COLD):
-            raise ModelError(
-                f"{self.name} must report log-probabilities at temperature 1 (vLLM: --logprobs-mode raw_logprobs); "
-                f"got the likeliest tokens {cold_apart:.2f} nats apart at temperature {COLD} instead of {apart:.2f}"
-            )
-        self._probed = ids
-        return True
 
     async def _renderer(self, tokenizer: str | Path | None, context_tokens: int) -> Renderer | None:
         """The renderer for the server's tokenizer; None if none is named and the server's cannot be loaded."""
@@ -159,27 +143,6 @@ class OpenAIEngine(ContinuousEngine):
         if renderer.tokenizer(PROBE, verbose=False)["input_ids"] != self._probed:
             raise ModelError(f"the tokenizer must be that of {self.name}; got another: {name}")
         return renderer
-
-    async def _gives_two(self) -> bool:
-        """Whether the server returns two choices for n = 2. It is first asked for one, which settles the parameters."""
-        choices = []
-        try:
-            for n in (1, 2):
-                ask = partial(self._server.chat, [{"role": "user", "content": PROBE}], n, 0, 1.0, 1)
-                choices = (await patiently(ask, who=self.name, patience_s=self._start_s)).choices
-        except ModelError:
-            return False
-        return len(choices) == 2
-
-    async def _tells_likeliest(self) -> bool:
-        """Whether /chat/completions returns the log-probabilities of the likeliest tokens."""
-        chat = [{"role": "user", "content": PROBE}]
-        ask = partial(self._server.chat, chat, 1, 0, 1.0, 1, likeliest=MAX_LIKELIEST)
-        try:
-            told = await patiently(ask, who=self.name, patience_s=self._start_s)
-        except ModelError:
-            return False
-        return any(choice.likeliest() for choice in told.choices)
 
     async def _honours_seeds(self) -> bool:
         """Whether equal seeds give equal samples, and different seeds different ones."""
@@ -199,8 +162,15 @@ class OpenAIEngine(ContinuousEngine):
 
     async def _ask(self, request: SampleRequest) -> EngineReply:
         ask = partial(self._checked, request)
-        reply = patiently(ask, who=self.name, patience_s=self.patience_s, usage=self.usage)
+        reply = patiently(ask, who=self.name, patience_s=self.patience_s, usage=self.usage, standing=self._standing)
         return await (self._refusals.bear(reply, request) if self.renderer is None else reply)
+
+    async def _answers(self) -> None:
+        """Return if the server answers a short prompt."""
+        if self.renderer is None:
+            await self._server.chat(CHAT, 1, 0, 1.0, 1)
+        else:
+            await self._server.complete(PROBE, 1, 0, 1.0, 1)
 
     async def _checked(self, request: SampleRequest) -> EngineReply:
         """One attempt, which counts only if the server had the published weights."""
@@ -224,7 +194,9 @@ class OpenAIEngine(ContinuousEngine):
             written = await self._server.complete(
                 ids, k, seed, *settings, likeliest=likeliest, pattern=pattern, stop=request.stop, model=model
             )
-            samples = [self._sample_of(choice, request) for choice in in_order(written.choices, k)]
+            used = written.usage or Tokens()
+            with self._billed(request.role, used):
+                samples = [self._sample_of(choice, request) for choice in in_order(written.choices, k)]
             for sample in samples:
                 if pattern and sample.stop_reason is StopReason.EOS and not re.fullmatch(pattern, sample.text):
                     raise ModelError(
@@ -232,19 +204,34 @@ class OpenAIEngine(ContinuousEngine):
                     )
             if pattern:  # vLLM applies the mask before it computes log-probabilities
                 samples = [without_tokens(sample) for sample in samples]
-            used = written.usage or Tokens()
             return EngineReply(samples, used.prompt_tokens, used.cached_tokens, used.completion_tokens)
         likeliest = MAX_LIKELIEST if letters else 0
         chat = partial(self._server.chat, request.prompt.messages, stop=request.stop, template=self.template)
         choices, total = await self._choices(lambda n, s: chat(n, s, *settings, likeliest=likeliest), k, seed)
-        samples = [
-            SampledAnswer(
-                *(before_stop(c.message.text, request.stop), NO_IDS, NO_LOGPS, c.stop_reason, self.version),
-                with_floor(c.likeliest(), letters),
-            )
-            for c in choices
-        ]
+        if not (total.prompt_tokens or self._told_uncounted):
+            self._told_uncounted = True
+            print(f"agentq: {self.name} reports no tokens, so tokens and prices are not counted", file=sys.stderr)
+        with self._billed(request.role, total):
+            samples = [
+                SampledAnswer(
+                    *(before_stop(c.message.text, request.stop), NO_IDS, NO_LOGPS, c.stop_reason, self.version),
+                    with_floor(c.likeliest(), letters),
+                )
+                for c in choices
+            ]
         return EngineReply(samples, total.prompt_tokens, total.cached_tokens, total.completion_tokens)
+
+    @contextmanager
+    def _billed(self, role: str, used: Tokens) -> Iterator[None]:
+        """Count the tokens of an answer that turns out not to fit, since the server has counted them."""
+        try:
+            yield
+        except BadAnswer:
+            tally = self.usage.of(role)
+            tally.prompt_tokens += used.prompt_tokens
+            tally.cached_tokens += used.cached_tokens
+            tally.generated_tokens += used.completion_tokens
+            raise
 
     async def _choices(
         self, ask: Callable[[int, int], Awaitable[Chat]], k: int, seed: int

@@ -1,4 +1,4 @@
-"""Prompts that a server refuses though it answers others: too long for it, or stopped by a filter of contents."""
+"""Prompts that a server does not answer though it answers others: too long for it, or stopped by a filter."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from agentq.errors import ModelError
 from agentq.policies.continuous import EngineReply
 from agentq.policies.openai_client import Refused
-from agentq.policies.patience import BadAnswer
+from agentq.policies.patience import BadAnswer, PromptFailing
 from agentq.policies.protocol import SampledAnswer, SampleRequest
 from agentq.policies.usage import Usage
 from agentq.types import StopReason
@@ -25,7 +25,7 @@ class Refusals:
         self.usage, self.in_a_row, self.most = usage, 0, MOST_AT_FIRST
 
     async def bear(self, asked: Awaitable[EngineReply], request: SampleRequest) -> EngineReply:
-        """The reply, or empty answers if the prompt was refused: HTTP 400 or 422, or answers that break off.
+        """The reply, or empty answers if the prompt was refused: HTTP 400, 403, 413 or 422, or it alone fails.
 
         Raises:
             ModelError: if the server fails in another way, or refuses too many prompts in a row.
@@ -33,12 +33,14 @@ class Refusals:
         try:
             reply = await asked
         except ModelError as error:
-            refused = isinstance(error, Refused) and error.said
-            if not (refused or isinstance(error.__cause__, BadAnswer)) or self.in_a_row >= self.most:
+            cause = error.__cause__
+            refused = (isinstance(error, Refused) and error.said) or isinstance(error, PromptFailing)
+            unfit = isinstance(cause, BadAnswer) and not cause.passing
+            if not (refused or unfit) or self.in_a_row >= self.most:
                 raise
             self.in_a_row += 1
             self.usage.faults["prompt refused"] += 1
-            answer = SampledAnswer("", NO_IDS, NO_LOGPS, StopReason.EOS, 0, (0.0,) * len(request.letters))
+            answer = SampledAnswer("", NO_IDS, NO_LOGPS, StopReason.REFUSED, 0, (0.0,) * len(request.letters))
             return EngineReply([answer] * request.k, 0, 0, 0)
         self.in_a_row, self.most = 0, MOST_IN_A_ROW
         return reply

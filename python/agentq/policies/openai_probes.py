@@ -1,0 +1,69 @@
+"""Questions that show what an OpenAI-compatible server gives, each repeated until it answers or time is up."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, TypeVar
+
+from agentq.errors import ModelError
+from agentq.policies.openai_answers import range_of
+from agentq.policies.openai_client import OpenAIClient
+from agentq.policies.patience import BadAnswer, patiently
+from agentq.policies.protocol import MAX_LIKELIEST
+
+Told = TypeVar("Told")
+
+PROBE = "agentq: 7:30 PM [12]"
+CHAT = [{"role": "user", "content": PROBE}]
+COLD, COMPARED = 0.25, 5  # temperature of the second probe; number of the likeliest tokens whose distances count
+LEAST_RANGE = 0.3  # of these tokens, in nats: below it rounding could decide (up to 0.1 in bfloat16 under load; ours)
+
+
+class Probes:
+    """Asks `server`, which messages call `name`, for at most `patience_s` each."""
+
+    def __init__(self, server: OpenAIClient, name: str, patience_s: float) -> None:
+        self.server, self.name, self.patience_s = server, name, patience_s
+
+    async def _told(self, ask: Callable[[], Awaitable[Told]]) -> Told:
+        return await patiently(ask, who=self.name, patience_s=self.patience_s)
+
+    async def tokens(self) -> list[int]:
+        """The token ids of `PROBE` by /completions; none if it does not return token ids and log-probabilities.
+
+        Raises:
+            ModelError: if the log-probabilities are not those at temperature 1.
+        """
+        asks = (partial(self.server.complete, PROBE, 1, 0, t, 1, likeliest=COMPARED) for t in (1.0, COLD))
+        try:
+            told = [(await self._told(ask)).choices for ask in asks]
+            (warm, ids), (cold, _) = (choices[0].probed() for choices in told)
+        except (ModelError, BadAnswer, IndexError):
+            return []
+        # Scaled by 1 / COLD, tokens are so many times as far apart, even where the likeliest has probability 1.
+        apart, cold_apart = (range_of(logps, warm.keys() & cold.keys()) for logps in (warm, cold))
+        if apart >= LEAST_RANGE and abs(cold_apart - apart) > abs(cold_apart - apart / COLD):
+            raise ModelError(
+                f"{self.name} must report log-probabilities at temperature 1 (vLLM: --logprobs-mode raw_logprobs); "
+                f"got the likeliest tokens {cold_apart:.2f} nats apart at temperature {COLD} instead of {apart:.2f}"
+            )
+        return ids
+
+    async def gives_two(self) -> bool:
+        """Whether /chat/completions returns two choices for n = 2. One is asked for first, which settles parameters."""
+        choices: list[Any] = []
+        try:
+            for n in (1, 2):
+                choices = [*(await self._told(partial(self.server.chat, CHAT, n, 0, 1.0, 1))).choices]
+        except ModelError:
+            return False
+        return len(choices) == 2
+
+    async def tells_likeliest(self) -> bool:
+        """Whether /chat/completions returns the log-probabilities of the likeliest tokens."""
+        try:
+            told = await self._told(partial(self.server.chat, CHAT, 1, 0, 1.0, 1, likeliest=MAX_LIKELIEST))
+        except ModelError:
+            return False
+        return any(choice.likeliest() for choice in told.choices)
