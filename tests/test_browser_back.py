@@ -10,7 +10,7 @@ import pytest
 from agentq.envs.browser.env import BrowserEnv
 from agentq.envs.browser.hosts import SiteHost
 from agentq.envs.browser.pool import BrowserPool
-from agentq.envs.browser.states import Return
+from agentq.envs.browser.states import Return, StepLog
 from agentq.errors import ConfigError
 from agentq.types import Command, EnvAction
 from tests.browser_lab import TASK, Lab, click, lab_env, lab_host, named
@@ -159,7 +159,7 @@ def test_a_lost_session_of_a_foreign_site_is_not_repeated(browser: BrowserPool) 
     with BrowserPool(deadline_s=3.0) as pool:
         env = foreign_env(pool, pages)
         assert click(env, "Hang").error_kind == "browser_lost"
-        assert len(pool.replaced) == 1
+        assert isinstance(env.log[-1], StepLog) and len(env.log[-1].lost) == 1
         assert click(env, "Other").observation.text.startswith("heading other")
         assert [log.way for log in env.log if isinstance(log, Return)] == ["replay"]
 

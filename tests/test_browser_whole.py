@@ -185,9 +185,9 @@ def test_what_appears_is_shown_first_however_long_the_page(browser: BrowserPool)
     assert env.log[-1].cut_lines > 300
 
 
-def view(*lines: Line, cut: int = 0) -> WholeView:
+def view(*lines: Line) -> WholeView:
     """A view of these lines."""
-    return WholeView("/", Page(tuple(line.text for line in lines), (), ()), (), 200, 0, lines, (), cut)
+    return WholeView("/", Page(tuple(line.text for line in lines), (), ()), (), 200, 0, lines, ())
 
 
 def test_the_budget_goes_to_news_then_the_window_then_what_is_below_then_above() -> None:
@@ -205,9 +205,9 @@ def test_the_budget_goes_to_news_then_the_window_then_what_is_below_then_above()
     assert "text d" in page.within(20 + 2 * one, None)[0]
     assert "text b" in page.within(20 + 4 * one, None)[0]
     assert view(Line(0, "text a")).within(1000, None) == ("text a", 0)
-    assert view(Line(0, "text a"), cut=7).within(1000, None) == (
-        "text a\n... 7 lines left out\nwindow: 0 lines above, 0 below, 7 left out",
-        7,
+    assert view(Line(0, "", -1, unread=5), Line(0, "text a"), Line(0, "", 1, unread=7)).within(1000, None) == (
+        "... 5 lines left out\ntext a\n... 7 lines left out\nwindow: 5 lines above, 7 below, 12 left out",
+        12,
     )
     long, left = view(Line(0, "word " * 500), Line(0, "b")).within(50, None)
     assert tokens(long) < 80 and left == 1

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from agentq import status
 from agentq.agent.actions import history_text
 from agentq.agent.prompts import policy_messages
 from agentq.cli import main, records
 from agentq.credit.pairs import node_pairs, success_samples, tree_success_samples, weighed_pairs
 from agentq.export import FORMATS, export
 from agentq.store import RunStore
+from agentq.store.run import TRAJECTORY, TREE
 from agentq.types import History
 from tests.records_factory import make_trajectory
 from tests.view_factory import CONFIG, PAIRS, make_run, searched
@@ -164,3 +166,18 @@ def test_the_session_of_a_tree_is_the_episode_that_was_chosen(tmp_path: Path) ->
     assert (header["success"], header["return"]) == (False, 0.0)
     pages = [line["message"]["content"] for line in lines if line["message"]["role"] == "tool"]
     assert pages == [page.text for page in (tree.observation[node] for node in tree.path(end)[1:]) if page]
+
+
+def test_an_export_that_takes_long_shows_how_far_it_is(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["export", str(run), "--format", "hf-traces", "--out"]
+    assert main([*words, str(tmp_path / "short")]) == 0 and capsys.readouterr().err == ""
+    monkeypatch.setattr(status, "SILENT_S", 0.0)
+    assert main([*words, str(tmp_path / "long")]) == 0
+    first, second = capsys.readouterr().err.splitlines()
+    with RunStore.read(run) as store:
+        n = sum(store.count(stage, kind) for stage in store.stages() for kind in (TREE, TRAJECTORY))
+    assert first.startswith(f"export: {n}/{n} items, ")
+    files = len(list((tmp_path / "long").iterdir()))
+    assert files > 1 and second.startswith(f"write: {files}/{files} files, ")

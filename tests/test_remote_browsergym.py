@@ -6,8 +6,10 @@ import contextlib
 import os
 import re
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from agentq.agent.actions import format_action
 from agentq.envs.browser import miniwob, processes
 from agentq.envs.browser.pool import BrowserPool
 from agentq.envs.remote.axtree import Tree
+from agentq.envs.remote.browsergym import BrowserGymEnv
 from agentq.envs.remote.env_server import EnvServer
 from agentq.errors import EnvError
 from agentq.policies.scripted import ScriptedPolicy
@@ -212,6 +215,60 @@ def test_an_unknown_task_and_a_missing_family_are_told(serve: Callable[[str], st
         with EnvServer(name, str(PYTHON), "127.0.0.1:0", 1) as server, pytest.raises(EnvError) as error:
             envs.make(f"{name}@{server.at}")
         assert said in str(error.value) and "\n" not in str(error.value)
+
+
+class Actions:
+    """BrowserGym's HighLevelActionSet as far as it matters: the code of an action follows that of all functions."""
+
+    def __init__(self, **_: object) -> None:
+        self.python_includes = "def fill(bid, value):\n    elem.fill(value, timeout=500)\n"
+
+    def to_python_code(self, action: str) -> str:
+        return f"{self.python_includes}{action}\n"
+
+
+class Canned:
+    """An environment of BrowserGym with one page. `ran`: the code that it has run."""
+
+    def __init__(self, name: str, **given: Any) -> None:
+        self.code, self.ran = given["action_mapping"], list[str]()
+
+    def reset(self, seed: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        tree = {"nodes": [node("1", "RootWebArea", "Home", "2"), node("2", "textbox", "Name", bid="a1")]}
+        told = {"url": "http://shop.test/", "goal": "go", "chat_messages": [], "last_action_error": ""}
+        return {"axtree_object": tree, "extra_element_properties": {}, **told}, {}
+
+    def step(self, action: str) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        self.ran.append(self.code(action))
+        return self.reset(0)[0], 0.0, False, False, {}
+
+
+@pytest.fixture
+def canned(monkeypatch: pytest.MonkeyPatch) -> BrowserGymEnv:
+    """A BrowserGymEnv over such an environment, without BrowserGym."""
+    core = SimpleNamespace(env=SimpleNamespace(Chat=None), action=SimpleNamespace())
+    modules = {"": SimpleNamespace(core=core), ".core": core, ".core.env": core.env, ".core.action": core.action}
+    for name, module in (modules | {".core.action.highlevel": SimpleNamespace(HighLevelActionSet=Actions)}).items():
+        monkeypatch.setitem(sys.modules, f"browsergym{name}", module)
+    monkeypatch.setitem(sys.modules, "gymnasium", SimpleNamespace(make=Canned))
+    env = BrowserGymEnv.__new__(BrowserGymEnv)
+    env.name, env.max_steps, env.executable = "browsergym/shop", 10, ""
+    env.env = env._make()
+    env.reset(0)
+    return env
+
+
+def test_scrolling_to_an_element_is_refused_as_data(canned: BrowserGymEnv) -> None:
+    told = canned.step("SCROLL", None, "[1]")
+    assert (told["error_kind"], told["text"]) == ("bad_argument", canned.page["text"]) and canned.env.ran == []
+    assert told["error_message"] == "SCROLL takes UP or DOWN here: the page is shown whole"
+    assert canned.step("SCROLL", None, "DOWN")["error_kind"] is None
+
+
+def test_what_is_typed_is_not_rewritten(canned: BrowserGymEnv) -> None:
+    canned.step("TYPE", 1, "set timeout=500")
+    (code,) = canned.env.ran
+    assert code == "def fill(bid, value):\n    elem.fill(value, timeout=3000)\nfill('a1', 'set timeout=500')\n"
 
 
 def node(key: str, role: str, name: str = "", *below: str, bid: str = "", **properties: Any) -> dict[str, Any]:

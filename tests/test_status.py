@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from agentq import envs, status
+from agentq.cli import main
 from agentq.config import Settings
 from agentq.policies.usage import Price
 from agentq.progress import ladder_table, show_table
@@ -21,7 +23,7 @@ from agentq.report.page import read_stages
 from agentq.searching.collect import Item, attempts, collect, inline
 from agentq.searching.faults import Broken, Resets
 from agentq.searching.rollout import broken_episode
-from agentq.status import Ahead, Pace, Planned, RichStatus, own_memory
+from agentq.status import Ahead, Late, Pace, Planned, RichStatus, own_memory
 from agentq.store.run import RunStore
 from agentq.types import Split, Task, Trajectory
 from tests.credit_factory import episode
@@ -85,6 +87,54 @@ def test_plain_lines_say_what_is_left_of_the_stage_and_of_the_run(monkeypatch: p
     lines = out.getvalue().splitlines()
     assert lines[-1] == "base/eval: 4/4 episodes, 0.10/s, 0 s left; 1 succeeded; 1 of 2 stages, about 1 min 20 s left"
     assert len(lines) == 4 and "begin" not in out.getvalue()
+
+
+def test_an_eval_tells_its_stages_and_how_many_episodes_are_in_flight(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paces, plans = list[tuple[int, int]](), list[list[str]]()
+
+    class Seen(Pace):
+        def __init__(self, total: int, in_flight: int, begun: float) -> None:
+            paces.append((total, in_flight))
+            super().__init__(total, in_flight, begun)
+
+    def plan(self: RichStatus, stages: Sequence[Planned], in_flight: int) -> None:
+        plans.append([stage.name for stage in stages])
+        told(self, stages, in_flight)
+
+    told = RichStatus.plan
+    monkeypatch.setattr(status, "Pace", Seen)
+    monkeypatch.setattr(RichStatus, "plan", plan)
+    words = ["eval", "embedded", "--run.executor=inline", "--search.num_trees_in_flight=2"]
+    assert main([*words, "--eval.num_tasks=3", "--out", str(tmp_path / "one")]) == 0
+    assert plans == [["eval"]] and paces == [(3, 2)]
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith("eval: 3/3 episodes") and "stages" not in line
+    words += ["--search", "--eval.chosen_by=all", "--eval.num_tasks=1", "--eval.num_iterations=2"]
+    assert main([*words, "--eval.max_calls=4", "--out", str(tmp_path / "all")]) == 0
+    assert plans[1:] == [[f"{way}/eval" for way in ("oracle", "value", "majority", "best_of_n")]]
+    assert paces[1:] == [(1, 2)] * 4
+    lines = [line for line in capsys.readouterr().err.splitlines() if "left" in line]
+    assert "; 1 of 4 stages, about " in lines[0] and "; 4 of 4 stages, about 0 s left" in lines[-1]
+
+
+def test_a_command_that_seldom_takes_long_shows_a_stage_once_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, out = [0.0], io.StringIO()
+    monkeypatch.setattr(status.time, "monotonic", lambda: now[0])
+    with RichStatus(Console(file=out, width=200)) as shown:
+        short, long = (Late(shown).stage(name, 40, "items") for name in ("short", "long"))
+        short(39, "")
+        now[0] = 60.0
+        short(40, "")
+        assert out.getvalue() == ""
+        for done in range(20, 41):
+            long(done, "")
+            now[0] += 1.0
+    assert [line.partition("/s")[0] for line in out.getvalue().splitlines()] == [
+        "long: 35/40 items, 1.07",
+        "long: 40/40 items, 1.05",
+    ]
 
 
 def test_what_the_world_broke_is_said_with_its_message(tmp_path: Path) -> None:

@@ -9,12 +9,14 @@ import json
 import re
 import shutil
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from agentq import status
 from agentq.cli import main
 from agentq.credit.pairs import node_pairs, weighed_pairs
 from agentq.errors import ConfigError, StoreError
@@ -25,7 +27,7 @@ from agentq.store.records import TreeRecord
 from agentq.store.run import PARTIAL
 from agentq.viewer import ViewServer, write_view
 from agentq.viewer import data as view_data
-from agentq.viewer.data import of_episode, of_tree, row, tree_data, weigh
+from agentq.viewer.data import _round, of_episode, of_tree, row, token_data, tree_data, weigh
 from agentq.viewer.items import Items
 from tests.records_factory import make_trajectory, make_tree
 from tests.view_factory import CONFIG, HOSTILE, PAIRS, Count, looped, lost, make_run, searched
@@ -146,6 +148,42 @@ def test_data_has_no_numbers_that_json_does_not_know() -> None:
     assert row(of_tree(tree), weigh(of_tree(tree), None))["pairs"] == 0
 
 
+def test_numbers_are_rounded_as_python_rounds() -> None:
+    rng = np.random.default_rng(0)
+    ties = [n / 20_000 for n in range(-3001, 3001, 2)] + [n / 200 for n in range(-3001, 3001, 2)]
+    near = [float(np.nextafter(value, to)) for value in ties for to in (-9.0, 9.0)]
+    large = [1e8 + 0.5, 123_456_789.123_45, 2.0**53, 1e300, -1e308, 5e-324, -0.0, -1e-9]
+    values = [*ties, *near, *large, *rng.normal(0, 5, 2000).tolist(), *rng.normal(0, 5, 99).astype("f4").tolist()]
+    for digits in (2, 4):
+        found = _round(values, digits)
+        assert json.dumps(found) == json.dumps([round(value, digits) for value in values])
+    assert _round([1.0, float("nan"), float("inf"), -float("inf")]) == [1.0, None, None, None] and _round([]) == []
+
+
+def test_each_action_has_its_own_tokens() -> None:
+    tree = make_tree(3)
+    for node, p in enumerate(tree.proposal):
+        if p is not None:
+            tree.proposal[node] = replace(p, token_ids=p.token_ids[: node % 4], logps=p.logps[: node % 4])
+    told = [p for p in tree.proposal if p is not None]
+    data = token_data(of_tree(tree), lambda token: f"<{token}>")
+    assert data["ids"] == [p.token_ids.tolist() for p in told] and len({len(ids) for ids in data["ids"]}) > 1
+    assert data["logps"] == [[round(value, 2) for value in p.logps.tolist()] for p in told]
+    assert list(data["words"]) == sorted({token for ids in data["ids"] for token in ids})
+    none = token_data(of_episode(make_trajectory(0, 0)), str)
+    assert none["ids"] == none["logps"] == [] and none["words"] == {}
+
+
+def test_an_only_child_has_prior_1_unless_its_logp_is_unknown() -> None:
+    tree = of_episode(make_trajectory(0)).tree
+    n = len(tree) - 1
+    assert n > 0 and tree_data(of_tree(tree), None, [])["prior"] == [None] + [1.0] * n
+    for p in tree.proposal[1:]:
+        assert p is not None
+        p.logps[:] = np.nan
+    assert tree_data(of_tree(tree), None, [])["prior"] == [None] * (n + 1)
+
+
 def test_a_trees_pairs_are_weighed_once(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
@@ -180,6 +218,19 @@ def test_the_command_writes_the_page_and_says_where(run: Path, capsys: pytest.Ca
     assert json.loads(capsys.readouterr().out) == {"view": str(run / "view.html")}
     assert main(["view", str(run), "--live", "--out", "x.html"]) == 2
     assert capsys.readouterr().err == "agentq: --live writes no file; leave out --out\n"
+
+
+def test_a_view_that_takes_long_shows_how_far_it_is(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["view", str(run), "--out", str(tmp_path / "view.html"), "--json"]
+    assert main(words) == 0 and capsys.readouterr().err == ""
+    monkeypatch.setattr(status, "SILENT_S", 0.0)
+    assert main(words) == 0
+    said = capsys.readouterr()
+    n = len(blocks((tmp_path / "view.html").read_text())["index"]["items"])
+    assert said.err.startswith(f"view: {n}/{n} items, ") and said.err.count("\n") == 1
+    assert json.loads(said.out) == {"view": str(tmp_path / "view.html")}
 
 
 def get(server: ViewServer, path: str, host: str = "") -> tuple[int, bytes]:

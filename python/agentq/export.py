@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from agentq.agent.actions import history_text
 from agentq.agent.prompts import Messages, policy_messages
@@ -20,6 +20,7 @@ from agentq.credit.pairs import paired_nodes, success_steps, tree_success_nodes
 from agentq.envs.contract import from_file
 from agentq.errors import ConfigError, StoreError, require
 from agentq.evaluation.outcomes import counted_episode
+from agentq.status import StageDisplay
 from agentq.store.durable import make_directory, write_whole
 from agentq.store.records import TreeRecord
 from agentq.store.run import TRAJECTORY, TREE, RunStore
@@ -30,16 +31,35 @@ from agentq.viewer.data import of_episode
 COLLECTED = "/collect"  # the end of the name of a stage that training reads
 ALL_STAGES = ("parquet", "hf-traces")  # formats that read them unless one is named
 Row = dict[str, Any]
+T = TypeVar("T")
 Compose = Callable[[History], Messages]
 
 
-def export(run: Path, form: str, out: Path, stage: str | None = None) -> int:
+class Records:
+    """A run whose trees and episodes are read. Shows how many of those in `stages` are, if there is a `status`."""
+
+    def __init__(self, store: RunStore, stages: Sequence[str], status: StageDisplay | None) -> None:
+        self.store, self.read = store, 0
+        self.total = sum(store.count(stage, kind) for stage in stages for kind in (TREE, TRAJECTORY))
+        self.show = status.stage("export", self.total, "items") if status is not None else None
+
+    def each(self, items: Iterable[T]) -> Iterator[T]:
+        """The same items, which are counted when they are done."""
+        for item in items:
+            yield item
+            self.read = min(self.read + 1, self.total)  # a run that goes on may have more meanwhile
+            if self.show is not None:
+                self.show(self.read, "")
+
+
+def export(run: Path, form: str, out: Path, stage: str | None = None, *, status: StageDisplay | None = None) -> int:
     """Write a run's data to `out` in a format of `FORMATS`. Returns the number of rows.
 
     Args:
         run: a run directory.
         out: a file; for hf-traces a new or empty directory, which gets a file per episode.
         stage: the only stage to read; None: `ALL_STAGES` read all, the others those from which training reads.
+        status: shows how many trees and episodes are read, and files written; None: nothing is shown.
 
     Raises:
         StoreError: if the run cannot be read, or `out` cannot be written.
@@ -53,7 +73,8 @@ def export(run: Path, form: str, out: Path, stage: str | None = None) -> int:
         read = [stage] if stage else [name for name in known if form in ALL_STAGES or name.endswith(COLLECTED)]
         given = store.config.get("model", {}).get("prompt", "")
         compose: Compose = from_file(given, "model.prompt") if given else policy_messages
-        lines = [_line(row) for name in read for row in FORMATS[form](store, name, compose)]
+        records = Records(store, read, status)
+        lines = [_line(row) for name in read for row in FORMATS[form](records, name, compose)]
     if not lines:
         raise ConfigError(
             f"{run} must have {NEEDS[form]} to export as {form}; got none in {', '.join(read) or 'no stage'}"
@@ -65,8 +86,11 @@ def export(run: Path, form: str, out: Path, stage: str | None = None) -> int:
     try:
         if form == "hf-traces":
             make_directory(out)
-        for path, data in files.items():
+        show = status.stage("write", len(files), "files") if status is not None else None
+        for number, (path, data) in enumerate(files.items(), start=1):
             write_whole(path, data)
+            if show is not None:
+                show(number, "")
     except StoreError as error:
         reason = error.__cause__.strerror if isinstance(error.__cause__, OSError) else error
         raise StoreError(f"--out must be a file that can be written; got {out}: {reason}") from error
@@ -98,48 +122,48 @@ def push(out: Path, repository: str) -> str:
     return f"{api.endpoint}/datasets/{repository}"
 
 
-def preferences(store: RunStore, stage: str, compose: Compose) -> Iterator[Row]:
+def preferences(records: Records, stage: str, compose: Compose) -> Iterator[Row]:
     """The pairs that Agent Q trains on: `prompt`, `chosen` and `rejected` as chats, and their `gap`."""
-    settings = (store.note(stage) or {}).get("pairs")
+    settings = (records.store.note(stage) or {}).get("pairs")
     if settings is None:
         return
-    for tree in store.trees(stage):
+    for tree in records.each(records.store.trees(stage)):
         for better, worse, gap in paired_nodes(tree, **settings):
             prompt = compose(_history(tree, int(tree.parent[better])))
             chosen, rejected = _answer(tree, better), _answer(tree, worse)
             yield {"prompt": prompt, "chosen": chosen, "rejected": rejected, "gap": gap}
 
 
-def completions(store: RunStore, stage: str, compose: Compose) -> Iterator[Row]:
+def completions(records: Records, stage: str, compose: Compose) -> Iterator[Row]:
     """The actions on the way to each success, as in rejection sampling: `prompt` and `completion` as chats."""
-    for tree in store.trees(stage):
+    for tree in records.each(records.store.trees(stage)):
         for node in tree_success_nodes(tree):
             yield {"prompt": compose(_history(tree, int(tree.parent[node]))), "completion": _answer(tree, node)}
-    for episode in store.trajectories(stage):
+    for episode in records.each(records.store.trajectories(stage)):
         tree = of_episode(episode).tree
         for step in success_steps(episode):
             yield {"prompt": compose(_history(tree, step)), "completion": _answer(tree, step + 1)}
 
 
-def conversations(store: RunStore, stage: str, compose: Compose) -> Iterator[Row]:
+def conversations(records: Records, stage: str, compose: Compose) -> Iterator[Row]:
     """The same as ShareGPT's conversations."""
     names = {"system": "system", "user": "human", "assistant": "gpt"}
-    for row in completions(store, stage, compose):
+    for row in completions(records, stage, compose):
         chat = [*row["prompt"], *row["completion"]]
         yield {"conversations": [{"from": names[each["role"]], "value": each["content"]} for each in chat]}
 
 
-def nodes(store: RunStore, stage: str, _: Compose) -> Iterator[Row]:
+def nodes(records: Records, stage: str, _: Compose) -> Iterator[Row]:
     """A row per node of each tree, and per page of each episode."""
-    for tree in store.trees(stage):
+    for tree in records.each(records.store.trees(stage)):
         yield from ({"kind": TREE, **row} for row in node_rows(tree, stage, str(tree.task.seed)))
-    for key in sorted(store.keys(stage)):
-        episode = store.trajectory(stage, key)
+    for key in records.each(sorted(records.store.keys(stage))):
+        episode = records.store.trajectory(stage, key)
         if episode is not None:
             yield from ({"kind": TRAJECTORY, **row} for row in node_rows(of_episode(episode).tree, stage, key))
 
 
-def sessions(store: RunStore, stage: str, compose: Compose) -> Iterator[Row]:
+def sessions(records: Records, stage: str, compose: Compose) -> Iterator[Row]:
     """Each episode, and the one that counts of each tree, in the Session Trace Simple Format of the hub's viewer.
 
     `lines` are those of the session's file: a header, the prompt, then each action as a call of a tool and the page
@@ -147,14 +171,15 @@ def sessions(store: RunStore, stage: str, compose: Compose) -> Iterator[Row]:
 
     Source: https://huggingface.co/docs/hub/session-traces-format.
     """
-    counted = ((str(tree.task.seed), counted_episode(tree)) for tree in store.trees(stage))
-    told = ((key, t) for key in sorted(store.keys(stage)) if (t := store.trajectory(stage, key)))
+    counted = ((str(tree.task.seed), counted_episode(tree)) for tree in records.each(records.store.trees(stage)))
+    keys = records.each(sorted(records.store.keys(stage)))
+    told = ((key, t) for key in keys if (t := records.store.trajectory(stage, key)))
     for key, episode in chain(counted, told):
         if episode.steps:
             yield {"lines": _session(episode, f"{stage}/{key}", compose)}
 
 
-FORMATS: dict[str, Callable[[RunStore, str, Compose], Iterator[Row]]] = {
+FORMATS: dict[str, Callable[[Records, str, Compose], Iterator[Row]]] = {
     "trl-preference": preferences,
     "trl-prompt-completion": completions,
     "sharegpt": conversations,

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 EVERY_S = 15.0  # between two plain lines of a stage
+SILENT_S = 2.0  # for which `Late` shows nothing
 
 
 class Planned(NamedTuple):
@@ -187,6 +188,33 @@ class RichStatus:
         seconds, unknown = self.ahead.left(name)
         more = f" and {unknown} stage{'s' if unknown > 1 else ''} more" if unknown else ""
         return f"; {self.ahead.done} of {len(self.ahead.planned)} stages, about {duration(left + seconds)}{more} left"
+
+
+class Late:
+    """`RichStatus` for commands that seldom take long: it shows a stage that is not done after `SILENT_S`."""
+
+    def __init__(self, status: RichStatus) -> None:
+        self.status = status
+
+    def stage(self, name: str, total: int, unit: str) -> Show:
+        """See `StageDisplay`."""
+        begun, shown = time.monotonic(), list[Show]()
+
+        def show(done: int, note: str, grown: float = 0.0, /) -> None:
+            if not shown and done < total and time.monotonic() - begun >= SILENT_S:
+                shown.append(self.status.stage(name, total, unit))
+            for each in shown:
+                each(done, note, grown)
+
+        return show
+
+    def plan(self, stages: Sequence[Planned], in_flight: int) -> None:
+        """See `StageDisplay`."""
+        self.status.plan(stages, in_flight)
+
+    def say(self, text: str) -> None:
+        """See `StageDisplay`."""
+        self.status.say(text)
 
 
 def own_memory() -> int:

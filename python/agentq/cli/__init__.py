@@ -4,7 +4,8 @@
     1    a live task was not done, or a check failed (env check, doctor, check, replay)
     2    an error outside agentq: usage, input, a missing extra, a full disk, a lost server
     3    a bug in agentq, with its traceback
-    130  interrupted; the same command continues, except for a live task
+    130  interrupted by Ctrl-C; the same command continues, except for a live task
+    143  terminated by SIGTERM; the same, and a second SIGTERM ends the process at once
 
 AGENTQ_TRACEBACK=1 shows the traceback of every error.
 """
@@ -16,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-DONE, NOT_DONE, REFUSED, FAULT, INTERRUPTED = 0, 1, 2, 3, 130
+DONE, NOT_DONE, REFUSED, FAULT, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 130, 143
 FILES = 4096  # a search of many sessions on servers and browsers opens more than the usual 1024
 DEFAULTS = {  # silent libraries; the number of threads follows from model.threads
     "OMP_WAIT_POLICY": "passive",  # spinning on busy cores makes a step of several threads ten times as long
@@ -32,16 +33,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"agentq: {foreign}", file=sys.stderr)
     from agentq.cli.app import run
     from agentq.cli.faults import tell
+    from agentq.cli.terminating import Termination
 
     os.environ.update(DEFAULTS | os.environ)
     allow_files()
     words = list(sys.argv[1:] if argv is None else argv)
+    termination = Termination()
     try:
-        code = run(words)
-        sys.stdout.flush()
-        return code
+        with termination:
+            code = run(words)
+            sys.stdout.flush()
+        return TERMINATED if termination.came and code == INTERRUPTED else code
     except BaseException as error:
-        return tell(error, words)
+        return tell(error, words, terminated=termination.came)
 
 
 def allow_files() -> None:

@@ -13,19 +13,23 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from agentq.cli import FAULT, INTERRUPTED, REFUSED
+from agentq.cli import FAULT, INTERRUPTED, REFUSED, TERMINATED
 from agentq.errors import AgentqError, line_in
 
 TRACEBACK = "AGENTQ_TRACEBACK"
 OUTSIDE = ("SafetensorError", "OutOfMemoryError")  # of safetensors and torch; by name, as these may not be loaded
 
 
-def tell(error: BaseException, words: Sequence[str]) -> int:
-    """Print to stderr why `agentq WORDS` failed. Returns the exit code."""
+def tell(error: BaseException, words: Sequence[str], *, terminated: bool = False) -> int:
+    """Print to stderr why `agentq WORDS` failed. Returns the exit code. `terminated`: SIGTERM made the interrupt."""
     rich_left = isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)
     if rich_left or (isinstance(error, BrokenPipeError) and _stdout_is_gone()):
         return REFUSED
+    if terminated and type(error).__name__ == "CancelledError":  # of asyncio, where Ctrl-C is ignored
+        error = KeyboardInterrupt()
     line, code = _line(error, words)
+    if code == INTERRUPTED and terminated:
+        line, code = line.replace("interrupted", "terminated", 1), TERMINATED
     if code == FAULT or os.environ.get(TRACEBACK, "0") not in ("", "0"):
         traceback.print_exception(error)
     print(f"agentq: {line}", file=sys.stderr)
@@ -38,7 +42,7 @@ def tell(error: BaseException, words: Sequence[str]) -> int:
 def _kind(error: BaseException, code: int) -> str:
     """A class of `errors.py`; `Outside`: another error outside agentq; `Fault`: a bug; `Interrupted`."""
     if code != REFUSED:
-        return "Interrupted" if code == INTERRUPTED else "Fault"
+        return "Interrupted" if code in (INTERRUPTED, TERMINATED) else "Fault"
     return next((c.__name__ for c in type(error).__mro__ if c.__module__ == AgentqError.__module__), "Outside")
 
 

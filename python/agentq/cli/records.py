@@ -34,10 +34,12 @@ def view(args: Namespace) -> int:
     if args.live and args.out is not None:
         raise ConfigError("--live writes no file; leave out --out")
     from agentq.progress import until_interrupted
+    from agentq.status import Late, RichStatus
     from agentq.viewer import ViewServer, write_view
 
     if not args.live:
-        path = write_view(args.runs, args.out)
+        with RichStatus() as status:
+            path = write_view(args.runs, args.out, status=Late(status))
         return say(args, {"view": str(path)}, f"view: {path}")
     with ViewServer(args.runs, args.port) as server:
         say(args, {"view": server.url}, f"view: {server.url} (Ctrl-C ends)")
@@ -82,8 +84,10 @@ PUSH = argument("--push", metavar="USER/NAME", help="upload it to this dataset o
 @command("export", "write what a run holds for other libraries", DIRECTORY, FORMAT, FILE, STAGE, PUSH, JSON)
 def export_run(args: Namespace) -> int:
     from agentq.export import export, push
+    from agentq.status import Late, RichStatus
 
-    rows = export(args.run, args.format, args.out, args.stage)
+    with RichStatus() as status:
+        rows = export(args.run, args.format, args.out, args.stage, status=Late(status))
     result, text = {"export": str(args.out), "rows": rows}, f"{rows} rows: {args.out}"
     if args.push:
         result["pushed"] = address = push(args.out, args.push)

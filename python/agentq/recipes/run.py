@@ -116,12 +116,14 @@ def evaluate(checkpoint: str, search: Literal["tree", "step"] | None, inputs: In
 
         p.check_base()
         held_out = p.tasks(Split(s.eval.split), s.eval.num_tasks)
+        ways: tuple[ChosenBy, ...] = get_args(ChosenBy)
+        every = isinstance(s, EvalSearchCommand) and s.eval.chosen_by == "all"
+        p.plan([(stage, len(held_out)) for stage in ([f"{way}/eval" for way in ways] if every else ["eval"])])
         if not isinstance(s, EvalSearchCommand):
             rows = [p.evaluate(_called(name), "eval", name, held_out, s.eval)]
         else:
             by = name, held_out, s.search, s.critic, s.eval
             if s.eval.chosen_by == "all":
-                ways: tuple[ChosenBy, ...] = get_args(ChosenBy)
                 rows = [p.evaluate_search(f"{_called(name)}, {way}", f"{way}/eval", *by, way) for way in ways]
             else:
                 rows = [p.evaluate_search(_called(name), "eval", *by, s.eval.chosen_by, by_steps=search == "step")]

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -105,7 +106,8 @@ def tree_data(shown: Shown, pairs: Mapping[str, Any] | None, weighed: Sequence[W
     mean, blend = tree.mean_value, None
     if pairs:
         alpha = pairs["alpha"]
-        blend = _round([blended_value(q, c, alpha) for q, c in zip(mean, tree.critic_value.tolist(), strict=True)])
+        blend = [blended_value(q, c, alpha) for q, c in zip(mean.tolist(), tree.critic_value.tolist(), strict=True)]
+    logps = [p.action_logp if p is not None and len(p.logps) else math.nan for p in tree.proposal]
     words = {
         name: texts.column(getattr(action, name, "") or "" for action in proposals).tolist()
         for name in ("plan", "thought", "explanation", "status")
@@ -113,13 +115,13 @@ def tree_data(shown: Shown, pairs: Mapping[str, Any] | None, weighed: Sequence[W
     return {
         "parent": tree.parent.tolist(),
         "N": tree.visit_count.tolist(),
-        "W": _round(tree.value_sum.tolist()),
-        "critic": _round(tree.critic_value.tolist()),
-        "blend": blend,
-        "prior": _round(_priors(tree)),
-        "logp": _round([p.action_logp if p is not None and len(p.logps) else math.nan for p in tree.proposal]),
+        "W": _round(tree.value_sum),
+        "critic": _round(tree.critic_value),
+        "blend": blend and _round(np.round(blend, 4)),  # at ties as numpy rounds
+        "prior": _round(_priors(tree, logps)),
+        "logp": _round(logps),
         "tokens": [len(p.token_ids) if p is not None else 0 for p in tree.proposal],
-        "reward": _round(tree.reward.tolist()),
+        "reward": _round(tree.reward),
         "terminal": [int(bool(flags & TERMINAL)) for flags in tree.flags.tolist()],
         "success": tree.success.astype(int).tolist(),
         "broken": tree.broken.astype(int).tolist(),
@@ -147,16 +149,17 @@ def token_data(shown: Shown, words: Callable[[int], str]) -> dict[str, Any]:
     `words` gives a token's text; the result has that of each id that occurs.
     """
     told = [(node, p) for node, p in enumerate(shown.tree.proposal) if p is not None]
-    ids = sorted({token for _, p in told for token in p.token_ids.tolist()})
+    ids = np.concatenate([np.empty(0, int), *(p.token_ids for _, p in told)]).tolist()
+    logps = _round(np.concatenate([np.empty(0), *(p.logps for _, p in told)]), 2)  # at once: most actions are short
     return {
         "node": [node for node, _ in told],
         "text": [p.action.text for _, p in told],
-        "ids": [p.token_ids.tolist() for _, p in told],
-        "logps": [_round(p.logps.tolist(), 2) for _, p in told],
+        "ids": _split(ids, [len(p.token_ids) for _, p in told]),
+        "logps": _split(logps, [len(p.logps) for _, p in told]),
         "stop": [str(p.stop_reason) for _, p in told],
         "version": [p.policy_version for _, p in told],
         "temperature": [p.temperature for _, p in told],
-        "words": {token: words(token) for token in ids},
+        "words": {token: words(token) for token in sorted(set(ids))},
     }
 
 
@@ -186,11 +189,14 @@ def _pages(tree: TreeRecord, texts: ValueTable) -> tuple[list[int], list[dict[st
     return column, pages
 
 
-def _priors(tree: TreeRecord) -> list[float]:
+def _priors(tree: TreeRecord, logps: Sequence[float]) -> list[float]:
     """P of each action among its siblings; NaN at the root and where log-probabilities are unknown."""
     found = [math.nan] * len(tree)
     for node in np.unique(tree.parent[1:]).tolist():
         children = tree.children(node).tolist()
+        if len(children) == 1:
+            found[children[0]] = 1.0 if math.isfinite(logps[children[0]]) else math.nan
+            continue
         proposals = [tree.proposal[child] for child in children]
         try:
             shares = priors([proposal for proposal in proposals if proposal is not None])
@@ -201,6 +207,21 @@ def _priors(tree: TreeRecord) -> list[float]:
     return found
 
 
-def _round(values: Sequence[float], digits: int = 4) -> list[float | None]:
-    """JSON has no NaN: it becomes null."""
-    return [round(value, digits) if math.isfinite(value) else None for value in values]
+def _split(values: Sequence[Any], lengths: Sequence[int]) -> list[Sequence[Any]]:
+    """Values in a row as parts of these lengths."""
+    return [values[end - length : end] for end, length in zip(accumulate(lengths), lengths, strict=True)]
+
+
+def _round(values: np.ndarray | Sequence[float], digits: int = 4) -> list[float | None]:
+    """What Python's `round` makes of each value. JSON has no NaN and no infinity: they become null."""
+    exact = np.asarray(values, np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = exact * 10.0**digits
+        whole = np.rint(scaled)
+        # Python rounds the exact value of a float. Near a tie the product does not tell on which side that is.
+        sure = (np.abs(np.abs(scaled - whole) - 0.5) > 1e-6) & (np.abs(scaled) < 1e8)
+        found: list[float | None] = (whole / 10.0**digits).tolist()
+    for index in np.flatnonzero(~sure).tolist():
+        value = float(exact[index])
+        found[index] = round(value, digits) if math.isfinite(value) else None
+    return found

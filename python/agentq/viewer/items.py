@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -109,4 +110,4 @@ def _decoder(base: str) -> Callable[[int], str]:
         tokenizer = Tokenizer.from_file(str(file))
     except (ImportError, ConfigError, StoreError, OSError):
         return lambda token: ""
-    return lambda token: str(tokenizer.decode([token], skip_special_tokens=False))
+    return cache(lambda token: str(tokenizer.decode([token], skip_special_tokens=False)))

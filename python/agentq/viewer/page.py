@@ -11,11 +11,13 @@ import base64
 import hashlib
 import html
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from agentq.errors import StoreError
 from agentq.evaluation.outcomes import counted_end
+from agentq.status import StageDisplay
 from agentq.store.durable import write_whole
 from agentq.viewer.data import Shown, picture_name, row, token_data, tree_data, weigh
 from agentq.viewer.items import ItemPlace, Items, squeeze
@@ -35,12 +37,13 @@ SCRIPTS = (
 )
 
 
-def write_view(run_dirs: Sequence[Path | str], out: Path | None = None) -> Path:
+def write_view(run_dirs: Sequence[Path | str], out: Path | None = None, *, status: StageDisplay | None = None) -> Path:
     """Write the page of these runs, even while they go on. Returns its path.
 
     Args:
         run_dirs: at least one run directory; the page compares trees of several.
         out: the page's file; None: `view.html` in the first run's directory.
+        status: shows how many trees and episodes are read; None: nothing is shown.
 
     Raises:
         StoreError: if a run cannot be read, or the page cannot be written.
@@ -48,16 +51,23 @@ def write_view(run_dirs: Sequence[Path | str], out: Path | None = None) -> Path:
     items = Items([Path(path) for path in run_dirs])
     try:
         blocks, rows, pictures = [], [], dict[str, bytes]()
-        for number, place in enumerate(items.places()):
+        places = list(items.places())
+        pairs_of = cache(lambda run, stage: items.pairs(ItemPlace(run, stage, "", "")))
+        show = status.stage("view", len(places), "items") if status is not None else None
+        for number, place in enumerate(places):
+            if show is not None:
+                show(number, "")
             shown = items.read(place)
             if shown is None:
                 continue
-            pairs = items.pairs(place)
+            pairs = pairs_of(place.run, place.stage)
             weighed = weigh(shown, pairs)
             rows.append(about(number, place, row(shown, weighed)))
             blocks.append(_block(f"tree{number}", squeeze(tree_data(shown, pairs, weighed))))
             blocks.append(_block(f"tokens{number}", squeeze(token_data(shown, items.words(place.run)))))
             _add_pictures(shown, pictures)
+        if show is not None:
+            show(len(places), "")
         blocks += [_block(name, data) for name, data in pictures.items()]
         blocks.append(_block("index", squeeze({"live": False, "runs": items.runs(), "items": rows})))
         page = "".join(_html(", ".join(path.name for path in items.paths), blocks, connect="'none'"))

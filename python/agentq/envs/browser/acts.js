@@ -68,14 +68,22 @@ const opened = async (key) => {
   const [a, b] = [el, field].map((each) => each.getBoundingClientRect());
   return b.width > 1 && b.height > 1 && b.left < a.right && b.right > a.left && b.top < a.bottom && b.bottom > a.top;
 };
-// What a field holds after typing; of an editor that keeps its text elsewhere, what is shown around it.
+// How a field takes line breaks: "text" as characters, "keys" by Shift and Enter, "" not at all.
+function several(key) {
+  const el = find(key), field = el && inner(el);
+  if (field?.localName === "textarea") return "text";
+  return !field?.isContentEditable ? "" : field.closest(EDITORS) ? "text" : "keys";
+}
+// What a field holds after typing, if that is not what was typed; of an editor that keeps its text elsewhere, what is shown
+// around it. Lines are compared where several were typed.
 function holding(key, typed) {
   const el = find(key), now = active(document);
   if (!el) return null;
-  const field = encloses(el, now) ? now : el, own = squeeze(field.value ?? field.innerText ?? "");
-  if (own === squeeze(typed)) return own;
-  const box = field.closest(EDITORS);
-  return box ? written(box) : own;
+  const field = encloses(el, now) ? now : el, box = field.closest(EDITORS), own = field.value ?? field.innerText ?? "";
+  const plain = !typed.includes("\n") ? squeeze : (text) => text.split("\n").map(squeeze).filter(Boolean).join("\n");
+  if (plain(own) === plain(typed)) return null;
+  const held = box ? written(box) : plain(own);
+  return box && held === squeeze(typed) ? null : held;
 }
 const active = (root) => (root.activeElement?.shadowRoot ? active(root.activeElement.shadowRoot) : root.activeElement);
 // What a slider without a field shows, once the page has drawn it: [now, least, most].
@@ -229,5 +237,5 @@ function renewed() {
 }
 
 const look = () => (FULL ? person() : observe());
-globalThis.agentq = { keep, restart, observe: look, turn, putBack, point, boxes, reach, act, origin, quiet, keyOf, focus, opened, holding, slid, beside, kind,
-  fileOf, formOf, still, mark, scroll, scrolled, scrollTo: (x, y) => scrollTo({ left: x, top: y, behavior: "instant" }), seek };
+globalThis.agentq = { keep, restart, observe: look, turn, putBack, point, boxes, reach, act, origin, quiet, keyOf, focus, opened, several, holding, slid, beside, kind,
+  fileOf, formOf, gesture, still, mark, scroll, scrolled, scrollTo: (x, y) => scrollTo({ left: x, top: y, behavior: "instant" }), seek };

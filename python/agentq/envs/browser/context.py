@@ -10,6 +10,7 @@ from typing import Any
 
 from agentq.envs.browser.gate import Gate, Hint
 from agentq.envs.browser.origins import is_allowed, read_origins
+from agentq.envs.browser.popups import Popups
 from agentq.envs.browser.proxy import open_proxy
 from agentq.envs.browser.reader import Reader
 from agentq.envs.browser.rules import SAFE, read_rules
@@ -18,7 +19,6 @@ from agentq.envs.browser.sockets import Sockets
 from agentq.envs.browser.tab import QUIET_MS, SETTLE_CAP_S, Tab, source
 from agentq.envs.page import unbroken
 
-MAX_TABS = 5
 VIEWPORT = {"width": 1280, "height": 800}
 RULES = ("allow", "block")
 Rules = dict[str, list[str]]
@@ -59,9 +59,9 @@ class SessionSettings:
 
 
 class WatchedContext:
-    """One Playwright context. The newest tab is shown; when it closes, the one before it.
+    """One Playwright context. A tab is shown when the call that asks for it is under way, else only listed.
 
-    `Error` is the class of Playwright's errors.
+    When the tab that is shown closes, the one that opened it is shown. `Error` is the class of Playwright's errors.
     """
 
     def __init__(self, error: type[Exception], settings: SessionSettings) -> None:
@@ -80,8 +80,9 @@ class WatchedContext:
         self.tabs: list[Tab] = []
         self.tasks: set[asyncio.Task[Any]] = set()
         self.open_requests: set[Any] = set()
-        self.windows = self.opening = 0  # asked for; being attached
-        self.early: Any = None  # the first request of a tab that is being opened
+        self.windows = 0  # that pages have asked for, and that have not come
+        self.turn = 0  # number of the call, which is odd, or of the pause after it, which is even
+        self.popups = Popups(self)
         self.unsafe = 0  # requests so far that may have changed the server: neither GET nor HEAD
         self.blocked: list[str] = []
         self.barred = ""
@@ -91,8 +92,10 @@ class WatchedContext:
         self.dialog: Any = None  # waits for an answer
         self.opened = asyncio.Event()  # it is there
         self.last: dict[str, Any] = {}  # what was read last: a page with an open dialog cannot be read
-        self.front: Tab | None = None  # the tab that the agent has switched to
-        self.sockets = Sockets(self._moved)
+        self.front: Tab | None = None  # the tab that is shown; None: the newest
+        self.openers: dict[Tab, Tab] = {}
+        self.covered: dict[Tab, Tab] = {}  # by tab: the tab that was shown when it came
+        self.sockets = Sockets(self.moved)
         self.crash = asyncio.Event()  # of a renderer; it ends the call (worker.py)
 
     async def open(self, browser: Any) -> None:
@@ -118,24 +121,39 @@ class WatchedContext:
         self.playwright.on("dialog", self._dialog)
         if self.settings.full:
             self.playwright.on("page", self.sockets.watch)
-        self.tabs.append(await Tab.attach(self, await self.playwright.new_page()))
-        self.playwright.on("page", lambda page: self.spawn(self._popup(page)))
+        self.tabs.append(await self.attach(await self.playwright.new_page()))
+        self.playwright.on("page", lambda page: self.spawn(self.popups.open(page)))
 
     async def close(self) -> None:
         """Release the context and its way out."""
-        self.proxy.close()
-        await self.playwright.close()
+        if self.proxy is not None:
+            self.proxy.close()
+        if self.playwright is not None:
+            await self.playwright.close()
 
     def begin(self) -> None:
-        """Forget what the last call reported."""
+        """A call begins: forget what the last one reported."""
+        self.turn += 1 + self.turn % 2
         self.blocked.clear()
         self.barred = ""
         self.visiting = False
         self.dialogs.clear()
-        self.said.clear()
         self.sockets.begin()
         self.open_requests.clear()
         self.windows = 0
+
+    def end(self) -> list[str]:
+        """The call is over: what it has to tell. What happens before the next call is told by the next."""
+        self.turn += self.turn % 2
+        if self.popups.coming:
+            self.tell("a new tab is still loading")
+        told, self.said = self.said, []
+        return told
+
+    def tell(self, note: str) -> None:
+        """Tell the agent something besides the page, if its page is read in full."""
+        if self.settings.full and note not in self.said:
+            self.said.append(note)
 
     def shown(self) -> Tab:
         """The tab that is shown. Raises Gone if there is none any more."""
@@ -145,7 +163,7 @@ class WatchedContext:
 
     @property
     def current(self) -> Tab:
-        """The tab that the agent has switched to, else the newest."""
+        """The tab that is shown, if any is."""
         return self.front if self.front in self.tabs and self.front is not None else self.tabs[-1]
 
     def may_load(self, url: str) -> bool:
@@ -178,28 +196,36 @@ class WatchedContext:
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
+    async def close_tabs(self) -> None:
+        """Close all tabs but the first, and those that are still opening as soon as they can be closed."""
+        self.popups.forget()
+        for tab in self.tabs[1:]:
+            await tab.page.close()
+
     def closed(self, tab: Tab) -> None:
-        """A tab has closed; the one before it is shown."""
+        """A tab has closed. If it was shown, the one that opened it is."""
         if tab in self.tabs[1:]:
+            self.uncover(tab, self.openers)
             self.tabs.remove(tab)
         tab.moved.set()
 
-    async def _popup(self, page: Any) -> None:
-        self.opening += 1
-        try:
-            if len(self.tabs) + self.opening > MAX_TABS:
-                self.block("a new tab beyond the limit")
-                await page.close()
-            else:
-                tab = await Tab.attach(self, page)
-                tab.requested, self.early = [self.early] if self.early else [], None
-                self.tabs.append(tab)
-                self.front = None
-        finally:
-            self.opening, self.windows = self.opening - 1, max(0, self.windows - 1)
-            self._moved()
+    def uncover(self, tab: Tab, under: dict[Tab, Tab]) -> None:
+        """If `tab` is shown, show the first open tab that `under` has below it."""
+        below = under.get(tab)
+        while below is not None and below not in self.tabs:
+            below = under.get(below)
+        if self.current is tab:
+            self.front = below
 
-    def _moved(self) -> None:
+    async def attach(self, page: Any) -> Tab:
+        """A watched tab of a page."""
+        tab = await Tab.attach(self, page)
+        tab.cdp.on("Page.windowOpen", self.popups.window)
+        page.on("download", lambda file: self.tell(f"download: {self.quoted(file.suggested_filename, 100)} (not kept)"))
+        return tab
+
+    def moved(self) -> None:
+        """Wake what waits for a tab to settle."""
         for tab in self.tabs:
             tab.moved.set()
 
@@ -215,7 +241,7 @@ class WatchedContext:
         try:
             frame = request.frame
         except self.Error:  # the request is older than the tab it opens
-            self.early = request
+            self.popups.asked(request)
             return
         for tab in self.tabs:
             if frame == tab.page.main_frame:
@@ -230,7 +256,8 @@ class WatchedContext:
 
     def _request_ends(self, request: Any) -> None:
         self.open_requests.discard(request)
-        self._moved()
+        self.popups.coming.discard(request)
+        self.moved()
 
     def _dialog(self, dialog: Any) -> None:
         message = self.quoted(dialog.message, 200)
@@ -238,10 +265,10 @@ class WatchedContext:
         if self.settings.full and dialog.type in ("confirm", "prompt"):
             self.dialog = dialog
             self.opened.set()
-            self._moved()
+            self.moved()
             return
-        if self.settings.full and dialog.type == "alert":
-            self.said.append(f"alert: {message}")
+        if dialog.type == "alert":
+            self.tell(f"alert: {message}")
         self.spawn(dialog.accept() if dialog.type == "beforeunload" else dialog.dismiss())
 
     async def answer_dialog(self, accepts: bool, text: str = "") -> None:

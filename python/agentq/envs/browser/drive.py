@@ -41,6 +41,7 @@ from agentq.types import EnvAction, Observation, Task
 
 Reply = dict[str, Any]
 _ATTEMPTS = 2
+_STUCK = "the browser was lost; its page is not reached again without a reset, since requests may not be sent twice"
 
 
 class Driver:
@@ -57,6 +58,8 @@ class Driver:
         self.lineage = Lineage()
         self._visitor = ""
         self._unsafe = 0  # requests of the session, as last reported
+        self._lost = False  # the browser was lost, and no way back has been gone since
+        self.stuck = False  # moreover, no way back may be gone: the episode cannot go on
 
     @property
     def memory(self) -> Any:
@@ -71,6 +74,7 @@ class Driver:
 
     def start(self, task: Task, name: str) -> BrowserSnapshot:
         """The first page of `task`, in a session that shares nothing with earlier ones. Tries twice."""
+        self._lost = self.stuck = False
         start = self.host.start(task)
         for attempt in range(_ATTEMPTS):
             try:
@@ -80,10 +84,10 @@ class Driver:
                 self.drop()
                 if attempt == _ATTEMPTS - 1:
                     raise
-        document = Document(reply["url"], html=reply["html"])
-        shown = Observation("", view.url)
+        document, shown = Document(reply["url"], html=reply["html"]), Observation("", view.url)
         self.live = BrowserSnapshot(name, task, view, 0, False, shown, document, self.memory, self.lineage, 0)
-        self.log.append(StepLog("reset", 0.0, reply["settle"]["rule"], reply["settle"]["ms"]))
+        settled, told = reply["settle"], (tuple(reply["blocked"]), tuple(reply["dialogs"]))
+        self.log.append(StepLog("reset", 0.0, settled["rule"], settled["ms"], 0, *told))
         return self.live
 
     def call(self, state: BrowserSnapshot, call: Call, lost: list[str]) -> Reply:
@@ -100,7 +104,9 @@ class Driver:
             except EnvError as error:
                 lost.append(str(error))
                 self.drop()
-        raise ActionError("browser_lost", "the page does not answer")
+                self._lost = True
+        self.stuck = not self._may_repeat(state) and next(self._ways(state, False), None) is None
+        raise ActionError("browser_lost", _STUCK if self.stuck else "the page does not answer")
 
     def guarded(self, call: Call, view: View, action: EnvAction) -> Call:
         """The call, with what the session's gate must know about the action."""
@@ -132,14 +138,15 @@ class Driver:
 
     def sync(self, state: BrowserSnapshot) -> None:
         """Bring the session to `state` unless it is there already. Raises EnvError if no way succeeds."""
-        if self.live is not state and self.bring(state).outcome == "failed":
+        replays = not self._lost or self._may_repeat(state)
+        if self.live is not state and self.bring(state, replays=replays).outcome == "failed":
             raise EnvError("the browser must return to the page; every way failed")
 
-    def bring(self, state: BrowserSnapshot) -> Return:
-        """Bring the session to `state`."""
+    def bring(self, state: BrowserSnapshot, *, replays: bool = True) -> Return:
+        """Bring the session to `state`. `replays`: whether the actions that led there may be repeated."""
         begun, tried = time.perf_counter(), []
         found, outcome = "none", "failed"
-        for way, would_be in self._ways(state):
+        for way, would_be in self._ways(state, replays):
             try:
                 view = getattr(self, f"_by_{way}")(state)
                 if view is not None and page_print(view) == state.print:
@@ -149,7 +156,9 @@ class Driver:
             except EnvError as error:
                 tried.append(f"{way}: {error}")
                 self.drop()
-        self.live = state if outcome != "failed" else None
+        self.live = None
+        if outcome != "failed":
+            self.live, self._lost, self.stuck = state, False, False
         back = Return(found, outcome, round((time.perf_counter() - begun) * 1000, 1), tuple(tried))
         self.log.append(back)
         return back
@@ -190,7 +199,11 @@ class Driver:
         if self.session is not None:
             self.session.abandon()
 
-    def _ways(self, state: BrowserSnapshot) -> Iterator[tuple[str, str]]:
+    def _may_repeat(self, state: BrowserSnapshot) -> bool:
+        """Whether the actions that led to `state` may be repeated though nobody asks for it."""
+        return self.host.repeatable or self.guard is not None or state.unsafe == 0
+
+    def _ways(self, state: BrowserSnapshot, replays: bool) -> Iterator[tuple[str, str]]:
         asked = state.document
         hides = names(f"{asked.url} {asked.post}") != []  # its request had a secret, which must be typed again
         if state.memory is not None and not hides:
@@ -200,7 +213,7 @@ class Driver:
             yield "storage", "approximate"
         if state.committed and base_of(state) is not None:
             yield "resume", "approximate"
-        if not state.committed:
+        if not state.committed and replays:
             yield "replay", "exact" if self.host.repeatable else "approximate"
 
     def _by_token(self, state: BrowserSnapshot) -> View | None:
@@ -223,13 +236,11 @@ class Driver:
     def _by_resume(self, state: BrowserSnapshot) -> View | None:
         base = base_of(state)
         assert base is not None
-        view = self._by_storage(base)
-        path = state.path()
+        view, path = self._by_storage(base), state.path()
         return None if view is None else self._repeat(path[path.index(base) :], view)
 
     def _by_replay(self, state: BrowserSnapshot) -> View | None:
-        live, _ = self._start(self.host.start(state.task))
-        return self._repeat(state.path(), live)
+        return self._repeat(state.path(), self._start(self.host.start(state.task))[0])
 
     def _repeat(self, path: list[BrowserSnapshot], live: View) -> View | None:
         """What the actions of `path` lead to from its first page, `live`; None if they do not lead along it."""
@@ -252,20 +263,14 @@ class Driver:
         self.lineage, self._unsafe = Lineage(), 0 if self.session is None else self._unsafe
         reply = self._visit(start, None, [])
         if "lines" not in reply or reply["refused"]:
-            raise EnvError(f"the first page must load; got {reply['refused'][1]}")
+            raise EnvError(f"the first page must load; got {_why_not(start.url, *reply['refused'])}")
         return self.look(reply, None), reply
 
     def _visit(self, start: Start, post: str | None, fill: list[list[Any]]) -> Reply:
         self.host.dismiss(self._visitor)
         self._visitor = start.visitor
-        args = {
-            "cookies": start.cookies,
-            "post": post,
-            "fill": fill,
-            "script": start.script,
-            "in_place": start.in_place,
-        }
-        reply: Reply = self._call("visit", {"url": start.url, **args})
+        args = {"cookies": start.cookies, "post": post, "fill": fill, "script": start.script}
+        reply: Reply = self._call("visit", {"url": start.url, "in_place": start.in_place, **args})
         return reply
 
     def _call(self, call: str, args: dict[str, Any] | None = None) -> Any:
@@ -283,14 +288,13 @@ class Driver:
 
     def _open(self, storage: Any) -> RemoteSession:
         self._unsafe = 0
-        h = self.host
-        return self.pool.open(
-            h.allow,
-            storage=storage or h.storage,
-            probe=h.probe,
-            quiet_ms=h.quiet_ms,
-            announces=h.announces,
-            full=h.full,
-            secrets=self._given,
-            rules=None if self.guard is None else self.guard.rules,
-        )
+        h, rules = self.host, None if self.guard is None else self.guard.rules
+        how: dict[str, Any] = {"probe": h.probe, "quiet_ms": h.quiet_ms, "announces": h.announces, "full": h.full}
+        return self.pool.open(h.allow, storage=storage or h.storage, secrets=self._given, rules=rules, **how)
+
+
+def _why_not(url: str, kind: str, said: str) -> str:
+    """Why the first page, `url`, did not load."""
+    if kind == "blocked":
+        return f"{said}; {url} leads there: name its origin in allow="
+    return f"{said} at {url}" + (": nothing listens there, or its name is unknown" if "SOCKS" in said else "")

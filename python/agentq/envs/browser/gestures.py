@@ -105,6 +105,8 @@ async def spot_of(context: WatchedContext, element: int, *, free: bool = True) -
     while True:
         if found is None:
             raise Refusal("no_such_element", f"no element [{element}]")
+        if "out" in found:
+            raise Refusal("covered", f"[{element}] {found['out']}")
         if "over" in found:
             raise Refusal("covered", f"[{element}] is covered by {context.secrets.mask(found['over'])[:60].rstrip()}")
         spots = found["spots"]

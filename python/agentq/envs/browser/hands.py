@@ -9,15 +9,16 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from agentq.envs.browser.breaks import has_breaks, with_breaks, without_breaks, written
 from agentq.envs.browser.context import Refusal, WatchedContext
 from agentq.envs.browser.frames import Frame
 from agentq.envs.browser.gestures import Spot, find_element, press, revealed, spot_of
-from agentq.envs.browser.tab import Tab
+from agentq.envs.browser.keyboard import insert, keys
 
-_KEYED = 400  # characters that are typed one by one; of a longer text, the last one
 _STILL_MS = 1000
 _COVERED_S = 0.4  # until a click on what is covered is tried again
 _CHOOSER_S = 2.0
+_GESTURES: dict[str, tuple[str, int]] = {"double click": ("left", 2), "right click": ("right", 1)}
 _FORMATS = {
     "date": "YYYY-MM-DD",
     "time": "HH:MM",
@@ -29,12 +30,18 @@ _FORMATS = {
 
 
 async def click(context: WatchedContext, element: int, _: Any = None) -> None:
-    """Click once the element is at rest, and at rest again under the mouse, which may change it."""
+    """Click once the element is at rest, and at rest again under the mouse, which may change it.
+
+    What hears only double clicks or the right button is clicked so. What the mouse opens stays where it is.
+    """
+    frame, key = find_element(context, element)
     spot = await rested(context, element)
+    how = await context.shown().evaluate(f"agentq.gesture({key})", frame)
     await context.shown().page.mouse.move(spot["x"], spot["y"])
-    with contextlib.suppress(Refusal):  # what the mouse has opened covers it: that is clicked, as a person does
-        spot = await rested(context, element)
-    await context.shown().click(spot)
+    if how != "hover":
+        with contextlib.suppress(Refusal):  # what the mouse has opened covers it: that is clicked, as a person does
+            spot = await rested(context, element)
+    await context.shown().click(spot, *_GESTURES.get(how, ()))
 
 
 async def rested(context: WatchedContext, element: int) -> Spot:
@@ -55,6 +62,10 @@ async def write(context: WatchedContext, element: int, text: str) -> None:
     """Replace what a field holds, as keys do it, and tell if it then holds something else. Raises Refusal."""
     frame, key = find_element(context, element)
     tab = context.shown()
+    several = ""
+    if has_breaks(text):
+        several = await tab.evaluate(f"agentq.several({key})", frame)
+        text = with_breaks(text) if several else without_breaks(text)
     text = await revealed(context, text, frame, key)
     match await tab.evaluate(f"agentq.focus({key})", frame):
         case "":
@@ -77,11 +88,11 @@ async def write(context: WatchedContext, element: int, text: str) -> None:
             return
         case how:
             await tab.page.keyboard.press("Control+a")
-            await (_keys(tab, text) if how == "keys" else _insert(tab, text))
+            await (keys(tab, text) if how == "keys" else insert(tab, text, by_keys=several == "keys"))
     with contextlib.suppress(context.Error):  # what was typed may have left the page
         held = await tab.evaluate(f"agentq.holding({key}, {json.dumps(text)})", frame)
-        if held is not None and held != " ".join(text.split()):
-            context.said.append(f"[{element}] now holds: {context.secrets.mask(held)[:200]}")
+        if held is not None:
+            context.said.append(f"[{element}] now holds: {written(context.secrets.mask(held))[:200]}")
 
 
 async def _set_value(context: WatchedContext, element: int, text: str) -> None:
@@ -110,39 +121,8 @@ async def _fill_cell(context: WatchedContext, element: int, text: str) -> None:
         if not await tab.evaluate(f"agentq.opened({key})", frame):
             raise Refusal("wrong_role", f"[{element}] does not open for typing")
     await tab.page.keyboard.press("Control+a")
-    await _keys(tab, text)
+    await keys(tab, text)
     await tab.page.keyboard.press("Enter")
-
-
-async def _insert(tab: Tab, text: str) -> None:
-    """Replace the selection as an input method does: an editor adds nothing of its own."""
-    if text:
-        await tab.cdp.send("Input.insertText", {"text": text})
-    else:
-        await tab.page.keyboard.press("Delete")
-
-
-async def _keys(tab: Tab, text: str) -> None:
-    """Replace the selection by typing."""
-    if not text:
-        await tab.page.keyboard.press("Delete")
-    ahead, typed = ("", text) if len(text) <= _KEYED else (text[:-1], text[-1])
-    if ahead:
-        await tab.cdp.send("Input.insertText", {"text": ahead})
-    events = [event for character in typed for event in _events(character)]
-    await asyncio.gather(*(tab.cdp.send("Input.dispatchKeyEvent", event) for event in events))
-
-
-def _events(character: str) -> list[dict[str, Any]]:
-    """The key events of one character."""
-    known = character.isascii() and character.isalnum()
-    code = f"Digit{character}" if character.isdigit() else f"Key{character.upper()}"
-    key: dict[str, Any] = {"key": character}
-    if known:
-        key |= {"code": code, "windowsVirtualKeyCode": ord(character.upper())}
-    elif character == " ":
-        key |= {"code": "Space", "windowsVirtualKeyCode": 32}
-    return [{"type": "keyDown", "text": character, **key}, {"type": "keyUp", **key}]
 
 
 def _number(context: WatchedContext, text: str) -> float:

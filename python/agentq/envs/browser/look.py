@@ -53,13 +53,13 @@ async def _look(context: WatchedContext, failure: str, refusal: tuple[str, str] 
 
 
 def _told(context: WatchedContext, refusal: tuple[str, str] | None) -> dict[str, Any]:
-    """What a reply tells besides the page. The gate's part of the call is over."""
+    """What a reply tells besides the page. The call is over, for the gate, too."""
     told: dict[str, Any] = {"refused": refusal, "blocked": context.blocked, "dialogs": context.dialogs}
     if (gate := context.gate) is not None:
         gate.end()
         told["held"], told["gate"] = gate.held, gate.report()
         context.unsafe += told["gate"]["counts"].get("sent", 0)
-    return told | {"unsafe": context.unsafe, "said": context.said}
+    return told | {"unsafe": context.unsafe, "said": context.end()}
 
 
 def _behind_dialog(context: WatchedContext, refusal: tuple[str, str] | None) -> dict[str, Any]:
@@ -147,6 +147,7 @@ async def _read(context: WatchedContext, tab: Tab, seen: Any) -> dict[str, Any]:
 async def _leave(context: WatchedContext, tab: Tab) -> None:
     """Close a tab that shows a page of a foreign origin or scheme; in the first tab, go back."""
     if tab is not context.tabs[0]:
+        context.uncover(tab, context.covered)
         await tab.page.close()
         context.closed(tab)
         return

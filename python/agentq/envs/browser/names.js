@@ -165,7 +165,7 @@ function held(el, role) {
 function states(control, role, live) {
   const el = bare(control), said = [], is = (name, value = "true") => el.getAttribute(`aria-${name}`) === value;
   const set = (name) => el.hasAttribute(`aria-${name}`) && !is(name, "false");
-  if (el.matches(":disabled") || is("disabled")) said.push("disabled");
+  if (off(control)) said.push("disabled");
   for (const state of ["pressed", "selected"]) if (is(state)) said.push(state);
   if (el.indeterminate) said.push("mixed");
   if (set("current")) said.push("current");

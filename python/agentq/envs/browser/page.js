@@ -44,6 +44,16 @@ function hidden(el) {
   const it = bare(el);
   return it.hidden || it.getAttribute("aria-hidden") === "true" || getComputedStyle(el).display === "none";
 }
+// Whether a control takes nothing: it is disabled, or lies in an inert part of its page or of the page around a frame.
+function off(el) {
+  if (bare(el).matches(":disabled") || bare(el).getAttribute("aria-disabled") === "true") return true;
+  for (let at = el; at;) {
+    if (bare(at).closest("[inert]")) return true;
+    const root = bare(at).getRootNode();
+    at = root.host ?? root.defaultView?.frameElement;
+  }
+  return false;
+}
 const textOf = (node) => {
   if (node.nodeType === 3) return node.data;
   const { nodeType, localName, shadowRoot, childNodes } = bare(node);
@@ -138,7 +148,7 @@ function control(el, is, forms) {
     key: keyOf(el), role: is, name: name(el, is), value, live, submits,
     form: form ? forms.indexOf(form) : null, field: it.getAttribute("name") ?? "", href: it.getAttribute("href") ?? "",
     options: it.localName === "select" ? Array.from(el.options, (o) => [labelOf(o), o.value]) : [],
-    disabled: it.matches(":disabled") || it.getAttribute("aria-disabled") === "true",
+    disabled: off(el),
   };
 }
 
@@ -154,8 +164,8 @@ function bodyIn(frame) {
 function observe() {
   const lines = [], forms = [];
   labelled = new Map();
-  let words = [], cut = 0;
-  const push = (line) => { if (lines.length < MAX_LINES) lines.push(line); else cut++; };
+  let words = [];
+  const push = (line) => { if (lines.length < MAX_LINES) lines.push(line); };
   const flush = () => { const text = squeeze(words.join(" ")); words = []; if (text) push(`text ${text}`); };
   function children(node, mute) {
     const { localName, shadowRoot, childNodes } = bare(node), given = (localName === "slot" && node.assignedNodes?.()) || [];
@@ -165,7 +175,7 @@ function observe() {
   function visit(node, mute) {
     if (node.nodeType === 3 && !mute && node.parentElement !== null && visible(node.parentElement)) words.push(node.data);
     if (node.nodeType === 3 && node.parentElement === null && !mute) words.push(node.data); // in a shadow root
-    if (lines.length >= MAX_LINES) { cut++; return; }
+    if (lines.length >= MAX_LINES) return;
     const it = bare(node);
     if (it.nodeType !== 1) return;
     const tag = it.localName;
@@ -197,5 +207,5 @@ function observe() {
   }
   if (document.body) visit(document.body, false);
   flush();
-  return { world, lines, cut, url: location.href };
+  return { world, lines, url: location.href };
 }

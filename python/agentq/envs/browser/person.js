@@ -7,6 +7,7 @@ const MAX_ROW = 400; // characters of a table row on one line
 const BREAK = { breaks: true };
 
 let placed; // the forms
+let opening; // what opens on hover (heard.js)
 let broken; // elements that could not be read
 function gather(node, mute, into) {
   if (node.nodeType === 3) {
@@ -45,6 +46,8 @@ function picture(node, role, mute, into) {
   const items = bare(node).querySelector(PRESSED) ? within(node, true).filter((item) => holds([item])) : [];
   const name = nameOf(node, role);
   if (listening(node) && sized(node)) return void into.push({ control: described(node, "clickable", node), el: node, items });
+  const hows = tagOf(node) === "img" && !mute && small(node) ? hearing(node).filter((how) => how !== "right click") : [];
+  if (hows.length) return void into.push({ control: otherwise(described(node, "clickable", node), node, hows), el: node, items });
   if (!mute && role === "img" && name) into.push({ text: ` ${name} `, el: node });
   into.push(...items);
 }
@@ -129,52 +132,12 @@ function part(node, role, mute) {
     if (first && few) return items.map((item) => (item === first ? pressable(first.el, squeeze(first.text), item) : item));
   }
   if (role === "listitem" && !holds(items) && texts(items).length && forItems(inside(node, "ul,ol,[role=list]"))) return clicked(node, role, items);
+  const other = listens || mute ? null : heard(node, role, items), parts = other?.items ?? items;
+  if (Array.isArray(other)) return other;
   const place = PLACES.has(role) || OTHERS.has(role);
-  if (!place || role === "none" || role === "presentation" || role === "rowgroup") return items;
-  return [{ role, name: PLACES.has(role) || /table|grid/.test(role) ? nameOf(node, role) : "", el: node, items }];
+  if (!place || role === "none" || role === "presentation" || role === "rowgroup") return parts;
+  return [{ role, name: PLACES.has(role) || /table|grid/.test(role) ? nameOf(node, role) : "", el: node, items: parts }];
 }
-// What takes what is dragged there, unless it is most of the page: a place to put things has a number, though it is empty.
-function catches(node, role) {
-  const it = bare(node);
-  if (!it.matches("[agentq-drops],[ondrop]") || node === it.ownerDocument.body || !visible(node) || /^(main|dialog|row)$/.test(role)) return false;
-  const { width, height } = it.getBoundingClientRect();
-  return width * height > 0 && width * height < innerWidth * innerHeight / 2 && !it.querySelector("h1,main,nav,form");
-}
-function target(node, role, items) {
-  const control = described(node, "clickable", node), own = holds(items) ? nameOf(node, "group") || role : control.name;
-  return { ...control, name: own, said: [...control.said, "takes drops"] };
-}
-function listening(el) {
-  const style = getComputedStyle(el), role = roleOf(el), it = bare(el);
-  if (inside(el, "tr,[role=row]") && !squeeze(it.textContent) && it.getBoundingClientRect().width <= EDGE) return false;
-  if (role === "gridcell" && it.hasAttribute("tabindex") && it.getAttribute("aria-readonly") !== "true") return true; // arrow keys lead there
-  if (it.hasAttribute("agentq-clicks") || it.hasAttribute("onclick") || it.getAttribute("draggable") === "true") return true;
-  if (focusable(el) && !PLACES.has(role) && !it.shadowRoot && !it.matches("iframe,dialog,body")) return scrolls(el) ? false : true;
-  const over = it.parentElement ?? it.getRootNode().host;
-  return !!over && style.cursor === "pointer" && getComputedStyle(over).cursor !== "pointer";
-}
-// Whether clicks on the items of a list are heard by the list or by what holds little else.
-function forItems(list) {
-  const hears = list?.closest("[agentq-clicks]");
-  return !!hears && hears !== hears.ownerDocument.body && !hears.querySelector("h1,h2,main,nav,article,form,p") &&
-    [list, list.parentElement, list.parentElement?.parentElement].includes(hears);
-}
-const scrolls = (el) => bare(el).scrollHeight > bare(el).clientHeight + 1 && /auto|scroll/.test(getComputedStyle(el).overflowY);
-// What listens as a whole is one control, unless it has several parts of one kind: then each of them is.
-function clicked(node, role, items) {
-  const leaves = [...new Set(texts(items).map((item) => item.el))];
-  const alike = leaves.length > 2 && leaves.every((leaf) => tagOf(leaf) === tagOf(leaves[0]) && leaf !== node);
-  if (leaves.length > 60 || (leaves.length > 2 && bare(node).querySelector("h1,h2,main,nav,article"))) return items;
-  if (alike) return items.map((item) => split(item));
-  const shown = leaves.length || (sized(node) && !/^(none|presentation|rowgroup)$/.test(role));
-  return shown ? [{ control: described(node, kindOf(role), node), el: node, items: [] }] : items;
-}
-const kindOf = (role) => (/cell$|header$/.test(role) ? role : "clickable");
-const sized = (el) => [el, ...bare(el).querySelectorAll("*")].map(bare)
-  .some((each) => each.getClientRects().length && each.getBoundingClientRect().width && each.getBoundingClientRect().height);
-const split = (item) => item.items ? { ...item, items: item.items.map(split) }
-  : item.text && squeeze(item.text) ? pressable(item.el, squeeze(item.text), item) : item;
-const pressable = (el, said, item) => ({ control: { ...described(el, kindOf(roleOf(el)), el), name: said, most: 0 }, el, items: [] });
 function frame(node) {
   let body = bodyIn(node);
   if (node.src && body?.ownerDocument.URL === "about:blank" && !/^(about|javascript):/.test(node.src)) body = null; // refused
@@ -190,13 +153,14 @@ function described(el, role, field) {
   const it = bare(field), form = it.form ?? it.closest("form"), [value, live] = held(field, role);
   const name = nameOf(field, role) || (el === field ? "" : squeeze(words(el, el)));
   if (form && !placed.includes(form)) placed.push(form);
+  gestures.delete(el);
   const list = tagOf(field) === "select" ? field.options : it.list?.options ?? [];
   return {
     key: keyOf(el), role, ...cut(name), value, live,
     submits: role === "button" && /^(submit|image)$/.test(it.type), form: form ? placed.indexOf(form) : null,
     field: it.getAttribute("name") ?? "", href: it.getAttribute("href") ?? "",
     options: tagOf(field) === "select" ? Array.from(list, (o) => [labelOf(o), o.value]) : [],
-    disabled: it.matches(":disabled") || it.getAttribute("aria-disabled") === "true",
+    disabled: off(field),
     said: [...(it.name && !name ? [squeeze(`field ${it.name}`)] : []), ...states(field, role, live), ...choices(list)],
     secret: it.type === "password",
   };
@@ -274,18 +238,32 @@ function row(items, el, depth, first, lines) {
   lines.push({ depth, parts: ["row"], at: where(el), first });
   lay(items.flatMap((item) => [BREAK, ...(item.role ? item.items : [item])]), depth + 1, first, lines);
 }
-// -1 above the window, 0 in it, 1 below.
+// Pixels above the window, which are negative, or below it; 0 in it.
 function where(el) {
   const view = bare(el).ownerDocument.defaultView, box = bare(el).getBoundingClientRect();
-  const down = view === window ? 0 : outer(view, 0, 0).y;
-  return box.bottom + down <= 0 && box.height ? -1 : box.top + down >= innerHeight ? 1 : 0;
+  const down = view === window ? 0 : outer(view, 0, 0).y, [top, bottom] = [box.top + down, box.bottom + down];
+  return bottom <= 0 && box.height ? Math.min(-1, bottom) : top >= innerHeight ? Math.max(1, top - innerHeight) : 0;
+}
+// The lines nearest to the window; half of them may be what a person looks at first. One line stands for those left out
+// in a row: `unread` says how many they are.
+function nearest(lines) {
+  if (lines.length <= MAX_LINES) return lines;
+  const order = [...lines].sort((a, b) => Math.abs(a.at) - Math.abs(b.at)), ahead = order.filter(({ first }) => first);
+  const kept = new Set([...new Set([...ahead.slice(0, MAX_LINES / 2), ...order])].slice(0, MAX_LINES)), found = [];
+  for (const line of lines) {
+    const last = found.at(-1), side = Math.sign(line.at);
+    if (kept.has(line)) found.push(line);
+    else if (last?.unread && last.at === side) last.unread++;
+    else found.push({ depth: 0, parts: [], at: side, first: false, unread: 1 });
+  }
+  return found;
 }
 
 function person() {
   const items = [], lines = [];
-  [labelled, placed, broken] = [new Map(), [], new Set()];
+  [labelled, placed, broken, opening] = [new Map(), [], new Set(), new Map()];
   if (document.body) gather(document.body, false, items);
   lay(items, 0, false, lines);
-  const cut = Math.max(0, lines.length - MAX_LINES);
-  return { world, lines: lines.slice(0, MAX_LINES), cut, url: location.href, title: squeeze(document.title) };
+  const shown = nearest(lines).map((line) => ({ ...line, at: Math.sign(line.at) }));
+  return { world, lines: shown, url: location.href, title: squeeze(document.title) };
 }

@@ -2,7 +2,7 @@
 
 The deadline is kept here, outside the worker: a worker that hangs, dies or outgrows its memory is killed with all its
 processes before another may start. Its sessions then raise BrowserLost at their next call; env.py opens another session
-and rebuilds the state. Nothing here imports Playwright.
+and rebuilds the state. If only a page hangs, its worker closes that session alone. Nothing here imports Playwright.
 """
 
 from __future__ import annotations
@@ -200,7 +200,11 @@ class BrowserPool:
         with self._lock:
             self._opened += 1
             session = RemoteSession(self, worker, self._opened)
-        session.call("open", allow=list(allow), **args)
+        try:
+            session.call("open", allow=list(allow), **args)
+        except BaseException:
+            session.close()
+            raise
         return session
 
     def close(self) -> None:
@@ -259,7 +263,7 @@ class BrowserPool:
             future = worker.send(session, call, args)
             message = self._await(worker, future, deadline, call)
             if "hangs" in message:
-                raise BrowserLost(f"{call} must answer within {self.deadline_s} s; it hangs in {message['hangs']}")
+                raise BrowserLost(message["hangs"])
         except BrowserLost as lost:
             self._replace(worker, str(lost))
             raise

@@ -27,7 +27,7 @@ class Reader:
     async def read(self, tab: Tab, seen: Any) -> dict[str, Any]:
         """The page: its lines and its controls by id.
 
-        A line is a text or an element id; of a page read in full (see Host), [depth, text, at, first] as in whole.Line.
+        A line is a text or an element id; of a page read in full (see Host), the fields of a whole.Line.
         `seen`: what the main document shows, if that is known. In the result, `new` says whether the main document has
         changed; `html` is that of a new document without scripts, as it came.
         """
@@ -40,12 +40,11 @@ class Reader:
             self.elements.clear()
         page = _Merged()
         await self._merge(tab, root, seen, page)
-        told = {"url": seen["url"], "lines": page.lines, "controls": page.controls, "cut": page.cut}
+        told = {"url": seen["url"], "lines": page.lines, "controls": page.controls}
         return told | {"html": seen.get("html", ""), "numbers": len(self._numbers), "new": new}
 
     async def _merge(self, tab: Tab, frame: Frame, seen: dict[str, Any], page: _Merged, depth: int = 0) -> None:
         """Add a document's lines to `page`, with framed documents in their places."""
-        page.cut += seen["cut"]
         inside: dict[int, Frame] | None = None
         for line in seen["lines"]:
             if isinstance(line, str):
@@ -71,8 +70,8 @@ class Reader:
                     where = _origin(self._mask(part["url"]))
                     texts.append(" ".join(filter(None, ("frame", part["name"], where))) + known)
             level = depth + line.get("depth", 0)
-            if texts:
-                page.lines.append([level, unbroken("".join(texts)), line["at"], line["first"]])
+            if texts or line.get("unread"):
+                page.lines.append([level, unbroken("".join(texts)), line["at"], line["first"], line.get("unread", 0)])
             for part in parts:
                 if isinstance(part, dict) and part.get("frame") in (inside or {}):
                     assert inside is not None
@@ -97,12 +96,11 @@ class Reader:
 
 
 class _Merged:
-    """The lines of all documents, the controls by id, and how many lines were cut."""
+    """The lines of all documents, and the controls by id."""
 
     def __init__(self) -> None:
         self.lines: list[Any] = []
         self.controls: dict[int, Any] = {}
-        self.cut = 0
 
 
 def _origin(url: str) -> str:

@@ -35,7 +35,11 @@ class BrowserSession:
     async def open(cls, browser: Any, error: type[Exception], settings: SessionSettings) -> BrowserSession:
         """A session in a context of its own; `error` is the class of Playwright's errors."""
         context = WatchedContext(error, settings)
-        await context.open(browser)
+        try:
+            await context.open(browser)
+        except BaseException:
+            await context.close()
+            raise
         return cls(context)
 
     async def visit(
@@ -60,8 +64,7 @@ class BrowserSession:
             await context.playwright.add_cookies(cookies)
         self._begin()
         context.visiting = True
-        for tab in context.tabs[1:]:
-            await tab.page.close()
+        await context.close_tabs()
         if not context.may_load(url):
             raise Refusal("blocked", f"{context.secrets.mask(url)[:200]} is not allowed")
         tab, failure, turn = context.tabs[0], "", None

@@ -10,22 +10,37 @@ function point(key, free) {
     el.scrollIntoView({ block: "center", inline: "center", behavior: "instant" });
     spot = place(el, 0.5, 0.5);
   }
-  const middle = !free || spot.inside || spot.hit?.contains(el), spots = middle ? [spot] : [];
+  const middle = !free || spot.inside || passes(el, spot), spots = middle ? [spot] : [];
   if (free && (!middle || window.parent !== window)) {
     for (const each of [el, ...(el.labels ?? [])])
       spots.push(...ELSEWHERE.map(([right, down]) => place(each, right, down)).filter((other) => other.inside));
   }
-  return spots.length ? { spots: spots.map(({ x, y }) => outer(view, x, y)) } : { over: told(spot.hit) };
+  if (spots.length) return { spots: spots.map(({ x, y }) => outer(view, x, y)) };
+  return !spot.sized ? { out: "has no size" } : spot.hit?.contains(el) ? { out: "takes no clicks" } : over(spot.hit);
+}
+// Whether a press that hits only what holds an element is meant for it: not if the mouse goes through a control.
+function passes(el, { hit, sized }) {
+  if (!sized || !hit?.contains(el)) return false;
+  if (getComputedStyle(el).pointerEvents !== "none") return true;
+  return !CONTROLS.has(roleOf(el)) && !!hit.closest("[agentq-clicks],[onclick]");
 }
 const PARTS = [0.5, 0.25, 0.75, 0.1, 0.9], ELSEWHERE = PARTS.flatMap((right) => PARTS.map((down) => [right, down]));
-const told = (hit) => (hit ? squeeze(`${hit.localName} ${hit.textContent}`) : "nothing");
-// A part of the way across an element, what is hit there, and whether that is the element, a part of it, or its label.
+const over = (hit) => (hit ? { over: squeeze(`${hit.localName} ${hit.textContent}`) } : { out: "is outside the page" });
+// The box of an element, or of the first part of it that has a size.
+const boxOf = (el) => Array.from(el.getClientRects()).find((r) => r.width && r.height);
+function partBox(el) {
+  for (const each of (el.shadowRoot ?? el).querySelectorAll("*")) if (boxOf(each)) return boxOf(each);
+  return null;
+}
+// A part of the way across an element, what is hit there, whether that is the element, a part of it, or its label, and
+// whether it has a size.
 function place(el, right, down) {
-  const box = Array.from(el.getClientRects()).find((r) => r.width && r.height) ?? el.getBoundingClientRect();
+  const sized = boxOf(el) ?? partBox(el), box = sized ?? el.getBoundingClientRect();
   const x = box.left + box.width * right, y = box.top + box.height * down, view = el.ownerDocument.defaultView;
-  const over = view === window ? null : through(view.frameElement, x, y).over;
-  const hit = over ? over.hit : deepest(el.ownerDocument, x, y);
-  return { x, y, hit, inside: !over && !!hit && [el, ...(el.labels ?? [])].some((each) => encloses(each, hit)) };
+  const above = view === window ? null : through(view.frameElement, x, y).over;
+  const hit = above ? above.hit : deepest(el.ownerDocument, x, y);
+  const inside = !above && !!hit && [el, ...(el.labels ?? [])].some((each) => encloses(each, hit));
+  return { x, y, hit, sized: !!sized, inside };
 }
 // What is hit, in whatever shadow root.
 function deepest(root, x, y) {
@@ -70,7 +85,7 @@ function reach(key, spots, free) {
   const [{ x, y }] = all(), away = (at, size) => (at < 0 || at >= size ? at - size / 2 : 0);
   scrollBy({ left: away(x, innerWidth), top: away(y, innerHeight), behavior: "instant" });
   const found = all(), open = free ? found.filter(({ over }) => !over) : found.slice(0, 1);
-  return open.length ? { spots: open.map(({ x, y }) => ({ x, y })) } : { over: told(found[0].over.hit) };
+  return open.length ? { spots: open.map(({ x, y }) => ({ x, y })) } : over(found[0].over.hit);
 }
 
 // Where elements are in the window: [left, top, width, height] by number, for those in sight; and the window's size.

@@ -39,7 +39,7 @@ def source(name: str) -> str:
 @cache
 def page_source(full: bool) -> str:
     """The script of the isolated world. `full`: see Host."""
-    parts = "".join(source(f"{name}.js") for name in ("page", "names", "person", "spots", "acts"))
+    parts = "".join(source(f"{name}.js") for name in ("page", "names", "person", "heard", "spots", "acts"))
     return f"(() => {{ const FULL = {json.dumps(full)};\n{parts}}})();"
 
 
@@ -152,11 +152,13 @@ class Tab:
             raise self.context.Error("the document has no isolated world yet")
         return await _evaluate(frame.cdp, {"expression": expression, "contextId": world, **how})
 
-    async def click(self, spot: dict[str, float]) -> None:
-        """Move the mouse to a point of the viewport, press and release its left button."""
-        press = spot | {"button": "left", "clickCount": 1}
-        events = [spot | {"type": "mouseMoved"}, press | {"type": "mousePressed", "buttons": 1}]
-        events.append(press | {"type": "mouseReleased"})
+    async def click(self, spot: dict[str, float], button: str = "left", times: int = 1) -> None:
+        """Move the mouse to a point of the viewport, and press and release a button, `times` in a row."""
+        events: list[dict[str, Any]] = [spot | {"type": "mouseMoved"}]
+        for count in range(1, times + 1):
+            press = spot | {"button": button, "clickCount": count}
+            events.append(press | {"type": "mousePressed", "buttons": 1 if button == "left" else 2})
+            events.append(press | {"type": "mouseReleased"})
         await asyncio.gather(*(self.cdp.send("Input.dispatchMouseEvent", event) for event in events))
 
     async def settle(self, quiet_ms: int = QUIET_MS, turn: Any = None) -> tuple[dict[str, Any], Any]:

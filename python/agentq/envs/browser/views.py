@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from agentq.agent.commands import read_dialog, read_drag, read_point, read_press, read_tab, read_wait
+from agentq.envs.browser.breaks import has_breaks, without_breaks
 from agentq.envs.browser.hosts import Host
 from agentq.envs.browser.whole import Line, WholeView
 from agentq.envs.page import CHECKED, Control, Page
@@ -54,8 +55,8 @@ def read_view(reply: dict[str, Any], url: str, *, full: bool) -> View:
     if not full:
         return View(url, Page(shown, tuple(controls), ()), tuple(values), reply["status"])
     lines = tuple(Line(*line) for line in shown)
-    page = Page(tuple(line.text for line in lines), tuple(controls), ())
-    return WholeView(url, page, tuple(values), reply["status"], 0, lines, tuple(reply["notes"]), reply["cut"])
+    page = Page(tuple(line.text for line in lines if not line.unread), tuple(controls), ())
+    return WholeView(url, page, tuple(values), reply["status"], 0, lines, tuple(reply["notes"]))
 
 
 def _control(seen: dict[str, Any]) -> Control:
@@ -130,8 +131,12 @@ def _control_of(view: View, element: int) -> Control:
 
 
 def _typed(text: str) -> str:
-    """`text` as `printable` returns it, with the joiners that shape letters and emoji."""
-    return "".join(c for c in " ".join(text.split()) if c.isprintable() or c in _JOINERS)
+    """`text` as `printable` returns it, with the joiners that shape letters and emoji.
+
+    If it has line breaks, its lines keep their spaces.
+    """
+    text = text.replace("\t", " ") if has_breaks(text) else without_breaks(text)
+    return "".join(c for c in text if c.isprintable() or c in _JOINERS or c == "\n")
 
 
 def _option(control: Control, said: str) -> list[Any]:

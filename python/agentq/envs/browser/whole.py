@@ -13,12 +13,21 @@ _SHOWN_CHOICES = 1500  # characters of a control's state and options
 
 
 class Line(NamedTuple):
-    """`at`: -1 above the window, 0 in it, 1 below. `first`: part of a dialog, a menu or a message."""
+    """`at`: -1 above the window, 0 in it, 1 below. `first`: part of a dialog, a menu or a message.
+
+    `unread`: of a line that stands for others, which are too far from the window to be read, how many they are.
+    """
 
     depth: int
     text: str
     at: int = 0
     first: bool = False
+    unread: int = 0
+
+    @property
+    def stands_for(self) -> int:
+        """How many lines of the page this is."""
+        return self.unread or 1
 
     def __str__(self) -> str:
         return " " * self.depth + self.text
@@ -26,15 +35,14 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WholeView(View):
-    """`lines`: the whole page. `notes`: tabs, and a dialog that waits for an answer. `cut`: lines not read."""
+    """`lines`: the whole page. `notes`: tabs, and a dialog that waits for an answer."""
 
     lines: tuple[Line, ...] = ()
     notes: tuple[str, ...] = ()
-    cut: int = 0
 
     def text(self) -> str:
-        """All lines, without a budget."""
-        return "\n".join([*self.notes, *map(str, self.lines)])
+        """All lines that were read, without a budget."""
+        return "\n".join([*self.notes, *(str(line) for line in self.lines if not line.unread)])
 
     def within(self, max_tokens: int, before: View | None) -> tuple[str, int]:
         """The lines that fit `max_tokens`, in the order of the page, and how many were left out.
@@ -52,21 +60,19 @@ class WholeView(View):
                     if room < 0:
                         break
                     chosen.add(i)
+        left = sum(line.stands_for for line in self.lines) - len(chosen)
         if not chosen and self.lines:
-            only = next((i for i, line in enumerate(self.lines) if line.at == 0), 0)
-            return "\n".join([*self.notes, head(str(self.lines[only]), max_tokens), self._outside(1)]), len(
-                self.lines
-            ) - 1
-        left = len(self.lines) - len(chosen) + self.cut
+            only = next((line for line in self.lines if line.at == 0 and not line.unread), self.lines[0])
+            return "\n".join([*self.notes, head(str(only), max_tokens), self._outside(1)]), left - 1
         shown = [*self.notes, *self._with_gaps(chosen)]
         return "\n".join([*shown, self._outside(left)] if left or self._around() != (0, 0) else shown), left
 
     def _groups(self, before: View | None) -> Iterable[list[int]]:
-        fresh = self._fresh(before)
-        yield [i for i, line in enumerate(self.lines) if line.first or i in fresh]
-        yield [i for i, line in enumerate(self.lines) if line.at == 0]
-        yield [i for i, line in enumerate(self.lines) if line.at == 1]
-        yield [i for i, line in reversed(list(enumerate(self.lines))) if line.at == -1]
+        fresh, read = self._fresh(before), [(i, line) for i, line in enumerate(self.lines) if not line.unread]
+        yield [i for i, line in read if line.first or i in fresh]
+        yield [i for i, line in read if line.at == 0]
+        yield [i for i, line in read if line.at == 1]
+        yield [i for i, line in reversed(read) if line.at == -1]
 
     def _fresh(self, before: View | None) -> set[int]:
         """Lines that were not on the page before; none if most of it is another page."""
@@ -80,18 +86,18 @@ class WholeView(View):
         gap = 0
         for i, line in enumerate(self.lines):
             if i not in chosen:
-                gap += 1
+                gap += line.stands_for
                 continue
             if gap:
                 yield f"... {gap} lines left out"
             gap = 0
             yield str(line)
-        if gap + self.cut:
-            yield f"... {gap + self.cut} lines left out"
+        if gap:
+            yield f"... {gap} lines left out"
 
     def _around(self) -> tuple[int, int]:
-        above = sum(line.at == -1 for line in self.lines)
-        return above, sum(line.at == 1 for line in self.lines)
+        above = sum(line.stands_for for line in self.lines if line.at == -1)
+        return above, sum(line.stands_for for line in self.lines if line.at == 1)
 
     def _outside(self, left: int) -> str:
         above, below = self._around()

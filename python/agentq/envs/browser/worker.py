@@ -22,8 +22,9 @@ from agentq.envs.browser.context import Gone, Refusal, SessionSettings
 from agentq.envs.browser.session import CALLS, BrowserSession
 
 PICTURES = ("screenshot", "picture")  # calls whose reply has no text to mask
-_PATIENCE = 0.9  # share of the pool's deadline after which a call tells where it hangs
+_PATIENCE = 0.8  # share of the pool's deadline after which a call is given up
 _ASK = 0.05  # share of it for the page to answer another question
+_CLOSE = 0.1  # share of it for its session to close
 ARGS = [
     "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1",  # only proxy.py resolves names
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
@@ -55,7 +56,7 @@ def _failure(error: Error, *, sandbox: bool) -> wire.Message:
     """Why no browser started; `missing` if there is none, `unsandboxed` if its sandbox is what failed."""
     return {
         "id": 0,
-        "error": error.message.strip().split("\n", 1)[0],
+        "error": brief(error),
         "missing": _is_missing(error),
         "unsandboxed": processes.sandbox_error(error.message) if sandbox else "",
     }
@@ -81,15 +82,20 @@ class BrowserWorker:
         call = asyncio.create_task(self._call(message["session"], message["call"], message["args"]))
         try:
             if not await self._ends(call, message):
-                wire.write(self.output, reply | {"hangs": await self._hangs(call, message)})
-                return  # the pool ends this process
+                said = await self._hangs(call, message)
+                if not await self._closes(message["session"]):
+                    wire.write(self.output, reply | {"hangs": said})
+                    return  # the pool ends this process
+                call.cancel()
+                raise Gone(said)
             reply["result"] = call.result()
         except Refusal as error:
             reply["result"] = {"refused": (error.kind, str(error))}
         except Exception as error:  # the pool must learn of any failure before its deadline
             session = self.sessions.get(message["session"])
-            gone = isinstance(error, Gone) or session is None or session.context.crash.is_set()
-            reply |= {"error": str(error).split("\n", 1)[0], "gone": gone}
+            lacks = session is None and message["call"] != "open"
+            gone = isinstance(error, Gone) or lacks or (session is not None and session.context.crash.is_set())
+            reply |= {"error": brief(error), "gone": gone}
         session = self.sessions.get(message["session"], before)  # one that has just closed reports its counts
         if session is not None and message["call"] not in PICTURES:
             reply = session.context.secrets.mask(reply)
@@ -114,11 +120,13 @@ class BrowserWorker:
         return call.done()
 
     async def _hangs(self, call: asyncio.Task[Any], message: wire.Message) -> str:
-        """Where a call hangs, and whether its page answers at all."""
+        """That a call hangs, where, and whether its page answers at all."""
         session = self.sessions.get(message["session"])
+        deadline_s = self._deadline_s(message)
+        where = f"{message['call']} must answer within {deadline_s} s; it hangs in {waits_in(call)}"
         if session is None:
-            return waits_in(call)
-        context, where, answers = session.context, waits_in(call), "does not answer another question either"
+            return where
+        context, answers = session.context, "does not answer another question either"
         page = context.current.page
         with contextlib.suppress(TimeoutError, Error):
             async with asyncio.timeout(_ASK * context.settings.deadline_s):
@@ -127,11 +135,26 @@ class BrowserWorker:
                 answers = "answers another question"
         return f"{where}; {context.secrets.mask(page.url)[:100]} {answers}"
 
-    def _patience_s(self, message: wire.Message) -> float | None:
-        """When a call tells where it hangs; the pool gives it up a little later."""
+    async def _closes(self, number: int) -> bool:
+        """Whether a session that hangs could be closed, so that the others of this process go on."""
+        session = self.sessions.get(number)
+        if session is not None:
+            with contextlib.suppress(TimeoutError, Error):
+                async with asyncio.timeout(_CLOSE * session.context.settings.deadline_s):
+                    await session.close()
+                    del self.sessions[number]
+                    return True
+        return False
+
+    def _deadline_s(self, message: wire.Message) -> float | None:
+        """The pool's deadline for a call, if it is known."""
         session = self.sessions.get(message["session"])
-        deadline_s = message["args"].get("deadline_s") if session is None else session.context.settings.deadline_s
-        return None if deadline_s is None else _PATIENCE * float(deadline_s)
+        return message["args"].get("deadline_s") if session is None else session.context.settings.deadline_s
+
+    def _patience_s(self, message: wire.Message) -> float | None:
+        """When a call is given up; the pool does so a little later."""
+        deadline_s = self._deadline_s(message)
+        return None if deadline_s is None else _PATIENCE * deadline_s
 
     async def _call(self, number: int, call: str, args: dict[str, Any]) -> Any:
         if call == "open":
@@ -142,6 +165,13 @@ class BrowserWorker:
         if call == "close":
             return await self.sessions.pop(number).close()
         return await getattr(self.sessions[number], call)(**args)
+
+
+def brief(error: Exception) -> str:
+    """The first line of what an error says, with those that follow as long as it ends at a colon."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ends = next((i for i, line in enumerate(lines, 1) if not line.endswith(":")), len(lines))
+    return " ".join(lines[:ends])
 
 
 def waits_in(task: asyncio.Task[Any]) -> str:

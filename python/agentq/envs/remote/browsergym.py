@@ -104,9 +104,7 @@ class BrowserGymEnv:
 
         browsergym.core.env.Chat = _Chat
         actions = HighLevelActionSet(subsets=["chat", "bid", "nav"], multiaction=False, strict=True)
-
-        def patient(action: str) -> str:
-            return str(actions.to_python_code(action)).replace("timeout=500", f"timeout={_PATIENCE_MS}")
+        actions.python_includes = actions.python_includes.replace("timeout=500", f"timeout={_PATIENCE_MS}")
 
         chromium: dict[str, Any] = {"chromium_sandbox": processes.must_sandbox()}
         if self.executable:
@@ -116,7 +114,7 @@ class BrowserGymEnv:
             disable_env_checker=True,
             slow_mo=0,
             pw_chromium_kwargs=chromium,
-            action_mapping=patient,
+            action_mapping=actions.to_python_code,
         )
 
     def _look(self, seen: dict[str, Any]) -> dict[str, str]:
@@ -136,6 +134,8 @@ class BrowserGymEnv:
             return f"send_msg_to_user({text!r})"
         if command == "GOTO":
             return f"goto({self._target(text)!r})"
+        if command == "SCROLL" and text not in _SCROLL_PX:
+            raise ActionRefused("bad_argument", "SCROLL takes UP or DOWN here: the page is shown whole")
         if command == "SCROLL":
             return f"scroll(0, {_SCROLL_PX[text]})"
         bid = self._bid(element)
