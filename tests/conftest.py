@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from agentq.envs import own
 from agentq.envs.browser.pool import BrowserPool
@@ -22,6 +23,10 @@ os.environ.setdefault("AGENTQ_NO_SANDBOX", "1")
 
 # A shell's job in the background ignores Ctrl-C, and all that it starts; tests send it to programs that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Cores are shared, so that drawing an example may take seconds.
+settings.register_profile("shared", suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared")
 
 NAMES = ("agentq-search", "numpy", "pydantic", "torch", "transformers", "playwright", "hypothesis")
 
