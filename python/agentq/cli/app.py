@@ -7,8 +7,9 @@ from contextlib import nullcontext
 
 from agentq.cli import DONE, REFUSED, learning, records, tools  # noqa: F401  they register their commands in this order
 from agentq.cli.completing import candidates
-from agentq.cli.parser import COMMANDS, Subcommand, json_alone, setting_line
+from agentq.cli.parser import COMMANDS, Subcommand, setting_line
 from agentq.errors import ConfigError, did_you_mean
+from agentq.output import json_alone
 
 
 def run(words: Sequence[str]) -> int:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
-import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from agentq.cli import DONE
 from agentq.errors import ConfigError, did_you_mean
+from agentq.output import print_json
 
 if TYPE_CHECKING:
     from agentq.recipes.load import Setting
@@ -105,23 +103,11 @@ def command(name: str, about: str, *arguments: Argument, settings: bool = False)
 
 def say(args: Namespace, result: dict[str, Any], text: str) -> int:
     """Print the result: as JSON, or as text. Returns the exit code."""
-    print(json.dumps(result) if args.json else text, file=_results if args.json else None, flush=True)
+    if args.json:
+        print_json(result)
+    else:
+        print(text, flush=True)
     return DONE
-
-
-_results: TextIO | None = None  # where JSON goes; None: stdout
-
-
-@contextmanager
-def json_alone() -> Iterator[None]:
-    """Send to stderr whatever else is printed, by an environment or a recipe, so that stdout has the result alone."""
-    global _results
-    before, _results = _results, sys.stdout
-    try:
-        with redirect_stdout(sys.stderr):
-            yield
-    finally:
-        _results = before
 
 
 def setting_line(s: Setting) -> str:

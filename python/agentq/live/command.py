@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import signal
 import sys
@@ -29,6 +28,7 @@ from agentq.live.options import DRY_SECONDS, SECONDS, LiveOptions
 from agentq.live.solve import Outcome, Solution, Watcher, commands_of, site_of, solve
 from agentq.live.tools import solve_with_tools
 from agentq.live.walk import walk
+from agentq.output import print_json
 from agentq.policies.budget import Budget
 from agentq.policies.engine_names import check_checkpoint, check_vllm, path_in, read_name
 from agentq.policies.usage import Price, Usage
@@ -101,7 +101,7 @@ def run(goal: str, args: LiveOptions, config: Live) -> int:
         report = write_report(out)
     if args.json:
         more = {"usage": asdict(usage)["roles"], "ended": budget.ended, "report": str(report)}
-        print(json.dumps(_json(solution, money) | more))
+        print_json(_json(solution, money) | more)
     else:
         print("\n".join([*_lines(solution, budget), *_used(usage, money), f"report: {report}"]))
     return DONE if solution.outcome is Outcome.DONE else INTERRUPTED if budget.ended == _INTERRUPTED else OTHERWISE
@@ -151,7 +151,7 @@ def _dry_run(goal: str, args: LiveOptions, site: Website, budget: Budget, seed: 
         env.close()
     tried, counts = guard.tried, dict(guard.counts)
     if args.json:
-        print(json.dumps({"steps": steps, "requests": counts, "tried": dict(tried)}))
+        print_json({"steps": steps, "requests": counts, "tried": dict(tried)})
         return DONE
     print(f"{steps} steps; {_counted(counts)}")
     print("\n".join(_rules(tried) or ["the site sent nothing that is held"]))
