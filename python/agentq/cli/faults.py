@@ -5,7 +5,6 @@ With `--json` the error is also an object on stdout, where the result would be.
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import shlex
@@ -15,6 +14,7 @@ from collections.abc import Sequence
 
 from agentq.cli import FAULT, INTERRUPTED, REFUSED, TERMINATED
 from agentq.errors import AgentqError, line_in
+from agentq.output import print_json
 
 TRACEBACK = "AGENTQ_TRACEBACK"
 OUTSIDE = ("SafetensorError", "OutOfMemoryError")  # of safetensors and torch; by name, as these may not be loaded
@@ -35,7 +35,7 @@ def tell(error: BaseException, words: Sequence[str], *, terminated: bool = False
     print(f"agentq: {line}", file=sys.stderr)
     if "--json" in words:
         found = {"kind": _kind(error, code), "message": line, "exit_code": code}
-        print(json.dumps({"error": found}), flush=True)
+        print_json({"error": found})
     return code
 
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import zip_longest
 
 from lxml import html as lxml_html
 from lxml.html import HtmlElement
@@ -219,3 +220,11 @@ _READERS = {
     "textarea": _read_textarea,
     "select": _read_select,
 }
+
+
+def first_difference(was: str, now: str) -> str:
+    """`'a' is now 'b'`: the first line in which two texts differ; empty if none does."""
+    for old, new in zip_longest(was.split("\n"), now.split("\n")):
+        if old != new:
+            return f"'{(old or 'nothing')[:80]}' is now '{(new or 'nothing')[:80]}'"
+    return ""

@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from itertools import zip_longest
 
 from agentq.envs.browser.budget import MAX_TOKENS, fit
 from agentq.envs.calls import call, session
 from agentq.envs.explore import refused
+from agentq.envs.page import first_difference
 from agentq.envs.protocol import Env, can_fork, can_restore
 from agentq.error_kinds import WORLD_FAULTS
 from agentq.errors import EnvError
@@ -71,9 +71,8 @@ def _same(told: Observation | StepResult, again: Observation | StepResult, broke
 def _difference(told: Observation | StepResult, again: Observation | StepResult) -> str:
     """The first line in which the pages differ, else the first field."""
     pages = [each.observation if isinstance(each, StepResult) else each for each in (told, again)]
-    lines = zip_longest(*(f"{page.text}\nurl {page.url}".split("\n") for page in pages), fillvalue="nothing")
-    if (found := next(((was, now) for was, now in lines if was != now), None)) is not None:
-        return f"'{found[0][:80]}' is now '{found[1][:80]}'"
+    if said := first_difference(*(f"{page.text}\nurl {page.url}" for page in pages)):
+        return said
     both = [(field.name, getattr(told, field.name), getattr(again, field.name)) for field in fields(told)]
     name, was, now = next(each for each in both if each[1] != each[2])
     return f"{name} {str(was)[:80]} is now {str(now)[:80]}"

@@ -19,7 +19,7 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 0.25, 8.0  # between two attempts, doubled each t
 ATTEMPTS = 6  # for answers that can be read and do not fit: more would change nothing (ours)
 ALONE = 12  # attempts that fail while the server answers others: then it is the prompt (ours)
 ASKS_AFTER = 3  # failures of a request after which the server is asked something else (ours)
-SAYS_EVERY_S = 30.0  # while a server answers nobody
+SAYS_EVERY_S = 30.0  # while no request is answered
 
 
 class Fault(Exception):
@@ -108,8 +108,8 @@ async def patiently(
     """The result of `ask`, which is repeated after `Unavailable` and `BadAnswer`. `usage` counts the failures.
 
     Raises:
-        Failing: if the server answered nobody for `patience_s`, or gave one request `ATTEMPTS` answers that do not fit.
-            The message names `who`.
+        Failing: if the server answered no request for `patience_s`, or gave one request `ATTEMPTS` answers that do not
+            fit. The message names `who`.
         PromptFailing: if it answered others meanwhile, and failed at this request `ALONE` times.
     """
     usage, standing = usage or Usage(), standing or Standing()

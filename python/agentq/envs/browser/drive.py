@@ -59,7 +59,6 @@ class Driver:
         self._visitor = ""
         self._unsafe = 0  # requests of the session, as last reported
         self._lost = False  # the browser was lost, and no way back has been gone since
-        self.stuck = False  # moreover, no way back may be gone: the episode cannot go on
 
     @property
     def memory(self) -> Any:
@@ -74,7 +73,7 @@ class Driver:
 
     def start(self, task: Task, name: str) -> BrowserSnapshot:
         """The first page of `task`, in a session that shares nothing with earlier ones. Tries twice."""
-        self._lost = self.stuck = False
+        self._lost = False
         start = self.host.start(task)
         for attempt in range(_ATTEMPTS):
             try:
@@ -105,8 +104,8 @@ class Driver:
                 lost.append(str(error))
                 self.drop()
                 self._lost = True
-        self.stuck = not self._may_repeat(state) and next(self._ways(state, False), None) is None
-        raise ActionError("browser_lost", _STUCK if self.stuck else "the page does not answer")
+        stuck = not self._may_repeat(state) and next(self._ways(state, False), None) is None
+        raise ActionError("browser_lost", _STUCK if stuck else "the page does not answer")
 
     def guarded(self, call: Call, view: View, action: EnvAction) -> Call:
         """The call, with what the session's gate must know about the action."""
@@ -158,7 +157,7 @@ class Driver:
                 self.drop()
         self.live = None
         if outcome != "failed":
-            self.live, self._lost, self.stuck = state, False, False
+            self.live, self._lost = state, False
         back = Return(found, outcome, round((time.perf_counter() - begun) * 1000, 1), tuple(tried))
         self.log.append(back)
         return back
@@ -200,7 +199,7 @@ class Driver:
             self.session.abandon()
 
     def _may_repeat(self, state: BrowserSnapshot) -> bool:
-        """Whether the actions that led to `state` may be repeated though nobody asks for it."""
+        """Whether the actions that led to `state` may be repeated without a request for it."""
         return self.host.repeatable or self.guard is not None or state.unsafe == 0
 
     def _ways(self, state: BrowserSnapshot, replays: bool) -> Iterator[tuple[str, str]]:

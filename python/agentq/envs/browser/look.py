@@ -68,7 +68,6 @@ def _behind_dialog(context: WatchedContext, refusal: tuple[str, str] | None) -> 
         "url": context.current.page.url,
         "lines": [],
         "controls": {},
-        "cut": 0,
         "html": "",
         "numbers": 0,
         "new": True,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
 from typing import Any
 
 from agentq.envs.browser.guard import FinalStep
 from agentq.envs.browser.whole import WholeView
+from agentq.envs.page import first_difference
 from agentq.envs.tab import View
 from agentq.types import Command, EnvAction, Observation, Task
 
@@ -139,6 +139,4 @@ def base_of(state: BrowserSnapshot) -> BrowserSnapshot | None:
 
 def difference(wanted: View, got: View) -> str:
     """The first line in which two pages differ, for the log."""
-    lines = zip_longest(f"{wanted.url}\n{wanted.text()}".split("\n"), f"{got.url}\n{got.text()}".split("\n"))
-    was, now = next(((was, now) for was, now in lines if was != now), ("", ""))
-    return f"'{(was or 'nothing')[:80]}' is now '{(now or 'nothing')[:80]}'"
+    return first_difference(f"{wanted.url}\n{wanted.text()}", f"{got.url}\n{got.text()}")
