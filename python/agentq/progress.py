@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich import box
 from rich.console import Console
@@ -92,9 +92,11 @@ def show_diagnosis(name: str, diagnosis: Diagnosis) -> None:
     main_console().print(line, soft_wrap=True)
 
 
-def until_interrupted() -> None:
-    """Wait for Ctrl-C."""
+@contextlib.contextmanager
+def until_interrupted() -> Iterator[None]:
+    """A block after which Ctrl-C is waited for; it also ends the block, without an error."""
     with contextlib.suppress(KeyboardInterrupt):
+        yield
         threading.Event().wait()
 
 

@@ -41,9 +41,8 @@ def view(args: Namespace) -> int:
         with RichStatus() as status:
             path = write_view(args.runs, args.out, status=Late(status))
         return say(args, {"view": str(path)}, f"view: {path}")
-    with ViewServer(args.runs, args.port) as server:
+    with ViewServer(args.runs, args.port) as server, until_interrupted():
         say(args, {"view": server.url}, f"view: {server.url} (Ctrl-C ends)")
-        until_interrupted()
     return DONE
 
 

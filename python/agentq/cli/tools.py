@@ -74,8 +74,8 @@ def serve(args: Namespace) -> int:
         first.hang_up()
         file = str(server.token.file) if server.token is not None and server.token.file is not None else None
         more = f"\nfrom another machine or user: {VARIABLE}=$(cat {file})" if file else ""
-        say(args, {"env": served, "token_file": file}, f"--env {served}{more}")
-        until_interrupted()
+        with until_interrupted():
+            say(args, {"env": served, "token_file": file}, f"--env {served}{more}")
     return DONE
 
 
