@@ -285,7 +285,8 @@ def test_a_server_is_measured_without_torch(tmp_path: Path) -> None:
         done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["rungs"][0]["n"] == 2
-        searching = [*words[:3], str(tmp_path / "other"), *words[4:], "--search"]  # its critic is the server's model
+        # its critic is the server's model
+        searching = [*words[:3], str(tmp_path / "other"), *words[4:], "--search", "--eval.num_iterations=2"]
         done = subprocess.run([sys.executable, "-c", code, *searching], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         searching = [*words[:3], str(tmp_path / "third"), *words[4:], "--search", "--base=embedded"]
