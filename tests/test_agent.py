@@ -14,7 +14,7 @@ from agentq.agent.commands import KEYS, MAX_PRESSES, parse_env_action
 from agentq.agent.prompts import SYSTEM, critic_messages, policy_messages
 from agentq.agent.verdicts import parse_critic_answer, parse_ranking
 from agentq.types import ELEMENT_COMMANDS, Command, EnvAction, History, Observation, Split, Status, Task
-from agentq.verbs import TEXT_COMMANDS
+from agentq.verbs import BROWSER_COMMANDS, TEXT_COMMANDS
 
 # Without marks of thinking and of an answer's end: what they enclose or what follows them is no part of the answer.
 line = (
@@ -162,6 +162,8 @@ def test_the_prompt_says_what_more_an_environment_takes_and_nothing_where_it_tak
         assert messages(plain)[0]["content"] == SYSTEM
         line = "\nCOMMANDS may also hold: HOVER [id] | PRESS key times (one of Enter Tab "
         assert messages(more)[0]["content"].startswith(SYSTEM + line)
+    site = History.of(Task("own", 0, Split.TRAIN, "Do it", BROWSER_COMMANDS), page)
+    assert r" | TYPE [id] text (\n is a line break) | " in policy_messages(site)[0]["content"]
     assert hashlib.sha256(SYSTEM.encode()).hexdigest()[:16] == "df67f8cef7308ef8"  # the base's
 
 

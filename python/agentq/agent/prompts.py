@@ -76,7 +76,7 @@ USAGE = {
     Command.DRAG: "DRAG [id] TO [id] | DRAG [id] BY right down (pixels)",
     Command.PRESS: f"PRESS key times (one of {' '.join(KEYS)}, or a character, also as Control+, Alt+ or Shift+)",
     Command.UPLOAD: "UPLOAD [id] file",
-    Command.FIND: "FIND text (on the page) | SCROLL [id]",
+    Command.FIND: "FIND text (on the page) | SCROLL [id] | TYPE [id] text (\\n is a line break)",
     Command.BACK: "BACK",
     Command.WAIT: f"WAIT seconds (1 to {MAX_WAIT_S})",
     Command.TAB: "TAB number | TAB CLOSE number",
