@@ -77,6 +77,11 @@ TARGETS = (  # (table, env, better row, other row): the interval over seeds must
         ("methods-loop", "booking", f"loop, ratio per {unit}", f"loop, ratio per {unit}, not clipped")
         for unit in ("token", "turn", "trajectory")
     ),
+    *(
+        ("methods-loop", "booking", f"loop, ratio per {unit}, constant", f"loop, ratio per {unit}")
+        for unit in ("token", "turn", "trajectory")
+    ),
+    ("methods-loop", "booking", "loop, ratio per trajectory, constant", "loop, ratio per token, constant"),
     ("methods-apps-reading", "apps/1", "sft", "base"),
     ("methods-apps-reading", "apps/1", "rft", "sft"),
     ("methods-apps-reading", "apps/1", "agent_q", "sft"),

@@ -206,8 +206,8 @@ def test_pages_and_demonstrations_use_base_tasks_only() -> None:
 @pytest.mark.filterwarnings("ignore:.*lr_scheduler.*")
 def test_make_base_writes_an_ordinary_checkpoint_and_goes_on_after_pretraining(tmp_path: Path) -> None:
     settings = BaseSettings(
-        sites=("booking",), hidden_size=32, num_layers=1, walks=20, demonstrations=2, pretrain_tokens=13_000,
-        demonstration_tokens=13_000, vocab_size=600,
+        sites=("booking",), hidden_size=32, num_layers=1, walks=4, demonstrations=2, ranked_demonstrations=2,
+        pretrain_tokens=13_000, demonstration_tokens=13_000, vocab_size=600,
     )  # fmt: skip
     stages: list[str] = []
     make_base(tmp_path, settings, on_step=lambda stage, _: stages.append(stage))
