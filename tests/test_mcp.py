@@ -118,7 +118,10 @@ def test_read_only_tools_change_nothing(over_http: McpSession) -> None:
 @pytest.mark.rest
 def test_the_example_keeps_what_search_relies_on() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "agentq", "env", "check", EXAMPLE], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "agentq", "env", "check", EXAMPLE, "--tasks", "1"],  # a session starts a server
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
