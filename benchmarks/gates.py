@@ -29,7 +29,7 @@ from machine import commit, machine
 
 from agentq.agent.actions import action_key, parse_action
 from agentq.base.exercises import TrainingExample
-from agentq.base.reading import copying, deciding
+from agentq.base.reading import copying, deciding, shopping
 from agentq.base.reading.copying import ask, put
 from agentq.base.reading.sites import HELD_OUT_FROM, Sites
 from agentq.base.reading.words import Words
@@ -106,7 +106,7 @@ def verdicts(engine: Engine, n: int, _: int) -> dict[str, Any]:
     """The share of right verdicts, one by one, and of right actions, on `n` held-out pages of results."""
     sites = Sites.collect(walks=n, acted=1, ranked=1, slip_rate=0.0, seed=99, first_task=HELD_OUT_FROM)
     w = Words(np.random.default_rng(99), held_out=True)
-    examples = [sites.results(w) for _ in range(n)]
+    examples = [shopping.results(sites.pages, w) for _ in range(n)]
     said, hits, count = answers(engine, examples), 0, 0
     for answer, example in zip(said, examples, strict=True):
         wanted = _VERDICT.findall(example.answer)

@@ -48,6 +48,7 @@ _LAST: dict[str, float] = {
     "step": 1.5,
     "errand": 3,
     "rank": 7,
+    "search": 2,
     "results": 4,
     "item": 1.5,
     "slots": 3,
@@ -57,7 +58,7 @@ _LAST: dict[str, float] = {
     "game": 3,
     "block": 1.5,
 }
-# Finding by place, and writing in another form: more than half of what is trained on after 213 M tokens.
+# Finding by place, and writing in another form: more than half of what is trained on after 221 M tokens.
 _PLACES: dict[str, float] = {
     "labelled": 20,
     "rows": 16,
@@ -128,8 +129,9 @@ SHARES: tuple[tuple[float, dict[str, float]], ...] = (
     (24.0, _LAST),
     (90.0, {**_LAST, "step": 3, "errand": 20}),  # errands are long, and were too few to act on
     (200.0, {**_LAST, "step": 3, "errand": 10, "rank": 20}),  # the thoughts of ranking changed after 205 M tokens
-    (213.0, {**_LAST, "step": 3, "errand": 5, "rank": 12, **_PLACES}),
-    (230.0, {**_LAST, **_PLACES, "say": 3, "form": 30, "pick": 12, "step": 6, "errand": 10, "rank": 16, "convert": 20}),
+    (213.0, {**_LAST, "step": 3, "errand": 5, "rank": 16, "search": 8, "form": 14}),  # whole queries, and forms
+    (221.0, {**_LAST, "step": 3, "errand": 5, "rank": 12, **_PLACES}),
+    (238.0, {**_LAST, **_PLACES, "say": 3, "form": 30, "pick": 12, "step": 6, "errand": 10, "rank": 16, "convert": 20}),
 )
 
 

@@ -18,7 +18,7 @@ _EARLY = ("Find table", "Buy now", "Complete", "Find")
 
 
 def likely_instead(d: Demonstration, values: Values, field: str, w: Words) -> list[EnvAction]:
-    """Wrong values of the `field` that is due, the last action once more, clicks that come too early or leave the page.
+    """Wrong values of the `field` that is due, earlier actions once more, clicks that come too early or leave the page.
 
     If the page should be left, entries for its fields, too: else a click that leaves would be right whenever offered.
     """
@@ -28,11 +28,32 @@ def likely_instead(d: Demonstration, values: Values, field: str, w: Words) -> li
     if d.action.text is not None:
         texts = asked_elsewhere(d.action.text, d.history.instruction)
         texts += [*(w.one(values[field]) for _ in range(4)), w.name(), f"{d.action.text} {w.name()}"]
+        texts += miscopied(d.action.text, w) * (d.action.command is Command.TYPE)
         found += [replace(d.action, text=text) for text in texts]
         found += [EnvAction(Command.CLICK, i + 1) for i, name in enumerate(names) if name in (*_EARLY, *LEAVING)]
     elif leaves(d.history.observation.text, d.action):
         found += _filled(d, values, w)
+    else:
+        found += _clicked(d)
     return found
+
+
+def miscopied(text: str, w: Words) -> list[str]:
+    """Several words with one left out, with one twice, and with one in the place of the next."""
+    words = text.split()
+    if len(words) < 2:
+        return []
+    out, at = w.below(len(words)), 1 + w.below(len(words) - 1)
+    kept, again = words[:at], words[at - 1 : at]
+    made = (words[:out] + words[out + 1 :], kept + again + words[at:], kept + again + words[at + 1 :])
+    return [" ".join(each) for each in made]
+
+
+def _clicked(d: Demonstration) -> list[EnvAction]:
+    """The clicks of the episode so far that the page would take, too: mostly on what was opened before."""
+    here = {element for _, element, _ in page_elements(d.history.observation.text)}
+    done = [parse_action(text).env_action for text in d.history.actions]
+    return [a for a in done if a is not None and a.command is Command.CLICK and a.element in here]
 
 
 def _filled(d: Demonstration, values: Values, w: Words) -> list[EnvAction]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from agentq import envs
 from agentq.agent.actions import format_action
 from agentq.agent.prompts import critic_answer, critic_messages, judge_messages, policy_messages
 from agentq.base.demonstrations import Demonstration, demonstrate
 from agentq.base.exercises import TrainingExample, near_misses
-from agentq.base.orders import page_elements
 from agentq.base.pages import collect_pages
 from agentq.base.reading.checking import checked, chosen, leaves
 from agentq.base.reading.copying import act, ask
@@ -20,19 +19,18 @@ from agentq.base.reading.judging import finding
 from agentq.base.reading.proposing import likely_instead
 from agentq.base.reading.renaming import renamed
 from agentq.base.reading.seeing import asks_several, in_turn, seen
+from agentq.base.reading.shopping import item, results, search
 from agentq.base.reading.words import Words
 from agentq.envs.booking import tasks as booking
 from agentq.envs.lexicon import TIMES
 from agentq.envs.shop import tasks as shop
-from agentq.envs.shop.expert import scan
-from agentq.envs.shop.world import COLORS, Product, products
+from agentq.envs.shop.world import Product, products
 from agentq.envs.web_env import Advice
 from agentq.types import Command, EnvAction, History, Observation, Split, Status, Task
 
 SITES, _ERRANDS = ("booking", "shop"), ("booking/several",)
 Make = Callable[[Words], TrainingExample]
 HELD_OUT_FROM = 500_000_000  # BASE index of the tasks of the gates, far behind those of training
-_PRICE = re.compile(r"link ([^\n]+) \[(\d+)\]\ntext (\d+) dollars")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,8 @@ class Sites:
     ) -> Sites:
         """Walks and episodes of BASE tasks from index `first_task`; numbers are per site, `booking/several` is one.
 
-        `corrected` more episodes on `shop` open a product that fits but for its colors, and go on with another.
+        `corrected` more episodes of each use on `shop` open a product that fits but for its colors, and go on with
+        another.
         """
         pages: dict[str, list[tuple[Observation, Task]]] = defaultdict(list)
         for page, task in collect_pages("shop", walks, seed, start=first_task + 1_000_000):
@@ -74,6 +73,7 @@ class Sites:
             ]
 
         found = shown(ranked, first_task + acted) + shown(acted, first_task + acted, _ERRANDS)
+        found += _corrected(corrected, first_task + 4_000_000, seed)
         values = defaultdict[str, list[str]](list)
         for d in found:
             if d.action.text is not None:
@@ -84,8 +84,9 @@ class Sites:
     @property
     def kinds(self) -> dict[str, Make]:
         """The exercises by name."""
-        sites = (self.step, self.errand, self.rank, self.results, self.item, self.slots, self.reserved, self.bought)
-        return {make.__name__: make for make in sites}
+        sites = (self.step, self.errand, self.rank, self.slots, self.reserved, self.bought)
+        on_shop = {make.__name__: partial(make, self.pages) for make in (search, results, item)}
+        return {**{make.__name__: make for make in sites}, **on_shop}
 
     def step(self, w: Words) -> TrainingExample:
         """A step of the expert to take, mostly with other names."""
@@ -120,44 +121,6 @@ class Sites:
             said = " , ".join([*chosen(page, d.thought), said])
         asked = critic_messages(_recent(d.history, w), listed)
         return TrainingExample(asked, f"THOUGHT: {said}\n{critic_answer(d.action)}")
-
-    def results(self, w: Words) -> TrainingExample:
-        """A page of results and several wishes: verdicts one by one, then the first that fits or the next page."""
-        while True:
-            page, _ = w.one(self.pages["search"])
-            items = [(int(i), title.split(), int(price)) for title, i, price in _PRICE.findall(page.text)]
-            turn = next((i for role, i, name in page_elements(page.text) if name == "Next"), 0)
-            if len(items) > 1 and turn:
-                break
-        turns = []
-        for _ in range(2 + w.below(4)):
-            title = items[w.below(len(items))][1]
-            wish = w.shuffled(title[1:-1])[:2] if w.chance(0.8) else [w.one(_FEATURES) for _ in range(2)]
-            limit = (max(5, items[w.below(len(items))][2] + w.below(25) - 10) // 5 + 1) * 5
-            goal = replace(shop.goal(w.below(10**9)), attributes=tuple(wish), kind=title[-1], limit=limit)
-            thought, element = scan(items, [*wish, title[-1]], limit)
-            answer = act(Command.CLICK, element or turn, thought if element else f"{thought} , Next [{turn}]")
-            turns.append((shop.request(goal), answer))
-        return ask(turns, page.text)
-
-    def item(self, w: Words) -> TrainingExample:
-        """A product's page and several wishes: the colour to choose, or the way back if it has none such."""
-        while True:
-            page, _ = w.one(self.pages["item"])
-            offered = re.search(r"^text Colors (.+)$", page.text, re.MULTILINE)
-            found = {name: i for _, i, name in page_elements(page.text)}
-            if offered and "Back" in found:
-                break
-        here, turns = offered[1].split(" , "), []
-        for _ in range(2 + w.below(3)):
-            color = w.one(here) if w.chance(0.6) else w.one(COLORS)
-            goal = replace(shop.goal(w.below(10**9)), color=color)
-            if color in here:
-                answer = act(Command.SELECT, found["Color"], f"Color [{found['Color']}] {color}", color)
-            else:
-                answer = act(Command.CLICK, found["Back"], f"{color} is not here , Back [{found['Back']}]")
-            turns.append((f"{shop.request(goal)} choose the color", answer))
-        return ask(turns, page.text)
 
     def slots(self, w: Words) -> TrainingExample:
         """The free times of an evening and several requests: the first choice, else the second, else the way back."""
@@ -266,7 +229,6 @@ def _field(d: Demonstration) -> str:
 
 
 _RENAMED = 0.6  # share of steps with other names
-_FEATURES = sorted({word for item in products() for word in item.attributes})
 _BOOKED: dict[str, Callable[[booking.Facts], str]] = {
     "Place": lambda f: f.place.title,
     "Date": lambda f: f.date,
