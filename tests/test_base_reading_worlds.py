@@ -21,6 +21,7 @@ from agentq.base.reading.encoding import encode
 from agentq.base.reading.games import game
 from agentq.base.reading.mixture import own_texts
 from agentq.base.reading.programs import SITE, Programs, session
+from agentq.base.reading.proposing import likely_instead, miscopied
 from agentq.base.reading.sites import Sites
 from agentq.base.reading.tokenizer import train_reading_tokenizer
 from agentq.base.reading.words import Words
@@ -157,6 +158,39 @@ def test_clicks_that_leave_and_entries_are_offered_beside_each_other() -> None:
             if leaves(page, best):
                 assert not re.search(r"(?:First name|Date|Color|Size) .*yes", example.answer.partition("BEST")[0])
     assert due["stay"] > due["leave"] > 20
+
+
+def test_several_words_are_miscopied_in_three_ways() -> None:
+    found = Counter(
+        text for seed in range(200) for text in miscopied("warm wool vest", Words(np.random.default_rng(seed)))
+    )
+    left_out = ["wool vest", "warm vest", "warm wool"]
+    repeated = ["warm warm wool vest", "warm wool wool vest", "warm warm vest", "warm wool wool"]
+    assert sorted(found) == sorted(left_out + repeated)
+    assert not miscopied("vest", Words(np.random.default_rng(0)))
+
+
+def test_a_product_that_was_left_is_offered_beside_the_one_that_is_due() -> None:
+    sites = Sites.collect(walks=1, acted=1, ranked=1, slip_rate=0.0, seed=0, corrected=3)
+    again = [d for d in sites.ranked if "color no" in d.thought]
+    for d in again:
+        passed = {int(found) for found in re.findall(r"\[(\d+)\] \d+ color no", d.thought)}
+        offered = likely_instead(d, sites.values, "", Words(np.random.default_rng(0)))
+        clicks = {a.element for a in offered if a.command is Command.CLICK}
+        assert passed <= clicks
+    assert again
+
+
+def test_a_query_has_all_words_of_its_request_in_their_order() -> None:
+    sites = Sites.collect(walks=5, acted=1, ranked=1, slip_rate=0.0, seed=0)
+    for seed in range(60):
+        example = sites.kinds["search"](Words(np.random.default_rng(seed)))
+        told = example.messages[-1]["content"].partition("QUERY: ")[2].partition("\n")[0]
+        for request, answer in ((told, example.answer), *example.more):
+            typed = parse_action(answer).env_action
+            assert typed is not None and typed.command is Command.TYPE
+            wanted = re.search(r" a (?:pair of )?(.+?) (?:in|,)", request)
+            assert wanted is not None and wanted[1] == typed.text
 
 
 def test_a_guests_name_is_asked_for_in_two_fields() -> None:
