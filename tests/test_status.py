@@ -119,6 +119,17 @@ def test_an_eval_tells_its_stages_and_how_many_episodes_are_in_flight(
     assert "; 1 of 4 stages, about " in lines[0] and "; 4 of 4 stages, about 0 s left" in lines[-1]
 
 
+def test_numbers_of_many_digits_are_grouped(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, out = [0.0], io.StringIO()
+    monkeypatch.setattr(status.time, "monotonic", lambda: now[0])
+    with RichStatus(Console(file=out, width=200), every_s=1.0) as shown:
+        show = shown.stage("reading", 2_000_000, "tokens")
+        show(1, "")
+        now[0] = 10.0
+        show(1_000_000, "loss 1.2")
+    assert out.getvalue() == "reading: 1,000,000/2,000,000 tokens, 100,000/s, 10 s left; loss 1.2\n"
+
+
 def test_a_command_that_seldom_takes_long_shows_a_stage_once_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
     now, out = [0.0], io.StringIO()
     monkeypatch.setattr(status.time, "monotonic", lambda: now[0])

@@ -143,7 +143,7 @@ class RichStatus:
         """See `StageDisplay`."""
         begun = last = time.monotonic()
         pace = Pace(total, 0 if unit == "steps" else self.in_flight, begun)
-        bar = self.progress.add_task(name, total=total, of=f"0/{total}", unit=unit, left="", note="")
+        bar = self.progress.add_task(name, total=total, of=f"0/{total:,}", unit=unit, left="", note="")
         self.ahead.planned[name] = Planned(name, total)
 
         def show(done: int, note: str, grown: float = 0.0, /) -> None:
@@ -151,14 +151,15 @@ class RichStatus:
             now = time.monotonic()
             left = pace.left(done, now, grown)
             told = f"{duration(left)} left" if done < total else ""
-            self.progress.update(bar, completed=done + grown, of=f"{done}/{total}", note=note, left=told)
+            self.progress.update(bar, completed=done + grown, of=f"{done:,}/{total:,}", note=note, left=told)
             if done == total:
                 self.ahead.ended(name, total, max(now - begun, 1e-9))
             self._show_whole(name, left)
             if not self.console.is_terminal and (done == total or now - last >= self.every_s):
                 last = now
                 rate = (done + grown - (pace.before or 0)) / max(now - begun, 1e-9)
-                said = f"{name}: {done}/{total} {unit}, {rate:.2f}/s, {duration(left)} left{note and f'; {note}'}"
+                speed = f"{rate:.2f}/s" if rate < 100 else f"{rate:,.0f}/s"
+                said = f"{name}: {done:,}/{total:,} {unit}, {speed}, {duration(left)} left{note and f'; {note}'}"
                 self.console.print(said + self._whole(name, left), highlight=False, soft_wrap=True)
 
         return show
