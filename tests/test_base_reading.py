@@ -458,6 +458,28 @@ def test_processes_share_the_training_and_the_first_one_writes(tokenizer: Any, t
     assert lines[-1]["tokens"] == tokens and lines[-1]["step"] <= tokens / 900  # a batch of 900 a step, over both
 
 
+@pytest.mark.parametrize(("bfloat16", "apart"), [(True, 0.0), (False, 5e-4)])
+def test_muon_is_that_of_torch_and_rounds_less_in_float32(
+    bfloat16: bool, apart: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "multiplies_bfloat16", lambda device: bfloat16)
+    torch.manual_seed(0)
+    start = [torch.randn(shape) for shape in ((8, 8), (24, 8), (8, 24))]
+    ours, theirs = ([torch.nn.Parameter(x.clone()) for x in start] for _ in range(2))
+    settings: dict[str, Any] = {"lr": 0.01, "weight_decay": 0.05, "adjust_lr_fn": "match_rms_adamw"}
+    two = training.Muon(ours, **settings), torch.optim.Muon(theirs, **settings)
+    for _ in range(3):
+        for p, q in zip(ours, theirs, strict=True):
+            p.grad = torch.randn_like(p)
+            q.grad = p.grad.clone()
+        for optimizer in two:
+            optimizer.step()
+    for p, q, x in zip(ours, theirs, start, strict=True):
+        assert (p - q).abs().max() <= apart and (p - x).abs().max() > 5e-3
+    singular = torch.linalg.svdvals(training.orthogonal(torch.randn(24, 8), two[0].param_groups[0]).float())
+    assert singular.min() > 0.5 and singular.max() < 1.4
+
+
 def test_the_rate_rises_stays_and_falls() -> None:
     shares = [training.rate_share(done) for done in (0, 0.001, 0.01, 0.2, 0.4, 0.7, 1)]
     assert shares == pytest.approx([0.01, 0.21, 1, 1, 1, 0.5, 0.05])

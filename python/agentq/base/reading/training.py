@@ -12,7 +12,7 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -100,7 +100,7 @@ class MuonAdamW(torch.optim.Optimizer):
         matrices = [p for p in model.get_decoder().layers.parameters() if p.ndim == 2]
         ours = {id(p) for p in matrices}
         others = [p for p in model.parameters() if id(p) not in ours]
-        muon = torch.optim.Muon(matrices, lr=learning_rate, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
+        muon = Muon(matrices, lr=learning_rate, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw")
         self._parts = (muon, adamw(others, learning_rate, weight_decay))
         super().__init__([group for part in self._parts for group in part.param_groups], {})  # the same groups
         self.state = muon.state = self._parts[1].state  # one for both, as a checkpoint has it
@@ -108,8 +108,37 @@ class MuonAdamW(torch.optim.Optimizer):
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Step both."""
         muon, rest = self._parts
-        muon.step()  # type: ignore[no-untyped-call]
+        muon.step()
         rest.step()
+
+
+class Muon(torch.optim.Muon):
+    """torch's, but in float32 on a processor without products in bfloat16, where it takes a tenth of the time."""
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Move each matrix by the orthogonal matrix that is nearest to its momentum."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                kept = self.state[p].setdefault("momentum_buffer", torch.zeros_like(p))
+                kept.lerp_(p.grad, 1 - group["momentum"])
+                update = orthogonal(p.grad.lerp(kept, group["momentum"]), group)
+                p.mul_(1 - group["lr"] * group["weight_decay"])
+                p.add_(update, alpha=-group["lr"] * 0.2 * max(p.shape) ** 0.5)  # match_rms_adamw
+
+
+def orthogonal(matrix: torch.Tensor, group: Mapping[str, Any]) -> torch.Tensor:
+    """The nearest orthogonal matrix, roughly: its singular values are near 1 (Newton-Schulz, quintic)."""
+    a, b, c = group["ns_coefficients"]
+    x = matrix.bfloat16() if multiplies_bfloat16(matrix.device.type) else matrix.float()
+    x = x.T if matrix.shape[0] > matrix.shape[1] else x
+    x = x / x.norm().clamp(min=group["eps"])
+    for _ in range(group["ns_steps"]):
+        gram = x @ x.T
+        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.T if matrix.shape[0] > matrix.shape[1] else x
 
 
 def _step(model: Any, optimizer: torch.optim.Optimizer, batch: list[Sequence], rate: float, ranks: Ranks) -> float:
