@@ -105,12 +105,19 @@ def together(questions: Iterable[Coroutine[Any, Any, Answer]]) -> list[Answer]:
 
 def pair_accuracy(values: Sequence[Sequence[float]], steps: Sequence[Sequence[float]]) -> CriticAccuracy:
     """How often the critic orders two proposals of a node as their true values, over pairs whose true values differ."""
-    hits = n = 0
-    for v, s in zip(values, steps, strict=True):
-        pairs = [(i, j) for i in range(len(v)) for j in range(i) if s[i] != s[j]]
-        n += len(pairs)
-        hits += sum((v[i] > v[j]) == (s[i] < s[j]) for i, j in pairs)
-    return CriticAccuracy.of(hits, n, 0.5)
+    n = sum(len(ordered(s)) for s in steps)
+    return CriticAccuracy.of(n - sum(len(wrong(v, s)) for v, s in zip(values, steps, strict=True)), n, 0.5)
+
+
+def ordered(steps: Sequence[float]) -> list[tuple[int, int]]:
+    """The pairs of a node's proposals whose true values differ, the better one first."""
+    pairs = [(i, j) for i in range(len(steps)) for j in range(i) if steps[i] != steps[j]]
+    return [(i, j) if steps[i] < steps[j] else (j, i) for i, j in pairs]
+
+
+def wrong(values: Sequence[float], steps: Sequence[float]) -> list[tuple[int, int]]:
+    """Those whose better one the critic does not rank higher."""
+    return [(better, worse) for better, worse in ordered(steps) if not values[better] > values[worse]]
 
 
 def measure(engine: Engine, nodes: Sequence[Node], method: CriticMethod) -> dict[str, Any]:

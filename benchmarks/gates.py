@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from critic import found_nodes, pair_accuracy, together
+from critic import found_nodes, pair_accuracy, together, wrong
 from judge import measure as judged
 from machine import commit, machine
 
@@ -126,7 +126,7 @@ def verdicts(engine: Engine, n: int, _: int) -> dict[str, Any]:
 
 
 def critic(engine: Engine, _: int, tasks: int) -> dict[str, Any]:
-    """The share of pairs of proposals that are ranked as their true values."""
+    """The share of pairs of proposals that are ranked as their true values, and the task and actions of each other."""
     found = {}
     for site in SITES:
         nodes = found_nodes(site, max(1, tasks // 2), 5, engine)
@@ -134,6 +134,11 @@ def critic(engine: Engine, _: int, tasks: int) -> dict[str, Any]:
         values = together(ranker.rank(node.history, node.proposals, seed=i) for i, node in enumerate(nodes))
         accuracy = pair_accuracy(values, [node.steps for node in nodes])
         found[site] = share(accuracy.hits, accuracy.n) if accuracy.n else {"share": 0.0, "hits": 0, "n": 0}
+        found[site]["wrong"] = [
+            {"task": node.history.instruction, "better": str(node.proposals[i]), "chosen": str(node.proposals[j])}
+            for node, value in zip(nodes, values, strict=True)
+            for i, j in wrong(value, node.steps)
+        ]
     return found
 
 

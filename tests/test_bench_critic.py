@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 import pytest
-from critic import expert_states, pair_accuracy, steps_after
+from critic import expert_states, pair_accuracy, steps_after, wrong
 from critic_forms import in_form
 
 from agentq import envs
@@ -20,6 +20,12 @@ def test_pair_accuracy_counts_pairs_with_different_true_values() -> None:
     steps = [[4, 6, 6], [3, inf]]  # two pairs ordered rightly, one equal; one pair ordered wrongly
     found = pair_accuracy(values, steps)
     assert (found.hits, found.n, found.chance) == (2, 3, 0.5)
+
+
+def test_a_pair_is_wrong_if_the_better_one_is_not_ranked_higher() -> None:
+    assert wrong([1.0, 0.5, 0.0], [4.0, 2.0, inf]) == [(1, 0)]
+    assert wrong([0.5, 0.5], [1.0, 2.0]) == wrong([0.0, 0.5], [1.0, 2.0]) == [(0, 1)]
+    assert not wrong([0.5, 0.0], [3.0, 3.0])
 
 
 @pytest.mark.parametrize("name", ["booking", "shop"])
