@@ -15,7 +15,7 @@ from gates import AT_LEAST, GATES, copy
 from agentq.policies.engine_names import make_engine
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-KEPT = ("reading", "reading-213", "reading-236")
+KEPT = ("reading", "reading-220", "reading-236")
 
 
 @pytest.mark.rest

@@ -130,7 +130,6 @@ SHARES: tuple[tuple[float, dict[str, float]], ...] = (
     (90.0, {**_LAST, "step": 3, "errand": 20}),  # errands are long, and were too few to act on
     (200.0, {**_LAST, "step": 3, "errand": 10, "rank": 20}),  # the thoughts of ranking changed after 205 M tokens
     (213.0, {**_LAST, "step": 3, "errand": 5, "rank": 16, "search": 8, "form": 14}),  # whole queries, and forms
-    # Few errands had cost all of `booking/several`.
     (218.0, {**_LAST, "step": 3, "errand": 24, "rank": 12, "search": 5, "form": 14, "pick": 8}),
     (220.0, {**_LAST, "step": 3, "errand": 5, "rank": 12, **_PLACES}),
     (237.0, {**_LAST, **_PLACES, "say": 3, "form": 30, "pick": 12, "step": 6, "errand": 10, "rank": 16, "convert": 20}),
