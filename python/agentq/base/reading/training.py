@@ -122,7 +122,9 @@ class Muon(torch.optim.Muon):
             for p in group["params"]:
                 if p.grad is None:
                     continue
-                kept = self.state[p].setdefault("momentum_buffer", torch.zeros_like(p))
+                if "momentum_buffer" not in self.state[p]:
+                    self.state[p]["momentum_buffer"] = torch.zeros_like(p)
+                kept = self.state[p]["momentum_buffer"]
                 kept.lerp_(p.grad, 1 - group["momentum"])
                 update = orthogonal(p.grad.lerp(kept, group["momentum"]), group)
                 p.mul_(1 - group["lr"] * group["weight_decay"])
