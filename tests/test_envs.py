@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,28 @@ def test_check_env_names_the_broken_promise() -> None:
     kit_env = envs.make("shop")
     with pytest.raises(AssertionError, match=r"restore . gives another page"):
         check_env(lambda: Forgetful(kit_env._kit), task, expert_actions(task))
+
+
+def test_check_env_takes_sessions_in_turn_and_closes_them() -> None:
+    class Closed(envs.WebEnv):
+        def close(self) -> None:
+            closed.append(self)
+            super().close()
+
+        def snapshot(self) -> SiteSnapshot:
+            assert not broken, "no snapshot"
+            return super().snapshot()
+
+    def make() -> Closed:
+        made.append(Closed(kit_env._kit))
+        return made[-1]
+
+    task, kit_env = envs.task("shop", Split.TEST, 0), envs.make("shop")
+    for broken in (False, True):
+        made, closed = list[Closed](), list[Closed]()
+        with pytest.raises(AssertionError, match="no snapshot") if broken else nullcontext():
+            check_env(make, task, expert_actions(task))
+        assert len(made) == 2 and {id(env) for env in made} <= {id(env) for env in closed}
 
 
 @pytest.mark.parametrize("name", SITES)

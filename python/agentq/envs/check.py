@@ -17,8 +17,8 @@ from typing import Any, cast
 from agentq import envs
 from agentq.envs import own
 from agentq.envs.explore import plausible
-from agentq.envs.promises import NEEDS_MOVES, OPTIONAL, PROMISES, Advised, Case, NotOffered
-from agentq.envs.protocol import Env, SiteEnv
+from agentq.envs.promises import NEEDS_MOVES, OPTIONAL, PROMISES, Advised, Case, NotOffered, Sessions
+from agentq.envs.protocol import SiteEnv
 from agentq.errors import AgentqError, ConfigError, EnvError
 from agentq.types import EnvAction, Split, StepResult, Task
 
@@ -48,16 +48,18 @@ class Finding:
 
 def check(name: str, num_tasks: int) -> Iterator[Finding]:
     """Findings for every promise on the first `num_tasks` training tasks. Raises ConfigError for an unknown name."""
-    envs.make(name).close()
-    try:
-        cases = [_case(name, task) for task in envs.tasks(name, Split.TRAIN, num_tasks)]
-    except (EnvError, AssertionError) as error:
-        yield Finding("Every task begins.", False, str(error))
-        return
-    tried = any(case.accepted for case in cases)
-    for promise in PROMISES:
-        yield _as_tried(_hold(promise, cases), tried or promise not in NEEDS_MOVES)
-    yield _differ(name, num_tasks)
+    with closing(Sessions(lambda: envs.make(name))) as sessions:
+        with sessions.take(1):
+            pass  # an unknown name, or a server that is not there
+        try:
+            cases = [_case(name, task, sessions) for task in envs.tasks(name, Split.TRAIN, num_tasks)]
+        except (EnvError, AssertionError) as error:
+            yield Finding("Every task begins.", False, str(error))
+            return
+        tried = any(case.accepted for case in cases)
+        for promise in PROMISES:
+            yield _as_tried(_hold(promise, cases), tried or promise not in NEEDS_MOVES)
+        yield _differ(name, num_tasks, sessions)
     yield _as_tried(_hold_elsewhere(name, num_tasks), tried)
 
 
@@ -80,11 +82,11 @@ def _hold(promise: Callable[[Case], None], cases: list[Case]) -> Finding:
     return Finding(words, True)
 
 
-def _differ(name: str, num_tasks: int) -> Finding:
+def _differ(name: str, num_tasks: int, sessions: Sessions) -> Finding:
     """Whether tasks differ by instruction and first page, for as long as `ELSEWHERE_S / 10`."""
     words, until = "Tasks differ, within a split and between splits.", time.monotonic() + ELSEWHERE_S / 10
     shown: dict[Split, list[tuple[str, str]]] = {Split.TRAIN: [], Split.VALIDATION: [], Split.TEST: []}
-    with closing(envs.make(name)) as env:
+    with sessions.take(1) as (env,):
         for index, (split, found) in product(range(4 * num_tasks), shown.items()):
             if time.monotonic() > until:
                 break
@@ -126,26 +128,23 @@ def _hold_elsewhere(name: str, num_tasks: int) -> Finding:
 def walks(name: str, num_tasks: int) -> list[dict[str, Any]]:
     """Instructions of the first tasks, and fingerprints of the pages on a walk through each."""
     found = []
-    for task in envs.tasks(name, Split.TRAIN, num_tasks):
-        case, row = _case(name, task), {"seed": task.seed, "instruction": task.instruction}
-        with case.sessions(1) as (env,):
-            pages = [env.reset(task), *(env.step(action).observation for action in case.actions)]
-        found.append(row | {f"page {i}": page.fingerprint for i, page in enumerate(pages)})
+    with closing(Sessions(lambda: envs.make(name))) as sessions:
+        for task in envs.tasks(name, Split.TRAIN, num_tasks):
+            case, row = _case(name, task, sessions), {"seed": task.seed, "instruction": task.instruction}
+            with sessions.take(1) as (env,):
+                pages = [env.reset(task), *(env.step(action).observation for action in case.actions)]
+            found.append(row | {f"page {i}": page.fingerprint for i, page in enumerate(pages)})
     return found
 
 
-def _case(name: str, task: Task) -> Case:
+def _case(name: str, task: Task, sessions: Sessions) -> Case:
     """A task with the expert's actions that do not end it, or with those of a random walk if there is no expert."""
-
-    def make() -> Env:
-        return envs.make(name)
-
     rng, actions, accepted = random.Random(task.seed), list[EnvAction](), 0
     try:
         expert = envs.expert(name)
     except ConfigError:
         expert = None
-    with Case(make, task, []).sessions(1) as (env,):
+    with sessions.take(1) as (env,):
         text = env.reset(task).text
         while len(actions) < min(WALK, env.max_steps - 1):
             action = expert(task, cast(SiteEnv, env))[0] if expert and task.seed % 2 else plausible(text, task, rng)
@@ -155,7 +154,7 @@ def _case(name: str, task: Task) -> Case:
                 break
             actions.append(action)
             text = result.observation.text
-    return Case(make, task, actions, accepted)
+    return Case(sessions, task, actions, accepted)
 
 
 if __name__ == "__main__":

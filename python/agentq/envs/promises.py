@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, fields
 
 from agentq.envs.browser.budget import MAX_TOKENS, fit
@@ -32,29 +32,51 @@ class Advised(Exception):
     """What search can live with, and the message says what it costs."""
 
 
+class Sessions:
+    """Sessions that promises take in turn, as search does: to open one may start a browser or a server."""
+
+    def __init__(self, make: Callable[[], Env]) -> None:
+        self.make = make
+        self._idle: list[Env] = []
+        self._most = 0
+
+    @contextmanager
+    def take(self, n: int, *, new: int = 0) -> Iterator[list[Env]]:
+        """`n` sessions, the first `new` of which nobody has used. After an exception they are closed.
+
+        Never are more open than were taken at once, since a server may have few.
+        """
+        self._most = max(self._most, n)
+        with ExitStack() as taken:
+            envs = list[Env]()
+            while len(self._idle) > self._most - new:
+                self._idle.pop().close()
+            for i in range(n):
+                envs.append(self._idle.pop() if self._idle and i >= new else self.make())
+                taken.callback(envs[-1].close)
+            yield envs
+            taken.pop_all()
+        self._idle += envs
+
+    def close(self) -> None:
+        """Close the idle sessions."""
+        while self._idle:
+            self._idle.pop().close()
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """A task, and actions that do not end its episode."""
 
-    make: Callable[[], Env]
+    sessions: Sessions
     task: Task
     actions: list[EnvAction]
     accepted: int = 0  # actions without an error kind, with one that ended the walk
 
-    @contextmanager
-    def sessions(self, n: int) -> Iterator[list[Env]]:
-        """`n` sessions, closed at the end."""
-        opened = [self.make() for _ in range(n)]
-        try:
-            yield opened
-        finally:
-            for env in opened:
-                env.close()
-
 
 def repeats(case: Case) -> None:
     """Equal resets and actions give equal pages and results, in every session."""
-    with case.sessions(2) as (env, twin):
+    with case.sessions.take(2, new=1) as (env, twin):
         _expect_env_error(env, "step before reset")
         _same(env.reset(case.task), twin.reset(case.task), "reset is not deterministic")
         for action in case.actions:
@@ -81,7 +103,7 @@ def _difference(told: Observation | StepResult, again: Observation | StepResult)
 def restores(case: Case) -> None:
     """Every state can be restored from its snapshot, in reverse order and in another session."""
     actions = case.actions
-    with case.sessions(2) as (env, other):
+    with case.sessions.take(2) as (env, other):
         if not can_restore(env) or not can_restore(other):
             raise NotOffered(f"{OPTIONAL}search replays the way to a page from reset")
         tokens, pages = [], [env.reset(case.task)]
@@ -98,7 +120,7 @@ def restores(case: Case) -> None:
 
 def forks(case: Case) -> None:
     """A fork has the state of its origin, and neither affects the other."""
-    with case.sessions(1) as (env,):
+    with case.sessions.take(1) as (env,):
         if not can_fork(env):
             raise NotOffered(f"{OPTIONAL}tree_grpo, tree_rl, tree_po and arpo_entropy cannot use it")
         env.reset(case.task)
@@ -113,7 +135,7 @@ def forks(case: Case) -> None:
 
 def counts(case: Case) -> None:
     """An unreadable action is data and costs a step; max_steps truncate the episode, without a reward."""
-    with case.sessions(1) as (env,):
+    with case.sessions.take(1) as (env,):
         env.reset(case.task)
         unreadable, used = env.step(None), 1
         assert unreadable.error_kind is not None and not unreadable.terminated, "an unreadable action must be data"
@@ -125,7 +147,7 @@ def counts(case: Case) -> None:
 
 def ends(case: Case) -> None:
     """STOP ends the episode; a step after the end raises EnvError."""
-    with case.sessions(1) as (env,):
+    with case.sessions.take(1) as (env,):
         env.reset(case.task)
         assert env.step(_STOP).terminated, "STOP must end the episode"
         _expect_env_error(env, "step after the end")
@@ -136,7 +158,7 @@ def refuses(case: Case) -> None:
     action = refused(case.task)
     if action is None:
         raise NotOffered(f"{OPTIONAL}a world of text may answer anything")
-    with case.sessions(1) as (env,):
+    with case.sessions.take(1) as (env,):
         env.reset(case.task)
         result = env.step(action)
         assert not result.success, f"{action} returned a success"
@@ -150,7 +172,7 @@ def refuses(case: Case) -> None:
 
 def pays(case: Case) -> None:
     """An episode's return is in [0, 1]; success comes with its end."""
-    with case.sessions(1) as (env,):
+    with case.sessions.take(1) as (env,):
         env.reset(case.task)
         total = 0.0
         for action in (*case.actions, _STOP):
@@ -166,7 +188,7 @@ def pays(case: Case) -> None:
 def fits(case: Case) -> None:
     """Instruction and pages are not empty, and no page exceeds the token budget of an observation."""
     assert case.task.instruction, f"seed {case.task.seed} must have an instruction"
-    with case.sessions(1) as (env,):
+    with case.sessions.take(1) as (env,):
         pages = [env.reset(case.task)]
         _check_page(env, pages[0].text)
         for action in case.actions:
@@ -176,8 +198,10 @@ def fits(case: Case) -> None:
 def answers_in_a_loop(case: Case) -> None:
     """Its calls work within an event loop, from which search makes them."""
 
+    case.sessions.close()
+
     async def walk() -> None:
-        async with session(case.make) as env:
+        async with session(case.sessions.make) as env:
             assert await call(env, env.reset, case.task), "reset must give a page"
             for action in case.actions:
                 result = await call(env, env.step, action)
@@ -207,8 +231,7 @@ NEEDS_MOVES = (repeats, restores, forks, pays)  # tell nothing of a world in whi
 
 def check_env(make: Callable[[], Env], task: Task, actions: list[EnvAction]) -> None:
     """Raises AssertionError naming the broken promise. `actions` must not end the episode."""
-    for promise in CORE:
-        try:
-            promise(Case(make, task, actions))
-        except NotOffered:
-            continue
+    with closing(Sessions(make)) as sessions:
+        for promise in CORE:
+            with suppress(NotOffered):
+                promise(Case(sessions, task, actions))
