@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from agentq import envs
+from agentq.errors import EnvError
 from agentq.policies.scripted import ScriptedPolicy
 from agentq.searching.branching import BranchNode, Grown, at_random, branched
 from agentq.searching.rollout import RolloutSettings
@@ -42,3 +44,33 @@ def test_a_success_on_the_way_is_no_success_of_a_branch() -> None:
     policy, settings = ScriptedPolicy(_click), RolloutSettings(seed=5)
     tree = wait_for(branched(Passing(), TASK, policy, settings, initial=2, total=4, branching=at_random(2)))
     assert len(tree.info["ends"]) == 4 and not tree.success.any() and not tree.info["succeeded"]
+
+
+def test_forks_are_closed_if_a_later_one_of_their_wave_fails() -> None:
+    made, closed = list[object](), list[object]()
+
+    class Few:
+        name, max_steps = "few", 5
+
+        def __init__(self) -> None:
+            made.append(self)
+
+        def reset(self, seed: int) -> dict[str, str]:
+            return {"instruction": "stop", "text": "link Go [1]"}
+
+        def step(self, command: str, element: int | None, text: str | None) -> dict[str, object]:
+            return {"text": "end", "terminated": True}
+
+        def fork(self) -> Few:
+            if len(made) == 3:
+                raise EnvError("no more sessions")
+            return Few()
+
+        def close(self) -> None:
+            closed.append(self)
+
+    env, task, policy = envs.make(Few), envs.task(Few, "train", 0), ScriptedPolicy(_click)
+    made.clear()
+    tree = wait_for(branched(env, task, policy, RolloutSettings(), initial=4, total=4, branching=at_random(2)))
+    assert tree.info["faults"] == {"session_lost": 1} and tree.info["ends"] == []
+    assert len(made) == 3 and all(fork in closed for fork in made)

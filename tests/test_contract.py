@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ from agentq.searching.rollout import RolloutSettings, rollout
 from agentq.searching.selection import SearchSettings
 from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
-from agentq.types import BROWSER_COMMANDS, Command, EnvAction, History, Observation, Proposal, Split, Task
+from agentq.types import BROWSER_COMMANDS, Command, EnvAction, History, Observation, Proposal, Split, Task, Trajectory
 from tests.remote_lab import OWN
 
 Count = type(from_file(f"{OWN}:make")())
@@ -109,14 +110,34 @@ def test_search_goes_back_by_the_methods_that_a_class_has(make: Callable[[], Any
 
 def test_an_expert_of_ones_own_demonstrates() -> None:
     def write(history: object, text: str) -> Proposal:
-        (proposal,) = asyncio.run(ScriptedPolicy(lambda h, r: (text, -1.0)).propose(history, 1, seed=0))  # type: ignore[arg-type]
-        return proposal
+        return ScriptedPolicy(lambda h, r: (text, -1.0))._one(history, np.random.default_rng(0), 1.0)  # type: ignore[arg-type]
 
     name = registered(Count)
-    shown = demonstrate(envs.make(name), envs.expert(name), envs.task(name, "train", 2), write)
+    shown = asyncio.run(demonstrate(envs.make(name), envs.expert(name), envs.task(name, "train", 2), write))
     assert shown.success and len(shown.steps) == 5 and "CLICK [1]" in shown.steps[0].proposal.action.text
     with pytest.raises(ConfigError, match=r"known for this; got mine, which has no method expert\(\)"):
         envs.expert(registered(Plain))
+
+
+def test_demonstrations_of_worlds_that_wait_run_at_once() -> None:
+    both = threading.Barrier(2)
+
+    class Waits(Count):
+        blocking = True
+
+        def step(self, *action: Any) -> dict[str, Any]:
+            both.wait(10)  # for the other episode's step
+            return super().step(*action)
+
+    def write(history: History, text: str) -> Proposal:
+        return ScriptedPolicy(lambda h, r: (text, -1.0))._one(history, np.random.default_rng(0), 1.0)
+
+    async def two() -> list[Trajectory]:
+        task = envs.task(name, "train", 2)
+        return await asyncio.gather(*(demonstrate(envs.make(name), envs.expert(name), task, write) for _ in range(2)))
+
+    name = registered(Waits)
+    assert [shown.success for shown in asyncio.run(two())] == [True, True]
 
 
 def test_an_expert_that_raises_is_named_with_its_task_and_line() -> None:
@@ -130,7 +151,7 @@ def test_an_expert_that_raises_is_named_with_its_task_and_line() -> None:
     task = envs.task(name, "train", 2)
     said = rf"the expert of mine .* on step 1 of task {task.seed} it raised StopIteration \(test_contract.py:\d+\)"
     with pytest.raises(EnvError, match=said):
-        demonstrate(envs.make(name), Lost(), task, lambda history, text: pytest.fail("nothing to write"))
+        asyncio.run(demonstrate(envs.make(name), Lost(), task, lambda history, text: pytest.fail("nothing to write")))
 
 
 GOOD = {
@@ -248,7 +269,7 @@ def test_a_task_that_did_not_start_when_it_was_asked_gets_its_instruction_at_its
         return envs.make(name), task
 
     def write(history: History, text: str) -> Proposal:
-        return asyncio.run(policy.propose(history, 1, seed=0))[0]
+        return policy._one(history, np.random.default_rng(0), 1.0)
 
     env, task = begun()
     found = [asyncio.run(TreeSearch(env, task, policy, SearchSettings(num_iterations=2)).run()).task]
@@ -256,7 +277,7 @@ def test_a_task_that_did_not_start_when_it_was_asked_gets_its_instruction_at_its
     episode = asyncio.run(rollout(env, task, policy, RolloutSettings()))
     assert episode is not None and episode.success
     env, task = begun()
-    found += [episode.task, demonstrate(env, envs.expert(task.env), task, write).task]
+    found += [episode.task, asyncio.run(demonstrate(env, envs.expert(task.env), task, write)).task]
     env, task = begun()
     work = choices(lambda: env, policy, SearchSettings(num_iterations=2), by_majority)
     (tree,) = [asyncio.run(work(item, Resets())) for item in attempts([task])]  # type: ignore[arg-type]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from itertools import product
 from math import comb, sqrt
 
@@ -16,7 +15,6 @@ from agentq.credit.advantages import (
     gae,
     gigpo,
     group_relative,
-    hgpo,
     joint_labels,
     leave_one_out,
     reward_to_go,
@@ -203,46 +201,7 @@ def test_gigpo_pages_of_two_groups_are_two_anchors() -> None:
     assert other.tolist()[:5] == two().tolist()
     assert other[5] == 0  # a group of one episode: no comparison, not its raw return of 9
     assert gigpo([2, 3], [0, 0], [0, 0], ["a", "b"]).tolist() == [0, 0]
-    assert gigpo([], [], [], []).tolist() == hgpo([], [], [], [], history=1).tolist() == []
-
-
-def test_hgpo_by_hand() -> None:
-    # k = 1: page b is 1, 0, .25 less 5/12; page a is .5 and four 0 less .1. k = 2: a-b is 1, 0 less .5, others alone
-    found = hgpo(REWARDS, TRAJECTORIES, [0] * 9, PAGES, history=1, discount=0.5, ddof=None)
-    ahead, behind = (2 * 7 / 12 + 3 * 0.5) / 5, -(2 * 5 / 12 + 3 * 0.5) / 5
-    assert found.tolist() == near(0.4, ahead, -0.1, 0, -0.1, -0.1, behind, -0.1, -1 / 6)
-    plain = hgpo(REWARDS, TRAJECTORIES, [0] * 9, PAGES, history=1, discount=0.5, ddof=None, alpha=0)
-    assert plain[1] == pytest.approx((7 / 12 + 0.5) / 2)
-
-
-@settings(deadline=None)
-@given(
-    st.lists(st.tuples(st.sampled_from((0.0, 0.5, 1.0)), st.integers(0, 3), st.sampled_from("ab")), max_size=14),
-    st.integers(0, 3),
-)
-def test_hgpo_equals_a_comparison_of_every_two_histories(steps: list, history: int) -> None:
-    # exact in fractions, so that a term is left out where it is 0 and nowhere else
-    rewards, trajectories, pages = ([s[i] for s in steps] for i in range(3))
-    groups = [t % 2 for t in trajectories]
-    to_go = [Fraction(x) for x in reward_to_go(rewards, trajectories, discount=0.5)]
-    seen = ["".join(pages[j] for j in range(i + 1) if trajectories[j] == t) for i, t in enumerate(trajectories)]
-    want = []
-    for i, past in enumerate(seen):
-        total, weights = Fraction(0), 0
-        for k in range(1, min(history + 1, len(past)) + 1):
-            alike = [j for j, x in enumerate(seen) if groups[j] == groups[i] and len(x) >= k and x[-k:] == past[-k:]]
-            term = to_go[i] - Fraction(sum(to_go[j] for j in alike), len(alike))
-            total += (k + 1) * term
-            weights += (k + 1) * (term != 0)
-        want.append(float(total / max(weights, 1)))
-    found = hgpo(rewards, trajectories, groups, pages, history=history, discount=0.5, ddof=None)
-    np.testing.assert_allclose(found, want, atol=1e-9)
-
-
-def test_hgpo_without_history_is_gigpos_step_part() -> None:
-    columns = REWARDS, TRAJECTORIES, [0, 0, 0, 0, 0, 1, 1, 1, 1], PAGES
-    steps = gigpo(*columns, ddof=0) - gigpo(*columns, ddof=0, step_weight=0)
-    np.testing.assert_allclose(hgpo(*columns, history=0), steps)
+    assert gigpo([], [], [], []).tolist() == []
 
 
 @settings(deadline=None)
@@ -259,7 +218,6 @@ def test_step_advantages_follow_their_trajectories(steps: list, rank: list[int])
             gae(r, v, t, gae_lambda=0.5),
             gigpo(r, t, g, a, discount=1),
             gigpo(r, t, g, a, discount=1, over="steps"),
-            hgpo(r, t, g, a, discount=1, history=1),  # sums of short numbers are exact: a term of 0 stays one
         ]
 
     for plain, moved in zip(every(np.arange(len(rewards))), every(order), strict=True):
@@ -283,8 +241,6 @@ def test_step_advantages_follow_their_trajectories(steps: list, rank: list[int])
         (lambda: two(over="tokens"), "over must be 'trajectories' or 'steps'; got 'tokens'"),
         (lambda: gigpo([1] * 3, [0, 1, 1], [0, 0, 1], [0] * 3), "a trajectory must be in one group; got one in two"),
         (lambda: gigpo([1, 1], [0, 0], [0, 1], [0, 0]), "a trajectory must be in one group; got one in two"),
-        (lambda: hgpo([1], [0], [0], [0], history=-1), "history and alpha must be at least 0; got -1 and 1.0"),
-        (lambda: hgpo([1], [0], [0], [0], history=1, alpha=-1), "history and alpha must be at least 0; got 1 and -1"),
     ],
 )
 def test_credit_refuses_wrong_arguments(call: object, message: str) -> None:

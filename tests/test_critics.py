@@ -62,10 +62,14 @@ def test_ranker_shuffles_what_it_shows_by_seed() -> None:
     assert again.asked[0].endswith(shown[0])
 
 
-def test_ranker_asks_once_more_then_lets_the_proposal_order_stand() -> None:
+def test_ranker_asks_once_more_then_ranks_nothing() -> None:
     ranker = LLMRanker(_engine(lambda _: "no idea"))
-    assert _rank(ranker, CLICKS[:3]) == [1.0, 0.5, 0.0]
+    assert _rank(ranker, CLICKS[:3]) == [0.5, 0.5, 0.5]
     assert (ranker.stats.calls, ranker.stats.unknown, ranker.stats.fallbacks) == (2, 2, 1)
+    calls = iter(range(9))
+    once = LLMRanker(_engine(lambda text: "no idea" if next(calls) else _letter_of_smallest(text)))
+    assert _rank(once, CLICKS[:3]) == [1.0, 0.25, 0.25]  # those that are left share 0.5 and 0
+    assert once.stats.fallbacks == 1
 
 
 def test_ranker_gives_up_only_after_two_unknown_answers_to_one_question() -> None:
@@ -113,13 +117,13 @@ def test_listwise_ranks_all_in_one_call() -> None:
     assert len({tuple(_listed(text)) for text in engine.asked}) > 1  # each seed shows another order
 
 
-def test_listwise_asks_once_more_then_lets_the_proposal_order_stand() -> None:
+def test_listwise_asks_once_more_then_ranks_nothing() -> None:
     answers = iter(["B and then A", "RANKING: A > B"])
     ranker = LLMRanker(_engine(lambda _: next(answers)), method="listwise")
     assert sorted(_rank(ranker, CLICKS[:2])) == [0.0, 1.0]
     assert (ranker.stats.calls, ranker.stats.unknown, ranker.stats.fallbacks) == (2, 1, 0)
     ranker = LLMRanker(_engine(lambda _: "RANKING: A > A > B"), method="listwise")
-    assert _rank(ranker, CLICKS[:3]) == [1.0, 0.5, 0.0]
+    assert _rank(ranker, CLICKS[:3]) == [0.5, 0.5, 0.5]
     assert (ranker.stats.calls, ranker.stats.unknown, ranker.stats.fallbacks) == (2, 2, 1)
 
 
@@ -156,12 +160,12 @@ def test_letters_averages_both_orders_golden() -> None:
     assert _listed(engine.asked[0]) == _listed(engine.asked[1])[::-1]
 
 
-def test_letters_that_no_order_tells_let_the_proposal_order_stand() -> None:
+def test_letters_that_no_order_tells_rank_nothing() -> None:
     def told(text: str) -> tuple[float, ...]:
         return (-9.0,) * 3 if _listed(text)[0] != 1 else (-1.0, -2.0, -3.0)
 
     nothing = LLMRanker(Scripted(lambda role, text: "", lambda text: (-9.0,) * 3, Gives.LETTERS), method="letters")
-    assert _rank(nothing, CLICKS[:3]) == [1.0, 0.5, 0.0]
+    assert _rank(nothing, CLICKS[:3]) == [0.5, 0.5, 0.5]
     assert (nothing.stats.unknown, nothing.stats.fallbacks) == (2, 1)
     for seed in range(20):
         half = LLMRanker(Scripted(lambda role, text: "", told, Gives.LETTERS), method="letters")

@@ -181,12 +181,13 @@ def test_a_broken_demonstration_teaches_nothing() -> None:
     policy = ScriptedPolicy(right)
 
     def write(history: History, text: str) -> Any:
-        return asyncio.run(policy.propose(history, 1, seed=0))[0]
+        return policy._one(history, np.random.default_rng(0), 1.0)
 
     expert = envs.expert("booking")
     env: Any = Fails(lambda resets, steps: "session_lost" if (resets, steps) == (1, 2) else None)
-    assert demonstrate(env, expert, TASK, write).success
-    lost = demonstrate(Fails(lambda resets, steps: "session_lost" if steps == 2 else None), expert, TASK, write)  # type: ignore[arg-type]
+    assert asyncio.run(demonstrate(env, expert, TASK, write)).success
+    env = Fails(lambda resets, steps: "session_lost" if steps == 2 else None)
+    lost = asyncio.run(demonstrate(env, expert, TASK, write))
     assert lost.fault == "session_lost"
     tree = asyncio.run(inspect(lost, policy, RolloutSettings()))
     assert tree.fault == "session_lost" and len(tree) == 1

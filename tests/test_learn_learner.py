@@ -196,6 +196,16 @@ def test_update_leaves_the_weights_when_the_gradient_is_not_finite() -> None:
     assert trained.step_count == 0
 
 
+def test_update_leaves_a_head_whose_gradient_is_not_finite() -> None:
+    trained = learner()
+    trained.add_head("head", torch.zeros(2))
+    with pytest.raises(FloatingPointError, match="must be finite; got another in a head and loss nan"):
+        trained.update(
+            [[sample([1], [2])]], lambda part, logps: (logps.sum() + (math.nan * trained.heads["head"]).sum(), {})
+        )
+    assert trained.heads["head"].tolist() == [0, 0] and trained.step_count == 0
+
+
 def test_update_clips_the_gradient_and_reports_it_unclipped() -> None:
     trained = learner(max_grad_norm=1e-3)
     norm = trained.step_sft([sample([1, 2], [3, 4])])["grad_norm"]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from agentq.learn.losses import discriminator_loss, dpo_loss, entropy, sequence_logps, sft_loss, value_loss
+from agentq.learn.losses import discriminator_loss, dpo_loss, sequence_logps, sft_loss, value_loss
 
 
 def vector(*values: float) -> torch.Tensor:
@@ -203,36 +203,3 @@ def test_value_loss_clipped_by_hand() -> None:
 def test_value_loss_refuses_wrong_arguments(kwargs: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         value_loss(torch.ones(1, 2), torch.ones(1, 2), torch.ones(1, 2), **kwargs)
-
-
-# Entropy
-
-
-def test_entropy_by_hand() -> None:
-    # ln 4; of (1/2, 1/4, 1/4) 1.5 ln 2; of one symbol 0; -inf has no probability: ln 2
-    logits = torch.tensor([[0, 0, 0, 0], [2, 1, 1, -math.inf], [0, -1e4, -1e4, -1e4], [3, 3, -math.inf, -math.inf]])
-    logits[1] *= math.log(2)
-    want = [math.log(4), 1.5 * math.log(2), 0, math.log(2)]
-    for chunk in (1, 3, 100):
-        assert entropy(logits, chunk=chunk).tolist() == pytest.approx(want, abs=1e-6)
-    assert entropy(logits.reshape(2, 2, 4)).shape == (2, 2)
-    assert entropy(logits.bfloat16()).dtype == torch.float32
-    with pytest.raises(ValueError, match="chunk must be at least 1; got 0"):
-        entropy(logits, chunk=0)
-
-
-def test_entropy_takes_no_more_rows_at_a_time_than_its_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes, plain = [], torch.log_softmax
-    monkeypatch.setattr(torch, "log_softmax", lambda x, dim: (sizes.append(len(x)), plain(x, dim))[1])
-    assert entropy(torch.zeros(7, 2), chunk=3).tolist() == pytest.approx([math.log(2)] * 7)
-    assert sizes == [3, 3, 1]
-
-
-def test_entropy_gradient_is_finite_and_flattens() -> None:
-    # d H / d logit = -p (log p + H): below 0 for the likeliest, and 0 where p is 0
-    logits = torch.tensor([2.0, 0.0, -math.inf], requires_grad=True)
-    entropy(logits).backward()
-    p = torch.tensor([2.0, 0.0]).softmax(0)
-    h = -(p * p.log()).sum()
-    assert logits.grad is not None
-    torch.testing.assert_close(logits.grad, torch.cat([-p * (p.log() + h), torch.zeros(1)]))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from agentq.recipes import here, rounds
+from agentq.recipes import dapo, here, rounds
 from agentq.recipes.pipeline import search_settings
 from agentq.recipes.settings import RECIPES, OnPolicy
 from agentq.searching.branching import where_unsure
@@ -161,6 +162,13 @@ def test_dapo_tries_other_tasks_until_enough_groups_teach(store: RunStore, monke
     monkeypatch.setattr(r.pipeline, "collect", collect)
     recipe_of("dapo").collect(r)
     assert waves == [2, 3, 4]  # one of the first two teaches, so one more is tried, and again
+
+
+def test_dapo_learns_from_the_tasks_of_one_process_if_shards_tried_more(store: RunStore) -> None:
+    r = round_of("dapo", store)
+    for seed, attempt in product(range(6), range(r.settings.run.group_size)):
+        store.add_trajectory(r.stage, f"{seed}/{attempt}", episode(seed, "p", seed > 0 and attempt == 0, seed))
+    assert {t.task.seed for t in dapo.tried(r, list(store.trajectories(r.stage)))} == {0, 1, 2}  # 1 and 2 teach
 
 
 def test_a_search_has_the_settings_of_its_run(store: RunStore) -> None:

@@ -258,6 +258,27 @@ def test_sessions_are_used_again_and_no_more_than_may_be(
     third.close()
 
 
+def test_a_session_that_broke_is_not_used_again(tmp_path: Path) -> None:
+    (tmp_path / "odd.py").write_text(
+        "import os\n\nclass Odd:\n    name, max_steps = 'odd', 5\n\n"
+        "    def reset(self, seed):\n        return {'instruction': 'go', 'text': 'link Go [1]'}\n\n"
+        "    def step(self, command, element, text):\n        return 7\n\n"
+        "    def expert(self):\n        os._exit(3)\n"
+    )
+    with EnvServer(f"{tmp_path / 'odd.py'}:Odd", sys.executable, str(tmp_path / "at"), 4) as server:
+        name = f"odd@{server.at}"
+        task = envs.task(name, "train", 0)
+        for broken in (lambda env: env.step(UP), lambda env: envs.expert(name)(task, env)):
+            env = envs.make(name)
+            env.reset(task)
+            with pytest.raises((ConfigError, EnvError)):
+                broken(env)
+            env.close()
+            again = envs.make(name)
+            assert again.reset(task).text == "link Go [1]"
+            again.close()
+
+
 def test_a_server_that_came_back_is_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FRAIL_FOLDER", str(tmp_path))
     at = str(tmp_path / "socket")

@@ -144,7 +144,7 @@ def test_a_critic_and_a_judge_that_are_cut_off_in_their_thoughts_say_nothing() -
     engine: Any = Says(renderer, said, StopReason.LENGTH)
     ranker = LLMRanker(engine)
     proposals = [EnvAction(Command.CLICK, 3), EnvAction(Command.CLICK, 7)]
-    assert asyncio.run(ranker.rank(HISTORY, proposals, seed=0)) == [1.0, 0.0] and ranker.stats.fallbacks == 1
+    assert asyncio.run(ranker.rank(HISTORY, proposals, seed=0)) == [0.5, 0.5] and ranker.stats.fallbacks == 1
     assert asyncio.run(OutcomeJudge(engine).judge(HISTORY)).findings == ()
 
 

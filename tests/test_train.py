@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from functools import partial
@@ -334,7 +335,7 @@ def test_inspection_lets_the_agent_act_at_every_state_of_the_expert(base: Path) 
     task, env = envs.task("shop", Split.TRAIN, 0), envs.make("shop")
     engine = TransformersEngine(base)
     policy = ModelPolicy(engine)
-    demonstration = demonstrate(env, envs.expert("shop"), task, policy.write)
+    demonstration = asyncio.run(demonstrate(env, envs.expert("shop"), task, policy.write))
     assert demonstration.success and np.isnan(demonstration.steps[0].proposal.logps).all()
     written = demonstration.steps[0].proposal
     assert engine.renderer.decode(written.token_ids) == written.action.text

@@ -24,6 +24,7 @@ from agentq.envs import own
 from agentq.envs.calls import close, session
 from agentq.envs.protocol import BROKEN_IN_A_ROW, Env
 from agentq.errors import ConfigError, require
+from agentq.model_settings import CriticSettings
 from agentq.policies.engine_names import MODEL, check_checkpoint, make_engine, read_name
 from agentq.policies.function_policy import Answer, FunctionPolicy
 from agentq.policies.model_policy import ModelPolicy
@@ -100,7 +101,8 @@ async def search_async(
         num_iterations: number of rollouts.
         num_proposals: K, the number of actions sampled at each node.
         temperature: sampling temperature, at least 0; 0 is greedy.
-        max_new_tokens: limit per action of a policy given by name, with any thinking before it.
+        max_new_tokens: limit per action of a policy given by name, and per answer of such a critic, which has at least
+            192, with any thinking before it.
         selection: the rule that chooses the leaf of the next rollout.
         c_exp: exploration constant of ucb1, uct and puct, in reward units.
         alpha: weight of the mean return against the critic's value in ucb1, uct and puct. 1 ignores the critic, as does
@@ -153,8 +155,8 @@ async def evaluate_async(
         n: number of tasks, at least 1: the first n of the split.
         split: "test", "validation" or "train".
         temperature: sampling temperature; 0 is greedy.
-        repeat_temperature: temperature at which an action is sampled again that is the last one, word for word; 0:
-            never.
+        repeat_temperature: temperature for resampling an action identical to the previous one; 0
+            disables.
         max_new_tokens: limit per action of a policy given by name, with any thinking before it.
         seed: seed of all random choices.
         in_flight: largest number of concurrent episodes; the environment's sessions limit it further.
@@ -283,7 +285,9 @@ async def _models(policy: Model, critic: Ranker, max_new_tokens: int) -> AsyncIt
             )
         ranker: Critic | None
         if isinstance(critic, str | Path):
-            ranker = LLMRanker(await engine(critic))
+            ranker = LLMRanker(
+                await engine(critic), max_new_tokens=max(CriticSettings().max_new_tokens, max_new_tokens)
+            )
         elif critic is None or hasattr(critic, "rank"):
             ranker = cast(Critic | None, critic)
         elif callable(critic):

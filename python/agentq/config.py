@@ -128,16 +128,16 @@ class Train(Adapters):
         default=1.0, gt=0, description="Gradients with a larger global norm are scaled down to this."
     )
     warmup_fraction: float = Field(
-        default=0.1, ge=0, le=1, description="Part of the first round's steps with a rising rate; 0: no warm-up."
+        default=0.1, ge=0, le=1, description="Fraction of the first round's steps for warm-up; 0: none."
     )
     gradient_checkpointing: bool = Field(default=False, description="Whether layers are computed twice to save memory.")
     thinking: bool = Field(
-        default=True, description="Whether the tokens of <think> blocks are trained on; if not, only what follows them."
+        default=True, description="Whether to train on <think> blocks; if not, only on what follows them."
     )
     devices: str = Field(
         default="",
-        description="Where training runs, as model.devices, with a process per GPU; on a CPU the number of processes; "
-        "cores: a process per core of a CPU; empty: this process, where models run.",
+        description="GPUs to train on, a process each, or one device; on a CPU a number of processes; cores: a process "
+        "per CPU core; empty: this process, where models run.",
     )
 
 

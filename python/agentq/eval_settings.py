@@ -49,15 +49,15 @@ class EvalSearch(HeldOut):
     max_calls: int = Field(
         default=0,
         ge=0,
-        description="Actions sampled per task at most, in search and in episodes, so that all ways to choose cost the "
-        "same; each of a node's K proposals counts. 0: no limit.",
+        description="Limit on actions sampled per task, in search and in episodes, so that all ways to choose cost the "
+        "same; each of a node's K proposals counts. 0: none.",
     )
 
 
 CHOSEN = (
-    "What chooses the episode of a task that counts. oracle: the site's checker, which tells the search, as in pass@N; "
-    "value: the best path by value of a search told by the base as a judge; among independent episodes, majority: the "
-    "last page that most share; best_of_n: the judge's score"
+    "How the episode that counts is chosen. oracle: by the site's checker during search, as in pass@N; value: the best "
+    "path by value, with the base as the judge in search; of independent episodes, majority: the most common final "
+    "page; best_of_n: the judge's score"
 )
 
 

@@ -48,8 +48,8 @@ class ModelSettings(Section):
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         default="auto",
-        description="Type of the weights; auto: bfloat16 on a GPU; on a CPU float32 for a small model and without "
-        "instructions for bfloat16, else the checkpoint's, with bfloat16 for float16.",
+        description="Type of the weights; auto: bfloat16 on a GPU; on a CPU float32 for a small model or without "
+        "bfloat16 instructions, else the checkpoint's (bfloat16 if float16).",
     )
     attention: str = Field(
         default="auto",
@@ -65,7 +65,7 @@ class ModelSettings(Section):
     )
     sees: bool = Field(
         default=False,
-        description="Whether models are shown each page as a screenshot with numbered marks, and may CLICK_AT a place.",
+        description="Whether models also see a screenshot of each page with numbered marks, and may use CLICK_AT.",
     )
     template: Annotated[dict[str, Any], BeforeValidator(_read_json)] = Field(
         default={}, description='Arguments of the chat template as JSON, such as {"enable_thinking": false}.'
@@ -73,14 +73,14 @@ class ModelSettings(Section):
     date: str = Field(
         default="2025-01-01",
         pattern=r"^(today|\d{4}-\d\d-\d\d)$",
-        description="The date that chat templates show; today: that of the start, so later runs get other prompts.",
+        description="Date shown by chat templates; today: the day of the start, so prompts differ between days.",
     )
     prompt: str = Field(default="", description="The prompt's function, FILE.py:NAME; empty: agentq's own prompt.")
     grammar: str = Field(default="", description="The function that reads answers, FILE.py:NAME; empty: agentq's own.")
     threads: int = Field(
-        default=0, ge=0, description="Threads on a CPU; 0: OMP_NUM_THREADS, else 1 for a small model and all cores."
+        default=0, ge=0, description="Threads on a CPU; 0: OMP_NUM_THREADS, else 1 (small model) or all cores."
     )
-    memory: bool = Field(default=True, description="Whether a model that will not fit into memory is refused.")
+    memory: bool = Field(default=True, description="Whether to refuse a model that will not fit into memory.")
     sleep: int = Field(
         default=1,
         ge=0,

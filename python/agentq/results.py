@@ -103,7 +103,7 @@ class Evaluation:
         return wilson(self.successes, self.n)
 
     def compare(self, other: Evaluation) -> Comparison:
-        """What `other` does better or worse in the same tasks, and what each leaves out. `print` shows it.
+        """What `other` does better or worse on the same tasks, and what each omits. Use `print`.
 
         Raises:
             ConfigError: if no task is shared.

@@ -42,18 +42,18 @@ class Run(Draws):
         description="What collects: this process, worker processes or a Ray cluster; auto: processes for small models.",
     )
     workers: int = Field(default=0, ge=0, description="Number of workers; 0: one per core, of the cluster with ray.")
-    address: str = Field(default="auto", description="The Ray cluster; auto: the one that runs on this machine.")
+    address: str = Field(default="auto", description="Address of the Ray cluster; auto: this machine's.")
     gpus: int = Field(default=0, ge=0, description="GPUs of each worker with ray, for its own engine.")
     screenshots: bool = Field(
         default=False, description="Whether the run keeps screenshots of a browser's pages, for agentq view."
     )
     track: Annotated[str, BeforeValidator(joined)] = Field(
-        default="", description="Trackers that get the metrics, too: tensorboard, wandb, trackio, mlflow."
+        default="", description="Trackers that also get the metrics: tensorboard, wandb, trackio, mlflow."
     )
     max_unreadable: int = Field(
         default=0,
         ge=0,
-        description="Unreadable actions in a row after which an episode ends as out of steps; 0: never.",
+        description="Consecutive unreadable actions that end an episode as out of steps; 0: never.",
     )
     shard: str = Field(default="", description="Part of the tasks to collect, such as 3/16; empty: all.")
 

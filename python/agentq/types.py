@@ -1,4 +1,4 @@
-"""The plain data that all parts exchange, without behaviour but reading and printing.
+"""Plain data that all parts exchange, with no behaviour except reading and printing.
 
 The symbols are the usual ones: o observation, h history, a action, N visits, W value sum. A compact history is
 h_t = (a_1 .. a_{t-1}, o_t): all past composite actions, only the current observation (arXiv:2408.07199, section 3.1).

@@ -72,12 +72,7 @@ LINES: Lines = {
         ("old_values.detach()", "old_values"),
         ("0.5 * weighted_mean", "weighted_mean"),
         ("weighted_mean(error, action_mask, weights=weights", "weighted_mean(error, action_mask, weights=None"),
-        ("weights=weights, normalizer=normalizer)\n\n\ndef entropy", "weights=weights)\n\n\ndef entropy"),
-        ("-(logps.exp() * torch.where(", "(logps.exp() * torch.where("),
-        ("torch.where(torch.isinf(logps), 0.0, logps)", "logps"),
-        ("rows.float()", "rows"),
-        ("torch.split(rows, chunk)", "torch.split(rows, 1024)"),
-        ("torch.split(rows, chunk)", "torch.split(rows, chunk)[:1]"),
+        ("(error, action_mask, weights=weights, normalizer=normalizer)", "(error, action_mask, weights=weights)"),
     ],
     ("policy_gradient_loss.py", "test_learn_policy_gradient test_learn_importance test_learn_kl"): [
         ("return PolicyGradientLoss(-mean(objective)", "return PolicyGradientLoss(mean(objective)"),

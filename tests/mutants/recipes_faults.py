@@ -126,8 +126,8 @@ LINES: Lines = {
     ("arpo_replay.py", COLLECT): [("again=True", "again=False")],
     ("dapo.py", COLLECT): [
         ("[~equal]", "[equal]"),
-        ("teaching >= wanted or", "teaching > 0 or"),
-        ("tried + wanted - teaching", "tried + wanted"),
+        ("num_tasks - teaching", "num_tasks"),
+        ("if t.task.seed in tasks]\n\n\ndef _tried", "]\n\n\ndef _tried"),
         ("MAX_TRIED = 3", "MAX_TRIED = 1"),
         ("every[:tried], size)", "every, size)"),
     ],

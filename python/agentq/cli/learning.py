@@ -105,7 +105,7 @@ FORKED = (
 
 @command(
     "fork",
-    "copy a run, to continue the copy with other settings in its rounds to come",
+    "copy a run, to continue the copy with other settings in later rounds",
     RUN_TO,
     *FORKED,
     JSON,

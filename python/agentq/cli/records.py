@@ -53,7 +53,7 @@ COMPARED = argument(
 
 WITH = argument(
     "--with", nargs="+", dest="others", default=[], metavar="RUN[:RUNG]",
-    help="runs of a second method with as many training seeds; RUN are the first's then, in the same order",
+    help="runs of a second method, one per RUN and training seed, in the same order",
 )  # fmt: skip
 
 
@@ -110,7 +110,7 @@ def runs(args: Namespace) -> int:
     return DONE
 
 
-SAVED = argument("--out", type=Path, metavar="DIR", help="make a new run of what is whole")
+SAVED = argument("--out", type=Path, metavar="DIR", help="make a new run of intact items")
 
 
 @command("check", "read everything in a run; exit code 1 if something is damaged", DIRECTORY, SAVED, JSON)

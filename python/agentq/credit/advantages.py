@@ -173,50 +173,6 @@ def gigpo(
     return episode + step_weight * group_relative(to_go, joint_labels(groups, anchors), ddof=ddof)
 
 
-def hgpo(
-    rewards: ArrayLike,
-    trajectories: ArrayLike,
-    groups: ArrayLike,
-    anchors: ArrayLike,
-    *,
-    history: int,
-    discount: float = 0.95,
-    alpha: float = 1.0,
-    ddof: int | None = 0,
-) -> np.ndarray:
-    """`[S]`: each step relative to those with the same last k pages, averaged over k.
-
-    The mean over k = 1 .. history + 1 has weights (k + 1)^alpha. A term that is 0 (no other step, or no difference) is
-    left out, as in the released code; with no terms the advantage is 0. Arguments as in `gigpo`.
-
-    Args:
-        history: pages before the current one, at least 0; with 0 it is GiGPO's A_step.
-        alpha: at least 0; larger trusts longer histories more.
-
-    Raises:
-        ValueError: if an argument is out of range or a column too short.
-
-    Source: He et al. 2026, arXiv:2602.22817, as in verl-agent's recipe/hgpo; its optional episode term is omitted.
-    """
-    if history < 0 or not alpha >= 0:
-        raise ValueError(f"history and alpha must be at least 0; got {history} and {alpha}")
-    to_go = reward_to_go(rewards, trajectories, discount=discount)
-    following = _steps(rewards, trajectories)[2]
-    page = joint_labels(groups, anchors)
-    before = np.full(len(to_go) + 1, -1)
-    before[following] = np.arange(len(to_go))
-    total, weights = np.zeros(len(to_go)), np.zeros(len(to_go))
-    key, rows = page, np.arange(len(to_go))
-    for k in range(1, history + 2):
-        term = group_relative(to_go[rows], key[rows], ddof=ddof)
-        weight = (k + 1.0) ** alpha * (term != 0)
-        total[rows] += weight * term
-        weights[rows] += weight
-        rows = rows[np.isin(before[rows], rows)]  # those with k earlier pages
-        key = joint_labels(key[before[:-1]], page)
-    return np.divide(total, weights, out=total, where=weights > 0)
-
-
 def joint_labels(first: ArrayLike, second: ArrayLike) -> np.ndarray:
     """`[N]` int64: labels that are equal where both inputs are equal, for groups within groups."""
     n = len(np.asarray(first))

@@ -174,9 +174,12 @@ def with_replay(
     groups: dict[int, list[int]] = {}
     for i, t in enumerate(episodes):
         groups.setdefault(t.task.seed, []).append(i)
+    earlier: dict[int, list[Trajectory]] = {}
+    for t in successes:
+        earlier.setdefault(t.task.seed, []).append(t)
     for task, group in groups.items():
         returns = [episodes[i].return_ for i in group]
-        buffer = [t for t in successes if t.task.seed == task][-capacity:]
+        buffer = earlier.get(task, [])[-capacity:]
         if buffer and np.mean(returns) < mean_below and np.std(returns) < std_below:
             drawn = int(np.random.default_rng([seed, task]).integers(len(buffer)))
             found[group[0]], replayed[group[0]] = buffer[drawn], True

@@ -35,6 +35,17 @@ def blended_value(mean_value: float, critic_value: float, alpha: float) -> float
     return alpha * mean_value + (1.0 - alpha) * critic_value
 
 
+def blended_values(tree: TreeRecord, alpha: float) -> list[float]:
+    """`[n]`: the `blended_value` of each node. Where the critic gave all children of a node one value, it told nothing,
+    and alpha is 1 (ours)."""
+    low, high = np.full(len(tree), np.inf), np.full(len(tree), -np.inf)
+    np.minimum.at(low, tree.parent[1:], tree.critic_value[1:])
+    np.maximum.at(high, tree.parent[1:], tree.critic_value[1:])
+    told = (low < high)[tree.parent]
+    values = zip(tree.mean_value.tolist(), tree.critic_value.tolist(), told.tolist(), strict=True)
+    return [blended_value(mean, critic, alpha if ranked else 1.0) for mean, critic, ranked in values]
+
+
 class WeighedPair(NamedTuple):
     """Two siblings, the one with the larger blended value first. `dropped`: why they are no pair; empty if they are."""
 
@@ -120,10 +131,9 @@ def weighed_pairs(
 
 def _ranked(tree: TreeRecord, alpha: float, usable: np.ndarray) -> Iterator[Iterator[tuple[float, int, int]]]:
     """Per node with children, every two of them that are `usable`: minus their gap, chosen, rejected."""
-    mean = tree.mean_value
+    value = blended_values(tree, alpha)
     for node in np.unique(tree.parent[1:]).tolist():
         some = [c for c in tree.children(node).tolist() if usable[c]]
-        value = {c: blended_value(float(mean[c]), float(tree.critic_value[c]), alpha) for c in some}
         ranked = (sorted(two, key=lambda c: -value[c]) for two in combinations(some, 2))
         yield ((value[rejected] - value[chosen], chosen, rejected) for chosen, rejected in ranked)
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from statistics import fmean
 
 import numpy as np
 
@@ -22,7 +23,7 @@ Listed = Sequence[EnvAction | None]
 
 @dataclass(slots=True)
 class RankerStats:
-    """Questions asked, answers that could not be read, rankings that fell back to the proposal order."""
+    """Questions asked, answers that could not be read, rankings that lack some or all proposals."""
 
     calls: int = 0
     unknown: int = 0
@@ -38,7 +39,7 @@ class LLMRanker:
     - `letters`: the probabilities of the letters as the next token, in one forward pass over two prompts.
 
     Each question shows the proposals in a seeded shuffle (against position bias). If an answer of the first two cannot
-    be read, the question is repeated once with another shuffle; after that the proposal order is kept.
+    be read, the question is repeated once with another shuffle; after that the proposals that are left are equal.
     """
 
     def __init__(self, engine: Engine, *, method: CriticMethod = "pick_best", max_new_tokens: int = 192) -> None:
@@ -59,7 +60,9 @@ class LLMRanker:
         if len(proposals) == 1:
             return rank_values([0])
         methods = {"pick_best": self._pick_best, "listwise": self._listwise, "letters": self._letters}
-        return rank_values(await methods[self.method](history, proposals, np.random.default_rng(seed)))
+        ranking = await methods[self.method](history, proposals, np.random.default_rng(seed))
+        self.stats.fallbacks += len(ranking) < len(proposals)
+        return rank_values(ranking, len(proposals))
 
     async def _pick_best(self, history: History, proposals: Listed, rng: np.random.Generator) -> list[int]:
         ranked: list[int] = []
@@ -76,8 +79,7 @@ class LLMRanker:
             missed = 0
             ranked.append(order[picked])
             remaining.remove(order[picked])
-        self.stats.fallbacks += missed == 2
-        return [*ranked, *remaining]
+        return [*ranked, *remaining] if len(remaining) == 1 else ranked
 
     async def _listwise(self, history: History, proposals: Listed, rng: np.random.Generator) -> list[int]:
         """Answers are held to a ranking of the letters if the engine can."""
@@ -90,8 +92,7 @@ class LLMRanker:
             if ranking is not None:
                 return [order[i] for i in ranking]
             self.stats.unknown += 1
-        self.stats.fallbacks += 1
-        return list(range(k))
+        return []
 
     async def _letters(self, history: History, proposals: Listed, rng: np.random.Generator) -> list[int]:
         """The ranking by the mean log-probability of a proposal's letter over an order o and its reverse, in nats:
@@ -99,7 +100,7 @@ class LLMRanker:
             score(a) = 1/2 sum_o log P(letter of a in o | prompt that lists o)
 
         Every proposal has the same mean place, so a linear preference for places cancels out. Source: ours. An order
-        without any known letter, all equal, is an unknown answer; without both, the proposal order is kept.
+        without any known letter, all equal, is an unknown answer; without both, nothing is ranked.
         """
         k = len(proposals)
         order = rng.permutation(k)
@@ -110,8 +111,7 @@ class LLMRanker:
         for o, answer in zip(orders, answers, strict=True):
             score[o] += np.array(answer.letter_logps) / 2
             self.stats.unknown += len(set(answer.letter_logps)) == 1
-        self.stats.fallbacks += len(set(score.tolist())) == 1
-        return sorted(range(k), key=lambda i: -score[i])
+        return sorted(range(k), key=lambda i: -score[i]) if len(set(score.tolist())) > 1 else []
 
     async def _ask(
         self, history: History, listed: Listed, question: str, *, pattern: str = "", letters: str = ""
@@ -140,9 +140,15 @@ def linear_rank_values(k: int) -> list[float]:
     return [(k - rank) / (k - 1) for rank in range(1, k + 1)] if k > 1 else [0.5]
 
 
-def rank_values(ranking: Sequence[int]) -> list[float]:
-    """critic_value by proposal index of a ranking (best first); see `linear_rank_values`."""
-    values = [0.0] * len(ranking)
-    for index, value in zip(ranking, linear_rank_values(len(ranking)), strict=True):
-        values[index] = value
-    return values
+def rank_values(ranking: Sequence[int], k: int | None = None) -> list[float]:
+    """critic_value of each of k proposals, by default all, from the indices of those that are ranked, best first.
+
+    See `linear_rank_values`; those that are not ranked share the mean of the values that are left.
+    """
+    k = len(ranking) if k is None else k
+    values = linear_rank_values(k)
+    left = values[len(ranking) :]
+    found = [fmean(left) if left else 0.0] * k
+    for index, value in zip(ranking, values, strict=False):
+        found[index] = value
+    return found

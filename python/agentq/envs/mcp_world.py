@@ -174,7 +174,7 @@ class McpWorld:
         try:
             if command == Command.STOP:
                 reward = float(self._check(self.session, self._seed, text or ""))
-                return {"text": self._shown, "reward": reward, "terminated": True, "success": reward >= 1}
+                return {"text": self._shown, "reward": reward, "terminated": True, "success": reward > 1 - 1e-9}
             found = self.session.call(*called(EnvAction(Verb.CALL, None, text)))
         except EnvError as error:
             self._lost = True

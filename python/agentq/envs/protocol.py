@@ -1,4 +1,4 @@
-"""What search needs of an environment, and its optional abilities: an ability is a method that exists."""
+"""What search needs from an environment. An optional ability is a method that exists."""
 
 from __future__ import annotations
 

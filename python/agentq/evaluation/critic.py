@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from agentq.evaluation.stats import wilson
 from agentq.store.records import TreeRecord
 
@@ -40,6 +42,17 @@ def choice_accuracy(values: Sequence[Sequence[float]], best: Sequence[int]) -> C
     """
     hits = sum(max(range(len(v)), key=lambda i: v[i]) == b for v, b in zip(values, best, strict=True))
     return CriticAccuracy.of(hits, len(best), sum(1 / len(v) for v in values) / max(1, len(values)))
+
+
+def unranked(trees: Iterable[TreeRecord]) -> float:
+    """Share of the nodes with two or more children of which the critic ranked none: all have one value."""
+    tied = n = 0
+    for tree in trees:
+        for node in np.unique(tree.parent[1:]).tolist():
+            values = tree.critic_value[tree.children(node)]
+            n += len(values) > 1
+            tied += len(values) > 1 and bool((values == values[0]).all())
+    return tied / max(1, n)
 
 
 def concordance(trees: Iterable[TreeRecord]) -> CriticAccuracy | None:

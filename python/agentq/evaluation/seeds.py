@@ -51,6 +51,8 @@ def over_seeds(values: Sequence[float], confidence: float = 0.95) -> SeedMean:
     """
     if not values:
         raise ValueError("values must hold one number per seed; got none")
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence must be in (0, 1); got {confidence}")
     mean, n = fmean(values), len(values)
     if n == 1:
         return SeedMean(mean, -math.inf, math.inf)
@@ -97,7 +99,8 @@ def seed_difference(
 
 
 def _redrawn(gaps: Sequence[np.ndarray], tasks: Sequence[Sequence[Hashable]] | None, seed: int) -> np.ndarray:
-    """`[RESAMPLES]` mean gaps of the seeds on tasks that are drawn with replacement. A seed lacks some tasks."""
+    """`[RESAMPLES]` mean gaps of the seeds on tasks that are drawn with replacement. A seed lacks some tasks; one
+    that has none of those drawn is left out."""
     named = [range(len(gap)) for gap in gaps] if tasks is None else tasks
     place = {task: i for i, task in enumerate(dict.fromkeys(chain.from_iterable(named)))}
     table = np.full((len(gaps), len(place)), np.nan)
@@ -107,7 +110,7 @@ def _redrawn(gaps: Sequence[np.ndarray], tasks: Sequence[Sequence[Hashable]] | N
     known = ~np.isnan(table)
     sums = np.stack([np.where(has, row, 0.0)[drawn].sum(axis=1) for row, has in zip(table, known, strict=True)])
     numbers = np.stack([has[drawn].sum(axis=1) for has in known])
-    means: np.ndarray = (sums / np.maximum(numbers, 1)).mean(axis=0)
+    means: np.ndarray = (sums / np.maximum(numbers, 1)).sum(axis=0) / np.maximum((numbers > 0).sum(axis=0), 1)
     return means
 
 

@@ -56,7 +56,10 @@ def mcnemar_p(only_a: int, only_b: int) -> float:
     if only_a < 0 or only_b < 0:
         raise ValueError(f"counts must be at least 0; got {only_a} and {only_b}")
     m, k = only_a + only_b, min(only_a, only_b)
-    tail = sum(math.comb(m, i) for i in range(k + 1))  # exact integers
+    tail = term = 1  # exact integers: C(m, 0), C(m, 1), ..
+    for i in range(k):
+        term = term * (m - i) // (i + 1)
+        tail += term
     return min(1.0, float(Fraction(2 * tail, 2**m)))
 
 

@@ -212,8 +212,10 @@ class Learner:
             part_of = (torch.zeros_like(head) if head.grad is None else head.grad).cpu().numpy()
             head.grad = torch.from_numpy(np.sum(self.ranks.gather(part_of), axis=0)).to(head)
         grad_norm = float(whole(torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.max_grad_norm)))
-        if not math.isfinite(grad_norm):
-            raise FloatingPointError(f"the gradient must be finite; got norm {grad_norm} and loss {totals['loss']}")
+        of_heads = [head.grad for head in self.heads.values() if head.grad is not None]
+        if not math.isfinite(grad_norm) or not all(bool(grad.isfinite().all()) for grad in of_heads):
+            of = f"norm {grad_norm}" if not math.isfinite(grad_norm) else "another in a head"
+            raise FloatingPointError(f"the gradient must be finite; got {of} and loss {totals['loss']}")
         rate = self.learning_rate * min(1.0, (self.step_count + 1) / (self.warmup_steps + 1))
         for group in self.optimizer.param_groups:
             group["lr"] = rate

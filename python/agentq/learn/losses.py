@@ -193,26 +193,3 @@ def value_loss(
         old = torch.where(mask, old_values.detach(), 0.0)
         error = torch.maximum(error, (old + (v - old).clamp(-clip, clip) - target).square())
     return 0.5 * weighted_mean(error, action_mask, weights=weights, normalizer=normalizer)
-
-
-def entropy(logits: Tensor, *, chunk: int = 1024) -> Tensor:
-    """`[...]` float32: entropy of softmax(logits) over the last axis, in nats, in [0, ln V]; -inf has probability 0.
-
-        H = - sum_v p_v log p_v
-
-    Args:
-        logits: `[..., V]`, already divided by the temperature; of any float type.
-        chunk: rows at a time, at least 1: without gradients, only this many rows are held in float32.
-
-    Raises:
-        ValueError: if chunk is less than 1.
-    """
-    if chunk < 1:
-        raise ValueError(f"chunk must be at least 1; got {chunk}")
-
-    def of(rows: Tensor) -> Tensor:
-        logps = torch.log_softmax(rows.float(), dim=-1)
-        return -(logps.exp() * torch.where(torch.isinf(logps), 0.0, logps)).sum(dim=-1)
-
-    rows = logits.reshape(-1, logits.shape[-1])
-    return torch.cat([of(part) for part in torch.split(rows, chunk)]).reshape(logits.shape[:-1])

@@ -31,7 +31,7 @@ def cost_of(store: RunStore, stage: str, price: Price) -> Cost:
     (text-only engines), the engine's own counts are used.
     """
     note = store.note(stage) or {}
-    usage, spent = Usage.from_note(note), [tree.info for tree in store.trees(stage)]
+    usage, spent = Usage.from_note(note), [tree.info for tree in store.trees(stage, nodes=())]
     for t in store.trajectories(stage):
         spent += [used(t), t.info.get("retried", {}), t.info.get("repeats", {})]
     actions, prompt, generated = (

@@ -21,13 +21,14 @@ from agentq.types import Trajectory
 def collected(store: RunStore, stage: str) -> dict[str, float]:
     """Metrics of a stage's episodes or search trees; empty if it has none."""
     episodes = list(store.trajectories(stage))
-    return of_episodes(episodes) if episodes else of_trees(list(store.trees(stage)))
+    return of_episodes(episodes) if episodes else of_trees(list(store.trees(stage, nodes=())))
 
 
 def of_episodes(episodes: Sequence[Trajectory]) -> dict[str, float]:
     """Means over episodes without an environment fault. `broken` is the share of episodes with one.
 
-    `entropy` is the mean of -log pi over sampled tokens, in nats, unbiased if they were sampled at temperature 1.
+    `entropy` is the mean of -log pi over sampled tokens, in nats, unbiased if they were sampled at temperature 1;
+    it is missing if the engine tells no tokens.
     `group_collapse` is the share of episodes in groups with equal returns, which give no signal.
     """
     found = {"broken": 1 - len(whole(episodes)) / max(1, len(episodes))}
@@ -43,7 +44,7 @@ def of_episodes(episodes: Sequence[Trajectory]) -> dict[str, float]:
         "reward/std": float(np.std(returns)),
         "success": float(np.mean([t.success for t in episodes])),
         "group_collapse": float(np.mean(collapsed(returns, [t.task.seed for t in episodes]))),
-        "entropy": -float(logps.mean()),
+        **({"entropy": -float(logps.mean())} if len(logps) else {}),
         "turns/mean": float(np.mean([len(t.steps) for t in episodes])),
         "unreadable": float(np.mean([p.action.env_action is None for p in proposals])),
         "mended": float(np.mean([bool(p.action.mended) and p.action.env_action is not None for p in proposals])),

@@ -62,6 +62,7 @@ def recipe(
     drop_below: float = 0.0,
     cut: StragglerCut | None = None,
     collect: Callable[[Round[Family]], None] | None = None,
+    of: Callable[[Round[Family], list[Trajectory]], list[Trajectory]] | None = None,
 ) -> Recipe[Family]:
     """A recipe over rollout groups of `run.group_size`. Items, and so batches, consist of trajectories.
 
@@ -72,10 +73,11 @@ def recipe(
         drop_below: trajectories are dropped if all their advantages are at most this, as in `credited`.
         cut: when to stop waiting for stragglers; None: never.
         collect: by default `collect_groups`.
+        of: which of the round's episodes get credit; by default all.
     """
 
     def credit(r: Round[Family]) -> list[CreditedTrajectory]:
-        episodes = waited_for(r, cut)
+        episodes = waited_for(r, cut) if of is None else of(r, waited_for(r, cut))
         own = advantages(step_columns(episodes), ddof(r))
         return prepared(r, credited(episodes, own, drop_below=drop_below))
 

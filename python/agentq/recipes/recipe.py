@@ -19,7 +19,7 @@ from agentq.searching.branching import Branching
 from agentq.searching.collect import StragglerCut, attempts
 from agentq.searching.rollout import RolloutSettings
 from agentq.seeds import derive_seed
-from agentq.store.run import TREE, RunStore
+from agentq.store.run import TRAJECTORY, TREE, RunStore
 from agentq.types import Split, Task
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 PROBE = 32  # number of sampled actions compared per round
 S = TypeVar("S", bound=Training)
+T = TypeVar("T")
 S_co = TypeVar("S_co", bound=Training, covariant=True)
 
 
@@ -150,14 +151,22 @@ def agrees(r: Round[Training], tolerance: float) -> bool:
 
     The difference is logged. False if the round has no sampled actions to compare.
     """
-    proposals = [step.proposal for t in r.store.trajectories(r.stage) for step in t.steps]
-    proposals += [p for tree in r.store.trees(r.stage) for p in tree.proposal if p is not None]
+    episodes = (r.store.trajectory(r.stage, key) for key in _spread(sorted(r.store.keys(r.stage, TRAJECTORY))))
+    trees = (r.store.tree(r.stage, int(key)) for key in _spread(sorted(r.store.keys(r.stage, TREE))))
+    proposals = [step.proposal for t in episodes if t is not None for step in t.steps]
+    proposals += [p for tree in trees if tree is not None for p in tree.proposal if p is not None]
     sampled = [p for p in proposals if len(p.token_ids) and np.isfinite(p.logps).all()]
     if not sampled:
         return False
-    probe = [sample_of(sampled[i]) for i in np.linspace(0, len(sampled) - 1, min(PROBE, len(sampled))).astype(int)]
+    probe = [sample_of(p) for p in _spread(sampled)]
     found = agreement(probe, r.learner.recompute_logps)
     agreed = found.mean <= tolerance
     figures = {"logp_difference/mean": found.mean, "logp_difference/max": found.max, "num_tokens": found.num_tokens}
     r.store.log(f"{r.name}/agreement", r.number, **figures, recomputed=float(not agreed))
     return agreed
+
+
+def _spread(items: Sequence[T]) -> list[T]:
+    """PROBE of the items, or all, from the first to the last at equal distances."""
+    n = len(items)
+    return [items[i] for i in np.linspace(0, n - 1, min(PROBE, n)).astype(int)]

@@ -291,6 +291,6 @@ def _demonstrated(resources: Resources, policy: Name) -> Callable[[Task, Resets]
 
     async def demonstrated(task: Task, resets: Resets) -> Trajectory:
         async with session(resources.make_env) as env:
-            return demonstrate(env, expert, task, chosen.write, resets)
+            return await demonstrate(env, expert, task, chosen.write, resets)
 
     return demonstrated

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentq.errors import StoreError
+from agentq.evaluation.critic import unranked
 from agentq.learn.position import state_seal
 from agentq.policies.placement import trains_off_mps, trains_where_it_samples
 from agentq.policies.protocol import Sleeper
@@ -35,6 +36,8 @@ from agentq.store.files import note_model
 
 if TYPE_CHECKING:
     from agentq.recipes.here import Here
+
+UNRANKED = 0.5  # a larger share of nodes that the critic did not rank is told; ours
 
 
 def train(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path) -> tuple[Path, Cost]:
@@ -93,7 +96,12 @@ def _rounds(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path,
             break
         recipe.collect(r)
         found = collected(p.store, r.stage)
-        p.store.log(name, number, **found, **used(p.store, r.stage))
+        spent = used(p.store, r.stage)
+        if spent.get("critic/requests"):
+            found["critic/unranked"] = unranked(p.store.trees(r.stage, nodes=()))
+            if found["critic/unranked"] > UNRANKED:
+                p.status.say(critic_unread(name, number, found["critic/unranked"]))
+        p.store.log(name, number, **found, **spent)
         if settings.run.shard:  # the merged run learns
             return
         make_room()
@@ -145,6 +153,15 @@ def nothing_learnt(name: str, number: int, found: Mapping[str, float]) -> str:
     return (
         f"agentq {name}: round {number} has nothing to train on, so the model stays as it was: {wins}{read}. "
         "agentq doctor says whether its actions can be read; easier tasks or demonstrations give successes"
+    )
+
+
+def critic_unread(name: str, number: int, share: float) -> str:
+    """What to say of a round whose critic ranked few nodes. `share`: of those that it did not rank."""
+    return (
+        f"agentq {name}: in round {number} the critic's answers could not be read at {100 * share:.0f} % of nodes, "
+        "whose pairs are by W / N alone. A model that thinks needs --critic.max_new_tokens 1024 or more; "
+        "--critic.method listwise or letters asks for less, --critic.model none asks for nothing"
     )
 
 

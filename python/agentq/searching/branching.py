@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 
 from agentq.agent.actions import history_text
 from agentq.credit.trees import rollout_sums
-from agentq.envs.calls import call, session
+from agentq.envs.calls import call, close, session
 from agentq.envs.protocol import Env, Forkable, can_fork
 from agentq.error_kinds import SESSION_LOST
 from agentq.errors import ConfigError
@@ -136,7 +137,7 @@ async def _grow(
     rng = np.random.default_rng([settings.seed & 0xFFFFFFFF, task.seed])
     wave = [(0, i) for i in range(initial)]
     while wave:
-        forks = [await ask(env, env.fork) for _ in wave]
+        forks = await _forks(env, len(wave))
         chains = await asyncio.gather(
             *(
                 _roll_out(fork, grown, n, task, policy, settings, grown.started + i)
@@ -148,6 +149,20 @@ async def _grow(
         grown.started += len(wave)
         fresh = [(0, i) for i in range(grown.started, total)]
         wave = branching(grown, len(fresh), rng)[: len(fresh)] or fresh
+
+
+async def _forks(env: Forkable, n: int) -> list[Forkable]:
+    """`n` forks. If one fails, those before it are closed."""
+    forks: list[Forkable] = []
+    try:
+        while len(forks) < n:
+            forks.append(await ask(env, env.fork))
+    except BaseException:
+        for fork in forks:
+            with suppress(Exception):
+                await close(fork)
+        raise
+    return forks
 
 
 def at_random(trees: int) -> Branching:

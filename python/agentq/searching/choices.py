@@ -54,5 +54,6 @@ def _answers(tree: TreeRecord) -> list[int]:
 def _logp(tree: TreeRecord, end: int) -> float:
     """Mean log-probability of the tokens on the path to `end`; -inf if the engine did not tell them."""
     logps = [p.logps for node in tree.path(end)[1:] if (p := tree.proposal[node]) is not None]
-    found = float(np.concatenate(logps).mean()) if logps else -np.inf
+    told = np.concatenate([*logps, np.empty(0)])
+    found = float(told.mean()) if len(told) else -np.inf
     return found if np.isfinite(found) else -np.inf

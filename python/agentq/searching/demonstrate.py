@@ -12,11 +12,12 @@ from typing import Protocol
 import numpy as np
 
 from agentq.agent.actions import format_action, history_text
+from agentq.envs.calls import call
 from agentq.envs.protocol import SiteEnv
 from agentq.envs.web_env import Advice, Expert
 from agentq.errors import AgentqError, EnvError
 from agentq.policies.protocol import Policy
-from agentq.searching.faults import Broken, Resets, broken_tree, of_the_world, take, told
+from agentq.searching.faults import Broken, Resets, broken_tree, of_the_world, take
 from agentq.searching.rollout import RolloutSettings, broken_episode, used
 from agentq.seeds import Stream, task_seed
 from agentq.store.records import TERMINAL, TreeRecord
@@ -29,7 +30,7 @@ class Writer(Protocol):
     def write(self, history: History, text: str) -> Proposal: ...
 
 
-def demonstrate(
+async def demonstrate(
     env: SiteEnv,
     expert: Expert,
     task: Task,
@@ -44,22 +45,20 @@ def demonstrate(
         EnvError: if the expert raises.
     """
     resets = resets or Resets()
-    first = _attempt(env, expert, task, write, resets)
-    return _attempt(env, expert, task, write, resets) if first.broken and first.steps else first
+    first = await _attempt(env, expert, task, write, resets)
+    return await _attempt(env, expert, task, write, resets) if first.broken and first.steps else first
 
 
-def _attempt(
+async def _attempt(
     env: SiteEnv, expert: Expert, task: Task, write: Callable[[History, str], Proposal], resets: Resets
 ) -> Trajectory:
     try:
-        page = resets.begin(env, task)
+        task, history = await resets.first(env, task)
     except Broken as fault:
         return broken_episode(task, fault, {})
-    task = told(env, task)
-    history = History.of(task, page)
     steps: list[Step] = []
     while not steps or not (steps[-1].result.terminated or steps[-1].result.truncated or steps[-1].result.broken):
-        advice = _ask(expert, task, env, len(steps) + 1)
+        advice = await call(env, _ask, expert, task, env, len(steps) + 1)
         text = format_action(
             advice.env_action,
             plan="" if steps else expert.plan,
@@ -68,7 +67,7 @@ def _attempt(
             status=advice.status,
         )
         proposal = write(history, text)
-        result = take(env, advice.env_action, history.observation)
+        result = await call(env, take, env, advice.env_action, history.observation)
         steps.append(Step(history.observation, proposal, result))
         history = history.then(text, result.observation)
     last = steps[-1].result

@@ -31,6 +31,7 @@ class Blobs:
         self.execute, self.path = execute, path
         self.dictionaries: dict[bytes, bytes] = {}  # by checksum, as far as they were needed
         self.of_kind: dict[str, bytes] | None = None
+        self._newest: dict[str, list[bytes]] | None = None  # by kind: ends of blobs, until there is a dictionary
 
     def add(self, blobs: Mapping[bytes, bytes]) -> None:
         """Keep the blobs (hash -> data, as `compress` made it) that are not there yet."""
@@ -61,6 +62,10 @@ class Blobs:
             self.dictionaries |= {_checksum(data): data for data in self.of_kind.values()}
         return self.of_kind
 
+    def forget(self) -> None:
+        """Read again what there is: a transaction was undone."""
+        self.of_kind = self._newest = None
+
     def _kept(self, given: bytes) -> bytes:
         """Compressed data as it is kept: with the dictionary of its kind, which is made once there is enough."""
         known = self.by_kind()
@@ -69,18 +74,25 @@ class Blobs:
             return given
         data = self._decompress(given)
         kind = kind_of(data)
-        if kind not in known and (made := self._dictionary(kind)):
+        if kind not in known and (made := self._dictionary(kind, data)):
             self.execute("INSERT INTO dictionaries VALUES (?, ?, ?)", (_checksum(made), kind, made))
             known[kind] = self.dictionaries[_checksum(made)] = made
         return given if kind not in known and not preset else compress(data, known)
 
-    def _dictionary(self, kind: str) -> bytes:
-        """A dictionary of the newest blobs of a kind; empty while there are too few, and for pictures."""
+    def _dictionary(self, kind: str, data: bytes) -> bytes:
+        """A dictionary of the newest blobs of a kind before `data`; empty while there are few, and for pictures."""
         if kind == "picture":
             return b""
-        newest = self.execute("SELECT data FROM blobs ORDER BY rowid DESC LIMIT ?", (4 * ENOUGH,))
-        same = [data for data in (self._decompress(row) for (row,) in newest) if kind_of(data) == kind]
-        return b"".join(reversed(same))[-ROOM:] if len(same) >= ENOUGH else b""
+        if self._newest is None:
+            self._newest = {}
+            rows = self.execute("SELECT data FROM blobs ORDER BY rowid DESC LIMIT ?", (4 * ENOUGH,))
+            for kept in (self._decompress(row) for (row,) in reversed(rows)):
+                self._newest.setdefault(kind_of(kept), []).append(kept[-ROOM:])
+        same = self._newest.setdefault(kind, [])
+        if len(same) >= ENOUGH:
+            return b"".join(self._newest.pop(kind))[-ROOM:]
+        same.append(data[-ROOM:])
+        return b""
 
     def _decompress(self, data: bytes) -> bytes:
         """Raises zlib.error if the data, or its dictionary, is damaged."""

@@ -178,18 +178,17 @@ def _note(name: str, text: str | None) -> dict[str, Any] | None:
 
 
 def _rows(database: sqlite3.Connection, stage: int, name: str) -> Iterator[_Row]:
-    for of, *row in _readable(database, "items", "stage, kind, key, record"):
-        if of == stage:
-            yield _Row(name, *row)
+    for row in _readable(database, "items", "kind, key, record", f"AND +stage = {stage:d}"):  # +: by rowid, no index
+        yield _Row(name, *row)
 
 
-def _readable(database: sqlite3.Connection, table: str, columns: str) -> Iterator[tuple[Any, ...]]:
+def _readable(database: sqlite3.Connection, table: str, columns: str, which: str = "") -> Iterator[tuple[Any, ...]]:
     """The rows of a table that SQLite can read: from the first one up, and past damage from the last one down."""
     bounds = (0, 1 << 62)
     for order, beyond in (("ASC", ">"), ("DESC", "<")):
         at = bounds[order == "DESC"]
         while True:
-            sql = f"SELECT rowid, {columns} FROM {table} WHERE rowid {beyond} ? ORDER BY rowid {order} LIMIT 1"
+            sql = f"SELECT rowid, {columns} FROM {table} WHERE rowid {beyond} ? {which} ORDER BY rowid {order} LIMIT 1"
             try:
                 row = database.execute(sql, (at,)).fetchone()
             except sqlite3.DatabaseError:

@@ -145,7 +145,7 @@ class RunStore:
                 yield
                 self._execute("COMMIT")
             except BaseException:
-                self._blobs.of_kind = None  # a dictionary may have been made in it
+                self._blobs.forget()  # a dictionary may have been made in it
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
                 raise
@@ -206,9 +206,9 @@ class RunStore:
         """Item keys in the stage: needed, unlike `done`, for several episodes per task."""
         return set(self._keys(stage, kind))
 
-    def trees(self, stage: str) -> Iterator[TreeRecord]:
-        """The stage's trees by task seed, decoded one at a time."""
-        return self._records(stage, TREE, decode_tree)
+    def trees(self, stage: str, nodes: Sequence[int] | None = None) -> Iterator[TreeRecord]:
+        """The stage's trees by task seed, decoded one at a time. `nodes`: as in `tree`."""
+        return self._records(stage, TREE, partial(decode_tree, nodes=nodes))
 
     def trajectories(self, stage: str) -> Iterator[Trajectory]:
         """The stage's episodes by task seed, then key, decoded one at a time."""
@@ -242,7 +242,7 @@ class RunStore:
 
     def count(self, stage: str, kind: str) -> int:
         """Items of a kind ("tree" or "trajectory") in the stage."""
-        return len(self._keys(stage, kind))
+        return int(self._execute(f"SELECT COUNT(*) {ITEMS}", (stage, kind))[0][0])
 
     def log(self, stage: str, step: int, **metrics: Any) -> None:
         """Append one line to metrics.jsonl. Numbers that are not finite become null."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from agentq.credit.pairs import WeighedPair, blended_value, weighed_pairs
+from agentq.credit.pairs import WeighedPair, blended_values, weighed_pairs
 from agentq.errors import ConfigError
 from agentq.evaluation.endings import end_of_episode, end_of_tree
 from agentq.evaluation.outcomes import counted_end, judged, solved
@@ -103,10 +103,9 @@ def tree_data(shown: Shown, pairs: Mapping[str, Any] | None, weighed: Sequence[W
     tree, texts = shown.tree, ValueTable()
     shows, pages = _pages(tree, texts)
     proposals = [proposal.action if proposal else None for proposal in tree.proposal]
-    mean, blend = tree.mean_value, None
+    blend = None
     if pairs:
-        alpha = pairs["alpha"]
-        blend = [blended_value(q, c, alpha) for q, c in zip(mean.tolist(), tree.critic_value.tolist(), strict=True)]
+        blend = blended_values(tree, pairs["alpha"])
     logps = [p.action_logp if p is not None and len(p.logps) else math.nan for p in tree.proposal]
     words = {
         name: texts.column(getattr(action, name, "") or "" for action in proposals).tolist()

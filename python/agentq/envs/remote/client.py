@@ -166,7 +166,11 @@ class RemoteEnv(TextEnv):
     def _hint(self) -> AdviceReply:
         if self._session is None:
             raise EnvError("an expert needs a session; call reset first")
-        return self._session.call(AdviceReply, "expert", self._session.hello.deadline_s)
+        try:
+            return self._session.call(AdviceReply, "expert", self._session.hello.deadline_s)
+        except SessionLost as error:
+            self._lose(error)
+            raise
 
     def _act(self, action: EnvAction) -> StepResult:
         """A lost session is data, too."""

@@ -102,7 +102,9 @@ class Connection:
         return answer.get("result")
 
     def alive(self) -> bool:
-        """Whether the server still holds an idle session open."""
+        """Whether this session, which is idle, is still open at both ends."""
+        if self._socket.fileno() < 0:
+            return False
         with _Selector() as ready:
             ready.register(self._socket, selectors.EVENT_READ)
             return not ready.select(0)
