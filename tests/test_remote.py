@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -243,11 +244,12 @@ def test_sessions_are_used_again_and_no_more_than_may_be(
     frail: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(env_server, "_WAIT_S", 0.1)
+    monkeypatch.setattr(client, "PATIENCE_S", 0.3)
     name = frail(sessions=2)
     first, second = begun(name), begun(name)
     both = {process(first), process(second)}
     assert len(both) == 2
-    with pytest.raises(EnvError, match="a server must have at most 2 sessions open; got one more: see --sessions"):
+    with pytest.raises(ConfigError, match=r"free within 0.3 s; got a server must have at most 2 sessions"):
         begun(name)
     first.close()
     third = begun(name)
@@ -256,6 +258,21 @@ def test_sessions_are_used_again_and_no_more_than_may_be(
     gc.collect()
     assert {process(third), process(begun(name))} == both
     third.close()
+
+
+def test_a_session_of_a_server_that_has_none_free_is_waited_for(
+    frail: Callable[..., str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(env_server, "_WAIT_S", 0.1)
+    name = frail(sessions=1)
+    first = begun(name)
+    freed = threading.Timer(1.0, lambda: (first.close(), envs.release()))
+    freed.start()
+    second = begun(name)
+    assert process(second)
+    assert capsys.readouterr().err.count("waits for a session of") == 1
+    client._waited.clear()
+    second.close()
 
 
 def test_a_session_that_broke_is_not_used_again(tmp_path: Path) -> None:

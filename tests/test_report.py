@@ -273,7 +273,7 @@ def test_examples_are_the_first_of_each_kind() -> None:
 
 def test_report_reads_each_tree_once(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = []
-    monkeypatch.setattr("agentq.store.run.decode_tree", lambda *args: read.append(1) or decode_tree(*args))
+    monkeypatch.setattr("agentq.store.run.decode_tree", lambda *args, **only: read.append(1) or decode_tree(*args, **only))
     write_report(run)
     assert len(read) == 2
 
@@ -304,4 +304,8 @@ def test_report_shows_what_lies_behind_each_rate(run: Path) -> None:
     assert ladder_table(rows).caption == (
         "base: not solved: 35 ended by the agent, 3 out of steps\nbase: errors of steps: 7 wrong_role\n"
         "agent_q: +72.0 points over the base (+55.1 to +80.0)\nagent_q: not solved: 2 loop"
+    )
+    unlike = replace(rung("base", 12), n=6, errors={"replay_mismatch": 4})
+    assert "base: 4 times search could not go back to a page; agentq env check names" in str(
+        ladder_table([unlike]).caption
     )

@@ -17,6 +17,7 @@ from agentq.policies.usage import Usage
 from agentq.recipes.ladder import climb, rungs_of
 from agentq.recipes.settings import AgentQ
 from agentq.run_settings import read_shard
+from agentq.store.claim import FILES, INPUTS
 from agentq.store.merge import FINISHED, added, merge, together
 from agentq.store.records import encode_trajectory, encode_tree
 from agentq.store.run import RunStore
@@ -182,6 +183,26 @@ def test_a_merged_run_has_the_pair_settings_of_its_shards(tmp_path: Path) -> Non
     with pytest.raises(ConfigError, match=f"got {stage}.pairs.alpha 0.75 in {one} and 1.0 in {other}"):
         merge([one, other], tmp_path / "refused")
     assert not (tmp_path / "refused").exists()
+
+
+def test_shards_of_other_inputs_are_refused_by_name_and_of_other_code_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def shard(number: int, server: str, digest: str) -> Path:
+        out = tmp_path / f"{number}-{server[-1]}"
+        settings = AgentQ.model_validate({"run": {"shard": f"{number}/2"}}).to_dict() | {"command": "train agent_q"}
+        with RunStore.open(out, settings | {"checkpoint": f"digest of {server}"}) as store:
+            store.add_tree("agent_q/round1/collect", make_tree(number - 1, num_nodes=5))
+            store.set_note(INPUTS, {"checkpoint": server})
+            store.set_note(FILES, {"own.py": digest})
+            store.set_note(FINISHED, {"finished": True})
+        return out
+
+    one, other, two = shard(1, "http://a/v1#a", "x"), shard(2, "http://b/v1#b", "x"), shard(2, "http://a/v1#a", "y")
+    with pytest.raises(ConfigError, match=f"got checkpoint http://a/v1#a in {one} and http://b/v1#b in {other}"):
+        merge([one, other], tmp_path / "out")
+    assert merge([one, two], tmp_path / "out") == 2
+    assert capsys.readouterr().err == f"agentq: own.py was another one in {one} than in {two}\n"
 
 
 def test_shards_are_numbers_from_one_and_notes_add_up() -> None:

@@ -130,6 +130,17 @@ def full_disk(limit: int = 10) -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, before)
 
 
+def test_a_full_disk_is_told_with_what_to_do(run: Path) -> None:
+    with RunStore.open(run, CONFIG) as store:
+        (pages,) = store._execute("PRAGMA page_count")[0]
+        store._execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(
+            StoreError, match=r"run.sqlite must be writable; got no space left: make room and run it again"
+        ):
+            for seed in range(100, 200):
+                store.add_tree("more", make_tree(seed, num_nodes=30))
+
+
 def test_a_full_disk_is_one_line_and_changes_nothing(run: Path) -> None:
     write_json(run / "summary.json", [1])
     with RunStore.open(run, CONFIG) as store:

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentq.doctor import Diagnosis
+from agentq.error_kinds import REPLAY_MISMATCH
 from agentq.evaluation.stats import RungResult
 
 
@@ -71,6 +72,8 @@ def lines_about(row: RungResult) -> list[str]:
         lines.append(f"not solved: {by_count(row.stops)}")
     if row.errors:
         lines.append(f"errors of steps: {by_count(row.errors)}")
+    if 2 * (lost := row.errors.get(REPLAY_MISMATCH, 0)) > row.n:
+        lines.append(f"{lost} times search could not go back to a page; agentq env check names what does not repeat")
     if row.broken:
         lines.append(f"{row.broken} of {row.n} tasks broken by the world, counted as not solved")
         if (rest := row.unbroken) is not None:

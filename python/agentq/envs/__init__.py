@@ -18,7 +18,9 @@ train [0, 1e9), validation [1e9, 2e9), test [2e9, 3e9), base [3e9, 4e9).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from operator import index as integer
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -37,6 +39,7 @@ __all__ = [
     "WebEnv",
     "default_browser",
     "expert",
+    "forms",
     "make",
     "max_sessions",
     "names",
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
     from agentq.envs.browser.pool import BrowserPool
 
 SPLIT_SIZE = 1_000_000_000
+_FAMILIES = ("apps", "gymnasium", "miniwob", "suite")  # of NAME/REST
 _ORDER = (Split.TRAIN, Split.VALIDATION, Split.TEST, Split.BASE)
 
 
@@ -79,11 +83,42 @@ def _family(name: str | Callable[[], Any] | own.OwnEnv) -> _Family:
         module = "agentq.envs.apps"
     elif name.startswith("gymnasium/"):
         module = "agentq.envs.gym_world"
-    elif not sites.knows(name) and own.knows(name):
+    elif sites.knows(name):
+        module = sites.__name__
+    elif own.knows(name) or name.endswith(".py"):
         module = own.__name__
     else:
-        module = sites.__name__
+        raise ConfigError(f"no environment '{name}'{_nearest(name)}")
     return cast(_Family, import_module(module))
+
+
+def _nearest(name: str) -> str:
+    """A hint: the known name nearest to `name`, or the forms of names."""
+    family, slash, page = name.partition("/")
+    known = forms()
+    if get_close_matches(name, more := [*known, *map(sites.CHROMIUM.__add__, sites.HARDER)]):
+        return did_you_mean(name, more)
+    if near := get_close_matches(family, _FAMILIES, n=1):
+        return f"; did you mean '{near[0]}{slash}{page}'?"
+    return f"; known: {', '.join(known)}"
+
+
+def forms() -> dict[str, str]:
+    """What is accepted as a name, or its form, with a line about each."""
+    return {
+        **dict.fromkeys(names(), "a site in this process"),
+        **dict.fromkeys(names("chromium"), "the same site in Chromium"),
+        "booking/several": "two or three reservations in one task; also chromium/booking/several",
+        "apps": "thirteen everyday apps behind Python: actions are code; parts: apps/1 to apps/3, apps/challenge",
+        "appworld@ADDRESS": "AppWorld behind its own server: appworld serve environment",
+        "gymnasium/ID": "an environment of Gymnasium whose actions are numbers or a text",
+        "miniwob/PAGE": "a page of MiniWoB++ in Chromium; agentq envs miniwob lists them",
+        "suite/APP.TASK": "a task in a real application on this machine; agentq envs suite lists them",
+        **dict.fromkeys(own.names(), "registered, or from an installed package"),
+        "webarena:FILE": "tasks of a file in WebArena's format, on the built-in sites",
+        "FILE.py:FUNCTION": "your own class in this process",
+        "NAME@ADDRESS": "behind a server, see agentq env serve",
+    }
 
 
 def names(family: str = "") -> tuple[str, ...]:
@@ -111,7 +146,7 @@ def register(name: str, make: Callable[[], Any]) -> None:
 
     A registered name is replaced. Raises ConfigError for an invalid or built-in name, or if `make` is no function.
     """
-    if sites.knows(name) or name.partition("/")[0] in ("apps", "gymnasium", "miniwob", "suite"):
+    if sites.knows(name) or name.partition("/")[0] in _FAMILIES:
         raise ConfigError(f"an environment's name must be free; got '{name}', which comes with agentq")
     own.register(name, make)
 
@@ -147,6 +182,12 @@ def make(
 def max_sessions(name: str | Callable[[], Any]) -> int | None:
     """How many sessions of environment `name` may be open at once; None: limited by memory only."""
     return _family(name).max_sessions(name)
+
+
+def release() -> None:
+    """Close the sessions of servers that this process keeps for later, so that other processes can open them."""
+    if (client := sys.modules.get("agentq.envs.remote.client")) is not None:
+        client.release()
 
 
 def tasks(name: str | Callable[[], Any] | own.OwnEnv, split: Split | str, n: int, start: int = 0) -> list[Task]:

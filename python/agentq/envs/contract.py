@@ -23,6 +23,7 @@ served (`agentq env serve FILE.py:FUNCTION`), where search always replays. This 
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib.util
 import inspect
@@ -50,7 +51,7 @@ def from_file(what: str, key: str = "an environment") -> Callable[..., Any]:
     """The function of `FILE.py:FUNCTION`, which `key` names. Raises ConfigError if there is none."""
     file, _, function = what.rpartition(":")
     if not is_file(what):
-        raise ConfigError(f"{key} must be FILE.py:FUNCTION; got {what}")
+        raise ConfigError(f"{key} must be FILE.py:FUNCTION; got {what}{_functions(what)}")
     if not os.path.isfile(file):
         raise ConfigError(f"{key}'s file must exist; got {file}")
     found = getattr(_module(file), function, None)
@@ -58,6 +59,17 @@ def from_file(what: str, key: str = "an environment") -> Callable[..., Any]:
         raise ConfigError(f"{file} must define the function {function}; got {type(found).__name__}")
     made: Callable[..., Any] = found
     return made
+
+
+def _functions(file: str) -> str:
+    """`: write FILE.py:NAME or FILE.py:OTHER`, of what a file defines; empty if it cannot be read."""
+    try:
+        with open(file, "rb") as source:
+            nodes = ast.parse(source.read()).body
+    except (OSError, SyntaxError, ValueError):
+        return ""
+    names = [node.name for node in nodes if isinstance(node, (ast.ClassDef, ast.FunctionDef)) and node.name[0] != "_"]
+    return f": write {' or '.join(f'{file}:{name}' for name in names[:5])}" if names else ""
 
 
 def _module(file: str) -> ModuleType:
@@ -96,6 +108,17 @@ def plain(found: Any) -> Any:
     return {key: value.item() if getattr(value, "shape", None) == () else value for key, value in found.items()}
 
 
+def takes(called: Callable[..., Any], n: int) -> bool:
+    """Whether `n` arguments can be given to a function; true of one that is not written in Python."""
+    try:
+        inspect.signature(called).bind(*range(n))
+    except TypeError:
+        return False
+    except ValueError:
+        pass
+    return True
+
+
 def checked(env: Any, what: str) -> Any:
     """`env`, made by `what`, if it has the methods of the contract. Raises ConfigError naming a missing one."""
     name = type(env).__name__
@@ -103,12 +126,8 @@ def checked(env: Any, what: str) -> Any:
         call = f"{method}({', '.join(arguments)})"
         if not callable(getattr(env, method, None)):
             raise ConfigError(f"{what} must make an environment with the method {call}; got {name}, which has none")
-        try:
-            inspect.signature(getattr(env, method)).bind(*arguments)
-        except TypeError:
-            raise ConfigError(f"{what} must make an environment with the method {call}; {name} takes others") from None
-        except ValueError:  # the method is not written in Python
-            pass
+        if not takes(getattr(env, method), len(arguments)):
+            raise ConfigError(f"{what} must make an environment with the method {call}; {name} takes others")
     for method in _METHODS:
         if inspect.iscoroutinefunction(getattr(env, method, None)):
             said = f"whose {method} is a plain function; got a coroutine: write def, not async def"

@@ -32,6 +32,7 @@ _made: dict[str, Make] = {}
 _known: dict[str, Known] = {}
 _kept: dict[str, OwnEnv] = {}  # by name, a session that was asked something, for the next that is made
 _NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*")
+_WAITS = re.compile("event loop|asyncio loop")  # of asyncio, and of Playwright: only a thread without one may wait
 
 
 def register(name: str, make: Make) -> None:
@@ -159,7 +160,8 @@ class OwnEnv(TextEnv):
         except (AgentqError, MemoryError):
             raise
         except Exception as error:
-            raise raised(told(error, called)) from error
+            waits = "; give the class `blocking = True`" if _WAITS.search(str(error)) else ""
+            raise raised(told(error, called) + waits) from error
         except SystemExit as error:
             raise ConfigError(told(error, called)) from error
 
@@ -251,6 +253,8 @@ def _maker(name: str | Make) -> Make:
         return _from_file(name)
     if name in _made:
         return _made[name]
+    if name.endswith(".py"):
+        return contract.from_file(name)  # which says how to name what is in it
     found = plugins.load("environments", name)
     if not callable(found):
         raise ConfigError(f"the entry point '{name}' must be a function; got {type(found).__name__}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from difflib import get_close_matches
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -12,6 +13,7 @@ from agentq.envs.site import printable
 from agentq.types import BROWSER_COMMANDS, Command, Verb
 
 _SHOWN = 300  # characters of an environment's text in a message
+_USUAL = ("reward", "terminated", "success")  # of the fields that a step may leave out
 _LINE = 2000  # characters of a text on one line
 _OUTPUT = 6000  # characters of what a block or a tool returns
 _Seconds = Annotated[float, Field(gt=0, le=86400)]
@@ -114,6 +116,12 @@ def read(kind: type[R], found: Any) -> R:
         first = error.errors()[0]
     place = ".".join(map(str, first["loc"]))
     if first["type"] == "extra_forbidden":
-        raise ValueError(f"the unknown field '{place}'; its fields are {', '.join(kind.model_fields)}")
+        near = get_close_matches("terminated" if place == "done" else place, kind.model_fields, n=1)
+        meant = f"did you mean '{near[0]}'?" if near else f"its fields are {', '.join(kind.model_fields)}"
+        raise ValueError(f"the unknown field '{place}'; {meant}")
+    if first["type"] == "model_type":
+        shown = [name for name, field in kind.model_fields.items() if field.is_required() or name in _USUAL]
+        form = ", ".join(f'"{name}": ..' for name in shown)
+        raise ValueError(f"a {type(found).__name__} in place of {{{form}}}")
     message = first["msg"][0].lower() + first["msg"][1:]
     raise ValueError(f"{place}: {message}" if place else message)

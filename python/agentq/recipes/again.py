@@ -18,7 +18,7 @@ from agentq.policies.engine_names import embedded_base
 from agentq.policies.weights import fingerprint
 from agentq.recipes.load import NOTHING, Given, load, over
 from agentq.recipes.settings import COMMANDS
-from agentq.store.claim import COMMAND
+from agentq.store.claim import COMMAND, FILES
 from agentq.store.database import connect
 from agentq.store.directory import Lock, check_directory
 from agentq.store.durable import make_directory, remove, sync_tree
@@ -26,7 +26,6 @@ from agentq.store.files import first_difference, flatten, write_json
 from agentq.store.run import RunStore
 from agentq.store.stages import drop_stage
 
-FILES = "files"  # the note with a digest of each file of code that a run reads
 FORK = "fork"  # the note of a fork: of which run, and how many rounds were learnt with other settings
 GROWS = ("run.num_rounds", "eval.num_tasks")  # settings that may be raised in a run that has begun
 LEARN = ("pairs", "train", "policy_gradient", "rft")  # sections that say how a round learns from its rollouts

@@ -124,21 +124,21 @@ class Pipeline(Resources):
         """The items of the run's shard, by the seeds of their tasks; all items of a run without one.
 
         Raises:
-            ConfigError: if none is left.
+            ConfigError: if a shard has none.
         """
         if not self.settings.run.shard:
             return items
         number, n = read_shard(self.settings.run.shard)
-        own = [item for item in items if item.task.seed % n == number - 1]
-        if not own:
-            raise ConfigError(f"run.shard must have a task of each stage; got {number}/{n} for {len(items)} items")
-        return own
+        if len({item.task.seed % n for item in items}) < n:
+            raise ConfigError(f"each shard must have a task of each stage; got {n} shards for {len(items)} items")
+        return [item for item in items if item.task.seed % n == number - 1]
 
     def _execute(self, job: Job, kind: str) -> Execute:
         """By workers, if there are some and the job can be sent to them."""
         if self.workers is not None and can_be_sent(job):
             if isinstance(job, partial):
                 self.publish(job.keywords["policy"])
+            envs.release()
             return self.workers.stage(job, kind)
         return inline(job(self, self.store))
 

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -36,8 +37,11 @@ _LENGTH = struct.Struct("!Q")
 class _Actor:
     """What runs on a node: a worker, and the two ends of its messages."""
 
-    def __init__(self, build: str) -> None:
+    def __init__(self, build: str, folder: str) -> None:
         import ray
+
+        with suppress(OSError):
+            os.chdir(folder)  # paths in the settings are relative to it
 
         self._channel, self._pieces, self._next, self._message = _Queued(), dict[int, bytes](), 0, bytearray()
         node = ray.get_runtime_context().get_node_id()[:6]
@@ -154,7 +158,7 @@ class Actors(Workers):
 
     def start(self) -> Link:
         """See `Workers.start`."""
-        link = _Remote(self._actor.remote(build_of_agentq()))
+        link = _Remote(self._actor.remote(build_of_agentq(), os.getcwd()))
         link.give(self._resources)
         return link
 

@@ -32,6 +32,7 @@ from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
+from agentq import envs
 from agentq.errors import StoreError, says_no_memory
 from agentq.policies.fleet import at_home
 from agentq.policies.usage import Usage
@@ -129,6 +130,7 @@ class _Serving:
                     raise values[0]
                 if what == "rest":
                     release_memory()
+                    envs.release()
                 elif what == "dictionaries":
                     (self.kept.dictionaries,) = values
                 elif what == "resources":

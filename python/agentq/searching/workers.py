@@ -134,14 +134,16 @@ class Workers(ABC):
 
 
 class _Stage:
-    """One job: its items that are left, and how many workers died over each. Workers share `in_flight` evenly."""
+    """One job: its items that are left, and how many workers died over each. Workers share `in_flight`: a
+    server may have no more sessions, and a worker keeps those that it has opened."""
 
     def __init__(
         self, crew: Workers, job: Job, kind: str, queue: deque[Item], to: Collection | None, in_flight: int
     ) -> None:
         self.crew, self.job, self.kind, self.queue, self.to = crew, job, kind, queue, to
-        self.num_workers = min(crew.num_workers, len(queue) or crew.num_workers)
-        self.in_flight, self.each = in_flight, -(-in_flight // self.num_workers)
+        self.num_workers = min(crew.num_workers, len(queue), in_flight) if queue else crew.num_workers
+        self.each, self.rest = divmod(in_flight, self.num_workers)
+        self.larger = set[Link]()  # the `rest` workers that have one more
         self.deaths: Counter[str] = Counter()
         self.stillborn = 0
 
@@ -171,6 +173,8 @@ class _Stage:
         """The workers of the stage. New ones are told to begin."""
         workers = self.crew.missing(self.num_workers)
         for worker in workers:
+            if len(self.larger) < self.rest:
+                self.larger.add(worker)
             if worker.job is not self.job:
                 worker.job, worker.begun = self.job, False
                 worker.send("begin", self.job)
@@ -183,18 +187,16 @@ class _Stage:
             if worker.begun and worker.num_dictionaries < len(known):
                 worker.num_dictionaries = len(known)
                 worker.send("dictionaries", dict(known))
-        free = self.in_flight - sum(len(worker.doing) for worker in workers)
-        while self.queue and free and (able := [w for w in workers if w.begun and self._has_room(w, self.queue[0])]):
+        while self.queue and (able := [w for w in workers if w.begun and self._has_room(w, self.queue[0])]):
             item, worker = self.queue.popleft(), min(able, key=lambda w: len(w.doing))
             worker.doing[item.key] = item
             worker.send("do", item, self._partial(item))
-            free -= 1
 
     def _has_room(self, worker: Link, item: Item) -> bool:
         if self.deaths[item.key] >= ALONE:
             return not worker.doing
         alone = any(self.deaths[key] >= ALONE for key in worker.doing)
-        return not alone and len(worker.doing) < self.each
+        return not alone and len(worker.doing) < self.each + (worker in self.larger)
 
     def _partial(self, item: Item) -> PartialTree | StoreError | None:
         assert self.to is not None
@@ -229,6 +231,7 @@ class _Stage:
     def _mourn(self, worker: Link) -> None:
         """Queue the items of a dead worker again, last. Keep those that died too often as broken."""
         self.crew.lose(worker)
+        self.larger.discard(worker)
         why = f", the last: {worker.died}" if worker.died else ""
         if not worker.begun:
             self.stillborn += 1

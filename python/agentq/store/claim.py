@@ -18,6 +18,7 @@ from agentq.store.directory import OWN_FILES, Lock, check_directory, delete_run
 from agentq.store.files import first_difference, read_object
 from agentq.store.run import PARTIAL, TRAJECTORY, TREE, RunStore
 
+FILES = "files"  # the note with a digest of each file of code that a run reads
 INPUTS = "inputs"  # the note with the paths of a run's inputs
 COMMAND = "command"  # the note with the words of a run's command, where they were given, and whether it has finished
 

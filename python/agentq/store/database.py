@@ -44,6 +44,8 @@ def damage_named(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+            raise StoreError(f"{path} must be writable; got no space left: make room and run it again") from error
         raise StoreError(f"{path} could not be read or written: {error}") from error
     except (sqlite3.Error, zlib.error, struct.error, json.JSONDecodeError, UnicodeDecodeError, KeyError) as error:
         raise StoreError(f"{path} is damaged ({error}): agentq check {path.parent} says what can be saved") from error

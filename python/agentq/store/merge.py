@@ -6,6 +6,7 @@ merged run has the records of a run that did all tasks.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import chain, islice, repeat
@@ -14,7 +15,7 @@ from typing import Any
 
 from agentq.errors import ConfigError
 from agentq.run_settings import read_shard
-from agentq.store.claim import COMMAND, check_claim, claimed
+from agentq.store.claim import COMMAND, FILES, INPUTS, check_claim, claimed
 from agentq.store.files import first_difference, read_object, write_json
 from agentq.store.records import TreeRecord
 from agentq.store.run import TREE, RunStore
@@ -59,10 +60,13 @@ def _checked(shards: Mapping[Path, RunStore]) -> dict[str, Any]:
         if not text:
             raise ConfigError(f"a run to merge must be a shard, made with --run.shard; got {path}")
         number, n = read_shard(text)
+        _check_inputs(first, one, path, store)
         _check_same(first, _whole(one.config), path, _whole(store.config))
         _check_same(first, {"shards": read_shard(one.config["run"]["shard"])[1]}, path, {"shards": n})
         _check_same(first, {"base": one.note("base")}, path, {"base": store.note("base")})
         _check_same(first, _pairs(one), path, _pairs(store))
+        for changed in _changed(one, store):
+            print(f"agentq: {changed} was another one in {first} than in {path}", file=sys.stderr)
         if number in found:
             raise ConfigError(f"each shard must be given once; got {text} as {found[number]} and {path}")
         if not store.note(FINISHED):
@@ -77,6 +81,21 @@ def _whole(config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a shard without its number."""
     run = {key: value for key, value in config["run"].items() if key != "shard"}
     return {**config, "run": run}
+
+
+def _check_inputs(first: Path, one: RunStore, path: Path, store: RunStore) -> None:
+    """Raises ConfigError with the names of inputs of which the settings have another digest."""
+    was, now = ((each.note(INPUTS) or {}) for each in (one, store))
+    for key in was:
+        if one.config.get(key) != store.config.get(key):
+            other = "the same with other files" if was[key] == now.get(key) else now.get(key)
+            raise ConfigError(f"shards must be of one run; got {key} {was[key]} in {first} and {other} in {path}")
+
+
+def _changed(one: RunStore, other: RunStore) -> list[str]:
+    """Files of code that two shards read, such as the environment's, with other contents."""
+    first, second = (store.note(FILES) or {} for store in (one, other))
+    return [name for name in first if first[name] != second.get(name)]
 
 
 def _pairs(store: RunStore) -> dict[str, Any]:

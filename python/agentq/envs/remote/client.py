@@ -10,41 +10,76 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import sys
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
 from agentq.envs.remote import address
-from agentq.envs.remote.connection import Closed, Connection, Hello, SessionLost
+from agentq.envs.remote.connection import Busy, Closed, Connection, Hello, SessionLost
 from agentq.envs.replies import AdviceReply, ResetReply, StepReply, one_line
 from agentq.envs.text_env import EnvExpert, TextEnv, asked, tasks_by_reset
 from agentq.errors import ConfigError, EnvError
 from agentq.types import EnvAction, Split, StepResult, Task
 
 CLOSE_S = 5.0
+PATIENCE_S = 600.0  # with a server whose sessions are all open
+_AGAIN_S = 0.2  # between attempts; the server waits some seconds itself
 _ATTEMPTS = 2
 _RESETS = 8  # at once, to learn the instructions of tasks
 _idle: dict[str, list[Connection]] = {}
 _hellos: dict[str, Hello] = {}
 _gone: set[str] = set()  # environments whose server has closed all idle sessions since its hello
+_waited: set[str] = set()  # servers that had no session free, which is told once
 _lock = threading.RLock()  # of these; a session may be kept by garbage collection at any time
 
 
 def _take(name: str) -> Connection:
-    """An idle session of an environment, or a new one."""
-    with _lock:
-        if kept := _kept(name):
-            _gone.discard(name)  # it still serves a session that was in use
-            return kept.pop()
+    """An idle session of an environment, or a new one. It is waited for if the server has none free.
+
+    Raises ConfigError if that takes too long.
+    """
     env, at = address.split(name)
-    session = Connection(at)
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        with _lock:
+            if kept := _kept(name):
+                _gone.discard(name)  # it still serves a session that was in use
+                return kept.pop()
+        try:
+            session = Connection(at)
+            break
+        except Busy as error:
+            if time.monotonic() > until:
+                raise ConfigError(f"{at} must have a session free within {PATIENCE_S:g} s; got {error}") from None
+            if at not in _waited:
+                print(f"agentq: waits for a session of {at}: {error}", file=sys.stderr)
+            _waited.add(at)
+            time.sleep(_AGAIN_S)
     if session.hello.name != env:
         session.hang_up()
         raise ConfigError(f"the server at {at} serves '{one_line(session.hello.name)}'; got '{env}'")
     _hellos[name] = session.hello
     _gone.discard(name)
     return session
+
+
+def release() -> None:
+    """Close the idle sessions of this process, so that others can open as many as the server has."""
+    with _lock:
+        idle = [session for kept in _idle.values() for session in kept]
+        _idle.clear()
+    for session in idle:
+        _end(session)
+
+
+def _end(session: Connection) -> None:
+    with contextlib.suppress(EnvError, ConfigError):
+        if not session.busy:  # else a thread still waits for an answer
+            session.call(Closed, "close", CLOSE_S)
+    session.hang_up()
 
 
 def _kept(name: str) -> list[Connection]:
@@ -68,10 +103,7 @@ def _keep(name: str, session: Connection) -> None:
 @atexit.register
 def _close() -> None:
     for session in list(Connection.live):
-        with contextlib.suppress(EnvError, ConfigError):
-            if not session.busy:  # else a thread still waits for an answer
-                session.call(Closed, "close", CLOSE_S)
-        session.hang_up()
+        _end(session)
 
 
 def greet(name: str) -> Hello:

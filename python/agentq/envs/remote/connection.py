@@ -26,6 +26,10 @@ class SessionLost(EnvError):
         super().__init__(one_line(why))
 
 
+class Busy(EnvError):
+    """All sessions of a server are open."""
+
+
 class Hello(AboutReply):
     """What a server serves, how many sessions may be open at once, and whether it has an expert."""
 
@@ -39,7 +43,8 @@ class Closed(Reply):
 
 
 class Connection:
-    """One connection. Any failure raises SessionLost and disconnects; one that the server calls final, ConfigError.
+    """One connection. Any failure raises SessionLost and disconnects; one that the server calls final, ConfigError;
+    a server whose sessions are all open, Busy.
 
     `live` holds all open connections, so that garbage collection does not close their sockets.
     """
@@ -62,7 +67,7 @@ class Connection:
         """The server's reply to a call within `deadline_s`."""
         try:
             answer = self._ask(call, deadline_s, args)
-        except ConfigError:
+        except (ConfigError, Busy):
             self.hang_up()
             raise
         except TimeoutError:
@@ -96,6 +101,8 @@ class Connection:
         if answer.get("error"):
             if answer.get("final") is True:
                 raise ConfigError(one_line(str(answer["error"])))
+            if answer.get("busy") is True:
+                raise Busy(one_line(str(answer["error"])))
             raise SessionLost(str(answer["error"]))
         if answer.get("id") != number:
             raise ValueError(f"a reply must have the id of its call ({number}); got {str(answer.get('id'))[:40]}")

@@ -144,7 +144,7 @@ class EnvServer:
         """Serve an accepted client as soon as a session is free."""
         if not self._free.acquire(timeout=_WAIT_S):
             error = f"a server must have at most {self.sessions} sessions open; got one more: see --sessions"
-            _refuse(connection, hello.get("id", 0), error)
+            _refuse(connection, hello.get("id", 0), error, busy=True)
             return
         try:
             relay = _Relay(connection, self.command, self.idle_s)
@@ -156,14 +156,14 @@ class EnvServer:
             self._free.release()
 
 
-def _refuse(connection: socket.socket, number: Any, error: str, final: bool = False) -> None:
+def _refuse(connection: socket.socket, number: Any, error: str, **why: bool) -> None:
     """Reply and stop. Further input is read and dropped; otherwise the reply could be lost.
 
-    `final`: another attempt would end in the same way.
+    `why`: final, another attempt would end in the same way; busy, a later attempt will not.
     """
     connection.settimeout(_WAIT_S)
     with connection.makefile("wb") as replies:
-        wire.write(replies, {"id": number, "error": error, **({"final": True} if final else {})})
+        wire.write(replies, {"id": number, "error": error, **why})
     connection.shutdown(socket.SHUT_WR)
     end = time.monotonic() + _LINGER_S
     with contextlib.suppress(TimeoutError):
