@@ -273,7 +273,9 @@ def test_examples_are_the_first_of_each_kind() -> None:
 
 def test_report_reads_each_tree_once(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = []
-    monkeypatch.setattr("agentq.store.run.decode_tree", lambda *args, **only: read.append(1) or decode_tree(*args, **only))
+    monkeypatch.setattr(
+        "agentq.store.run.decode_tree", lambda *args, **only: read.append(1) or decode_tree(*args, **only)
+    )
     write_report(run)
     assert len(read) == 2
 
