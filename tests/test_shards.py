@@ -201,8 +201,12 @@ def test_shards_of_other_inputs_are_refused_by_name_and_of_other_code_told(
     one, other, two = shard(1, "http://a/v1#a", "x"), shard(2, "http://b/v1#b", "x"), shard(2, "http://a/v1#a", "y")
     with pytest.raises(ConfigError, match=f"got checkpoint http://a/v1#a in {one} and http://b/v1#b in {other}"):
         merge([one, other], tmp_path / "out")
+    facts = json.loads((two / "env.json").read_text()) | {"commit": "0ld"}
+    (two / "env.json").write_text(json.dumps(facts))
     assert merge([one, two], tmp_path / "out") == 2
-    assert capsys.readouterr().err == f"agentq: own.py was another one in {one} than in {two}\n"
+    code, version = capsys.readouterr().err.splitlines()
+    assert code == f"agentq: own.py was another one in {one} than in {two}"
+    assert version.startswith(f"agentq: {one} was made by agentq ") and version.endswith("(0ld)")
 
 
 def test_shards_are_numbers_from_one_and_notes_add_up() -> None:

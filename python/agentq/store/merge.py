@@ -67,6 +67,8 @@ def _checked(shards: Mapping[Path, RunStore]) -> dict[str, Any]:
         _check_same(first, _pairs(one), path, _pairs(store))
         for changed in _changed(one, store):
             print(f"agentq: {changed} was another one in {first} than in {path}", file=sys.stderr)
+        if (was := _made_by(first)) != (now := _made_by(path)):
+            print(f"agentq: {first} was made by agentq {was}, {path} by {now}", file=sys.stderr)
         if number in found:
             raise ConfigError(f"each shard must be given once; got {text} as {found[number]} and {path}")
         if not store.note(FINISHED):
@@ -90,6 +92,11 @@ def _check_inputs(first: Path, one: RunStore, path: Path, store: RunStore) -> No
         if one.config.get(key) != store.config.get(key):
             other = "the same with other files" if was[key] == now.get(key) else now.get(key)
             raise ConfigError(f"shards must be of one run; got {key} {was[key]} in {first} and {other} in {path}")
+
+
+def _made_by(path: Path) -> str:
+    facts = read_object(path / "env.json")
+    return f"{facts.get('versions', {}).get('agentq-search')} ({facts.get('commit')})"
 
 
 def _changed(one: RunStore, other: RunStore) -> list[str]:
