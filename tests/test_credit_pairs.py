@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from agentq.credit.pairs import (
-    blended_value,
+    blended_values,
     node_pairs,
     success_samples,
     success_steps,
@@ -56,11 +56,13 @@ def test_linear_rank_values_golden() -> None:
         linear_rank_values(0)
 
 
-def test_blended_value_golden() -> None:
-    assert [blended_value(q, v, 0.5) for q, v in ((1, 0.5), (0, 1), (0.5, 0))] == [0.75, 0.5, 0.25]
-    assert (blended_value(0.3, 0.9, 1.0), blended_value(0.3, 0.9, 0.0)) == (0.3, 0.9)
+def test_blended_values_golden() -> None:
+    tree = star([1, 0, 0.5], [0.5, 1, 0])
+    assert blended_values(tree, 0.5)[1:] == [0.75, 0.5, 0.25]
+    assert blended_values(tree, 1.0)[1:] == [1, 0, 0.5] and blended_values(tree, 0.0)[1:] == [0.5, 1, 0]
+    assert blended_values(star([1, 0, 0.5], [0.5, 0.5, 0.5]), 0.5)[1:] == [1, 0, 0.5]  # the critic told nothing
     with pytest.raises(ValueError, match=r"alpha must be in \[0, 1\]; got 1.5"):
-        blended_value(0, 0, 1.5)
+        blended_values(tree, 1.5)
 
 
 def test_node_pairs_golden() -> None:

@@ -1,6 +1,6 @@
 """Language-model agents that get better by searching. These names are what a script needs.
 
-    search, evaluate, train         what `agentq run`, `eval` and `train` do, in a script; each has an _async twin
+    search, evaluate, train         search one task, measure a model, train by a recipe; each has an _async twin
     SearchResult, Evaluation        what the first two return
     Env, Policy, Critic             the interfaces you can implement
     Learner, RunStore, Forest       the parts, for your own loops

@@ -72,7 +72,8 @@ LINES: Lines = {
         ("if np.isnan(logit).any():", "if False:"),
     ],
     ("pairs.py", "test_credit_pairs"): [
-        ("alpha * mean_value + (1.0 - alpha) * critic_value", "alpha * critic_value + (1.0 - alpha) * mean_value"),
+        ("weight * tree.mean_value + (1.0 - weight)", "(1.0 - weight) * tree.mean_value + weight"),
+        ("(low < high)[tree.parent]", "(low <= high)[tree.parent]"),
         ("tree.visit_count >= min_visits", "tree.visit_count > min_visits"),
         ("key=lambda c: -value[c]", "key=lambda c: value[c]"),
         ("if 0 < -two[0] >= threshold", "if 0 < -two[0] > threshold"),

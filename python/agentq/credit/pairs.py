@@ -22,8 +22,10 @@ from agentq.store.records import TreeRecord
 from agentq.types import EnvAction, Observation, PreferencePair, Proposal, Sample, Task, Trajectory
 
 
-def blended_value(mean_value: float, critic_value: float, alpha: float) -> float:
-    """Q = alpha * W/N + (1 - alpha) * critic_value, all in reward units; alpha = 1 leaves the critic out.
+def blended_values(tree: TreeRecord, alpha: float) -> list[float]:
+    """`[n]`: Q = alpha * W/N + (1 - alpha) * critic_value of each node, in reward units; 1 leaves the critic out.
+
+    Where the critic gave all children of a node one value, it told nothing, and alpha is 1 (ours).
 
     Raises:
         ValueError: if alpha is outside [0, 1].
@@ -32,18 +34,12 @@ def blended_value(mean_value: float, critic_value: float, alpha: float) -> float
     """
     if not 0.0 <= alpha <= 1.0:
         raise ValueError(f"alpha must be in [0, 1]; got {alpha}")
-    return alpha * mean_value + (1.0 - alpha) * critic_value
-
-
-def blended_values(tree: TreeRecord, alpha: float) -> list[float]:
-    """`[n]`: the `blended_value` of each node. Where the critic gave all children of a node one value, it told nothing,
-    and alpha is 1 (ours)."""
     low, high = np.full(len(tree), np.inf), np.full(len(tree), -np.inf)
     np.minimum.at(low, tree.parent[1:], tree.critic_value[1:])
     np.maximum.at(high, tree.parent[1:], tree.critic_value[1:])
-    told = (low < high)[tree.parent]
-    values = zip(tree.mean_value.tolist(), tree.critic_value.tolist(), told.tolist(), strict=True)
-    return [blended_value(mean, critic, alpha if ranked else 1.0) for mean, critic, ranked in values]
+    weight = np.where((low < high)[tree.parent], alpha, 1.0)
+    found: list[float] = (weight * tree.mean_value + (1.0 - weight) * tree.critic_value).tolist()
+    return found
 
 
 class WeighedPair(NamedTuple):
@@ -229,11 +225,7 @@ def success_steps(trajectory: Trajectory) -> list[int]:
 
 
 def tree_success_samples(tree: TreeRecord) -> list[Sample]:
-    """The actions on a tree's paths to success, each once. Leaves out the same actions as `success_samples`.
-
-    Returns:
-        Samples in node order. If two siblings both lead to success, both are included.
-    """
+    """The actions on a tree's paths to success, each once, in node order, without those `success_samples` leaves out."""
     return [_sample(tree, node) for node in tree_success_nodes(tree)]
 
 
@@ -294,11 +286,9 @@ def _proposal(tree: TreeRecord, node: int) -> Proposal:
 
 def _comparable(tree: TreeRecord, chosen: int, rejected: int) -> bool:
     first, second = (_proposal(tree, node).action.env_action for node in (chosen, rejected))
-    if first is None and second is None:
-        return False
-    if first == second:
+    if first == second and first is not None:
         raise ValueError(f"siblings must be different env_actions; got '{first}' at nodes {chosen} and {rejected}")
-    return True
+    return first != second
 
 
 def _task_key(task: Task) -> tuple[str, int]:

@@ -17,7 +17,7 @@ from typing import Any, cast
 from agentq import envs
 from agentq.envs import own
 from agentq.envs.explore import plausible
-from agentq.envs.promises import NEEDS_MOVES, OPTIONAL, PROMISES, Advised, Case, NotOffered, Sessions
+from agentq.envs.promises import NEEDS_MOVES, OPTIONAL, PROMISES, Advised, Case, NotOffered, SessionPool
 from agentq.envs.protocol import SiteEnv
 from agentq.errors import AgentqError, ConfigError, EnvError
 from agentq.types import EnvAction, Split, StepResult, Task
@@ -48,7 +48,7 @@ class Finding:
 
 def check(name: str, num_tasks: int) -> Iterator[Finding]:
     """Findings for every promise on the first `num_tasks` training tasks. Raises ConfigError for an unknown name."""
-    with closing(Sessions(lambda: envs.make(name))) as sessions:
+    with closing(SessionPool(lambda: envs.make(name))) as sessions:
         with sessions.take(1):
             pass  # an unknown name, or a server that is not there
         try:
@@ -82,7 +82,7 @@ def _hold(promise: Callable[[Case], None], cases: list[Case]) -> Finding:
     return Finding(words, True)
 
 
-def _differ(name: str, num_tasks: int, sessions: Sessions) -> Finding:
+def _differ(name: str, num_tasks: int, sessions: SessionPool) -> Finding:
     """Whether tasks differ by instruction and first page, for as long as `ELSEWHERE_S / 10`."""
     words, until = "Tasks differ, within a split and between splits.", time.monotonic() + ELSEWHERE_S / 10
     shown: dict[Split, list[tuple[str, str]]] = {Split.TRAIN: [], Split.VALIDATION: [], Split.TEST: []}
@@ -128,7 +128,7 @@ def _hold_elsewhere(name: str, num_tasks: int) -> Finding:
 def walks(name: str, num_tasks: int) -> list[dict[str, Any]]:
     """Instructions of the first tasks, and fingerprints of the pages on a walk through each."""
     found = []
-    with closing(Sessions(lambda: envs.make(name))) as sessions:
+    with closing(SessionPool(lambda: envs.make(name))) as sessions:
         for task in envs.tasks(name, Split.TRAIN, num_tasks):
             case, row = _case(name, task, sessions), {"seed": task.seed, "instruction": task.instruction}
             with sessions.take(1) as (env,):
@@ -137,7 +137,7 @@ def walks(name: str, num_tasks: int) -> list[dict[str, Any]]:
     return found
 
 
-def _case(name: str, task: Task, sessions: Sessions) -> Case:
+def _case(name: str, task: Task, sessions: SessionPool) -> Case:
     """A task with the expert's actions that do not end it, or with those of a random walk if there is no expert."""
     rng, actions, accepted = random.Random(task.seed), list[EnvAction](), 0
     try:

@@ -32,8 +32,8 @@ class Advised(Exception):
     """What search can live with, and the message says what it costs."""
 
 
-class Sessions:
-    """Sessions that promises take in turn, as search does: to open one may start a browser or a server."""
+class SessionPool:
+    """SessionPool that promises take in turn, as search does: to open one may start a browser or a server."""
 
     def __init__(self, make: Callable[[], Env]) -> None:
         self.make = make
@@ -68,7 +68,7 @@ class Sessions:
 class Case:
     """A task, and actions that do not end its episode."""
 
-    sessions: Sessions
+    sessions: SessionPool
     task: Task
     actions: list[EnvAction]
     accepted: int = 0  # actions without an error kind, with one that ended the walk
@@ -231,7 +231,7 @@ NEEDS_MOVES = (repeats, restores, forks, pays)  # tell nothing of a world in whi
 
 def check_env(make: Callable[[], Env], task: Task, actions: list[EnvAction]) -> None:
     """Raises AssertionError naming the broken promise. `actions` must not end the episode."""
-    with closing(Sessions(make)) as sessions:
+    with closing(SessionPool(make)) as sessions:
         for promise in CORE:
             with suppress(NotOffered):
                 promise(Case(sessions, task, actions))
