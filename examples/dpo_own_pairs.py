@@ -9,6 +9,8 @@ PAIRS = [  # prompt, the better answer, the worse one
     ("What is 2 + 3?", "5.", "It depends on what you mean by +."),
 ]
 
+if len(sys.argv) != 3:
+    sys.exit(__doc__)
 learner = agentq.Learner.from_checkpoint(sys.argv[1], learning_rate=1e-4)
 pairs = [agentq.PreferencePair.from_text(*texts, learner.tokenizer) for texts in PAIRS]
 for _ in range(5):

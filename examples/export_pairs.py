@@ -7,6 +7,8 @@ from transformers import AutoTokenizer
 
 import agentq
 
+if len(sys.argv) != 4:
+    sys.exit(__doc__)
 run, stage, checkpoint = sys.argv[1:]
 tokenizer = AutoTokenizer.from_pretrained(checkpoint)
 with agentq.RunStore.read(run) as store:

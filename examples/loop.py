@@ -26,6 +26,8 @@ class Buttons:  # press one of four buttons
         return {"text": self.page, "reward": float(won), "success": won, "terminated": command == "CLICK"}
 
 
+if len(sys.argv) != 3:
+    sys.exit(__doc__)
 base, new = sys.argv[1:]
 found = [agentq.search(Buttons, task, base, temperature=1.0) for task in range(32)]
 pairs = [pair for result in found for pair in result.pairs()]  # of two actions on a page, the better and the worse

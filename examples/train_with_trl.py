@@ -6,6 +6,8 @@ import torch
 from datasets import load_dataset
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
+if len(sys.argv) != 4:
+    sys.exit(__doc__)
 file, checkpoint, out = sys.argv[1:]
 rows = load_dataset("json", data_files=file, split="train")
 Config, Trainer = (DPOConfig, DPOTrainer) if "chosen" in rows.column_names else (SFTConfig, SFTTrainer)

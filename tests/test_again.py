@@ -141,6 +141,20 @@ def test_a_fork_keeps_finished_rounds_and_applies_settings_to_the_next(made: Pat
     assert words == ["train", "agent_q", "--train.learning_rate=1e-6", "--run.num_rounds=3"]
 
 
+def test_a_fork_of_a_finished_run_names_a_command_that_does_something(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(name: str, *words: str) -> str:
+        assert main(["fork", str(made), "--out", str(tmp_path / name), *words]) == 0
+        return capsys.readouterr().out.strip().rpartition(str(tmp_path / name))[2]
+
+    assert told("unfinished") == ""
+    with RunStore.open(made, CONFIG) as store:
+        note_finished(store)
+    assert told("same") == told("other", "--search.c_exp=2") == " --run.num_rounds 2"
+    assert told("more", "--run.num_rounds=3") == told("again", "--learn-again") == ""
+
+
 def test_a_fork_that_learns_again_keeps_what_the_first_round_collected(made: Path, tmp_path: Path) -> None:
     with RunStore.open(made, CONFIG) as store:
         store.set_note("base/eval", {"finished": True})

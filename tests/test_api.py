@@ -89,7 +89,7 @@ def test_two_classes_of_one_name_stay_apart() -> None:
 
 
 def test_search_takes_models_by_name_and_as_policies(base: Path) -> None:
-    named = agentq.search("booking", 3, base, critic=base, num_iterations=2, num_proposals=3)
+    named = agentq.search("booking", 3, "embedded", critic="embedded", num_iterations=2, num_proposals=3)
     policy = ModelPolicy(TransformersEngine(base))
     given = agentq.search("booking", envs.task("booking", "train", 3), policy, num_iterations=2, num_proposals=3)
     assert named.tree.task == given.tree.task
@@ -231,6 +231,26 @@ def test_search_has_the_defaults_of_the_settings() -> None:
         (lambda: agentq.search(dict, 0, both), ConfigError, "must make an environment with the method reset(seed)"),
         (lambda: agentq.search(Count, -1, both), ConfigError, "task seed must be in [0, 4000000000); got -1"),
         (lambda: agentq.search(Count, 0, 7), ConfigError, "or the name of a model; got int"),
+        (
+            lambda: agentq.search(Count, 0, lambda h: ["STOP"]),  # type: ignore[misc, arg-type]
+            ConfigError,
+            "policy must be a Policy, a function (history, k) -> texts, or the name of a model; got a function of (h)",
+        ),
+        (
+            lambda: agentq.search(Count, 0, both, critic=lambda a: [0.5]),  # type: ignore[misc, arg-type]
+            ConfigError,
+            "or the name of a model; got a function of (a)",
+        ),
+        (
+            lambda: agentq.search(Count, 0, both, iterations=3),  # type: ignore[call-arg]
+            TypeError,
+            "search() got an unexpected keyword argument 'iterations'; did you mean 'num_iterations'?",
+        ),
+        (
+            lambda: agentq.evaluate(both),  # type: ignore[call-arg]
+            TypeError,
+            "evaluate() missing a required argument: 'env'",
+        ),
         (lambda: agentq.search(Count, 0, "no/such/place/at/all"), ModelError, "which does not exist"),
         (
             lambda: agentq.search(Count, 0, both, num_proposals=0),
@@ -247,6 +267,16 @@ def test_search_has_the_defaults_of_the_settings() -> None:
         (lambda: agentq.search(both, 0, Count), ConfigError, "env must be an environment, or made without arguments;"),
         (lambda: agentq.search(Count, "x", both), ConfigError, "task must be a Task or an integer, its seed; got 'x'"),
         (lambda: agentq.train("rft", out="never", run=3), ConfigError, "run must be a dict of settings; got 3"),
+        (
+            lambda: agentq.train("rft", out="never", rounds=2),
+            ConfigError,
+            "rounds must be a dict of settings; got 2: write run={'num_rounds': 2}",
+        ),
+        (
+            lambda: agentq.train("rft", out="never", lr=1e-4),
+            ConfigError,
+            "lr must be a dict of settings; got 0.0001: write train={'learning_rate': 0.0001}",
+        ),
         (lambda: agentq.search(Count, 0, both, critic=7), ConfigError, "(history, actions) -> scores, or the name"),
         (
             lambda: agentq.search(Count, 0, both, critic=lambda h, a: [0.5]),

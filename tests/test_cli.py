@@ -112,6 +112,8 @@ def test_cli_refuses_settings_where_none_are_taken(
 
 def test_cli_says_what_is_no_run_directory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert failure(capsys, "report", tmp_path) == f"{tmp_path} must be a run directory; it has no config.json"
+    for words in (["compare", tmp_path / "no"], ["view", tmp_path / "no"], ["resume", tmp_path / "no"]):
+        assert failure(capsys, *words) == f"{tmp_path / 'no'} must be a run directory; it does not exist"
     (tmp_path / "letter.txt").write_text("keep me")
     message = f"{tmp_path} must be empty or a run directory; it holds letter.txt and no config.json"
     assert failure(capsys, "ladder", "--run.out", tmp_path) == message
@@ -201,7 +203,8 @@ def test_cli_help_loads_nothing_heavy_and_is_fast() -> None:
 
 def test_cli_settings_lists_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["settings"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first.startswith("every setting, with its default in agentq demo, or else in the first command or recipe")
     assert {line.split()[0][2:] for line in lines} == {s.key for model in COMMANDS.values() for s in settings(model)}
     assert len({line.split()[0] for line in lines}) == len(lines)
     for name, model in (("ladder", Ladder), ("loop", COMMANDS["train loop"])):
@@ -277,8 +280,25 @@ def test_cli_help_of_train_says_how_to_list_the_settings_of_a_recipe(capsys: pyt
         (["eval", "x", "--num_tasks=3"], "no option --num_tasks of agentq eval; did you mean --eval.num_tasks?"),
         (
             ["train", "rft", "--num_tasks", "3"],
-            "no option --num_tasks of agentq train; did you mean --run.num_tasks or --eval.num_tasks or "
-            "--rft.num_tasks?",
+            "no option --num_tasks of agentq train; did you mean --run.num_tasks or --eval.num_tasks?",
+        ),
+        (
+            ["train", "rft", "--lr", "1e-4"],
+            "no option --lr of agentq train; did you mean --train.learning_rate?",
+        ),
+        (["train", "rft", "--rounds=2"], "no option --rounds of agentq train; did you mean --run.num_rounds?"),
+        (["train", "rft", "--batch=2"], "no option --batch of agentq train; did you mean --train.batch_size?"),
+        (
+            ["eval", "x", "--search", "--eval.chosen_by=judge"],
+            "command line: eval.chosen_by must be 'oracle', 'value', 'majority', 'best_of_n' or 'all'; got 'judge'",
+        ),
+        (
+            ["train", "rft", "--train.lr=1e-4"],
+            "command line: unknown key 'train.lr'; did you mean 'train.learning_rate'?",
+        ),
+        (
+            ["train", "agent_q", "--search.k=3"],
+            "command line: unknown key 'search.k'; did you mean 'search.num_proposals'?",
         ),
         (["eval", "x", "--eval.tasks=3"], "command line: unknown key 'eval.tasks'; did you mean 'eval.num_tasks'?"),
         (

@@ -162,9 +162,23 @@ def test_a_checkpoint_that_is_not_there_is_refused_without_loading(tmp_path: Pat
         (f"vllm:{tmp_path / 'no'}", "which does not exist"),
         (tmp_path / "file", "which is a file"),
         (tmp_path, "which has no config.json"),
+        (Path("gpt-4o-mini"), "must follow its address, https://HOST/v1#gpt-4o-mini; got gpt-4o-mini"),
     ):
         with pytest.raises(ModelError, match=message):
             check_checkpoint(name)
+
+
+def test_a_run_given_as_a_model_is_answered_with_its_checkpoints(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    RunStore.open(run, {}).close()
+    with pytest.raises(ModelError, match=rf"got {run}, a run directory; its checkpoints are none yet$"):
+        check_checkpoint(run)
+    for name, file in (("rft", "config.json"), ("rft", "generation_config.json"), ("lora", "adapter_config.json")):
+        (run / "checkpoints" / name).mkdir(exist_ok=True)
+        (run / "checkpoints" / name / file).touch()
+    found = f"its checkpoints are {run / 'checkpoints' / 'lora'}, {run / 'checkpoints' / 'rft'}$"
+    with pytest.raises(ModelError, match=found):
+        check_checkpoint(run)
 
 
 def test_report_goes_where_it_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

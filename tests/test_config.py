@@ -26,7 +26,7 @@ def test_load_puts_the_command_line_over_the_environment_over_the_file_over_the_
     with pytest.raises(ConfigError, match=r"environment: pairs.alpha must be less than or equal to 1; got '2'"):
         load(Ladder, "ladder")
     monkeypatch.setenv("AGENTQ_PAIRS__ALPHA", "1")
-    with pytest.raises(ConfigError, match=r"environment: settings must be ones that agentq eval reads; got search.num"):
+    with pytest.raises(ConfigError, match=r"environment: agentq eval does not read search.num"):
         load(EvalCommand, "eval")
 
 
@@ -96,8 +96,8 @@ def test_load_names_what_is_wrong_in_a_file(tmp_path: Path, text: str, message: 
         (f"--run.seed={1 << 32}", "command line: run.seed must be less than 4294967296; got '4294967296'"),
         (
             "--policy_gradient.kl_weight=1",
-            "command line: settings must be ones that agentq ladder reads; got policy_gradient.kl_weight, "
-            "read by agentq train reinforce, agentq train rloo, agentq train loop and 11 more",
+            "command line: agentq ladder does not read policy_gradient.kl_weight; "
+            "it is read by agentq train reinforce, agentq train rloo, agentq train loop and 11 more",
         ),
     ],
 )
@@ -125,7 +125,7 @@ def test_settings_that_a_command_does_not_read_are_refused(tmp_path: Path) -> No
     ):
         with pytest.raises(ConfigError) as error:
             load(Rft, "train rft", *file_and_words)
-        message = "settings must be ones that agentq train rft reads; got rft.num_tasks, read by agentq demo, agentq "
+        message = "agentq train rft does not read rft.num_tasks; it is read by agentq demo, agentq "
         message += "ladder"
         assert str(error.value) == f"{source}: {message}"
 

@@ -177,7 +177,17 @@ def written(folder: Path, **methods: str) -> str:
         (
             {"step": GOOD["step"].replace("'terminated'", "'done'")},
             ConfigError,
-            "got the unknown field 'done'; its fields are text, url, reward, terminated, truncated, success",
+            "got the unknown field 'done'; did you mean 'terminated'?",
+        ),
+        (
+            {"step": GOOD["step"].replace("'terminated'", "'zzz'")},
+            ConfigError,
+            "got the unknown field 'zzz'; its fields are text, url, reward, terminated, truncated, success",
+        ),
+        (
+            {"step": "def step(self, c, e, t): return 'page', 0.0, True, {}"},
+            ConfigError,
+            'got a tuple in place of {"text": .., "reward": .., "terminated": .., "success": ..}',
         ),
         ({"step": "async " + GOOD["step"]}, ConfigError, "whose step is a plain function; got a coroutine: write def"),
         (
@@ -194,7 +204,11 @@ def written(folder: Path, **methods: str) -> str:
             "got success: must be true or false, or 0 or 1, not 2",
         ),
         ({"more": "max_steps = 0"}, ConfigError, "max_steps: input should be greater than or equal to 1"),
-        ({"reset": "def reset(self, seed): return 'page'"}, ConfigError, "reset must return what docs/protocol.md"),
+        (
+            {"reset": "def reset(self, seed): return 'page'"},
+            ConfigError,
+            'reset must return what docs/protocol.md names; got a str in place of {"instruction": .., "text": ..}',
+        ),
         ({"step": "def step(self, c, e, t): return {'txt': ''}"}, ConfigError, "got text: field required"),
         ({"step": "def step(self, c, e, t): return {}['x']"}, ConfigError, "FILE:3: KeyError: 'x' (AGENTQ_TRACEBACK=1"),
         ({"reset": "def reset(self, seed): 1 / 0"}, EnvError, "FILE:2: ZeroDivisionError: division by zero (AG"),
@@ -211,6 +225,19 @@ def test_a_wrong_class_is_told_in_one_line(methods: dict[str, str], error: type,
         env.step(UP)
     file = name.rpartition(":")[0]
     assert said.replace("FILE", file) in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_a_file_alone_is_answered_with_what_is_in_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(tmp_path).rpartition(":")[0]
+    said = f"an environment must be FILE.py:FUNCTION; got {file}: write {file}:Own or {file}:make"
+    assert main(["env", "check", file]) == 2
+    assert capsys.readouterr().err == f"agentq: {said}\n"
+    Path(file).write_text("class Own(\n")
+    for unread in (file, "nothere.py"):
+        with pytest.raises(ConfigError) as raised:
+            envs.make(unread)
+        assert str(raised.value) == f"an environment must be FILE.py:FUNCTION; got {unread}"
+    assert envs.make(registered(Plain, "mine.py")).name == "mine.py"
 
 
 def _task(name: str) -> Any:
@@ -314,7 +341,7 @@ def test_names_are_checked_and_listed() -> None:
     registered(Count, "warehouse")
     with pytest.raises(ConfigError, match="no environment 'warehoose'; did you mean 'warehouse'"):
         envs.make("warehoose")
-    with pytest.raises(ConfigError, match=r"known: .*, warehouse, miniwob/PAGE, NAME@HOST:PORT, FILE\.py:FUNCTION"):
+    with pytest.raises(ConfigError, match=r"known: .*, warehouse, webarena:FILE, FILE\.py:FUNCTION, NAME@"):
         envs.make("zzz")
 
 
@@ -495,6 +522,7 @@ def test_the_check_says_what_it_could_not_try_and_what_fails_in_a_loop(tmp_path:
     assert found.count(UNTRIED) == 2  # repeats and pays; it has no way back, and is in this process alone
     broken = [each for each in check(registered(Looped, "looped"), 1) if each.holds is False]
     assert len(broken) == 1 and "asyncio.run() cannot be called from a running event loop" in broken[0].said
+    assert broken[0].said.endswith("; give the class `blocking = True`")
     chatty = written(tmp_path, reset=GOOD["reset"].replace("return", "print('begun'); return"))
     assert [each.said for each in check(chatty, 1) if each.promise.startswith("Another process")] == [""]
 

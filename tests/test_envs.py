@@ -24,8 +24,8 @@ GOLDEN = Path(__file__).parent / "golden"
 STOP = EnvAction(Command.STOP)
 SITES = [*envs.names(), "booking/several"]
 KNOWN = (
-    "booking, shop, booking/several, chromium/booking, chromium/shop, chromium/booking/several, miniwob/PAGE, "
-    "NAME@HOST:PORT, FILE.py:FUNCTION"
+    "booking, shop, chromium/booking, chromium/shop, booking/several, apps, appworld@ADDRESS, gymnasium/ID, "
+    "miniwob/PAGE, suite/APP.TASK, webarena:FILE, FILE.py:FUNCTION, NAME@ADDRESS"
 )
 
 
@@ -173,6 +173,10 @@ def test_registry_errors_are_one_line_with_the_nearest_name() -> None:
     errors: dict[str, Callable[[], object]] = {
         "no environment 'bookin'; did you mean 'booking'?": lambda: envs.make("bookin"),
         f"no environment 'zzz'; known: {KNOWN}": lambda: envs.expert("zzz"),
+        "no environment 'suit/todo.one'; did you mean 'suite/todo.one'?": lambda: envs.make("suit/todo.one"),
+        "no environment 'chromium/boking/several'; did you mean 'chromium/booking/several'?": lambda: envs.make(
+            "chromium/boking/several"
+        ),
         "no split 'trian'; did you mean 'train'?": lambda: envs.task("shop", "trian", 0),
         "task index must be in [0, 1000000000); got -1": lambda: envs.task("shop", "train", -1),
         "task seed must be in [0, 4000000000); got 4000000000": lambda: envs.task_from_seed("shop", 4_000_000_000),

@@ -46,6 +46,17 @@ def test_a_first_script_is_under_twenty_lines(name: str) -> None:
     assert not re.findall(r"^\s*from agentq\.|^\s*import agentq\.", text, re.MULTILINE), "the root has all it needs"
 
 
+@pytest.mark.parametrize("name", ["dpo_own_pairs", "evaluate_checkpoint", "export_pairs", "loop", "train_with_trl"])
+def test_a_script_without_arguments_says_what_it_takes(name: str) -> None:
+    if name == "train_with_trl":
+        pytest.importorskip("trl")
+    done = subprocess.run(
+        [sys.executable, f"examples/{name}.py"], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert f": python examples/{name}.py " in done.stderr.splitlines()[0]
+
+
 def test_search_your_own_environment_with_your_own_model() -> None:
     printed = run("search_own_env")
     assert "solved in 3 steps" in printed and "success" in printed
@@ -93,7 +104,7 @@ def test_export_the_pairs_of_a_run(base: Path, tmp_path: Path) -> None:
 @pytest.mark.rest
 def test_evaluate_a_checkpoint(base: Path) -> None:
     printed = run("evaluate_checkpoint", base)
-    assert re.match(r"\d+ of 20 tasks \(\d+\.\d %, 95 % interval \d+\.\d - \d+\.\d\)\n(solved|failed) in ", printed)
+    assert re.match(r"\d+ of 20 tasks \(\d+\.\d %, 95 % interval \d+\.\d - \d+\.\d\)\n(solved|failed) after ", printed)
 
 
 @pytest.mark.rest

@@ -82,6 +82,8 @@ def test_text_picture_says_what_is_searched_completely(tree: TreeRecord) -> None
     ]
     tree.flags, tree.visit_count = np.full(8, EXHAUSTED), np.minimum(tree.visit_count, 1)
     assert text_picture(tree).splitlines()[1] == "1 rollout, 8 nodes, solved in 2 steps, searched completely"
+    tree.success[1] = True
+    assert text_picture(tree).splitlines()[1] == "1 rollout, 8 nodes, solved in 1 step, searched completely"
 
 
 def test_text_picture_keeps_the_best_path_and_the_most_visited(tree: TreeRecord) -> None:

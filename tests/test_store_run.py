@@ -177,7 +177,7 @@ def test_a_missing_file_is_named(run: Path, missing: str, writer: bool) -> None:
 
 
 def test_read_refuses_what_is_no_run(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"must be a run directory; it has no config.json"):
+    with pytest.raises(StoreError, match=r"must be a run directory; it does not exist"):
         RunStore.read(tmp_path / "nowhere")
 
 

@@ -38,7 +38,7 @@ def test_train_is_the_run_of_the_command(base: Path, tmp_path: Path) -> None:
 def test_train_refuses_in_one_line(base: Path, tmp_path: Path) -> None:
     for settings, message in (
         ({"search": {"c_expl": 1}}, "agentq.train: unknown key 'search.c_expl'"),
-        ({"pairs": {"alpha": 0.5}}, "settings must be ones that agentq train sft reads; got pairs.alpha"),
+        ({"pairs": {"alpha": 0.5}}, "agentq train sft does not read pairs.alpha"),
         ({"eval": {"num_tasks": 0}}, "eval.num_tasks must be greater than or equal to 1; got 0"),
     ):
         with pytest.raises(ConfigError, match=message):

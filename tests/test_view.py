@@ -322,7 +322,7 @@ def test_the_server_weighs_pairs_when_training_takes_them_and_then_keeps_them(
         assert json.loads(zlib.decompress(get(server, "data/tree0")[1]))["pairs"] == []
         store.set_note("search", {"pairs": PAIRS})
         first = index(server)
-        assert [item["pairs"] for item in first["items"]] == [2, 1] and weighed == [0, 1]
+        assert [item["pairs"] for item in first["items"]] == [5, 3] and weighed == [0, 1]
         store.set_note("other", {})
         assert index(server)["items"] == first["items"] and weighed == [0, 1]
         answers = [get(server, f"data/tree{number}")[1] for number in (0, 1, 0, 1)]

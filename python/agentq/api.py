@@ -22,8 +22,9 @@ from agentq.critics.protocol import Critic
 from agentq.critics.ranker import LLMRanker
 from agentq.envs import own
 from agentq.envs.calls import close, session
+from agentq.envs.contract import takes
 from agentq.envs.protocol import BROKEN_IN_A_ROW, Env
-from agentq.errors import ConfigError, require
+from agentq.errors import ConfigError, did_you_mean, require
 from agentq.model_settings import CriticSettings
 from agentq.policies.engine_names import MODEL, check_checkpoint, make_engine, read_name
 from agentq.policies.function_policy import Answer, FunctionPolicy
@@ -44,7 +45,6 @@ Model = Policy | Answer | str | Path
 """A `Policy`; a function `(history, k) -> up to k texts`, plain or async; or a model's name as on the command line:
 a checkpoint's directory, `http://HOST:PORT/v1#MODEL`. A named model is loaded for one call and closed at its end."""
 
-
 Ranker = Critic | Score | str | Path | None
 
 
@@ -62,9 +62,15 @@ instance. An instance is a single session: episodes take turns in it."""
 
 def _blocking(name: str, wait: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
     """The blocking twin of a coroutine function."""
+    signature = inspect.signature(wait)
 
     @functools.wraps(wait)
     def twin(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as error:
+            meant = [did_you_mean(word, signature.parameters) for word in kwargs if word not in signature.parameters]
+            raise TypeError(f"{name}() {error}{''.join(meant[:1])}") from None
         return wait_for(wait(*args, **kwargs))
 
     twin.__name__ = twin.__qualname__ = name
@@ -155,8 +161,7 @@ async def evaluate_async(
         n: number of tasks, at least 1: the first n of the split.
         split: "test", "validation" or "train".
         temperature: sampling temperature; 0 is greedy.
-        repeat_temperature: temperature for resampling an action identical to the previous one; 0
-            disables.
+        repeat_temperature: temperature for resampling an action identical to the previous one; 0 disables.
         max_new_tokens: limit per action of a policy given by name, with any thinking before it.
         seed: seed of all random choices.
         in_flight: largest number of concurrent episodes; the environment's sessions limit it further.
@@ -210,9 +215,9 @@ class _World:
                 "env must be a name, a class with reset(seed) and step(command, element, text), a function that makes "
                 f"one, or one that is made; got {type(env).__name__}"
             )
-        if _takes(step, 3):
+        if takes(step, 3):
             return cls("", own.given(env))
-        if not _takes(step, 1) or not all(hasattr(env, name) for name in ("name", "max_steps")):
+        if not takes(step, 1) or not all(hasattr(env, name) for name in ("name", "max_steps")):
             raise ConfigError(
                 "env must have step(command, element, text), or step(env_action), name and max_steps as an agentq Env; "
                 f"got {type(env).__name__}; agentq.envs.gym_world.GymWorld(env) makes one of Gymnasium's"
@@ -243,15 +248,9 @@ class _World:
                 await close(self.given)  # what it made of the instance, which stays open
 
 
-def _takes(step: Callable[..., Any], n: int) -> bool:
-    """Whether a function takes `n` arguments."""
-    try:
-        inspect.signature(step).bind(*range(n))
-    except TypeError:
-        return False
-    except ValueError:  # it is not written in Python
-        pass
-    return True
+def _got(model: object) -> str:
+    """What was given in place of a model."""
+    return f"a function of {inspect.signature(model)}" if inspect.isroutine(model) else type(model).__name__
 
 
 @asynccontextmanager
@@ -276,26 +275,24 @@ async def _models(policy: Model, critic: Ranker, max_new_tokens: int) -> AsyncIt
             chosen = ModelPolicy(await engine(policy), max_new_tokens=max_new_tokens)
         elif hasattr(policy, "propose"):
             chosen = cast(Policy, policy)
-        elif callable(policy):
+        elif callable(policy) and takes(policy, 2):
             chosen = FunctionPolicy(policy)
         else:
             raise ConfigError(
-                "policy must be a Policy, a function (history, k) -> texts, or the name of a model; "
-                f"got {type(policy).__name__}"
+                f"policy must be a Policy, a function (history, k) -> texts, or the name of a model; got {_got(policy)}"
             )
         ranker: Critic | None
         if isinstance(critic, str | Path):
-            ranker = LLMRanker(
-                await engine(critic), max_new_tokens=max(CriticSettings().max_new_tokens, max_new_tokens)
-            )
+            most = max(CriticSettings().max_new_tokens, max_new_tokens)
+            ranker = LLMRanker(await engine(critic), max_new_tokens=most)
         elif critic is None or hasattr(critic, "rank"):
             ranker = cast(Critic | None, critic)
-        elif callable(critic):
+        elif callable(critic) and takes(critic, 2):
             ranker = FunctionCritic(critic)
         else:
             raise ConfigError(
                 "critic must be a Critic, a function (history, actions) -> scores, or the name of a model; "
-                f"got {type(critic).__name__}"
+                f"got {_got(critic)}"
             )
         yield chosen, ranker
     finally:

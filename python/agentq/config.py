@@ -19,6 +19,7 @@ from agentq.run_settings import Run
 
 Selection = Literal["ucb1", "uct", "puct", "best_first", "gumbel", "thompson_gaussian", "thompson_beta"]
 SCORES = ("ucb1", "uct", "puct")  # rules that score actions by Q and a bonus
+SYNONYMS = {"lr": "learning_rate", "bs": "batch_size", "k": "num_proposals", "rollouts": "num_iterations"}
 GO_WIDER = ("thompson_gaussian", "thompson_beta")  # rules that add children to a node
 
 

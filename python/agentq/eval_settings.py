@@ -70,7 +70,7 @@ class EvalRungs(Eval, EvalSearch):
 class EvalWays(EvalSearch):
     """Measuring with search at test time, by one way to choose or by all."""
 
-    chosen_by: ChosenBy | Literal["all"] = Field(default="oracle", description=f"{CHOSEN}; all: a row for each.")
+    chosen_by: Literal[ChosenBy, "all"] = Field(default="oracle", description=f"{CHOSEN}; all: a row for each.")
 
 
 def check_calls(max_calls: int, leaves_in_flight: int) -> None:

@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from agentq import envs
+from agentq.config import SYNONYMS
 from agentq.errors import ConfigError, require
+from agentq.recipes.load import settings
+from agentq.recipes.settings import RECIPES, Training
 from agentq.results import Rungs
 
 
@@ -49,10 +52,19 @@ def train(
         envs.register(env, made)
     for section, values in sections.items():
         if not isinstance(values, Mapping):
-            raise ConfigError(f"{section} must be a dict of settings; got {values!r:.40}")
+            raise ConfigError(_no_section(str(recipe), section, values))
     given = {**sections, "run": {**sections.get("run", {}), "env": env, "out": str(out)}}
     inputs = run.Inputs(given, base=str(base) if base else None, clean=clean, source="agentq.train")
     return Rungs(run.train(str(recipe), inputs).rows)
+
+
+def _no_section(recipe: str, name: str, value: object) -> str:
+    """What is wrong with a keyword, with `write run={'num_rounds': 2}` if it is or resembles a setting's name."""
+    wanted = (name, f"num_{name}", SYNONYMS.get(name))
+    keys = [setting.key.partition(".") for setting in settings(RECIPES.get(recipe, Training))]
+    found = [f"{section}={{'{own}': {value!r:.40}}}" for section, _, own in keys if own in wanted]
+    more = f": write {' or '.join(found)}" if found else ""
+    return f"{name} must be a dict of settings; got {value!r:.40}{more}"
 
 
 async def train_async(

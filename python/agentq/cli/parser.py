@@ -47,7 +47,8 @@ class Subcommand(NamedTuple):
         if unknown and unknown[0].startswith("-"):
             options = [name for names, _ in self.arguments for name in names]
             option = unknown[0].partition("=")[0]
-            raise ConfigError(f"no option {option} of {called}{self._meant(option) or did_you_mean(option, options)}")
+            meant = self._meant(option, vars(args).get("recipe")) or did_you_mean(option, options)
+            raise ConfigError(f"no option {option} of {called}{meant}")
         if unknown and self.takes_settings:
             raise ConfigError(f"command line: settings must be written --section.key value; got '{unknown[0]}'")
         if unknown:
@@ -56,18 +57,20 @@ class Subcommand(NamedTuple):
             raise ConfigError(f"{called} takes no settings; got '--{next(iter(given))}': leave it out")
         return args
 
-    def _meant(self, option: str) -> str:
-        """`; did you mean --run.num_tasks?` for an option that is a setting's name; else nothing."""
+    def _meant(self, option: str, recipe: str | None) -> str:
+        """`; did you mean --run.num_tasks?` for an option that is or resembles a setting's name; else nothing."""
         if not self.takes_settings:
             return ""
+        from agentq.config import SYNONYMS
         from agentq.recipes.find import listing
         from agentq.recipes.settings import COMMANDS as READ
 
         name = option.lstrip("-").replace("-", "_")
-        found = [
-            f"--{s.key}" for s in listing(self.name if self.name in READ else None) if s.key.partition(".")[2] == name
-        ]
-        return f"; did you mean {' or '.join(found)}?" if found else ""
+        command = f"{self.name} {recipe}" if recipe else self.name
+        keys = {f"--{s.key}": s.key.partition(".")[2] for s in listing(command if command in READ else None)}
+        found = [key for key, own in keys.items() if own in (name, f"num_{name}", SYNONYMS.get(name))]
+        found = found or [key for key, own in keys.items() if len(name) > 3 and name in own]
+        return f"; did you mean {' or '.join(found)}?" if 0 < len(found) <= 3 else ""
 
     def parser(self) -> ArgumentParser:
         """The parser of the command's own arguments."""

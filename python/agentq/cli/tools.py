@@ -11,6 +11,10 @@ from agentq.cli.parser import CONFIG, JSON, MODEL, argument, command, say, setti
 from agentq.errors import ConfigError
 
 NAME = argument("name", nargs="?", metavar="COMMAND", help="demo, ladder, train, eval, run, or a recipe; default: all")
+EVERY = (
+    "every setting, with its default in agentq demo, or else in the first command or recipe that reads it; "
+    "agentq settings COMMAND lists those of a command or recipe"
+)
 OF = argument("recipe", nargs="?", metavar="RECIPE", help="the recipe of train")
 
 
@@ -23,7 +27,8 @@ def show_settings(args: Namespace) -> int:
     if args.name != "train" and args.recipe is not None:
         raise ConfigError(f"agentq settings {args.name} takes no '{args.recipe}'; only train has a recipe")
     rows = listing(args.recipe or args.name, args.config, args.settings)
-    return say(args, {s.key: s.default for s in rows}, "\n".join(map(setting_line, rows)))
+    lines = [] if args.name else [EVERY]
+    return say(args, {s.key: s.default for s in rows}, "\n".join([*lines, *map(setting_line, rows)]))
 
 
 FAMILY = argument("family", nargs="?", default="", metavar="FAMILY", help="chromium, miniwob or suite: all its names")
@@ -31,24 +36,9 @@ FAMILY = argument("family", nargs="?", default="", metavar="FAMILY", help="chrom
 
 @command("envs", "list the environments that --env takes", FAMILY, JSON)
 def list_envs(args: Namespace) -> int:
-    from agentq import envs, plugins
+    from agentq import envs
 
-    found = dict.fromkeys(envs.names(args.family), "")
-    if not args.family:
-        found = {
-            **dict.fromkeys(envs.names(), "a site in this process"),
-            **dict.fromkeys(envs.names("chromium"), "the same site in Chromium"),
-            "booking/several": "two or three reservations in one task; also chromium/booking/several",
-            "apps": "thirteen everyday apps behind Python: actions are code; parts: apps/1 to apps/3, apps/challenge",
-            "appworld@ADDRESS": "AppWorld behind its own server: appworld serve environment",
-            "gymnasium/ID": "an environment of Gymnasium whose actions are numbers or a text",
-            "miniwob/PAGE": "a page of MiniWoB++ in Chromium; agentq envs miniwob lists them",
-            "suite/APP.TASK": "a task in a real application on this machine; agentq envs suite lists them",
-            **dict.fromkeys(plugins.names("environments"), "from an installed package"),
-            "webarena:FILE": "tasks of a file in WebArena's format, on the built-in sites",
-            "FILE.py:FUNCTION": "your own class in this process",
-            "NAME@ADDRESS": "behind a server, see agentq env serve",
-        }
+    found = dict.fromkeys(envs.names(args.family), "") if args.family else envs.forms()
     return say(args, {"envs": list(found)}, "\n".join(f"{name:<20}{about}".rstrip() for name, about in found.items()))
 
 

@@ -225,7 +225,7 @@ def success_steps(trajectory: Trajectory) -> list[int]:
 
 
 def tree_success_samples(tree: TreeRecord) -> list[Sample]:
-    """The actions on a tree's paths to success, each once, in node order, without those `success_samples` leaves out."""
+    """The actions on a tree's paths to success, once each, in node order; as `success_samples` leaves some out."""
     return [_sample(tree, node) for node in tree_success_nodes(tree)]
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from agentq.envs import own
 from agentq.envs.protocol import SiteEnv
 from agentq.envs.web_env import Expert, SiteKit, WebEnv
 from agentq.errors import ConfigError, did_you_mean
@@ -57,17 +55,6 @@ def kit(name: str) -> SiteKit:
     """The parts of a site, in process or in a browser. Raises ConfigError for an unknown name."""
     site = name.removeprefix(CHROMIUM)
     if not knows(name):
-        raise ConfigError(f"no environment '{name}'{_nearest(name)}")
+        raise ConfigError(f"no environment '{name}'{did_you_mean(name, [*KITS, *HARDER])}")
     found: SiteKit = import_module((KITS | HARDER)[site]).KIT
     return found
-
-
-def _nearest(name: str) -> str:
-    """A hint: the known name nearest to `name`, or the forms of names."""
-    family, slash, page = name.partition("/")
-    known = [*KITS, *HARDER, *(CHROMIUM + site for site in KITS | HARDER), *own.names()]
-    if get_close_matches(name, known):
-        return did_you_mean(name, known)
-    if get_close_matches(family, ["miniwob"]):
-        return f"; did you mean 'miniwob{slash}{page}'?"
-    return f"; known: {', '.join(known)}, miniwob/PAGE, NAME@HOST:PORT, FILE.py:FUNCTION"

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 MODEL = ModelSettings()
 EMBEDDED = "embedded"
+_SERVED = re.compile(r"(chatgpt|claude|gemini|gpt-\d)[\w.-]*$")  # models that only servers have
 _HUB = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")  # a name on the hub
 
 
@@ -95,11 +96,18 @@ def check_checkpoint(name: Path | str) -> None:
         ModelError: if the path does not exist or holds no checkpoint.
     """
     path = Path(name.removeprefix("vllm:")) if isinstance(name, str) and name.startswith("vllm:") else name
-    if isinstance(path, str) or (not path.exists() and _HUB.fullmatch(str(path))):
+    if isinstance(path, str):
+        return
+    if not path.exists() and _SERVED.match(str(path)):
+        raise ModelError(f"the name of a server's model must follow its address, https://HOST/v1#{path}; got {path}")
+    if not path.exists() and _HUB.fullmatch(str(path)):
         return
     missing = "which does not exist" if not path.exists() else "which is a file" if not path.is_dir() else ""
     if not missing and not any((path / name).is_file() for name in ("config.json", "adapter_config.json")):
         missing = "which has no config.json"
+    if not missing and (path / "run.sqlite").is_file():
+        found = sorted(file.parent for file in path.glob("checkpoints/*/*config.json"))
+        missing = f"a run directory; its checkpoints are {', '.join(map(str, dict.fromkeys(found))) or 'none yet'}"
     if missing:
         raise ModelError(f"the model must be a transformers checkpoint by name or path; got {path}, {missing}")
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
+from agentq.config import SYNONYMS
 from agentq.errors import ConfigError, did_you_mean
 from agentq.model_settings import Section
 from agentq.recipes.settings import COMMANDS
@@ -97,7 +98,7 @@ def _not_read(command: str, key: str, known: Collection[str]) -> str:
     if not readers:
         return f"unknown key '{key}'{_nearest(command, key, known)}"
     more = f" and {len(readers) - 3} more" if len(readers) > 3 else ""
-    return f"settings must be ones that agentq {command} reads; got {key}, read by {', '.join(readers[:3])}{more}"
+    return f"agentq {command} does not read {key}; it is read by {', '.join(readers[:3])}{more}"
 
 
 def _nearest(command: str, key: str, known: Collection[str]) -> str:
@@ -114,7 +115,8 @@ def _nearest(command: str, key: str, known: Collection[str]) -> str:
     }
     own = sorted(each.partition(".")[2] for each in known if each.startswith(f"{section}."))
     for names in (own, sorted(every)):
-        near = [each for each in names if len(name) > 3 and name in each] or get_close_matches(name, names, n=1)
+        near = [each for each in names if each == SYNONYMS.get(name)]
+        near = near or [each for each in names if len(name) > 3 and name in each] or get_close_matches(name, names, n=1)
         near = near or [each for each in names if any(word.startswith(name) for word in each.split("_"))]
         if 0 < len(near) <= 3:
             read = "" if near[0] in own else f", which agentq {command} does not read"

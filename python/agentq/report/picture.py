@@ -152,7 +152,8 @@ def _note(tree: TreeRecord, node: int) -> str:
 def _summary(tree: TreeRecord, end: int) -> str:
     if tree.error_kind[0]:
         return f"{tree.error_kind[0]}: {tree.info.get('error_message', '')}"
-    found = f"solved in {tree.depth[end]} steps" if solved(tree) else "not solved"
+    steps = int(tree.depth[end])
+    found = f"solved in {steps} step{'s' * (steps != 1)}" if solved(tree) else "not solved"
     n = int(tree.visit_count[0])
     whole = ", searched completely" if tree.flags[0] & EXHAUSTED else ""
     return f"{n} rollout{'s' * (n != 1)}, {len(tree)} nodes, {found}{whole}"

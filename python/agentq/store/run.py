@@ -110,9 +110,9 @@ class RunStore:
             StoreError: if it is no run directory, is damaged, or was written by a newer agentq.
         """
         path = Path(path)
-        for name in ("config.json", "run.sqlite"):
-            if not (path / name).is_file():
-                raise StoreError(f"{path} must be a run directory; it has no {name}")
+        if missing := [name for name in ("config.json", "run.sqlite") if not (path / name).is_file()]:
+            lacks = f"has no {missing[0]}" if path.exists() else "does not exist"
+            raise StoreError(f"{path} must be a run directory; it {lacks}")
         config = read_object(path / "config.json")
         return cls(path, connect(path / "run.sqlite", writable=False), config=config, lock=None)
 
