@@ -307,6 +307,8 @@ def test_report_shows_what_lies_behind_each_rate(run: Path) -> None:
         "base: not solved: 35 ended by the agent, 3 out of steps\nbase: errors of steps: 7 wrong_role\n"
         "agent_q: +72.0 points over the base (+55.1 to +80.0)\nagent_q: not solved: 2 loop"
     )
+    odd = replace(rung("base", 12), mean_return=-3.5)
+    assert "base: the mean return is -3.5; search and training expect" in str(ladder_table([odd]).caption)
     unlike = replace(rung("base", 12), n=6, errors={"replay_mismatch": 4})
     assert "base: 4 times search could not go back to a page; agentq env check names" in str(
         ladder_table([unlike]).caption

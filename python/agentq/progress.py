@@ -72,6 +72,8 @@ def lines_about(row: RungResult) -> list[str]:
         lines.append(f"not solved: {by_count(row.stops)}")
     if row.errors:
         lines.append(f"errors of steps: {by_count(row.errors)}")
+    if not 0 <= row.mean_return <= 1:
+        lines.append(f"the mean return is {row.mean_return:g}; search and training expect returns in [0, 1]")
     if 2 * (lost := row.errors.get(REPLAY_MISMATCH, 0)) > row.n:
         lines.append(f"{lost} times search could not go back to a page; agentq env check names what does not repeat")
     if row.broken:

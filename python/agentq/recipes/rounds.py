@@ -101,6 +101,11 @@ def _rounds(p: Pipeline, recipe: Recipe[S], settings: S, name: str, start: Path,
             found["critic/unranked"] = unranked(p.store.trees(r.stage, nodes=()))
             if found["critic/unranked"] > UNRANKED:
                 p.status.say(critic_unread(name, number, found["critic/unranked"]))
+        if not 0 <= (mean := found.get("reward/mean", 0.0)) <= 1:
+            p.status.say(
+                f"agentq {name}: the mean return of round {number} is {mean:g}; search and training expect returns in "
+                f"[0, 1]: agentq env check {settings.run.env}"
+            )
         p.store.log(name, number, **found, **spent)
         if settings.run.shard:  # the merged run learns
             return
