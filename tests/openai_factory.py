@@ -52,6 +52,7 @@ class FakeOpenAI:
         self.refusal_status = 400
         self.alters: Callable[[dict[str, Any], dict[str, Any]], None] = lambda body, answer: None
         self.told: dict[str, dict[str, Any]] = {}  # by path, what it tells of its tokenizer
+        self.lists: tuple[Any, int] | None = None  # what /models answers, with its status, instead of its models
         self.faults: deque[str] = deque()
         self.loaded: list[str] = []  # checkpoints, in this order
         self.asked: list[dict[str, Any]] = []  # the bodies of all requests
@@ -180,6 +181,9 @@ class _Handler(BaseHTTPRequestHandler):
                 fake.told.get(self.path, {"error": {"message": "no such route"}}), 200 * (self.path in fake.told) or 404
             )
             return
+        if fake.lists:
+            self._send(*fake.lists)
+            return
         context = 2048 if fake.tokenizer else None
         self._send(
             {"data": [{"id": id, "root": fake.root, "max_model_len": context} for id in ("tiny", *fake.adapters)]}
@@ -192,6 +196,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send({"error": {"message": "no such route"}}, status=404)
         elif not self.path.endswith("/completions"):
             self._send(*self._weights(body))
+        elif not self.path.startswith(("/v1/chat/completions", "/v1/completions")):
+            self._send({"error": {"message": "no such route"}}, status=404)
         elif body["model"] not in ("tiny", *fake.adapters):
             self._send({"error": {"message": "no such model"}}, status=404)
         else:

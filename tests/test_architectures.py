@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from architectures import ARCHITECTURES, make_model, measure, write_checkpoint
+from architectures import ARCHITECTURES, HALF, LINEAR, VOCAB, make_model, measure, write_checkpoint
 
 from agentq.errors import ModelError
 from agentq.learn.learner import Learner
@@ -59,6 +59,43 @@ def test_log_probabilities_are_those_of_a_plain_forward_pass(name: str, tmp_path
     assert max(found.sampled, found.trained, found.adapted or 0.0) <= 1e-5
     refused = "refused" in COMPUTED[name] or name == "FalconH1"  # peft refuses Mamba's layers
     assert (found.adapted is None) == refused == bool(found.said) and "\n" not in found.said
+
+
+YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 128}
+YARN |= {"llama_4_scaling_beta": 0.1, "mscale": 1.0, "mscale_all_dim": 1.0, "beta_fast": 32.0, "beta_slow": 1.0}
+LLAMA3 = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+LLAMA3 |= {"original_max_position_embeddings": 128}
+PER_LAYER = {"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": VOCAB, "num_kv_shared_layers": 0}
+ALTUP = {"laurel_rank": 4, "altup_num_inputs": 2, "activation_sparsity_pattern": [0.0, 0.0]}
+MOE = {"n_routed_experts": 4, "n_group": 1, "topk_group": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+LAYERS = {"layer_types": ["linear_attention", "full_attention"]}
+FURTHER: dict[str, tuple[dict[str, Any], str]] = {  # what their configs need besides SIZES, and how they are computed
+    "Gemma": ({"head_dim": 16}, "fast packed"),
+    "Phi": ({}, "fast packed"),
+    "Ministral3": ({"head_dim": 16, "rope_parameters": YARN}, "fast packed"),
+    "Qwen3_5Text": ({"head_dim": 16, **LAYERS, **LINEAR}, "plain padded"),
+    "Gemma4Text": ({"head_dim": 16, "global_head_dim": 16, **HALF, **PER_LAYER}, "fast padded"),
+    "Gemma3nText": ({"head_dim": 16, **ALTUP, **HALF, **PER_LAYER}, "fast padded"),
+    "SeedOss": ({"head_dim": 16}, "fast packed"),
+    "HunYuanDenseV1": ({"head_dim": 16}, "fast packed"),
+    "Olmo2": ({}, "fast packed"),
+    "Glm4Moe": ({"head_dim": 16, "first_k_dense_replace": 1, **MOE}, "fast packed"),
+    "Llama": ({"rope_parameters": LLAMA3}, "fast packed"),
+    "Qwen2": ({"use_sliding_window": True, "max_window_layers": 1, "sliding_window": 64}, "fast padded"),
+}
+
+
+@pytest.mark.rest
+@pytest.mark.parametrize("name", FURTHER)
+def test_further_architectures_are_computed_as_exactly(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, computed = FURTHER[name]
+    monkeypatch.setitem(ARCHITECTURES, name, config)
+    found = measure(name, tmp_path)
+    print(f"{name}: {found}")  # docs/models.md has the figures
+    assert f"{found.decoding} {found.training}" == computed and found.adapted is not None
+    assert max(found.sampled, found.trained, found.adapted) <= 1e-5
 
 
 @pytest.mark.parametrize("name", ["Granite", "Cohere", "Gemma2", "Mistral"])

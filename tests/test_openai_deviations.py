@@ -399,7 +399,7 @@ def test_a_prompt_that_is_refused_is_an_unreadable_answer_and_others_go_on(
     assert engine.usage.faults["prompt refused"] == 1
     history = History("book", Observation("link My account [3]"))
     clicks = [EnvAction(Command.CLICK, 3), EnvAction(Command.CLICK, 4)]
-    assert asyncio.run(LLMRanker(engine).rank(history, clicks, seed=0)) == [1.0, 0.0]
+    assert asyncio.run(LLMRanker(engine).rank(history, clicks, seed=0)) == [0.5, 0.5]
     assert asyncio.run(OutcomeJudge(engine).judge(history)).findings == ()
 
 

@@ -19,9 +19,10 @@ from agentq.critics.judge import OutcomeJudge
 from agentq.critics.ranker import LLMRanker
 from agentq.errors import ModelError
 from agentq.learn.thinking import thinking_tokens
+from agentq.policies.fitting import PAGE_END
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.protocol import Gives, Prompt, SampledAnswer, SampleRequest
-from agentq.policies.renderer import PAGE_END, Renderer
+from agentq.policies.renderer import Renderer
 from agentq.types import Command, EnvAction, History, Observation, PreferencePair, StopReason
 
 ACTION = "COMMANDS: CLICK [3]\nSTATUS: CONTINUE"

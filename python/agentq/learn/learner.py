@@ -22,11 +22,11 @@ from agentq.learn.recompute import recompute_layers
 from agentq.learn.sharding import Placed, Ranks, check_launcher, fingerprint_of, join, load, whole
 from agentq.learn.steps import imitation_step, preference_step, with_reference
 from agentq.learn.trie_attention import tree_attention_of
-from agentq.policies.adapters import TRAINED, base_of, keep_start, load_adapter, read_adapter, with_adapters
+from agentq.policies.adapters import base_of, keep_start, load_adapter, read_adapter, with_adapters
+from agentq.policies.engine_names import EMBEDDED, embedded_base
 from agentq.policies.head import context_of
 from agentq.policies.placement import check_trains
 from agentq.policies.weights import check_whole
-from agentq.store.durable import replaced
 from agentq.types import PreferencePair, Sample
 
 Metrics = dict[str, float]
@@ -79,10 +79,11 @@ class Learner:
             ValueError: if a number is out of range, or sharded weights or items differ between the processes.
             ModelError: if a padded batch does not give the logits of the model's own forward pass, or transformers
                 has loaded an adapter into the model.
-            ConfigError: if it is sharded and accelerate's configuration asks for other settings, or on MPS.
+            ConfigError: if it is sharded and accelerate's configuration asks for other settings, on MPS, or without
+                adapters on quantized weights.
         """
         _check_numbers(learning_rate, max_grad_norm, weight_decay, lora_rank, warmup_steps)
-        check_whole(model)
+        check_whole(model, plain=not lora_rank)
         check_trains(where := base_of(model).device if device is None else device)
         self.ranks = join(where) if shard else Ranks()
         if written := self.ranks.first or not from_first:
@@ -117,7 +118,7 @@ class Learner:
         attention: str = "auto",
         **settings: Any,
     ) -> Self:
-        """A learner over a Hugging Face checkpoint, by name or path; `settings` as in `Learner`.
+        """A learner over a Hugging Face checkpoint, by name or path, or "embedded"; `settings` as in `Learner`.
 
         `dtype`: type of the weights; adapters on weights of 16 bits are float32. `attention`: implementation in
         transformers; "auto": its own choice. With `shard`, process 0 loads the model and gives the others their shares.
@@ -125,10 +126,13 @@ class Learner:
         Raises:
             ModelError: if it cannot be loaded, is an adapter, or its tokenizer has ids without a row in the embedding.
         """
-        check_whole(path)
+        path = embedded_base() if str(path) == EMBEDDED and not Path(path).exists() else path
+        check_whole(path, plain=not settings.get("lora_rank"))
         ranks = join(device) if settings.get("shard") else Ranks()
         model, tokenizer = load(path, ranks, device=device, dtype=dtype, attention=attention)
-        return cls(model, tokenizer=tokenizer, device=device, from_first=ranks.size > 1, **settings)
+        learner = cls(model, tokenizer=tokenizer, device=device, from_first=ranks.size > 1, **settings)
+        learner.placed.origin = path
+        return learner
 
     def add_head(self, name: str, value: Tensor) -> None:
         """Train a tensor beside the model, at the same rate, by losses that use `heads[name]`. Every rank has it whole.
@@ -260,14 +264,7 @@ class Learner:
         """
         if adapters_only and not self.lora_rank:
             raise ValueError("adapters_only must go with lora_rank greater than 0; got 0")
-        first = self.ranks.first
-        model = self.placed.whole(here=first) if adapters_only else self.placed.merged(here=first)
-        if first:
-            with replaced(Path(path)) as beside:
-                model.save_pretrained(beside, **({"selected_adapters": [TRAINED]} if adapters_only else {}))
-                if self.tokenizer is not None:
-                    self.tokenizer.save_pretrained(beside)
-        self.ranks.wait()
+        self.placed.save(Path(path), self.tokenizer, adapters_only=adapters_only)
 
     def plan(self, items: Sequence[Sequence[Sample]]) -> list[Part]:
         """This rank's parts of a step; all parts if there is one rank."""

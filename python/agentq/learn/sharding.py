@@ -25,12 +25,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from agentq.errors import ConfigError, ModelError
 from agentq.learn.recompute import layers_of
-from agentq.policies.adapters import base_of, merged
+from agentq.policies.adapters import TRAINED, base_of, merged
+from agentq.policies.renderer import load_tokenizer
+from agentq.policies.saved import complete
 from agentq.policies.transformers_engine import load_checkpoint
+from agentq.store.durable import replaced
 from agentq.types import Sample
 
 T = TypeVar("T")
@@ -138,6 +141,7 @@ class Placed:
         elif base_of(model).device != torch.device(device):
             model.to(device)
         self.parameters: dict[str, torch.nn.Parameter] = dict(model.named_parameters())
+        self.origin: str | Path | None = None  # the checkpoint that the model is from
 
     def run(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
         """Run `function(model, ...)`, which may call the model. Collective, as is a backward pass from it."""
@@ -159,6 +163,19 @@ class Placed:
         """`whole` with adapters merged; the trained model is unchanged. Collective."""
         model = self.whole(here=here)
         return merged(model, in_place=model is not self.model) if here else None
+
+    def save(self, path: Path, tokenizer: Any, *, adapters_only: bool) -> None:
+        """Rank 0 writes a checkpoint, see `Learner.save`. Collective."""
+        first = self.ranks.first
+        model = self.whole(here=first) if adapters_only else self.merged(here=first)
+        if first:
+            with replaced(path) as beside:
+                model.save_pretrained(beside, **({"selected_adapters": [TRAINED]} if adapters_only else {}))
+                if tokenizer is not None:
+                    tokenizer.save_pretrained(beside)
+                if not adapters_only:
+                    complete(beside, model.config, self.origin)
+        self.ranks.wait()
 
 
 def load(path: str | Path, ranks: Ranks, *, device: str, dtype: torch.dtype | str, attention: str) -> tuple[Any, Any]:
@@ -183,7 +200,7 @@ def load(path: str | Path, ranks: Ranks, *, device: str, dtype: torch.dtype | st
     if isinstance(told, ModelError):
         raise told
     if not ranks.first:
-        config, tokenizer = AutoConfig.from_pretrained(path), AutoTokenizer.from_pretrained(path)
+        config, tokenizer = AutoConfig.from_pretrained(path), load_tokenizer(path)
         with torch.device("meta"):
             chosen = {} if attention == "auto" else {"attn_implementation": attention}
             skeleton = AutoModelForCausalLM.from_config(config, **chosen)

@@ -26,7 +26,7 @@ def chat_form(tokenizer: Any, template: Mapping[str, Any]) -> Callable[[Messages
     if not tokenizer.chat_template:
         return _as_it_is
     said = "one that leaves it out"
-    for form in (_as_it_is, _merged, _in_parts, _merged_in_parts):
+    for form in (_as_it_is, merged, _in_parts, _merged_in_parts):
         try:
             text = tokenizer.apply_chat_template(form(_PROBE), add_generation_prompt=True, tokenize=False, **template)
         except Exception as error:  # a template may raise anything
@@ -54,11 +54,17 @@ def _as_it_is(messages: Messages) -> Messages:
     return messages
 
 
-def _merged(messages: Messages) -> Messages:
-    if messages[0]["role"] != "system" or not all(isinstance(message["content"], str) for message in messages[:2]):
+def merged(messages: Messages) -> Messages:
+    """The messages, the text of a system message before that of the user's message after it."""
+    if [message["role"] for message in messages[:2]] != ["system", "user"]:
         return messages
     system, user, *others = messages
-    return [user | {"content": f"{system['content']}\n\n{user['content']}"}, *others]
+    content: Any = user["content"]
+    if not isinstance(system["content"], str):
+        return messages
+    if isinstance(content, str):
+        return [user | {"content": f"{system['content']}\n\n{content}"}, *others]
+    return [user | {"content": [{"type": "text", "text": system["content"]}, *content]}, *others]
 
 
 def _in_parts(messages: Messages) -> Messages:
@@ -71,4 +77,4 @@ def _in_parts(messages: Messages) -> Messages:
 
 
 def _merged_in_parts(messages: Messages) -> Messages:
-    return _in_parts(_merged(messages))
+    return _in_parts(merged(messages))

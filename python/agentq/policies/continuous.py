@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +18,9 @@ from agentq.agent.prompts import Messages
 from agentq.errors import ModelError
 from agentq.policies.background import Background
 from agentq.policies.fence import Fence
+from agentq.policies.fitting import about, estimated, fitted
 from agentq.policies.protocol import Gives, Prompt, SampledAnswer, SampleRequest
-from agentq.policies.renderer import Renderer
+from agentq.policies.renderer import NO_LIMIT, Renderer
 from agentq.policies.usage import Usage
 from agentq.types import History
 
@@ -41,7 +43,7 @@ class ContinuousEngine(ABC):
         if slots < 1:
             raise ValueError(f"slots must be at least 1; got {slots}")
         self.name, self.gives, self.renderer, self.slots = name, gives, renderer, slots
-        self.fence = Fence()  # for messages, whose template is elsewhere
+        self.fence, self.context = Fence(), 0  # for messages, whose template is elsewhere; 0: no limit of tokens
         self.version = 0
         self.usage = Usage()
         self._background = Background(name)
@@ -64,8 +66,13 @@ class ContinuousEngine(ABC):
     def render(self, history: History, compose: Callable[[History], Messages], *, max_new_tokens: int) -> Prompt:
         """See `Engine.render`."""
         if self.renderer is None:
-            return Prompt(self.fence.messages(compose(history)), np.empty(0, dtype=np.int32))
+            return fitted(history, (self.context or NO_LIMIT) - max_new_tokens, partial(self._write, compose), about)
         return self.renderer.render(history, compose, max_new_tokens=max_new_tokens)
+
+    def _write(self, compose: Callable[[History], Messages], history: History) -> tuple[Messages, np.ndarray, int]:
+        """Messages for a server that renders them, without ids, and an estimate of their tokens."""
+        messages = self.fence.messages(compose(history))
+        return messages, np.empty(0, dtype=np.int32), estimated(messages) if self.context else 0
 
     def encode_answer(self, text: str) -> np.ndarray:
         """See `Engine.encode_answer`."""

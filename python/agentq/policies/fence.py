@@ -22,7 +22,7 @@ class Fence:
         """`patterns`: as in `marks`. `tokenizer`: a fast tokenizer, used to find remaining added tokens."""
         self._marks = re.compile("|".join(patterns) or r"(?!)")
         self._tokenizer = tokenizer
-        self._controls = {} if tokenizer is None else _controls(tokenizer)
+        self._controls = {} if tokenizer is None else controls_of(tokenizer)
         self._words = set() if tokenizer is None else _words(tokenizer)
         normalized = tokenizer is not None and tokenizer.backend_tokenizer.normalizer is not None
         self._hint = re.compile("" if normalized else "|".join(map(re.escape, self._controls.values())) or r"(?!)")
@@ -33,7 +33,7 @@ class Fence:
 
         Added tokens that are white space, or a single character and not special, count as text.
         """
-        controls = list(_controls(tokenizer).values())
+        controls = list(controls_of(tokenizer).values())
         worded = template_marks(tokenizer, controls) if tokenizer.chat_template else ["ASSISTANT:"]
         if tokenizer.is_fast:
             return cls(literals(worded), tokenizer)
@@ -96,7 +96,7 @@ class Fence:
         ]
 
 
-def _controls(tokenizer: Any) -> dict[int, str]:
+def controls_of(tokenizer: Any) -> dict[int, str]:
     """Control tokens, which text must not be tokenized into, by id."""
     special = dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
     added = {
@@ -105,6 +105,17 @@ def _controls(tokenizer: Any) -> dict[int, str]:
         if token.special or len(token.content) > 1
     }
     return {id: content for id, content in (special | added).items() if content.strip()}
+
+
+def beyond_rows(tokenizer: Any, rows: int) -> list[str]:
+    """The tokens without one of `rows` of an embedding that text, the template or the end of an answer can produce.
+
+    Special tokens are none of them, as text never becomes one, unless the template spells it or it has such a role.
+    """
+    fenced = {id for id, token in tokenizer.added_tokens_decoder.items() if token.special and token.content.strip()}
+    fenced -= {tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id}
+    vocabulary, template = tokenizer.get_vocab() if len(tokenizer) > rows else {}, str(tokenizer.chat_template)
+    return [word for word, id in vocabulary.items() if id >= rows and (id not in fenced or word in template)]
 
 
 def _words(tokenizer: Any) -> set[str]:

@@ -16,11 +16,14 @@ class Vocabulary:
     """A tokenizer's tokens as text. Built once per checkpoint, in about a second."""
 
     def __init__(self, tokenizer: Any, end_ids: list[int], size: int) -> None:
-        """`size` is the number of logits. Raises MissingExtra without llguidance, ModelError for a slow tokenizer."""
+        """`size`: number of logits; special tokens may lie beyond them.
+
+        Raises MissingExtra without llguidance, ModelError for a slow tokenizer.
+        """
         self._library: Any = require("llguidance", extra="train", for_="an answer held to a pattern")
         hf: Any = require("llguidance.hf", extra="train", for_="an answer held to a pattern")
         try:
-            self.tokens = hf.from_tokenizer(tokenizer, n_vocab=size, eos_token=end_ids)
+            self.tokens = hf.from_tokenizer(tokenizer, n_vocab=max(size, len(tokenizer)), eos_token=end_ids)
         except ValueError as error:
             raise ModelError(f"a pattern needs a tokenizer that llguidance can read; got one with: {error}") from error
         self.size = size

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, FiniteFloat, ValidationError
+from pydantic import BaseModel, BeforeValidator, FiniteFloat, ValidationError, model_validator
 
 from agentq.policies.patience import BadAnswer
 from agentq.types import StopReason
@@ -173,6 +173,12 @@ class Chat(BaseModel):
     usage: Tokens | None = None
 
 
+def cut_off(n: int, max_tokens: int) -> str:
+    """The body of a chat with `n` answers that reached their limit before they said anything, as in thinking."""
+    choices = [{"index": i, "finish_reason": "length", "message": {"content": ""}} for i in range(n)]
+    return json.dumps({"choices": choices, "usage": {"completion_tokens": n * max_tokens}})
+
+
 class Completion(BaseModel):
     """An answer of /completions."""
 
@@ -185,13 +191,20 @@ class Model(BaseModel):
 
     id: str
     root: str | None = None  # vLLM: the name or path of the checkpoint
-    max_model_len: int | None = None  # vLLM
+    parent: str | None = None  # vLLM: the model of an adapter
+    max_model_len: int | None = None  # vLLM, except for an adapter
 
 
 class Models(BaseModel):
     """An answer of /models."""
 
     data: list[Model]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _listed(cls, told: Any) -> Any:
+        """A bare list is the models'."""
+        return {"data": told} if isinstance(told, list) else told
 
 
 class Tokenizer(BaseModel):

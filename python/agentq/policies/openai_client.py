@@ -16,8 +16,9 @@ from pydantic import BaseModel
 
 from agentq.agent.prompts import Messages, with_tools
 from agentq.errors import ModelError, require
+from agentq.policies.chat import joined, merged
 from agentq.policies.marks import source_marks
-from agentq.policies.openai_answers import Chat, Completion, Model, Models, Tokenizer, error_in, read
+from agentq.policies.openai_answers import Chat, Completion, Model, Models, Tokenizer, cut_off, error_in, read
 from agentq.policies.patience import BadAnswer, Unavailable
 
 Form = TypeVar("Form", bound=BaseModel)
@@ -33,15 +34,20 @@ OTHERWISE = {  # parameters that some servers refuse, with the names under which
     "top_p": "",  # it is always 1, OpenAI's default
     "seed": "",
 }
+# refusals of reasoning models that used all tokens up; of too few tokens; of the system message
+RAN_OUT = re.compile(r"(?i)could not finish the message because max_tokens|model output limit was reached")
+TOO_FEW = re.compile(r"(?is)\bmax_\w*tokens\b.*?(?:at least|minimum|>=|greater than or equal to)\D{0,24}(\d+)")
+NO_SYSTEM = re.compile(r"(?i)\broles?\b|(?<!safety )\bsystem\b|developer instruction")
+MOST_AT_LEAST = 128  # tokens: a refusal that asks for more means something else (ours)
 VLLM = {"return_token_ids": True, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 
 
 class Refused(ModelError):
     """The server rejected the request. Sending it again would not help. `said`: its words about the parameters."""
 
-    def __init__(self, message: str, said: str = "") -> None:
+    def __init__(self, message: str, said: str = "", status: int = 0) -> None:
         super().__init__(message)
-        self.said = said
+        self.said, self.status = said, status
 
     @property
     def parameters(self) -> list[str]:
@@ -56,7 +62,8 @@ class OpenAIClient:
         """For use in one event loop. Raises MissingExtra without the openai package."""
         self._openai: Any = require("openai", extra="openai", for_="an engine behind a URL")
         self.url, self.timeout_s, self.model = url.rstrip("/"), timeout_s, ""
-        self._takes_tools = True  # until it has refused them
+        self._takes_tools = self._takes_system = True  # until it has refused them
+        self._least = 0  # tokens of an answer that it allows to ask for
         self.names: dict[str, str] = {}  # the part of OTHERWISE that this server needs
         self._accepted = set[str]()  # paths for which the names are known
         key = os.environ.get("OPENAI_API_KEY", "none")
@@ -93,7 +100,7 @@ class OpenAIClient:
         line += (
             "; put the server's key in OPENAI_API_KEY" if status == 401 or (status == FORBIDDEN and not known) else ""
         )
-        return Refused(f"{self.url} must accept agentq's request; got {line}", words)
+        return Refused(f"{self.url} must accept agentq's request; got {line}", words, status)
 
     async def models(self) -> list[Model]:
         """The models that the server offers."""
@@ -162,36 +169,61 @@ class OpenAIClient:
         asked |= {"chat_template_kwargs": dict(template)} if template else {}
         asked |= {"logprobs": True, "top_logprobs": likeliest} if likeliest else {}
         try:
-            return await self._post(Chat, "/chat/completions", asked | told)
+            return await self._chat(asked | told)
         except Refused:
             if not told:
                 raise
-        answer = await self._post(Chat, "/chat/completions", asked | {"messages": with_tools(messages)})
+        answer = await self._chat(asked | {"messages": with_tools(messages)})
         self._takes_tools = False
         return answer
+
+    async def _chat(self, asked: dict[str, Any]) -> Chat:
+        """The answer. If the system's role is refused, its message goes before the user's, from then on always."""
+        without = asked | {"messages": merged(joined(asked["messages"]))}
+        if self._takes_system:
+            try:
+                return await self._post(Chat, "/chat/completions", asked)
+            except Refused as error:
+                if without == asked or not NO_SYSTEM.search(error.said):
+                    raise
+                first = error
+            try:
+                answer = await self._post(Chat, "/chat/completions", without)
+            except Refused:
+                raise first from None
+            self._takes_system = False
+            return answer
+        return await self._post(Chat, "/chat/completions", without)
 
     async def _post(self, form: type[Form], path: str, asked: dict[str, Any]) -> Form:
         """The answer. A parameter for which the first request is refused is renamed or left out, from then on always.
 
-        Raises Refused if nothing helps.
+        Raises Refused if nothing helps: the first one, if a new name is refused as the old one was.
         """
         whole: dict[str, Any] = {"model": self.model} | asked | WHOLE
-        names = self.names
+        names, least, renamed = self.names, self._least, dict[str, Refused]()
         while True:
+            whole["max_tokens"] = max(asked["max_tokens"], least)
             body = {names.get(key, key): value for key, value in whole.items()}
             body.pop("", None)
             try:
                 told = await self.call("POST", path, body)
             except Refused as error:
                 left = [name for name in OTHERWISE if name in error.parameters and name not in names]
-                if left and path not in self._accepted:
-                    names = names | {left[0]: OTHERWISE[left[0]]}
+                if form is Chat and RAN_OUT.search(error.said):
+                    told = cut_off(whole["n"], whole["max_tokens"])
+                elif (few := TOO_FEW.search(error.said)) and whole["max_tokens"] < int(few[1]) <= MOST_AT_LEAST:
+                    least = int(few[1])
                     continue
-                if error.parameters == ["temperature"]:
+                elif left and path not in self._accepted:
+                    names, renamed = names | {left[0]: OTHERWISE[left[0]]}, renamed | {left[0]: error}
+                    continue
+                elif error.parameters == ["temperature"]:
                     raise self._refused_temperature(whole["temperature"], error) from None
-                raise
+                else:
+                    raise _first_of(renamed, error) from None
             self._accepted.add(path)
-            self.names |= names
+            self.names, self._least = self.names | names, max(self._least, least)
             try:
                 return read(form, told)
             except BadAnswer:
@@ -208,6 +240,15 @@ class OpenAIClient:
 
     async def close(self) -> None:
         await self._client.close()
+
+
+def _first_of(renamed: Mapping[str, Refused], last: Refused) -> Refused:
+    """The refusal of a parameter whose new name is refused, too, unless it asked for that name; else the last one."""
+    for name, first in renamed.items():
+        new = OTHERWISE[name]
+        if new and new in last.said and new not in first.said:
+            return first
+    return last
 
 
 def _pause(headers: Mapping[str, str]) -> float:

@@ -27,7 +27,7 @@ from agentq.policies.fence import Fence
 from agentq.policies.marks import KNOWN, literals
 from agentq.policies.openai_answers import Chat, Spoken, Tokens, Written, in_order
 from agentq.policies.openai_client import BROKEN_OFF, NO_CONNECTION, OpenAIClient, Refused
-from agentq.policies.openai_probes import CHAT, PROBE, Probes
+from agentq.policies.openai_probes import CHAT, PROBE, Probes, card_of
 from agentq.policies.patience import FIRST_WAIT_S, BadAnswer, Standing, Unavailable, patiently
 from agentq.policies.protocol import (
     MAX_LIKELIEST,
@@ -39,7 +39,7 @@ from agentq.policies.protocol import (
     with_floor,
     without_tokens,
 )
-from agentq.policies.published import OURS, Published
+from agentq.policies.published import Published
 from agentq.policies.refusals import NO_IDS, NO_LOGPS, Refusals
 from agentq.policies.renderer import DATE, NO_LIMIT, Renderer, load_renderer
 from agentq.policies.weights import check_weights, is_adapter
@@ -73,7 +73,8 @@ class OpenAIEngine(ContinuousEngine):
             model: its name on the server; may be empty if the server has one model.
             tokenizer: the model's tokenizer, by name or path. By default that of the served checkpoint, if it can be
                 loaded here.
-            context: tokens of a prompt and its answer; 0: as many as the server takes.
+            context: tokens of a prompt and its answer; 0: as many as the server takes. If the server counts them, they
+                are estimated (`fitting.CHARACTERS`).
             chats: whether the server is sent messages even if it takes token ids: they may hold pictures.
             template: arguments of the chat template, here or on the server.
             date: see `Renderer`.
@@ -83,7 +84,7 @@ class OpenAIEngine(ContinuousEngine):
 
         Raises:
             MissingExtra: without the openai package.
-            ConfigError: if the server has no such model, or a tokenizer is named and the server accepts no token ids.
+            ConfigError: if the server does not know the model, or a tokenizer is named and it accepts no token ids.
             ModelError: if no server answers as OpenAI's would, the tokenizer differs from the server's, or the
                 reported log-probabilities are not those at temperature 1.
         """
@@ -103,12 +104,7 @@ class OpenAIEngine(ContinuousEngine):
             raise
 
     async def _start(self, url: str, model: str, tokenizer: str | Path | None) -> None:
-        every = await patiently(self._server.models, who=url, patience_s=self._start_s)
-        cards = [card for card in every if not card.id.startswith(OURS)]  # an earlier run may have left adapters
-        names = [card.id for card in cards]
-        if model not in names and (model or len(names) != 1):
-            raise ConfigError(f"{url} must be asked for one of its models ({', '.join(names)}); got '{model}'")
-        card = cards[names.index(model) if model else 0]
+        card = await card_of(self._server, model, self._start_s)
         self.name, self._server.model = f"{url}#{card.id}", card.id
         self._published = Published(self._server, card.root or card.id)
         probes = Probes(self._server, self.name, self._start_s)
@@ -208,7 +204,7 @@ class OpenAIEngine(ContinuousEngine):
         likeliest = MAX_LIKELIEST if letters else 0
         chat = partial(self._server.chat, request.prompt.messages, stop=request.stop, template=self.template)
         choices, total = await self._choices(lambda n, s: chat(n, s, *settings, likeliest=likeliest), k, seed)
-        if not (total.prompt_tokens or self._told_uncounted):
+        if not (total.prompt_tokens or total.completion_tokens or self._told_uncounted):
             self._told_uncounted = True
             print(f"agentq: {self.name} reports no tokens, so tokens and prices are not counted", file=sys.stderr)
         with self._billed(request.role, total):

@@ -6,11 +6,12 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from agentq.errors import ModelError
-from agentq.policies.openai_answers import range_of
-from agentq.policies.openai_client import OpenAIClient
+from agentq.errors import ConfigError, ModelError
+from agentq.policies.openai_answers import Model, range_of
+from agentq.policies.openai_client import OpenAIClient, Refused
 from agentq.policies.patience import BadAnswer, patiently
 from agentq.policies.protocol import MAX_LIKELIEST
+from agentq.policies.published import OURS
 
 Told = TypeVar("Told")
 
@@ -18,6 +19,50 @@ PROBE = "agentq: 7:30 PM [12]"
 CHAT = [{"role": "user", "content": PROBE}]
 COLD, COMPARED = 0.25, 5  # temperature of the second probe; number of the likeliest tokens whose distances count
 LEAST_RANGE = 0.3  # of these tokens, in nats: below it rounding could decide (up to 0.1 in bfloat16 under load; ours)
+UNLISTED = {403, 404, 405}  # HTTP statuses of /models where a server has no list, or none for this key
+
+
+async def card_of(server: OpenAIClient, model: str, patience_s: float) -> Model:
+    """The server's card of a model, of its only one if none is named. An adapter has the limit of its parent.
+
+    A model that is named and not listed is asked for all the same: not every server has a list, and not every list has
+    all names.
+
+    Raises:
+        ConfigError: if the server does not know the model, or none is named and there is not exactly one.
+        ModelError: if the server refuses the request, or does not answer.
+    """
+    unlisted: Refused | None = None
+    every = list[Model]()
+    try:
+        every = await patiently(server.models, who=server.url, patience_s=patience_s)
+    except Refused as error:
+        unlisted = error
+        if not model or error.status not in UNLISTED:
+            raise _without_list(server, error) from None
+    cards = {card.id: card for card in every if not card.id.startswith(OURS)}  # an earlier run may have left adapters
+    wrong = ConfigError(f"{server.url} must be asked for one of its models ({', '.join(cards)}); got '{model}'")
+    if not model and len(cards) != 1:
+        raise wrong
+    if (card := cards.get(model or next(iter(cards)))) is not None:
+        limit = card.max_model_len or next((each.max_model_len for each in every if each.id == card.parent), None)
+        return card.model_copy(update={"max_model_len": limit})
+    server.model = model
+    try:
+        await patiently(partial(server.chat, CHAT, 1, 0, 1.0, 1), who=f"{server.url}#{model}", patience_s=patience_s)
+    except Refused as error:
+        if unlisted is not None:
+            raise (_without_list(server, unlisted) if error.status == 404 else error) from None
+        raise wrong if error.status in (400, 404, 422) else error from None
+    return Model(id=model)
+
+
+def _without_list(server: OpenAIClient, error: Refused) -> ModelError:
+    """The refusal of /models, with what may help."""
+    if error.status not in UNLISTED:
+        return error
+    where = "" if server.url.endswith("/v1") or error.status == 403 else "; a server's URL ends in /v1"
+    return ModelError(f"{error}, asked for {server.url}/models{where}; name the model by {server.url}#MODEL")
 
 
 class Probes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import date as Date
 from functools import lru_cache
 from pathlib import Path
@@ -18,13 +17,12 @@ from agentq.agent.prompts import Messages, plain_text, with_tools
 from agentq.agent.thinking import begun, is_mark
 from agentq.errors import ModelError, require
 from agentq.policies.chat import chat_form
-from agentq.policies.fence import Fence
+from agentq.policies.fence import Fence, controls_of
+from agentq.policies.fitting import fitted
 from agentq.policies.protocol import Prompt
 from agentq.types import History, Sample
 
 NO_LIMIT = 1 << 30  # tokens of a context
-PAGE_END = "\n(the rest of the page does not fit)"
-LEFT_OUT = 4  # actions at a time, where a history is too long; ours
 DATE = Date(2025, 1, 1)  # shown by templates that show the day, so that prompts are the same on every day
 
 
@@ -39,8 +37,11 @@ class Renderer:
         *,
         template: Mapping[str, Any] = MappingProxyType({}),
         date: Date = DATE,
+        guesses_end: bool = False,
     ) -> None:
         """`template`: arguments of the chat template. `date`: the day that the template may show.
+
+        `guesses_end`: whether an added token that the template writes after an answer ends it if no known end is there.
 
         Raises ModelError if the tokenizer's chat template accepts no form of a user message.
         """
@@ -50,14 +51,14 @@ class Renderer:
         self.template = {"date_string": date.strftime("%d %b %Y"), **dated, **template}
         self.fence = Fence.of(tokenizer)
         self._form = chat_form(tokenizer, self.template)
-        self.end_ids = self._ends(end_ids)
+        self.end_ids = self._ends(end_ids, guesses_end)
         self._letter_ids: dict[str, int] = {}
         special = {id: token.content for id, token in tokenizer.added_tokens_decoder.items() if token.special}
         self._marks = {id for id, text in special.items() if is_mark(text)}
         self._unread = special.keys() - self._marks
         self.thinking = begun(tokenizer.decode(self.encode([{"role": "user", "content": "u"}])[-16:]))
 
-    def _ends(self, end_ids: Sequence[int]) -> list[int]:
+    def _ends(self, end_ids: Sequence[int], guesses: bool) -> list[int]:
         """The end tokens, first the one that the template writes after an answer, or else the tokenizer's own.
 
         The tokenizer's own is among them if the template writes it there, also where a generation config forgets it.
@@ -68,8 +69,11 @@ class Renderer:
             with suppress(Exception):  # a template may raise anything
                 text = self.tokenizer.apply_chat_template(self._form(said), tokenize=False, **self.template)
                 after = self.tokenizer(text.rpartition("agentqanswer")[2], add_special_tokens=False)["input_ids"]
-                first = next((token for token in after if token in (*end_ids, own)), own)
-                end_ids = [*end_ids, own] if own in after else end_ids
+                controls = controls_of(self.tokenizer) if guesses else {}
+                added = [token for token in after if token in controls]
+                known = [token for token in after if token in (*end_ids, own)]
+                first = next(iter([*known, *added]), own)
+                end_ids = [*end_ids, own] if own in after else end_ids if known else [*end_ids, *added[:1]]
         return sorted(dict.fromkeys(end_ids), key=lambda token: token != first)
 
     def encode(self, messages: Messages, answer: str = "") -> np.ndarray:
@@ -99,35 +103,17 @@ class Renderer:
         return [{"role": system["role"], "content": system["content"]}, *others], {"tools": system["tools"]}
 
     def render(self, history: History, compose: Callable[[History], Messages], *, max_new_tokens: int) -> Prompt:
-        """See `Engine.render`. Contents never become an added token or a mark of the template.
+        """See `Engine.render` and `fitted`. Contents never become an added token or a mark of the template."""
 
-        If the history is too long, its oldest actions are left out, then the end of its page, so neither an agent that
-        repeats itself nor a long page can end a run. Actions go four at a time: the prompts of the next steps then
-        begin as this one does, and find it in a cache.
-        """
-        room, whole = self.context_tokens - max_new_tokens, history
-        while True:
+        def write(history: History) -> tuple[Messages, np.ndarray, int]:
             messages = self.fence.messages(compose(history))
             ids = self.encode(messages)
-            if len(ids) <= room or (less := self._less(history, len(ids) - room)) == history:
-                cut = history.observation != whole.observation or history.pages[:1] != whole.pages[:1]
-                return Prompt(messages, ids, len(whole.actions) - len(history.actions) + cut, self.thinking)
-            history = less
+            return messages, ids, len(ids)
 
-    def _less(self, history: History, over: int) -> History:
-        """The history without its oldest actions; if it has none, with `over` tokens less in its longest page."""
-        if history.actions:
-            for _ in history.actions[:LEFT_OUT]:
-                history = history.shortened()
-            return history
-        first, page = "".join(history.pages[:1]), history.observation.text
-        text = max(first, page, key=len).removesuffix(PAGE_END)
-        tokens = len(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
-        words = text[: int(len(text) * max(0.0, 1 - over / max(1, tokens)))].rsplit(None, 1)
-        kept = "".join(words[:-1]) + PAGE_END  # without the last word: no half of an element's number
-        if len(first) > len(page):
-            return replace(history, pages=(kept, *history.pages[1:]))
-        return replace(history, observation=replace(history.observation, text=kept))
+        return fitted(history, self.context_tokens - max_new_tokens, write, self._tokens_in, thinking=self.thinking)
+
+    def _tokens_in(self, text: str) -> int:
+        return len(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
     def letter_ids(self, letters: str) -> list[int]:
         """The token of each letter at the beginning of an answer. Raises ModelError if one is not a single token."""
@@ -179,7 +165,8 @@ def renderer_of(tokenizer: Any) -> Renderer:
     """The renderer for a transformers tokenizer. Raises ModelError if it has no end token."""
     if getattr(tokenizer, "eos_token_id", None) is None:
         raise ModelError(f"the tokenizer must name an eos token; got none in {type(tokenizer).__name__}")
-    return Renderer(tokenizer, [tokenizer.eos_token_id], NO_LIMIT)
+    generation = _generation(getattr(tokenizer, "name_or_path", ""), local=True)
+    return Renderer(tokenizer, end_ids_of(tokenizer, generation), NO_LIMIT, guesses_end=True)
 
 
 def samples_of_texts(prompt: str | Messages, answers: Sequence[str], tokenizer: Any) -> list[Sample]:
@@ -202,6 +189,23 @@ def end_ids_of(tokenizer: Any, generation: Any) -> list[int]:
     return [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
 
 
+def load_tokenizer(path: str | Path) -> Any:
+    """transformers' own tokenizer of a checkpoint, also where mistral-common is installed and has one with no template.
+
+    Needs no torch. Raises MissingExtra without transformers.
+    """
+    transformers: Any = require("transformers", extra="train", for_="a tokenizer")
+    return transformers.AutoTokenizer.from_pretrained(path, mistral_format=False)
+
+
+def _generation(path: str | Path, *, local: bool = False) -> Any:
+    """A checkpoint's generation config; None if it has none. `local`: by the files on this machine alone."""
+    transformers: Any = require("transformers", extra="train", for_="a tokenizer")
+    with suppress(OSError, ValueError):
+        return transformers.GenerationConfig.from_pretrained(path, local_files_only=local)
+    return None
+
+
 def load_renderer(tokenizer: str | Path, context_tokens: int = NO_LIMIT, **settings: Any) -> Renderer:
     """The renderer for a tokenizer, by name or path; `settings` as in `Renderer`. Needs no torch.
 
@@ -209,16 +213,12 @@ def load_renderer(tokenizer: str | Path, context_tokens: int = NO_LIMIT, **setti
         MissingExtra: without transformers.
         ModelError: if it cannot be loaded.
     """
-    transformers: Any = require("transformers", extra="train", for_="a tokenizer")
     try:
-        loaded = transformers.AutoTokenizer.from_pretrained(tokenizer)
+        loaded = load_tokenizer(tokenizer)
     except (OSError, ValueError, KeyError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(f"the tokenizer must be one by name or path; got {tokenizer}: {first}") from error
-    generation = None
-    with suppress(OSError, ValueError):  # a checkpoint need not have one
-        generation = transformers.GenerationConfig.from_pretrained(tokenizer)
-    ends = end_ids_of(loaded, generation)
+    ends = end_ids_of(loaded, _generation(tokenizer))
     if not ends:
         raise ModelError(f"the tokenizer must name an eos token; got none in {tokenizer}")
     return Renderer(loaded, ends, context_tokens, **settings)

@@ -11,19 +11,20 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM
 
 from agentq.agent.prompts import Messages
 from agentq.errors import ModelError, says_no_memory
 from agentq.policies.adapters import Switch, load_adapter, read_adapter, with_adapters
 from agentq.policies.decoding import Decoding
+from agentq.policies.fence import beyond_rows
 from agentq.policies.head import context_of
 from agentq.policies.llama import type_on_cpu
 from agentq.policies.masks import Vocabulary
 from agentq.policies.placement import told
 from agentq.policies.prefix import PrefixCache
 from agentq.policies.protocol import Gives, Prompt, SampledAnswer, SampleRequest
-from agentq.policies.renderer import Renderer, end_ids_of
+from agentq.policies.renderer import Renderer, end_ids_of, load_tokenizer
 from agentq.policies.stepping import Stepping
 from agentq.policies.trial import choose_columns
 from agentq.policies.usage import Usage
@@ -231,7 +232,7 @@ def load_checkpoint(
         # On Hopper GPUs torch prefers cuDNN's attention, which builds a kernel for each new length, for up to 0.4 s.
         torch.backends.cuda.enable_cudnn_sdp(False)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path)
+        tokenizer = load_tokenizer(path)
         model, info = AutoModelForCausalLM.from_pretrained(path, dtype=dtype, output_loading_info=True, **chosen)
         model = model.to(device, type_on_cpu(model) if device == "cpu" and dtype == "auto" else None)
     except Exception as error:  # damaged files raise bare exceptions of safetensors and tokenizers
@@ -245,8 +246,9 @@ def load_checkpoint(
         first = f"{path} without {len(absent)}, such as {absent[0]}"
         raise ModelError(f"the checkpoint must hold every weight; got {first}")
     size = model.get_input_embeddings().weight.shape[0]
-    if len(tokenizer) > size:
+    if beyond := beyond_rows(tokenizer, size):
         raise ModelError(
-            f"the tokenizer must fit the model: it has {len(tokenizer)} tokens, the embedding {size} rows; got {path}"
+            f"the tokenizer must fit the model: it has {len(tokenizer)} tokens, the embedding {size} rows; got {path}, "
+            f"where text or the template can give {beyond[0]!r}"
         )
     return model, tokenizer

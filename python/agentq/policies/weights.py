@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from agentq.errors import ModelError
+from agentq.errors import ConfigError, ModelError
 
 MODEL_FILES = (".safetensors", ".bin", ".json", ".jinja", ".model")
 COMPUTED = ".rotary_emb.inv_freq"  # follows from the config, and was once saved (Llama 2)
@@ -46,11 +47,12 @@ def adapter_of(checkpoint: Path) -> Path:
     return checkpoint.with_name(f"{checkpoint.name}.adapter")
 
 
-def check_whole(base: Any) -> None:
-    """Check that a checkpoint, by name or path, or a loaded model is no adapter.
+def check_whole(base: Any, *, plain: bool = False) -> None:
+    """Check that a checkpoint, by name or path, or a loaded model is no adapter, and if `plain` is not quantized.
 
     Raises:
         ModelError: if it is a LoRA adapter in peft's layout, or transformers has loaded one into the model.
+        ConfigError: as `check_unquantized`.
     """
     if isinstance(base, str | Path):
         found, name = is_adapter(Path(base)), str(base)
@@ -60,6 +62,32 @@ def check_whole(base: Any) -> None:
         raise ModelError(
             f"the base of training and of adapters must be a whole checkpoint; got an adapter, {name}: "
             "merge it into its model (peft's merge_and_unload) and save that with its tokenizer"
+        )
+    if plain:
+        check_unquantized(base)
+
+
+def check_unquantized(base: Any) -> None:
+    """Check that all weights of a checkpoint, by name or path, or of a loaded model can be trained.
+
+    Without a GPU, transformers turns weights of 8 bits into bfloat16 whatever type it is asked for. So the config is
+    read, before any weights are.
+
+    Raises:
+        ConfigError: if they are quantized.
+    """
+    config = getattr(base, "config", None)
+    if isinstance(base, str | Path):
+        from transformers import AutoConfig
+
+        with suppress(Exception):  # configs raise anything; loading it tells why
+            config = AutoConfig.from_pretrained(base)
+    if how := getattr(config, "quantization_config", None):
+        named = how if isinstance(how, dict) else how.to_dict()
+        raise ConfigError(
+            f"training all weights must begin with 16 or 32 bits per weight; got {named.get('quant_method')} weights "
+            f"in {base if isinstance(base, str | Path) else type(base).__name__}: take the checkpoint that is not "
+            "quantized, or train adapters (--train.lora_rank 16)"
         )
 
 

@@ -30,6 +30,7 @@ from agentq.learn.batch import default_tokens
 from agentq.learn.logps import CHUNK_ELEMENTS
 from agentq.policies.engine_names import path_in, read_name
 from agentq.policies.placement import dtype_on, free_memory, read_devices, training_devices, trains_where_it_samples
+from agentq.policies.weights import check_unquantized
 
 ROWS, PROMPT = 32, 2048  # prompts sampled at once, and their assumed length
 PREFIX_BYTES, PREFIX_TOKENS = 512 << 20, 16_384  # of an engine's prefix cache
@@ -211,8 +212,11 @@ def _bytes(s: Settings, device: str, size: Size) -> int:
 def check_memory(s: Settings, base: Path | str, checkpoint: Path | str | None = None, workers: int = 1) -> None:
     """Raises ConfigError if the run needs more memory than is free; the message names settings that would fit.
 
+    Also if it trains all weights of a quantized checkpoint, which has to be said before anything is collected.
     `workers`: see `needs`.
     """
+    if checkpoint is None and isinstance(base, Path) and isinstance(s.train, Train) and not s.train.lora_rank:
+        check_unquantized(base)
     if not s.model.memory:
         return
     short = _short(s, base, checkpoint, workers)
