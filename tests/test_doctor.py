@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from importlib.metadata import version
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +64,8 @@ def test_a_good_set_up_passes_and_each_check_is_a_line(capfd: pytest.CaptureFixt
     assert main(["doctor"]) == 0
     lines = capfd.readouterr().out.splitlines()
     assert {line.split()[0] for line in lines} <= {"ok", "warn", "skipped"}
-    assert [line[8:26].strip() for line in lines][-3:] == ["actions", "system role", "log probabilities"]
-    assert "16 of 16 sampled actions could be read" in lines[-3]
+    assert [line[8:26].strip() for line in lines][-4:] == ["actions", "critic", "system role", "log probabilities"]
+    assert "16 of 16 sampled actions could be read" in lines[-4] and "4 of 4 rankings of" in lines[-3]
 
 
 def test_checks_of_the_machine_load_no_torch() -> None:
@@ -414,8 +415,9 @@ def test_answers_that_are_cut_off_need_more_tokens(capfd: pytest.CaptureFixture[
             if body["max_tokens"] < 1000:
                 choice["message"]["content"], choice["finish_reason"] = "Let me think: the page", "length"
             else:
-                choice["message"]["content"] = "COMMANDS: CLICK [1]"
+                choice["message"]["content"] = f"COMMANDS: CLICK [{next(elements)}]"
 
+    elements = cycle((1, 2))
     every = (reading.model, acting.environment, acting.actions)
     with fake_openai() as fake:
         fake.alters = think
@@ -426,7 +428,9 @@ def test_answers_that_are_cut_off_need_more_tokens(capfd: pytest.CaptureFixture[
     assert (
         found.remedy == "--model.max_new_tokens 1024 leaves room for thinking"
     )  # it knows no pattern, nor can it learn
-    assert set(asked[-4:]) == {96} and "16 of 16 sampled actions could be read" in capfd.readouterr().out
+    told = capfd.readouterr().out
+    assert set(asked[-4:]) == {96} and "16 of 16 sampled actions could be read" in told
+    assert "0 of 4 rankings of 2 actions could be read; --critic.max_new_tokens 1024 leaves room for thinking" in told
 
 
 def test_a_server_with_other_weights_than_the_checkpoint_is_named(checkpoint: Path) -> None:

@@ -454,3 +454,7 @@ def test_learner_takes_fewer_tokens_at_once_where_a_large_model_is_on_a_cpu() ->
 def test_adapters_refuse_a_seed_out_of_range(seed: int) -> None:
     with pytest.raises(ValueError, match=r"seed must be in \[0, 4294967296\); got "):
         Learner(tiny_llama(), learning_rate=1e-3, lora_rank=2, seed=seed)
+
+
+def test_the_embedded_base_has_a_name() -> None:
+    assert Learner.from_checkpoint("embedded", learning_rate=1e-4).model.num_parameters() > 1e6

@@ -15,7 +15,7 @@ from agentq.model_settings import ModelSettings
 
 if TYPE_CHECKING:
     from agentq.policies.protocol import Engine
-    from agentq.types import History, Sample
+    from agentq.types import EnvAction, History, Sample
 
 Verdict = Literal["ok", "warn", "fail", "skipped"]
 
@@ -42,6 +42,7 @@ class Patient:
         engine: the model, once it is loaded.
         firsts: the first pages of some tasks.
         samples: actions sampled on them, with token ids and log-probabilities.
+        proposed: at most four different actions among them.
         readable: the share of sampled actions that could be read; None before there are any.
         fits: whether the learner fits into memory; None if that is unknown.
     """
@@ -54,5 +55,6 @@ class Patient:
     engine: Engine | None = None
     firsts: list[History] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
+    proposed: list[EnvAction] = field(default_factory=list)
     readable: float | None = None
     fits: bool | None = None

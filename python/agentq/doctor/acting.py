@@ -11,12 +11,14 @@ from typing import Any
 from agentq import envs
 from agentq.agent.actions import format_action
 from agentq.agent.prompts import critic_messages, policy_messages
+from agentq.critics.ranker import LLMRanker
 from agentq.doctor import Diagnosis, Patient
 from agentq.envs.check import check
 from agentq.envs.explore import plausible
 from agentq.envs.sites import knows
 from agentq.errors import ConfigError
 from agentq.evaluation.endings import is_cut
+from agentq.model_settings import CriticSettings
 from agentq.policies.engine_names import path_in
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.placement import read_devices
@@ -97,6 +99,7 @@ def actions(p: Patient) -> Diagnosis:
     proposals = wait_for(_sample(ModelPolicy(p.engine, max_new_tokens=most, stop=p.settings.stop), p.firsts))
     p.samples = [Sample(one.prompt_ids, one.token_ids, one.logps) for one in proposals if len(one.token_ids)]
     read = [one for one in proposals if one.action.env_action is not None]
+    p.proposed = list(dict.fromkeys(one.action.env_action for one in read if one.action.env_action is not None))[:K]
     p.readable = len(read) / len(proposals)
     cut = sum(map(is_cut, proposals))
     found = f"{len(read)} of {len(proposals)} sampled actions could be read"
@@ -117,6 +120,26 @@ def actions(p: Patient) -> Diagnosis:
 async def _sample(policy: ModelPolicy, histories: list[History]) -> list[Proposal]:
     asked = [policy.propose(history, K, seed=i) for i, history in enumerate(histories)]
     return [one for some in await asyncio.gather(*asked) for one in some]
+
+
+def critic(p: Patient) -> Diagnosis:
+    """The share of nodes that the model ranks, as it does by default in training."""
+    if p.engine is None or len(p.proposed) < 2:
+        return Diagnosis("skipped", "there is no model" if p.engine is None else "there are no two actions to rank")
+    ranker = LLMRanker(p.engine, max_new_tokens=(most := CriticSettings().max_new_tokens))
+    wait_for(_rank(ranker, p))
+    read = len(p.firsts) - ranker.stats.fallbacks
+    found = f"{read} of {len(p.firsts)} rankings of {len(p.proposed)} actions could be read"
+    if read >= READABLE * len(p.firsts):
+        return Diagnosis("ok", found)
+    remedy = (
+        f"--critic.max_new_tokens {max(1024, 4 * most)} leaves room for thinking; --critic.method listwise asks less"
+    )
+    return Diagnosis("warn", found, f"{remedy}; --critic.model none asks nothing")
+
+
+async def _rank(ranker: LLMRanker, p: Patient) -> None:
+    await asyncio.gather(*(ranker.rank(history, p.proposed, seed=i) for i, history in enumerate(p.firsts)))
 
 
 def training_memory(p: Patient) -> Diagnosis:

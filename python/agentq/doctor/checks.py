@@ -28,11 +28,12 @@ CHECKS: tuple[Check, ...] = (
     acting.environment,
     acting.context,
     acting.actions,
+    acting.critic,
     reading.system_role,
     acting.log_probabilities,
 )
 
-NEED_PAGES = (acting.context, acting.actions)
+NEED_PAGES = (acting.context, acting.actions, acting.critic)
 NO_PAGES = Diagnosis("skipped", "the environment check failed")
 
 REMEDIES = {  # by a part of errors that say only what must hold
