@@ -187,7 +187,7 @@ def written(folder: Path, **methods: str) -> str:
         (
             {"step": "def step(self, c, e, t): return 'page', 0.0, True, {}"},
             ConfigError,
-            'got a tuple in place of {"text": .., "reward": .., "terminated": .., "success": ..}',
+            'got tuple in place of {"text": .., "reward": .., "terminated": .., "success": ..}',
         ),
         ({"step": "async " + GOOD["step"]}, ConfigError, "whose step is a plain function; got a coroutine: write def"),
         (
@@ -207,7 +207,7 @@ def written(folder: Path, **methods: str) -> str:
         (
             {"reset": "def reset(self, seed): return 'page'"},
             ConfigError,
-            'reset must return what docs/protocol.md names; got a str in place of {"instruction": .., "text": ..}',
+            'reset must return what docs/protocol.md names; got str in place of {"instruction": .., "text": ..}',
         ),
         ({"step": "def step(self, c, e, t): return {'txt': ''}"}, ConfigError, "got text: field required"),
         ({"step": "def step(self, c, e, t): return {}['x']"}, ConfigError, "FILE:3: KeyError: 'x' (AGENTQ_TRACEBACK=1"),

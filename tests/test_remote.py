@@ -104,11 +104,7 @@ def test_what_a_server_says_becomes_a_page_and_notes(frail: Callable[..., str]) 
     [
         ("die", "the session's process ended with exit code -9"),
         ("raise", "KeyError: 'nothing'"),
-        (
-            "typo",
-            "the reply to step is wrong in the unknown field 'truncate'; its fields are text, url, reward, terminated, "
-            "truncated, success, error_kind, error_message, answer",
-        ),
+        ("typo", "the reply to step is wrong in the unknown field 'truncate'; did you mean 'truncated'?"),
         ("nan", "the reply to step is wrong in reward: input should be a finite number"),
         ("number", "the reply to step is wrong in text: input should be a valid string"),
     ],

@@ -106,7 +106,7 @@ HELLO = {"protocol": 1, "name": "fake", "max_steps": 3, "sessions": 1, "deadline
         (b"", "the server at AT must answer hello; it hung up"),
         (framed(id=1, result=HELLO)[:-1], "the server at AT must answer hello; it hung up"),
         (b"HTTP/1.1 400 Bad Request", "the server at AT must speak the protocol; got a message must fit"),
-        (framed(id=1, result=5), "the reply to hello is wrong in input should be a valid dictionary"),
+        (framed(id=1, result=5), "the reply to hello is wrong in int in place of {"),
         (
             framed(id=1, result=HELLO | {"max_steps": 0}),
             "wrong in max_steps: input should be greater than or equal to 1",

@@ -122,6 +122,6 @@ def read(kind: type[R], found: Any) -> R:
     if first["type"] == "model_type":
         shown = [name for name, field in kind.model_fields.items() if field.is_required() or name in _USUAL]
         form = ", ".join(f'"{name}": ..' for name in shown)
-        raise ValueError(f"a {type(found).__name__} in place of {{{form}}}")
+        raise ValueError(f"{type(found).__name__} in place of {{{form}}}")
     message = first["msg"][0].lower() + first["msg"][1:]
     raise ValueError(f"{place}: {message}" if place else message)
