@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import socket
@@ -14,7 +15,10 @@ from threading import Barrier, Event, Thread
 from typing import Any
 
 from agentq.agent.actions import format_action
-from agentq.types import Command, EnvAction, Status
+from agentq.agent.prompts import policy_messages
+from agentq.policies.openai_engine import OpenAIEngine
+from agentq.policies.protocol import SampledAnswer, SampleRequest
+from agentq.types import Command, EnvAction, History, Observation, Status
 
 ACTIONS = (
     *(format_action(EnvAction(Command.CLICK, element=i)) for i in range(1, 7)),
@@ -295,3 +299,13 @@ def fake_openai(**settings: Any) -> Iterator[FakeOpenAI]:
         yield fake
     finally:
         fake.kill()
+
+
+HISTORY = History("book a table", Observation("link Blue Harbor Grill [3]"))
+
+
+def ask(engine: OpenAIEngine, **settings: Any) -> list[SampledAnswer]:
+    """Answers to a first page: three, with a seed, unless `settings` of the request say otherwise."""
+    prompt = engine.render(HISTORY, policy_messages, max_new_tokens=40)
+    request = SampleRequest(prompt, **{"k": 3, "seed": 5, "max_new_tokens": 40, **settings})
+    return asyncio.run(engine.sample(request))

@@ -40,9 +40,8 @@ from agentq.searching.tree import TreeSearch
 from agentq.store.records import TreeRecord
 from agentq.store.run import RunStore
 from agentq.types import History, Observation, StopReason
-from tests.openai_factory import FakeOpenAI, fake_openai
+from tests.openai_factory import HISTORY, FakeOpenAI, ask, fake_openai
 
-HISTORY = History("book a table", Observation("link Blue Harbor Grill [3]"))
 TOKENS = Gives.TOKEN_IDS | Gives.LOGPS | Gives.PATTERNS | Gives.LETTERS | Gives.BASE
 
 
@@ -74,11 +73,6 @@ def open_engine() -> Iterator[Callable[..., OpenAIEngine]]:
     yield make
     for engine in engines:
         engine.close()
-
-
-def ask(engine: OpenAIEngine, **settings: object) -> list[SampledAnswer]:
-    prompt = engine.render(HISTORY, policy_messages, max_new_tokens=40)
-    return asyncio.run(engine.sample(SampleRequest(prompt, **{"k": 3, "seed": 5, "max_new_tokens": 40, **settings})))  # type: ignore[arg-type]
 
 
 def said(samples: list[SampledAnswer]) -> list[object]:

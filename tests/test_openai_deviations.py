@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from agentq.agent.prompts import policy_messages
 from agentq.critics.judge import OutcomeJudge
 from agentq.critics.ranker import LLMRanker
 from agentq.errors import ModelError
@@ -22,11 +21,10 @@ from agentq.policies.openai_answers import Chat, read
 from agentq.policies.openai_engine import OpenAIEngine
 from agentq.policies.openai_probes import COLD
 from agentq.policies.patience import BadAnswer
-from agentq.policies.protocol import Gives, SampledAnswer, SampleRequest
+from agentq.policies.protocol import Gives
 from agentq.types import Command, EnvAction, History, Observation, Proposal, StopReason
-from tests.openai_factory import FakeOpenAI, fake_openai
+from tests.openai_factory import FakeOpenAI, ask, fake_openai
 
-HISTORY = History("book a table", Observation("link Blue Harbor Grill [3]"))
 Body = dict[str, Any]
 
 
@@ -62,12 +60,6 @@ def open_engine() -> Iterator[Callable[[FakeOpenAI], OpenAIEngine]]:
 
 
 Open = Callable[[FakeOpenAI], OpenAIEngine]
-
-
-def ask(engine: OpenAIEngine, **settings: Any) -> list[SampledAnswer]:
-    prompt = engine.render(HISTORY, policy_messages, max_new_tokens=40)
-    request = SampleRequest(prompt, **{"k": 3, "seed": 5, "max_new_tokens": 40, **settings})
-    return asyncio.run(engine.sample(request))
 
 
 def alone(fake: FakeOpenAI, seed: int) -> str:

@@ -20,11 +20,10 @@ from agentq.policies.fitting import CHARACTERS, PAGE_END
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.openai_client import OpenAIClient
 from agentq.policies.openai_engine import OpenAIEngine
-from agentq.policies.protocol import Gives, SampledAnswer, SampleRequest
+from agentq.policies.protocol import Gives, SampleRequest
 from agentq.types import History, Observation, StopReason
-from tests.openai_factory import FakeOpenAI, fake_openai
+from tests.openai_factory import HISTORY, FakeOpenAI, ask, fake_openai
 
-HISTORY = History("book a table", Observation("link Blue Harbor Grill [3]"))
 Body = dict[str, Any]
 
 
@@ -53,12 +52,6 @@ def open_engine() -> Iterator[Open]:
     yield make
     for engine in engines:
         engine.close()
-
-
-def ask(engine: OpenAIEngine, **settings: Any) -> list[SampledAnswer]:
-    prompt = engine.render(HISTORY, policy_messages, max_new_tokens=40)
-    request = SampleRequest(prompt, **{"k": 3, "seed": 5, "max_new_tokens": 40, **settings})
-    return asyncio.run(engine.sample(request))
 
 
 # lists of models

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from agentq.credit.pairs import node_pairs
 from agentq.evaluation.comparison import Comparison, compare
 from agentq.evaluation.endings import is_cut
@@ -36,18 +34,15 @@ class SearchResult:
     def pairs(
         self,
         *,
-        alpha: float | None = None,
+        alpha: float = 0.75,
         threshold: float = 0.5,
         max_pairs_per_node: int = 4,
         min_visits: int = 1,
     ) -> list[PreferencePair]:
         """Preference pairs of the tree, see `agentq.node_pairs`. Raises ConfigError if its actions have no tokens.
 
-        By default, alpha is that of `agentq.train`: 0.75, or 1 if no critic ranked the tree's actions.
+        alpha is by default that of `agentq.train`; it is 1 where no critic ranked a node's actions.
         """
-        if alpha is None:
-            ranked = np.ptp(self.tree.critic_value[1:]) > 0 if len(self.tree) > 1 else False
-            alpha = 0.75 if ranked else 1.0
         return node_pairs(
             self.tree,
             alpha=alpha,

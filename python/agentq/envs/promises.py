@@ -33,7 +33,7 @@ class Advised(Exception):
 
 
 class SessionPool:
-    """SessionPool that promises take in turn, as search does: to open one may start a browser or a server."""
+    """Sessions that promises take in turn, as search does: to open one may start a browser or a server."""
 
     def __init__(self, make: Callable[[], Env]) -> None:
         self.make = make
@@ -42,7 +42,7 @@ class SessionPool:
 
     @contextmanager
     def take(self, n: int, *, new: int = 0) -> Iterator[list[Env]]:
-        """`n` sessions, the first `new` of which nobody has used. After an exception they are closed.
+        """`n` sessions; the first `new` of them are unused. After an exception they are closed.
 
         Never are more open than were taken at once, since a server may have few.
         """
