@@ -9,11 +9,12 @@ import pytest
 
 from agentq._core import ucb1_score
 from agentq.store import RunStore
+from agentq.store.records import TreeRecord
 from agentq.viewer import write_view
-from tests.view_factory import CONFIG, HOSTILE, a_chromium, large, make_run, opened, searched
+from tests.view_factory import CONFIG, HOSTILE, PAIRS, a_chromium, large, make_run, opened, ranked, searched
 
 pytestmark = pytest.mark.browser
-COLLECT = "at=0:agent_q/round1/collect:0"
+COLLECT, RANKED = "at=0:agent_q/round1/collect:0", "at=1:agent_q/round1/collect:0"
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +28,8 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("view")
     other = folder / "other"
     with RunStore.open(other, CONFIG) as store:
-        store.add_tree("agent_q/round1/collect", searched(0, 3))
+        store.add_tree("agent_q/round1/collect", ranked(0))
+        store.set_note("agent_q/round1/collect", {"pairs": PAIRS})
         store.add_tree("large", large(600))
     return write_view([make_run(folder / "run"), other], folder / "page.html").as_uri()
 
@@ -55,7 +57,7 @@ def table(tab: Any) -> list[list[str]]:
 
 def test_tasks_are_rows_stages_are_columns_and_filters_narrow_them(tab: Any, page_file: str) -> None:
     opened(tab, page_file)
-    assert tab.locator(".sum").inner_text() == "7 tasks, 6 solved, 2 not solved, 1 broken by the world"
+    assert tab.locator(".sum").inner_text() == "7 tasks, 7 solved, 1 not solved, 1 broken by the world"
     heads = [" ".join(text.split()) for text in tab.locator("thead th").all_inner_texts()]
     assert heads[1].endswith("2 of 2") and "agent_q/eval" in heads[3]
     tab.get_by_label("outcomes").select_option("broken")
@@ -107,16 +109,18 @@ def test_every_element_of_the_tree_view_has_a_name_and_a_place(tab: Any, page_fi
     assert tab.evaluate(nameless) == 0 and tab.locator("canvas[aria-hidden=true]").count() == 1
 
 
-def test_siblings_have_the_figures_of_the_search(tab: Any, page_file: str) -> None:
-    tree = searched(0)
-    opened(tab, page_file, f"{COLLECT}&node=2")
+@pytest.mark.parametrize(("at", "tree", "alpha"), [(COLLECT, searched(0), 1.0), (RANKED, ranked(0), 0.75)])
+def test_siblings_have_the_figures_of_the_search(
+    tab: Any, page_file: str, at: str, tree: TreeRecord, alpha: float
+) -> None:
+    opened(tab, page_file, f"{at}&node=2")
     siblings = tree.children(int(tree.parent[2])).tolist()
     total = int(tree.visit_count[siblings].sum())
     for cells, node in zip(table(tab), siblings, strict=True):
         n, w = int(tree.visit_count[node]), float(tree.value_sum[node])
         critic, q = float(tree.critic_value[node]), w / n
         u = ucb1_score(0.0, total, n, 1.0)
-        wanted = [n, w, q, critic, 0.75 * q + 0.25 * critic, u]
+        wanted = [n, w, q, critic, alpha * q + (1 - alpha) * critic, u]
         assert list(map(float, cells[1:])) == pytest.approx(wanted, abs=0.0051)
 
 

@@ -44,6 +44,13 @@ def searched(task: int, rollouts: int = 8) -> TreeRecord:
     ).tree
 
 
+def ranked(task: int) -> TreeRecord:
+    """`searched`, where a critic ranked all siblings."""
+    tree = searched(task)
+    tree.critic_value[1:] = np.linspace(1.0, 0.0, len(tree) - 1)
+    return tree
+
+
 def wide(seed: int = 7, width: int = 12) -> TreeRecord:
     """A root with `width` tried children, the last one visited most."""
     tree = make_tree(seed, num_nodes=width + 1, width=width)
