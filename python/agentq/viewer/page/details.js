@@ -4,7 +4,8 @@ const VIEWS = [["before", "page before"], ["after", "page after"], ["difference"
 const COLUMNS = ["N", "W", "Q", "critic", "blend", "mixed", "U", "P", "log p"];
 const MEANINGS = {
   N: "rollouts through the action", W: "sum of their returns", Q: "mean return, W / N",
-  critic: "value that the critic gave before any rollout", blend: "what pairs compare: alpha Q + (1 - alpha) critic, or Q if the critic gave all of them one value",
+  critic: "value that the critic gave before any rollout",
+  blend: "what pairs compare: alpha Q + (1 - alpha) critic, or Q if the critic gave all of them one value",
   mixed: "alpha Q + (1 - alpha) critic with the alpha of the search: to this the selection rule adds U",
   U: "what the selection rule adds to Q, or to the mixed value; the largest sum is selected next",
   P: "prior: the policy's probability among these actions", "log p": "log-probability under the policy, in nats",
