@@ -153,6 +153,7 @@ def test_a_fork_of_a_finished_run_names_a_command_that_does_something(
         note_finished(store)
     assert told("same") == told("other", "--search.c_exp=2") == " --run.num_rounds 2"
     assert told("more", "--run.num_rounds=3") == told("again", "--learn-again") == ""
+    assert told("tasks", "--eval.num_tasks=2000") == ""  # which it measures
 
 
 def test_a_fork_that_learns_again_keeps_what_the_first_round_collected(made: Path, tmp_path: Path) -> None:

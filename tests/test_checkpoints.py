@@ -4,6 +4,7 @@ weights of 8 bits, files beside the weights."""
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,12 @@ from agentq.errors import ConfigError, ModelError
 from agentq.learn.learner import Learner
 from agentq.model_settings import ModelSettings
 from agentq.policies import saved
-from agentq.policies.renderer import load_renderer
+from agentq.policies.engine_names import embedded_base
+from agentq.policies.renderer import load_renderer, samples_of_texts
 from agentq.policies.transformers_engine import TransformersEngine
 from agentq.recipes import memory
 from agentq.recipes.settings import AgentQ
+from tests.fp8_factory import as_fp8
 
 FAMILY = {family.name: family for family in FAMILIES}
 
@@ -196,3 +199,25 @@ def test_a_config_that_would_be_read_otherwise_keeps_its_names(tmp_path: Path, m
     before = (tmp_path / "config.json").read_text()
     saved.complete(tmp_path, model.config, None)
     assert (tmp_path / "config.json").read_text() == before
+
+
+def test_a_tokenizer_without_a_name_has_its_own_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not those of a checkpoint in the working directory."""
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [7, 8]}))
+    monkeypatch.chdir(tmp_path)
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_file=str(embedded_base() / "tokenizer.json"), eos_token="<|end|>"
+    )
+    (sample,) = samples_of_texts("hello", ["CLICK [1]"], tokenizer)
+    assert sample.token_ids[-1] == tokenizer.eos_token_id
+
+
+def test_adapters_of_an_fp8_checkpoint_are_saved_in_the_weights_that_were_trained(tmp_path: Path) -> None:
+    """Without a GPU, transformers would save such weights as 8 bits again, without the config that tells it."""
+    path = as_fp8(Path(shutil.copytree(embedded_base(), tmp_path / "fp8")))
+    learner = Learner.from_checkpoint(path, learning_rate=1e-3, lora_rank=4)
+    samples = samples_of_texts("hello", ["CLICK [1]"], learner.tokenizer)
+    learner.save(tmp_path / "saved")
+    again = Learner.from_checkpoint(tmp_path / "saved", learning_rate=1e-3)
+    before, after = (each.recompute_logps(samples)[0].logps for each in (learner, again))
+    assert after == pytest.approx(before, abs=0.01)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from agentq import envs, plugins
+from agentq import envs, plugins, search
 from agentq.agent.actions import format_action
 from agentq.agent.prompts import policy_messages
 from agentq.cli import main
@@ -515,6 +515,16 @@ class Looped(Plain):
         return dict(super().step(command, element, text))
 
 
+class Unlooped(Plain):
+    """Needs a loop, and has none in its thread."""
+
+    blocking = True
+
+    def step(self, *action: Any) -> dict[str, Any]:
+        asyncio.get_running_loop()
+        return super().step(*action)
+
+
 def test_the_check_says_what_it_could_not_try_and_what_fails_in_a_loop(tmp_path: Path) -> None:
     told = list(check(registered(Picky), 1))
     assert str(told[0]).startswith("unknown Equal resets") and "pages. " not in str(told[0])
@@ -523,6 +533,8 @@ def test_the_check_says_what_it_could_not_try_and_what_fails_in_a_loop(tmp_path:
     broken = [each for each in check(registered(Looped, "looped"), 1) if each.holds is False]
     assert len(broken) == 1 and "asyncio.run() cannot be called from a running event loop" in broken[0].said
     assert broken[0].said.endswith("; give the class `blocking = True`")
+    with pytest.raises(ConfigError, match=r"no running event loop \(AGENTQ\S+ shows the traceback\)$"):
+        search(Unlooped, 0, lambda history, k: ["SCROLL DOWN"], num_iterations=1)
     chatty = written(tmp_path, reset=GOOD["reset"].replace("return", "print('begun'); return"))
     assert [each.said for each in check(chatty, 1) if each.promise.startswith("Another process")] == [""]
 

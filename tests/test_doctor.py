@@ -21,11 +21,12 @@ from safetensors.numpy import load_file, save_file
 
 from agentq.cli import main
 from agentq.doctor import Diagnosis, Patient, acting, machine, reading
-from agentq.doctor.checks import examine
+from agentq.doctor.checks import CHECKS, examine
 from agentq.policies import openai_engine
 from agentq.policies.engine_names import embedded_base, read_name
 from agentq.policies.renderer import load_renderer
 from agentq.recipes import memory
+from tests.fp8_factory import as_fp8
 from tests.openai_factory import fake_openai
 
 ROOT = Path(__file__).parents[1]
@@ -438,3 +439,11 @@ def test_a_server_with_other_weights_than_the_checkpoint_is_named(checkpoint: Pa
         every = (reading.tokenizer, reading.model, acting.environment, acting.actions, acting.log_probabilities)
         found = diagnoses(read_name(f"{fake.url}?tokenizer={checkpoint}"), *every)["log probabilities"]
     assert found.verdict == "fail" and "nats per token on average" in found.found
+
+
+def test_a_quantized_checkpoint_is_examined_and_its_adapters_are_advised(checkpoint: Path) -> None:
+    found = diagnoses(as_fp8(checkpoint), *CHECKS)
+    assert {found["training memory"].remedy, *(each.verdict for each in found.values())} == {
+        "train adapters (--train.lora_rank 16)",
+        "ok",
+    }

@@ -208,6 +208,15 @@ def test_a_refusal_that_stays_is_told_and_the_system_message_too(chat: FakeOpenA
     assert [m["role"] for m in chat.asked[-1]["messages"]] == ["system", "user"]
 
 
+def test_a_refusal_that_speaks_of_another_system_moves_nothing(chat: FakeOpenAI, open_engine: Open) -> None:
+    engine = open_engine(chat.url)
+    chat.refuses = lambda body: "flagged by our safety check system" if len(body["messages"]) == 2 else ""
+    assert [s.stop_reason for s in ask(engine, k=1)] == [StopReason.REFUSED]
+    chat.refuses = lambda body: ""
+    ask(engine)
+    assert [m["role"] for m in chat.asked[-1]["messages"]] == ["system", "user"]
+
+
 def test_a_picture_keeps_its_place_after_a_merged_system_message(chat: FakeOpenAI, open_engine: Open) -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
     said = [{"role": "system", "content": "rules"}, {"role": "user", "content": [picture]}]

@@ -214,6 +214,8 @@ def test_a_stage_with_a_damaged_note_is_named_and_its_items_are_saved(note: str,
     stage = parts["\ufffd\ufffd" if note == "name" else "search"]
     assert not stage.whole and stage.said.endswith("; the stage's name or note is damaged")
     assert parts["eval"] == CheckedPart("eval", True, "3 whole")
+    with RunStore.read(run) as store, pytest.raises(StoreError, match=r"run\.sqlite"):
+        assert store.stages() and store.note("search")
     kept, lost = save(run, tmp_path / "new")
     assert (kept, lost) == ((3, 3) if note == "name" else (6, 0)) and stage.said.startswith(f"{kept - 3} whole")
     with RunStore.read(tmp_path / "new") as store:

@@ -112,15 +112,16 @@ FORKED = (
     settings=True,
 )
 def fork_run(args: Namespace) -> int:
-    from agentq.recipes.again import fork
+    from agentq.recipes.again import GROWS, fork
     from agentq.store.claim import COMMAND
     from agentq.store.run import RunStore
 
     fork(args.run, args.out, args.settings, learn_again=args.learn_again)
     with RunStore.read(args.run) as run, RunStore.read(args.out) as new:
         done = (run.note(COMMAND) or {}).get("finished") and not args.learn_again
-        was, rounds = (store.config["run"].get("num_rounds", 0) for store in (run, new))
-    more = f" --run.num_rounds {rounds + 1}" if done and was == rounds > 0 else ""  # all rounds are done
+        rounds = new.config["run"].get("num_rounds", 0)
+        grown = any(run.config[of].get(key) != new.config[of].get(key) for of, key in (s.split(".") for s in GROWS))
+    more = f" --run.num_rounds {rounds + 1}" if done and rounds and not grown else ""  # nothing is left to do
     return say(args, {"run": str(args.out)}, f"{args.out}; go on with: {go_on(args.out)}{more}")
 
 

@@ -147,6 +147,7 @@ def training_memory(p: Patient) -> Diagnosis:
     path = path_in(p.model)
     if path is None or p.renderer is None:
         return Diagnosis("skipped", "there is no checkpoint to train" if path is None else "the checkpoint has a fault")
+    from agentq.policies.weights import quantization_of
     from agentq.recipes.memory import free_bytes, size_of, to_train
 
     whole: dict[str, Any] = {"lora_rank": 0, "gradient_checkpointing": False}
@@ -159,6 +160,9 @@ def training_memory(p: Patient) -> Diagnosis:
     found = f"training all weights needs about {need / GIB:.2f} GiB, adapters {less / GIB:.2f} GiB; "
     found += f"{free / GIB:.2f} GiB are free on {device}"
     p.fits = to_train(size_of(path), 4, bf16=False, **whole)[1] <= free_bytes("cpu")  # the learner of the last check
+    if how := quantization_of(path):
+        found = f"{found}; its weights are {how}, of which only adapters are trained"
+        return Diagnosis("ok" if less <= free else "warn", found, "train adapters (--train.lora_rank 16)")
     if need <= free:
         return Diagnosis("ok", found)
     fewer = "--train.lora_rank 16 --train.gradient_checkpointing true"
@@ -181,8 +185,10 @@ def log_probabilities(p: Patient) -> Diagnosis:
         return Diagnosis("skipped", why if path else "the server's weights are not here")
     from agentq.learn.learner import Learner
     from agentq.policies.agreement import agreement
+    from agentq.policies.weights import quantization_of
 
-    gap = agreement(p.samples, Learner.from_checkpoint(path, learning_rate=1e-6).recompute_logps)
+    rank = 1 if quantization_of(path) else 0  # new adapters change nothing, and such weights alone are not trained
+    gap = agreement(p.samples, Learner.from_checkpoint(path, learning_rate=1e-6, lora_rank=rank).recompute_logps)
     found = f"engine and learner differ by {gap.mean:.1e} nats per token on average, {gap.max:.1e} at most"
     if gap.mean <= AGREES:
         return Diagnosis("ok", found)

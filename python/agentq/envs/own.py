@@ -160,7 +160,7 @@ class OwnEnv(TextEnv):
         except (AgentqError, MemoryError):
             raise
         except Exception as error:
-            waits = "; give the class `blocking = True`" if _WAITS.search(str(error)) else ""
+            waits = "; give the class `blocking = True`" if self.thread is None and _WAITS.search(str(error)) else ""
             raise raised(told(error, called) + waits) from error
         except SystemExit as error:
             raise ConfigError(told(error, called)) from error

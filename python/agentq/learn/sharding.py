@@ -170,12 +170,25 @@ class Placed:
         model = self.whole(here=first) if adapters_only else self.merged(here=first)
         if first:
             with replaced(path) as beside:
-                model.save_pretrained(beside, **({"selected_adapters": [TRAINED]} if adapters_only else {}))
+                model.save_pretrained(
+                    beside, **({"selected_adapters": [TRAINED]} if adapters_only else _as_loaded(model))
+                )
                 if tokenizer is not None:
                     tokenizer.save_pretrained(beside)
                 if not adapters_only:
                     complete(beside, model.config, self.origin)
         self.ranks.wait()
+
+
+def _as_loaded(model: Any) -> dict[str, Any]:
+    """Keep transformers from quantizing weights again that it dequantized when it loaded them, as without a GPU.
+
+    It would leave out the config that tells their scales.
+    """
+    done = [
+        step for each in getattr(model, "_weight_conversions", None) or () for step in getattr(each, "operations", ())
+    ]
+    return {"save_original_format": False} if any(type(step).__name__.endswith("Dequantize") for step in done) else {}
 
 
 def load(path: str | Path, ranks: Ranks, *, device: str, dtype: torch.dtype | str, attention: str) -> tuple[Any, Any]:

@@ -37,7 +37,7 @@ OTHERWISE = {  # parameters that some servers refuse, with the names under which
 # refusals of reasoning models that used all tokens up; of too few tokens; of the system message
 RAN_OUT = re.compile(r"(?i)could not finish the message because max_tokens|model output limit was reached")
 TOO_FEW = re.compile(r"(?is)\bmax_\w*tokens\b.*?(?:at least|minimum|>=|greater than or equal to)\D{0,24}(\d+)")
-NO_SYSTEM = re.compile(r"(?i)\broles?\b|(?<!safety )\bsystem\b|developer instruction")
+NO_SYSTEM = re.compile(r"(?i)\broles?\b|\b(?:system|developer)[ _](?:message|prompt|instruction)")
 MOST_AT_LEAST = 128  # tokens: a refusal that asks for more means something else (ours)
 VLLM = {"return_token_ids": True, "top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0}
 

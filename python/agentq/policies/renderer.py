@@ -165,7 +165,8 @@ def renderer_of(tokenizer: Any) -> Renderer:
     """The renderer for a transformers tokenizer. Raises ModelError if it has no end token."""
     if getattr(tokenizer, "eos_token_id", None) is None:
         raise ModelError(f"the tokenizer must name an eos token; got none in {type(tokenizer).__name__}")
-    generation = _generation(getattr(tokenizer, "name_or_path", ""), local=True)
+    name = getattr(tokenizer, "name_or_path", "")
+    generation = _generation(name, local=True) if name else None  # "" would be the working directory
     return Renderer(tokenizer, end_ids_of(tokenizer, generation), NO_LIMIT, guesses_end=True)
 
 

@@ -70,11 +70,22 @@ def check_whole(base: Any, *, plain: bool = False) -> None:
 def check_unquantized(base: Any) -> None:
     """Check that all weights of a checkpoint, by name or path, or of a loaded model can be trained.
 
-    Without a GPU, transformers turns weights of 8 bits into bfloat16 whatever type it is asked for. So the config is
-    read, before any weights are.
-
     Raises:
         ConfigError: if they are quantized.
+    """
+    if how := quantization_of(base):
+        raise ConfigError(
+            f"training all weights must begin with 16 or 32 bits per weight; got {how} weights "
+            f"in {base if isinstance(base, str | Path) else type(base).__name__}: take the checkpoint that is not "
+            "quantized, or train adapters (--train.lora_rank 16)"
+        )
+
+
+def quantization_of(base: Any) -> str:
+    """How a checkpoint, by name or path, or a loaded model has its weights quantized, such as fp8; "" if they are not.
+
+    Without a GPU, transformers turns weights of 8 bits into bfloat16 whatever type it is asked for. So the config is
+    read, before any weights are.
     """
     config = getattr(base, "config", None)
     if isinstance(base, str | Path):
@@ -82,13 +93,10 @@ def check_unquantized(base: Any) -> None:
 
         with suppress(Exception):  # configs raise anything; loading it tells why
             config = AutoConfig.from_pretrained(base)
-    if how := getattr(config, "quantization_config", None):
-        named = how if isinstance(how, dict) else how.to_dict()
-        raise ConfigError(
-            f"training all weights must begin with 16 or 32 bits per weight; got {named.get('quant_method')} weights "
-            f"in {base if isinstance(base, str | Path) else type(base).__name__}: take the checkpoint that is not "
-            "quantized, or train adapters (--train.lora_rank 16)"
-        )
+    if not (how := getattr(config, "quantization_config", None)):
+        return ""
+    named = how if isinstance(how, dict) else how.to_dict()
+    return str(named.get("quant_method"))
 
 
 def check_weights(checkpoint: Path, *, like: str | Path, cpu: bool) -> None:

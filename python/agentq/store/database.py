@@ -44,11 +44,18 @@ def damage_named(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+        code = getattr(error, "sqlite_errorcode", None)  # Python's own have none: text that is not UTF-8
+        if code == sqlite3.SQLITE_FULL:
             raise StoreError(f"{path} must be writable; got no space left: make room and run it again") from error
-        raise StoreError(f"{path} could not be read or written: {error}") from error
+        if code is not None:
+            raise StoreError(f"{path} could not be read or written: {error}") from error
+        raise StoreError(_damaged(path, error)) from error
     except (sqlite3.Error, zlib.error, struct.error, json.JSONDecodeError, UnicodeDecodeError, KeyError) as error:
-        raise StoreError(f"{path} is damaged ({error}): agentq check {path.parent} says what can be saved") from error
+        raise StoreError(_damaged(path, error)) from error
+
+
+def _damaged(path: Path, error: Exception) -> str:
+    return f"{path} is damaged ({error}): agentq check {path.parent} says what can be saved"
 
 
 def connect(path: Path, *, writable: bool) -> sqlite3.Connection:
