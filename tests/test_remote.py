@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import gc
 import os
@@ -11,12 +12,16 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from agentq import envs
+from agentq import SearchResult, envs, search, search_async
 from agentq.agent.actions import format_action
+from agentq.config import Run, Settings
+from agentq.envs.check import check
 from agentq.envs.promises import check_env
 from agentq.envs.protocol import BROKEN_IN_A_ROW, can_restore, is_blocking
 from agentq.envs.remote import client, env_server
@@ -24,12 +29,19 @@ from agentq.envs.remote.client import RemoteEnv
 from agentq.envs.remote.connection import Connection
 from agentq.envs.remote.env_server import EnvServer
 from agentq.errors import ConfigError, EnvError
+from agentq.policies.function_policy import FunctionPolicy
+from agentq.policies.protocol import Policy
 from agentq.policies.scripted import ScriptedPolicy
+from agentq.recipes.pipeline import Pipeline
+from agentq.searching.collect import attempts, rollouts
 from agentq.searching.faults import take
+from agentq.searching.rollout import RolloutSettings
 from agentq.searching.run import run_all
 from agentq.searching.selection import SearchSettings
 from agentq.searching.tree import TreeSearch
+from agentq.store.run import TRAJECTORY, RunStore
 from agentq.types import Command, EnvAction, Split, StepResult, Task
+from tests.recipes_factory import Quiet
 from tests.remote_lab import FRAIL, OWN, begun, gone, mishap, process
 
 GROWS = """
@@ -376,3 +388,49 @@ def test_names_and_what_is_not_offered(count: str) -> None:
     assert envs.max_sessions(count) == 4 and envs.max_sessions("shop") is None
     assert task.env == count
     env.close()
+
+
+# servers with fewer sessions than are wanted
+
+
+@pytest.mark.parametrize("sessions", [1, 2])
+def test_the_check_needs_no_more_sessions_than_there_are(
+    sessions: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "PATIENCE_S", 1.0)
+    with EnvServer(f"{OWN}:make", sys.executable, str(tmp_path / "at"), sessions) as server:
+        found = list(check(f"count@{server.at}", 2))
+    assert not [str(each) for each in found if each.holds is False]
+    alone = [each.promise for each in found if each.said.startswith("it takes 2 sessions at once; the server has 1")]
+    assert len(alone) == 2 * (sessions == 1)
+
+
+def _stop(history: object, k: int) -> list[str]:
+    return [format_action(STOP)]
+
+
+def test_searches_in_one_event_loop_take_turns_in_a_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def searches(name: str) -> list[SearchResult]:
+        return await asyncio.gather(*(search_async(name, task, _stop, num_iterations=2) for task in range(3)))
+
+    monkeypatch.setattr(client, "PATIENCE_S", 20.0)
+    with EnvServer(f"{OWN}:make", sys.executable, str(tmp_path / "at"), 1) as server:
+        found = asyncio.run(searches(name := f"count@{server.at}"))
+        assert [each.tree.task.seed for each in found] == [0, 1, 2]
+        with pytest.raises(ConfigError, match=f"leaves_in_flight must be at most 1 with {name}; got 2"):
+            search(name, 0, _stop, leaves_in_flight=2)
+
+
+def test_a_run_that_has_collected_keeps_no_session(tmp_path: Path) -> None:
+    with EnvServer(f"{OWN}:make", sys.executable, str(tmp_path / "at"), 2) as server:
+        name = f"count@{server.at}"
+        with RunStore.open(tmp_path / "run", {}) as store:
+            p = Pipeline(store, Settings(run=Run(env=name)), "none", Quiet())
+            job = partial(_rollouts, name=name, policy=FunctionPolicy(_stop))
+            p.collect("eval", attempts(p.tasks(Split.TEST, 4)), job)
+            assert store.count("eval", TRAJECTORY) == 4 and not any(client._idle.values())
+            p.close()
+
+
+def _rollouts(p: Pipeline, store: RunStore, *, name: str, policy: Policy) -> Any:
+    return rollouts(lambda: envs.make(name), policy, RolloutSettings(0.0, 0))

@@ -1,17 +1,13 @@
-"""`agentq.search` and `agentq.evaluate`, and their async twins for code that already runs in an event loop.
-
-`search(...)` and `await search_async(...)` take the same arguments and return the same result. The twin has a separate
-name because a function that returns either a result or a coroutine would have no useful type.
-"""
+"""`agentq.search` and `agentq.evaluate`, and their async twins, with the same arguments, for code in an event loop."""
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, ParamSpec, Protocol, TypeVar, cast
 
@@ -64,7 +60,7 @@ def _blocking(name: str, wait: Callable[P, Coroutine[Any, Any, T]]) -> Callable[
     """The blocking twin of a coroutine function."""
     signature = inspect.signature(wait)
 
-    @functools.wraps(wait)
+    @wraps(wait)
     def twin(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             signature.bind(*args, **kwargs)
@@ -134,10 +130,12 @@ async def search_async(
     )
     world = _World.of(env)
     if not isinstance(task, Task) and isinstance(world.what, str) and world.what:
-        task = envs.task_from_seed(world.what, task)
+        task = await envs.ask(envs.task_from_seed, world.what, task)
+    if not world.given and leaves_in_flight > (most := await world.at_most(leaves_in_flight)):
+        raise ConfigError(f"leaves_in_flight must be at most {most} with {world.what}; got {leaves_in_flight}")
     async with world.session() as session, _models(policy, critic, max_new_tokens) as (chosen, ranker):
         wanted = task if isinstance(task, Task) else envs.task_from_seed(world.asked(session), task)
-        more = None if world.given else world.make
+        more = None if world.given else partial(envs.make, world.what)
         return SearchResult(await TreeSearch(session, wanted, chosen, settings, critic=ranker, make_env=more).run())
 
 
@@ -174,7 +172,7 @@ async def evaluate_async(
     if n < 1:
         raise ConfigError(f"n must be at least 1; got {n}")
     world, settings = _World.of(env), RolloutSettings(temperature, seed, repeat_temperature=repeat_temperature)
-    tasks = envs.tasks(world.asked(world.given), split, n)
+    tasks = await envs.ask(envs.tasks, world.asked(world.given), split, n)
     resets, found = Resets(BROKEN_IN_A_ROW), dict[int, Trajectory]()
 
     async def work(task: Task) -> Trajectory | None:
@@ -185,9 +183,8 @@ async def evaluate_async(
         assert t is not None  # None means that an episode was given up, which cannot happen here
         found[t.task.seed] = t
 
-    sessions = 1 if world.given else envs.max_sessions(world.what) or in_flight
     async with _models(policy, None, max_new_tokens) as (chosen, _):
-        await each(tasks, work, in_flight=min(in_flight, sessions), on_done=keep)
+        await each(tasks, work, in_flight=await world.at_most(in_flight), on_done=keep)
     return Evaluation(tuple(found[task.seed] for task in tasks))
 
 
@@ -230,15 +227,16 @@ class _World:
         named = isinstance(self.what, str) and self.what
         return session if isinstance(session, own.OwnEnv) and not named else self.what
 
-    def make(self) -> Env:
-        """A new session, or the given one."""
-        return envs.make(self.what)
+    async def at_most(self, wanted: int) -> int:
+        """`wanted`, or the number of sessions if there are fewer."""
+        most = 1 if self.given else await envs.ask(envs.max_sessions, self.what)
+        return min(wanted, most or wanted)
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Env]:
         """A session. It is closed at the end, unless it was given."""
         if self.given is None:
-            async with session(self.make) as env:
+            async with session(partial(envs.make, self.what)) as env:
                 yield env
             return
         try:

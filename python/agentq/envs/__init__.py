@@ -18,12 +18,13 @@ train [0, 1e9), validation [1e9, 2e9), test [2e9, 3e9), base [3e9, 4e9).
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from operator import index as integer
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from agentq.envs import own, sites
 from agentq.envs.protocol import SiteEnv
@@ -52,6 +53,7 @@ __all__ = [
 if TYPE_CHECKING:
     from agentq.envs.browser.pool import BrowserPool
 
+T = TypeVar("T")
 SPLIT_SIZE = 1_000_000_000
 _FAMILIES = ("apps", "gymnasium", "miniwob", "suite")  # of NAME/REST
 _ORDER = (Split.TRAIN, Split.VALIDATION, Split.TEST, Split.BASE)
@@ -182,6 +184,13 @@ def make(
 def max_sessions(name: str | Callable[[], Any]) -> int | None:
     """How many sessions of environment `name` may be open at once; None: limited by memory only."""
     return _family(name).max_sessions(name)
+
+
+async def ask(function: Callable[..., T], name: Any, *args: Any) -> T:
+    """What a function of this module tells about environment `name`. A server is waited for outside the event loop."""
+    if _family(name) is sys.modules.get("agentq.envs.remote.client"):
+        return await asyncio.to_thread(function, name, *args)
+    return function(name, *args)
 
 
 def release() -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, cast
@@ -48,7 +48,7 @@ class Finding:
 
 def check(name: str, num_tasks: int) -> Iterator[Finding]:
     """Findings for every promise on the first `num_tasks` training tasks. Raises ConfigError for an unknown name."""
-    with closing(SessionPool(lambda: envs.make(name))) as sessions:
+    with closing(SessionPool(lambda: envs.make(name), envs.max_sessions(name))) as sessions:
         with sessions.take(1):
             pass  # an unknown name, or a server that is not there
         try:
@@ -84,17 +84,21 @@ def _hold(promise: Callable[[Case], None], cases: list[Case]) -> Finding:
 
 def _differ(name: str, num_tasks: int, sessions: SessionPool) -> Finding:
     """Whether tasks differ by instruction and first page, for as long as `ELSEWHERE_S / 10`."""
-    words, until = "Tasks differ, within a split and between splits.", time.monotonic() + ELSEWHERE_S / 10
+    words, begun = "Tasks differ, within a split and between splits.", time.monotonic()
     shown: dict[Split, list[tuple[str, str]]] = {Split.TRAIN: [], Split.VALIDATION: [], Split.TEST: []}
+    tasks = list[tuple[Split, Task]]()
+    sessions.close()  # a server may have one alone, by which it tells its tasks
+    for index, split in product(range(4 * num_tasks), shown):
+        if time.monotonic() > begun + ELSEWHERE_S / 20:
+            break
+        with suppress(AgentqError):  # a benchmark may have few tasks, and other findings name what is broken
+            tasks.append((split, envs.task(name, split, index)))
     with sessions.take(1) as (env,):
-        for index, (split, found) in product(range(4 * num_tasks), shown.items()):
-            if time.monotonic() > until:
+        for split, task in tasks:
+            if time.monotonic() > begun + ELSEWHERE_S / 10:
                 break
-            try:
-                task = envs.task(name, split, index)
-                found.append((task.instruction, env.reset(task).text))
-            except AgentqError:  # a benchmark may have few tasks, and other findings name what is broken
-                continue
+            with suppress(AgentqError):
+                shown[split].append((task.instruction, env.reset(task).text))
     said = []
     if few := [f"{len(set(f))} of {len(f)} {split}" for split, f in shown.items() if len(set(f)) < len(f)]:
         said.append(f"only {' and '.join(few)} tasks are distinct")
@@ -107,6 +111,7 @@ def _differ(name: str, num_tasks: int, sessions: SessionPool) -> Finding:
 
 def _hold_elsewhere(name: str, num_tasks: int) -> Finding:
     words = "Another process has the same tasks and pages."
+    envs.release()  # it needs sessions, too
     if own.is_registered(name):
         return Finding(words, None, "registered in this process alone")
     command = [sys.executable, "-m", "agentq.envs.check", name, str(num_tasks)]

@@ -33,10 +33,13 @@ class Advised(Exception):
 
 
 class SessionPool:
-    """Sessions that promises take in turn, as search does: to open one may start a browser or a server."""
+    """Sessions that promises take in turn, as search does: to open one may start a browser or a server.
 
-    def __init__(self, make: Callable[[], Env]) -> None:
-        self.make = make
+    `limit`: number of sessions that there are; None for any number.
+    """
+
+    def __init__(self, make: Callable[[], Env], limit: int | None = None) -> None:
+        self.make, self.limit = make, limit
         self._idle: list[Env] = []
         self._most = 0
 
@@ -45,7 +48,12 @@ class SessionPool:
         """`n` sessions; the first `new` of them are unused. After an exception they are closed.
 
         Never are more open than were taken at once, since a server may have few.
+
+        Raises:
+            NotOffered: if there are fewer.
         """
+        if self.limit is not None and n > self.limit:
+            raise NotOffered(f"it takes {n} sessions at once; the server has {self.limit} (--sessions)")
         self._most = max(self._most, n)
         with ExitStack() as taken:
             envs = list[Env]()

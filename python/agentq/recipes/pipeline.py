@@ -109,16 +109,19 @@ class Pipeline(Resources):
         if (self.store.note(stage) or {}).get("done") == len(items):
             return
         with self._stage(stage, len(items), {TRAJECTORY: "episodes", TREE: "trees"}[kind]) as line:
-            collect(
-                self.store,
-                stage,
-                items,
-                self._execute(job, kind),
-                in_flight=self.in_flight,
-                sessions=sessions,
-                on_item=line.on_item,
-                on_growth=line.on_growth,
-            )
+            try:
+                collect(
+                    self.store,
+                    stage,
+                    items,
+                    self._execute(job, kind),
+                    in_flight=self.in_flight,
+                    sessions=sessions,
+                    on_item=line.on_item,
+                    on_growth=line.on_growth,
+                )
+            finally:
+                envs.release()  # others can have them while this run learns
 
     def _own(self, items: Sequence[Item]) -> Sequence[Item]:
         """The items of the run's shard, by the seeds of their tasks; all items of a run without one.
