@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import exp, log
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from agentq.errors import ConfigError
 from agentq.learn.batch import LossFn, Part
 from agentq.learn.learner import Learner
 from agentq.recipes.settings import RECIPES
 from agentq.types import CreditedTrajectory, PreferencePair, Sample
 from tests.learn_factory import sample
 from tests.reads import made
-from tests.train_factory import recipe_of
+from tests.train_factory import TINY, recipe_of, run
 
 
 class Known:
@@ -176,3 +178,9 @@ def test_an_imitation_step_is_the_mean_over_tokens(name: str) -> None:
     learner = Known([-0.5, -0.7], [-1.5])
     assert step(name, learner, [sample([5], [8, 3]), sample([6], [3])])["loss"] == pytest.approx(2.7 / 3)
     assert learner.gradient == [pytest.approx([-1 / 3] * 2), pytest.approx([-1 / 3])]
+
+
+def test_a_loss_that_returns_nothing_is_told(base: Path, tmp_path: Path) -> None:
+    recipe = replace(recipe_of("sft"), loss=lambda learner, batch, settings: None)
+    with pytest.raises(ConfigError, match=r"loss of recipe sft must return what Learner\.update does; got None"):
+        run("sft", base, tmp_path / "run", TINY, recipe=recipe)

@@ -272,3 +272,10 @@ def _has_dbstat(found: sqlite3.Connection) -> bool:
     except sqlite3.OperationalError:
         return False
     return True
+
+
+def test_a_run_that_is_read_after_it_was_closed_is_whole_and_told_so(run: Path) -> None:
+    with RunStore.read(run) as store:
+        trees = store.trees("search")
+    with pytest.raises(StoreError, match=r"must be open to be read; got it closed"):
+        list(trees)

@@ -67,12 +67,14 @@ def credited(
         values: `[S, 2]`, see `CreditedTrajectory`.
 
     Raises:
-        ValueError: if there is not one advantage per step, or drop_below is negative.
+        ValueError: if there is not one finite advantage per step, or drop_below is negative.
     """
     episodes = whole(episodes)
     counts = [len(t.steps) for t in episodes]
     if len(advantages) != sum(counts):
         raise ValueError(f"advantages must have one entry a step ({sum(counts)}); got {len(advantages)}")
+    if not np.isfinite(advantages).all():
+        raise ValueError("advantages must be finite; got nan or inf")
     if not drop_below >= 0:
         raise ValueError(f"drop_below must be at least 0; got {drop_below}")
 

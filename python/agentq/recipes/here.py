@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic
 
 import torch
 
-from agentq.errors import ModelError
+from agentq.errors import ConfigError, ModelError
 from agentq.learn.checkpoint import load_state
 from agentq.learn.epochs import count_steps, train
 from agentq.learn.learner import Metrics
@@ -105,6 +105,8 @@ def _learn(r: Round[S], recipe: Recipe[S], states: Path) -> None:
                 f"{error}, in step {r.learner.step_count + 1} of {r.name}: lower train.learning_rate "
                 f"({t.learning_rate}) in a fork of the run (agentq fork); agentq resume begins from {begins}"
             ) from error
+        if not isinstance(metrics, Mapping) or "loss" not in metrics:
+            raise ConfigError(f"loss of recipe {r.name} must return what Learner.update does; got {metrics!r:.60}")
         store.log(f"{r.name}/learn", r.learner.step_count, round=r.number, **metrics)
         return metrics
 

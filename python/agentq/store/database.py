@@ -43,6 +43,10 @@ def damage_named(path: Path) -> Iterator[None]:
     """Turn errors of SQLite and the decoder about `path` into a `StoreError` of one line."""
     try:
         yield
+    except sqlite3.ProgrammingError as error:
+        if "closed" not in str(error):
+            raise
+        raise StoreError(f"{path} must be open to be read; got it closed: read it inside the with block") from error
     except sqlite3.OperationalError as error:
         code = getattr(error, "sqlite_errorcode", None)  # Python's own have none: text that is not UTF-8
         if code == sqlite3.SQLITE_FULL:

@@ -112,10 +112,11 @@ def to_arrow(store: RunStore, table: str, stage: str | None) -> Any:
     """See `RunStore.to_arrow`."""
     arrow = require("pyarrow", extra="parquet", for_="RunStore.to_arrow")
     kinds = {"list<int32>": arrow.list_(arrow.int32()), "list<float>": arrow.list_(arrow.float32())}
+    found = rows(store, table, stage)
     schema = [
         (name, kinds[kind] if kind in kinds else arrow.type_for_alias(kind)) for name, kind in COLUMNS[table].items()
     ]
-    return arrow.Table.from_pylist(rows(store, table, stage), schema=arrow.schema(schema))
+    return arrow.Table.from_pylist(found, schema=arrow.schema(schema))
 
 
 def to_pandas(store: RunStore, table: str, stage: str | None) -> Any:
