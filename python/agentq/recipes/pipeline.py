@@ -109,19 +109,16 @@ class Pipeline(Resources):
         if (self.store.note(stage) or {}).get("done") == len(items):
             return
         with self._stage(stage, len(items), {TRAJECTORY: "episodes", TREE: "trees"}[kind]) as line:
-            try:
-                collect(
-                    self.store,
-                    stage,
-                    items,
-                    self._execute(job, kind),
-                    in_flight=self.in_flight,
-                    sessions=sessions,
-                    on_item=line.on_item,
-                    on_growth=line.on_growth,
-                )
-            finally:
-                envs.release()  # others can have them while this run learns
+            collect(
+                self.store,
+                stage,
+                items,
+                self._execute(job, kind),
+                in_flight=self.in_flight,
+                sessions=sessions,
+                on_item=line.on_item,
+                on_growth=line.on_growth,
+            )
 
     def _own(self, items: Sequence[Item]) -> Sequence[Item]:
         """The items of the run's shard, by the seeds of their tasks; all items of a run without one.
@@ -269,12 +266,13 @@ class Pipeline(Resources):
 
     @contextmanager
     def _stage(self, stage: str, total: int, unit: str) -> Iterator[StageLine]:
-        """Show the progress of a stage, and add the engines' usage to its note."""
+        """Show the progress of a stage, and add the engines' usage to its note. Others can have its sessions then."""
         price = Price(*self.settings.price.of_tokens())
         line = StageLine(self.status.stage(stage, total, unit), self, self.workers, price)
         try:
             yield line
         finally:
+            envs.release()
             note = self.store.note(stage) or {}
             self.store.set_note(stage, {**note, **(Usage.from_note(note) + line.used).to_note()})
 
