@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,7 +18,7 @@ from safetensors.numpy import load_file
 import agentq
 from agentq.envs.browser.pool import BrowserPool
 from agentq.export import export
-from agentq.policies.renderer import load_renderer
+from agentq.policies.renderer import load_renderer, samples_of_texts
 from agentq.store.run import RunStore
 from tests.records_factory import make_tree
 from tests.view_factory import make_run
@@ -46,7 +47,10 @@ def test_a_first_script_is_under_twenty_lines(name: str) -> None:
     assert not re.findall(r"^\s*from agentq\.|^\s*import agentq\.", text, re.MULTILINE), "the root has all it needs"
 
 
-@pytest.mark.parametrize("name", ["dpo_own_pairs", "evaluate_checkpoint", "export_pairs", "loop", "train_with_trl"])
+@pytest.mark.parametrize(
+    "name",
+    ["dpo_own_pairs", "evaluate_checkpoint", "export_pairs", "loop", "sft_own_demonstrations", "train_with_trl"],
+)
 def test_a_script_without_arguments_says_what_it_takes(name: str) -> None:
     if name == "train_with_trl":
         pytest.importorskip("trl")
@@ -68,6 +72,51 @@ def test_dpo_on_your_own_pairs(base: Path, tmp_path: Path) -> None:
     losses = [float(found) for found in re.findall(r"loss ([\d.]+)", printed)]
     assert losses[0] == 0.693 and losses == sorted(losses, reverse=True) and losses[-1] < 0.6
     assert (tmp_path / "new" / "model.safetensors").is_file()
+
+
+@pytest.mark.rest
+def test_sft_on_your_own_demonstrations(base: Path, tmp_path: Path) -> None:
+    printed = run("sft_own_demonstrations", base, tmp_path / "new")
+    losses = [float(found) for found in re.findall(r"loss ([\d.]+)", printed)]
+    assert len(losses) == 10 and losses == sorted(losses, reverse=True) and losses[-1] < losses[0] - 0.5
+    assert (tmp_path / "new" / "model.safetensors").is_file()
+
+
+def test_a_loss_of_your_own_is_what_its_formula_says(base: Path) -> None:
+    """On two pairs and an imitated action, whatever the parts are that the learner cuts the batch into."""
+    own = runpy.run_path(str(ROOT / "examples" / "simpo.py"))
+    settings = own["SimPO"](train={"beta": 2.0, "margin": 0.5, "sft_weight": 0.25})
+    losses = []
+    for max_tokens in (1, 4096):
+        learner = agentq.Learner.from_checkpoint(base, learning_rate=1e-3, max_tokens=max_tokens)
+        answers = [("Book a table", "CLICK [1]", "STOP"), ("Go on", "STOP", "CLICK [2]")]
+        pairs = [agentq.PreferencePair.from_text(*texts, learner.tokenizer) for texts in answers]
+        (imitated,) = samples_of_texts("Stop here", ["STOP"], learner.tokenizer)
+        samples = [pairs[0].chosen[0], pairs[0].rejected[0], pairs[1].chosen[0], pairs[1].rejected[0], imitated]
+        better, worse, best, worst, alone = (float(s.logps.mean()) for s in learner.recompute_logps(samples))
+        by_hand = np.log1p(np.exp(0.5 - 2 * (better - worse))) + np.log1p(np.exp(0.5 - 2 * (best - worst)))
+        by_hand -= 0.25 * (better + best + alone)
+        metrics = own["loss"](learner, [*pairs, imitated], settings)
+        assert metrics["loss"] == pytest.approx(by_hand / 3, rel=1e-4)
+        assert metrics["right"] == pytest.approx(((better > worse) + (best > worst)) / 3)
+        losses.append(metrics["loss"])
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+@pytest.mark.rest
+def test_a_method_with_a_loss_of_your_own_trains(base: Path, tmp_path: Path) -> None:
+    """Fewer tasks than a real run, otherwise the command of the example."""
+    example = str(ROOT / "examples" / "simpo.py")
+    done = agentq.train(
+        example,
+        env="booking",
+        out=tmp_path / "run",
+        run={"num_tasks": 3},
+        search={"num_iterations": 3},
+        critic={"model": "none"},
+        eval={"num_tasks": 2},
+    )
+    assert [rung.name for rung in done] == ["base", "simpo"]
 
 
 @pytest.mark.rest
