@@ -60,6 +60,7 @@ class FakeOpenAI:
         self.faults: deque[str] = deque()
         self.loaded: list[str] = []  # checkpoints, in this order
         self.asked: list[dict[str, Any]] = []  # the bodies of all requests
+        self.keys: set[str] = set()  # those of requests for choices
         self.stalled, self.hung_up = Event(), Event()
         self.at_once: Barrier | None = None  # requests that wait for one another
         self.most_at_once = self._under_way = 0
@@ -206,6 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send({"error": {"message": "no such model"}}, status=404)
         else:
             fake.asked.append(body)
+            fake.keys.add(self.headers["Authorization"])
             fault = fake.faults.popleft() if fake.faults else ""
             if "tools" in body and not fake.takes_tools:
                 self._send({"error": {"message": "no tools here"}}, status=400)

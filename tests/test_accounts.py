@@ -303,6 +303,43 @@ def test_a_vllm_server_without_transformers_here_gives_text(tokenizer: object, t
     assert done.returncode == 0, done.stderr
 
 
+KILLED = """
+import os, signal, sys
+from agentq.cli import main
+from agentq.recipes import stage_line
+was = stage_line.StageLine.on_item
+def on_item(self, done, *more):
+    was(self, done, *more)
+    if done == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+stage_line.NOTE_EVERY_S = 0.0
+stage_line.StageLine.on_item = on_item
+sys.exit(main())
+"""
+
+
+@pytest.mark.rest
+def test_what_a_killed_process_paid_for_is_in_the_stages_note(tmp_path: Path) -> None:
+    """With a server that gives text alone, whose token counts are in no record."""
+    with fake_openai() as fake:
+        words = ["eval", fake.url, "--out", str(tmp_path / "run"), "--eval.num_tasks=3", "--json"]
+        words += ["--search.num_trees_in_flight=1", "--price.prompt=1000000"]
+        done = subprocess.run([sys.executable, "-c", KILLED, *words], capture_output=True, text=True, check=False)
+        assert done.returncode == -9, done.stderr
+        with RunStore.read(tmp_path / "run") as store:
+            (stage,) = (name for name in store.stages() if name.endswith("eval"))
+            note = store.note(stage) or {}
+            spent = Usage.from_note(note).roles["policy"]
+        assert spent.prompt_tokens > 0 and spent.requests > 1 and note["seconds"] > 0
+        done = subprocess.run(
+            [sys.executable, "-c", f"import sys; {MAIN}", *words], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)["rungs"]
+    assert row["prompt_tokens"] > spent.prompt_tokens and row["seconds"] > note["seconds"]
+    assert row["money"] == pytest.approx(row["prompt_tokens"])
+
+
 class AtWork(SimpleNamespace):
     """An engine that has computed for some time."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from agentq.cli import main
 from agentq.cli.app import COMMANDS as PARSERS
 from agentq.errors import ConfigError, StoreError
+from agentq.evaluation.stats import RungResult
 from agentq.policies.engine_names import embedded_base
 from agentq.policies.weights import fingerprint
 from agentq.recipes.again import FORK, GROWS, base_of, command_of, fork, note_finished, note_words, stored_in, words_of
@@ -267,6 +269,9 @@ def test_runs_are_listed_with_their_states(
     fork(made, tmp_path / "deep" / "er" / "fork")
     with RunStore.open(tmp_path / "deep" / "er" / "fork", CONFIG) as store:
         note_finished(store)
+    cost = {"env_steps": 1, "prompt_tokens": 7, "generated_tokens": 3, "seconds": 2.0}
+    rung = RungResult("agent_q", 3, 4, 0.3, 0.95, mean_return=0.75, mean_steps=2.0, **cost)
+    (tmp_path / "deep" / "er" / "fork" / "summary.json").write_text(json.dumps([asdict(rung)]))
     RunStore.open(tmp_path / "torn", CONFIG).close()
     (tmp_path / "torn" / "run.sqlite").write_bytes(b"no database")
     RunStore.open(tmp_path / "bad", CONFIG).close()
@@ -283,10 +288,13 @@ def test_runs_are_listed_with_their_states(
     assert [row.state for row in list_runs(made)] == ["stopped"]
     monkeypatch.setenv("COLUMNS", "60")
     assert main(["runs", str(tmp_path), "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)["runs"]) == 5
+    listed = {Path(row["run"]).name: row for row in json.loads(capsys.readouterr().out)["runs"]}
+    measured = ("rung", "successes", "n", "success", "low", "high")
+    assert len(listed) == 5 and [listed["bad"][name] for name in measured] == ["", None, None, None, None, None]
+    assert [listed["fork"][name] for name in measured] == ["agent_q", 3, 4, 0.75, 0.3, 0.95]
     assert main(["runs", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
-    assert "train agent_q" in shown and "…" not in shown
+    assert "train agent_q" in shown and "75.0 % (30 - 95)" in shown and "…" not in shown
     assert main(["runs", str(tmp_path / "nowhere")]) == 2
 
 

@@ -221,7 +221,12 @@ def test_a_fault_changes_no_sample(vllm: FakeOpenAI, open_engine: Callable[..., 
     ("fault", "settings", "message", "attempts"),
     [
         ("400", {}, r"must accept agentq's request; got HTTP 400: .*it hurts", 1),
-        ("401", {}, r"got HTTP 401: .*; put the server's key in OPENAI_API_KEY$", 1),
+        (
+            "401",
+            {},
+            r"got HTTP 401: .*; put the server's key in OPENAI_API_KEY, or OPENAI_API_KEY_127_0_0_1 for this host\b",
+            1,
+        ),
         ("malformed", {"patience_s": 0.0}, r"#tiny must give OpenAI's answers within 0 s; got Invalid JSON: ", 1),
         ("counts", {}, r"got (\d+) token ids with \d+ log-probabilities, 6 times", 6),
         ("no choices", {}, "got 0 of 3 choices, 6 times", 6),

@@ -92,6 +92,16 @@ def test_a_model_that_the_server_does_not_know_is_told_in_one_line(chat: FakeOpe
         open_engine(chat.url, "tiny")
 
 
+def test_a_host_may_have_a_key_of_its_own(chat: FakeOpenAI, open_engine: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "common")
+    monkeypatch.setenv("OPENAI_API_KEY_LOCALHOST", "own")
+    ask(open_engine(chat.url, "tiny"))
+    assert chat.keys == {"Bearer common"}
+    chat.keys.clear()
+    ask(open_engine(chat.url.replace("127.0.0.1", "localhost"), "tiny"))
+    assert chat.keys == {"Bearer own"}
+
+
 @pytest.mark.parametrize("model", ["", "tiny"])
 def test_an_address_without_v1_is_told(model: str, chat: FakeOpenAI, open_engine: Open) -> None:
     with pytest.raises(ModelError, match=r"HTTP 404.*/models; a server's URL ends in /v1; name the model by") as raised:

@@ -159,20 +159,26 @@ def test_what_the_world_broke_is_said_with_its_message(tmp_path: Path) -> None:
         RichStatus(Console(file=out, width=200), every_s=0.0) as shown,
         RunStore.open(tmp_path / "run", {}) as store,
     ):
-        line = StageLine(shown.stage("eval", 2, "episodes"), Resources(Settings(), "none", {}), None, Price())
+        resources = Resources(Settings(), "none", {})
+        line = StageLine(store, "eval", shown.stage("eval", 2, "episodes"), resources, None, Price())
         collect(store, "eval", attempts(tasks), inline(work), in_flight=1, on_item=line.on_item)
         (row,), _, _ = read_stages(store)
     assert "2 broken by the world, the last: KeyError: 'x' of 1" in out.getvalue()
     assert "broken by the world: 2 session_lost; most often: KeyError: 'x' of 0" in row.note
 
 
-def test_a_search_shows_its_rollouts_before_its_first_tree_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_shows_its_rollouts_before_its_first_tree_ends(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     now, out = [0.0], io.StringIO()
     monkeypatch.setattr(status.time, "monotonic", lambda: now[0])
     resources = Resources(Settings(), "none", {})
     growing: dict[int, tuple[float, int]] = {}
-    with RichStatus(Console(file=out, width=200), every_s=10.0) as shown:
-        line = StageLine(shown.stage("q/collect", 3, "trees"), resources, None, Price())
+    with (
+        RichStatus(Console(file=out, width=200), every_s=10.0) as shown,
+        RunStore.open(tmp_path / "run", {}) as store,
+    ):
+        line = StageLine(store, "q/collect", shown.stage("q/collect", 3, "trees"), resources, None, Price())
         for n in range(1, 6):
             now[0] += 6.0
             growing[n % 2] = 0.1 * n, n

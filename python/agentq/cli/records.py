@@ -102,11 +102,11 @@ def runs(args: Namespace) -> int:
     from agentq.progress import columns, show_table
     from agentq.report.runs import list_runs
 
-    rows = [asdict(row) for row in list_runs(args.folder)]
+    rows = list(list_runs(args.folder))
     if args.json:
-        return say(args, {"runs": rows}, "")
+        return say(args, {"runs": [asdict(row) for row in rows]}, "")
     if rows:
-        show_table(columns(rows))
+        show_table(columns([row.texts() for row in rows]))
     return DONE
 
 

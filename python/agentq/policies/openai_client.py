@@ -11,6 +11,7 @@ from contextlib import suppress
 from email.utils import parsedate_to_datetime
 from types import MappingProxyType
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
@@ -55,8 +56,13 @@ class Refused(ModelError):
         return [name for name in (*OTHERWISE, "temperature") if re.search(rf"\b{name}\b", self.said)]
 
 
+def key_name(url: str) -> str:
+    """The variable for the key of one host, such as OPENAI_API_KEY_API_EXAMPLE_COM; others use OPENAI_API_KEY."""
+    return "OPENAI_API_KEY_" + re.sub(r"\W", "_", urlsplit(url).hostname or "").upper()
+
+
 class OpenAIClient:
-    """`url` ends in /v1. The key, if the server needs one, is in OPENAI_API_KEY."""
+    """`url` ends in /v1. The key, if the server needs one, is in OPENAI_API_KEY or in that of `key_name`."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
         """For use in one event loop. Raises MissingExtra without the openai package."""
@@ -66,7 +72,7 @@ class OpenAIClient:
         self._least = 0  # tokens of an answer that it allows to ask for
         self.names: dict[str, str] = {}  # the part of OTHERWISE that this server needs
         self._accepted = set[str]()  # paths for which the names are known
-        key = os.environ.get("OPENAI_API_KEY", "none")
+        key = os.environ.get(key_name(url)) or os.environ.get("OPENAI_API_KEY", "none")
         self._client = self._openai.AsyncOpenAI(base_url=self.url, api_key=key, max_retries=0, timeout=timeout_s)
 
     async def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> str:
@@ -97,9 +103,8 @@ class OpenAIClient:
             return Unavailable(line, after_s, kind=f"HTTP {status}", crowded=status == CROWDED)
         known = bool(self._accepted)  # then the key is right, and 403 is about the prompt
         words = said if status in PROMPT_REFUSED or (status == FORBIDDEN and known) else ""
-        line += (
-            "; put the server's key in OPENAI_API_KEY" if status == 401 or (status == FORBIDDEN and not known) else ""
-        )
+        if status == 401 or (status == FORBIDDEN and not known):
+            line += f"; put the server's key in OPENAI_API_KEY, or {key_name(self.url)} for this host alone"
         return Refused(f"{self.url} must accept agentq's request; got {line}", words, status)
 
     async def models(self) -> list[Model]:

@@ -69,7 +69,7 @@ class OpenAIEngine(ContinuousEngine):
         """Probe what the server gives.
 
         Args:
-            url: up to /v1. The key, if the server needs one, is in OPENAI_API_KEY.
+            url: up to /v1. The key, if the server needs one, is in OPENAI_API_KEY or in that of `key_name`.
             model: its name on the server; may be empty if the server has one model.
             tokenizer: the model's tokenizer, by name or path. By default that of the served checkpoint, if it can be
                 loaded here.

@@ -23,7 +23,7 @@ from agentq.evaluation.stats import RungResult, paired_difference
 from agentq.model_settings import CriticSettings
 from agentq.policies.engine_names import checkpoint_to_train
 from agentq.policies.protocol import Engine
-from agentq.policies.usage import Price, Usage
+from agentq.policies.usage import Price
 from agentq.policies.weights import fingerprint
 from agentq.recipes.accounts import Cost, cost_of, first_prompt
 from agentq.recipes.asking import ask_for_tasks
@@ -266,15 +266,14 @@ class Pipeline(Resources):
 
     @contextmanager
     def _stage(self, stage: str, total: int, unit: str) -> Iterator[StageLine]:
-        """Show the progress of a stage, and add the engines' usage to its note. Others can have its sessions then."""
+        """Show the progress of a stage, and note its time and the engines' usage. Others can have its sessions then."""
         price = Price(*self.settings.price.of_tokens())
-        line = StageLine(self.status.stage(stage, total, unit), self, self.workers, price)
+        line = StageLine(self.store, stage, self.status.stage(stage, total, unit), self, self.workers, price)
         try:
             yield line
         finally:
             envs.release()
-            note = self.store.note(stage) or {}
-            self.store.set_note(stage, {**note, **(Usage.from_note(note) + line.used).to_note()})
+            line.note()
 
 
 def search_settings(s: Search, num_iterations: int, seed: int, *, stop_on_success: bool = False) -> SearchSettings:

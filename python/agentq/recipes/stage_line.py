@@ -1,4 +1,7 @@
-"""What the display says of a stage that collects: what is done, what grows, and what the engines have used."""
+"""What is said of a stage that collects: on the display, what is done, what grows and what the engines have used.
+
+The stage's note tells what they have used and the wall time, over all interruptions.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,9 @@ from agentq.policies.usage import Price, Usage
 from agentq.recipes.resources import Resources
 from agentq.searching.workers import Workers
 from agentq.status import Show, own_memory
+from agentq.store.run import RunStore
 
+NOTE_EVERY_S = 10.0  # least number of seconds between two notes; a killed process loses what it used since the last
 EVERY_S = 1.0  # least number of seconds between two lines of unfinished searches
 SHOWN = 120  # characters of the world's message
 
@@ -19,13 +24,18 @@ SHOWN = 120  # characters of the world's message
 class StageLine:
     """Counts the items that end now, and shows a line for each, and for rollouts of searches that have not ended."""
 
-    def __init__(self, show: Show, resources: Resources, workers: Workers | None, price: Price) -> None:
-        self.show, self.resources, self.workers, self.price = show, resources, workers, price
+    def __init__(
+        self, store: RunStore, stage: str, show: Show, resources: Resources, workers: Workers | None, price: Price
+    ) -> None:
+        self.store, self.stage, self.show = store, stage, show
+        self.resources, self.workers, self.price = resources, workers, price
+        note = store.note(stage) or {}
+        self.earlier, self.seconds = Usage.from_note(note), float(note.get("seconds", 0.0))
         self.before, self.then, self.begun = self._usage(), resources.computed(), time.monotonic()
         self.done = self.wins = self.broken = self.seen = 0
         self.message = ""
         self.growing: Mapping[int, tuple[float, int]] = {}
-        self.shown = self.begun
+        self.shown = self.noted = self.begun
 
     @property
     def used(self) -> Usage:
@@ -45,8 +55,17 @@ class StageLine:
         if time.monotonic() - self.shown >= EVERY_S:
             self._show()
 
+    def note(self) -> None:
+        """Write the usage and the time of the stage to its note."""
+        self.noted = time.monotonic()
+        seconds = {"seconds": self.seconds + self.noted - self.begun}
+        note = self.store.note(self.stage) or {}
+        self.store.set_note(self.stage, {**note, **seconds, **(self.earlier + self.used).to_note()})
+
     def _show(self) -> None:
         self.shown = time.monotonic()
+        if self.shown - self.noted >= NOTE_EVERY_S:
+            self.note()
         self.show(self.done, ", ".join(filter(None, self._told())), sum(share for share, _ in self.growing.values()))
 
     def _told(self) -> Iterator[str]:

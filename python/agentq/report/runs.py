@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +21,32 @@ DEEP = 3  # folders below the given one
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run as it is listed. `state`: running, finished, stopped or damaged. `success`: of its last rung."""
+    """A run as it is listed. `state`: running, finished, stopped or damaged.
+
+    `rung`: the last model or search measured, which solved `successes` of `n` held-out tasks: a rate of `success` with
+    a 95 % interval from `low` to `high`. Empty, or None, if none was measured.
+    """
 
     run: str
     state: str
     command: str
     env: str
     rounds: str
-    success: str
     made_from: str
+    rung: str = ""
+    successes: int | None = None
+    n: int | None = None
+    success: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    def texts(self) -> dict[str, str]:
+        """The row for a table."""
+        success = ""
+        if self.success is not None and self.low is not None and self.high is not None:
+            success = f"{100 * self.success:.1f} % ({100 * self.low:.0f} - {100 * self.high:.0f})"
+        shown = {name: getattr(self, name) for name in ("run", "state", "command", "env", "rounds")}
+        return {**shown, "success": success, "made_from": self.made_from}
 
 
 def list_runs(folder: Path) -> Iterator[RunRow]:
@@ -51,12 +68,17 @@ def _row(path: Path) -> RunRow:
             command, config = store.note(COMMAND) or {}, store.config
             state = "running" if held else "finished" if command.get("finished") else "stopped"
             rows = read_summary(path / "summary.json")
-            said = f"{100 * rows[-1].rate:.1f} % ({100 * rows[-1].low:.0f} - {100 * rows[-1].high:.0f})" if rows else ""
             run = config.get("run", {})
             made = config.get("command", "run" if "live" in config else "")
-            return RunRow(str(path), state, made, run.get("env", ""), _rounds(store, run), said, _origin(store))
+            row = RunRow(str(path), state, made, run.get("env", ""), _rounds(store, run), _origin(store))
     except StoreError:
-        return RunRow(str(path), "running" if held else "damaged", "", "", "", "", "")
+        return RunRow(str(path), "running" if held else "damaged", "", "", "", "")
+    if not rows:
+        return row
+    last = rows[-1]
+    return replace(
+        row, rung=last.name, successes=last.successes, n=last.n, success=last.rate, low=last.low, high=last.high
+    )
 
 
 def _rounds(store: RunStore, run: dict[str, Any]) -> str:

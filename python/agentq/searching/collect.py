@@ -233,18 +233,17 @@ def choices(
 class Collection(AbstractContextManager["Collection"]):
     """The results of a stage under way, which only this object writes.
 
-    Counts items, and accumulates the stage's wall time across interruptions in its note.
+    Counts items, and notes how many are done when it ends.
     Broken items wait in `held` until a first page shows that the world still works.
     """
 
     def __init__(self, store: RunStore, stage: str, total: int, done: int, on_item: OnItem, on_growth: OnGrowth):
         self.store, self.stage, self.total, self.done = store, stage, total, done
         self.on_item, self.on_growth = on_item, on_growth
-        self.note = store.note(stage) or {}
         self.resets = Resets(BROKEN_IN_A_ROW, self.grew)
         self.growing: dict[int, tuple[float, int]] = {}  # see `OnGrowth`
         self.held, self.unsettled = list[tuple[Item, Finished]](), list[tuple[Item, Finished]]()
-        self.start = self.settled = time.monotonic()
+        self.settled = time.monotonic()
 
     def grew(self, seed: int, rollouts: int, share: float) -> None:
         """See `Resets`."""
@@ -294,7 +293,7 @@ class Collection(AbstractContextManager["Collection"]):
         if kind is None and not gone:
             self._let_go()
             self.settle()
-        seconds = float(self.note.get("seconds", 0.0)) + time.monotonic() - self.start
-        self.store.set_note(self.stage, {**self.note, "done": self.done, "total": self.total, "seconds": seconds})
+        note = self.store.note(self.stage) or {}
+        self.store.set_note(self.stage, {**note, "done": self.done, "total": self.total})
         if gone:
             raise self.resets.gone()
