@@ -47,7 +47,7 @@ def task(name: str, index: int) -> Task:
 @pytest.mark.parametrize("page", PAGES)
 def test_the_expert_gets_the_pages_own_reward(browser: BrowserPool, page: str) -> None:
     env, expert = envs.make(page, browser), envs.expert(page)
-    for goal in envs.tasks(page, Split.TRAIN, 10):
+    for goal in envs.tasks(page, Split.TRAIN, 6):
         env.reset(goal)
         results = [env.step(expert(goal, env).env_action)]
         while not (results[-1].terminated or results[-1].truncated):

@@ -166,7 +166,7 @@ class LongForestMachine(ForestMachine):
 
 steps = settings(stateful_step_count=30, deadline=None, derandomize=True)
 ForestMachine.TestCase.settings = settings(steps, max_examples=15)
-LongForestMachine.TestCase.settings = settings(steps, max_examples=100)
+LongForestMachine.TestCase.settings = settings(steps, max_examples=60)
 test_forest_keeps_its_invariants = ForestMachine.TestCase
 test_forest_keeps_its_invariants_for_long = pytest.mark.rest(LongForestMachine.TestCase)
 

@@ -99,9 +99,7 @@ def test_a_replayed_log_is_what_the_disk_holds(trace: Trace, images: Path) -> No
         assert len(wanted) > 5 and found == wanted
 
 
-@pytest.mark.parametrize(
-    ("every", "seed"), [(15, 0), *(pytest.param(*each, marks=pytest.mark.rest) for each in ((3, 1), (7, 2)))]
-)
+@pytest.mark.parametrize(("every", "seed"), [(31, 0), pytest.param(5, 1, marks=pytest.mark.rest)])
 def test_nothing_acknowledged_is_lost_in_a_power_cut(every: int, seed: int, trace: Trace, images: Path) -> None:
     root, ops = trace("store")
     told, checked = marks(ops), 0
@@ -160,7 +158,7 @@ def test_a_run_cut_while_it_is_deleted_is_refused_in_one_line_or_deleted_again(t
     root, ops = trace("clean")
     told = marks(ops)
     begun = next(at for at, _, _, session in told if session == 1)
-    for made, luck, path in cuts(root, ops, images, every=3):
+    for made, luck, path in cuts(root, ops, images, every=5):
         if made <= begun:
             continue
         for session in (1, 2):
@@ -176,14 +174,13 @@ def test_a_run_cut_while_it_is_deleted_is_refused_in_one_line_or_deleted_again(t
 
 
 @pytest.mark.rest
-@pytest.mark.parametrize("every", [301, 29])
 def test_a_training_cut_anywhere_ends_with_the_weights_of_an_undisturbed_one(
-    every: int, trace: Trace, base: Path, images: Path, monkeypatch: pytest.MonkeyPatch
+    trace: Trace, base: Path, images: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(here, "CHECKPOINT_EVERY", 2)
     root, ops = trace("train", str(base))
     wanted = weights(root / "run", "grpo"), logged(root / "run")
-    for made, luck, path in cuts(root, ops, images, every=every):
+    for made, luck, path in cuts(root, ops, images, every=53):
         run("grpo", base, path, TRAIN)
         assert same(weights(path, "grpo"), wanted[0]), f"cut after {made}, {luck}: other weights"
         assert logged(path) == wanted[1], f"cut after {made}, {luck}: other lines"
