@@ -41,9 +41,10 @@ class SimPO(AgentQ):
 
 def credit(r: Round[SimPO]) -> list[PreferencePair | Sample]:
     """The sibling pairs of the round's trees, and the actions on their paths to success."""
-    trees = list(r.store.trees(r.stage))
-    pairs = [pair for tree in trees for pair in node_pairs(tree, **agent_q.pairing(r.settings))]
-    return [*pairs, *(sample for tree in trees for sample in tree_success_samples(tree))]
+    found: list[PreferencePair | Sample] = []
+    for tree in r.store.trees(r.stage):  # one at a time: a tree holds every page
+        found += [*node_pairs(tree, **agent_q.pairing(r.settings)), *tree_success_samples(tree)]
+    return found
 
 
 def loss(learner: Learner, batch: list[PreferencePair | Sample], settings: SimPO) -> Metrics:

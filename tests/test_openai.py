@@ -224,7 +224,8 @@ def test_a_fault_changes_no_sample(vllm: FakeOpenAI, open_engine: Callable[..., 
         (
             "401",
             {},
-            r"got HTTP 401: .*; put the server's key in OPENAI_API_KEY, or OPENAI_API_KEY_127_0_0_1 for this host\b",
+            r"got HTTP 401: .*; put the server's key in OPENAI_API_KEY, or OPENAI_API_KEY_127_0_0_1 for this host "
+            r"alone$",
             1,
         ),
         ("malformed", {"patience_s": 0.0}, r"#tiny must give OpenAI's answers within 0 s; got Invalid JSON: ", 1),
