@@ -285,7 +285,7 @@ def test_what_was_accepted_once_is_not_changed_later(chat: FakeOpenAI, open_engi
     engine._refusals.most = 0
     chat.refuses = lambda body: "max_tokens is too large, seed and top_p are fine" if "seed" in body else ""
     before = len(chat.asked)
-    with pytest.raises(ModelError, match=r"must accept agentq's request; got HTTP 400: .*max_tokens is too large"):
+    with pytest.raises(ModelError, match=r"must accept agentq's request; got HTTP 400: max_tokens is too large"):
         ask(engine, k=1)
     assert len(chat.asked) == before + 1
 
@@ -294,7 +294,7 @@ def test_a_temperature_that_is_refused_is_told_in_one_line(chat: FakeOpenAI, ope
     chat.refuses = reasoning
     engine = open_engine(chat)
     said = (
-        r"http\S+ must accept temperature 0.8; got Error code: 400.*'temperature' does not support 0.8.*; "
+        r"http\S+ must accept temperature 0.8; got Unsupported value: 'temperature' does not support 0.8.*; "
         r"set search.temperature and eval.temperature to what it accepts"
     )
     with pytest.raises(ModelError, match=said) as raised:

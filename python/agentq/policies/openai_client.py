@@ -88,8 +88,9 @@ class OpenAIClient:
             async with asyncio.timeout(self.timeout_s):
                 return str(await send(url, cast_to=str, **({} if body is None else {"body": body})))
         except self._openai.APIStatusError as error:
-            told = f"{error.message} {error.type or ''} {error.code or ''}"
-            raise self._failure(error.status_code, str(error.message), told, _pause(error.response.headers)) from None
+            said = _message(error)
+            told = f"{said} {error.type or ''} {error.code or ''}"
+            raise self._failure(error.status_code, said, told, _pause(error.response.headers)) from None
         except (TimeoutError, self._openai.APITimeoutError):
             raise Unavailable(f"no answer in {self.timeout_s:g} s", kind="no answer in time") from None
         except self._openai.APIConnectionError as error:
@@ -254,6 +255,14 @@ def _first_of(renamed: Mapping[str, Refused], last: Refused) -> Refused:
         if new and new in last.said and new not in first.said:
             return first
     return last
+
+
+def _message(error: Any) -> str:
+    """The server's message with the parameter that it names; its whole answer, or the status, if it has none."""
+    said = error.body.get("message") if isinstance(error.body, Mapping) else None
+    if not isinstance(said, str) or not said:
+        return str(error.message).removeprefix(f"Error code: {error.status_code} - ")
+    return said if not error.param or str(error.param) in said else f"{said} ({error.param})"
 
 
 def _pause(headers: Mapping[str, str]) -> float:
