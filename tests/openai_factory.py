@@ -52,7 +52,7 @@ class FakeOpenAI:
         self.likeliest = likeliest  # chats tell the likeliest tokens
         self.processed_logprobs = False
         self.takes_tools = True
-        self.refuses: Callable[[dict[str, Any]], str] = lambda body: ""  # why it answers a body with HTTP 400
+        self.refuses: Callable[[dict[str, Any]], Any] = lambda body: ""  # why it answers a body with HTTP 400
         self.refusal_status = 400
         self.alters: Callable[[dict[str, Any], dict[str, Any]], None] = lambda body, answer: None
         self.told: dict[str, dict[str, Any]] = {}  # by path, what it tells of its tokenizer
@@ -213,8 +213,8 @@ class _Handler(BaseHTTPRequestHandler):
                 self._send({"error": {"message": "no tools here"}}, status=400)
                 return
             if refusal := fake.refuses(body):
-                error = {"message": refusal, "type": "invalid_request_error"}
-                self._send({"error": error}, status=fake.refusal_status)
+                error = {"error": {"message": refusal, "type": "invalid_request_error"}}
+                self._send(error if isinstance(refusal, str) else refusal, status=fake.refusal_status)
                 return
             with fake.counted():
                 answer = fake.answer(body, chat=chat)

@@ -14,7 +14,7 @@ from transformers import AutoTokenizer
 from agentq.critics.judge import OutcomeJudge
 from agentq.critics.ranker import LLMRanker
 from agentq.errors import ModelError
-from agentq.policies import patience, refusals
+from agentq.policies import openai_engine, patience, refusals
 from agentq.policies.engine_names import embedded_base
 from agentq.policies.model_policy import ModelPolicy
 from agentq.policies.openai_answers import Chat, read
@@ -288,6 +288,36 @@ def test_what_was_accepted_once_is_not_changed_later(chat: FakeOpenAI, open_engi
     with pytest.raises(ModelError, match=r"must accept agentq's request; got HTTP 400: max_tokens is too large"):
         ask(engine, k=1)
     assert len(chat.asked) == before + 1
+
+
+def _no_extra(place: str) -> Body:
+    return {"detail": [{"type": "extra_forbidden", "loc": ["body", place], "msg": "Extra inputs are not permitted"}]}
+
+
+@pytest.mark.parametrize(
+    ("name", "answer"),
+    [
+        ("seed", [{"error": {"code": 400, "message": 'Unknown name "seed": Cannot find field.'}}]),  # Gemini
+        ("seed", _no_extra("seed")),  # Mistral, FastAPI
+        ("seed", {"object": "error", "message": _no_extra("seed"), "type": "invalid_request_error"}),
+        ("seed", {"error": {"message": "Extra inputs are not permitted", "param": "seed"}}),
+        ("top_p", {"error": "Input validation error: `top_p` must be > 0.0 and < 1.0"}),  # TGI
+    ],
+)
+def test_refusals_of_other_forms_are_read(name: str, answer: Any, chat: FakeOpenAI, open_engine: Open) -> None:
+    chat.refuses = lambda body: answer if name in body else ""
+    assert len(ask(open_engine(chat), k=2)) == 2 and name not in chat.asked[-1]
+
+
+def test_a_rate_limit_at_the_start_is_waited_for(
+    chat: FakeOpenAI, open_engine: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = open_engine(chat)
+    monkeypatch.setattr(openai_engine, "START_PATIENCE_S", 0.01)
+    for limited in range(1, 5):  # from the first probe to the seeds
+        chat.faults.extend([""] * (limited - 1) + ["429"] * 3)
+        engine = open_engine(chat)
+        assert not chat.faults and (engine.gives, engine._honours_n) == (usual.gives, usual._honours_n)
 
 
 def test_a_temperature_that_is_refused_is_told_in_one_line(chat: FakeOpenAI, open_engine: Open) -> None:

@@ -68,6 +68,8 @@ NO_ROUTE = {"error": {"message": "no such route"}}
         ([{"id": "tiny"}], 200),
         ({"data": [{"id": "models/tiny"}]}, 200),
         ({"data": []}, 200),
+        ({"type": "error", "error": {"message": "anthropic-version: header is required"}}, 400),  # Anthropic
+        ({"type": "error", "error": {"message": "x-api-key header is required"}}, 401),
     ],
 )
 def test_a_named_model_is_asked_for_whatever_the_list(lists: Any, chat: FakeOpenAI, open_engine: Open) -> None:
@@ -88,6 +90,7 @@ def test_a_model_that_the_server_does_not_know_is_told_in_one_line(chat: FakeOpe
     with pytest.raises(ModelError, match=r"must accept agentq's request; got HTTP 404: .*no such route"):
         open_engine(chat.url, "Tiny")
     chat.lists = {"error": {"message": "no key"}}, 401
+    chat.refuses, chat.refusal_status = lambda body: "no key", 401
     with pytest.raises(ModelError, match=r"HTTP 401: .*; put the server's key in OPENAI_API_KEY"):
         open_engine(chat.url, "tiny")
 

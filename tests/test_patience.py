@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from email.utils import formatdate
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -76,6 +77,14 @@ def test_a_prompt_that_alone_fails_is_given_up_and_a_crowded_server_is_not(clock
 
     assert asyncio.run(patiently(crowded, who="it", patience_s=100, standing=standing)) == "done"
     assert clock.now - begun > 500  # far more than it may answer nobody
+
+
+def test_a_server_with_too_many_requests_may_be_waited_for_longer(clock: Clock) -> None:
+    for crowded, most_s in ((True, 100), (False, 10)):
+        begun, ask = clock.now, failing(partial(Unavailable, "busy", crowded=crowded), Standing(), False)
+        with pytest.raises(Failing, match=f"it must answer within {most_s} s; got busy"):
+            asyncio.run(patiently(ask, who="it", patience_s=10, crowded_s=100))
+        assert most_s <= clock.now - begun <= most_s + 10
 
 
 def test_a_request_alone_in_flight_asks_whether_the_server_or_the_prompt_fails(clock: Clock) -> None:

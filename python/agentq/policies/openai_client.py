@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import time
@@ -89,8 +90,7 @@ class OpenAIClient:
                 return str(await send(url, cast_to=str, **({} if body is None else {"body": body})))
         except self._openai.APIStatusError as error:
             said = _message(error)
-            told = f"{said} {error.type or ''} {error.code or ''}"
-            raise self._failure(error.status_code, said, told, _pause(error.response.headers)) from None
+            raise self._failure(error.status_code, said, str(error.body), _pause(error.response.headers)) from None
         except (TimeoutError, self._openai.APITimeoutError):
             raise Unavailable(f"no answer in {self.timeout_s:g} s", kind="no answer in time") from None
         except self._openai.APIConnectionError as error:
@@ -98,7 +98,7 @@ class OpenAIClient:
             raise Unavailable(f"no answer ({error.__cause__ or error})", kind=kind) from None
 
     def _failure(self, status: int, said: str, told: str, after_s: float = 0.0) -> Unavailable | Refused:
-        """What an error of the server means. `told`: `said` with the error's type."""
+        """What an error of the server means. `told`: the whole answer, with the error's type."""
         line = f"HTTP {status}: {' '.join(said.split())[:300]}"
         if (status in PASSING or status >= 500) and OUT_OF_MONEY not in told:
             return Unavailable(line, after_s, kind=f"HTTP {status}", crowded=status == CROWDED)
@@ -258,11 +258,14 @@ def _first_of(renamed: Mapping[str, Refused], last: Refused) -> Refused:
 
 
 def _message(error: Any) -> str:
-    """The server's message with the parameter that it names; its whole answer, or the status, if it has none."""
-    said = error.body.get("message") if isinstance(error.body, Mapping) else None
-    if not isinstance(said, str) or not said:
-        return str(error.message).removeprefix(f"Error code: {error.status_code} - ")
-    return said if not error.param or str(error.param) in said else f"{said} ({error.param})"
+    """What the server says: its message with the parameter that it names, or what it has instead, or its status."""
+    body = error.body
+    body = body[0] if isinstance(body, list) and len(body) == 1 else body  # Gemini
+    body = body.get("error", body) if isinstance(body, Mapping) else body
+    said = body.get("message") if isinstance(body, Mapping) else body
+    if isinstance(said, str) and said and not said.startswith("<"):  # TGI's error is a text; a gateway's is a page
+        return said if not error.param or str(error.param) in said else f"{said} ({error.param})"
+    return json.dumps(body) if isinstance(body, Mapping | list) and body else str(error.response.reason_phrase)
 
 
 def _pause(headers: Mapping[str, str]) -> float:

@@ -45,7 +45,7 @@ from agentq.policies.renderer import DATE, NO_LIMIT, Renderer, load_renderer
 from agentq.policies.weights import check_weights, is_adapter
 from agentq.types import StopReason
 
-START_PATIENCE_S = 10.0  # for a server that has never answered; its address may be wrong
+START_PATIENCE_S = 10.0  # for a server that has never answered, not even 429; its address may be wrong
 SAME_SEED = 3  # attempts to get two equal samples: under load, rounding exchanges a token now and then (ours)
 
 
@@ -104,10 +104,10 @@ class OpenAIEngine(ContinuousEngine):
             raise
 
     async def _start(self, url: str, model: str, tokenizer: str | Path | None) -> None:
-        card = await card_of(self._server, model, self._start_s)
+        card = await card_of(self._server, model, self._start_s, self.patience_s)
         self.name, self._server.model = f"{url}#{card.id}", card.id
         self._published = Published(self._server, card.root or card.id)
-        probes = Probes(self._server, self.name, self._start_s)
+        probes = Probes(self._server, self.name, self._start_s, self.patience_s)
         self._probed = [] if self.chats else await probes.tokens()
         if self._probed:
             self.renderer = await self._renderer(
@@ -146,7 +146,7 @@ class OpenAIEngine(ContinuousEngine):
 
         async def texts(seed: int) -> list[str]:
             ask = partial(self._attempt, SampleRequest(prompt, 2, seed, 1.0, 12))
-            answer = await patiently(ask, who=self.name, patience_s=self._start_s)
+            answer = await patiently(ask, who=self.name, patience_s=self._start_s, crowded_s=self.patience_s)
             return [sample.text for sample in answer.samples]
 
         found: list[list[str]] = []

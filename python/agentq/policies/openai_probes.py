@@ -19,10 +19,10 @@ PROBE = "agentq: 7:30 PM [12]"
 CHAT = [{"role": "user", "content": PROBE}]
 COLD, COMPARED = 0.25, 5  # temperature of the second probe; number of the likeliest tokens whose distances count
 LEAST_RANGE = 0.3  # of these tokens, in nats: below it rounding could decide (up to 0.1 in bfloat16 under load; ours)
-UNLISTED = {403, 404, 405}  # HTTP statuses of /models where a server has no list, or none for this key
+UNLISTED = {400, 401, 403, 404, 405}  # HTTP statuses of /models where a server has no list, or none for this key
 
 
-async def card_of(server: OpenAIClient, model: str, patience_s: float) -> Model:
+async def card_of(server: OpenAIClient, model: str, patience_s: float, crowded_s: float = 0.0) -> Model:
     """The server's card of a model, of its only one if none is named. An adapter has the limit of its parent.
 
     A model that is named and not listed is asked for all the same: not every server has a list, and not every list has
@@ -32,10 +32,11 @@ async def card_of(server: OpenAIClient, model: str, patience_s: float) -> Model:
         ConfigError: if the server does not know the model, or none is named and there is not exactly one.
         ModelError: if the server refuses the request, or does not answer.
     """
+    asked = partial(patiently, patience_s=patience_s, crowded_s=crowded_s)
     unlisted: Refused | None = None
     every = list[Model]()
     try:
-        every = await patiently(server.models, who=server.url, patience_s=patience_s)
+        every = await asked(server.models, who=server.url)
     except Refused as error:
         unlisted = error
         if not model or error.status not in UNLISTED:
@@ -49,7 +50,7 @@ async def card_of(server: OpenAIClient, model: str, patience_s: float) -> Model:
         return card.model_copy(update={"max_model_len": limit})
     server.model = model
     try:
-        await patiently(partial(server.chat, CHAT, 1, 0, 1.0, 1), who=f"{server.url}#{model}", patience_s=patience_s)
+        await asked(partial(server.chat, CHAT, 1, 0, 1.0, 1), who=f"{server.url}#{model}")
     except Refused as error:
         if unlisted is not None:
             raise (_without_list(server, unlisted) if error.status == 404 else error) from None
@@ -61,18 +62,18 @@ def _without_list(server: OpenAIClient, error: Refused) -> ModelError:
     """The refusal of /models, with what may help."""
     if error.status not in UNLISTED:
         return error
-    where = "" if server.url.endswith("/v1") or error.status == 403 else "; a server's URL ends in /v1"
+    where = "" if server.url.endswith("/v1") or error.status in (401, 403) else "; a server's URL ends in /v1"
     return ModelError(f"{error}, asked for {server.url}/models{where}; name the model by {server.url}#MODEL")
 
 
 class Probes:
-    """Asks `server`, which messages call `name`, for at most `patience_s` each."""
+    """Asks `server`, which messages call `name`, for at most `patience_s` each, or `crowded_s` (`patiently`)."""
 
-    def __init__(self, server: OpenAIClient, name: str, patience_s: float) -> None:
-        self.server, self.name, self.patience_s = server, name, patience_s
+    def __init__(self, server: OpenAIClient, name: str, patience_s: float, crowded_s: float = 0.0) -> None:
+        self.server, self.name, self.patience_s, self.crowded_s = server, name, patience_s, crowded_s
 
     async def _told(self, ask: Callable[[], Awaitable[Told]]) -> Told:
-        return await patiently(ask, who=self.name, patience_s=self.patience_s)
+        return await patiently(ask, who=self.name, patience_s=self.patience_s, crowded_s=self.crowded_s)
 
     async def tokens(self) -> list[int]:
         """The token ids of `PROBE` by /completions; none if it does not return token ids and log-probabilities.

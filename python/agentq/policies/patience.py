@@ -102,13 +102,15 @@ async def patiently(
     *,
     who: str,
     patience_s: float,
+    crowded_s: float = 0.0,
     usage: Usage | None = None,
     standing: Standing | None = None,
 ) -> Result:
     """The result of `ask`, which is repeated after `Unavailable` and `BadAnswer`. `usage` counts the failures.
 
     Raises:
-        Failing: if the server answered no request for `patience_s`, or gave one request `ATTEMPTS` answers that do not
+        Failing: if the server answered no request for `patience_s` (`crowded_s`, if that is longer, while it says that
+            it has too many), or gave one request `ATTEMPTS` answers that do not
             fit. The message names `who`.
         PromptFailing: if it answered others meanwhile, and failed at this request `ALONE` times.
     """
@@ -135,10 +137,11 @@ async def patiently(
             now = time.monotonic()
             since = min(since, now)
             silent_s = now - max(since, standing.answered)
-            if silent_s + error.after_s >= patience_s:
+            limit_s = max(patience_s, crowded_s) if error.crowded else patience_s
+            if silent_s + error.after_s >= limit_s:
                 does = "give OpenAI's answers" if bad else "answer"
                 asks = f", which asks for {error.after_s:.0f} s more" if error.after_s else ""
-                raise Failing(f"{who} must {does} within {patience_s:g} s; got {error}{asks}") from error
+                raise Failing(f"{who} must {does} within {limit_s:g} s; got {error}{asks}") from error
             alone += standing.answered > before and not error.crowded
             if alone == ALONE:
                 raise PromptFailing(
@@ -146,7 +149,7 @@ async def patiently(
                 ) from error
             if silent_s > SAYS_EVERY_S:
                 standing.tell(
-                    f"{who} has answered nothing for {silent_s:.0f} s: {error}; agentq asks for {patience_s:g} s"
+                    f"{who} has answered nothing for {silent_s:.0f} s: {error}; agentq asks for {limit_s:g} s"
                 )
             before, standing.closed_until = now, max(standing.closed_until, now + error.after_s)
         closed_s = max(0.0, standing.closed_until - time.monotonic())
