@@ -13,7 +13,9 @@ from safetensors.torch import load_file, save_file
 from transformers import Gemma3Config, Gemma3ForConditionalGeneration
 
 from agentq.errors import ModelError
+from agentq.learn.features import features
 from agentq.learn.learner import Learner
+from agentq.learn.value_head import new_head
 from agentq.policies.adapters import merged, read_adapter, with_adapters
 from agentq.policies.head import context_at, context_of
 from agentq.policies.transformers_engine import TransformersEngine
@@ -73,7 +75,7 @@ def test_an_adapter_is_saved_before_it_is_merged(base: Path, tmp_path: Path, mon
     assert not made.exists() and read_adapter(adapter_of(made))[1] == 2
 
 
-def test_what_reads_pictures_gets_no_adapters(tmp_path: Path) -> None:
+def test_what_reads_pictures_gets_no_adapters_and_has_states_for_heads(tmp_path: Path) -> None:
     text = {key: value for key, value in SIZES.items() if "token_id" not in key or key == "pad_token_id"}
     seeing = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     tokens = {"image_token_index": 60, "boi_token_index": 61, "eoi_token_index": 62, "mm_tokens_per_image": 4}
@@ -87,6 +89,8 @@ def test_what_reads_pictures_gets_no_adapters(tmp_path: Path) -> None:
     assert trained.parameters and all(
         "language_model" in name and p.grad is not None for name, p in trained.trained.items()
     )
+    assert len(new_head(trained)) == SIZES["hidden_size"] + 1
+    assert features(trained, [sample([5, 6], [7, 3])])[0].shape == (1, SIZES["hidden_size"])
     trained.save(tmp_path, adapters_only=True)
     assert read_adapter(tmp_path)[0].keys() == {name.replace(".default", "") for name in trained.parameters}
 

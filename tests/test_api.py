@@ -127,6 +127,16 @@ def test_evaluate_counts_with_wilsons_interval_in_the_order_of_tasks() -> None:
     assert agentq.evaluate(both, Count(), 7).successes == found.successes
 
 
+def test_a_close_that_fails_is_told_once_and_loses_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    class Torn(Count):
+        def close(self) -> None:
+            raise RuntimeError("the browser has been closed")
+
+    assert agentq.evaluate(both, Torn, 6).n == 6
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "close" in line]
+    assert line.startswith("agentq: close() failed: ") and line.endswith("RuntimeError: the browser has been closed")
+
+
 def test_evaluate_counts_what_the_world_broke() -> None:
     class Frail(Count):
         def reset(self, seed: int) -> dict[str, Any]:

@@ -161,6 +161,16 @@ def test_cli_refuses_to_go_on_with_a_run_of_other_settings_classes(
     assert main(["report", str(tmp_path / "run")]) == 0
 
 
+def test_cli_names_the_shard_that_a_run_was_made_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, settings = tmp_path / "run", Ladder().to_dict() | {"command": "ladder"}
+    settings["run"] |= {"shard": "1/3"}
+    with RunStore.open(out, settings) as store:
+        store.log("base/eval", 1, loss=0.5)
+    assert failure(capsys, "ladder", "--run.out", out) == (
+        f"{out} was made with --run.shard 1/3; got no --run.shard: give the same, or another --out"
+    )
+
+
 def test_cli_says_that_a_base_is_no_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base = tmp_path / "nothing"
     message = failure(capsys, "ladder", "--run.out", tmp_path / "run", "--base", base, "--json")

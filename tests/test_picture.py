@@ -52,6 +52,13 @@ def test_text_picture_by_hand(tree: TreeRecord) -> None:
     ]
 
 
+def test_a_picture_says_what_the_world_broke(tree: TreeRecord) -> None:
+    tree.info |= {"faults": {"replay_mismatch": 5, "network": 1}}
+    assert text_picture(tree).splitlines()[1] == (
+        "4 rollouts, 8 nodes, solved in 2 steps, 6 broken by the world (replay_mismatch, network; see agentq env check)"
+    )
+
+
 def test_pictures_stories_and_the_viewer_show_the_chosen_end_where_the_checker_did_not_tell(tree: TreeRecord) -> None:
     tree.info |= {"checked": {"success": False, "return": 0.0, "steps": 2, "broken": False, "end": 4}}
     assert text_picture(tree).splitlines()[1:5] == [

@@ -54,11 +54,11 @@ def test_a_success_on_the_way_is_no_success_of_a_search_at_each_step() -> None:
     tree = wait_for(search_steps(search))
     assert len(tree) == 4 and not tree.info["succeeded"] and not search.succeeded and not tree.success.any()
     cut = TreeSearch(Passing(), TASK, ScriptedPolicy(_click), replace(settings, max_calls=21))
-    tree = wait_for(search_steps(cut))  # ends on a page that says success
-    assert len(tree) == 3 and not tree.info["succeeded"] and not tree.success.any()
+    tree = wait_for(search_steps(cut))  # goes on along its tree, over a page that says success
+    assert len(tree) == 4 and tree.info["calls"] == 21 and not tree.info["succeeded"] and not tree.success.any()
 
 
-def test_an_episode_that_ends_before_the_success_it_knows_has_not_succeeded() -> None:
+def test_an_episode_whose_budget_is_spent_goes_on_to_the_success_it_knows() -> None:
     policy = Spends(_click)
 
     def told(history: History, result: StepResult) -> None:
@@ -67,5 +67,5 @@ def test_an_episode_that_ends_before_the_success_it_knows_has_not_succeeded() ->
     settings = SearchSettings(num_iterations=60, num_proposals=12, seed=12)
     search = TreeSearch(Lock(), TASK, policy, settings, on_rollout=told)
     tree = wait_for(search_steps(search))
-    assert policy.spent and search.succeeded and len(tree) == 2
-    assert not tree.info["succeeded"]
+    assert policy.spent and search.succeeded and len(tree) == 4
+    assert tree.info["succeeded"] and tree.success[-1]

@@ -462,6 +462,14 @@ def test_features_are_the_hidden_states_before_and_at_the_end_of_an_action(max_t
     assert features(learner, [])[0].shape == (0, 32)
 
 
+def test_features_are_computed_in_the_type_of_the_policys_logps() -> None:
+    found = set[torch.dtype]()
+    learner = Learner(tiny_llama(), learning_rate=1e-3, bf16=True)
+    learner.model.get_decoder().layers[0].mlp.register_forward_hook(lambda module, given, out: found.add(out.dtype))
+    states, _ = features(learner, [sample([5, 6, 7], [8, 3])])
+    assert found == {torch.bfloat16} and states.dtype == torch.float32
+
+
 def test_ppos_ridge_head_learns_returns() -> None:
     states = torch.randn(400, 8, generator=torch.Generator().manual_seed(0))
     returns = (states[:, 0] > 0).double()

@@ -267,6 +267,15 @@ def test_eval_refuses_ways_to_choose_that_contradict_the_search(
     assert message in capsys.readouterr().err and not (tmp_path / "run").exists()
 
 
+def test_a_value_head_needs_the_thinking_in_the_loss(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--train.thinking=false", f"--out={tmp_path / 'run'}"]
+    assert main(["train", "ppo", "--base", str(base), *words]) == 2
+    assert "train.thinking must be true for ppo with a value head" in capsys.readouterr().err
+    made(RECIPES["ppo"], ["--train.thinking=false", "--policy_gradient.values=ridge"]).check("ppo")
+
+
 def test_a_training_that_diverges_says_what_to_lower(base: Path, tmp_path: Path) -> None:
     words = [*TINY, "--train.batch_size=1", "--train.warmup_fraction=0", "--train.learning_rate=1e30"]
     said = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,6 +16,7 @@ from agentq.envs.replies import AboutReply
 from agentq.errors import AgentqError, ConfigError, line_in
 
 Make = Callable[[], Any]
+_failed: weakref.WeakSet[type] = weakref.WeakSet()  # classes whose close has failed
 _waiting: weakref.WeakSet[Make] = weakref.WeakSet()  # functions whose instances are blocking
 
 
@@ -39,11 +41,17 @@ def new(make: Make, name: str) -> tuple[Any, CallThread | None]:
         raise
 
 
-def close(own: Any) -> None:
-    """Let an instance tidy up that is not needed any more, whatever becomes of it."""
-    with suppress(Exception):
-        if callable(getattr(own, "close", None)):
-            own.close()
+def close(own: Any, thread: CallThread | None = None) -> None:
+    """Let an instance tidy up that is not needed any more, in its thread. A failure is told once per class."""
+    method = getattr(own, "close", None)
+    if not callable(method):
+        return
+    try:
+        method() if thread is None else thread.run(method)
+    except Exception as error:
+        if type(own) not in _failed:
+            _failed.add(type(own))
+            print(f"agentq: close() failed: {_where(error, method)}", file=sys.stderr)
 
 
 def ways_back(own: Any) -> str | None:
@@ -72,11 +80,15 @@ class Copy:
 
 def told(error: BaseException, called: Callable[..., Any] | None = None, *, file: str = "") -> str:
     """`FILE:LINE: KeyError: 'x' (..)`; FILE defines `called`, if it took part in the error."""
+    return f"{_where(error, called, file)} (AGENTQ_TRACEBACK=1 shows the traceback)"
+
+
+def _where(error: BaseException, called: Callable[..., Any] | None, file: str = "") -> str:
     file = file or _file(called)
     line = line_in(file, error) if file else None
     place = f"{file}:{line}: " if line else ""
     said = str(error).strip().partition("\n")[0]
-    return f"{place}{type(error).__name__}: {said} (AGENTQ_TRACEBACK=1 shows the traceback)"
+    return f"{place}{type(error).__name__}: {said}"
 
 
 def _waits(make: Make) -> bool:

@@ -140,8 +140,8 @@ class OwnEnv(TextEnv):
         mine, self._closed = not self._closed and self.own is not self.lent, True
         if mine and self.thread is not None and self.thread.busy:
             self.thread.submit(partial(instances.close, self.own))
-        elif mine and callable(getattr(self.own, "close", None)):
-            self._call("close")
+        elif mine:
+            instances.close(self.own, self.thread)
 
     def _hint(self) -> AdviceReply:
         return self._read(AdviceReply, "expert", self._call("expert"))
@@ -202,8 +202,8 @@ class RestorableOwnEnv(OwnEnv):
             raise ConfigError(f"snapshot must be of '{self.name}'; got one of '{token.env}'")
         if isinstance(token.token, instances.Copy):
             left, self.own = self.own, self._forked(token.token.own)
-            if left is not self.lent and callable(getattr(left, "close", None)):
-                self._call("close", of=left)
+            if left is not self.lent:
+                instances.close(left, self.thread)
         else:
             self._call("restore", token.token)
         self._go_on(token)

@@ -22,14 +22,14 @@ def features(learner: Learner, samples: Sequence[Sample]) -> tuple[Tensor, Tenso
     `before`: at the prompt's last token, for value functions. `after`: at the last token before the action's end
     token, for discriminators of actions.
     """
-    size = base_of(learner.model).config.hidden_size
+    size = base_of(learner.model).config.get_text_config().hidden_size
     own: dict[int, list[Tensor]] = {}
     with torch.no_grad(), tree_attention_of(base_of(learner.model), enabled=learner.packed):
         for part in learner.plan([(sample,) for sample in samples]) if samples else []:
             own |= {i: [torch.zeros(size)] * 2 for i in part.items}
             last = part.action_mask.sum(dim=1) - 1
             for batch in part.batches:
-                states = learner.placed.run(_states, batch)
+                states = learner.placed.run(_states, batch, bf16=learner.bf16)
                 for which, wanted in enumerate((torch.zeros_like(last), last)):
                     at = torch.nonzero(batch.columns == wanted[batch.samples])[:, 0]
                     of_row = dict(zip(batch.samples[at].tolist(), batch.predicted_by[at].tolist(), strict=True))
@@ -41,5 +41,6 @@ def features(learner: Learner, samples: Sequence[Sample]) -> tuple[Tensor, Tenso
     return both[:, 0], both[:, 1]
 
 
-def _states(model: Any, batch: MicroBatch) -> Tensor:
-    return predictor_states(base_of(model), batch).float()
+def _states(model: Any, batch: MicroBatch, *, bf16: bool) -> Tensor:
+    with torch.autocast(batch.input_ids.device.type, torch.bfloat16, enabled=bf16):
+        return predictor_states(base_of(model), batch).float()

@@ -26,7 +26,7 @@ CLIP = 0.2  # of the change of a value in a round, as in the code of PPO2
 
 def new_head(learner: Learner) -> Tensor:
     """`[d + 1]` float32 zeros: weights and bias of a head for the learner's model."""
-    return torch.zeros(base_of(learner.model).config.hidden_size + 1)
+    return torch.zeros(base_of(learner.model).config.get_text_config().hidden_size + 1)
 
 
 def with_bias(states: Tensor) -> Tensor:

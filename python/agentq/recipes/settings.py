@@ -142,6 +142,15 @@ class Ppo(OnPolicy):
     run: config.Groups = config.Groups(group_size=8, num_tasks=32, num_rounds=10)
     policy_gradient: config.Valued = config.Valued()
 
+    def check(self, name: str) -> None:
+        """See `Section.check`."""
+        super().check(name)
+        if self.policy_gradient.values == "head" and not self.train.thinking:
+            raise ConfigError(  # it would be trained on the states after the thinking and value those before it
+                f"train.thinking must be true for {name} with a value head, which reads the state before an answer; "
+                "got false; or give --policy_gradient.values=ridge"
+            )
+
 
 class Demo(Settings):
     """The settings that all rungs of `recipes.ladder` share. All defaults are ours."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from markupsafe import escape
 
+from agentq.error_kinds import REPLAY_MISMATCH
 from agentq.evaluation.outcomes import counted_end, judged, solved
 from agentq.report.examples import action_text
 from agentq.store.records import EXHAUSTED, TreeRecord
@@ -156,7 +157,10 @@ def _summary(tree: TreeRecord, end: int) -> str:
     found = f"solved in {steps} step{'s' * (steps != 1)}" if solved(tree) else "not solved"
     n = int(tree.visit_count[0])
     whole = ", searched completely" if tree.flags[0] & EXHAUSTED else ""
-    return f"{n} rollout{'s' * (n != 1)}, {len(tree)} nodes, {found}{whole}"
+    faults: dict[str, int] = tree.info.get("faults", {})
+    hint = "; see agentq env check" * (REPLAY_MISMATCH in faults)
+    broken = f", {sum(faults.values())} broken by the world ({', '.join(faults)}{hint})" if faults else ""
+    return f"{n} rollout{'s' * (n != 1)}, {len(tree)} nodes, {found}{whole}{broken}"
 
 
 def _left_out(tree: TreeRecord, rows: list[Row]) -> list[str]:

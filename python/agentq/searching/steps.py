@@ -17,7 +17,8 @@ from agentq.store.records import TERMINAL, TreeRecord
 async def search_steps(search: TreeSearch) -> TreeRecord:
     """One episode of a search: `num_iterations` rollouts before each step, then the action that `recommend` names.
 
-    A search that stops on success makes no more rollouts once it knows a success.
+    A search that stops on success makes no more rollouts once it knows a success. Where the budget is spent, the
+    episode goes on along the tree that it has.
 
     Returns:
         The path taken as a tree without branches. N and W of each action are from the moment it was taken. `info`
@@ -28,8 +29,9 @@ async def search_steps(search: TreeSearch) -> TreeRecord:
     except Broken as fault:
         return broken_tree(search.task, fault)
     try:
+        within_budget = True
         while not search.root.ended:
-            going_on = await search.grow(whole=False)
+            within_budget = within_budget and await search.grow(whole=False)
             if not search.taken:
                 search.taken.append(_told(search, search.root))
             (best,) = search.forest.recommend([search.tree]).tolist()
@@ -37,8 +39,6 @@ async def search_steps(search: TreeSearch) -> TreeRecord:
                 break
             search.taken.append(_told(search, search.nodes[best]))
             _take(search, search.nodes[best])
-            if not going_on:
-                break
     finally:
         await search.close()
     return _record(search)

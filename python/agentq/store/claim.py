@@ -169,6 +169,9 @@ def _check_same(
         got = "the same with other files" if before == str(inputs[key]) else inputs[key]
     else:
         made, got = f"--{key} {was}", now
+    if key == "run.shard":
+        made, got = (f"--run.shard {each}" if each else "no --run.shard" for each in (was, now))
+        raise ConfigError(f"{path} was made with {made}; got {got}: give the same, or another --out")
     if was is None or now is None:
         raise ConfigError(
             f"{path} was made by another version of agentq, whose settings differ in {key}: choose another --out, "
