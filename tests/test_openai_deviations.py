@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
+from agentq.agent.prompts import policy_messages
 from agentq.critics.judge import OutcomeJudge
 from agentq.critics.ranker import LLMRanker
 from agentq.errors import ModelError
@@ -21,7 +22,7 @@ from agentq.policies.openai_answers import Chat, read
 from agentq.policies.openai_engine import OpenAIEngine
 from agentq.policies.openai_probes import COLD
 from agentq.policies.patience import BadAnswer
-from agentq.policies.protocol import Gives
+from agentq.policies.protocol import Gives, SampleRequest
 from agentq.types import Command, EnvAction, History, Observation, Proposal, StopReason
 from tests.openai_factory import FakeOpenAI, ask, fake_openai
 
@@ -484,6 +485,23 @@ def test_tokens_of_answers_that_do_not_fit_count_and_their_absence_is_told(
     ask(engine)
     ask(engine)
     assert capsys.readouterr().err.count("reports no tokens, so tokens and prices are not counted") == 1
+
+
+def test_a_server_that_cuts_long_prompts_is_named_once(
+    chat: FakeOpenAI, open_engine: Open, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def alter(body: Body, answer: Body) -> None:  # as Ollama, whose window has no room for more
+        whole = sum(len(message["content"]) for message in body["messages"]) // 4
+        answer["usage"] = {"prompt_tokens": min(2048, whole), "completion_tokens": 7}
+
+    engine, chat.alters = open_engine(chat), alter
+    said = []
+    for lines in (300, 3000, 3000):
+        page = Observation("\n".join(f"link Item {i} [{i}]" for i in range(lines)), "http://x/")
+        prompt = engine.render(History("x", page), policy_messages, max_new_tokens=9)
+        asyncio.run(engine.sample(SampleRequest(prompt, 1, 0, 1.0, 9)))
+        said.append(capsys.readouterr().err.count("read 2048 tokens of a prompt of about"))
+    assert said == [0, 1, 0]
 
 
 def test_a_server_that_refuses_every_prompt_ends_the_run(

@@ -24,6 +24,7 @@ import numpy as np
 from agentq.errors import ConfigError, MissingExtra, ModelError
 from agentq.policies.continuous import ContinuousEngine, EngineReply
 from agentq.policies.fence import Fence
+from agentq.policies.fitting import estimated
 from agentq.policies.marks import KNOWN, literals
 from agentq.policies.openai_answers import Chat, Spoken, Tokens, Written, in_order
 from agentq.policies.openai_client import BROKEN_OFF, NO_CONNECTION, OpenAIClient, Refused
@@ -46,6 +47,7 @@ from agentq.policies.weights import check_weights, is_adapter
 from agentq.types import StopReason
 
 START_PATIENCE_S = 10.0  # for a server that has never answered, not even 429; its address may be wrong
+SMALLEST, CUT = 1000, 4  # a server that reads so many tokens, and a CUT-th of what it was sent, cuts prompts (ours)
 SAME_SEED = 3  # attempts to get two equal samples: under load, rounding exchanges a token now and then (ours)
 
 
@@ -96,7 +98,7 @@ class OpenAIEngine(ContinuousEngine):
         self._restoring, self._honours_n = asyncio.Lock(), True
         self._probed: list[int] = []  # the probe's tokens
         self._refusals, self._standing = Refusals(self.usage), Standing(self._answers)
-        self._told_uncounted = False
+        self._told = set[str]()
         try:
             self._background.wait(self._start(url, model, tokenizer))
         except BaseException:
@@ -204,9 +206,11 @@ class OpenAIEngine(ContinuousEngine):
         likeliest = MAX_LIKELIEST if letters else 0
         chat = partial(self._server.chat, request.prompt.messages, stop=request.stop, template=self.template)
         choices, total = await self._choices(lambda n, s: chat(n, s, *settings, likeliest=likeliest), k, seed)
-        if not (total.prompt_tokens or total.completion_tokens or self._told_uncounted):
-            self._told_uncounted = True
-            print(f"agentq: {self.name} reports no tokens, so tokens and prices are not counted", file=sys.stderr)
+        read, sent = total.prompt_tokens, estimated(request.prompt.messages)
+        if not (read or total.completion_tokens):
+            self._tell("reports no tokens, so tokens and prices are not counted")
+        elif SMALLEST <= read < sent / CUT:
+            self._tell(f"read {read} tokens of a prompt of about {sent}: let it take more, or set model.context")
         with self._billed(request.role, total):
             samples = [
                 SampledAnswer(
@@ -216,6 +220,12 @@ class OpenAIEngine(ContinuousEngine):
                 for c in choices
             ]
         return EngineReply(samples, total.prompt_tokens, total.cached_tokens, total.completion_tokens)
+
+    def _tell(self, what: str) -> None:
+        """Say something about the server on stderr, once per kind."""
+        if (kind := what.split()[0]) not in self._told:
+            self._told.add(kind)
+            print(f"agentq: {self.name} {what}", file=sys.stderr)
 
     @contextmanager
     def _billed(self, role: str, used: Tokens) -> Iterator[None]:
