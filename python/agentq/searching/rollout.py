@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -40,22 +41,26 @@ async def rollout(
     give_up: Callable[[int], bool] = lambda turns: False,
     judge: Judge | None = None,
     resets: Resets | None = None,
+    given_up: Counter[str] | None = None,
 ) -> Trajectory | None:
     """One episode of `task`, from reset to its end (STOP, the site's end, or the step budget).
 
-    `give_up` is called before each turn with the number of turns taken; if it returns true, the result is None. A
-    judge's verdict replaces the environment's reward.
+    `give_up` is called before each turn with the number of turns taken; if it returns true, the result is None, and
+    `given_up` counts what it has used. A judge's verdict replaces the environment's reward.
 
     An attempt that the world broke is retried once with the same seed; `info` has its cost under `retried`. A broken
     episode ends with the broken step, or has no steps and the `error_kind` of its reset in `info`. The tokens of
     actions that were sampled again are there under `repeats`.
     """
-    resets = resets or Resets()
-    first = await _attempt(env, task, policy, settings, give_up, judge, resets)
+    resets, given_up = resets or Resets(), Counter() if given_up is None else given_up
+    first = await _attempt(env, task, policy, settings, give_up, judge, resets, given_up)
     if first is None or not first.broken or not first.steps:
         return first
-    again = await _attempt(env, task, policy, settings, give_up, judge, resets)
-    return None if again is None else replace(again, info={**again.info, "retried": used(first)})
+    again = await _attempt(env, task, policy, settings, give_up, judge, resets, given_up)
+    if again is None:
+        given_up.update(used(first))
+        return None
+    return replace(again, info={**again.info, "retried": used(first)})
 
 
 def used(t: Trajectory) -> dict[str, int]:
@@ -83,6 +88,7 @@ async def _attempt(
     give_up: Callable[[int], bool],
     judge: Judge | None,
     resets: Resets,
+    given_up: Counter[str],
 ) -> Trajectory | None:
     info: dict[str, Any] = {"attempt": settings.attempt}
     try:
@@ -108,4 +114,5 @@ async def _attempt(
                 info["repeats"] = {"steps": len(repeats), **_tokens(repeats)}
             return Trajectory(task, tuple(steps), total, result.success and not result.broken, info)
         history = after
+    given_up.update({"env_steps": len(steps), **_tokens([*(step.proposal for step in steps), *repeats])})
     return None
