@@ -21,6 +21,7 @@ from agentq.critics.ranker import LLMRanker
 from agentq.envs.browser.env import BrowserEnv
 from agentq.envs.browser.guard import FinalStep, Guard
 from agentq.envs.browser.pool import BrowserPool
+from agentq.envs.browser.secret import check_secrets
 from agentq.envs.browser.states import Return
 from agentq.envs.browser.website import Website
 from agentq.errors import ConfigError, EnvError
@@ -335,6 +336,15 @@ def live_env(browser: BrowserPool, site: Foreign, max_steps: int = 30) -> Browse
 def test_a_site_must_have_an_address_of_the_web(url: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(f"name a host; got '{url}'")):
         Website("live", url)
+
+
+def test_a_site_takes_one_origin_and_a_folder_by_name(tmp_path: Path) -> None:
+    site = Website("live", "https://shop.test/start", "https://cdn.test", uploads=str(tmp_path))
+    assert site.allow == ["https://shop.test", "https://cdn.test"] and site.uploads == tmp_path
+    with pytest.raises(
+        ConfigError, match=r"secret 'p' must be agentq.envs.browser.secret.Secret\(value, origin\); got str"
+    ):
+        check_secrets({"p": "hunter2"}, site.allow)  # type: ignore[dict-item]
 
 
 WORDS = ["run", GOAL, "--url", "http://127.0.0.1:9/", "--model", "base"]

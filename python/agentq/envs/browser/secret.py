@@ -51,6 +51,10 @@ def check_secrets(secrets: Mapping[str, Secret], allow: list[str]) -> Given:
     for name, secret in secrets.items():
         if not _NAME.fullmatch(name):
             raise ConfigError(f"a secret's name must be a word of letters, digits and _; got '{name}'")
+        if not isinstance(secret, Secret):
+            raise ConfigError(
+                f"secret '{name}' must be agentq.envs.browser.secret.Secret(value, origin); got {type(secret).__name__}"
+            )
         if not read_origins([secret.origin]) <= read_origins(allow):
             raise ConfigError(f"the origin of secret '{name}' must be an allowed one; got {secret.origin}")
     return {name: (secret.value, secret.origin) for name, secret in secrets.items()}

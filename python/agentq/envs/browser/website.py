@@ -50,7 +50,7 @@ class Website(WithoutMemory):
         allow: Sequence[str] = (),
         *,
         max_steps: int = MAX_STEPS,
-        uploads: Path | None = None,
+        uploads: Path | str | None = None,
         storage: Mapping[str, Any] | None = None,
         quiet_ms: int = QUIET_MS,
     ) -> None:
@@ -60,7 +60,8 @@ class Website(WithoutMemory):
                 f"a web site's url must begin with http:// or https:// and name a host; got '{url}'{hint(url)}"
             )
         self.name, self.url, self.max_steps = name, url, max_steps
-        self.allow = [str(origin), *allow]
+        self.allow = [str(origin), *([allow] if isinstance(allow, str) else allow)]
+        uploads = None if uploads is None else Path(uploads)
         if uploads is not None and not uploads.is_dir():
             raise ConfigError(f"uploads must be a folder; got {uploads}")
         if storage is not None and not (isinstance(storage, Mapping) and isinstance(storage.get("cookies"), list)):
