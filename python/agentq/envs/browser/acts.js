@@ -13,7 +13,7 @@ const acts = {
     tell(el, "input", "change");
   },
   choose(el, [index, label]) {
-    const option = el.options[index], now = option ? labelOf(option) : null;
+    const option = el.options[index], now = option ? calledIn(el)[index] : null;
     if (now !== label) return { now }; // the page has changed its options since they were read
     if (el.matches(":disabled")) return "disabled";
     if (option.matches(":disabled")) return "option";

@@ -33,7 +33,7 @@ from agentq.envs.browser.states import (
     difference,
     page_print,
 )
-from agentq.envs.browser.views import Call, command_call, fill_calls, read_view
+from agentq.envs.browser.views import Call, command_call, fill_calls, read_view, why_not_loaded
 from agentq.envs.tab import VIEWPORT_LINES, ActionError, View
 from agentq.errors import EnvError
 from agentq.picture import Picture
@@ -261,8 +261,8 @@ class Driver:
             self.drop()  # a fresh context, which gets a fresh session on the server
         self.lineage, self._unsafe = Lineage(), 0 if self.session is None else self._unsafe
         reply = self._visit(start, None, [])
-        if "lines" not in reply or reply["refused"]:
-            raise EnvError(f"the first page must load; got {_why_not(start.url, *reply['refused'])}")
+        if wrong := why_not_loaded(start.url, reply):
+            raise EnvError(f"the first page must load; got {wrong}")
         return self.look(reply, None), reply
 
     def _visit(self, start: Start, post: str | None, fill: list[list[Any]]) -> Reply:
@@ -290,10 +290,3 @@ class Driver:
         h, rules = self.host, None if self.guard is None else self.guard.rules
         how: dict[str, Any] = {"probe": h.probe, "quiet_ms": h.quiet_ms, "announces": h.announces, "full": h.full}
         return self.pool.open(h.allow, storage=storage or h.storage, secrets=self._given, rules=rules, **how)
-
-
-def _why_not(url: str, kind: str, said: str) -> str:
-    """Why the first page, `url`, did not load."""
-    if kind == "blocked":
-        return f"{said}; {url} leads there: name its origin in allow="
-    return f"{said} at {url}" + (": nothing listens there, or its name is unknown" if "SOCKS" in said else "")

@@ -47,6 +47,30 @@ const split = (item) => item.items ? { ...item, items: item.items.map(split) }
   : item.text && squeeze(item.text) ? pressable(item.el, squeeze(item.text), item) : item;
 const pressable = (el, said, item) => ({ control: { ...described(el, kindOf(roleOf(el)), el), name: said, most: 0 }, el, items: [] });
 
+// The first text of each row in what hears clicks on its rows: children of one kind, each with a control of its own.
+function headsOf(node, items) {
+  if (!bare(node).matches("[agentq-clicks],[onclick]") || bare(node).querySelector("h1,h2,main,nav,form,table,article,p")) return [];
+  const own = pressables(items).filter(({ control }) => /^(button|link|checkbox)$/.test(control?.role));
+  const held = own.map(({ el }) => [childOf(node, el), el]).filter(([row, el]) => row && row !== el);
+  const rows = new Set(held.map(([row]) => row)), heads = new Map();
+  const kinds = new Set(Array.from(rows, (row) => `${tagOf(row)} ${/^(li|tr)$/.test(tagOf(row)) ? "" : bare(row).classList[0] ?? ""}`));
+  if (rows.size < 2 || rows.size > 60 || kinds.size > 1) return [];
+  for (const item of texts(items)) {
+    const row = childOf(node, item.el);
+    if (rows.has(row) && !heads.has(row) && /[\p{L}\p{N}]/u.test(item.text)) heads.set(row, item);
+  }
+  return heads.size > 1 ? [...heads.values()] : [];
+}
+// The child of `over` that holds an element; null if it lies elsewhere, or is `over`.
+function childOf(over, el) {
+  for (let at = el; at;) {
+    const up = at.assignedSlot ?? at.parentNode ?? at.host;
+    if (up === over) return at;
+    at = up;
+  }
+  return null;
+}
+
 // What hears no click, but a double click, the right button or the mouse over it. Its line says which, and CLICK does
 // the first of them.
 const HEARS = {

@@ -122,16 +122,21 @@ function drawn(el) {
   const said = el.localName === "text" ? textOf(el) : el.localName;
   return squeeze(`${said} ${el.getAttribute("fill") ?? ""} ${w}x${h} at ${x},${y}`);
 }
-const labelOf = (option) => squeeze(option.label || option.textContent);
+// What the options of a select are called. A label that several of them have follows that of its group.
+function calledIn(select) {
+  const options = Array.from(select.options), own = options.map((o) => squeeze(o.label || o.textContent)), times = new Map();
+  for (const label of own) times.set(label, (times.get(label) ?? 0) + 1);
+  return own.map((label, i) => (times.get(label) > 1 ? squeeze(`${options[i].closest("optgroup")?.label ?? ""} ${label}`) : label));
+}
 const editable = (el) => bare(el).isContentEditable && !bare(bare(el).parentElement)?.isContentEditable;
 // [as the page came, now]
 function values(field, is) {
   const el = bare(field);
   if (/^(checkbox|radio)$/.test(el.type)) return [el.defaultChecked, el.checked].map((on) => (on ? "checked" : ""));
   if (el.localName === "select") {
-    const chosen = (test) => Array.from(el.options).filter(test).map(labelOf);
+    const called = calledIn(el), chosen = (test) => called.filter((_, i) => test(el.options[i]));
     const came = chosen((o) => o.defaultSelected);
-    const first = el.multiple || el.size > 1 || !el.options.length ? "" : labelOf(el.options[0]);
+    const first = el.multiple || el.size > 1 || !called.length ? "" : called[0];
     return [el.multiple ? came.join(" , ") : came.at(-1) ?? first, chosen((o) => o.selected).join(" , ")];
   }
   if (/^(input|textarea)$/.test(el.localName)) return is === "button" ? ["", ""] : [line(el.defaultValue), line(el.value)];
@@ -147,7 +152,7 @@ function control(el, is, forms) {
   return {
     key: keyOf(el), role: is, name: name(el, is), value, live, submits,
     form: form ? forms.indexOf(form) : null, field: it.getAttribute("name") ?? "", href: it.getAttribute("href") ?? "",
-    options: it.localName === "select" ? Array.from(el.options, (o) => [labelOf(o), o.value]) : [],
+    options: it.localName === "select" ? calledIn(el).map((label, i) => [label, el.options[i].value]) : [],
     disabled: off(el),
   };
 }

@@ -123,13 +123,16 @@ function label(node, mute, into) {
 }
 // An element that is no control by its role: numbered if it listens, else a place or its parts.
 function part(node, role, mute) {
-  const items = within(node, mute), listens = node !== bare(node).ownerDocument.body && !/dialog$/.test(role) && visible(node) && listening(node);
+  let items = within(node, mute), listens = node !== bare(node).ownerDocument.body && !/dialog$/.test(role) && visible(node) && listening(node);
   const cell = /cell$|header$/.test(role);
   if (catches(node, role)) return [{ control: target(node, role, items), el: node, items: holds(items) ? items : [] }];
   if (listens && !holds(items)) return clicked(node, role, items);
   if (listens && !cell && role !== "row") {
-    const [first] = texts(items), few = items.length <= 40 && !bare(node).querySelector("h1,h2,main,nav,form,table");
-    if (first && few) return items.map((item) => (item === first ? pressable(first.el, squeeze(first.text), item) : item));
+    const heads = headsOf(node, items), [first] = texts(items), few = items.length <= 40 && !bare(node).querySelector("h1,h2,main,nav,form,table");
+    const press = (item) => heads.includes(item) ? pressable(item.el, squeeze(item.text), item)
+      : item.items ? { ...item, items: item.items.map(press) } : item;
+    if (heads.length) items = items.map(press);
+    else if (first && few) return items.map((item) => (item === first ? pressable(first.el, squeeze(first.text), item) : item));
   }
   if (role === "listitem" && !holds(items) && texts(items).length && forItems(inside(node, "ul,ol,[role=list]"))) return clicked(node, role, items);
   const other = listens || mute ? null : heard(node, role, items), parts = other?.items ?? items;
@@ -154,20 +157,24 @@ function described(el, role, field) {
   const name = nameOf(field, role) || (el === field ? "" : squeeze(words(el, el)));
   if (form && !placed.includes(form)) placed.push(form);
   gestures.delete(el);
-  const list = tagOf(field) === "select" ? field.options : it.list?.options ?? [];
+  const picks = tagOf(field) === "select", list = Array.from((picks ? field : it.list)?.options ?? []);
+  const called = picks ? calledIn(field) : list.map(offered);
   return {
     key: keyOf(el), role, ...cut(name), value, live,
     submits: role === "button" && /^(submit|image)$/.test(it.type), form: form ? placed.indexOf(form) : null,
     field: it.getAttribute("name") ?? "", href: it.getAttribute("href") ?? "",
-    options: tagOf(field) === "select" ? Array.from(list, (o) => [labelOf(o), o.value]) : [],
+    options: picks ? list.map((o, i) => [called[i], o.value]) : [], offers: !picks && list.length > 0,
     disabled: off(field),
-    said: [...(it.name && !name ? [squeeze(`field ${it.name}`)] : []), ...states(field, role, live), ...choices(list)],
+    said: [...(it.name && !name ? [squeeze(`field ${it.name}`)] : []), ...states(field, role, live), ...choices(list, called, picks)],
     secret: it.type === "password",
   };
 }
-function choices(list) {
-  const all = Array.from(list, (o) => labelOf(o) + (o.disabled ? " (disabled)" : "")), more = all.length - SHOWN_OPTIONS;
-  return all.length ? [`options: ${all.slice(0, SHOWN_OPTIONS).join(" | ")}${more > 0 ? ` | ${more} more: SELECT a part of one` : ""}`] : [];
+// What a person types to choose an option of a datalist, and its label.
+const offered = (o) => squeeze(o.label && o.label !== o.value ? `${o.value} ${o.label}` : o.value);
+function choices(list, called, picks) {
+  const all = list.map((o, i) => called[i] + (o.disabled ? " (disabled)" : "")), more = all.length - SHOWN_OPTIONS;
+  const rest = more > 0 ? ` | ${more} more${picks ? ": SELECT a part of one" : ""}` : "";
+  return all.length ? [`options: ${all.slice(0, SHOWN_OPTIONS).join(" | ")}${rest}`] : [];
 }
 
 // The lines of items. `first` marks what a person looks at first: dialogs, menus, messages.

@@ -1,6 +1,7 @@
 // Where the elements of a document are in the window, and what lies over them. See page.js.
-// Where to press the mouse, in CSS pixels of this window: an element's middle, or where it is not covered; if it must be
-// free and is not, what lies over it. Several places if this window is framed: something may cover its frame, too.
+// Where to press the mouse, in CSS pixels of this window: an element's middle, or where it is not covered, and no button or
+// link in it is hit that is not meant; if it must be free and is not, what lies over it. Several places if this window is
+// framed: something may cover its frame, too.
 function point(key, free) {
   const el = find(key);
   if (!el) return null;
@@ -11,11 +12,11 @@ function point(key, free) {
     spot = place(el, 0.5, 0.5);
   }
   const middle = !free || spot.inside || passes(el, spot), spots = middle ? [spot] : [];
-  if (free && (!middle || window.parent !== window)) {
+  if (free && (!middle || spot.other || window.parent !== window)) {
     for (const each of [el, ...(el.labels ?? [])])
       spots.push(...ELSEWHERE.map(([right, down]) => place(each, right, down)).filter((other) => other.inside));
   }
-  if (spots.length) return { spots: spots.map(({ x, y }) => outer(view, x, y)) };
+  if (spots.length) return { spots: spots.sort((a, b) => a.other - b.other).map(({ x, y }) => outer(view, x, y)) };
   return !spot.sized ? { out: "has no size" } : spot.hit?.contains(el) ? { out: "takes no clicks" } : over(spot.hit);
 }
 // Whether a press that hits only what holds an element is meant for it: not if the mouse goes through a control.
@@ -32,15 +33,16 @@ function partBox(el) {
   for (const each of (el.shadowRoot ?? el).querySelectorAll("*")) if (boxOf(each)) return boxOf(each);
   return null;
 }
-// A part of the way across an element, what is hit there, whether that is the element, a part of it, or its label, and
-// whether it has a size.
+// A part of the way across an element, what is hit there, whether that is the element, a part of it, or its label, whether
+// it is a button or link in an element that is no control by its role, and whether it has a size.
 function place(el, right, down) {
   const sized = boxOf(el) ?? partBox(el), box = sized ?? el.getBoundingClientRect();
   const x = box.left + box.width * right, y = box.top + box.height * down, view = el.ownerDocument.defaultView;
   const above = view === window ? null : through(view.frameElement, x, y).over;
   const hit = above ? above.hit : deepest(el.ownerDocument, x, y);
   const inside = !above && !!hit && [el, ...(el.labels ?? [])].some((each) => encloses(each, hit));
-  return { x, y, hit, sized: !!sized, inside };
+  const part = inside && !CONTROLS.has(roleOf(el)) ? hit.closest("a,button") : null;
+  return { x, y, hit, sized: !!sized, inside, other: !!part && part !== el && el.contains(part) };
 }
 // What is hit, in whatever shadow root.
 function deepest(root, x, y) {

@@ -12,6 +12,7 @@ from agentq.envs.browser.whole import Line, WholeView
 from agentq.envs.page import CHECKED, Control, Page
 from agentq.envs.site import printable
 from agentq.envs.tab import VIEWPORT_LINES, ActionError, View, resolve, scroll
+from agentq.error_kinds import WORLD_FAULTS
 from agentq.types import BROWSER_COMMANDS, ELEMENT_COMMANDS, SEEN_COMMANDS, Command, EnvAction, Verb
 from agentq.verbs import INPUT_COMMANDS
 
@@ -55,8 +56,19 @@ def read_view(reply: dict[str, Any], url: str, *, full: bool) -> View:
     if not full:
         return View(url, Page(shown, tuple(controls), ()), tuple(values), reply["status"])
     lines = tuple(Line(*line) for line in shown)
+    offers = frozenset(int(number) for number, seen in reply["controls"].items() if seen["offers"])
     page = Page(tuple(line.text for line in lines if not line.unread), tuple(controls), ())
-    return WholeView(url, page, tuple(values), reply["status"], 0, lines, tuple(reply["notes"]))
+    return WholeView(url, page, tuple(values), reply["status"], 0, lines, tuple(reply["notes"]), offers)
+
+
+def why_not_loaded(url: str, reply: dict[str, Any]) -> str:
+    """Why a task's first page, `url`, did not load; "" if it did. A gateway's answer is not the site's page."""
+    if "lines" in reply and not reply["refused"]:
+        return f"HTTP {reply['status']} at {url}" if f"http_{reply['status']}" in WORLD_FAULTS else ""
+    kind, said = reply["refused"]
+    if kind == "blocked":
+        return f"{said}; {url} leads there: name its origin in allow="
+    return f"{said} at {url}" + (": nothing listens there, or its name is unknown" if "SOCKS" in said else "")
 
 
 def _control(seen: dict[str, Any]) -> Control:
@@ -105,6 +117,8 @@ def _on_element(host: Host, view: View, action: EnvAction) -> tuple[str, int, An
             raise ActionError("wrong_role", f"cannot {action.command} {control.role} [{element}] ; use {better}")
         case Command.TYPE | Command.CLEAR:
             return "type", element, _typed(said) if action.command is Command.TYPE else ""
+        case Command.SELECT if isinstance(view, WholeView) and element in view.offers:
+            raise ActionError("wrong_role", f"{control.role} [{element}] is typed into ; use TYPE")
         case Command.SELECT if not native:
             raise ActionError("wrong_role", f"{control.role} [{element}] has no list ; CLICK it , then an option")
         case Command.SELECT:

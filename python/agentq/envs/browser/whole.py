@@ -35,10 +35,14 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WholeView(View):
-    """`lines`: the whole page. `notes`: tabs, and a dialog that waits for an answer."""
+    """`lines`: the whole page. `notes`: tabs, and a dialog that waits for an answer.
+
+    `offers`: ids of the fields that take text and offer options for it.
+    """
 
     lines: tuple[Line, ...] = ()
     notes: tuple[str, ...] = ()
+    offers: frozenset[int] = frozenset()
 
     def text(self) -> str:
         """All lines that were read, without a budget."""
