@@ -487,6 +487,21 @@ def test_tokens_of_answers_that_do_not_fit_count_and_their_absence_is_told(
     assert capsys.readouterr().err.count("reports no tokens, so tokens and prices are not counted") == 1
 
 
+def test_thinking_that_a_servers_template_begins_is_no_answer_where_it_is_cut_off(
+    chat: FakeOpenAI, open_engine: Open
+) -> None:
+    said = ["Press 3.\n</think>\nCOMMANDS: CLICK [3]", "So I might say\nCOMMANDS: CLICK [4]\nBut wait,"]
+
+    def alter(body: Body, answer: Body) -> None:
+        answer["choices"][0] |= {"message": {"content": said.pop(0)}, "finish_reason": "length" if not said else "stop"}
+
+    policy = ModelPolicy(open_engine(chat), max_new_tokens=9)
+    chat.alters = alter
+    for wanted in (EnvAction(Command.CLICK, 3), None):
+        (found,) = asyncio.run(policy.propose(History("x", Observation("button A [3]\nbutton B [4]", "")), 1, seed=0))
+        assert found.action.env_action == wanted
+
+
 def test_a_server_that_cuts_long_prompts_is_named_once(
     chat: FakeOpenAI, open_engine: Open, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,7 @@ from tokenizers import AddedToken
 
 from agentq.agent.actions import history_text, parse_action
 from agentq.agent.prompts import critic_messages, policy_messages
-from agentq.agent.thinking import begun
+from agentq.agent.thinking import begun, is_mark, spoken
 from agentq.agent.verdicts import parse_judgement
 from agentq.base.tokenizer import train_tokenizer
 from agentq.critics.judge import OutcomeJudge
@@ -89,9 +89,15 @@ class Says:
             "CLICK [3]",
         ),
         (["<|eot|>"], f"<seed:think>{OTHER}</seed:think>{ACTION}<|eot|>", "CLICK [3]"),
+        (["<eos>", "<|channel>", "<channel|>"], f"<|channel>thought\n{OTHER}\n<channel|>{ACTION}<eos>", "CLICK [3]"),
+        (["<eos>", "<|channel>", "<channel|>"], f"<|channel>thought\n<channel|>{ACTION}<eos>", "CLICK [3]"),
+        (["<eos>", "<|channel>", "<channel|>"], f"<|channel>thought\n{OTHER}", None),
         (["<|eot|>", "<|odd|>"], "COMMANDS: <|odd|>CLICK [3]\nSTATUS: CONTINUE<|eot|>", "CLICK [3]"),
     ],
-    ids=["harmony", "harmony, cut off", "[THINK]", "START_THINKING", "an imagined turn", "seed", "no mark"],
+    ids=[
+        *("harmony", "harmony, cut off", "[THINK]", "START_THINKING", "an imagined turn", "seed"),
+        *("channel", "channel, empty", "channel, cut off", "no mark"),
+    ],
 )
 def test_marks_that_are_control_tokens_are_read(special: list[str], raw: str, action: str | None) -> None:
     renderer = make_renderer(special)
@@ -101,11 +107,22 @@ def test_marks_that_are_control_tokens_are_read(special: list[str], raw: str, ac
     assert "Delete" not in history_text(read) and special[0] not in text
 
 
-def test_harmonys_thinking_is_left_out_of_the_loss() -> None:
-    renderer = make_renderer(["<|return|>", "<|start|>", "<|end|>", "<|message|>", "<|channel|>"])
-    ids = ids_of(renderer, HARMONY.format(OTHER, ACTION))
-    kept = ids[thinking_tokens(ids, renderer.tokenizer) :]
-    assert renderer.tokenizer.decode(kept.tolist()) == f"{ACTION}<|return|>"
+def test_thinking_in_channels_is_left_out_of_the_loss() -> None:
+    for special, raw in (
+        (["<|return|>", "<|start|>", "<|end|>", "<|message|>", "<|channel|>"], HARMONY.format(OTHER, ACTION)),
+        (["<eos>", "<|channel>", "<channel|>"], f"<|channel>thought\n{OTHER}<channel|>{ACTION}<eos>"),
+    ):
+        renderer = make_renderer(special)
+        ids = ids_of(renderer, raw)
+        kept = ids[thinking_tokens(ids, renderer.tokenizer) :]
+        assert renderer.tokenizer.decode(kept.tolist()) == f"{ACTION}{special[0]}"
+
+
+def test_marks_of_channels_are_known() -> None:
+    assert all(is_mark(mark) for mark in ("<|channel>", "<channel|>", "<|channel|>", "<|message|>"))
+    assert begun("<|turn>model\n<|channel>thought\n") == "<|channel>thought\n"
+    assert begun("<|turn>model\n<|channel>thought\n<channel|>") == ""
+    assert spoken("A <channel> has the text `<channel|>`.") == ("A <channel> has the text `<channel|>`.", ())
 
 
 def test_the_end_of_a_prompt_begins_thinking() -> None:

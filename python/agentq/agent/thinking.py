@@ -7,8 +7,8 @@ import re
 from agentq.agent.quoting import announced
 
 _TAGS = r"think|thinking|reasoning|reflection|scratchpad|analysis|seed:think"
-_BEGIN = rf"<(?:{_TAGS})>|\[THINK\]|<\|START_THINKING\|>"
-_CLOSE = rf"</(?:{_TAGS})>|\[/THINK\]|<\|END_THINKING\|>"
+_BEGIN = rf"<(?:{_TAGS})>|\[THINK\]|<\|START_THINKING\|>|<\|channel>(?:thought)?"
+_CLOSE = rf"</(?:{_TAGS})>|\[/THINK\]|<\|END_THINKING\|>|<channel\|>"
 _THINKING = re.compile(
     rf"(?P<open>^[ \t]*(?:{_BEGIN}))|(?<![\"'`“])(?:{_CLOSE})(?![\"'`”])", re.MULTILINE | re.IGNORECASE
 )
@@ -22,7 +22,7 @@ _HARMONY = frozenset(("<|start|>", "<|channel|>", "<|message|>"))
 CLOSED = re.compile(rf"{_CLOSE}|{_FINAL.pattern}", re.IGNORECASE)  # the end of a block
 _SECTION = re.compile(r"[ \t]*(?:PLAN|THOUGHT|COMMANDS|EXPLANATION|STATUS)[ \t]*:")
 _MARK = re.compile(
-    r"[<\[]/?(?:\||｜|/|think|reason|reflect|scratch|analysis|seed:|end_of|start_of|eos|s>)", re.IGNORECASE
+    r"[<\[]/?(?:\||｜|/|think|reason|reflect|scratch|analysis|seed:|end_of|start_of|eos|s>|channel\|)", re.IGNORECASE
 )
 
 
@@ -40,6 +40,13 @@ def begun(prompt: str) -> str:
     """The mark with which the end of a prompt begins thinking, with the white space after it; empty without one."""
     found = _BEGUN.search(prompt)
     return found[0] if found else ""
+
+
+def only_ends(text: str) -> bool:
+    """Whether an answer ends thinking that it has not begun, so that its prompt has."""
+    marks = (mark for mark in _THINKING.finditer(text) if mark["open"] or _ends(text, mark.start(), inside=False))
+    first = next(marks, None)
+    return first is not None and not first["open"]
 
 
 def _ends(text: str, at: int, *, inside: bool) -> bool:

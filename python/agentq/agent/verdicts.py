@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from agentq.agent.objects import load, lowered
+from agentq.agent.objects import first, load, lowered
 from agentq.agent.prompts import LETTERS
 from agentq.agent.quoting import FENCE_LINE
 from agentq.agent.thinking import spoken
@@ -17,8 +17,9 @@ from agentq.types import EnvAction
 
 _MARKS = re.compile(r"[*_`#]+(?=[A-Za-z(\s:]|$)|(?<=[\w).:])[*_`]+")
 _BEST = re.compile(
-    r"^\W*(?:BEST(?: ACTION)?|(?:final )?answer|choice|(?:the )?best (?:single )?(?:action|proposal|choice)(?: now)?)"
-    r"[ \t]*(?:is[ \t]*:?|[:=]|-+>)[ \t]*(?P<said>.*)$",
+    r"^(?:\W*(?:BEST(?: ACTION)?|(?:final )?answer|choice"
+    r"|(?:the )?best (?:single )?(?:action|proposal|choice)(?: now)?)"
+    r"[ \t*_`]*(?:is\b[ \t]*[:：]?|[:：=]|-+>)[ \t*_`]*(?P<gap>\s*))+(?P<said>.*)$",
     re.MULTILINE | re.IGNORECASE,
 )
 _RANKED = re.compile(
@@ -28,21 +29,39 @@ _RANKED = re.compile(
 _SEPARATORS = (r"->|[>→]", r"[,;]", r"\s+")
 _NUMBER = re.compile(r"^\W*\d+[.):][ \t]+")
 _ALONE = re.compile(r"\W*(?:option|action|proposal|letter)?[ \t]*\(?([A-Za-z])\)?\W*", re.IGNORECASE)
-_LED = re.compile(r"\(?([A-Z])\)?(?:[ \t]*(?:[.,:;)\n-]|$)|[ \t]+(?:because|since|as)\b|[ \t]+\()")
+_LED = re.compile(
+    r"(?:(?i:option|action|proposal|letter)[ \t]+)?\(?([A-Z])\)?"
+    r"(?:[ \t]*(?:[.,:：;)\n]|[-–—](?![A-Z]\b)|$)|[ \t]+(?:because|since|as)\b|[ \t]+\()"
+)
 _LAST = re.compile(r".*\(([A-Z])\)[\W_]*$")
 _SAID = re.compile(
     r"\W*(?P<yes>YES|TRUE|MET|PASS|SATISFIED)\b|\W*(?:NO|NOT|FALSE|UNMET|FAIL|PARTLY|UNCLEAR)\b", re.IGNORECASE
 )
-_FINDING = re.compile(
-    r"^(?P<what>.*\w.*?)(?:[^\w\n]+(?P<loud>YES|NO)\b|[^\w\n✅❌✓✗]*(?P<sign>[✅✓❌✗])"
-    r"|[ \t]*(?:[:=|→?]|[-–—]+>?|\*\*|\()[^\w\n]*"
-    r"(?P<quiet>(?i:yes|no|not|partly|partially|unclear|unknown|maybe|n/a))\b)"
-    r"(?P<rest>(?!')[^\n]*)$",
-    re.MULTILINE,
+_JSON = re.compile(r"^[ \t]*[{\[].*[}\]][ \t]*$", re.MULTILINE | re.DOTALL)
+_HOLDS = r"yes|(?:true|met|pass|passed|satisfied|correct)(?=\s*(?:[^\w\s]|$))"
+_FAILS = (
+    r"no|not|n/a|false|fail(?:s|ed|ure)?|incorrect|wrong|missing|cannot|partly|partially|maybe"
+    r"|un(?:clear|known|met|satisfied|verified|confirmed)"
 )
+_GOOD, _BAD = "✅✓✔☑", "❌✗✘✖"
+_FINDING = re.compile(
+    rf"(?P<what>.*\w.*?)(?:\W+(?P<loud>YES|NO)\b|[^\w{_GOOD}{_BAD}]*(?P<sign>[{_GOOD}{_BAD}])"
+    r"|[ \t]*(?:[:=|→?]|[-–—]+>?|\*\*|\()\W*"
+    rf"(?P<quiet>(?i:{_HOLDS}|{_FAILS}))\b)"
+    r"(?P<rest>(?!').*)"
+)
+_VERDICT = re.compile(
+    rf"[^\w{_GOOD}{_BAD}]*(?P<name>(?i:verdict|result|conclusion|judge?ment|answer|status|met|satisfied)\W+)??"
+    rf"(?P<said>(?:YES|NO|NOT)\b|(?i:yes|no)(?=,|\W*$)|[{_GOOD}{_BAD}])(?P<rest>.*)"
+)
+_HEAD = re.compile(r"^.*\|.*\n(?=.*\|)[ \t|:-]*-[ \t|:-]*$", re.MULTILINE)  # of a table
+_LINE = re.compile(r"(?P<indent>\s*)(?P<item>(?:[-*•+]|[*_#]*[ \t]*\d{1,2}[.)])[ \t]+|\|)?(?P<said>.*)")
+_EDGES = " -*_:|#\t"
+Row = tuple[int, str, bool | None]
 _NOTES = ("reason", "reasoning", "explanation", "comment", "comments", "notes", "note", "summary", "evidence")
 _HEDGE = re.compile(
-    r"\b(?:but|however|except|though|unless|not|no|unclear|unsure|maybe|probably|partly|assum\w+)\b|\?", re.I
+    r"\b(?:but|however|except|though|unless|not|no|unclear|unsure|maybe|probably|partly|assum\w+|false|fail\w*)\b|\?",
+    re.I,
 )
 _KEYS = ("criterion", "requirement", "what", "item", "name", "description", "thing", "check", "condition", "text")
 
@@ -53,14 +72,20 @@ def parse_critic_answer(text: str, listed: Sequence[EnvAction | None]) -> int | 
     None if the answer names none of `listed`, or two.
     """
     said, _ = spoken(text)
-    value = load(FENCE_LINE.sub("", said).strip())
-    if isinstance(value, dict):
-        fields = lowered(value)
-        said = next((f"BEST: {fields[key]}" for key in ("best", "answer", "choice", "letter") if key in fields), "")
-    said = FENCE_LINE.sub("", said)
-    answers = [found["said"] for found in _BEST.finditer(said)] or [said.strip()]
-    alone = not _BEST.search(said)
-    picked = {_letter(answer, listed, alone=alone) for answer in answers}
+    said = FENCE_LINE.sub("", said).strip()
+    value, around = _json(said)
+    fields = lowered(value) if isinstance(value, dict) else {}
+    answer = first(fields, ("best", "best_action", "answer", "choice", "letter"))
+    if answer is not None:
+        said = f"{around}\nBEST: {answer}"
+    picked = set[int | None]()
+    for found in _BEST.finditer(said):
+        if "\n" not in found["gap"]:
+            picked.add(_letter(found["said"], listed, alone=False))
+        else:  # on a line below
+            lines = said[found.start("said") :].splitlines()
+            picked |= {_letter(line, listed, alone=True) for line in lines} - {None} or {None}
+    picked = picked or {_letter(said, listed, alone=True)}
     return picked.pop() if len(picked) == 1 else None
 
 
@@ -108,19 +133,69 @@ def _letter(said: str, listed: Sequence[EnvAction | None], *, alone: bool) -> in
 def parse_judgement(text: str) -> list[tuple[str, bool]]:
     """The judge's rubric: each thing that was asked for, and whether it holds; empty if it cannot be read.
 
-    A doubtful YES ("YES, but the date is wrong") counts as NO.
+    A doubtful YES ("YES, but the date is wrong") counts as NO; so does an item of a list that has no verdict, if
+    others have one.
     """
-    said = FENCE_LINE.sub("", spoken(text)[0]).strip()
-    if said[:1] in ("{", "[") and (value := load(said)) is not None:
-        return list(_found(value))
-    return [
-        (found["what"].strip(" -*_:|#\t"), _holds(found["loud"] or found["quiet"] or found["sign"], found["rest"]))
-        for found in _FINDING.finditer(said)
-    ]
+    value, said = _json(FENCE_LINE.sub("", spoken(text)[0]).strip())
+    rows = [(what, holds) for _, what, holds in _rows(said)]
+    found = [*_found(value), *((what, holds) for what, holds in rows if holds is not None)]
+    return [(what, bool(holds)) for what, holds in rows] if value is None and found else found
+
+
+def _json(said: str) -> tuple[Any, str]:
+    """The JSON value on lines of its own in an answer, or None; and the text around it."""
+    found = _JSON.search(said)
+    value = load(found[0]) if found else None
+    return (None, said) if found is None or value is None else (value, said[: found.start()] + said[found.end() :])
+
+
+def _rows(said: str) -> list[Row]:
+    """The findings and the items of lists in a text: depth, what, and whether it holds; None without a verdict.
+
+    A verdict on a line of its own is that of the item above it. Items that only head or explain others are left out.
+    """
+    rows: list[Row] = []
+    kind, joined = "", False  # of the row before: its mark, and whether no empty line follows it
+    for line in _HEAD.sub("", said).splitlines():
+        parts = _LINE.fullmatch(line)
+        if parts is None or not parts["said"].strip():
+            joined = False
+            continue
+        item, body, depth = (parts["item"] or "").strip(), parts["said"], len(parts["indent"].expandtabs(4))
+        heads = bool(rows) and rows[-1][2] is None
+        close = heads and joined and ":" not in rows[-1][1] and item[-1:] != kind
+        at = len(rows)
+        while at and rows[at - 1][2] is None and rows[at - 1][0] >= depth:
+            at -= 1
+        under = at > 0 and rows[at - 1][2] is None
+        found, verdict = _FINDING.fullmatch(body), _VERDICT.fullmatch(body)
+        told = verdict is not None and _holds(verdict["said"], verdict["rest"])
+        if verdict and under and (not item or verdict["name"] or at == len(rows)):
+            rows[at - 1 :] = [(*rows[at - 1][:2], told)]
+        elif verdict and heads and not item and (close or not verdict["name"]):
+            rows[-1] = (*rows[-1][:2], told)
+        elif found:
+            holds = _holds(found["loud"] or found["quiet"] or found["sign"], found["rest"])
+            rows.append((depth + close, found["what"].strip(_EDGES), holds))
+        elif verdict and (item or not _holds(verdict["said"], "")):
+            rows.append((depth, verdict["rest"].strip(_EDGES) or body.strip(), told))
+        elif item and re.search(r"\w", body) and not _explains(rows, depth):
+            rows.append((depth, body.strip(_EDGES), None))
+        else:
+            continue
+        kind, joined = item[-1:], True
+    below = [depth for depth, _, _ in rows[1:]] + [0]
+    return [row for row, after in zip(rows, below, strict=False) if row[2] is not None or after <= row[0]]
+
+
+def _explains(rows: Sequence[Row], depth: int) -> bool:
+    """Whether an item of this depth stands below one that has a verdict."""
+    above = next((row for row in reversed(rows) if row[0] < depth), None)
+    return above is not None and above[2] is not None
 
 
 def _holds(said: str, rest: str) -> bool:
-    return said.upper() in ("YES", "✅", "✓") and not _HEDGE.search(rest)
+    return (said in _GOOD or re.fullmatch(_HOLDS, said, re.IGNORECASE) is not None) and not _HEDGE.search(rest)
 
 
 def _found(value: Any) -> Iterator[tuple[str, bool]]:

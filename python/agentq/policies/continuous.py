@@ -44,6 +44,7 @@ class ContinuousEngine(ABC):
             raise ValueError(f"slots must be at least 1; got {slots}")
         self.name, self.gives, self.renderer, self.slots = name, gives, renderer, slots
         self.fence, self.context = Fence(), 0  # for messages, whose template is elsewhere; 0: no limit of tokens
+        self.begins = ""  # the thinking that this template begins, once an answer has ended it
         self.version = 0
         self.usage = Usage()
         self._background = Background(name)
@@ -66,7 +67,8 @@ class ContinuousEngine(ABC):
     def render(self, history: History, compose: Callable[[History], Messages], *, max_new_tokens: int) -> Prompt:
         """See `Engine.render`."""
         if self.renderer is None:
-            return fitted(history, (self.context or NO_LIMIT) - max_new_tokens, partial(self._write, compose), about)
+            room, write = (self.context or NO_LIMIT) - max_new_tokens, partial(self._write, compose)
+            return fitted(history, room, write, about, thinking=self.begins)
         return self.renderer.render(history, compose, max_new_tokens=max_new_tokens)
 
     def _write(self, compose: Callable[[History], Messages], history: History) -> tuple[Messages, np.ndarray, int]:

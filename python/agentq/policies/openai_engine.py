@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from agentq.agent.thinking import only_ends
 from agentq.errors import ConfigError, MissingExtra, ModelError
 from agentq.policies.continuous import ContinuousEngine, EngineReply
 from agentq.policies.fence import Fence
@@ -47,6 +48,7 @@ from agentq.policies.weights import check_weights, is_adapter
 from agentq.types import StopReason
 
 START_PATIENCE_S = 10.0  # for a server that has never answered, not even 429; its address may be wrong
+THINKING = "<think>\n"
 SMALLEST, CUT = 1000, 4  # a server that reads so many tokens, and a CUT-th of what it was sent, cuts prompts (ours)
 SAME_SEED = 3  # attempts to get two equal samples: under load, rounding exchanges a token now and then (ours)
 
@@ -219,6 +221,8 @@ class OpenAIEngine(ContinuousEngine):
                 )
                 for c in choices
             ]
+        if any(only_ends(sample.text) for sample in samples):
+            self.begins = THINKING
         return EngineReply(samples, total.prompt_tokens, total.cached_tokens, total.completion_tokens)
 
     def _tell(self, what: str) -> None:
