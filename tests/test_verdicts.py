@@ -91,6 +91,8 @@ def test_a_no_is_read_wherever_it_stands(said: str) -> None:
         "- YES: Restaurant\n- YES: Date",
         "| Thing | Verdict |\n|:--|:-:|\n| Restaurant | YES |\n| Date | ✔️ |",
         'Here:\n```json\n{"Restaurant": true, "Date": "YES"}\n```\nAll is done.',
+        "The user asked for:\n- La Piazza\n- May 5\n\n**Verdicts**\n- Restaurant: YES\n- Date: YES",
+        "- Restaurant: YES\n- Date: YES\n\n## Evidence\n1. The page says La Piazza\n2. It says May 5",
     ],
 )
 def test_an_items_verdict_may_stand_below_it(said: str) -> None:

@@ -57,7 +57,8 @@ _VERDICT = re.compile(
 _HEAD = re.compile(r"^.*\|.*\n(?=.*\|)[ \t|:-]*-[ \t|:-]*$", re.MULTILINE)  # of a table
 _LINE = re.compile(r"(?P<indent>\s*)(?P<item>(?:[-*•+]|[*_#]*[ \t]*\d{1,2}[.)])[ \t]+|\|)?(?P<said>.*)")
 _EDGES = " -*_:|#\t"
-Row = tuple[int, str, bool | None]
+_TITLE = re.compile(r"\s*#|\s*\*\*[^*]*\*\*\s*$|.*[:：]\W*$")
+Row = tuple[int, str, bool | None, int]
 _NOTES = ("reason", "reasoning", "explanation", "comment", "comments", "notes", "note", "summary", "evidence")
 _HEDGE = re.compile(
     r"\b(?:but|however|except|though|unless|not|no|unclear|unsure|maybe|probably|partly|assum\w+|false|fail\w*)\b|\?",
@@ -134,10 +135,10 @@ def parse_judgement(text: str) -> list[tuple[str, bool]]:
     """The judge's rubric: each thing that was asked for, and whether it holds; empty if it cannot be read.
 
     A doubtful YES ("YES, but the date is wrong") counts as NO; so does an item of a list that has no verdict, if
-    others have one.
+    others of its list have one.
     """
     value, said = _json(FENCE_LINE.sub("", spoken(text)[0]).strip())
-    rows = [(what, holds) for _, what, holds in _rows(said)]
+    rows = [(what, holds) for _, what, holds, _ in _rows(said)]
     found = [*_found(value), *((what, holds) for what, holds in rows if holds is not None)]
     return [(what, bool(holds)) for what, holds in rows] if value is None and found else found
 
@@ -150,11 +151,13 @@ def _json(said: str) -> tuple[Any, str]:
 
 
 def _rows(said: str) -> list[Row]:
-    """The findings and the items of lists in a text: depth, what, and whether it holds; None without a verdict.
+    """The findings and the items of lists in a text: depth, what, whether it holds, and the titles above it.
 
-    A verdict on a line of its own is that of the item above it. Items that only head or explain others are left out.
+    A verdict on a line of its own is that of the item above it; None: an item has none. Items that only head or explain
+    others are left out, and those of a list without any verdict, which repeats what was asked for.
     """
     rows: list[Row] = []
+    titles = 0
     kind, joined = "", False  # of the row before: its mark, and whether no empty line follows it
     for line in _HEAD.sub("", said).splitlines():
         parts = _LINE.fullmatch(line)
@@ -164,28 +167,30 @@ def _rows(said: str) -> list[Row]:
         item, body, depth = (parts["item"] or "").strip(), parts["said"], len(parts["indent"].expandtabs(4))
         heads = bool(rows) and rows[-1][2] is None
         close = heads and joined and ":" not in rows[-1][1] and item[-1:] != kind
-        at = len(rows)
-        while at and rows[at - 1][2] is None and rows[at - 1][0] >= depth:
+        found, verdict = _FINDING.fullmatch(body), _VERDICT.fullmatch(body)
+        at = len(rows)  # the items from here on are explanations of the one before, of which the verdict is
+        while verdict and at and rows[at - 1][2] is None and rows[at - 1][0] >= depth:
             at -= 1
         under = at > 0 and rows[at - 1][2] is None
-        found, verdict = _FINDING.fullmatch(body), _VERDICT.fullmatch(body)
         told = verdict is not None and _holds(verdict["said"], verdict["rest"])
         if verdict and under and (not item or verdict["name"] or at == len(rows)):
-            rows[at - 1 :] = [(*rows[at - 1][:2], told)]
+            rows[at - 1 :] = [(*rows[at - 1][:2], told, rows[at - 1][3])]
         elif verdict and heads and not item and (close or not verdict["name"]):
-            rows[-1] = (*rows[-1][:2], told)
+            rows[-1] = (*rows[-1][:2], told, rows[-1][3])
         elif found:
             holds = _holds(found["loud"] or found["quiet"] or found["sign"], found["rest"])
-            rows.append((depth + close, found["what"].strip(_EDGES), holds))
+            rows.append((depth + close, found["what"].strip(_EDGES), holds, titles))
         elif verdict and (item or not _holds(verdict["said"], "")):
-            rows.append((depth, verdict["rest"].strip(_EDGES) or body.strip(), told))
+            rows.append((depth, verdict["rest"].strip(_EDGES) or body.strip(), told, titles))
         elif item and re.search(r"\w", body) and not _explains(rows, depth):
-            rows.append((depth, body.strip(_EDGES), None))
+            rows.append((depth, body.strip(_EDGES), None, titles))
         else:
+            titles += not item and _TITLE.match(line) is not None
             continue
         kind, joined = item[-1:], True
-    below = [depth for depth, _, _ in rows[1:]] + [0]
-    return [row for row, after in zip(rows, below, strict=False) if row[2] is not None or after <= row[0]]
+    below, judged = [row[0] for row in rows[1:]] + [0], {row[3] for row in rows if row[2] is not None}
+    kept = (row for row, after in zip(rows, below, strict=False) if row[2] is not None or after <= row[0])
+    return [row for row in kept if row[3] in judged]
 
 
 def _explains(rows: Sequence[Row], depth: int) -> bool:
