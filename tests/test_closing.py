@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import gc
 import pickle
+import re
 import signal
 import sqlite3
 import subprocess
 import sys
-import re
 import threading
 import time
 import weakref
