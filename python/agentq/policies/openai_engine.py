@@ -208,10 +208,10 @@ class OpenAIEngine(ContinuousEngine):
         likeliest = MAX_LIKELIEST if letters else 0
         chat = partial(self._server.chat, request.prompt.messages, stop=request.stop, template=self.template)
         choices, total = await self._choices(lambda n, s: chat(n, s, *settings, likeliest=likeliest), k, seed)
-        read, sent = total.prompt_tokens, estimated(request.prompt.messages)
+        read = total.prompt_tokens
         if not (read or total.completion_tokens):
             self._tell("reports no tokens, so tokens and prices are not counted")
-        elif SMALLEST <= read < sent / CUT:
+        elif read >= SMALLEST and (sent := estimated(request.prompt.messages)) > CUT * read:
             self._tell(f"read {read} tokens of a prompt of about {sent}: let it take more, or set model.context")
         with self._billed(request.role, total):
             samples = [
@@ -221,7 +221,7 @@ class OpenAIEngine(ContinuousEngine):
                 )
                 for c in choices
             ]
-        if any(only_ends(sample.text) for sample in samples):
+        if not self.begins and any(only_ends(sample.text) for sample in samples):
             self.begins = THINKING
         return EngineReply(samples, total.prompt_tokens, total.cached_tokens, total.completion_tokens)
 

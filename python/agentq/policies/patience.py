@@ -110,8 +110,7 @@ async def patiently(
 
     Raises:
         Failing: if the server answered no request for `patience_s` (`crowded_s`, if that is longer, while it says that
-            it has too many), or gave one request `ATTEMPTS` answers that do not
-            fit. The message names `who`.
+            it has too many), or gave one request `ATTEMPTS` answers that do not fit. The message names `who`.
         PromptFailing: if it answered others meanwhile, and failed at this request `ALONE` times.
     """
     usage, standing = usage or Usage(), standing or Standing()

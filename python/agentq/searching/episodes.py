@@ -36,7 +36,6 @@ async def chosen_of(
     At most `settings.num_iterations` episodes and `settings.max_calls` sampled actions. The episode in which the calls
     run out is left out, but for its cost. `score` rates the answers, the episodes that the agent or the site ended.
     """
-    given_up = Counter[str]()
     found, counts, faults = list[Trajectory](), Counter(dict.fromkeys(COUNTS, 0)), Counter[str]()
 
     def spent(turns: int) -> bool:
@@ -44,9 +43,8 @@ async def chosen_of(
 
     while counts["iterations"] < settings.num_iterations and not spent(0):
         sampling = RolloutSettings(settings.temperature, settings.seed, counts["iterations"], settings.max_unreadable)
-        t = await rollout(env, task, policy, sampling, spent, resets=resets, given_up=given_up)
+        t = await rollout(env, task, policy, sampling, spent, resets=resets, given_up=counts)
         if t is None:
-            counts.update(given_up)
             break
         if not t.steps:
             fault = Broken(t.info["error_kind"], t.info["error_message"])

@@ -65,7 +65,11 @@ async def rollout(
 
 def used(t: Trajectory) -> dict[str, int]:
     """Steps and tokens used by an episode."""
-    return {"env_steps": len(t.steps), **_tokens([step.proposal for step in t.steps])}
+    return _used(t.steps)
+
+
+def _used(steps: Sequence[Step], repeats: Sequence[Proposal] = ()) -> dict[str, int]:
+    return {"env_steps": len(steps), **_tokens([*(step.proposal for step in steps), *repeats])}
 
 
 def _tokens(proposals: Sequence[Proposal]) -> dict[str, int]:
@@ -114,5 +118,5 @@ async def _attempt(
                 info["repeats"] = {"steps": len(repeats), **_tokens(repeats)}
             return Trajectory(task, tuple(steps), total, result.success and not result.broken, info)
         history = after
-    given_up.update({"env_steps": len(steps), **_tokens([*(step.proposal for step in steps), *repeats])})
+    given_up.update(_used(steps, repeats))
     return None
