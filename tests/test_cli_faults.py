@@ -41,6 +41,7 @@ def failing(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (OSError(28, "No space left on device"), "files and servers must be within reach; got No space left on device"),
         (MemoryError(), "the machine must have room for the work; got MemoryError"),
+        (RuntimeError("CUDA error: out of memory"), "the machine must have room for the work; got RuntimeError: CUDA"),
         (type("SafetensorError", (Exception,), {})("io"), "the machine must have room for the work; got "),
     ],
 )

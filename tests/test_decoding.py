@@ -66,7 +66,52 @@ def test_requests_of_any_kind_are_computed_together_and_sampled_as_alone(
         return await asyncio.gather(*map(twice, range(4)))
 
     assert asyncio.run(main()) == want
-    assert max(sizes) == engine.max_rows and sum(size > 1 for size in sizes) > len(sizes) / 2
+    assert max(sizes) == engine.limit.rows and sum(size > 1 for size in sizes) > len(sizes) / 2
+
+
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"), MemoryError()]
+)
+def test_when_memory_does_not_suffice_half_as_many_begin_again(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    engine = TransformersEngine(write_checkpoint("Llama", tmp_path), max_rows=4)
+    asked = [request(0, letters=("A", "B")), request(1), request(2, temperature=1.0), request(3, pattern="[a-z ]{9}")]
+    before, steps, forward = engine.usage.total.requests, list[int](), SharedColumns.forward
+
+    def small(self: SharedColumns, rows: Sequence[Growth]) -> torch.Tensor:
+        logits = forward(self, rows)
+        steps.append(len(rows))
+        if len(rows) > 1 and len(steps) > 4:  # with tokens drawn, and rows that have grown
+            raise error
+        return logits
+
+    async def main() -> list[list[SampledAnswer]]:
+        return await asyncio.gather(*map(engine.sample, asked))
+
+    want = asyncio.run(main())
+    capsys.readouterr()
+    monkeypatch.setattr(SharedColumns, "forward", small)
+    found = asyncio.run(main())
+    assert list(map(tokens, found)) == list(map(tokens, want))
+    assert found[0][0].letter_logps == pytest.approx(want[0][0].letter_logps)
+    assert (steps[4], engine.limit.rows, set(steps[6:])) == (4, 1, {1})
+    assert engine.usage.total.requests == before + 8
+    assert capsys.readouterr().err.splitlines() == [
+        f"agentq: the model must have memory for {n} prompts at once; it has not, and goes on with {n // 2}"
+        for n in (4, 2)
+    ]
+
+
+def test_a_prompt_alone_that_memory_cannot_hold_is_an_error(
+    engine: TransformersEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: SharedColumns, rows: Sequence[Growth]) -> torch.Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(SharedColumns, "forward", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        asyncio.run(engine.sample(request(0)))
 
 
 def test_cached_tokens_are_counted_with_their_prompts(engine: TransformersEngine) -> None:

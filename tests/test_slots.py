@@ -112,3 +112,36 @@ def test_an_engine_answers_many_requests_in_few_slots(base: Path, monkeypatch: p
     monkeypatch.setattr(Slots, "take", lambda self, *given: most.append(take(self, *given)) or most[-1])
     assert answers(engine) == want and len(most) == 30 and max(most) < 5
     assert shared.slots is not None and not shared.slots.layers
+
+
+@pytest.mark.usefixtures("narrow")
+def test_slots_that_grew_in_some_layers_only_serve_the_requests_that_begin_again(
+    base: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prompts = [np.arange(4, 60 - 9 * i, dtype=np.int32) for i in range(4)]
+    engine = TransformersEngine(base, max_rows=4)
+    shared = InSlots(engine.model, engine.prefixes)
+    shared.llama, engine._columns = None, shared
+    slots, new_zeros, calls = shared.slots, torch.Tensor.new_zeros, list[tuple[int, ...]]()
+    assert slots is not None
+
+    def full(like: torch.Tensor, *shape: Any) -> torch.Tensor:
+        if len(shape) == 5:  # a layer that grows
+            calls.append(shape)
+            if len(calls) == 2:
+                rooms.append([layer.shape[1] for layer in slots.layers])
+                raise torch.OutOfMemoryError("CUDA out of memory")
+        return new_zeros(like, *shape)
+
+    def answers() -> list[list[int]]:
+        found = engine.generate(prompts, 3, seeds=range(4), max_new_tokens=30)
+        return [sample.token_ids.tolist() for some in found for sample in some]
+
+    rooms = list[list[int]]()
+    want, held = answers(), shared.begin(prompts[0])  # a row that keeps its slot
+    with torch.inference_mode():
+        shared.forward([Growth(held)])
+    monkeypatch.setattr(torch.Tensor, "new_zeros", full)
+    assert answers() == want and engine.limit.rows < 4
+    assert rooms[0][0] > rooms[0][1] and "goes on with" in capsys.readouterr().err
+    assert len({layer.shape for layer in slots.layers}) == 1 and len(slots._taken) == slots.layers[0].shape[1]

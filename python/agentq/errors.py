@@ -20,7 +20,13 @@ import traceback
 from collections.abc import Iterable
 from types import ModuleType
 
-_NO_MEMORY = ("annot allocate memory", "can't allocate memory", "can't start new thread")
+_NO_MEMORY = (
+    "annot allocate memory",
+    "can't allocate memory",
+    "can't start new thread",
+    "out of memory",  # CUDA
+    "CUBLAS_STATUS_ALLOC_FAILED",
+)
 
 
 class AgentqError(Exception):
@@ -67,7 +73,7 @@ def require(module: str, *, extra: str, for_: str) -> ModuleType:
 
 
 def says_no_memory(error: BaseException) -> bool:
-    """Whether the machine has no memory left. Python, torch and safetensors say it by different classes."""
+    """Whether the machine or its GPU has no memory left. Python, torch and safetensors say it by different classes."""
     return isinstance(error, MemoryError) or any(said in str(error) for said in _NO_MEMORY)
 
 

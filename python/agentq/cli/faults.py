@@ -13,11 +13,11 @@ import traceback
 from collections.abc import Sequence
 
 from agentq.cli import FAULT, INTERRUPTED, REFUSED, TERMINATED
-from agentq.errors import AgentqError, line_in
+from agentq.errors import AgentqError, line_in, says_no_memory
 from agentq.output import print_json
 
 TRACEBACK = "AGENTQ_TRACEBACK"
-OUTSIDE = ("SafetensorError", "OutOfMemoryError")  # of safetensors and torch; by name, as these may not be loaded
+OUTSIDE = "SafetensorError"  # of safetensors; by name, as it may not be loaded
 
 
 def tell(error: BaseException, words: Sequence[str], *, terminated: bool = False) -> int:
@@ -57,7 +57,7 @@ def _line(error: BaseException, words: Sequence[str]) -> tuple[str, int]:
         return f"{own_recipe}:{line}: {_last_line(error)} ({TRACEBACK}=1 shows the traceback)", REFUSED
     if isinstance(error, OSError):
         return _of_the_system(error), REFUSED
-    if isinstance(error, MemoryError) or type(error).__name__ in OUTSIDE:
+    if says_no_memory(error) or type(error).__name__ == OUTSIDE:
         return f"the machine must have room for the work; got {_last_line(error)}", REFUSED
     return "this is a fault of agentq itself: please report it with the lines above", FAULT
 

@@ -5,14 +5,19 @@
     3. draw     one token per sample
     4. part     samples of a branch that drew the same token stay together; a row leaves when all its samples have ended
 
+If memory does not suffice for a step, all its requests wait again, and from then on half as many are computed at once.
+A sample depends on its prompt and seed alone, so they get the same answers.
+
 Source of scheduling per step instead of per batch of requests: Yu et al. 2022, "Orca", OSDI 2022, section 4.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +25,7 @@ import torch
 from torch import Tensor
 
 from agentq import _core
-from agentq.errors import ModelError
+from agentq.errors import ModelError, says_no_memory
 from agentq.policies.columns import Columns, Growth, PromptRow, SharedColumns
 from agentq.policies.masks import hold, parted
 from agentq.policies.protocol import SampledAnswer, SampleRequest, before_stop
@@ -35,45 +40,80 @@ PROMPT_TOKENS = 2048  # limit for new rows in one step, unless a single prompt i
 class Answering:
     """A running request: the tokens and log-probabilities of each sample so far. `samples` is filled at the end."""
 
-    def __init__(self, request: SampleRequest, version: int, matcher: Any) -> None:
+    growth: Growth
+
+    def __init__(self, request: SampleRequest, version: int, letter_ids: list[int], matcher: Any) -> None:
         self.request, self.version, self.arrived = request, version, time.perf_counter()
+        self.letter_ids, self.letter_logps = letter_ids, tuple[float, ...]()
         k, most = request.k, request.max_new_tokens
         self.uniforms = np.random.Generator(np.random.Philox(key=request.seed)).random((most, k))
+        self.samples: list[SampledAnswer] = []
+        self.begin(matcher)
+
+    def begin(self, matcher: Any) -> None:
+        """Forget all tokens. `matcher`: of the request's pattern at its start."""
+        k = self.request.k
         self.tokens: list[list[int]] = [[] for _ in range(k)]
         self.logps: list[list[float]] = [[] for _ in range(k)]
         self.branches, self.matchers = [list(range(k))], [matcher]  # the samples and the pattern's state of each branch
-        self.letter_ids: list[int] = []
-        self.letter_logps: tuple[float, ...] = ()
         self.row: PromptRow | None = None
-        self.growth: Growth
-        self.samples: list[SampledAnswer] = []
+
+
+@dataclass(slots=True)
+class Limit:
+    """How many requests are computed at once. Halved when memory does not suffice."""
+
+    rows: int
 
 
 class Decoding:
-    """Computes at most `max_rows` requests at once. `matcher` compiles a pattern. `halted` stops further steps."""
+    """Computes at most `limit` requests at once. `matcher` compiles a pattern. `halted` stops further steps."""
 
     def __init__(
-        self, columns: Columns, renderer: Renderer, usage: Usage, *, max_rows: int, matcher: Callable[[str], Any]
+        self, columns: Columns, renderer: Renderer, usage: Usage, *, limit: Limit, matcher: Callable[[str], Any]
     ) -> None:
         self.columns, self.renderer, self.usage = columns, renderer, usage
-        self.max_rows, self.matcher, self.halted = max_rows, matcher, False
+        self.limit, self.matcher, self.halted = limit, matcher, False
         self.waiting: deque[Answering] = deque()
         self.rows: list[Answering] = []
 
     def add(self, request: SampleRequest, version: int) -> Answering:
         """Queue a request. `version` is recorded in its samples. Raises ModelError for an invalid pattern or letter."""
-        found = Answering(request, version, self.matcher(request.pattern) if request.pattern else None)
-        found.letter_ids = self.renderer.letter_ids(request.letters)
-        self.waiting.append(found)
-        return found
+        letter_ids = self.renderer.letter_ids(request.letters)
+        self.waiting.append(Answering(request, version, letter_ids, self._matcher_of(request)))
+        return self.waiting[-1]
 
     def remove(self, answering: Answering) -> None:
         """Remove a waiting or running request."""
         (self.waiting if answering in self.waiting else self.rows).remove(answering)
 
+    def _matcher_of(self, request: SampleRequest) -> Any:
+        return self.matcher(request.pattern) if request.pattern else None
+
     @torch.inference_mode()
     def step(self) -> list[Answering]:
         """Compute one token per sample. Returns the requests whose samples have all ended."""
+        try:
+            return self._step()
+        except Exception as error:
+            if len(self.rows) < 2 or not says_no_memory(error):
+                raise
+        self._begin_again()
+        return []
+
+    def _begin_again(self) -> None:
+        """Return all rows to the waiting requests, and compute half as many at once."""
+        n = len(self.rows)
+        self.limit.rows = n // 2
+        told = f"agentq: the model must have memory for {n} prompts at once; it has not, and goes on with {n // 2}"
+        print(told, file=sys.stderr)
+        while self.rows:
+            a = self.rows.pop()
+            del a.growth
+            a.begin(self._matcher_of(a.request))
+            self.waiting.appendleft(a)
+
+    def _step(self) -> list[Answering]:
         begun = time.perf_counter()
         self._admit()
         logits = self.columns.forward([a.growth for a in self.rows])
@@ -95,7 +135,7 @@ class Decoding:
     def _admit(self) -> None:
         """Give free rows to waiting requests while their prompts fit into this step."""
         room = PROMPT_TOKENS
-        while self.waiting and len(self.rows) < self.max_rows:
+        while self.waiting and len(self.rows) < self.limit.rows:
             a = self.waiting[0]
             a.row = a.row or self.columns.begin(a.request.prompt.ids, adapted=a.request.adapted)
             if room < min(a.row.num_new, PROMPT_TOKENS):

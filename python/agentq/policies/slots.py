@@ -23,7 +23,10 @@ LEAST, ROOM = 8, 256  # slots at first; tokens by which they grow
 
 
 class Slots:
-    """Slots of equal room. Without rows they hold no memory; they grow layer by layer, so little is there twice."""
+    """Slots of equal room. Without rows they hold no memory; they grow layer by layer, so little is there twice.
+
+    If there is no memory for a layer, the layers before it have grown; the next call goes on with the others.
+    """
 
     def __init__(self) -> None:
         self.layers, self._taken = list[Tensor](), list[bool]()
@@ -51,17 +54,16 @@ class Slots:
 
     @property
     def _room(self) -> int:
-        return self.layers[0].shape[3]
+        return self.layers[-1].shape[3]  # the last to grow
 
     def _grow(self, slots: int, room: int) -> None:
-        two, before, heads, filled, size = self.layers[0].shape
-        if (slots, room) == (before, filled):
-            return
         for i, layer in enumerate(self.layers):
-            grown = layer.new_zeros(two, slots, heads, room, size)  # masked keys must be finite, too
-            grown[:, :before, :, :filled] = layer
-            self.layers[i] = grown
-        self._taken += [False] * (slots - before)
+            two, before, heads, filled, size = layer.shape
+            if before < slots or filled < room:
+                grown = layer.new_zeros(two, max(before, slots), heads, max(filled, room), size)  # masked keys: finite
+                grown[:, :before, :, :filled] = layer
+                self.layers[i] = grown
+        self._taken += [False] * (slots - len(self._taken))
 
 
 class Batch:

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM
 from agentq.agent.prompts import Messages
 from agentq.errors import ModelError, says_no_memory
 from agentq.policies.adapters import Switch, load_adapter, read_adapter, with_adapters
-from agentq.policies.decoding import Decoding
+from agentq.policies.decoding import Decoding, Limit
 from agentq.policies.fence import beyond_rows
 from agentq.policies.head import context_of
 from agentq.policies.llama import type_on_cpu
@@ -60,7 +60,7 @@ class TransformersEngine:
             dtype: type of the weights; "auto": the checkpoint's own, on a CPU that of `type_on_cpu`.
             attention: implementation in transformers; "auto": its own choice.
             context: tokens of a prompt and its answer; 0: as many as the model supports.
-            max_rows: number of prompts computed at once.
+            max_rows: number of prompts computed at once; halved when memory does not suffice.
             prefix_cache_bytes: size of the prefix cache, which takes what some 48 prompts need; 0 disables it.
             rendering: `template` and `date`, see `Renderer`.
 
@@ -71,7 +71,7 @@ class TransformersEngine:
         self.model.eval()
         self.name = f"hf:{model}"
         self.device = torch.device(device)
-        self.max_rows = max_rows
+        self.limit = Limit(max_rows)
         self.version = 0
         self.usage = Usage()
         self._peft: Any = None  # the model with an adapter, once one is published
@@ -115,7 +115,7 @@ class TransformersEngine:
             self._columns,
             self.renderer,
             self.usage,
-            max_rows=self.max_rows,
+            limit=self.limit,
             matcher=lambda pattern: self.vocabulary.matcher(pattern),
         )
 
