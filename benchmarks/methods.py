@@ -23,7 +23,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -249,22 +249,25 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="runs at once, one process with one thread each")
     parser.add_argument("--attempts", type=int, default=ATTEMPTS, help="sampled episodes per task; 0: greedy only")
     parser.add_argument("--out", type=Path, default=Path("runs/methods"))
-    parser.add_argument("--only", nargs="+", metavar="ROW", help="run these rows only")
+    parser.add_argument("--only", nargs="+", metavar="ROW", help="run and show these rows only, and the base")
     parser.add_argument("--quick", action="store_true", help="one round of two tasks, to see whether it runs")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     parser.add_argument("--report", action="store_true", help="run nothing, show the existing results")
     args = parser.parse_args()
     place = Place(args.out, TABLES[args.table], args.base, args.attempts)
     failed: list[str] = []
+    chosen = [r for r in place.table.rows if args.only is None or r.name in args.only]
     if not args.report:
         # rows that others start from come first, so that no row runs twice at once
-        chosen = [r for r in place.table.rows if args.only is None or r.name in args.only]
         starts = {row.start for row in place.table.rows}
         for wave in ([r for r in chosen if r.name in starts], [r for r in chosen if r.name not in starts]):
             todo = [(row, seed) for seed in args.seeds for row in wave]
             with ThreadPoolExecutor(args.jobs) as pool:
                 codes = list(pool.map(lambda job: make(place, *job, args.quick), todo))
             failed += [f"{row.name}, seed {seed}" for (row, seed), code in zip(todo, codes, strict=True) if code]
+    place = replace(
+        place, table=replace(place.table, rows=[r for r in place.table.rows if r in chosen or not r.recipe])
+    )
     if not args.quick:
         keep_outcomes(place, args.table, args.seeds)
     rows = report(place, args.seeds)
