@@ -160,12 +160,19 @@ def test_plan_step_keeps_the_token_budget_and_every_item(max_tokens: int, packed
     assert sorted(i for part in parts for i in part.items) == list(range(len(items)))
     longest = max(len(s.prompt_ids) + len(s.token_ids) - 1 for item in items for s in item)
     for part in parts:
-        assert all(batch.num_tokens <= max(max_tokens, longest * 5 // 4) for batch in part.batches)
+        assert all(batch.input_ids.numel() <= max(max_tokens, longest * 5 // 4) for batch in part.batches)
         assert len(part.items) == 1 or len(part.batches) == 1
         for i, rows in zip(part.items, part.samples, strict=True):
             assert [len(s.token_ids) for s in items[i]] == part.action_mask.sum(dim=1)[list(rows)].tolist()
         predicted = sum(len(batch.targets) for batch in part.batches)
         assert predicted == int(part.action_mask.sum())
+
+
+def test_plan_step_counts_the_padding_of_rows() -> None:
+    # an episode of twenty short pages and one long page: in one batch, 21 rows of 1000 tokens
+    short, long = [sample([turn], [1] * 30) for turn in range(20)], sample(list(range(60)) * 16, [1] * 41)
+    (part,) = plan_step([(*short, long)], max_tokens=1600, packed=False)
+    assert [tuple(batch.input_ids.shape) for batch in part.batches] == [(20, 30), (1, 1000)]
 
 
 def test_plan_step_puts_what_has_much_in_common_together() -> None:

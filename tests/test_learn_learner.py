@@ -187,6 +187,91 @@ def test_update_refuses_token_ids_the_model_does_not_have() -> None:
         learner().step_sft([sample([1, 2], [VOCAB])])
 
 
+@pytest.mark.parametrize("ids", [([1, -100], [2]), ([1], [-100, 2])])
+def test_update_refuses_negative_token_ids(ids: tuple[list[int], list[int]]) -> None:
+    with pytest.raises(ModelError, match="token ids must be at least 0; got -100"):
+        learner().step_sft([sample(*ids)])
+
+
+def test_update_refuses_an_item_without_samples() -> None:
+    for items in ([()], [(sample([1], [2]),), ()]):
+        with pytest.raises(ValueError, match="an item must have at least one sample; got none"):
+            learner().update(items, lambda part, logps: (logps.sum(), {}))
+    with pytest.raises(ValueError, match="at least one prompt and one action token; got 0 and 0"):
+        learner().step_sft([sample([], [])])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_update_refuses_weights_of_16_bits_which_small_steps_do_not_change(dtype: torch.dtype) -> None:
+    trained = Learner(tiny_llama().to(dtype), learning_rate=1e-5)
+    assert len(trained.recompute_logps([sample([1], [2])])[0].logps) == 1  # to compare with an engine
+    with pytest.raises(ModelError, match=f"must have 32 bits; got {str(dtype)[6:]}, .* dtype=torch.float32"):
+        trained.step_sft([sample([1], [2])])
+    adapted = Learner(tiny_llama().to(dtype), learning_rate=1e-5, lora_rank=2)
+    assert adapted.step_sft([sample([1], [2])])["num_tokens"] == 1
+
+
+@pytest.mark.parametrize("lora_rank", [0, 2])
+def test_learner_refuses_a_model_in_which_peft_has_put_an_adapter(lora_rank: int) -> None:
+    # with lora_rank 0 it would train the adapter alone, and save files that miss most weights of the model
+    model = tiny_llama()
+    first = Learner(model, learning_rate=1e-3, lora_rank=2)
+    for taken in (model, first.model):
+        with pytest.raises(ModelError, match="must have no adapter yet; got a LlamaForCausalLM with one"):
+            Learner(taken, learning_rate=1e-3, lora_rank=lora_rank)
+    merged = first.merged().requires_grad_(True)
+    assert Learner(merged, learning_rate=1e-3, lora_rank=lora_rank).step_count == 0
+
+
+def test_learner_refuses_a_model_without_weights_to_train() -> None:
+    frozen = tiny_llama().requires_grad_(False)
+    with pytest.raises(ModelError, match="must have weights to train; got a LlamaForCausalLM with all weights frozen"):
+        Learner(frozen, learning_rate=1e-3)
+    assert Learner(frozen, learning_rate=1e-3, lora_rank=2).step_sft([sample([1], [2])])["grad_norm"] > 0
+
+
+def out_of_memory_over(trained: Learner, most: int) -> list[int]:
+    """Make forward passes of more than `most` tokens fail. Returns the tokens of each pass."""
+    passes, logps_of = [], trained.logps_of
+
+    def small(batch: Any) -> torch.Tensor:
+        passes.append(batch.input_ids.numel())
+        found = logps_of(batch)
+        if passes[-1] > most:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+        return found
+
+    trained.logps_of = small  # type: ignore[method-assign]
+    return passes
+
+
+def test_a_step_that_memory_cannot_hold_begins_again_in_smaller_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    pairs = mixed_pairs()
+    want, found = learner(max_tokens=400), learner(max_tokens=400)
+    wanted = want.step_dpo(pairs, beta=0.1)
+    passes = out_of_memory_over(found, 150)
+    got = found.step_dpo(pairs, beta=0.1)
+    assert [got[name] for name in ("loss", "grad_norm")] == pytest.approx([wanted["loss"], wanted["grad_norm"]])
+    for name, p in found.model.named_parameters():
+        torch.testing.assert_close(p, want.model.get_parameter(name), atol=1e-6, rtol=1e-4)
+    assert max(passes) > 150 and found.max_tokens == 100
+    assert capsys.readouterr().err.splitlines() == [
+        f"agentq: a step must have memory for {n} tokens at once; it has not, and goes on with {n // 2}"
+        for n in (400, 200)
+    ]
+    passes.clear()
+    found.step_dpo(pairs, beta=0.1)
+    assert max(passes) <= 100
+
+
+def test_a_sequence_alone_that_memory_cannot_hold_is_an_error() -> None:
+    trained = learner(max_tokens=100)
+    out_of_memory_over(trained, 0)
+    with pytest.raises(torch.OutOfMemoryError):
+        trained.step_sft([sample(list(range(40)), [1, 2])])
+    assert trained.max_tokens == 41 * 5 // 4 and trained.step_count == 0
+
+
 def test_update_leaves_the_weights_when_the_gradient_is_not_finite() -> None:
     trained = learner()
     before = weights_of(trained.model)
@@ -361,6 +446,12 @@ def test_train_refuses_damaged_and_foreign_checkpoints(tmp_path: Path) -> None:
     (tmp_path / "step-00000004" / "weights.safetensors").write_bytes(b"torn")
     with pytest.raises(ModelError, match="damaged"):
         run(learner(), tmp_path)
+
+
+def test_train_takes_a_directory_by_its_name(tmp_path: Path) -> None:
+    trained, samples = learner(), [sample([1], [2]), sample([1], [3])]
+    train(trained, samples, step_fn=trained.step_sft, batch_size=2, checkpoint_dir=str(tmp_path))
+    assert [p.name for p in tmp_path.iterdir()] == ["step-00000001"]
 
 
 def test_train_visits_every_item_once_an_epoch_in_another_order() -> None:

@@ -95,5 +95,6 @@ def test_order_by_length_shares_nothing() -> None:
     order = Order.by_length([np.array(s) for s in ([1, 2, 3], [1, 2], [1, 2, 3, 4])])
     assert order.rank.tolist() == [1, 0, 2]
     assert order.lengths.tolist() == [2, 3, 4]
-    assert order.join([], [0, 1, 2]) == ([0, 1, 2], 9)
+    assert order.join([], [0, 1, 2]) == ([0, 1, 2], 3 * 4)  # three rows, padded to the longest
+    assert [order.added(ranks, 1) for ranks in ([], [0], [2], [0, 2])] == [3, 2 * 3 - 2, 4, 4]
     assert order.join([0, 1], [1])[1] == 0  # the same one again

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from math import exp, log
@@ -16,6 +17,7 @@ from torch import Tensor
 from agentq.errors import ConfigError
 from agentq.learn.batch import LossFn, Part
 from agentq.learn.learner import Learner
+from agentq.recipes.rounds import nothing_learnt
 from agentq.recipes.settings import RECIPES
 from agentq.types import CreditedTrajectory, PreferencePair, Sample
 from tests.learn_factory import sample
@@ -184,3 +186,25 @@ def test_a_loss_that_returns_nothing_is_told(base: Path, tmp_path: Path) -> None
     recipe = replace(recipe_of("sft"), loss=lambda learner, batch, settings: None)
     with pytest.raises(ConfigError, match=r"loss of recipe sft must return what Learner\.update does; got None"):
         run("sft", base, tmp_path / "run", TINY, recipe=recipe)
+
+
+@pytest.mark.parametrize(("items", "got"), [(None, "None"), ([(1, 2)], r"\(1, 2\)"), (iter([]), "<list_iterator")])
+def test_credit_that_returns_no_items_is_told(items: Any, got: str, base: Path, tmp_path: Path) -> None:
+    recipe = replace(recipe_of("sft"), credit=lambda r: items)
+    must = "credit of recipe sft must return a list of Sample, PreferencePair or CreditedTrajectory"
+    with pytest.raises(ConfigError, match=f"{must}; got {got}"):
+        run("sft", base, tmp_path / "run", TINY, recipe=recipe)
+
+
+@pytest.mark.parametrize(
+    ("found", "remedy"),
+    [
+        ({}, "easier tasks"),
+        ({"success": 0.0, "group_collapse": 1.0}, "easier tasks"),
+        ({"success": 0.5, "group_collapse": 0.9}, "easier tasks"),
+        ({"success": 0.5, "group_collapse": 1.0}, r"attempts \(run\.group_size\) may differ$"),
+        ({"success": 1.0, "group_collapse": 1.0}, "harder tasks give failures to compare them with$"),
+    ],
+)
+def test_a_round_without_items_says_what_would_give_some(found: dict[str, float], remedy: str) -> None:
+    assert re.search(remedy, nothing_learnt("grpo", 1, found))

@@ -53,6 +53,9 @@ def train(
     for section, values in sections.items():
         if not isinstance(values, Mapping):
             raise ConfigError(_no_section(str(recipe), section, values))
+    for name in ("env", "out"):
+        if name in sections.get("run", {}):
+            raise ConfigError(f"{name} must be an argument of its own; got run={{'{name}': ..}}: write {name}=..")
     given = {**sections, "run": {**sections.get("run", {}), "env": env, "out": str(out)}}
     inputs = run.Inputs(given, base=str(base) if base else None, clean=clean, source="agentq.train")
     return Rungs(run.train(str(recipe), inputs).rows)

@@ -64,10 +64,13 @@ a step and already divided by the size of the whole step, so the result does not
 def check_fits(items: Sequence[Sequence[Sample]], vocabulary: int, context: int) -> None:
     """Raises ModelError for a token id outside the vocabulary, or a sample longer than the context."""
     samples = [sample for item in items for sample in item]
-    largest = max(int(ids.max()) for s in samples for ids in (s.prompt_ids, s.token_ids) if len(ids))
+    every = [ids for s in samples for ids in (s.prompt_ids, s.token_ids) if len(ids)]
+    largest = max((int(ids.max()) for ids in every), default=0)
     if largest >= vocabulary:
         raise ModelError(f"token ids must be less than the model's vocabulary ({vocabulary}); got {largest}")
-    longest = max(len(s.prompt_ids) + len(s.token_ids) - 1 for s in samples)
+    if (smallest := min((int(ids.min()) for ids in every), default=0)) < 0:
+        raise ModelError(f"token ids must be at least 0; got {smallest}")
+    longest = max((len(s.prompt_ids) + len(s.token_ids) - 1 for s in samples), default=0)
     if longest > context:
         raise ModelError(f"a sample must fit the model's context ({context} tokens); got {longest}")
 
@@ -90,18 +93,18 @@ def plan_step(
         items: `[I]` units of the loss: a sample for SFT, a pair's samples (chosen, then rejected) for DPO.
         max_tokens: limit of one forward pass. If a sequence, which cannot be cut, is longer than four fifths of it,
             the limit is five fourths of that sequence.
-        packed: whether batches are tries; False gives each distinct sample a row of its own.
+        packed: whether batches are tries; False gives each distinct sample a row of its own, whose padding counts.
         rank: whose parts are returned, in [0, num_ranks); every rank plans the whole step.
 
     Raises:
-        ValueError: if a sample has no prompt or no action token, or max_tokens is less than 1.
+        ValueError: if an item has no sample, a sample no prompt or no action token, or max_tokens is less than 1.
     """
     if max_tokens < 1:
         raise ValueError(f"max_tokens must be at least 1; got {max_tokens}")
     unique, of_item = _unique(items)
     fed = [_fed(sample) for sample in unique]
     order = Order.of(fed) if packed else Order.by_length(fed)
-    limit = max(max_tokens, max(map(len, fed), default=0) * 5 // 4)
+    limit = max(max_tokens, least_tokens(items))
     cuts = _shares(of_item, order, limit, num_ranks)
     parts = []
     for first in range(0, len(cuts), num_ranks):
@@ -122,6 +125,11 @@ def plan_step(
     return parts
 
 
+def least_tokens(items: Sequence[Sequence[Sample]]) -> int:
+    """The smallest limit of a forward pass: five fourths of the longest sequence."""
+    return max((len(s.prompt_ids) + len(s.token_ids) - 1 for item in items for s in item), default=0) * 5 // 4
+
+
 def default_tokens(model: Any) -> int:
     """A token limit for a transformers causal LM: 16384; on a CPU 8192, or less if activations would exceed 2 GiB."""
     if model.device.type != "cpu":
@@ -137,6 +145,8 @@ def _unique(items: Sequence[Sequence[Sample]]) -> tuple[list[Sample], list[tuple
     unique: list[Sample] = []
     of_item = []
     for item in items:
+        if not item:
+            raise ValueError("an item must have at least one sample; got none")
         ids = []
         for sample in item:
             if len(sample.prompt_ids) == 0 or len(sample.token_ids) == 0:

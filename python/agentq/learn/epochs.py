@@ -30,7 +30,7 @@ def train(
     batch_size: int,
     seed: int = 0,
     on_step: Callable[[int, int, Metrics], None] | None = None,
-    checkpoint_dir: Path | None = None,
+    checkpoint_dir: Path | str | None = None,
     checkpoint_every: int = 0,
 ) -> int:
     """Call `step_fn` on every batch of every epoch; returns the number of steps, earlier calls' included.
@@ -53,14 +53,15 @@ def train(
         ConfigError: if `checkpoint_dir` holds a run over other items, or with other epochs, batch_size or seed.
     """
     plan = Plan.of(items, epochs=epochs, batch_size=batch_size, seed=seed)
-    done = _resume(checkpoint_dir, plan, learner) if checkpoint_dir else 0
+    directory = Path(checkpoint_dir) if checkpoint_dir else None
+    done = _resume(directory, plan, learner) if directory else 0
     for step, batch in enumerate(plan.batches(), start=1):
         if step <= done:
             continue
         metrics = step_fn([items[i] for i in batch])
-        if checkpoint_dir and (step == plan.num_steps or (checkpoint_every and step % checkpoint_every == 0)):
+        if directory and (step == plan.num_steps or (checkpoint_every and step % checkpoint_every == 0)):
             position = {"step": step, "step_count": learner.step_count, **asdict(plan)}
-            save_state(checkpoint_dir, learner.trained, learner.optimizer, position, ranks=learner.ranks)
+            save_state(directory, learner.trained, learner.optimizer, position, ranks=learner.ranks)
         if on_step:
             on_step(step, plan.num_steps, metrics)
     return plan.num_steps

@@ -6,7 +6,7 @@ The model stays in eval mode (no dropout), so at step 0 the policy is exactly th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from agentq.learn.adamw import adamw
+from agentq.learn.adamw import adamw, check_numbers, check_plain, check_types
 from agentq.learn.batch import LossFn, MicroBatch, Part, check_fits, default_tokens, plan_step
-from agentq.learn.logps import action_logps, backward, can_pack, check_forward, padded
+from agentq.learn.gradient import add, gradient
+from agentq.learn.logps import action_logps, can_pack, check_forward, padded
 from agentq.learn.recompute import recompute_layers
 from agentq.learn.sharding import Placed, Ranks, check_launcher, fingerprint_of, join, load, whole
 from agentq.learn.steps import imitation_step, preference_step, with_reference
@@ -64,6 +65,7 @@ class Learner:
             lora_rank: 0 trains all weights; otherwise adapters of this rank on all linear layers except the head.
             warmup_steps: number of steps in which the rate rises to its peak.
             max_tokens: limit per forward pass. It changes memory and speed, never the result. None: `default_tokens`.
+                In one process it is halved when memory does not suffice.
             bf16: compute matrix products in bfloat16; weights, gradients and log-probabilities keep their type.
             gradient_checkpointing: keep only each layer's input and compute the layer again in the backward pass. It
                 costs at most a third more arithmetic and needs the memory of about one layer.
@@ -77,13 +79,14 @@ class Learner:
 
         Raises:
             ValueError: if a number is out of range, or sharded weights or items differ between the processes.
-            ModelError: if a padded batch does not give the logits of the model's own forward pass, or transformers
-                has loaded an adapter into the model.
+            ModelError: if a padded batch does not give the logits of the model's own forward pass, the model has an
+                adapter already, or all its weights are frozen.
             ConfigError: if it is sharded and accelerate's configuration asks for other settings, on MPS, or without
                 adapters on quantized weights.
         """
-        _check_numbers(learning_rate, max_grad_norm, weight_decay, lora_rank, warmup_steps)
+        check_numbers(learning_rate, max_grad_norm, weight_decay, lora_rank, warmup_steps)
         check_whole(model, plain=not lora_rank)
+        check_plain(model, lora_rank)
         check_trains(where := base_of(model).device if device is None else device)
         self.ranks = join(where) if shard else Ranks()
         if written := self.ranks.first or not from_first:
@@ -197,21 +200,16 @@ class Learner:
 
         Raises:
             ValueError: if there are no items, or a sample is empty.
-            ModelError: if a token id is outside the model's vocabulary, or a sample longer than its context.
+            ModelError: if a token id is outside the model's vocabulary, a sample longer than its context, or the
+                trained weights have 16 bits.
             FloatingPointError: if the gradient is not finite; the weights are then unchanged.
         """
         if not items:
             raise ValueError("a step must have at least one item; got 0")
-        self.optimizer.zero_grad(set_to_none=True)
-        own: Metrics = {"loss": 0.0, "num_tokens": 0.0}
-        with tree_attention_of(base_of(self.model), enabled=self.packed):
-            for part in self.plan(items):
-                loss, metrics = backward(part, loss_fn, self._logps)
-                num_tokens = sum(batch.num_tokens for batch in part.batches)
-                _add(own, {"loss": loss, "num_tokens": num_tokens, **metrics})
+        check_types(self.parameters.values())
         totals: Metrics = {}
-        for of_rank in self.ranks.gather(own):
-            _add(totals, of_rank)
+        for of_rank in self.ranks.gather(gradient(self, items, loss_fn)):
+            add(totals, of_rank)
         for head in self.heads.values():  # each rank has the gradient of its own parts
             part_of = (torch.zeros_like(head) if head.grad is None else head.grad).cpu().numpy()
             head.grad = torch.from_numpy(np.sum(self.ranks.gather(part_of), axis=0)).to(head)
@@ -232,7 +230,7 @@ class Learner:
         own: dict[int, np.ndarray] = {}
         with torch.no_grad(), tree_attention_of(base_of(self.model), enabled=self.packed):
             for part in self.plan([(sample,) for sample in samples]) if samples else []:
-                logps = sum(padded(part, batch, self._logps(batch)) for batch in part.batches)
+                logps = sum(padded(part, batch, self.logps_of(batch)) for batch in part.batches)
                 assert isinstance(logps, Tensor)
                 values = logps.float().cpu().numpy()
                 own |= {i: values[row, : len(samples[i].token_ids)].copy() for i, (row,) in part.members}
@@ -280,20 +278,6 @@ class Learner:
             num_ranks=self.ranks.size,
         )
 
-    def _logps(self, batch: MicroBatch) -> Tensor:
+    def logps_of(self, batch: MicroBatch) -> Tensor:
+        """`[M]` log-probability of each action token of a batch, see `action_logps`. Collective."""
         return self.placed.run(action_logps, batch, bf16=self.bf16)
-
-
-def _check_numbers(
-    learning_rate: float, max_grad_norm: float, weight_decay: float, lora_rank: int, warmup_steps: int
-) -> None:
-    if not learning_rate > 0 or not max_grad_norm > 0 or weight_decay < 0 or min(lora_rank, warmup_steps) < 0:
-        raise ValueError(
-            "learning_rate and max_grad_norm must be greater than 0, weight_decay, lora_rank and warmup_steps at least "
-            f"0; got {learning_rate}, {max_grad_norm}, {weight_decay}, {lora_rank}, {warmup_steps}"
-        )
-
-
-def _add(totals: Metrics, metrics: Mapping[str, Tensor | float]) -> None:
-    for name, value in metrics.items():
-        totals[name] = totals.get(name, 0.0) + float(value)

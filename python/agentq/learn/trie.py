@@ -46,6 +46,7 @@ class Order:
     rank: np.ndarray  # [N] int64: rank of each sequence, in the order given
     lengths: np.ndarray  # [N] int64, by rank
     common: np.ndarray  # [N] int64: tokens in common with the rank before; 0 for rank 0
+    padded: bool = False  # sequences are rows, padded to the longest of them; nothing is shared
 
     @classmethod
     def of(cls, sequences: Sequence[np.ndarray]) -> Order:
@@ -59,18 +60,22 @@ class Order:
 
     @classmethod
     def by_length(cls, sequences: Sequence[np.ndarray]) -> Order:
-        """An order by length, as if no two sequences shared a prefix."""
+        """An order by length, of padded rows: no two share a prefix."""
         lengths = np.array([len(ids) for ids in sequences], dtype=np.int64)
         order = np.argsort(lengths, kind="stable")
-        return cls(np.argsort(order), lengths[order], np.zeros_like(lengths))
+        return cls(np.argsort(order), lengths[order], np.zeros_like(lengths), padded=True)
 
     def shared(self, a: int, b: int) -> int:
         """Length of the common prefix of ranks a <= b."""
         return int(self.common[a + 1 : b + 1].min()) if a < b else int(self.lengths[a])
 
     def added(self, ranks: list[int], rank: int) -> int:
-        """Tokens by which the trie of the sorted `ranks` grows when `rank` joins it."""
+        """Tokens, padding included, by which the batch of the sorted `ranks` grows when `rank` joins it."""
         at = bisect_left(ranks, rank)
+        if self.padded:
+            width = int(self.lengths[ranks[-1]]) if ranks else 0
+            rows = len(ranks) + (ranks[at : at + 1] != [rank])
+            return rows * max(width, int(self.lengths[rank])) - len(ranks) * width
         known = [self.shared(ranks[at - 1], rank)] if at else []
         known += [self.shared(rank, ranks[at])] if at < len(ranks) else []
         return int(self.lengths[rank]) - max(known, default=0)

@@ -13,7 +13,7 @@ import torch
 
 from agentq.errors import ConfigError, ModelError
 from agentq.learn.checkpoint import load_state
-from agentq.learn.epochs import count_steps, train
+from agentq.learn.epochs import Trainable, count_steps, train
 from agentq.learn.learner import Metrics
 from agentq.learn.position import load_position, state_seal
 from agentq.learn.thinking import without_thinking
@@ -80,7 +80,7 @@ def _learn(r: Round[S], recipe: Recipe[S], states: Path) -> None:
     """
     t, store = r.settings.train, r.store
     stage, directory = stage_of(r.name, r.number, "learn"), state_of(states, r.number)
-    items, env_steps = recipe.credit(r), r.pipeline.cost(r.stage).env_steps
+    items, env_steps = _credited(r, recipe), r.pipeline.cost(r.stage).env_steps
     if not t.thinking:
         items = [without_thinking(item, r.learner.tokenizer) for item in items]
     began, before = time.monotonic(), store.note(stage) or {}
@@ -127,6 +127,18 @@ def _learn(r: Round[S], recipe: Recipe[S], states: Path) -> None:
             checkpoint_every=CHECKPOINT_EVERY,
         )
     keep(finished=True, state=state_seal(directory))
+
+
+def _credited(r: Round[S], recipe: Recipe[S]) -> list[Any]:
+    """The round's items. Raises ConfigError if a recipe's own function returns something else."""
+    items: Any = recipe.credit(r)
+    wrong = [item for item in items if not isinstance(item, Trainable)] if isinstance(items, list | tuple) else [items]
+    if wrong:
+        raise ConfigError(
+            f"credit of recipe {r.name} must return a list of Sample, PreferencePair or CreditedTrajectory; "
+            f"got {wrong[0]!r:.60}"
+        )
+    return list(items)
 
 
 @contextmanager

@@ -155,9 +155,15 @@ def nothing_learnt(name: str, number: int, found: Mapping[str, float]) -> str:
     """What to say of a round without training items. `found`: its metrics."""
     wins = f"{100 * found.get('success', 0.0):.1f} % of its tasks or episodes succeeded"
     read = f", {100 * found['unreadable']:.0f} % of its actions were unreadable" if found.get("unreadable") else ""
+    remedy = "agentq doctor says whether its actions can be read; easier tasks or demonstrations give successes"
+    if found.get("success") == 1:
+        remedy = "harder tasks give failures to compare them with"
+    elif found.get("success") and found.get("group_collapse") == 1:
+        remedy = (
+            "all attempts at a task ended alike; more tasks (run.num_tasks) or attempts (run.group_size) may differ"
+        )
     return (
-        f"agentq {name}: round {number} has nothing to train on, so the model stays as it was: {wins}{read}. "
-        "agentq doctor says whether its actions can be read; easier tasks or demonstrations give successes"
+        f"agentq {name}: round {number} has nothing to train on, so the model stays as it was: {wins}{read}. {remedy}"
     )
 
 
