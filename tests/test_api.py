@@ -305,6 +305,12 @@ def test_search_has_the_defaults_of_the_settings() -> None:
             "max_new_tokens must be at least 1; got 0",
         ),
         (lambda: agentq.evaluate(both, Count, 0), ConfigError, "n must be at least 1; got 0"),
+        (
+            lambda: agentq.evaluate(both, Count, 1, temperature=-1),
+            ConfigError,
+            "temperatures must be at least 0; got -1",
+        ),
+        (lambda: agentq.evaluate(both, Count, 1, repeat_temperature=float("nan")), ConfigError, "temperatures must"),
         (lambda: agentq.evaluate(both, Count, 1, split="tset"), ConfigError, "no split 'tset'; did you mean 'test'?"),
     ],
 )

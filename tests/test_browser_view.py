@@ -57,7 +57,10 @@ def table(tab: Any) -> list[list[str]]:
 
 def test_tasks_are_rows_stages_are_columns_and_filters_narrow_them(tab: Any, page_file: str) -> None:
     opened(tab, page_file)
-    assert tab.locator(".sum").inner_text() == "7 tasks, 7 solved, 1 not solved, 1 broken by the world"
+    assert (
+        tab.locator(".sum").inner_text()
+        == "7 tasks in 9 trees and episodes: 7 solved, 1 not solved, 1 broken by the world"
+    )
     heads = [" ".join(text.split()) for text in tab.locator("thead th").all_inner_texts()]
     assert heads[1].endswith("2 of 2") and "agent_q/eval" in heads[3]
     tab.get_by_label("outcomes").select_option("broken")

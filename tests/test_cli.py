@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agentq.cli import FILES, main, parser
+from agentq.cli.completing import candidates
 from agentq.model_settings import Section
 from agentq.recipes.load import settings
 from agentq.recipes.settings import COMMANDS, Ladder
 from agentq.store.run import RunStore
+from tests.records_factory import make_trajectory
 
 
 @pytest.fixture
@@ -42,6 +46,38 @@ def failure(capsys: pytest.CaptureFixture[str], *words: object) -> str:
 def in_a_process(code: str, *words: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", code, *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_cli_shows_text_that_the_terminal_lacks(run: Path) -> None:
+    odd = run.rename(run.with_name("r\u00fcn"))
+    code = "import sys; from agentq.cli import main; sys.exit(main(sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "report", str(odd)],
+        capture_output=True, text=True, check=False, env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "") and "r\\xfcn/report.html" in done.stdout
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are text elsewhere")
+def test_cli_views_a_run_whose_name_is_no_text(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    odd = run.rename(run.with_name("r\udcff"))
+    assert main(["view", str(odd)]) == 0
+    assert b"<title>r?" in (odd / "view.html").read_bytes()
+
+
+def test_cli_replays_a_task_without_what_a_terminal_obeys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with RunStore.open(tmp_path / "run", {"run": {"env": "booking"}}) as store:
+        odd = make_trajectory(5)
+        store.add_trajectory("eval", "5/0", replace(odd, task=replace(odd.task, instruction="a\x1b[31m\ud800 b")))
+    assert main(["replay", str(tmp_path / "run")]) == 1  # another page than the recorded one
+    assert capsys.readouterr().out.startswith("booking, task 5: a[31m b\n")
+
+
+def test_completion_offers_what_may_follow() -> None:
+    assert {"train", "view"} <= set(candidates([]))
+    assert candidates(["train", "rft", "--eval.split"]) == []  # a value, not another option
+    assert "--eval.split" in candidates(["train", "rft", "--eval.num_tasks", "3"])
+    assert "rft" in candidates(["settings", "train"]) and "booking" in candidates(["train", "rft", "--run.env"])
 
 
 def test_cli_without_a_command_prints_help_and_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:
@@ -339,6 +375,7 @@ def test_cli_help_of_train_says_how_to_list_the_settings_of_a_recipe(capsys: pyt
         (["env", "check", "booking", "--tasks", "x"], "--tasks must be a number; got 'x'"),
         (["report", ".", "here"], "agentq report takes no 'here'; agentq report --help says what it takes"),
         (["eval", ".", "--search=all"], "--search must be tree or step; got 'all'"),
+        (["view", ".", "--port", "8000"], "--port is for --live; got 8000 without it"),
         (["run", "book", "--url", "http://localhost", "--calls=0"], "--calls must be more than 0; got 0"),
     ],
 )

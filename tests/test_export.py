@@ -94,14 +94,35 @@ def test_the_command_line_knows_the_formats_and_says_what_is_missing(
         ): "--format must be trl-preference or trl-prompt-completion or sharegpt or hf-traces or parquet; got 'trl'",
         ("--format", "sharegpt", "--stage", "eval"): "--stage must be a stage of the run (agent_q/round1/collect, odd, "
         "agent_q/eval); got eval",
-        ("--format", "trl-preference", "--stage", "odd"): f"{run} must have preference pairs to export as "
-        "trl-preference; got none in odd",
+        (
+            "--format",
+            "trl-preference",
+            "--stage",
+            "odd",
+        ): f"{run} must have preference pairs of search trees to export as trl-preference; got none in odd",
         ("--format", "parquet"): "agentq export --format parquet needs pyarrow: pip install 'agentq-search[parquet]'",
     }.items():
         assert main(["export", str(run), "--out", out, *words]) == 2
         assert capsys.readouterr().err == f"agentq: {said}\n"
-    assert main(["export", str(run), "--out", str(tmp_path), "--format", "sharegpt"]) == 2
-    assert capsys.readouterr().err.startswith("agentq: --out must be a file that can be written; got ")
+    monkeypatch.setattr(RunStore, "trees", lambda *_: pytest.fail("it must not read a run first"))
+    for wrong, reason in ((tmp_path, "Is a directory"), (tmp_path / "none" / "x", "No such file or directory")):
+        assert main(["export", str(run), "--out", str(wrong), "--format", "sharegpt"]) == 2
+        said = f"agentq: --out must be a file that can be written; got {wrong}: {reason}\n"
+        assert capsys.readouterr().err == said
+
+
+def test_an_export_without_a_stage_of_training_names_the_stages_that_there_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with RunStore.open(tmp_path / "run", CONFIG) as store:
+        store.set_note("base", {"name": "x"})
+        store.add_trajectory("eval", "5/0", make_trajectory(5))
+    words = ["export", str(tmp_path / "run"), "--format", "sharegpt", "--out", str(tmp_path / "x")]
+    assert main(words) == 2
+    assert capsys.readouterr().err.endswith("got none in stages of training; --stage names another: eval\n")
+    assert main([*words, "--stage", "base"]) == 2
+    assert capsys.readouterr().err == "agentq: --stage must be a stage of the run (eval); got base\n"
+    assert main([*words, "--stage", "eval"]) == 0
 
 
 def test_parquet_has_every_node_and_page(run: Path, tmp_path: Path) -> None:

@@ -121,3 +121,13 @@ def test_svg_picture_is_a_document_with_the_same_rows(tree: TreeRecord) -> None:
 def test_a_notebook_shows_a_tree_by_itself(tree: TreeRecord) -> None:
     found = SearchResult(tree)
     assert found._repr_html_() == svg_picture(tree) and found.show() == text_picture(tree)
+
+
+def test_a_picture_has_no_character_that_a_terminal_obeys_or_xml_forbids(tree: TreeRecord) -> None:
+    odd = "a\x1b[31m\x00\u202e\ud800 b"
+    named = replace(tree, task=replace(tree.task, instruction=odd), proposal=list(tree.proposal))
+    named.proposal[1] = make_proposal(1, env_action=replace(click(1), text=odd))
+    svg, text = svg_picture(named), text_picture(named)
+    assert etree.fromstring(svg.encode()).tag.endswith("svg")
+    for shown in (svg, text):
+        assert "a [31m    b" in shown and all(c.isprintable() or c == "\n" for c in shown)

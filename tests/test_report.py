@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -156,6 +157,7 @@ def test_report_of_a_run_that_has_just_begun(tmp_path: Path) -> None:
     assert "No agent has been evaluated yet." in text
     assert "Nothing has been collected yet." in text
     assert "Examples" not in text and "Training" not in text
+    assert f"agentq {version('agentq-search')} on booking, seed 7" in text
 
 
 @pytest.mark.parametrize(

@@ -254,5 +254,16 @@ def test_a_final_table_cuts_no_figure(
     assert name in shown and "…" not in shown and "seconds" in shown
 
 
+def test_brackets_in_names_are_text(capsys: pytest.CaptureFixture[str]) -> None:
+    show_table(ladder_table([rung(3, 10, "model[v1]"), rung(3, 10, "x [/old]")]))
+    shown = capsys.readouterr().out
+    assert "model[v1]" in shown and "x [/old]" in shown
+    for terminal in (False, True):
+        out = io.StringIO()
+        with RichStatus(Console(file=out, force_terminal=terminal, width=200)) as status:
+            status.stage("model[v1]/eval", 1, "episodes")(1, "in [b]")
+        assert "model[v1]/eval" in out.getvalue() and "in [b]" in out.getvalue()
+
+
 def test_memory_is_that_of_a_python_process() -> None:
     assert 10e6 < own_memory() < 100e9

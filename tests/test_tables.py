@@ -64,6 +64,11 @@ def test_tables_for_arrow_and_pandas(store: RunStore) -> None:
     frame = store.to_pandas("nodes", "search")
     assert list(frame.columns) == list(COLUMNS["nodes"])
     np.testing.assert_allclose(frame["visit_count"], make_tree(3, num_nodes=20).visit_count)
+    for table in COLUMNS:
+        full, empty = store.to_pandas(table), store.to_pandas(table, "eval" if table != "steps" else "search")
+        assert len(full) and not len(empty) and list(empty.columns) == list(full.columns)
+        numbers = [name for name in full.columns if full[name].dtype.kind in "ifb"]
+        assert "seed" in numbers and all(empty[name].dtype == full[name].dtype for name in numbers), table
 
 
 def test_notebooks_show_results_as_html_with_foreign_text_escaped() -> None:

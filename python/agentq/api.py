@@ -171,6 +171,8 @@ async def evaluate_async(
     """
     if n < 1:
         raise ConfigError(f"n must be at least 1; got {n}")
+    if not (temperature >= 0 <= repeat_temperature):
+        raise ConfigError(f"temperatures must be at least 0; got {temperature} and {repeat_temperature}")
     world, settings = _World.of(env), RolloutSettings(temperature, seed, repeat_temperature=repeat_temperature)
     tasks = await envs.ask(envs.tasks, world.asked(world.given), split, n)
     resets, found = Resets(BROKEN_IN_A_ROW), dict[int, Trajectory]()

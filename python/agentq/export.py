@@ -6,8 +6,10 @@ not cut to a context. Answers are the sampled texts.
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -66,19 +68,22 @@ def export(run: Path, form: str, out: Path, stage: str | None = None, *, status:
         ConfigError: for an unknown stage, or if there are no rows.
         MissingExtra: for parquet without pyarrow.
     """
+    _check_out(form, out)
     with RunStore.read(run) as store:
-        known = store.stages()
+        known = [name for name in store.stages() if store.count(name, TREE) or store.count(name, TRAJECTORY)]
         if stage is not None and stage not in known:
-            raise ConfigError(f"--stage must be a stage of the run ({', '.join(known)}); got {stage}")
+            raise ConfigError(
+                f"--stage must be a stage of the run ({', '.join(known) or 'it has none yet'}); got {stage}"
+            )
         read = [stage] if stage else [name for name in known if form in ALL_STAGES or name.endswith(COLLECTED)]
         given = store.config.get("model", {}).get("prompt", "")
         compose: Compose = from_file(given, "model.prompt") if given else policy_messages
         records = Records(store, read, status)
         lines = [_line(row) for name in read for row in FORMATS[form](records, name, compose)]
     if not lines:
-        raise ConfigError(
-            f"{run} must have {NEEDS[form]} to export as {form}; got none in {', '.join(read) or 'no stage'}"
-        )
+        other = f"stages of training; --stage names another: {', '.join(known)}" if known else "no stage"
+        where = ", ".join(read) or other
+        raise ConfigError(f"{run} must have {NEEDS[form]} to export as {form}; got none in {where}")
     if form == "hf-traces":
         files = _session_files(out, lines)
     else:
@@ -95,6 +100,19 @@ def export(run: Path, form: str, out: Path, stage: str | None = None, *, status:
         reason = error.__cause__.strerror if isinstance(error.__cause__, OSError) else error
         raise StoreError(f"--out must be a file that can be written; got {out}: {reason}") from error
     return len(lines)
+
+
+def _check_out(form: str, out: Path) -> None:
+    """Check what would fail once the whole run has been read. Raises ConfigError, StoreError or MissingExtra."""
+    if form == "hf-traces":
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise ConfigError(f"--out must be a new or empty directory for hf-traces; got {out}")
+        return
+    if form == "parquet":
+        require("pyarrow", extra="parquet", for_="agentq export --format parquet")
+    if out.is_dir() or not out.parent.is_dir():
+        reason = os.strerror(errno.EISDIR if out.is_dir() else errno.ENOENT)
+        raise StoreError(f"--out must be a file that can be written; got {out}: {reason}")
 
 
 def push(out: Path, repository: str) -> str:
@@ -187,7 +205,7 @@ FORMATS: dict[str, Callable[[Records, str, Compose], Iterator[Row]]] = {
     "parquet": nodes,
 }
 NEEDS = {
-    "trl-preference": "preference pairs",
+    "trl-preference": "preference pairs of search trees",
     "trl-prompt-completion": "successes",
     "sharegpt": "successes",
     "hf-traces": "trees or episodes",
@@ -241,8 +259,6 @@ def _tool_call(proposal: Proposal, call: str) -> Row:
 
 def _session_files(out: Path, lines: list[bytes]) -> dict[Path, bytes]:
     """The files of sessions, by path in the new or empty directory `out`."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ConfigError(f"--out must be a new or empty directory for hf-traces; got {out}")
     found = {}
     for session in map(json.loads, lines):
         name = session["lines"][0]["id"].replace("/", "-")

@@ -107,12 +107,12 @@ def until_interrupted() -> Iterator[None]:
 
 def show_table(table: Table) -> None:
     """Print a table at its full width: a narrow terminal wraps its lines, and no figure is cut."""
-    wide = Console(file=sys.stdout, width=10_000)
+    wide = Console(file=sys.stdout, width=10_000, markup=False)
     console = main_console()
     console.width = max(console.width, wide.measure(table).maximum)
     console.print(table, soft_wrap=True)
 
 
 def main_console() -> Console:
-    """Results go to stdout, progress to stderr."""
-    return Console(file=sys.stdout)
+    """Results go to stdout, progress to stderr. Brackets in names are text, not rich's markup."""
+    return Console(file=sys.stdout, markup=False)

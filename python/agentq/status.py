@@ -109,13 +109,13 @@ class RichStatus:
         self.every_s = every_s
         self.ahead, self.in_flight = Ahead(()), 0
         self.progress = Progress(
-            TextColumn("{task.description:<28}"),
+            TextColumn("{task.description:<28}", markup=False),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[of]:>7}"),
             TextColumn("{task.fields[unit]:<9}"),
             TimeElapsedColumn(),
             TextColumn("{task.fields[left]}"),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", markup=False),
             console=self.console,
             disable=not self.console.is_terminal,
         )
@@ -160,7 +160,7 @@ class RichStatus:
                 rate = (done + grown - (pace.before or 0)) / max(now - begun, 1e-9)
                 speed = f"{rate:.2f}/s" if rate < 100 else f"{rate:,.0f}/s"
                 said = f"{name}: {done:,}/{total:,} {unit}, {speed}, {duration(left)} left{note and f'; {note}'}"
-                self.console.print(said + self._whole(name, left), highlight=False, soft_wrap=True)
+                self.console.print(said + self._whole(name, left), highlight=False, markup=False, soft_wrap=True)
 
         return show
 

@@ -12,6 +12,7 @@ AGENTQ_TRACEBACK=1 shows the traceback of every error.
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -37,6 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     os.environ.update(DEFAULTS | os.environ)
     allow_files()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # names and pages may have what a terminal cannot show
     words = list(sys.argv[1:] if argv is None else argv)
     termination = Termination()
     try:

@@ -26,13 +26,15 @@ def report(args: Namespace) -> int:
 VIEWED = argument("runs", nargs="+", type=Path, metavar="RUN", help="run directories; several are compared")
 VIEW = argument("--out", type=Path, metavar="FILE", help="where to write the page; default: RUN/view.html")
 LIVE_VIEW = argument("--live", action="store_true", help="serve the page on 127.0.0.1 until Ctrl-C instead")
-PORT = argument("--port", type=int, default=0, metavar="N", help="port of --live; default: any that is free")
+PORT = argument("--port", type=int, metavar="N", help="port of --live; default: any that is free")
 
 
 @command("view", "write a page that shows every tree and episode of a run", VIEWED, VIEW, LIVE_VIEW, PORT, JSON)
 def view(args: Namespace) -> int:
     if args.live and args.out is not None:
         raise ConfigError("--live writes no file; leave out --out")
+    if not args.live and args.port is not None:
+        raise ConfigError(f"--port is for --live; got {args.port} without it")
     from agentq.progress import until_interrupted
     from agentq.status import Late, RichStatus
     from agentq.viewer import ViewServer, write_view
@@ -41,7 +43,7 @@ def view(args: Namespace) -> int:
         with RichStatus() as status:
             path = write_view(args.runs, args.out, status=Late(status))
         return say(args, {"view": str(path)}, f"view: {path}")
-    with ViewServer(args.runs, args.port) as server, until_interrupted():
+    with ViewServer(args.runs, args.port or 0) as server, until_interrupted():
         say(args, {"view": server.url}, f"view: {server.url} (Ctrl-C ends)")
     return DONE
 
@@ -149,17 +151,18 @@ NODE_OF = argument("--node", type=int, metavar="ID", help="node or step to go to
     JSON,
 )
 def replay_path(args: Namespace) -> int:
+    from agentq.envs.site import printable
     from agentq.report.replay import replay, route
 
     way, steps = route(args.run, args.stage, args.task, args.node), []
     if not args.json:
-        print(f"{way.env}, task {way.task.seed}: {way.task.instruction}")
+        print(f"{way.env}, task {way.task.seed}: {printable(way.task.instruction)}")
     for step in replay(way):
         steps.append({"step": step.step, "action": step.action, "same": step.same, "reward": step.reward})
         if not args.json:
             end = "  success" if step.success else f"  {step.error_kind}" if step.error_kind else ""
             said = {True: "the recorded page", False: "another page", None: "no page recorded"}[step.same]
-            print(f"{step.step:>3}  {step.action:<40}  {said}{end}", flush=True)
+            print(f"{step.step:>3}  {printable(step.action):<40}  {said}{end}", flush=True)
     same = all(step["same"] is not False for step in steps)
     if args.json:
         say(args, {"env": way.env, "task": way.task.seed, "same": same, "steps": steps}, "")

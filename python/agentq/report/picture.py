@@ -47,7 +47,7 @@ def text_picture(tree: TreeRecord, max_rows: int = MAX_ROWS) -> str:
         f"Q {mean[row.node]:.2f}  {row.note}".rstrip()
         for row, label in zip(rows, labels, strict=True)
     ]
-    return "\n".join([tree.task.instruction, _summary(tree, end), *lines, *_left_out(tree, rows)])
+    return _printable("\n".join([tree.task.instruction, _summary(tree, end), *lines, *_left_out(tree, rows)]))
 
 
 def svg_picture(tree: TreeRecord, max_rows: int = MAX_ROWS) -> str:
@@ -93,7 +93,7 @@ def _line(start: tuple[int, int], end: tuple[int, int], best: bool) -> str:
 
 
 def _text(x: int, y: int, text: str, more: str) -> str:
-    return f'<text x="{x}" y="{y}" {more}>{escape(text)}</text>' if text else ""
+    return f'<text x="{x}" y="{y}" {more}>{escape(_printable(text))}</text>' if text else ""
 
 
 def _shade(value: float) -> str:
@@ -182,6 +182,11 @@ def _cut(text: str, letters: int) -> str:
     """A text on one line, which shows the line ends of code."""
     text = " ⏎ ".join(text.split("\n"))
     return text if len(text) <= letters else text[: letters - 1] + "…"
+
+
+def _printable(text: str) -> str:
+    """The text with a space for what a terminal would obey and XML forbids, such as control characters."""
+    return "".join(c if c.isprintable() or c == "\n" else " " for c in text)
 
 
 def _x(depth: int) -> int:

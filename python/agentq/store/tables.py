@@ -122,7 +122,8 @@ def to_arrow(store: RunStore, table: str, stage: str | None) -> Any:
 def to_pandas(store: RunStore, table: str, stage: str | None) -> Any:
     """See `RunStore.to_pandas`."""
     pandas = require("pandas", extra="pandas", for_="RunStore.to_pandas")
-    return pandas.DataFrame.from_records(rows(store, table, stage), columns=list(COLUMNS[table]))
+    numbers = {name: kind for name, kind in COLUMNS[table].items() if kind in ("int64", "double", "bool")}
+    return pandas.DataFrame.from_records(rows(store, table, stage), columns=list(COLUMNS[table])).astype(numbers)
 
 
 def _what(task: Task, stage: str, key: str) -> Row:

@@ -75,7 +75,7 @@ def write_view(run_dirs: Sequence[Path | str], out: Path | None = None, *, statu
         items.close()
     out = out or Path(run_dirs[0]) / "view.html"
     try:
-        write_whole(out, page.encode())
+        write_whole(out, page.encode(errors="replace"))  # a directory's name may be no text
     except StoreError as error:
         reason = error.__cause__.strerror if isinstance(error.__cause__, OSError) else error
         raise StoreError(

@@ -77,7 +77,7 @@ class Tasks {
     }
     const rows = [...tasks.values()].sort((a, b) => a.env.localeCompare(b.env) || a.split.localeCompare(b.split) || a.seed - b.seed);
     this.table.style.setProperty("--columns", columns.length);
-    this.sum.textContent = items.length ? `${plural(rows.length, "task")}, ${this.counts(items)}` : "Nothing matches.";
+    this.sum.textContent = this.summary(rows.length, items);
     const body = rows.slice(0, this.most).flatMap((row, i) => [
       row.split !== rows[i - 1]?.split || row.env !== rows[i - 1]?.env
         ? h("tr", { class: "group" }, h("th", { colspan: columns.length + 1, scope: "rowgroup" }, `${row.env}, ${row.split}`)) : null,
@@ -87,6 +87,13 @@ class Tasks {
       body.push(h("tr", {}, h("td", { colspan: columns.length + 1 }, more)));
     }
     this.table.replaceChildren(this.headings(columns, runs), h("tbody", {}, body.filter(Boolean)));
+  }
+
+  /** Outcomes are of trees and episodes, of which a task has one per stage or more. */
+  summary(tasks, items) {
+    if (!items.length) return "Nothing matches.";
+    const of = items.length === tasks ? "" : ` in ${items.length} trees and episodes`;
+    return `${plural(tasks, "task")}${of}: ${this.counts(items)}`;
   }
 
   counts(items) {
