@@ -14,6 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 from agentq import plugins
 from agentq.errors import ConfigError, ModelError
 from agentq.model_settings import ModelSettings
+from agentq.policies.hub import reach_hub
 from agentq.policies.placement import dtype_on, one_device, use_threads
 from agentq.policies.weights import check_whole, fingerprint
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 MODEL = ModelSettings()
 EMBEDDED = "embedded"
 _SERVED = re.compile(r"(chatgpt|claude|gemini|gpt-\d)[\w.-]*$")  # models that only servers have
-_HUB = re.compile(r"[\w-][\w.-]*(/[\w.-]+)?")  # a name on the hub
 
 
 def read_name(name: str) -> Path | str:
@@ -100,7 +100,7 @@ def check_checkpoint(name: Path | str) -> None:
         return
     if not path.exists() and _SERVED.match(str(path)):
         raise ModelError(f"the name of a server's model must follow its address, https://HOST/v1#{path}; got {path}")
-    if not path.exists() and _HUB.fullmatch(str(path)):
+    if reach_hub(path):
         return
     missing = "which does not exist" if not path.exists() else "which is a file" if not path.is_dir() else ""
     if not missing and not any((path / name).is_file() for name in ("config.json", "adapter_config.json")):
@@ -179,6 +179,8 @@ def make_engine(
         MissingExtra, ModelError: as the engine itself.
     """
     name = read_name(name) if isinstance(name, str) else name
+    if (path := path_in(name)) is not None:
+        reach_hub(path)
     if model.sees and not re.match(r"https?:", str(name)):
         raise ConfigError(f"model.sees must go with a server that is sent chats, http(s)://HOST:PORT/v1; got {name}")
     day = Date.today() if model.date == "today" else Date.fromisoformat(model.date)
