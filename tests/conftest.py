@@ -21,6 +21,8 @@ from agentq.errors import MissingExtra
 # Tests open pages of their own, often as root in a container, where Chromium cannot have its sandbox; 0 tests with it.
 os.environ.setdefault("AGENTQ_NO_SANDBOX", "1")
 
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test reads a model from the hub
+
 # A shell's job in the background ignores Ctrl-C, and all that it starts; tests send it to programs that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

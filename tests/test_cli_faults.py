@@ -169,6 +169,17 @@ def test_a_checkpoint_that_is_not_there_is_refused_without_loading(tmp_path: Pat
             check_checkpoint(name)
 
 
+@pytest.mark.parametrize("critic", ["/no/such", "no-such-model"])
+def test_a_critic_that_is_not_there_is_refused_before_the_run_begins(
+    critic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "agent_q", "--env", "booking", "--critic.model", critic, "--out", str(tmp_path / "run")]
+    assert main(words) == 2
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told.startswith("agentq: the model must be a transformers checkpoint") and f"got {critic}" in told
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_run_given_as_a_model_is_answered_with_its_checkpoints(tmp_path: Path) -> None:
     run = tmp_path / "run"
     RunStore.open(run, {}).close()

@@ -13,6 +13,8 @@ import pytest
 from agentq.policies import hub
 from agentq.policies.engine_names import check_checkpoint
 
+CONNECT = socket.create_connection
+
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
@@ -63,9 +65,8 @@ def test_what_the_user_has_set_is_left_alone(
 
 def test_a_hub_that_answers_is_used(asked: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        monkeypatch.undo()
+        monkeypatch.setattr(socket, "create_connection", CONNECT)
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
-        hub._try.cache_clear()
         assert hub.reach_hub(Path("some-org/Some-Model"))
     assert not huggingface_hub.constants.is_offline_mode()
 

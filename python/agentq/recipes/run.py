@@ -165,7 +165,8 @@ def _run(
         stored["checkpoint"] = found = fingerprint(measured)
         where += f"-{_called(measured)}-{s.run.env}-{found[:8]}"
     where += f"-{s.run.shard}" if s.run.shard else ""
-    check_checkpoint(base)
+    for name in (base, *([] if _critic(s) in ("base", "none") else [read_name(_critic(s))])):
+        check_checkpoint(name)
     out = Path(s.run.out or "runs/" + re.sub(r"[^\w.-]+", "-", where).strip("-"))
     place = out.absolute()  # an environment may change the directory
     named = [measured, base, s.run.engine, _critic(s)]
@@ -284,7 +285,8 @@ def _is_tiny(checkpoint: Path | str) -> bool:
     """Whether a thousand copies fit into memory (ours). That needs no estimate, for which torch is loaded."""
     if not isinstance(checkpoint, Path) or read_devices("auto") != ("cpu",):
         return False
-    return 1000 * sum(file.stat().st_size for file in checkpoint.glob("*.safetensors")) < free_memory()
+    size = sum(file.stat().st_size for file in checkpoint.glob("*.safetensors"))
+    return 0 < 1000 * size < free_memory()  # a model on the hub has no files here
 
 
 def _check_sampler(s: Settings) -> None:
