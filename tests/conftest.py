@@ -17,11 +17,10 @@ from hypothesis import HealthCheck, settings
 from agentq.envs import own
 from agentq.envs.browser.pool import BrowserPool
 from agentq.errors import MissingExtra
+from agentq.policies import hub
 
 # Tests open pages of their own, often as root in a container, where Chromium cannot have its sandbox; 0 tests with it.
 os.environ.setdefault("AGENTQ_NO_SANDBOX", "1")
-
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # no test reads a model from the hub
 
 # A shell's job in the background ignores Ctrl-C, and all that it starts; tests send it to programs that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -52,6 +51,12 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test tries the hub, nor goes offline for those after it."""
+    monkeypatch.setattr(hub, "_try", lambda: None)
 
 
 def forget_environments() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub.constants
 import pytest
 
 from agentq.cli import main
@@ -171,8 +172,9 @@ def test_a_checkpoint_that_is_not_there_is_refused_without_loading(tmp_path: Pat
 
 @pytest.mark.parametrize("critic", ["/no/such", "no-such-model"])
 def test_a_critic_that_is_not_there_is_refused_before_the_run_begins(
-    critic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    critic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     words = ["train", "agent_q", "--env", "booking", "--critic.model", critic, "--out", str(tmp_path / "run")]
     assert main(words) == 2
     told = capsys.readouterr().err.splitlines()[-1]

@@ -13,7 +13,7 @@ import pytest
 from agentq.policies import hub
 from agentq.policies.engine_names import check_checkpoint
 
-CONNECT = socket.create_connection
+CONNECT, TRY = socket.create_connection, hub._try  # conftest replaces the latter
 
 
 @pytest.fixture
@@ -33,9 +33,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
         monkeypatch.delenv(name)
     monkeypatch.setattr(huggingface_hub.constants, hub.OFFLINE, False)
     monkeypatch.setattr(socket, "create_connection", refuse)
-    hub._try.cache_clear()
+    monkeypatch.setattr(hub, "_try", TRY)
+    TRY.cache_clear()
     yield found
-    hub._try.cache_clear()
+    TRY.cache_clear()
 
 
 def test_models_come_from_the_cache_where_the_hub_cannot_be_reached(
