@@ -60,8 +60,9 @@ def lose_position(path: Path) -> None:
 def whole(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     @cache
     def make(name: str) -> Path:
-        run(name, base, tmp_path_factory.mktemp(name) / "run", WORDS)
-        return tmp_path_factory.getbasetemp() / f"{name}0" / "run"
+        out = tmp_path_factory.mktemp(name) / "run"
+        run(name, base, out, WORDS)
+        return out
 
     return make
 
